@@ -1,0 +1,1 @@
+"""The command line: one module per subcommand family, no logic in it."""

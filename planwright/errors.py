@@ -1,0 +1,31 @@
+"""The exception tree of planwright.
+
+::
+
+    PlanwrightError
+    ├── InputError          what the user gave is wrong; the message is one line (command line: exit 2)
+    │   └── ModelError      a model or graph was built wrongly
+    └── SolverError         a backend crashed or is not installed
+
+That a problem is infeasible, or that no plan was found in time, is an answer, not an error: see `planwright.Status`.
+"""
+
+from __future__ import annotations
+
+__all__ = ["InputError", "ModelError", "PlanwrightError", "SolverError"]
+
+
+class PlanwrightError(Exception):
+    """Base of every exception that planwright raises on purpose."""
+
+
+class InputError(PlanwrightError, ValueError):
+    """The input breaks a rule; the message names the thing, the rule, the value and the way out, in one line."""
+
+
+class ModelError(InputError):
+    """A model was put together wrongly: shapes that do not fit, bounds that cross, names used twice."""
+
+
+class SolverError(PlanwrightError, RuntimeError):
+    """A solver backend is missing or failed; says which and what to do."""
