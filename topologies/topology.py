@@ -76,7 +76,8 @@ class Topology:
         object.__setattr__(self, "memory_bytes", self.memory_bytes or (math.inf,) * count)
         object.__setattr__(self, "engines", self.engines or tuple((device, "compute") for device in range(count)))
         if len(self.memory_bytes) != count:
-            raise InputError(f"topology {self.name!r}: memory_bytes must be {count} numbers, got {len(self.memory_bytes)}")
+            got = len(self.memory_bytes)
+            raise InputError(f"topology {self.name!r}: memory_bytes must be {count} numbers, got {got}")
         for device, capacity in enumerate(self.memory_bytes):
             if not capacity >= 0:
                 raise InputError(f"device {device}: memory_bytes must be >= 0, got {capacity}")
@@ -85,7 +86,8 @@ class Topology:
         for device, engine in self.engines:
             if not 0 <= device < count:
                 raise InputError(f"engine {engine!r}: device must be in 0..{count - 1}, got {device}")
-        for group in (*self.nics, *self.switches):
+        groups: tuple[Nic | Switch, ...] = (*self.nics, *self.switches)
+        for group in groups:
             for rank in group.ranks:
                 if not 0 <= rank < count:
                     raise InputError(f"{type(group).__name__.lower()}: ranks must be in 0..{count - 1}, got {rank}")

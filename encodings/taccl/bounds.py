@@ -1,0 +1,157 @@
+"""Lower bounds on the makespan: what no schedule of the problem can beat, however it is found.
+
+*Latency*: no chunk arrives before the time of its shortest way. *Bandwidth*: take any set of ranks. The chunks that it
+wants from outside come in over the links that lead into it; of links that exclude each other (one switch side, one NIC)
+a single one works at a time, so by any instant only so many whole chunks are in. The last chunk to come in must still be
+spread inside the set, and the first can't come in before it has reached the boundary.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import chain
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.taccl.problem import Problem
+from planwright.encodings.taccl.symmetry import orbits
+
+__all__ = ["Bounds", "bandwidth_bound_s", "combinatorial_bounds", "cut_bound_s"]
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Lower bounds on the makespan in seconds.
+
+    `routing_s` is the proven bound of the routing MILP, None before it has run. `any_grouping_s` holds as well for
+    schedules that group chunks on links where this problem sends them one by one; the other bounds need not.
+    """
+
+    latency_s: float
+    bandwidth_s: float
+    any_grouping_s: float
+    routing_s: float | None = None
+
+    @property
+    def best_s(self) -> float:
+        """The largest bound that holds for this problem."""
+        return max(self.latency_s, self.bandwidth_s, self.routing_s or 0.0)
+
+
+def combinatorial_bounds(problem: Problem) -> Bounds:
+    """The bounds that need no solver."""
+    latency_s = float(problem.earliest_s[problem.wanted].max(initial=0.0))
+    may_group_all = np.ones(problem.link_count, dtype=np.bool_)
+    return Bounds(
+        latency_s=latency_s,
+        bandwidth_s=bandwidth_bound_s(problem, problem.may_group),
+        any_grouping_s=max(latency_s, bandwidth_bound_s(problem, may_group_all)),
+    )
+
+
+def bandwidth_bound_s(problem: Problem, may_group: Mask) -> float:
+    """The largest bound over the cuts around each rank and each node, in both directions.
+
+    Cuts that a symmetry carries onto each other have the same bound: one rank of each orbit is enough.
+    """
+    topology = problem.logical.topology
+    nodes = [topology.ranks_of_node(node) for node in range(topology.node_count)] if topology.node_count > 1 else []
+    ranks_apart = np.unique(orbits([s.ranks for s in problem.logical.symmetry], topology.device_count)).tolist()
+    best_s = 0.0
+    for ranks in chain(([rank] for rank in ranks_apart), nodes):
+        inside = np.zeros(topology.device_count, dtype=np.bool_)
+        inside[ranks] = True
+        for side in (inside, ~inside):
+            best_s = max(best_s, cut_bound_s(problem, may_group, side))
+    return best_s
+
+
+def cut_bound_s(problem: Problem, may_group: Mask, inside: Mask) -> float:
+    """The bound of one set of ranks: bool, shape (ranks,)."""
+    topology = problem.logical.topology
+    needed = np.flatnonzero((problem.wanted & inside).any(axis=1) & ~inside[problem.owners])
+    entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
+    if not len(needed):
+        return 0.0
+    tail_s = _tail_s(problem, needed, entering, inside)
+    best_s = 0.0
+    for side in (0, -1):  # links into the set exclude each other at their source or at their target
+        doors = _doors(problem, may_group, needed, entering, side)
+        best_s = max(best_s, _all_in_s(doors, len(needed)) + tail_s)
+        for door in doors:
+            if door.only:
+                best_s = max(best_s, door.head_s + door.only * door.chunk_s + tail_s)
+    return best_s
+
+
+@dataclass(frozen=True)
+class _Door:
+    """Links that exclude each other: the k-th whole chunk is through at `head_s + k * chunk_s` at the earliest.
+
+    `most`: how many of the needed chunks may use it; `only`: how many of them have no other way in.
+    """
+
+    head_s: float
+    chunk_s: float
+    most: int
+    only: int
+
+
+def _doors(
+    problem: Problem, may_group: Mask, needed: NDArray[np.int64], entering: NDArray[np.int64], side: int
+) -> list[_Door]:  # fmt: skip
+    topology = problem.logical.topology
+    groups: dict[tuple[bool, int], list[int]] = {}
+    for link in entering.tolist():
+        resources = topology.links[link].resources
+        groups.setdefault((True, resources[side]) if resources else (False, link), []).append(link)
+    usable = problem.usable[needed]
+    ways = {key: usable[:, links].any(axis=1) for key, links in groups.items()}
+    choices = sum(way.astype(np.int64) for way in ways.values())
+    doors = []
+    for key, links in groups.items():
+        chunk, k = np.nonzero(usable[:, links])
+        if not len(chunk):
+            continue
+        numbers = np.array(links)
+        grouped = may_group[numbers]
+        alpha_s = float(topology.alpha_s[numbers].min()) if grouped.all() else 0.0
+        occupied_s = problem.duration_s[numbers] - np.where(grouped, topology.alpha_s[numbers], 0.0)
+        first_s = float(problem.earliest_s[needed[chunk], topology.link_source[numbers[k]]].min())
+        only = int((ways[key] & (choices == 1)).sum())
+        doors.append(_Door(first_s + alpha_s, float(occupied_s.min()), int(ways[key].sum()), only))
+    return doors
+
+
+def _all_in_s(doors: list[_Door], count: int) -> float:
+    """When `count` chunks can be in, each door working without a pause: the count-th smallest completion."""
+    heap = [(door.head_s + door.chunk_s, door.chunk_s, door.most) for door in doors]
+    heapq.heapify(heap)
+    at_s = 0.0
+    for _ in range(count):
+        if not heap:
+            return at_s
+        at_s, chunk_s, left = heapq.heappop(heap)
+        if left > 1:
+            heapq.heappush(heap, (at_s + chunk_s, chunk_s, left - 1))
+    return at_s
+
+
+def _tail_s(problem: Problem, needed: NDArray[np.int64], entering: NDArray[np.int64], inside: Mask) -> float:
+    """The least time from a chunk's first entry until every rank of the set that wants it has it."""
+    topology = problem.logical.topology
+    links = problem.usable[needed].any(axis=0)
+    entries = sorted({int(topology.link_target[link]) for link in entering if links[link]})
+    within = links & inside[topology.link_source] & inside[topology.link_target]
+    network = topology.to_networkx(problem.chunk_bytes, np.flatnonzero(within).tolist())
+    spread_s = np.full(topology.device_count, np.inf)
+    for rank, time_s in nx.multi_source_dijkstra_path_length(network, set(entries), weight="duration_s").items():
+        spread_s[rank] = time_s
+    farthest = np.where(problem.wanted[needed] & inside, spread_s, 0.0).max(axis=1)
+    return float(farthest.min())

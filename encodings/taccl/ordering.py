@@ -1,0 +1,130 @@
+"""Stage 2, ordering: in which order the chunks go over each link and switch side (TACCL, section 5.5.2).
+
+A greedy schedule, chunk by chunk. A send that can start sooner goes first, since otherwise a link would idle for the
+sake of a rule; among those that can start at once the thesis's two rules decide, in either order: the longest path from
+now on, and the shortest path until now. Each is also run backwards in time (the thesis: in the opposite order of the
+paths), which places the ends of the paths first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.taccl.sends import Sends
+
+__all__ = ["VARIANTS", "Ordering", "Variant", "order"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to order: which rule decides first, and whether time runs backwards."""
+
+    name: str
+    longest_first: bool
+    backwards: bool
+
+
+VARIANTS = (
+    Variant("longest from now", longest_first=True, backwards=False),
+    Variant("shortest until now", longest_first=False, backwards=False),
+    Variant("longest from now, reversed", longest_first=True, backwards=True),
+    Variant("shortest until now, reversed", longest_first=False, backwards=True),
+)
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """A start time for each row of `sends`; no link or side carries two chunks at once.
+
+    `start_s`: float, shape (rows,). `place[i]`: int64, 0 for the first chunk of a transfer, 1 for the one that joins it,
+    and so on; they share their start. The greedy joins none, stage 3 does. `makespan_s`: the end of the last transfer.
+    """
+
+    sends: Sends
+    start_s: NDArray[np.float64]
+    place: NDArray[np.int64]
+    makespan_s: float
+    variant: str
+
+
+def order(sends: Sends, variant: Variant) -> Ordering:
+    """Order the rows by one variant."""
+    start_s = np.array(_backwards(sends, variant) if variant.backwards else _forwards(sends, variant))
+    makespan_s = float((start_s + sends.duration_s).max(initial=0.0))
+    return Ordering(sends, start_s, np.zeros(len(sends), dtype=np.int64), makespan_s, variant.name)
+
+
+def _forwards(sends: Sends, variant: Variant) -> list[float]:
+    """Greedy in the order of the paths: a row is ready once its parent and those that must go before it are placed."""
+    until, onward = _path_times(sends)
+    before = [[*after, parent] if parent >= 0 else after for parent, after in zip(sends.parent, sends.after, strict=True)]
+    return _greedy(sends, before, _priority(onward, until, variant))
+
+
+def _backwards(sends: Sends, variant: Variant) -> list[float]:
+    """Greedy from the ends of the paths: a row is ready once all that follows it is placed; then time is mirrored."""
+    until, onward = _path_times(sends)
+    follow: list[list[int]] = [[] for _ in sends.parent]
+    for row, (parent, after) in enumerate(zip(sends.parent, sends.after, strict=True)):
+        for first in ([*after, parent] if parent >= 0 else after):
+            follow[first].append(row)
+    duration = sends.duration_s.tolist()
+    mirrored_until = [far - own for far, own in zip(onward, duration, strict=True)]
+    mirrored_onward = [near + own for near, own in zip(until, duration, strict=True)]
+    start = _greedy(sends, follow, _priority(mirrored_onward, mirrored_until, variant))
+    end = max((at + own for at, own in zip(start, duration, strict=True)), default=0.0)
+    return [end - at - own for at, own in zip(start, duration, strict=True)]
+
+
+def _path_times(sends: Sends) -> tuple[list[float], list[float]]:
+    """For each row, the time of its path before it, and from its start to the farthest end."""
+    duration, count = sends.duration_s.tolist(), len(sends)
+    until, onward = [0.0] * count, list(duration)
+    for row, parent in enumerate(sends.parent):
+        if parent >= 0:
+            until[row] = until[parent] + duration[parent]
+    for row in range(count - 1, -1, -1):  # children stand behind their parents
+        parent = sends.parent[row]
+        if parent >= 0:
+            onward[parent] = max(onward[parent], duration[parent] + onward[row])
+    return until, onward
+
+
+def _priority(onward: list[float], until: list[float], variant: Variant) -> list[tuple[float, float]]:
+    """The smaller goes first."""
+    if variant.longest_first:
+        return [(-far, near) for far, near in zip(onward, until, strict=True)]
+    return [(near, -far) for far, near in zip(onward, until, strict=True)]
+
+
+def _greedy(sends: Sends, before: list[list[int]], priority: list[tuple[float, float]]) -> list[float]:
+    """Place the ready row that can start first, again and again; a heap entry that became stale is put back."""
+    duration, count = sends.duration_s.tolist(), len(sends)
+    waiting = [len(rows) for rows in before]
+    follow: list[list[int]] = [[] for _ in range(count)]
+    for row, rows in enumerate(before):
+        for first in rows:
+            follow[first].append(row)
+    ready_at, start = [0.0] * count, [0.0] * count
+    free: dict[int, float] = {}
+    heap = [(0.0, priority[row], row) for row in range(count) if not waiting[row]]
+    heapq.heapify(heap)
+    while heap:
+        at, _, row = heapq.heappop(heap)
+        now = max(ready_at[row], *(free.get(group, 0.0) for group in sends.groups[row]))
+        if now > at:
+            heapq.heappush(heap, (now, priority[row], row))
+            continue
+        start[row], end = now, now + duration[row]
+        for group in sends.groups[row]:
+            free[group] = end
+        for child in follow[row]:
+            waiting[child] -= 1
+            ready_at[child] = max(ready_at[child], end)
+            if not waiting[child]:
+                heapq.heappush(heap, (ready_at[child], priority[child], child))
+    return start

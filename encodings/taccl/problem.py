@@ -1,0 +1,147 @@
+"""Problem: one collective on one topology under one sketch, for one size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.collective import Collective, collective_by_name
+from planwright.encodings.taccl.logical import LogicalTopology, apply_sketch
+from planwright.encodings.taccl.sketch import Sketch
+from planwright.errors import InputError
+from planwright.graph import Graph
+from planwright.options import SolveOptions
+from planwright.solve import Plan
+from planwright.topologies.topology import Topology
+
+__all__ = ["Problem"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Synthesise `collective` for chunks of `chunk_bytes` on the part of `topology` that `sketch` keeps.
+
+    Chunks that travel between nodes may be grouped: n of them take `alpha + n * beta * size`. Inside a node every chunk
+    is a transfer of its own, as in TACCL (section 5.4.2). Raises `InputError` where sketch and topology don't fit.
+    """
+
+    topology: Topology
+    collective: Collective
+    chunk_bytes: int
+    sketch: Sketch | None = None
+
+    def __post_init__(self) -> None:
+        if self.chunk_bytes < 1:
+            raise InputError(f"chunk_bytes must be >= 1, got {self.chunk_bytes}")
+        if self.collective.rank_count != self.topology.device_count:
+            raise InputError(
+                f"{self.collective.name} is over {self.collective.rank_count} ranks, "
+                f"the topology has {self.topology.device_count}"
+            )
+        assert self.logical is not None  # the sketch is applied, and so checked, at once
+        free = [k for k, duration_s in enumerate(self.duration_s) if duration_s <= 0]
+        if free:
+            raise InputError(
+                f"link {self.logical.topology.link_name(free[0])}: alpha + beta * chunk must be > 0, got 0"
+            )
+
+    @property
+    def system(self) -> str:
+        """`taccl`."""
+        return "taccl"
+
+    @property
+    def default_options(self) -> SolveOptions:
+        """Within 5 % of the best possible, as far as the bound can prove it."""
+        return SolveOptions(gap=0.05)
+
+    def plan(self, options: SolveOptions) -> Plan:
+        """Synthesise: routing, ordering, contiguity."""
+        from planwright.encodings.taccl.synthesis import synthesise  # it imports this module
+
+        return synthesise(self, options)
+
+    @classmethod
+    def of(cls, topology: Topology, collective: str, input_bytes: int, sketch: Sketch | None = None) -> Problem:
+        """From a collective's name and the size of one rank's input buffer.
+
+        The sketch says into how many chunks the buffer is cut; a chunk is rounded up to whole bytes.
+        """
+        if input_bytes < 1:
+            raise InputError(f"input_bytes must be >= 1, got {input_bytes}")
+        parts = 1 if sketch is None else sketch.chunks_per_rank
+        definition = collective_by_name(collective, topology.device_count, parts)
+        return cls(topology, definition, -(-input_bytes // parts), sketch)
+
+    @cached_property
+    def logical(self) -> LogicalTopology:
+        """The logical topology."""
+        return apply_sketch(self.topology, self.collective, self.sketch)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The chunks, where they start and where they must end."""
+        return self.collective.graph(self.chunk_bytes)
+
+    @property
+    def link_count(self) -> int:
+        """The number of logical links."""
+        return len(self.logical.topology.links)
+
+    @cached_property
+    def duration_s(self) -> NDArray[np.float64]:
+        """lat(l): seconds for one chunk alone on each logical link, float."""
+        topology = self.logical.topology
+        return np.asarray(topology.alpha_s + topology.beta_s_per_byte * self.chunk_bytes)
+
+    @cached_property
+    def may_group(self) -> NDArray[np.bool_]:
+        """Whether several chunks may travel as one transfer on each logical link, bool."""
+        return self.logical.topology.is_inter_node
+
+    @cached_property
+    def occupancy_s(self) -> NDArray[np.float64]:
+        """The least time that one chunk holds each link: lat(l), without the shareable alpha where chunks may group."""
+        return np.where(self.may_group, self.duration_s - self.logical.topology.alpha_s, self.duration_s)
+
+    @cached_property
+    def owners(self) -> NDArray[np.int64]:
+        """The rank that holds each chunk at the start, int64."""
+        return np.array(self.collective.owners, dtype=np.int64)
+
+    @cached_property
+    def wanted(self) -> NDArray[np.bool_]:
+        """`wanted[c, r]`: whether chunk c must reach rank r, its owner left out."""
+        wanted = np.zeros((self.collective.chunk_count, self.collective.rank_count), dtype=np.bool_)
+        for chunk, ranks in enumerate(self.collective.destinations):
+            wanted[chunk, list(ranks)] = True
+        return wanted
+
+    @cached_property
+    def usable(self) -> NDArray[np.bool_]:
+        """`usable[c, l]`: the sketch allows chunk c on link l, and l doesn't lead to c's owner."""
+        leads_home = self.logical.topology.link_target[None, :] == self.owners[:, None]
+        return np.asarray(self.logical.allowed & ~leads_home)
+
+    @cached_property
+    def earliest_s(self) -> NDArray[np.float64]:
+        """`earliest_s[c, r]`: no schedule brings chunk c to rank r sooner; inf where it can't get. Seconds.
+
+        Chunk by chunk, since a sketch allows each chunk its own links.
+        """
+        topology = self.logical.topology
+        earliest_s = np.full(self.wanted.shape, np.inf)
+        known: dict[tuple[int, bytes], NDArray[np.float64]] = {}
+        for chunk, owner in enumerate(self.owners.tolist()):
+            key = (owner, self.usable[chunk].tobytes())
+            if key not in known:
+                network = topology.to_networkx(self.chunk_bytes, np.flatnonzero(self.usable[chunk]).tolist())
+                known[key] = np.full(topology.device_count, np.inf)
+                for rank, time_s in nx.single_source_dijkstra_path_length(network, owner, weight="duration_s").items():
+                    known[key][rank] = time_s
+            earliest_s[chunk] = known[key]
+        return earliest_s

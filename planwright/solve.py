@@ -1,0 +1,70 @@
+"""The recipe of every solve: the problem's encoding makes a plan, the replay says whether it is true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from planwright.checker import Report, check
+from planwright.options import SolveOptions
+from planwright.schedule import Schedule
+from planwright.solution import Solution, Status
+
+__all__ = ["Plan", "Problem", "Result", "solve"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an encoding claims: a schedule (None if it found none), the solver's words on it, and details by name."""
+
+    solution: Solution
+    schedule: Schedule | None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Problem(Protocol):
+    """A scheduling problem; `planwright.encodings.<system>.Problem` are its kinds."""
+
+    @property
+    def system(self) -> str:
+        """The name on the command line: taccl, monet, bagpipe, cupcake."""
+
+    @property
+    def default_options(self) -> SolveOptions:
+        """The options for a caller who gives none."""
+
+    def plan(self, options: SolveOptions) -> Plan:
+        """Encode, solve and decode."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A solved problem: what the solver claims (`solution`) and what the replay found (`report`)."""
+
+    problem: Problem
+    solution: Solution
+    schedule: Schedule | None
+    report: Report | None
+    details: Mapping[str, Any]
+
+    @property
+    def status(self) -> Status:
+        """The status of the solution."""
+        return self.solution.status
+
+    @property
+    def valid(self) -> bool:
+        """Whether there is a schedule that replays clean."""
+        return self.report is not None and self.report.valid
+
+
+def solve(problem: Problem, options: SolveOptions | None = None) -> Result:
+    """Solve a problem and replay its schedule.
+
+    That nothing was found, or that there is nothing to find, is told by `result.status`. Raises `InputError` for options
+    or a problem that make no sense, `SolverError` where a backend is missing or fails.
+    """
+    plan = problem.plan(options or problem.default_options)
+    report = None if plan.schedule is None else check(plan.schedule)
+    return Result(problem, plan.solution, plan.schedule, report, plan.details)

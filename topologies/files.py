@@ -1,0 +1,191 @@
+"""Topology files: planwright's own format, and the files of TACCL (known and custom).
+
+Our format, version 1, describes one node; `//` comments are allowed::
+
+    {"format": "planwright.topology", "version": 1, "name": "pair", "ranks_per_node": 2,
+     "links":    [{"from": 0, "to": 1, "alpha_us": 0.7, "beta_us_per_mb": 46, "both_ways": true, "resources": []}],
+     "switches": [{"ranks": [0, 1], "alpha_us": 0.7, "beta_us_per_mb": 8}],
+     "nics":     [{"ranks": [0, 1], "alpha_us": 1.7, "beta_us_per_mb": 106}],
+     "source": "where the numbers are from"}
+
+A link may name `resources` that it shares with others: only one transfer at a time holds a resource.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+from planwright.errors import InputError
+from planwright.io.record import Record, load_record, parse_record, suggestion
+from planwright.topologies.node import LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
+from planwright.topologies.topology import Topology
+from planwright.units import BYTES_PER_MB, S_PER_US, parse_bytes
+
+__all__ = ["load_topology", "named_node", "read_node", "topology_names"]
+
+_TACCL_UNIT_US = {1_000_000: 1.0, 32_000: 0.1, 1_000: 0.01}
+"""TACCL scales the numbers of its shipped profiles to be friendly to integers; the files don't say by how much."""
+
+
+def topology_names() -> list[str]:
+    """The machines that planwright ships, by name."""
+    return sorted(entry.name[:-5] for entry in files("planwright.topologies").iterdir() if entry.name.endswith(".json"))
+
+
+def named_node(name: str) -> NodeTemplate:
+    """A machine that planwright ships. Raises `InputError` for an unknown name."""
+    names = topology_names()
+    if name not in names:
+        hint = suggestion(name, names) or "--topology-file takes a file"
+        raise InputError(f"topology: must be one of {', '.join(names)}, got {name!r}; {hint}")
+    text = (files("planwright.topologies") / f"{name}.json").read_text(encoding="utf-8")
+    return _read_own(parse_record(text, f"{name}.json"))
+
+
+def read_node(path: str | Path, machine: str | None = None) -> NodeTemplate:
+    """A node from a file in our format or in TACCL's.
+
+    TACCL's profiles of known machines hold costs but no links: `machine` names the machine, else the `name` in the file
+    does (`NDv2_1MB`). They hold beta times the chunk size, so the name must end in that size.
+    """
+    record = load_record(path)
+    if "format" in record:
+        return _read_own(record)
+    if "gpus_per_node" in record:
+        return _read_taccl(record, machine)
+    raise InputError(
+        f"{path}: must be a planwright.topology (field 'format') or a TACCL topology (field 'gpus_per_node')"
+    )
+
+
+def load_topology(name: str | None, nodes: int, path: str | Path | None = None) -> Topology:
+    """The cluster of `nodes` nodes of a named machine, or of the machine in a file."""
+    if path is not None:
+        return read_node(path, name).cluster(nodes)
+    if name is None:
+        raise InputError("topology: name one of the shipped machines, or give a file")
+    return named_node(name).cluster(nodes)
+
+
+def _read_own(record: Record) -> NodeTemplate:
+    record.text("format", choices=["planwright.topology"])
+    record.integer("version", 1, 1)
+    node = NodeTemplate(
+        name=record.text("name"),
+        ranks_per_node=(count := record.integer("ranks_per_node", 1)),
+        links=tuple(link for entry in record.records("links", default=[]) for link in _read_link(entry, count)),
+        switches=tuple(
+            SwitchTemplate(entry.integers("ranks", 0, count - 1), *_read_costs(entry))
+            for entry in record.records("switches", default=[])
+        ),
+        nics=tuple(
+            NicTemplate(entry.integers("ranks", 0, count - 1), *_read_costs(entry))
+            for entry in record.records("nics", default=[])
+        ),
+        source=record.text("source", default=""),
+    )
+    record.close()
+    return node
+
+
+def _read_link(entry: Record, count: int) -> list[LocalLink]:
+    source, target = entry.integer("from", 0, count - 1), entry.integer("to", 0, count - 1)
+    both_ways = entry.boolean("both_ways", default=False)
+    names = entry.list("resources", default=[])
+    for name in names:
+        if not isinstance(name, str):
+            raise entry.fail("resources", "a list of names", names)
+    costs = _read_costs(entry)
+    ends = [(source, target), (target, source)] if both_ways else [(source, target)]
+    return [LocalLink(start, end, *costs, tuple(names)) for start, end in ends]
+
+
+def _read_costs(entry: Record) -> tuple[float, float]:
+    """`alpha_us` and `beta_us_per_mb` in seconds and seconds per byte; the last fields of an entry."""
+    alpha_us = entry.number("alpha_us", minimum=0)
+    beta_us_per_mb = entry.number("beta_us_per_mb", minimum=0)
+    entry.close()
+    return alpha_us * S_PER_US, beta_us_per_mb * S_PER_US / BYTES_PER_MB
+
+
+# -- TACCL's own files -------------------------------------------------------------------------------------------------
+
+
+def _read_taccl(record: Record, machine: str | None) -> NodeTemplate:
+    name = record.text("name")
+    chunk_bytes = _chunk_of_profile(record, name)
+    unit_us = record.number("us_per_unit", minimum=0, default=_TACCL_UNIT_US.get(chunk_bytes, 1.0))
+    count = record.integer("gpus_per_node", 1)
+    alpha_s = record.number("alpha", minimum=0) * unit_us * S_PER_US
+    scale = unit_us * S_PER_US / chunk_bytes  # of a beta that is already multiplied by the chunk
+    if "links" in record:
+        links, switches = _taccl_custom_links(record, count, alpha_s, scale), ()
+        nic_count = record.integer("nics_per_node", -1, default=-1)
+    else:
+        links, switches, nic_count = _taccl_known_links(record, name, machine, count, alpha_s, scale)
+    nics: tuple[NicTemplate, ...] = ()
+    if nic_count > 0:
+        remote = record.number("remote_alpha", 0) * unit_us * S_PER_US, record.number("remote_beta", 0) * scale
+        if count % nic_count:
+            raise record.fail("nics_per_node", f"a divisor of gpus_per_node ({count})", nic_count)
+        share = count // nic_count
+        nics = tuple(NicTemplate(tuple(range(k * share, (k + 1) * share)), *remote) for k in range(nic_count))
+    for redundant in ("nics_per_node", "remote_alpha", "remote_beta", "remote_invbw", "remote_invbws", "invbws", "node_invbws_list"):  # fmt: skip
+        record.raw(redundant, default=None)  # alpha + beta, which follow from the other fields
+    record.close()
+    return NodeTemplate(name, count, links, switches, nics, source="a TACCL topology file")
+
+
+def _chunk_of_profile(record: Record, name: str) -> int:
+    if "chunk_size" in record:
+        return parse_bytes(record.text("chunk_size"), f"{record.where}: chunk_size")
+    suffix = re.search(r"([0-9.]+ ?[KMG]i?B)$", name, flags=re.IGNORECASE)
+    if suffix is None:
+        raise record.fail(
+            "name", "a name that ends in the chunk size of the profile, such as NDv2_1MB", name,
+            "or add the field 'chunk_size' (and 'us_per_unit')",
+        )  # fmt: skip
+    return parse_bytes(suffix.group(1), f"{record.where}: name")
+
+
+def _taccl_custom_links(record: Record, count: int, alpha_s: float, scale: float) -> tuple[LocalLink, ...]:
+    """TACCL's matrices are indexed [target][source]; an entry above 1 means that many links side by side."""
+    width, beta = _matrix(record, "links", count), _matrix(record, "betas", count)
+    found = []
+    for source in range(count):
+        for target in range(count):
+            if source != target and width[target][source] > 0:
+                # `width` links side by side carry that many times as much; the profile's beta is one link's.
+                beta_s_per_byte = beta[target][source] * scale / width[target][source]
+                found.append(LocalLink(source, target, alpha_s, beta_s_per_byte))
+    return tuple(found)
+
+
+def _matrix(record: Record, key: str, count: int) -> list[list[float]]:
+    rows = record.list(key)
+    if len(rows) != count or any(not isinstance(row, list) or len(row) != count for row in rows):
+        raise record.fail(key, f"a {count} x {count} matrix (gpus_per_node)", rows)
+    for row in rows:
+        for value in row:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+                raise record.fail(key, "a matrix of numbers >= 0", value)
+    return rows
+
+
+def _taccl_known_links(
+    record: Record, name: str, machine: str | None, count: int, alpha_s: float, scale: float
+) -> tuple[tuple[LocalLink, ...], tuple[SwitchTemplate, ...], int]:
+    """A shipped machine's links under the profile's costs; the k-th fastest kind of link gets the k-th beta."""
+    base = named_node(machine or re.split(r"[_-]", name)[0].lower())
+    if count != base.ranks_per_node:
+        raise record.fail("gpus_per_node", f"{base.ranks_per_node}, as a {base.name} node has", count)
+    betas = record.list("node_betas_list")
+    kinds = sorted({part.beta_s_per_byte for part in (*base.links, *base.switches)})
+    if len(betas) != len(kinds) or any(not isinstance(b, (int, float)) or isinstance(b, bool) or b < 0 for b in betas):
+        raise record.fail("node_betas_list", f"{len(kinds)} numbers >= 0, fastest first, for {base.name}", betas)
+    cost = {kind: float(beta) * scale for kind, beta in zip(kinds, sorted(betas), strict=True)}
+    links = tuple(LocalLink(link.source, link.target, alpha_s, cost[link.beta_s_per_byte]) for link in base.links)
+    switches = tuple(SwitchTemplate(switch.ranks, alpha_s, cost[switch.beta_s_per_byte]) for switch in base.switches)
+    return links, switches, len(base.nics)
