@@ -34,8 +34,10 @@ class SolveOptions:
     """How long, how exact, on how many threads.
 
     `time_limit_s`: seconds of wall time, None for no limit. `gap`: stop once the relative gap is proven to be at most
-    this (0.05 = 5 %). `threads`: 0 takes every core; with 1 the same input gives the same plan. `on_progress` is called
-    from the solving thread. `stop` may be set from anywhere, as Ctrl-C does: the solver returns its incumbent.
+    this (0.05 = 5 %). `threads`: 0 takes every core; with 1 the same input gives the same plan, unless a time limit
+    cuts it short. `solver` names the backend of the encoding's own model (`planwright list solvers`), None leaves the
+    choice to the encoding. `on_progress` is called from the solving thread. `stop` may be set from anywhere, as Ctrl-C
+    does: the solver returns its incumbent.
 
     Raises `InputError` for a time limit or gap that is negative or not a number, and for negative threads or seed.
     """
@@ -44,6 +46,7 @@ class SolveOptions:
     gap: float = 0.0
     threads: int = 0
     seed: int = 0
+    solver: str | None = None
     on_progress: Callable[[Progress], None] | None = None
     stop: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
 

@@ -28,6 +28,11 @@ __all__ = ["load_topology", "named_node", "read_node", "topology_names"]
 _TACCL_UNIT_US = {1_000_000: 1.0, 32_000: 0.1, 1_000: 0.01}
 """TACCL scales the numbers of its shipped profiles to be friendly to integers; the files don't say by how much."""
 
+_TACCL_REDUNDANT = (
+    "nics_per_node", "remote_alpha", "remote_beta", "remote_invbw", "remote_invbws", "invbws", "node_invbws_list",
+)  # fmt: skip
+"""Fields that may stand in a TACCL file and say nothing new: alpha + beta, or fixed by the machine."""
+
 
 def topology_names() -> list[str]:
     """The machines that planwright ships, by name."""
@@ -93,7 +98,7 @@ def _read_own(record: Record) -> NodeTemplate:
 def _read_link(entry: Record, count: int) -> list[LocalLink]:
     source, target = entry.integer("from", 0, count - 1), entry.integer("to", 0, count - 1)
     both_ways = entry.boolean("both_ways", default=False)
-    names = entry.list("resources", default=[])
+    names = entry.array("resources", default=[])
     for name in names:
         if not isinstance(name, str):
             raise entry.fail("resources", "a list of names", names)
@@ -121,7 +126,8 @@ def _read_taccl(record: Record, machine: str | None) -> NodeTemplate:
     alpha_s = record.number("alpha", minimum=0) * unit_us * S_PER_US
     scale = unit_us * S_PER_US / chunk_bytes  # of a beta that is already multiplied by the chunk
     if "links" in record:
-        links, switches = _taccl_custom_links(record, count, alpha_s, scale), ()
+        links = _taccl_custom_links(record, count, alpha_s, scale)
+        switches: tuple[SwitchTemplate, ...] = ()
         nic_count = record.integer("nics_per_node", -1, default=-1)
     else:
         links, switches, nic_count = _taccl_known_links(record, name, machine, count, alpha_s, scale)
@@ -132,8 +138,8 @@ def _read_taccl(record: Record, machine: str | None) -> NodeTemplate:
             raise record.fail("nics_per_node", f"a divisor of gpus_per_node ({count})", nic_count)
         share = count // nic_count
         nics = tuple(NicTemplate(tuple(range(k * share, (k + 1) * share)), *remote) for k in range(nic_count))
-    for redundant in ("nics_per_node", "remote_alpha", "remote_beta", "remote_invbw", "remote_invbws", "invbws", "node_invbws_list"):  # fmt: skip
-        record.raw(redundant, default=None)  # alpha + beta, which follow from the other fields
+    for redundant in _TACCL_REDUNDANT:
+        record.raw(redundant, default=None)
     record.close()
     return NodeTemplate(name, count, links, switches, nics, source="a TACCL topology file")
 
@@ -164,7 +170,7 @@ def _taccl_custom_links(record: Record, count: int, alpha_s: float, scale: float
 
 
 def _matrix(record: Record, key: str, count: int) -> list[list[float]]:
-    rows = record.list(key)
+    rows: list[list[float]] = record.array(key)
     if len(rows) != count or any(not isinstance(row, list) or len(row) != count for row in rows):
         raise record.fail(key, f"a {count} x {count} matrix (gpus_per_node)", rows)
     for row in rows:
@@ -181,8 +187,8 @@ def _taccl_known_links(
     base = named_node(machine or re.split(r"[_-]", name)[0].lower())
     if count != base.ranks_per_node:
         raise record.fail("gpus_per_node", f"{base.ranks_per_node}, as a {base.name} node has", count)
-    betas = record.list("node_betas_list")
-    kinds = sorted({part.beta_s_per_byte for part in (*base.links, *base.switches)})
+    betas = record.array("node_betas_list")
+    kinds = sorted({link.beta_s_per_byte for link in base.links} | {s.beta_s_per_byte for s in base.switches})
     if len(betas) != len(kinds) or any(not isinstance(b, (int, float)) or isinstance(b, bool) or b < 0 for b in betas):
         raise record.fail("node_betas_list", f"{len(kinds)} numbers >= 0, fastest first, for {base.name}", betas)
     cost = {kind: float(beta) * scale for kind, beta in zip(kinds, sorted(betas), strict=True)}

@@ -65,7 +65,9 @@ class NodeTemplate:
                 raise InputError(f"{self.name}: {title}: ranks must differ, got {list(ranks)}")
         for switch in self.switches:
             if len(switch.ranks) < 2:
-                raise InputError(f"{self.name}: switches: a switch must join at least 2 ranks, got {list(switch.ranks)}")
+                raise InputError(
+                    f"{self.name}: switches: a switch must join at least 2 ranks, got {list(switch.ranks)}"
+                )
         served = [rank for nic in self.nics for rank in nic.ranks]
         for rank in served:
             if served.count(rank) > 1:
@@ -134,9 +136,7 @@ class _Builder:
         self.links: list[Link] = []
         self.resources: dict[str, int] = {}
 
-    def add(
-        self, source: int, target: int, alpha_s: float, beta_s_per_byte: float, resources: tuple[str, ...]
-    ) -> None:
+    def add(self, source: int, target: int, alpha_s: float, beta_s_per_byte: float, resources: tuple[str, ...]) -> None:
         numbers = tuple(self.resources.setdefault(name, len(self.resources)) for name in resources)
         self.links.append(Link(source, target, alpha_s, beta_s_per_byte, numbers))
 

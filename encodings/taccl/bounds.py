@@ -1,9 +1,9 @@
 """Lower bounds on the makespan: what no schedule of the problem can beat, however it is found.
 
-*Latency*: no chunk arrives before the time of its shortest way. *Bandwidth*: take any set of ranks. The chunks that it
-wants from outside come in over the links that lead into it; of links that exclude each other (one switch side, one NIC)
-a single one works at a time, so by any instant only so many whole chunks are in. The last chunk to come in must still be
-spread inside the set, and the first can't come in before it has reached the boundary.
+*Latency*: no chunk arrives before the time of its shortest way. *Bandwidth*: take a set of ranks. The chunks that it
+wants from outside come in over the links that lead into it; of links that exclude each other (one switch side, one
+NIC) a single one works at a time, so by any instant only so many whole chunks are in. The last chunk to come in must
+still be spread inside the set, and the first can't come in before it has reached the boundary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from planwright.encodings.taccl.symmetry import orbits
 __all__ = ["Bounds", "bandwidth_bound_s", "combinatorial_bounds", "cut_bound_s"]
 
 Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+_MOST_THRESHOLDS = 8
+"""Times at the boundary that a cut is examined for; more cost time and add little."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +77,30 @@ def bandwidth_bound_s(problem: Problem, may_group: Mask) -> float:
 
 
 def cut_bound_s(problem: Problem, may_group: Mask, inside: Mask) -> float:
-    """The bound of one set of ranks: bool, shape (ranks,)."""
+    """The bound of one set of ranks: bool, shape (ranks,).
+
+    It is taken for all chunks that the set wants from outside, and for those alone that can't be at its boundary before
+    some time: what comes late over a slow link still has to come in through the same doors.
+    """
     topology = problem.logical.topology
     needed = np.flatnonzero((problem.wanted & inside).any(axis=1) & ~inside[problem.owners])
     entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
     if not len(needed):
         return 0.0
+    at_door_s = np.where(
+        problem.usable[np.ix_(needed, entering)],
+        problem.earliest_s[np.ix_(needed, topology.link_source[entering])],
+        np.inf,
+    ).min(axis=1)
+    thresholds_s = np.unique(at_door_s)
+    some = np.unique(np.linspace(0, len(thresholds_s) - 1, _MOST_THRESHOLDS).astype(np.int64))
+    return max(
+        _bound_of_chunks_s(problem, may_group, inside, needed[at_door_s >= threshold_s], entering)
+        for threshold_s in thresholds_s[some].tolist()
+    )
+
+
+def _bound_of_chunks_s(problem: Problem, may_group: Mask, inside: Mask, needed: Ids, entering: Ids) -> float:
     tail_s = _tail_s(problem, needed, entering, inside)
     best_s = 0.0
     for side in (0, -1):  # links into the set exclude each other at their source or at their target
@@ -104,7 +126,7 @@ class _Door:
 
 
 def _doors(
-    problem: Problem, may_group: Mask, needed: NDArray[np.int64], entering: NDArray[np.int64], side: int
+    problem: Problem, may_group: Mask, needed: Ids, entering: Ids, side: int
 ) -> list[_Door]:  # fmt: skip
     topology = problem.logical.topology
     groups: dict[tuple[bool, int], list[int]] = {}
@@ -143,7 +165,7 @@ def _all_in_s(doors: list[_Door], count: int) -> float:
     return at_s
 
 
-def _tail_s(problem: Problem, needed: NDArray[np.int64], entering: NDArray[np.int64], inside: Mask) -> float:
+def _tail_s(problem: Problem, needed: Ids, entering: Ids, inside: Mask) -> float:
     """The least time from a chunk's first entry until every rank of the set that wants it has it."""
     topology = problem.logical.topology
     links = problem.usable[needed].any(axis=0)
@@ -153,5 +175,5 @@ def _tail_s(problem: Problem, needed: NDArray[np.int64], entering: NDArray[np.in
     spread_s = np.full(topology.device_count, np.inf)
     for rank, time_s in nx.multi_source_dijkstra_path_length(network, set(entries), weight="duration_s").items():
         spread_s[rank] = time_s
-    farthest = np.where(problem.wanted[needed] & inside, spread_s, 0.0).max(axis=1)
-    return float(farthest.min())
+    farthest_s = [float(spread_s[wanted].max(initial=0.0)) for wanted in problem.wanted[needed] & inside]
+    return min(farthest_s)

@@ -1,8 +1,8 @@
 """Stage 3, contiguity and exact scheduling: which chunks travel together, and when (TACCL, section 5.5.3, 5.16-5.21).
 
-Two changes to the thesis's model. It has a binary for every pair of chunks on a link; since the order on a link is given,
-a group is a run of consecutive chunks, and one binary a chunk (does it join the one before?) says the same. And where
-chunks can't be grouped the order is not fixed to that of stage 2: it is only the start of the search.
+Two changes to the thesis's model. It has a binary for every pair of chunks on a link; since the order on a link is
+given, a group is a run of consecutive chunks, and one binary a chunk (does it join the one before?) says the same. And
+where chunks can't be grouped the order is not fixed to that of stage 2: it is only the start of the search.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _transfer_takes_alpha_and_all_betas(parts: ContiguityModel) -> None:
 
 def _one_transfer_at_a_time_in_order(parts: ContiguityModel) -> None:
     """Where chunks may be grouped, each waits for the transfer before it unless it is part of it (5.19-5.21)."""
-    pairs = set()
+    pairs: set[tuple[int, int]] = set()
     for rows in _members(parts.ordering).values():
         if parts.ordering.sends.may_join[rows].any():
             pairs.update(pairwise(rows))

@@ -61,7 +61,9 @@ def _apply(topology: Topology, collective: Collective, sketch: Sketch) -> Logica
     where = f"sketch {sketch.name}"
     nodes = topology.node_count
     if sketch.node_count not in (None, nodes):
-        raise InputError(f"{where}: nnodes is {sketch.node_count}, the topology has {nodes} nodes; give --nodes {sketch.node_count}")
+        raise InputError(
+            f"{where}: nnodes is {sketch.node_count}, the topology has {nodes} nodes; give --nodes {sketch.node_count}"
+        )
     _check_ranks(topology, sketch, where)
     links = [link for link in topology.links if _same_node(topology, link)]
     resources = list(topology.resources)
@@ -88,7 +90,9 @@ def _check_ranks(topology: Topology, sketch: Sketch, where: str) -> None:
     def check(title: str, ranks: Iterable[int]) -> None:
         for rank in ranks:
             if not 0 <= rank < local_count:
-                raise InputError(f"{where}: {title}: ranks must be in 0..{local_count - 1} (local to a node), got {rank}")
+                raise InputError(
+                    f"{where}: {title}: ranks must be in 0..{local_count - 1} (local to a node), got {rank}"
+                )
 
     for switch in sketch.switches:
         check("switches", switch)
@@ -104,13 +108,15 @@ def _check_ranks(topology: Topology, sketch: Sketch, where: str) -> None:
         check("beta_split", [sender])
     if sketch.inter_node.beta_split is not None:
         for sender in sorted(set(receivers) - set(sketch.inter_node.beta_split)):
-            raise InputError(f"{where}: beta_split: must name every sender of internode_conn, sender {sender} is missing")
+            raise InputError(
+                f"{where}: beta_split: must name every sender of internode_conn, sender {sender} is missing"
+            )
     for origin in range(local_count):
-        senders = sketch.inter_node.senders_of(origin)
-        if topology.node_count > 1 and senders is not None and not set(senders) & set(receivers):
+        relays = sketch.inter_node.senders_of(origin)
+        if topology.node_count > 1 and relays is not None and not set(relays) & set(receivers):
             raise InputError(
                 f"{where}: the relay of rank {origin} must be a sender of internode_conn "
-                f"({', '.join(map(str, receivers))}), got {', '.join(map(str, senders)) or 'none'}"
+                f"({', '.join(map(str, receivers))}), got {', '.join(map(str, relays)) or 'none'}"
             )
 
 
@@ -141,9 +147,7 @@ def _inter_node_links(topology: Topology, sketch: InterNode, resources: list[str
     return links
 
 
-def _split(
-    topology: Topology, sketch: InterNode, pair: tuple[int, int], connections: list[tuple[int, int]]
-) -> float:
+def _split(topology: Topology, sketch: InterNode, pair: tuple[int, int], connections: list[tuple[int, int]]) -> float:
     """1/n of the NIC's bandwidth is this connection's: as `beta_split` says, else an even share of the busier NIC."""
     if sketch.beta_split is not None:
         return sketch.beta_split[pair[0]]
@@ -153,9 +157,7 @@ def _split(
     return max(out, into)
 
 
-def _check_shares(
-    topology: Topology, sketch: InterNode, splits: dict[tuple[int, int], float], where: str
-) -> None:
+def _check_shares(topology: Topology, sketch: InterNode, splits: dict[tuple[int, int], float], where: str) -> None:
     """The lanes of a NIC must not add up to more than the NIC (whole NICs are taken in turn instead)."""
     nic = _nic_of_local_rank(topology)
     for side in (0, 1):
@@ -167,7 +169,8 @@ def _check_shares(
             if sum(its.values()) > 1 + 1e-9 and min(its.values()) < 1:
                 percent = 100 * sum(its.values())
                 raise InputError(
-                    f"{where}: beta_split: the lanes of NIC {number} must share 100 % of its bandwidth, got {percent:.0f} %"
+                    f"{where}: beta_split: the lanes of NIC {number} must share its bandwidth, "
+                    f"they add up to {percent:.0f} %"
                 )
 
 
@@ -183,7 +186,9 @@ def _switched(
         key = frozenset(switch)
         for other in planes:
             if key & other and key != other:
-                raise InputError(f"{where}: switches: two switches must be equal or share no rank, got {sorted(key & other)} in both")
+                raise InputError(
+                    f"{where}: switches: two switches must be equal or share no rank, got {sorted(key & other)} in both"
+                )
         planes[key] = planes.get(key, 0) + 1
     policies = {frozenset(switch): policy for switch, policy in zip(sketch.switches, sketch.policies, strict=True)}
     local_count = _ranks_per_node(topology)
@@ -198,7 +203,10 @@ def _switched(
             for k in members:
                 sides = links[k].resources
                 if (node, ranks) not in behind:  # the topology doesn't know of this switch: the sketch adds its sides
-                    names = (f"node{node}:hyperedge{number}:out{links[k].source}", f"node{node}:hyperedge{number}:in{links[k].target}")
+                    names = (
+                        f"node{node}:hyperedge{number}:out{links[k].source}",
+                        f"node{node}:hyperedge{number}:in{links[k].target}",
+                    )
                     sides += tuple(lanes.setdefault(name, len(lanes)) for name in names)
                 links[k] = replace(links[k], beta_s_per_byte=links[k].beta_s_per_byte / count, resources=sides)
             hyperedges.append(Hyperedge(policies[ranks], tuple(members)))

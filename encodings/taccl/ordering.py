@@ -40,8 +40,8 @@ VARIANTS = (
 class Ordering:
     """A start time for each row of `sends`; no link or side carries two chunks at once.
 
-    `start_s`: float, shape (rows,). `place[i]`: int64, 0 for the first chunk of a transfer, 1 for the one that joins it,
-    and so on; they share their start. The greedy joins none, stage 3 does. `makespan_s`: the end of the last transfer.
+    `start_s`: float, shape (rows,). `place[i]`: int64, 0 for the first chunk of a transfer, 1 for the one that joins
+    it, and so on; they share their start. The greedy joins none, stage 3 does. `makespan_s`: the end of the last transfer.
     """
 
     sends: Sends
@@ -61,7 +61,9 @@ def order(sends: Sends, variant: Variant) -> Ordering:
 def _forwards(sends: Sends, variant: Variant) -> list[float]:
     """Greedy in the order of the paths: a row is ready once its parent and those that must go before it are placed."""
     until, onward = _path_times(sends)
-    before = [[*after, parent] if parent >= 0 else after for parent, after in zip(sends.parent, sends.after, strict=True)]
+    before = [
+        [*after, parent] if parent >= 0 else after for parent, after in zip(sends.parent, sends.after, strict=True)
+    ]
     return _greedy(sends, before, _priority(onward, until, variant))
 
 
@@ -70,7 +72,7 @@ def _backwards(sends: Sends, variant: Variant) -> list[float]:
     until, onward = _path_times(sends)
     follow: list[list[int]] = [[] for _ in sends.parent]
     for row, (parent, after) in enumerate(zip(sends.parent, sends.after, strict=True)):
-        for first in ([*after, parent] if parent >= 0 else after):
+        for first in [*after, parent] if parent >= 0 else after:
             follow[first].append(row)
     duration = sends.duration_s.tolist()
     mirrored_until = [far - own for far, own in zip(onward, duration, strict=True)]

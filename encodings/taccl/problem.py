@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -14,8 +15,9 @@ from planwright.encodings.taccl.logical import LogicalTopology, apply_sketch
 from planwright.encodings.taccl.sketch import Sketch
 from planwright.errors import InputError
 from planwright.graph import Graph
+from planwright.model import Model
 from planwright.options import SolveOptions
-from planwright.solve import Plan
+from planwright.recipe import Plan
 from planwright.topologies.topology import Topology
 
 __all__ = ["Problem"]
@@ -55,6 +57,22 @@ class Problem:
         return "taccl"
 
     @property
+    def description(self) -> dict[str, Any]:
+        """What was asked, for the plan file; `collective_of` reads the collective back from it."""
+        parts, biggest = self.collective, max(len(buffer) for buffer in self.collective.outputs)
+        return {
+            "collective": parts.name,
+            "ranks": parts.rank_count,
+            "chunks_per_rank": parts.chunks_per_rank,
+            "chunk_bytes": self.chunk_bytes,
+            "input_bytes": self.chunk_bytes * max(len(buffer) for buffer in parts.inputs),
+            "output_bytes": self.chunk_bytes * biggest,
+            "topology": self.topology.name,
+            "nodes": self.topology.node_count,
+            "sketch": None if self.sketch is None else self.sketch.name,
+        }
+
+    @property
     def default_options(self) -> SolveOptions:
         """Within 5 % of the best possible, as far as the bound can prove it."""
         return SolveOptions(gap=0.05)
@@ -64,6 +82,14 @@ class Problem:
         from planwright.encodings.taccl.synthesis import synthesise  # it imports this module
 
         return synthesise(self, options)
+
+    def model(self) -> Model:
+        """The routing MILP that minimises the time, for writing to a file."""
+        from planwright.encodings.taccl.routing import encode
+
+        parts = encode(self)
+        parts.model.minimize((1.0, [parts.time]))
+        return parts.model
 
     @classmethod
     def of(cls, topology: Topology, collective: str, input_bytes: int, sketch: Sketch | None = None) -> Problem:

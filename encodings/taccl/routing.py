@@ -1,9 +1,9 @@
 """Stage 1, routing: which links each chunk takes (TACCL, section 5.5.1, equations 5.1-5.15).
 
-The model is the thesis's with three changes that keep its optimum. There is no send variable: a chunk is sent as soon as
-it is there, since nothing in this stage keeps it waiting. Variables that a symmetry makes equal are one variable (an
-orbit) instead of several tied by equality rows (5.12-5.14). And (5.15) is stated for every node that a chunk must enter,
-without which the relaxation lets chunks turn up in a node by going round in circles inside it.
+The model is the thesis's with three changes that keep its optimum. There is no send variable: a chunk is sent as soon
+as it is there, since nothing in this stage keeps it waiting. Variables that a symmetry makes equal are one variable (an
+orbit) instead of several tied by equality rows (5.12-5.14). And (5.15) is stated for every node that a chunk must
+enter, without which the relaxation lets chunks turn up in a node by going round in circles inside it.
 
 Where chunks may be grouped, a chunk counts with `beta * size` only: whatever the grouping, it occupies the link that
 long. So the optimum of this model is a lower bound on the makespan of every schedule of the problem.
@@ -125,7 +125,9 @@ def _is_sent(model: Model, problem: Problem) -> Ids:
     chunk, link = np.divmod(firsts, link_count)
     names = [
         f"c{c}_r{s}_r{t}"
-        for c, s, t in zip(chunk.tolist(), topology.link_source[link].tolist(), topology.link_target[link].tolist(), strict=True)
+        for c, s, t in zip(
+            chunk.tolist(), topology.link_source[link].tolist(), topology.link_target[link].tolist(), strict=True
+        )
     ]
     ids = model.binaries("is_sent", len(firsts), labels=names)
     is_sent = np.full(problem.usable.size, -1, dtype=np.int64)
@@ -263,7 +265,8 @@ def _chunk_enters_every_node_that_wants_it(parts: RoutingModel) -> None:
     problem, topology = parts.problem, parts.problem.logical.topology
     node = np.array(topology.node_of_device)
     wanted_in = np.zeros((len(problem.owners), topology.node_count), dtype=np.bool_)
-    np.logical_or.at(wanted_in, (slice(None), node), problem.wanted)
+    for number in range(topology.node_count):
+        wanted_in[:, number] = problem.wanted[:, node == number].any(axis=1)
     wanted_in[np.arange(len(problem.owners)), node[problem.owners]] = False
     chunk, link = np.nonzero(problem.usable & topology.is_inter_node[None, :])
     into = node[topology.link_target[link]]
@@ -315,7 +318,10 @@ def _add_distinct(
 
 
 def _trees_from_links(problem: Problem, sent: NDArray[np.bool_], start_s: Floats) -> Routing:
-    """One tree a chunk from the links that it is sent on; `sent[c, l]`: bool, `start_s[c, r]`: arrival, for the order."""
+    """One tree a chunk from the links that it is sent on.
+
+    `sent[c, l]`: bool, at most one link into each rank. `start_s[c, r]`: arrivals in any unit, to put parents first.
+    """
     topology = problem.logical.topology
     chunk, link = np.nonzero(sent)
     order = np.lexsort((link, start_s[chunk, topology.link_target[link]], chunk))
@@ -363,5 +369,7 @@ def _shortest_path_links(problem: Problem) -> NDArray[np.bool_]:
 
 def _time_of(problem: Problem, sent: NDArray[np.bool_]) -> float:
     """The larger of congestion and dilation of shortest-path trees, in seconds."""
-    congestion_s = max(float((sent[:, links] * problem.occupancy_s[links]).sum()) for links in exclusive_groups(problem))
+    congestion_s = max(
+        float((sent[:, links] * problem.occupancy_s[links]).sum()) for links in exclusive_groups(problem)
+    )
     return max(congestion_s, float(problem.earliest_s[problem.wanted].max(initial=0.0)))

@@ -118,7 +118,7 @@ def _image_of_groups(problem: Problem, link_image: Ids) -> Ids:
     for number, link in enumerate(topology.links):
         for resource in link.resources:
             users.setdefault(resource, set()).add(number)
-    by_users = {frozenset(its): [] for its in users.values()}
+    by_users: dict[frozenset[int], list[int]] = {frozenset(its): [] for its in users.values()}
     for resource in sorted(users):
         by_users[frozenset(users[resource])].append(resource)
     for its, resources in by_users.items():

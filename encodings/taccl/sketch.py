@@ -116,10 +116,13 @@ def _read_intra_node(record: Record) -> tuple[tuple[tuple[int, ...], ...], tuple
         record.close()
         return (), ()
     switches = tuple(
-        tuple(record.whole(f"switches[{k}][{n}]", rank, 0) for n, rank in enumerate(_ranks(record, f"switches[{k}]", entry)))
-        for k, entry in enumerate(record.list("switches"))
+        tuple(
+            record.whole(f"switches[{k}][{n}]", rank, 0)
+            for n, rank in enumerate(_ranks(record, f"switches[{k}]", entry))
+        )
+        for k, entry in enumerate(record.array("switches"))
     )
-    policies = record.list("switch_hyperedge_strategy")
+    policies = record.array("switch_hyperedge_strategy")
     for policy in policies:
         if policy not in POLICIES:
             raise record.fail("switch_hyperedge_strategy", f"a list of {', '.join(POLICIES)}", policy)
@@ -160,12 +163,12 @@ def _read_beta_split(record: Record) -> dict[int, float] | None:
     split = record.record("beta_split", default=None)
     if split is None:
         return None
-    return {_rank_key(record, "beta_split", key): split.number(key, minimum=1) for key in split.keys()}
+    return {_rank_key(record, "beta_split", key): split.number(key, minimum=1) for key in split.names()}
 
 
 def _read_symmetry(record: Record) -> tuple[tuple[int, int], ...]:
     pairs = []
-    for k, entry in enumerate(record.list("symmetry_offsets", default=[])):
+    for k, entry in enumerate(record.array("symmetry_offsets", default=[])):
         title = f"symmetry_offsets[{k}]"
         if not isinstance(entry, list) or len(entry) != 2:
             raise record.fail(title, "a pair [offset, group size]", entry)

@@ -55,7 +55,7 @@ def automorphism(
 
 
 def orbits(permutations: Sequence[Ids], count: int) -> Ids:
-    """`label[i]`: the smallest item that i can be carried to; equal for all items of an orbit. int64, shape (count,)."""
+    """`label[i]`: the smallest item that i can be carried to, the same for all of an orbit; int64, shape (count,)."""
     label = np.arange(count)
     while True:
         before = label

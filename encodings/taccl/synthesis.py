@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -18,15 +18,17 @@ from planwright.encodings.taccl.problem import Problem
 from planwright.encodings.taccl.routing import Routing, RoutingModel
 from planwright.encodings.taccl.sends import send_orbits, single_sends
 from planwright.options import Deadline, Progress, SolveOptions, relative_gap
+from planwright.recipe import Plan
 from planwright.schedule import Schedule
 from planwright.solution import Solution, Status, StopReason
-from planwright.solve import Plan
 from planwright.solvers.registry import load_backend, solve_model
 
 __all__ = ["synthesise"]
 
 ROUTING_SOLVER = "highs"
+"""For stage 1 unless the options name another."""
 CONTIGUITY_SOLVER = "cpsat"
+"""For stage 3, whose disjunctions are its own: plain rows of the same model take HiGHS sixty times as long."""
 
 # How long a stage may go on improving what it has. The first routing for least time is not limited by these.
 _OTHER_ROUTING_S = 1.0
@@ -55,6 +57,7 @@ class _Search:
     problem: Problem
     options: SolveOptions
     deadline: Deadline
+    router: str
     bounds: Bounds
     best: _Candidate | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
@@ -69,11 +72,12 @@ class _Search:
         """Whether the best schedule is proven to be within `gap` of the best possible."""
         return self.gap is not None and self.gap <= gap
 
-    def timed(self, stage: str, work: Callable[[], Any]) -> Any:
-        """Run `work`, charging its time to the stage."""
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Charge the time of the block to the stage."""
         begin_s = time.monotonic()
         try:
-            return work()
+            yield
         finally:
             self.stage_s[stage] = self.stage_s.get(stage, 0.0) + time.monotonic() - begin_s
 
@@ -102,22 +106,23 @@ class _Search:
 
 def synthesise(problem: Problem, options: SolveOptions) -> Plan:
     """Route, order and schedule until the gap is reached, the routings are used up, or the time is over."""
-    load_backend(ROUTING_SOLVER)
-    load_backend(CONTIGUITY_SOLVER)
+    router = options.solver or ROUTING_SOLVER
+    versions = f"{load_backend(router)}+{load_backend(CONTIGUITY_SOLVER)}"
     deadline = Deadline(options)
-    search = _Search(problem, options, deadline, combinatorial_bounds(problem))
+    search = _Search(problem, options, deadline, router, combinatorial_bounds(problem))
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
-    parts = search.timed("routing", lambda: routing.encode(problem))
-    first = search.timed("routing", lambda: _route_for_least_time(search, parts))
-    if first is None:
+    with search.timed("routing"):
+        parts = routing.encode(problem)
+        first = _route_for_least_time(search, parts)
+        policy = None if first is None else _route_for_policy(search, parts)
+    if first is None:  # no time for the model: shortest ways need no solver
         _schedule(search, [routing.shortest_path_routing(problem)])
     else:
-        policy = search.timed("routing", lambda: _route_for_policy(search, parts))
         _schedule(search, [first] if policy is None else [first, policy])
         for other in _other_routings(search, parts):
             _schedule(search, [other])
-    return _plan(search)
+    return _plan(search, versions)
 
 
 # -- stage 1: routings -------------------------------------------------------------------------------------------------
@@ -128,7 +133,7 @@ def _route_for_least_time(search: _Search, parts: RoutingModel) -> Routing | Non
     parts.model.minimize((1.0, [parts.time]))
     stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s)
     stage = replace(stage, gap=min(search.options.gap, _ROUTING_GAP), on_progress=None)
-    solution = solve_model(parts.model, stage, ROUTING_SOLVER)
+    solution = solve_model(parts.model, stage, search.router)
     if solution.bound is not None:
         search.bounds = replace(search.bounds, routing_s=solution.bound * parts.unit_s)
     search.report("routing")
@@ -160,7 +165,8 @@ def _other_routings(search: _Search, parts: RoutingModel) -> Iterator[Routing]:
         if search.deadline.over or search.is_within(search.options.gap):
             return
         parts.model.minimize(objective)
-        found = search.timed("routing", lambda seed=seed: _route_on(search, parts, seed))
+        with search.timed("routing"):
+            found = _route_on(search, parts, seed)
         if found is not None:
             yield found
 
@@ -169,7 +175,7 @@ def _route_on(search: _Search, parts: RoutingModel, seed: int) -> Routing | None
     if search.deadline.over:
         return None
     stage = replace(search.deadline.stage(_OTHER_ROUTING_S), seed=seed % 2**31, gap=0.0, on_progress=None)
-    solution = solve_model(parts.model, stage, ROUTING_SOLVER)
+    solution = solve_model(parts.model, stage, search.router)
     return None if solution.values is None else routing.decode(parts, solution.values)
 
 
@@ -185,10 +191,12 @@ def _policy_sign(problem: Problem) -> int:
 def _schedule(search: _Search, routings: list[Routing]) -> None:
     """Order the routings in every variant, then schedule the best ordering exactly."""
     search.routings_tried += len(routings)
-    candidates = [candidate for found in routings for candidate in search.timed("ordering", lambda found=found: _order(search, found))]
+    with search.timed("ordering"):
+        candidates = [candidate for found in routings for candidate in _order(search, found)]
     best = min(candidates, key=lambda candidate: candidate.makespan_s)
     if not search.is_within(0.0) and not search.deadline.over:
-        search.timed("contiguity", lambda: _schedule_exactly(search, best))
+        with search.timed("contiguity"):
+            _schedule_exactly(search, best)
 
 
 def _order(search: _Search, found: Routing) -> list[_Candidate]:
@@ -212,8 +220,8 @@ def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
 # -- the answer --------------------------------------------------------------------------------------------------------
 
 
-def _plan(search: _Search) -> Plan:
-    assert search.best is not None  # shortest ways need no time worth naming
+def _plan(search: _Search, versions: str) -> Plan:
+    assert search.best is not None  # every path through `synthesise` schedules at least one routing
     best, bound_s = search.best, search.bounds.best_s
     proven = search.is_within(1e-6)
     reason = StopReason.FINISHED
@@ -225,8 +233,8 @@ def _plan(search: _Search) -> Plan:
     solution = Solution(
         status=Status.OPTIMAL if proven else Status.FEASIBLE,
         stop_reason=reason,
-        solver=f"{ROUTING_SOLVER}+{CONTIGUITY_SOLVER}",
-        version=f"{load_backend(ROUTING_SOLVER)}+{load_backend(CONTIGUITY_SOLVER)}",
+        solver=f"{search.router}+{CONTIGUITY_SOLVER}",
+        version=versions,
         seed=search.options.seed,
         wall_s=elapsed_s,
         objective=best.makespan_s,

@@ -32,7 +32,7 @@ class Record:
     def __contains__(self, key: str) -> bool:
         return key in self._data
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         """The fields that are there, in the order of the file."""
         return list(self._data)
 
@@ -86,7 +86,7 @@ class Record:
             self._refuse(key, f"one of {', '.join(sorted(choices))}", value, hint)
         return value
 
-    def list(self, key: str, default: Any = _MISSING) -> Any:
+    def array(self, key: str, default: Any = _MISSING) -> Any:
         """A list of anything."""
         value = self.raw(key, default)
         if not isinstance(value, list) and value is not default:
@@ -95,7 +95,7 @@ class Record:
 
     def integers(self, key: str, minimum: int, maximum: int | None = None, default: Any = _MISSING) -> Any:
         """A list of whole numbers, as a tuple."""
-        value = self.list(key, default)
+        value = self.array(key, default)
         if value is default and key not in self._data:
             return value
         return tuple(self.whole(f"{key}[{k}]", item, minimum, maximum) for k, item in enumerate(value))
@@ -114,7 +114,7 @@ class Record:
 
     def records(self, key: str, default: Any = _MISSING) -> list[Record]:
         """A list of nested objects."""
-        value = self.list(key, default)
+        value = self.array(key, default)
         return [Record(item, f"{self.where}: {key}[{k}]") for k, item in enumerate(value)]
 
     def close(self) -> None:

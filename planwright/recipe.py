@@ -31,6 +31,10 @@ class Problem(Protocol):
         """The name on the command line: taccl, monet, bagpipe, cupcake."""
 
     @property
+    def description(self) -> dict[str, Any]:
+        """What was asked, in plain values, for the plan file."""
+
+    @property
     def default_options(self) -> SolveOptions:
         """The options for a caller who gives none."""
 
@@ -62,8 +66,8 @@ class Result:
 def solve(problem: Problem, options: SolveOptions | None = None) -> Result:
     """Solve a problem and replay its schedule.
 
-    That nothing was found, or that there is nothing to find, is told by `result.status`. Raises `InputError` for options
-    or a problem that make no sense, `SolverError` where a backend is missing or fails.
+    That nothing was found, or that there is nothing to find, is told by `result.status`. Raises `InputError` for
+    options or a problem that make no sense, `SolverError` where a backend is missing or fails.
     """
     plan = problem.plan(options or problem.default_options)
     report = None if plan.schedule is None else check(plan.schedule)

@@ -1,0 +1,47 @@
+"""TACCL plans as TACCL-EF XML: lowered, verified, and executed before they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from planwright.collective import Collective, collective_by_name
+from planwright.errors import InputError, PlanwrightError
+from planwright.io.record import Record
+from planwright.io.taccl_ef import Program, lower, run, write_program
+from planwright.schedule import Schedule
+
+__all__ = ["collective_of", "to_program", "write_taccl_ef"]
+
+
+def collective_of(description: Mapping[str, Any], where: str) -> Collective:
+    """The collective of a plan's problem section. Raises `InputError` naming `where` and the field."""
+    record = Record(dict(description), f"{where}: problem")
+    name, ranks = record.text("collective"), record.integer("ranks", 2)
+    return collective_by_name(name, ranks, record.integer("chunks_per_rank", 1))
+
+
+def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Program:
+    """Lower a clean schedule (`how` goes to `lower`) and execute the program with one message in flight at a time.
+
+    Raises `InputError` where a limit of the runtime is exceeded, `PlanwrightError` if the execution finds a fault.
+    """
+    program = lower(schedule, collective, **how)
+    outcome = run(program, collective, slots=1)
+    if not outcome.is_ok:
+        raise PlanwrightError(f"taccl-ef: the lowered program fails its execution: {outcome.problems[0]}")
+    return program
+
+
+def write_taccl_ef(path: Path | str, schedule: Schedule, description: Mapping[str, Any], **how: Any) -> Program:
+    """Write the XML of a plan, whole or not at all; returns the program."""
+    collective = collective_of(description, "plan")
+    if collective.chunk_count != schedule.graph.tensor_count:
+        raise InputError(
+            f"plan: problem: {collective.name} over {collective.rank_count} ranks has {collective.chunk_count} chunks, "
+            f"the schedule has {schedule.graph.tensor_count}"
+        )
+    program = to_program(schedule, collective, **how)
+    write_program(path, program)
+    return program

@@ -1,0 +1,121 @@
+"""Arguments that several subcommands share, and the types that check them."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from planwright.errors import InputError
+from planwright.options import Progress, SolveOptions
+from planwright.units import parse_bytes
+
+__all__ = ["add_ef_options", "add_output_options", "add_solve_options", "ef_options", "size", "solve_options"]
+
+
+def size(text: str) -> int:
+    """A size such as 1MB, in bytes."""
+    try:
+        return parse_bytes(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("size: ")) from None
+
+
+def number(minimum: float, strict: bool = False) -> Callable[[str], float]:
+    """A finite number of at least (or, if strict, above) `minimum`."""
+
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < minimum or (strict and value == minimum):
+            rule = f"must be a number {'>' if strict else '>='} {minimum:g}"
+            raise argparse.ArgumentTypeError(f"{rule}, got {text!r}")
+        return value
+
+    return convert
+
+
+def whole(minimum: int, maximum: int = 2**31 - 1) -> Callable[[str], int]:
+    """A whole number between `minimum` and `maximum`."""
+
+    def convert(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = minimum - 1
+        if not minimum <= value <= maximum:
+            raise argparse.ArgumentTypeError(f"must be a whole number in {minimum}..{maximum}, got {text!r}")
+        return value
+
+    return convert
+
+
+def add_solve_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every `solve`."""
+    group = parser.add_argument_group("solving")
+    group.add_argument(
+        "--time-limit", type=number(0, strict=True), metavar="S", help="seconds of wall time (default: none)"
+    )
+    group.add_argument(
+        "--gap", type=number(0), metavar="G", help="stop at this proven gap, 0.05 = 5 %% (default: by system)"
+    )
+    group.add_argument("--threads", type=whole(0), default=0, metavar="N", help="0 takes every core (default)")
+    group.add_argument("--seed", type=whole(0), default=0, metavar="N")
+    group.add_argument("--solver", metavar="NAME", help="see `planwright list solvers` (default: by system)")
+
+
+def solve_options(
+    arguments: argparse.Namespace,
+    default: SolveOptions,
+    on_progress: Callable[[Progress], None] | None,
+    stop: threading.Event,
+) -> SolveOptions:
+    """The options that the command line gives, on top of a system's defaults."""
+    return SolveOptions(
+        time_limit_s=arguments.time_limit,
+        gap=default.gap if arguments.gap is None else arguments.gap,
+        threads=arguments.threads,
+        seed=arguments.seed,
+        solver=arguments.solver,
+        on_progress=on_progress,
+        stop=stop,
+    )
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """What goes to stdout and stderr."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else")
+    group.add_argument("--quiet", action="store_true", help="no progress, no summary")
+
+
+def add_ef_options(parser: argparse.ArgumentParser) -> None:
+    """How to lower to TACCL-EF."""
+    group = parser.add_argument_group("TACCL-EF")
+    group.add_argument(
+        "--instances", type=whole(1, 64), default=1, metavar="N", help="parts that each chunk is cut into (default 1)"
+    )
+    group.add_argument(
+        "--proto", choices=["Simple", "LL", "LL128"], default="Simple", help="NCCL protocol (default Simple)"
+    )
+    group.add_argument(
+        "--placement",
+        choices=["out-of-place", "in-place", "both"],
+        default="both",
+        help="buffers served (default both)",
+    )
+    group.add_argument(
+        "--runtime",
+        choices=["both", "executor", "original"],
+        default="both",
+        help="whose limits to keep (default both)",
+    )
+
+
+def ef_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The lowering options that the command line gives."""
+    return {key: getattr(arguments, key) for key in ("instances", "proto", "placement", "runtime")}

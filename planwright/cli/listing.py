@@ -1,0 +1,89 @@
+"""`planwright list`: what is shipped, and what is found on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["add_commands"]
+
+Rows = list[dict[str, Any]]
+
+
+def add_commands(commands: Any) -> None:
+    """Add `list`."""
+    parser = commands.add_parser("list", help="list topologies, sketches, collectives or solvers")
+    parser.add_argument("what", choices=sorted(_LISTS))
+    parser.add_argument("--json", action="store_true", help="a JSON list of objects on stdout")
+    parser.set_defaults(run=_list)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    rows = _LISTS[arguments.what]()
+    if arguments.json:
+        json.dump(rows, sys.stdout)
+        sys.stdout.write("\n")
+        return 0
+    titles = list(rows[0])
+    table = [titles, *([str(row[title]) for title in titles] for row in rows)]
+    widths = [max(len(cells[k]) for cells in table) for k in range(len(titles))]
+    for cells in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+    return 0
+
+
+def _topologies() -> Rows:
+    from planwright.topologies.files import named_node, topology_names
+
+    nodes = [named_node(name) for name in topology_names()]
+    return [
+        {"name": node.name, "ranks": node.ranks_per_node, "links": len(node.links), "switches": len(node.switches),
+         "nics": len(node.nics), "source": node.source}
+        for node in nodes
+    ]  # fmt: skip
+
+
+def _sketches() -> Rows:
+    from planwright.encodings.taccl import load_sketch, sketch_names
+    from planwright.units import format_bytes
+
+    rows = []
+    for name in sketch_names():
+        sketch = load_sketch(name)
+        rows.append({
+            "name": name,
+            "switches": ", ".join(sketch.policies) or "-",
+            "chunks per rank": sketch.chunks_per_rank,
+            "size": "-" if sketch.input_bytes is None else format_bytes(sketch.input_bytes),
+            "symmetry": ", ".join(f"[{offset}, {group or 'all'}]" for offset, group in sketch.symmetry) or "-",
+        })  # fmt: skip
+    return rows
+
+
+def _collectives() -> Rows:
+    from planwright.collective import COLLECTIVES
+
+    return [
+        {"name": name, "what": (build.__doc__ or "").split(";")[0].strip()}
+        for name, build in sorted(COLLECTIVES.items())
+    ]
+
+
+def _solvers() -> Rows:
+    from planwright.solvers.registry import backends
+
+    return [
+        {"name": backend.name, "version": backend.version or "not installed", "takes": ", ".join(backend.takes)}
+        for backend in backends(look_inside=True)
+    ]
+
+
+_LISTS: dict[str, Callable[[], Rows]] = {
+    "collectives": _collectives,
+    "sketches": _sketches,
+    "solvers": _solvers,
+    "topologies": _topologies,
+}

@@ -1,0 +1,96 @@
+"""What people and programs see of a result: a summary, a JSON object, progress lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from planwright import __version__
+from planwright.checker import Report
+from planwright.options import Progress, relative_gap
+from planwright.solution import Solution, Status
+from planwright.units import format_bytes, format_seconds
+
+__all__ = ["EXIT_CODES", "ProgressLines", "claim_data", "described", "exit_code", "print_json", "report_data"]
+
+EXIT_CODES = {Status.OPTIMAL: 0, Status.FEASIBLE: 0, Status.INFEASIBLE: 3, Status.UNBOUNDED: 3, Status.NO_SOLUTION: 4}
+EXIT_VIOLATIONS = 5
+
+
+def exit_code(status: Status, report: Report | None) -> int:
+    """The exit code of a solve."""
+    if report is not None and not report.valid:
+        return EXIT_VIOLATIONS
+    return EXIT_CODES[status]
+
+
+def claim_data(solution: Solution) -> dict[str, Any]:
+    """What the solver claims, for the JSON object and the plan file."""
+    return {
+        "status": solution.status.value,
+        "stop_reason": solution.stop_reason.value,
+        "objective_s": solution.objective,
+        "bound_s": solution.bound,
+        "gap": solution.gap,
+        "solve_s": round(solution.wall_s, 6),
+        "solver": solution.solver,
+        "solver_version": solution.version,
+        "seed": solution.seed,
+    }
+
+
+def report_data(report: Report | None) -> dict[str, Any]:
+    """What the replay found, for the JSON object."""
+    if report is None:
+        return {"valid": False, "violations": None, "makespan_s": None, "peak_bytes": None}
+    return {
+        "valid": report.valid,
+        "violations": {rule.value: count for rule, count in report.violation_counts.items()},
+        "makespan_s": report.makespan_s,
+        "peak_bytes": max(report.peak_bytes, default=0),
+    }
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """One JSON object on stdout."""
+    json.dump({**data, "version": __version__}, sys.stdout, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def described(name: str, value: Any) -> str:
+    """A named value in words; the name's ending tells the unit."""
+    if value is None:
+        return "-"
+    if name.endswith("_bytes"):
+        return format_bytes(value)
+    if isinstance(value, Mapping):
+        inner = name if name.endswith("_s") else f"{name}_s" if name == "stages" else ""
+        return ", ".join(f"{key} {described(inner or key, part)}" for key, part in value.items())
+    if name.endswith("_s") and isinstance(value, (int, float)):
+        return format_seconds(value)
+    if name == "gap":
+        return f"{100 * value:.2f} %"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+class ProgressLines:
+    """Prints progress to stderr, a line for every news."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, ...] | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        news = (progress.phase, progress.incumbent, progress.bound)
+        if news == self._last:
+            return
+        self._last = news
+        gap = relative_gap(progress.incumbent, progress.bound)
+        parts = [
+            f"{progress.wall_s:7.2f} s  {progress.phase:<11}",
+            f"incumbent {described('incumbent_s', progress.incumbent):>9}",
+            f"bound {described('bound_s', progress.bound):>9}",
+            f"gap {described('gap', gap)}",
+        ]
+        print("  ".join(parts), file=sys.stderr, flush=True)

@@ -1,0 +1,149 @@
+"""`planwright check`, `show` and `export`: what can be done with a plan that exists."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from planwright.cli import arguments as shared
+from planwright.errors import InputError
+
+if TYPE_CHECKING:
+    from planwright.checker import Report
+    from planwright.io.plan import SavedPlan
+
+__all__ = ["add_commands"]
+
+_SHOWN_RESOURCES = 8
+
+
+def add_commands(commands: Any) -> None:
+    """Add `check`, `show` and `export`."""
+    check = commands.add_parser("check", help="replay a saved plan, or execute a TACCL-EF XML file")
+    check.add_argument("file", metavar="FILE", help="a plan (.json), or TACCL-EF (.xml)")
+    shared.add_output_options(check)
+    check.set_defaults(run=_check)
+    show = commands.add_parser("show", help="print a summary of a plan")
+    show.add_argument("file", metavar="PLAN")
+    show.add_argument("--events", type=shared.whole(0), default=0, metavar="N", help="also list the first N events")
+    show.set_defaults(run=_show)
+    export = commands.add_parser("export", help="write a plan in the format of a runtime")
+    export.add_argument("file", metavar="PLAN")
+    export.add_argument("--format", choices=["taccl-ef"], required=True)
+    export.add_argument("-o", "--output", metavar="FILE", required=True)
+    shared.add_ef_options(export)
+    export.set_defaults(run=_export)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    if str(arguments.file).endswith(".xml"):
+        return _check_xml(arguments)
+    from planwright.cli.output import EXIT_VIOLATIONS, print_json, report_data
+    from planwright.io.plan import read_plan
+
+    plan = read_plan(arguments.file)
+    report = _replay(plan)
+    if arguments.json:
+        data = {"problem": plan.system, "file": arguments.file, **report_data(report), "events": report.event_count}
+        print_json({**data, "messages": [violation.message for violation in report.violations]})
+    elif not arguments.quiet:
+        print(report.summary())
+    return 0 if report.valid else EXIT_VIOLATIONS
+
+
+def _check_xml(arguments: argparse.Namespace) -> int:
+    from planwright.cli.output import EXIT_VIOLATIONS, print_json
+    from planwright.collective import COLLECTIVES
+    from planwright.io.taccl_ef import read_program, run, verify
+
+    program, warnings = read_program(arguments.file)
+    problems = list(verify(program))
+    executed = not problems and program.coll in COLLECTIVES
+    if executed:
+        problems += run(program, COLLECTIVES[program.coll](program.ngpus), slots=1).problems
+    if arguments.json:
+        data = {"file": arguments.file, "valid": not problems, "executed": executed, "warnings": warnings}
+        print_json({**data, "violations": [str(problem) for problem in problems]})
+    elif not arguments.quiet:
+        for line in (*warnings, *map(str, problems[:20])):
+            print(line)
+        verdict = f"{len(problems)} faults" if problems else "valid" if executed else "well-formed"
+        print(f"{program.coll} on {program.ngpus} GPUs: {verdict}" + ("" if executed else ", not executed"))
+    return EXIT_VIOLATIONS if problems else 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from planwright.cli.output import EXIT_VIOLATIONS, described
+    from planwright.io.plan import read_plan
+
+    plan = read_plan(arguments.file)
+    report = _replay(plan)
+    for title, section in (("problem", plan.problem), ("claim", plan.claim), ("details", plan.details)):
+        print(f"{title} ({plan.system})" if title == "problem" else title)
+        for name, value in section.items():
+            print(f"  {_words(name):<16} {described(name, value)}")
+    print("replay")
+    for line in report.summary().splitlines():
+        print(f"  {line}")
+    _print_busiest(plan, report)
+    for number in range(min(arguments.events, len(plan.schedule))):
+        print(f"  {_event_line(plan, number)}")
+    return 0 if report.valid else EXIT_VIOLATIONS
+
+
+def _print_busiest(plan: SavedPlan, report: Report) -> None:
+    topology, busy = plan.schedule.topology, report.busy_s
+    named = [(f"link {topology.link_name(number)}", busy_s) for number, busy_s in enumerate(busy.links)]
+    named += [
+        (f"engine {name} of {device}", busy_s)
+        for (device, name), busy_s in zip(topology.engines, busy.engines, strict=True)
+    ]
+    named += list(zip(topology.resources, busy.resources, strict=True))
+    busiest = sorted(((busy_s, name) for name, busy_s in named if busy_s > 0), key=lambda entry: (-entry[0], entry[1]))
+    print("busiest")
+    for busy_s, name in busiest[:_SHOWN_RESOURCES]:
+        print(f"  {name:<28} {100 * busy_s / report.makespan_s:5.1f} % of the makespan")
+
+
+def _event_line(plan: SavedPlan, number: int) -> str:
+    from planwright.schedule import EventKind
+    from planwright.units import format_seconds
+
+    event, schedule = plan.schedule.event(number), plan.schedule
+    times = f"{format_seconds(event.start_s):>10} .. {format_seconds(event.end_s):>10}"
+    if event.kind is EventKind.TRANSFER:
+        chunks = ", ".join(schedule.graph.tensor_name(tensor) for tensor in event.moves)
+        return f"{times}  {schedule.topology.link_name(event.place):<8} {chunks}"
+    return f"{times}  {schedule.graph.ops[event.op].name}"
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from planwright.cli.output import EXIT_VIOLATIONS
+    from planwright.encodings.taccl.export import write_taccl_ef
+    from planwright.io.plan import read_plan
+
+    plan = read_plan(arguments.file)
+    if plan.system != "taccl":
+        raise InputError(f"{arguments.file}: --format taccl-ef takes plans of taccl, got one of {plan.system}")
+    report = _replay(plan)
+    if not report.valid:
+        print(f"planwright: not exported: {report.summary()}", file=sys.stderr)
+        return EXIT_VIOLATIONS
+    program = write_taccl_ef(arguments.output, plan.schedule, plan.problem, **shared.ef_options(arguments))
+    blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
+    size = f"{program.ngpus} GPUs, {program.nchannels} channels, at most {blocks} thread blocks a GPU"
+    print(f"{arguments.output}: {program.coll} on {size}")
+    return 0
+
+
+def _replay(plan: SavedPlan) -> Report:
+    from planwright.checker import check
+
+    return check(plan.schedule)
+
+
+def _words(name: str) -> str:
+    for ending in ("_s", "_bytes"):
+        name = name.removesuffix(ending)
+    return name.replace("_", " ")
