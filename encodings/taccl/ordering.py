@@ -41,7 +41,7 @@ class Ordering:
     """A start time for each row of `sends`; no link or side carries two chunks at once.
 
     `start_s`: float, shape (rows,). `place[i]`: int64, 0 for the first chunk of a transfer, 1 for the one that joins
-    it, and so on; they share their start. The greedy joins none, stage 3 does. `makespan_s`: the end of the last transfer.
+    it, and so on; they share their start. The greedy joins none, stage 3 does. `makespan_s`: the end of the last.
     """
 
     sends: Sends

@@ -28,13 +28,15 @@ class Problem:
     """Synthesise `collective` for chunks of `chunk_bytes` on the part of `topology` that `sketch` keeps.
 
     Chunks that travel between nodes may be grouped: n of them take `alpha + n * beta * size`. Inside a node every chunk
-    is a transfer of its own, as in TACCL (section 5.4.2). Raises `InputError` where sketch and topology don't fit.
+    is a transfer of its own, as in TACCL (section 5.4.2). With a `path_slack` s, a chunk takes only links that bring it
+    to their end within (1 + s) times the shortest time: fewer variables, and perhaps a worse optimum. Raises `InputError` where sketch and topology don't fit.
     """
 
     topology: Topology
     collective: Collective
     chunk_bytes: int
     sketch: Sketch | None = None
+    path_slack: float | None = None
 
     def __post_init__(self) -> None:
         if self.chunk_bytes < 1:
@@ -45,6 +47,8 @@ class Problem:
                 f"the topology has {self.topology.device_count}"
             )
         assert self.logical is not None  # the sketch is applied, and so checked, at once
+        if self.path_slack is not None and not 0 <= self.path_slack < np.inf:
+            raise InputError(f"path_slack must be a finite number >= 0, got {self.path_slack}")
         free = [k for k, duration_s in enumerate(self.duration_s) if duration_s <= 0]
         if free:
             raise InputError(
@@ -70,6 +74,7 @@ class Problem:
             "topology": self.topology.name,
             "nodes": self.topology.node_count,
             "sketch": None if self.sketch is None else self.sketch.name,
+            "path_slack": self.path_slack,
         }
 
     @property
@@ -92,7 +97,14 @@ class Problem:
         return parts.model
 
     @classmethod
-    def of(cls, topology: Topology, collective: str, input_bytes: int, sketch: Sketch | None = None) -> Problem:
+    def of(
+        cls,
+        topology: Topology,
+        collective: str,
+        input_bytes: int,
+        sketch: Sketch | None = None,
+        path_slack: float | None = None,
+    ) -> Problem:
         """From a collective's name and the size of one rank's input buffer.
 
         The sketch says into how many chunks the buffer is cut; a chunk is rounded up to whole bytes.
@@ -101,7 +113,7 @@ class Problem:
             raise InputError(f"input_bytes must be >= 1, got {input_bytes}")
         parts = 1 if sketch is None else sketch.chunks_per_rank
         definition = collective_by_name(collective, topology.device_count, parts)
-        return cls(topology, definition, -(-input_bytes // parts), sketch)
+        return cls(topology, definition, -(-input_bytes // parts), sketch, path_slack)
 
     @cached_property
     def logical(self) -> LogicalTopology:
@@ -148,10 +160,28 @@ class Problem:
         return wanted
 
     @cached_property
-    def usable(self) -> NDArray[np.bool_]:
-        """`usable[c, l]`: the sketch allows chunk c on link l, and l doesn't lead to c's owner."""
+    def useful(self) -> NDArray[np.bool_]:
+        """`useful[c, l]`: the sketch allows chunk c on link l, and l doesn't lead to c's owner."""
         leads_home = self.logical.topology.link_target[None, :] == self.owners[:, None]
         return np.asarray(self.logical.allowed & ~leads_home)
+
+    @cached_property
+    def usable(self) -> NDArray[np.bool_]:
+        """The useful links without those that `path_slack` rules out; the shortest ways are always there."""
+        if self.path_slack is None:
+            return self.useful
+        topology = self.logical.topology
+        arrival_s = self.earliest_s[:, topology.link_source] + self.duration_s
+        latest_s = (1 + self.path_slack) * self.earliest_s[:, topology.link_target] * (1 + 1e-9)
+        return np.asarray(self.useful & (arrival_s <= latest_s))
+
+    @cached_property
+    def link_weight(self) -> NDArray[np.float64]:
+        """What the policies make of using each link: +1 costs (uc-min), -1 pays (uc-max), 0 is the same; float."""
+        weight = np.zeros(self.link_count)
+        for edge in self.logical.hyperedges:
+            weight[list(edge.links)] = {"uc-min": 1.0, "uc-max": -1.0, "freedom": 0.0}[edge.policy]
+        return weight
 
     @cached_property
     def earliest_s(self) -> NDArray[np.float64]:
@@ -163,9 +193,9 @@ class Problem:
         earliest_s = np.full(self.wanted.shape, np.inf)
         known: dict[tuple[int, bytes], NDArray[np.float64]] = {}
         for chunk, owner in enumerate(self.owners.tolist()):
-            key = (owner, self.usable[chunk].tobytes())
+            key = (owner, self.useful[chunk].tobytes())
             if key not in known:
-                network = topology.to_networkx(self.chunk_bytes, np.flatnonzero(self.usable[chunk]).tolist())
+                network = topology.to_networkx(self.chunk_bytes, np.flatnonzero(self.useful[chunk]).tolist())
                 known[key] = np.full(topology.device_count, np.inf)
                 for rank, time_s in nx.single_source_dijkstra_path_length(network, owner, weight="duration_s").items():
                     known[key][rank] = time_s

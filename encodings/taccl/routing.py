@@ -31,13 +31,11 @@ class Routing:
     """The tree of each chunk, one send a row, parents before children.
 
     `chunk`, `link`: int64. `parent[k]`: the send that brings the chunk to where send k starts, -1 at the owner.
-    `links_used`: how many links of switch-hyperedges the sends use.
     """
 
     chunk: Ids
     link: Ids
     parent: Ids
-    links_used: int
 
     def __len__(self) -> int:
         return len(self.chunk)
@@ -339,8 +337,7 @@ def _trees_from_links(problem: Problem, sent: NDArray[np.bool_], start_s: Floats
     keep = np.array(useful, dtype=np.bool_)
     number = np.cumsum(keep) - 1
     kept_parent = np.array([-1 if parent[k] < 0 else number[parent[k]] for k in np.flatnonzero(keep)], dtype=np.int64)
-    switched = {k for edge in problem.logical.hyperedges for k in edge.links}
-    return Routing(chunk[keep], link[keep], kept_parent, len(switched & set(link[keep].tolist())))
+    return Routing(chunk[keep], link[keep], kept_parent)
 
 
 def _shortest_path_links(problem: Problem) -> NDArray[np.bool_]:

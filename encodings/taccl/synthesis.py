@@ -101,7 +101,7 @@ class _Search:
     def _key(self, candidate: _Candidate) -> tuple[float, float]:
         # Makespans that differ only by rounding are equal: 12 digits below the bound's own.
         steps = round(candidate.makespan_s / (1e-9 * self.bounds.best_s))
-        return steps, _policy_sign(self.problem) * candidate.routing.links_used
+        return steps, float(self.problem.link_weight[np.unique(candidate.routing.link)].sum())
 
 
 def synthesise(problem: Problem, options: SolveOptions) -> Plan:
@@ -109,7 +109,7 @@ def synthesise(problem: Problem, options: SolveOptions) -> Plan:
     router = options.solver or ROUTING_SOLVER
     versions = f"{load_backend(router)}+{load_backend(CONTIGUITY_SOLVER)}"
     deadline = Deadline(options)
-    search = _Search(problem, options, deadline, router, combinatorial_bounds(problem))
+    search = _Search(problem, options, deadline, router, combinatorial_bounds(replace(problem, path_slack=None)))
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
     with search.timed("routing"):
@@ -134,7 +134,7 @@ def _route_for_least_time(search: _Search, parts: RoutingModel) -> Routing | Non
     stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s)
     stage = replace(stage, gap=min(search.options.gap, _ROUTING_GAP), on_progress=None)
     solution = solve_model(parts.model, stage, search.router)
-    if solution.bound is not None:
+    if solution.bound is not None and search.problem.path_slack is None:  # else it is a bound of fewer routings
         search.bounds = replace(search.bounds, routing_s=solution.bound * parts.unit_s)
     search.report("routing")
     if solution.values is None or solution.objective is None:
@@ -145,11 +145,10 @@ def _route_for_least_time(search: _Search, parts: RoutingModel) -> Routing | Non
 
 def _route_for_policy(search: _Search, parts: RoutingModel) -> Routing | None:
     """Of the routings of least time, one with few (uc-min) or many (uc-max) links of the switch-hyperedges (5.11)."""
-    used = np.unique(parts.is_util[parts.is_util >= 0])
-    sign = _policy_sign(search.problem)
-    if not sign or not len(used):
+    weighed = np.flatnonzero(search.problem.link_weight)
+    if not len(weighed):
         return None
-    parts.model.minimize((sign, used))
+    parts.model.minimize((search.problem.link_weight[weighed], parts.is_util[weighed]))
     return _route_on(search, parts, search.options.seed)
 
 
@@ -177,12 +176,6 @@ def _route_on(search: _Search, parts: RoutingModel, seed: int) -> Routing | None
     stage = replace(search.deadline.stage(_OTHER_ROUTING_S), seed=seed % 2**31, gap=0.0, on_progress=None)
     solution = solve_model(parts.model, stage, search.router)
     return None if solution.values is None else routing.decode(parts, solution.values)
-
-
-def _policy_sign(problem: Problem) -> int:
-    """+1 if few links are wanted, -1 if many, 0 if it doesn't matter or the switches disagree."""
-    policies = {edge.policy for edge in problem.logical.hyperedges}
-    return {frozenset({"uc-min"}): 1, frozenset({"uc-max"}): -1}.get(frozenset(policies), 0)
 
 
 # -- stages 2 and 3: schedules -----------------------------------------------------------------------------------------

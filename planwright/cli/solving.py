@@ -52,6 +52,12 @@ def _add_taccl(systems: Any) -> None:
     group.add_argument(
         "--size", type=shared.size, metavar="SIZE", help="one rank's input buffer, such as 1MB = 10^6 bytes"
     )
+    group.add_argument(
+        "--path-slack",
+        type=shared.number(0),
+        metavar="S",
+        help="only links within (1 + S) of the shortest way of a chunk (default: all)",
+    )
     group.add_argument("-o", "--output", metavar="FILE", help="the plan to write")
     group.add_argument("--xml", metavar="FILE", help="also write TACCL-EF XML")
     group.add_argument("--write-model", metavar="FILE", help="also write the routing MILP, as .lp or .mps")
@@ -63,8 +69,12 @@ def _add_taccl(systems: Any) -> None:
 
 def _solve_taccl(arguments: argparse.Namespace) -> int:
     from planwright.encodings.taccl.export import write_taccl_ef
+    from planwright.io.atomic import check_writable
 
     problem = _taccl_problem(arguments)
+    for path in (arguments.output, arguments.xml):
+        if path is not None:
+            check_writable(path)
     if arguments.write_model is not None:
         _write_model(problem, arguments.write_model)
     result = _run(problem, arguments)
@@ -91,7 +101,7 @@ def _taccl_problem(arguments: argparse.Namespace) -> Any:
     if size_bytes is None:
         raise InputError("give --size: the sketch names no input_size")
     topology = load_topology(arguments.topology, nodes, arguments.topology_file)
-    return taccl.Problem.of(topology, arguments.collective, size_bytes, sketch)
+    return taccl.Problem.of(topology, arguments.collective, size_bytes, sketch, arguments.path_slack)
 
 
 def _write_model(problem: Any, path: str) -> None:

@@ -1,0 +1,72 @@
+"""How long synthesis takes on the published cases, beside Table 5.3; every answer is asserted while it is timed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planwright
+from planwright.encodings.taccl import Problem, load_sketch, read_sketch
+from planwright.encodings.taccl.export import to_program
+from planwright.io.taccl_ef import run
+from planwright.recipe import Result
+from planwright.topologies.files import load_topology, read_node
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "taccl"
+
+CASES = {  # profile, sketch, input bytes, ratio to reach, seconds of Table 5.3 (Gurobi, all three stages)
+    "ndv2-sk-1": ("topo-ndv2-1MB.json", "sk1-ndv2-n2", 1_000_000, 1.01, 2.6),
+    "dgx2-sk-1": ("topo-dgx2-1MB.json", "sk1-dgx2-n2", 2_000_000, 1.07, 35.8),
+    "dgx2-sk-2": ("topo-dgx2-1KB.json", "sk2-dgx2-n2", 1_000, 1.0, 11.3),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Problem]:
+    if not DATA.is_dir():
+        pytest.skip(f"the published profiles are not at {DATA}")
+    profile, sketch, size, _, _ = CASES[request.param]
+    profiles = json.loads((DATA / "taccl_profiles.json").read_text())["profiles"]
+    values = next(entry["values"] for entry in profiles if entry["file"] == profile)
+    (tmp_path / profile).write_text(json.dumps(values))
+    (tmp_path / "sketch.json").write_text(
+        json.dumps(json.loads((DATA / "taccl_sketches.json").read_text())["sketches"][sketch])
+    )
+    parsed = read_sketch(tmp_path / "sketch.json")
+    return request.param, Problem.of(read_node(tmp_path / profile).cluster(2), "allgather", size, parsed)
+
+
+def test_synthesis_of_the_published_cases(
+    benchmark: Callable[..., Result], case: tuple[str, Problem], record_property: Callable[[str, object], None]
+) -> None:
+    name, problem = case
+    result = benchmark.pedantic(planwright.solve, args=(problem,), rounds=3, warmup_rounds=1)  # type: ignore[attr-defined]
+    _, _, _, ratio, table_s = CASES[name]
+    assert result.valid
+    assert result.details["ratio"] <= ratio * (1 + 1e-9)
+    info: dict[str, Any] = benchmark.extra_info  # type: ignore[attr-defined]
+    info |= {"ratio": result.details["ratio"], "table_5_3_s": table_s, "speedup": table_s / result.solution.wall_s}
+    info |= {f"stage_{stage}_s": duration_s for stage, duration_s in result.details["stages"].items()}
+
+
+@pytest.mark.parametrize("instances", [1, 8])
+def test_lowering_to_taccl_ef(benchmark: Callable[..., Any], case: tuple[str, Problem], instances: int) -> None:
+    _, problem = case
+    result = planwright.solve(problem)
+    assert result.schedule is not None
+    program = benchmark.pedantic(  # type: ignore[attr-defined]
+        to_program, args=(result.schedule, problem.collective), kwargs={"instances": instances}, rounds=2
+    )
+    assert run(program, problem.collective, slots=2).is_ok
+
+
+def test_allgather_on_80_gpus(benchmark: Callable[..., Result]) -> None:
+    """Ten NDv2 nodes: the thesis says under 8 minutes."""
+    problem = Problem.of(load_topology("ndv2", 10), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
+    result = benchmark.pedantic(planwright.solve, args=(problem,), rounds=2)  # type: ignore[attr-defined]
+    assert result.valid
+    assert result.details["ratio"] <= 1.05

@@ -1,0 +1,71 @@
+"""Plan files hold all that is needed to replay them, and nothing else is trusted."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+from planwright.checker import check
+from planwright.graph import Graph, Implementation, Op, Placement
+from planwright.io.plan import SavedPlan, plan_text, read_plan, write_plan
+from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
+from planwright.topologies.topology import Link, Nic, Switch, Topology
+
+
+def rich_schedule() -> Schedule:
+    """A schedule that uses every field: updates, needs, in-place, frees, reductions, memory, NICs, switches."""
+    graph = Graph(
+        size_bytes=np.array([8, 8, 4, 4]),
+        tensor_names=("weight", "weight'", "gradient", "step"),
+        ops=(
+            Op("grad", (0,), (2,), (Implementation(1.0, 16, name="slow"), Implementation(0.5)), adds=1, needs={0: 1}),
+            Op("step", (2,), (3,), (Implementation(1.0, inputs=(2,), overwrites=(2,)),), kind="update"),
+        ),
+        initial=Placement.of([(0, 0), (1, 0), (1, 1)], [1, 1, 2]),
+        required=Placement.of([(1, 1)], [3]),
+    )
+    topology = Topology(
+        name="two",
+        node_of_device=(0, 1),
+        links=(Link(0, 1, 0.25, 0.125, (0,)),),
+        resources=("wire",),
+        nics=(Nic(0, (0,)), Nic(1, (1,))),
+        switches=(Switch(0, (0,)),),
+        engines=((0, "stream"), (0, "copy"), (1, "stream")),
+        memory_bytes=(1000, math.inf),
+    )
+    events = [
+        Event(EventKind.COMPUTE, 0.0, 1.0, 0, op=0, implementation=0),
+        Event(EventKind.TRANSFER, 0.0, 1.25, 0, moves=(1,), reduces=True),
+        Event(EventKind.COLLECTIVE, 1.0, 2.0, 1, op=1, frees=((3, 0), (0, 0))),
+    ]
+    return schedule_from_events(graph, topology, events, name="rich")
+
+
+def saved() -> SavedPlan:
+    return SavedPlan("test", {"what": "all"}, {"status": "optimal"}, {"ratio": 1.0}, rich_schedule())
+
+
+def test_plan_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan.json", saved())
+    back = read_plan(tmp_path / "plan.json")
+    assert plan_text(back) == plan_text(saved())
+    assert list(back.schedule.events()) == list(rich_schedule().events())
+    assert back.schedule.graph.ops == rich_schedule().graph.ops
+    assert back.schedule.topology == rich_schedule().topology
+    assert (back.system, back.problem, back.claim) == ("test", {"what": "all"}, {"status": "optimal"})
+
+
+def test_replay_of_the_file_is_the_replay_of_the_schedule(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan.json", saved())
+    before, after = check(rich_schedule()), check(read_plan(tmp_path / "plan.json").schedule)
+    assert before.valid, before.summary()
+    assert before == after
+
+
+def test_equal_plans_give_equal_bytes() -> None:
+    assert plan_text(saved()) == plan_text(saved())
+    assert json.loads(plan_text(saved()))["format"] == "planwright.plan"

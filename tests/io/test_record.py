@@ -1,0 +1,74 @@
+"""JSON objects are read field by field, and every broken rule names file, field and value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planwright.errors import InputError
+from planwright.io.record import Record, load_record, parse_record
+
+
+def test_comments_are_blanked_but_not_inside_strings() -> None:
+    record = parse_record('{"a": "http://x", // say "why"\n "b": "c\\"//d" }', "f")
+    assert record.text("a") == "http://x"
+    assert record.text("b") == 'c"//d'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", r"f: not JSON: .* at line 1, column 2"),
+        ("[1]", r"f: must be a JSON object \{\.\.\.\}, got \[1\]"),
+        ('{"a": NaN}', r"f: numbers must be finite, got NaN"),
+        ('{"a": 1e999}', r"f: a: numbers must be finite"),
+        ('{"a": 1, "a": 2}', r"f: field 'a' stands twice"),
+        ("[" * 100_000, r"f: (not JSON|not readable|must be)"),
+        ('{"a": ' + "9" * 5000 + "}", r"f: not readable"),
+    ],
+)
+def test_text_that_is_no_plain_object_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_record(text, "f").number("a")
+
+
+def test_missing_unreadable_and_binary_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot read .*gone.json: No such file"):
+        load_record(tmp_path / "gone.json")
+    with pytest.raises(InputError, match=r"cannot read .*: Is a directory"):
+        load_record(tmp_path)
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=r"must be a UTF-8 text file, got byte 0xff"):
+        load_record(tmp_path / "binary.json")
+
+
+@pytest.mark.parametrize(
+    ("reader", "message"),
+    [
+        (lambda r: r.number("text"), r'where: text: must be a number, got "x"'),
+        (lambda r: r.number("flag"), r"where: flag: must be a number, got true"),
+        (lambda r: r.number("minus", minimum=0), r"where: minus: must be a number >= 0, got -1"),
+        (lambda r: r.integer("half", 0), r"where: half: must be a whole number >= 0, got 0.5"),
+        (lambda r: r.integer("seven", 0, 5), r"where: seven: must be a whole number in 0..5, got 7"),
+        (lambda r: r.boolean("seven"), r"where: seven: must be true or false, got 7"),
+        (lambda r: r.text("seven"), r"where: seven: must be a string, got 7"),
+        (lambda r: r.text("text", choices=["xy"]), r"must be one of xy, got \"x\"; did you mean 'xy'\?"),
+        (lambda r: r.array("text"), r"where: text: must be a list"),
+        (lambda r: r.integers("list", 0), r"where: list\[1\]: must be a whole number >= 0, got -2"),
+        (lambda r: r.record("list"), r"where: list: must be a JSON object"),
+        (lambda r: r.raw("gone"), r"where: field 'gone' is missing"),
+        (lambda r: r.close(), r"where: field 'text' is unknown"),
+    ],
+)
+def test_broken_rule_names_place_field_and_value(reader: object, message: str) -> None:
+    data = {"text": "x", "flag": True, "minus": -1, "half": 0.5, "seven": 7, "list": [1, -2]}
+    with pytest.raises(InputError, match=message):
+        reader(Record(data, "where"))  # type: ignore[operator]
+
+
+def test_defaults_stand_in_for_absent_fields_only() -> None:
+    record = Record({"a": 1}, "where")
+    assert record.integer("a", 0, default=9) == 1
+    assert record.integer("b", 0, default=9) == 9
+    assert record.record("c", default=None) is None

@@ -1,0 +1,99 @@
+"""What ships is what is there: the build mapping, and the ways to import a checkout."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli", reason="Python 3.10 has no TOML reader of its own")
+
+ROOT = Path(__file__).resolve().parents[1]
+MAPPED = ("planwright", "solvers", "encodings", "topologies", "profiles")
+SETTINGS: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+
+
+def folders(pattern: str) -> set[Path]:
+    return {
+        path.parent.relative_to(ROOT)
+        for top in MAPPED
+        for path in (ROOT / top).rglob(pattern)
+        if "__pycache__" not in path.parts
+    }
+
+
+def package_of(folder: Path) -> str:
+    return ".".join(folder.parts if folder.parts[0] == "planwright" else ("planwright", *folder.parts))
+
+
+def test_every_folder_with_code_or_data_is_listed() -> None:
+    for folder in folders("*.py") | folders("*.json"):
+        assert package_of(folder) in SETTINGS["packages"], f"{folder} is not in [tool.setuptools] packages"
+
+
+def test_every_mapped_package_names_its_folder() -> None:
+    for package in SETTINGS["packages"]:
+        parts = package.split(".")
+        if len(parts) > 1 and parts[1] in MAPPED:
+            assert SETTINGS["package-dir"][package] == "/".join(parts[1:])
+
+
+def test_every_folder_with_json_ships_it() -> None:
+    for folder in folders("*.json"):
+        assert "*.json" in SETTINGS["package-data"][package_of(folder)]
+
+
+def test_folders_that_share_a_name_with_others_have_no_init_file() -> None:
+    for top in MAPPED[1:]:
+        assert not (ROOT / top / "__init__.py").exists()
+
+
+def test_data_files_are_found_through_the_package() -> None:
+    assert (files("planwright.topologies") / "ndv2.json").is_file()
+    assert (files("planwright.encodings.taccl.sketches") / "ndv2-sk-1.json").is_file()
+
+
+def run_python(code: str, path: str) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=ROOT, env={"PYTHONPATH": path}
+    ).stdout
+
+
+def test_checkout_works_by_pythonpath_alone() -> None:
+    code = "import encodings.utf_8, planwright.encodings.taccl as t; print(t.sketch_names())"
+    assert "ndv2-sk-1" in run_python(code, ".")
+
+
+def test_import_alone_loads_no_heavy_library() -> None:
+    code = "import sys, planwright; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    loaded = set(run_python(code, ".").split())
+    assert not loaded & {"numpy", "networkx", "highspy", "ortools", "pulp"}
+
+
+def test_no_module_imports_against_the_direction() -> None:
+    forbidden = {
+        "planwright/checker": r"planwright\.(encodings|solvers)",
+        "solvers": r"planwright\.encodings",
+        "encodings": r"^\s*(from|import) (highspy|ortools|pulp)\b",
+        "topologies": r"planwright\.(encodings|solvers|checker|recipe)",
+    }
+    for top, pattern in forbidden.items():
+        for path in (ROOT / top).rglob("*.py"):
+            imports = [line for line in path.read_text().splitlines() if re.match(r"\s*(from|import) ", line)]
+            assert not [line for line in imports if re.search(pattern, line)], path
+
+
+def test_version_is_stated_once_and_the_same() -> None:
+    import planwright
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert planwright.__version__ == project["version"]

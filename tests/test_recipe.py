@@ -1,0 +1,63 @@
+"""The recipe: whatever the encoding claims, the replay has the last word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import planwright
+from planwright import SolveOptions, Status, StopReason
+from planwright.collective import allgather
+from planwright.recipe import Plan
+from planwright.schedule import Event, EventKind, schedule_from_events
+from planwright.solution import Solution
+from planwright.topologies.topology import Link, Topology
+
+PAIR = Topology("pair", (0, 0), (Link(0, 1, 1.0, 0.0), Link(1, 0, 1.0, 0.0)))
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A problem whose encoding claims that the exchange of two chunks takes `duration_s`."""
+
+    duration_s: float | None
+    system: str = "test"
+    default_options: SolveOptions = SolveOptions()
+
+    @property
+    def description(self) -> dict[str, Any]:
+        return {}
+
+    def plan(self, options: SolveOptions) -> Plan:
+        claim = Solution(Status.OPTIMAL, StopReason.FINISHED, "test", "0", options.seed, 0.0, objective=self.duration_s)
+        if self.duration_s is None:
+            return Plan(Solution(Status.NO_SOLUTION, StopReason.TIME_LIMIT, "test", "0", 0, 0.0), None)
+        events = [Event(EventKind.TRANSFER, 0.0, self.duration_s, link, moves=(link,)) for link in (0, 1)]
+        return Plan(claim, schedule_from_events(allgather(2).graph(1), PAIR, events))
+
+
+def test_true_claim_is_confirmed() -> None:
+    result = planwright.solve(Claimed(1.0))
+    assert result.valid
+    assert result.report is not None
+    assert result.report.makespan_s == 1.0
+
+
+def test_false_claim_is_found_out() -> None:
+    result = planwright.solve(Claimed(0.5))
+    assert result.status is Status.OPTIMAL
+    assert not result.valid
+
+
+def test_no_plan_is_an_answer() -> None:
+    result = planwright.solve(Claimed(None))
+    assert result.status is Status.NO_SOLUTION
+    assert (result.schedule, result.report, result.valid) == (None, None, False)
+
+
+def test_bit_sets_and_columns_are_plain_numpy() -> None:
+    schedule = planwright.solve(Claimed(1.0)).schedule
+    assert schedule is not None
+    assert schedule.start_s.dtype == np.float64

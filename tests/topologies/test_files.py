@@ -1,0 +1,140 @@
+"""Topology files: our format, TACCL's known machines and custom ones, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planwright.errors import InputError
+from planwright.topologies.files import load_topology, named_node, read_node, topology_names
+from planwright.topologies.node import LocalLink, NicTemplate, SwitchTemplate
+
+OWN: dict[str, Any] = {
+    "format": "planwright.topology",
+    "version": 1,
+    "name": "pair",
+    "ranks_per_node": 2,
+    "links": [{"from": 0, "to": 1, "alpha_us": 1, "beta_us_per_mb": 50, "both_ways": True, "resources": ["bus"]}],
+    "nics": [{"ranks": [0, 1], "alpha_us": 2, "beta_us_per_mb": 100}],
+}
+KNOWN: dict[str, Any] = {
+    "name": "NDv2_1MB", "gpus_per_node": 8, "nics_per_node": 1, "alpha": 0.3, "node_betas_list": [23, 46],
+    "node_invbws_list": [23, 46], "remote_invbw": 107, "remote_alpha": 2.6, "remote_beta": 105,
+}  # fmt: skip
+CUSTOM: dict[str, Any] = {
+    "name": "mine_1KB", "gpus_per_node": 2, "alpha": 30, "links": [[0, 1], [2, 0]], "betas": [[0, 4], [8, 0]],
+    "invbws": [[0, 34], [38, 0]], "nics_per_node": 1, "remote_invbw": 270, "remote_alpha": 260, "remote_beta": 10,
+}  # fmt: skip
+
+
+def write(folder: Path, content: Any) -> Path:
+    (folder / "topology.json").write_text(json.dumps(content))
+    return folder / "topology.json"
+
+
+def us(part: LocalLink | SwitchTemplate | NicTemplate) -> tuple[float, float]:
+    """Alpha in us and beta in us/MB, rounded."""
+    return round(part.alpha_s * 1e6, 9), round(part.beta_s_per_byte * 1e12, 9)
+
+
+def test_shipped_machines_have_the_numbers_of_table_5_1() -> None:
+    assert topology_names() == ["dgx2", "ndv2"]
+    ndv2, dgx2 = named_node("ndv2"), named_node("dgx2")
+    assert {us(link) for link in ndv2.links} == {(0.7, 23.0), (0.7, 46.0)}
+    assert len(ndv2.links) == 32
+    assert us(dgx2.switches[0]) == (0.7, 8.0)
+    for node in (ndv2, dgx2):
+        assert us(node.nics[0]) == (1.7, 106.0)
+
+
+def test_every_rank_of_ndv2_has_six_nvlinks() -> None:
+    node = named_node("ndv2")
+    for rank in range(8):
+        bandwidth = sum(1 / link.beta_s_per_byte for link in node.links if link.source == rank)
+        assert bandwidth == pytest.approx(2 / 23e-12 + 2 / 46e-12)
+
+
+def test_cluster_numbers_ranks_node_by_node_and_shares_the_nics() -> None:
+    cluster = load_topology("dgx2", 3)
+    assert cluster.device_count == 48
+    assert cluster.node_of_device[16] == 1
+    first, second = (
+        next(link for link in cluster.links if (link.source, link.target) == pair) for pair in ((0, 16), (1, 40))
+    )
+    assert [cluster.resources[r] for r in set(first.resources) & set(second.resources)] == ["node0:nic0:out"]
+
+
+def test_own_format_is_read(tmp_path: Path) -> None:
+    node = read_node(write(tmp_path, OWN))
+    assert [(link.source, link.target) for link in node.links] == [(0, 1), (1, 0)]
+    assert us(node.links[0]) == (1.0, 50.0)
+    cluster = node.cluster(2)
+    assert cluster.resources[0] == "node0:bus"
+    assert cluster.node_count == 2
+
+
+def test_known_taccl_profile_takes_the_links_of_its_machine(tmp_path: Path) -> None:
+    node = read_node(write(tmp_path, KNOWN))
+    assert len(node.links) == 32
+    assert {us(link) for link in node.links} == {(0.3, 23.0), (0.3, 46.0)}
+    assert us(node.nics[0]) == (2.6, 105.0)
+
+
+def test_profile_of_small_chunks_is_scaled_back(tmp_path: Path) -> None:
+    small = {**KNOWN, "name": "NDv2_1KB", "alpha": 30, "node_betas_list": [2.24, 4.5], "remote_alpha": 260}
+    node = read_node(write(tmp_path, small))
+    assert us(node.links[0]) == (0.3, 22.4)
+    assert us(node.nics[0])[0] == 2.6
+
+
+def test_custom_taccl_matrix_is_read_target_by_source(tmp_path: Path) -> None:
+    node = read_node(write(tmp_path, CUSTOM))
+    by_ends = {(link.source, link.target): link for link in node.links}
+    assert us(by_ends[1, 0]) == (0.3, 40.0)
+    assert us(by_ends[0, 1]) == (0.3, 80.0 / 2)  # two links side by side
+
+
+def test_chunk_size_and_unit_can_be_stated(tmp_path: Path) -> None:
+    stated = {**CUSTOM, "name": "mine", "chunk_size": "1MB", "us_per_unit": 1}
+    assert us(read_node(write(tmp_path, stated)).links[0])[0] == 30.0
+
+
+BROKEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (OWN, {"version": 2}, r"version: must be a whole number in 1..1, got 2"),
+    (OWN, {"format": "planwright.plan"}, r"format: must be one of planwright.topology"),
+    (OWN, {"ranks_per_node": 0}, r"ranks_per_node: must be a whole number >= 1"),
+    (OWN, {"nodes": 2}, r"field 'nodes' is unknown"),
+    (OWN, {"links": [{"from": 0, "to": 2, "alpha_us": 1, "beta_us_per_mb": 1}]}, r"links\[0\]: to: must be .* 0..1"),
+    (OWN, {"links": [{"from": 0, "to": 0, "alpha_us": 1, "beta_us_per_mb": 1}]}, r"links: ranks must differ"),
+    (OWN, {"links": [{"from": 0, "to": 1, "alpha_us": -1, "beta_us_per_mb": 1}]}, r"alpha_us: must be a number >= 0"),
+    (OWN, {"links": [{"from": 0, "to": 1, "alpha_us": 1}]}, r"links\[0\]: field 'beta_us_per_mb' is missing"),
+    (OWN, {"links": [{"from": 0, "to": 1, "alpha": 1, "alpha_us": 1, "beta_us_per_mb": 1}]}, r"'alpha' is unknown"),
+    (OWN, {"nics": [{"ranks": [0], "alpha_us": 1, "beta_us_per_mb": 1}] * 2}, r"rank 0 uses two"),
+    (OWN, {"switches": [{"ranks": [1], "alpha_us": 1, "beta_us_per_mb": 1}]}, r"a switch must join at least 2 ranks"),
+    (KNOWN, {"gpus_per_node": 4}, r"gpus_per_node: must be 8, as a ndv2 node has, got 4"),
+    (KNOWN, {"node_betas_list": [23]}, r"node_betas_list: must be 2 numbers >= 0, fastest first"),
+    (KNOWN, {"name": "NDv2"}, r"name: must be a name that ends in the chunk size .* add the field 'chunk_size'"),
+    (KNOWN, {"name": "DGX9_1MB"}, r"topology: must be one of dgx2, ndv2, got 'dgx9'; did you mean 'dgx2'\?"),
+    (CUSTOM, {"links": [[0, 1]]}, r"links: must be a 2 x 2 matrix"),
+    (CUSTOM, {"betas": [[0, "x"], [1, 0]]}, r"betas: must be a matrix of numbers >= 0"),
+    (CUSTOM, {"nics_per_node": 3}, r"nics_per_node: must be a divisor of gpus_per_node"),
+    ({}, {"name": "x"}, r"must be a planwright.topology \(field 'format'\) or a TACCL topology"),
+]
+
+
+@pytest.mark.parametrize(("base", "change", "message"), BROKEN, ids=[case[2][:30] for case in BROKEN])
+def test_broken_file_is_refused_by_field(
+    tmp_path: Path, base: dict[str, Any], change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        read_node(write(tmp_path, {**base, **change}))
+
+
+def test_node_without_a_nic_stays_alone(tmp_path: Path) -> None:
+    node = read_node(write(tmp_path, {**OWN, "nics": []}))
+    assert node.cluster(1).node_count == 1
+    with pytest.raises(InputError, match=r"nics: must hold at least one to join 2 nodes, got none"):
+        node.cluster(2)
