@@ -14,7 +14,7 @@ coefficients is a handful of array operations.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from planwright.errors import ModelError
 
-__all__ = ["Family", "Model", "ModelArrays"]
+__all__ = ["Disjunction", "Family", "Model", "ModelArrays"]
 
 Ids: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -53,12 +53,24 @@ class Family:
 
 
 @dataclass(frozen=True)
+class Disjunction:
+    """Activities of which no two overlap: activity k runs from column `starts[k]` for `durations[k]`."""
+
+    family: str
+    starts: Ids
+    durations: Floats
+
+
+@dataclass(frozen=True)
 class ModelArrays:
     """The model as a solver wants it.
 
     `cost`, `lower`, `upper`: float, one per column; `is_integer`: bool, one per column. Rows are in CSR form: row i has
     columns `index[start[i]:start[i + 1]]`, ascending, and coefficients `value[...]`, none zero, none repeated;
     `row_lower[i] <= row <= row_upper[i]`. The objective is `cost @ x + offset`, minimised unless `maximize`.
+
+    Row i holds only where the binary column `only_if[i]` is 1, always where that is -1; `disjunctions` hold besides.
+    `planwright.linearise` turns both into plain rows for the solvers that know nothing else.
     """
 
     cost: Floats
@@ -72,11 +84,55 @@ class ModelArrays:
     start: Ids
     index: Ids
     value: Floats
+    only_if: Ids
+    disjunctions: tuple[Disjunction, ...] = ()
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether plain rows are all there is."""
+        return not self.disjunctions and bool((self.only_if < 0).all())
 
     @property
     def row_of_entry(self) -> Ids:
         """The row of each nonzero, int64, as long as `index`."""
         return np.repeat(np.arange(len(self.row_lower)), np.diff(self.start))
+
+    def objective(self, values: ArrayLike) -> float:
+        """The objective at `values` (one per column), offset included."""
+        return float(self.cost @ np.asarray(values, dtype=np.float64)) + self.offset
+
+    def activity(self, values: ArrayLike) -> Floats:
+        """The value of each row at `values` (one per column)."""
+        products = self.value * np.asarray(values, dtype=np.float64)[self.index]
+        activity = np.zeros(len(self.row_lower))
+        np.add.at(activity, self.row_of_entry, products)
+        return activity
+
+    def violation(self, values: ArrayLike) -> float:
+        """How far `values` (one per column) are from feasible, 0 if they are.
+
+        The largest distance of a row or column from its bounds (a row's relative to its largest bound or coefficient
+        if that is above 1) and of an integer column from a whole number.
+        """
+        x = np.asarray(values, dtype=np.float64)
+        if not np.isfinite(x).all():
+            return float("inf")
+        activity = self.activity(x)
+        applies = np.where(self.only_if < 0, 1.0, x[np.maximum(self.only_if, 0)]) > 0.5 if len(x) else self.only_if < 0
+        scale = np.ones(len(self.row_lower))
+        np.maximum.at(scale, self.row_of_entry, np.abs(self.value))
+        for bound in (self.row_lower, self.row_upper):
+            scale = np.maximum(scale, np.where(np.isfinite(bound), np.abs(bound), 1.0))
+        gaps = [
+            (np.maximum(self.row_lower - activity, activity - self.row_upper) / scale)[applies],
+            np.maximum(self.lower - x, x - self.upper),
+            np.abs(x - np.round(x))[self.is_integer],
+        ]
+        for disjunction in self.disjunctions:
+            order = np.argsort(x[disjunction.starts], kind="stable")
+            start, duration = x[disjunction.starts][order], disjunction.durations[order]
+            gaps.append(start[:-1] + duration[:-1] - start[1:])
+        return max(float(gap.max(initial=0.0)) for gap in gaps)
 
 
 class Model:
@@ -92,6 +148,8 @@ class Model:
         self._row_lower: list[Floats] = []
         self._row_upper: list[Floats] = []
         self._entries: list[tuple[Ids, Ids, Floats]] = []
+        self._only_if: list[Ids] = []
+        self._disjunctions: list[Disjunction] = []
         self._objective: tuple[Term, ...] = ()
         self._offset = 0.0
         self._maximize = False
@@ -121,7 +179,7 @@ class Model:
     def _add_block(
         self, name: str, shape: int | tuple[int, ...], lower: ArrayLike, upper: ArrayLike, integer: bool, labels: Labels
     ) -> Any:
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        shape = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(length) for length in shape)
         count = int(np.prod(shape, dtype=np.int64))
         if any(block.name == name for block in self._blocks):
             raise ModelError(f"model {self.name!r}: variable block {name!r} is there already; block names must differ")
@@ -129,7 +187,7 @@ class Model:
             raise ModelError(f"variable block {name!r}: labels must be {count}, one per variable, got {len(labels)}")
         low = np.broadcast_to(np.asarray(lower, dtype=np.float64), shape).reshape(-1)
         high = np.broadcast_to(np.asarray(upper, dtype=np.float64), shape).reshape(-1)
-        if np.isnan(low).any() or np.isnan(high).any() or (low > high).any():
+        if not ((low <= high) & (low < np.inf) & (high > -np.inf)).all():
             raise ModelError(f"variable block {name!r}: bounds must be numbers with lower <= upper")
         first = self.column_count
         self._blocks.append(_Block(name, first, shape, labels))
@@ -142,18 +200,20 @@ class Model:
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def add(
-        self, family: str, *terms: Term, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf, cite: str = "",
-        labels: Labels = None,
+        self, family: str, *terms: Term, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf,
+        only_if: ArrayLike = -1, cite: str = "", labels: Labels = None,
     ) -> None:  # fmt: skip
         """Add a family of rows `lower <= sum of terms <= upper`.
 
         A term is (coefficients, ids): the last axis of `ids` is summed, the axes before it number the rows, so ids of
         shape (k,) make one row and ids of shape (rows, k) make `rows` of them; a scalar id enters every row. Leading
-        axes and bounds broadcast.
+        axes and bounds broadcast. `only_if` (ids of binaries, broadcast likewise): each row holds only where its binary
+        is 1, always where the id is -1.
         """
         arrays = [_term_arrays(family, term) for term in terms]
         try:
-            lead = np.broadcast_shapes(np.shape(lower), np.shape(upper), *(ids.shape[:-1] for _, ids in arrays))
+            bounds_and_conditions = np.shape(lower), np.shape(upper), np.shape(only_if)
+            lead = np.broadcast_shapes(*bounds_and_conditions, *(ids.shape[:-1] for _, ids in arrays))
         except ValueError:
             shapes = ", ".join(str(ids.shape) for _, ids in arrays)
             bounds = f"{np.shape(lower)} and {np.shape(upper)}"
@@ -169,12 +229,13 @@ class Model:
             family, count, np.concatenate(rows), np.concatenate(columns), np.concatenate(values),
             lower=np.broadcast_to(np.asarray(lower, dtype=np.float64), lead).reshape(-1),
             upper=np.broadcast_to(np.asarray(upper, dtype=np.float64), lead).reshape(-1),
-            cite=cite, labels=labels,
+            only_if=np.broadcast_to(np.asarray(only_if), lead).reshape(-1), cite=cite, labels=labels,
         )  # fmt: skip
 
     def add_sparse(
         self, family: str, count: int, rows: ArrayLike, columns: ArrayLike, coefficients: ArrayLike,
-        lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf, cite: str = "", labels: Labels = None,
+        lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf, only_if: ArrayLike = -1, cite: str = "",
+        labels: Labels = None,
     ) -> None:  # fmt: skip
         """Add `count` rows from coordinate arrays; entries that name one (row, column) twice are summed."""
         row = np.asarray(rows, dtype=np.int64).reshape(-1)
@@ -182,33 +243,69 @@ class Model:
         value = np.broadcast_to(np.asarray(coefficients, dtype=np.float64), column.shape)
         if row.shape != column.shape:
             raise ModelError(f"row family {family!r}: {len(row)} row numbers for {len(column)} columns")
-        if column.size and not (0 <= column.min() and column.max() < self.column_count):
+        if column.size and not (column.min() >= 0 and column.max() < self.column_count):
             raise ModelError(f"row family {family!r}: column ids must be in 0..{self.column_count - 1}")
-        if row.size and not (0 <= row.min() and row.max() < count):
+        if row.size and not (row.min() >= 0 and row.max() < count):
             raise ModelError(f"row family {family!r}: row numbers must be in 0..{count - 1}")
         if not np.isfinite(value).all():
             raise ModelError(f"row family {family!r}: coefficients must be finite")
         low = np.broadcast_to(np.asarray(lower, dtype=np.float64), (count,))
         high = np.broadcast_to(np.asarray(upper, dtype=np.float64), (count,))
-        if np.isnan(low).any() or np.isnan(high).any():
-            raise ModelError(f"row family {family!r}: bounds must be numbers")
+        if np.isnan(low).any() or np.isnan(high).any() or (low == np.inf).any() or (high == -np.inf).any():
+            raise ModelError(f"row family {family!r}: bounds must be numbers, lower below inf and upper above -inf")
+        condition = np.broadcast_to(np.asarray(only_if, dtype=np.int64), (count,))
+        for binary in np.unique(condition[condition != -1]).tolist():
+            if not (0 <= binary < self.column_count and self._is_binary(binary)):
+                raise ModelError(f"row family {family!r}: only_if must name binary columns or be -1, got {binary}")
         if any(known.name == family for known in self.families):
             raise ModelError(f"model {self.name!r}: row family {family!r} is there already; family names must differ")
         self.families.append(Family(family, self.row_count, count, cite, labels))
         self._row_lower.append(low.copy())
         self._row_upper.append(high.copy())
+        self._only_if.append(condition.copy())
         self._entries.append((row + self.row_count, column, value.copy()))
         self.row_count += count
+
+    def no_overlap(self, family: str, activities: Sequence[tuple[ArrayLike, ArrayLike]], cite: str = "") -> None:
+        """Add a family of disjunctions: of each (start columns, durations) no two activities overlap in time."""
+        if any(known.name == family for known in self.families):
+            raise ModelError(f"model {self.name!r}: row family {family!r} is there already; family names must differ")
+        self.families.append(Family(family, self.row_count, 0, cite, None))
+        for starts, durations in activities:
+            ids = np.asarray(starts, dtype=np.int64)
+            times = np.broadcast_to(np.asarray(durations, dtype=np.float64), ids.shape)
+            if ids.size and not (ids.min() >= 0 and ids.max() < self.column_count):
+                raise ModelError(f"family {family!r}: start columns must be in 0..{self.column_count - 1}")
+            if not (np.isfinite(times) & (times >= 0)).all():
+                raise ModelError(f"family {family!r}: durations must be finite and >= 0")
+            self._disjunctions.append(Disjunction(family, ids, times))
+
+    def _is_binary(self, column: int) -> bool:
+        for block, lower, upper, integer in zip(self._blocks, self._lower, self._upper, self._is_integer, strict=True):
+            if block.first <= column < block.first + len(lower):
+                k = column - block.first
+                return bool(integer[k] and lower[k] >= 0 and upper[k] <= 1)
+        return False
 
     # -- objective ----------------------------------------------------------------------------------------------------
 
     def minimize(self, *terms: Term, offset: float = 0.0) -> None:
         """Set the objective; replaces any earlier one, so that one model can be solved for several goals in turn."""
-        self._objective, self._offset, self._maximize = terms, float(offset), False
+        self._set_objective(terms, offset, maximize=False)
 
     def maximize(self, *terms: Term, offset: float = 0.0) -> None:
         """Set the objective to be maximised; replaces any earlier one."""
-        self._objective, self._offset, self._maximize = terms, float(offset), True
+        self._set_objective(terms, offset, maximize=True)
+
+    def _set_objective(self, terms: tuple[Term, ...], offset: float, maximize: bool) -> None:
+        for coefficients, ids in (_term_arrays("objective", term) for term in terms):
+            if ids.size and not (ids.min() >= 0 and ids.max() < self.column_count):
+                raise ModelError(f"objective of model {self.name!r}: column ids must be in 0..{self.column_count - 1}")
+            if not np.isfinite(coefficients).all():
+                raise ModelError(f"objective of model {self.name!r}: coefficients must be finite")
+        if not np.isfinite(offset):
+            raise ModelError(f"objective of model {self.name!r}: offset must be finite, got {offset}")
+        self._objective, self._offset, self._maximize = terms, float(offset), maximize
 
     # -- what solvers and writers read --------------------------------------------------------------------------------
 
@@ -231,6 +328,8 @@ class Model:
             start=start,
             index=index,
             value=value,
+            only_if=_join(self._only_if, np.int64),
+            disjunctions=tuple(self._disjunctions),
         )
 
     def _csr(self) -> tuple[Ids, Ids, Floats]:
@@ -262,6 +361,13 @@ class Model:
             names += _names(family.name, (family.count,), family.labels)
         return names
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle saves: labels given as functions are written out, since a function need not be picklable."""
+        state = dict(self.__dict__)
+        state["_blocks"] = [replace(block, labels=_written_out(block.labels, block.shape)) for block in self._blocks]
+        state["families"] = [replace(rows, labels=_written_out(rows.labels, (rows.count,))) for rows in self.families]
+        return state
+
     def summary(self) -> str:
         """One line: columns, rows, nonzeros."""
         integers = sum(int(block.sum()) for block in self._is_integer)
@@ -286,15 +392,20 @@ def _term_arrays(family: str, term: Term) -> tuple[Floats, Ids]:
     return np.broadcast_to(coefficients, ids.shape), ids
 
 
+def _written_out(labels: Labels, shape: tuple[int, ...]) -> Sequence[str] | None:
+    if labels is None or not callable(labels):
+        return labels
+    return [labels(k) for k in range(int(np.prod(shape, dtype=np.int64)))]
+
+
 def _join(parts: list[Any], dtype: Any) -> Any:
     return np.concatenate(parts).astype(dtype, copy=False) if parts else np.empty(0, dtype=dtype)
 
 
 def _names(name: str, shape: tuple[int, ...], labels: Labels) -> list[str]:
-    if labels is not None:
-        count = int(np.prod(shape, dtype=np.int64))
-        suffixes = [labels(k) for k in range(count)] if callable(labels) else list(labels)
-        return [f"{name}_{suffix}" for suffix in suffixes]
+    written = _written_out(labels, shape)
+    if written is not None:
+        return [f"{name}_{label}" for label in written]
     if not shape or shape == (1,):
         return [name]
     return [name + "".join(f"_{k}" for k in index) for index in np.ndindex(*shape)]

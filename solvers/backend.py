@@ -1,0 +1,168 @@
+"""What every backend is given (`Task`) and the one place where a backend's raw claim becomes a `Solution`.
+
+A backend is a module of this folder with one function, `solve(task) -> Solution`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.model import Model, ModelArrays
+from planwright.options import Deadline, Progress, SolveOptions
+from planwright.solution import Solution, Status, StopReason
+
+__all__ = [
+    "FEASIBLE",
+    "PROVEN_GAP",
+    "Task",
+    "answer",
+    "as_minimisation",
+    "better",
+    "cost_scale",
+    "from_minimisation",
+    "infeasible_or_unbounded",
+]
+
+PROVEN_GAP = 1e-6
+"""The relative gap of objective and bound below which an answer counts as optimal."""
+
+FEASIBLE = 1e-6
+"""A point counts as feasible if its `ModelArrays.violation` is at most this, the tolerance of most solvers."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One solve: the model as built and as arrays, and what the caller asked for.
+
+    `start`: float, one per column, or None. `variant`: what follows the colon in a solver name such as `pulp:HiGHS`.
+    """
+
+    model: Model
+    arrays: ModelArrays
+    options: SolveOptions
+    deadline: Deadline
+    start: Floats | None = None
+    variant: str = ""
+
+    def report(self, incumbent: float | None, bound: float | None, phase: str = "") -> None:
+        """Hand one progress report to the caller, if they asked for any; infinite numbers count as unknown."""
+        if self.options.on_progress is not None:
+            wall_s = self.deadline.elapsed_s
+            self.options.on_progress(Progress(wall_s, _finite(incumbent), _finite(bound), phase))
+
+    def why_stopped(self) -> StopReason:
+        """The reason for stopping early: somebody asked to, or the time was up, or a limit of the backend's own."""
+        if self.options.stop.is_set():
+            return StopReason.INTERRUPTED
+        return StopReason.TIME_LIMIT if self.deadline.over else StopReason.OTHER_LIMIT
+
+
+def answer(
+    task: Task, solver: str, version: str, claim: Status, stop: StopReason = StopReason.FINISHED,
+    values: Floats | None = None, bound: float | None = None,
+) -> Solution:  # fmt: skip
+    """Turn a backend's claim into a Solution.
+
+    The objective is computed from the values, never taken from the backend. With values the status is OPTIMAL exactly
+    when the bound is within `PROVEN_GAP` of that objective, whatever the backend calls it; a claim of OPTIMAL that
+    falls short is FEASIBLE, stopped by GAP_REACHED. `bound` is in the model's sense; None or infinite means unknown.
+    """
+    solution = Solution(
+        claim, stop, solver, version, task.options.seed, task.deadline.elapsed_s, bound=_finite(bound)
+    )  # fmt: skip
+    if claim in (Status.INFEASIBLE, Status.UNBOUNDED):
+        return replace(solution, stop_reason=StopReason.FINISHED, bound=None)
+    if values is None:
+        return replace(solution, status=Status.NO_SOLUTION)
+    arrays = task.arrays
+    values = _clean(arrays, values)
+    objective = arrays.objective(values)
+    bound = _settled_bound(arrays, values, objective, solution.bound)
+    proven = bound is not None and abs(objective - bound) <= PROVEN_GAP * max(abs(objective), abs(bound))
+    if proven:
+        status, stop = Status.OPTIMAL, StopReason.FINISHED
+    else:
+        status = Status.FEASIBLE
+        stop = StopReason.GAP_REACHED if claim is Status.OPTIMAL else stop
+    return replace(solution, status=status, stop_reason=stop, values=values, objective=objective, bound=bound)
+
+
+def better(arrays: ModelArrays, first: float, second: float) -> bool:
+    """Whether objective `first` is strictly better than `second` in the model's sense."""
+    return first > second if arrays.maximize else first < second
+
+
+def infeasible_or_unbounded(
+    task: Task, solver: str, version: str, solve: Callable[[Task], Solution]
+) -> Solution:  # fmt: skip
+    """Decide between the two, which backends may leave open or mix up: unbounded if there is a feasible point at all.
+
+    `solve` is the backend itself, asked for any feasible point. That one exists and the relaxation is unbounded makes
+    a MILP unbounded too, as its data are rational.
+    """
+    if _is_box_bounded(task.arrays):
+        return answer(task, solver, version, Status.INFEASIBLE)
+    arrays = replace(task.arrays, cost=np.zeros_like(task.arrays.cost), offset=0.0)
+    probe = solve(replace(task, arrays=arrays, options=replace(task.deadline.stage(), on_progress=None), start=None))
+    if probe.status is Status.INFEASIBLE:
+        return answer(task, solver, version, Status.INFEASIBLE)
+    if probe.has_values:
+        return answer(task, solver, version, Status.UNBOUNDED)
+    return answer(task, solver, version, Status.NO_SOLUTION, probe.stop_reason)
+
+
+def cost_scale(arrays: ModelArrays) -> float:
+    """A power of two that brings the largest cost to 1 or above.
+
+    Solvers compare objectives with absolute tolerances of 1e-6 and less: costs in seconds may be as small as that.
+    """
+    largest = float(np.abs(arrays.cost).max(initial=0.0))
+    return float(2.0 ** np.ceil(-np.log2(largest))) if 0 < largest < 1 else 1.0
+
+
+def as_minimisation(arrays: ModelArrays) -> ModelArrays:
+    """The same feasible set with the objective to be minimised, scaled by `cost_scale`, without its offset."""
+    factor = -cost_scale(arrays) if arrays.maximize else cost_scale(arrays)
+    return replace(arrays, cost=arrays.cost * factor + 0.0, offset=0.0, maximize=False)
+
+
+def from_minimisation(arrays: ModelArrays, objective: float) -> float:
+    """An objective or bound of `as_minimisation(arrays)` in the sense and unit of `arrays`."""
+    factor = -cost_scale(arrays) if arrays.maximize else cost_scale(arrays)
+    return objective / factor + arrays.offset
+
+
+def _is_box_bounded(arrays: ModelArrays) -> bool:
+    """Whether the column bounds alone keep the objective from improving for ever."""
+    cost = -arrays.cost if arrays.maximize else arrays.cost
+    best = np.where(cost > 0, arrays.lower, np.where(cost < 0, arrays.upper, 0.0))
+    return bool(np.isfinite(best).all())
+
+
+def _clean(arrays: ModelArrays, values: Floats) -> Floats:
+    """Integer columns as whole numbers where they are within 1e-5 of one, every column within its bounds."""
+    values = np.array(values, dtype=np.float64)
+    whole = np.round(values)
+    values = np.where(arrays.is_integer & (np.abs(values - whole) <= 1e-5), whole, values)
+    return np.clip(values, arrays.lower, arrays.upper) + 0.0  # + 0.0 turns -0.0 into 0.0
+
+
+def _settled_bound(arrays: ModelArrays, values: Floats, objective: float, bound: float | None) -> float | None:
+    """The bound, moved onto the objective where only rounding separates them; None where the values disprove it."""
+    if bound is None:
+        return None
+    size = max(float(np.abs(arrays.cost).max(initial=0.0)), float(np.abs(arrays.cost) @ np.abs(values)))
+    distance = abs(objective - bound)
+    if better(arrays, objective, bound):
+        return objective if distance <= 1e-5 * size else None
+    return objective if distance <= 1e-9 * size else bound
+
+
+def _finite(number: float | None) -> float | None:
+    return float(number) if number is not None and abs(number) < 1e20 else None

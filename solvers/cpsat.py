@@ -1,0 +1,201 @@
+"""CP-SAT of OR-tools: models in which every column is an integer within finite bounds."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.errors import InputError
+from planwright.model import ModelArrays
+from planwright.solution import Solution, Status, StopReason
+from planwright.solvers.backend import Task, answer
+from planwright.solvers.integral import implied_bounds, scale_to_integers, whole_bounds
+from planwright.solvers.interruptible import run_interruptibly
+
+__all__ = ["solve"]
+
+# What CP-SAT's status claims; early stops with and without a point are told apart by the values.
+_STATUS: dict[str, Status] = {
+    "OPTIMAL": Status.OPTIMAL,
+    "FEASIBLE": Status.FEASIBLE,
+    "INFEASIBLE": Status.INFEASIBLE,
+    "UNKNOWN": Status.NO_SOLUTION,
+}
+
+_LARGEST_BOUND = 2.0**52
+
+
+def solve(task: Task) -> Solution:
+    """Solve a pure-integer model; a `start` becomes a hint, with NaN where a column has none.
+
+    Raises `InputError`, naming the first column or row in the way, for continuous columns, bounds that neither the
+    model nor its rows make finite, and coefficients that no factor up to 1e6 makes whole.
+    """
+    from ortools.sat.python import cp_model
+
+    version = metadata.version("ortools")
+    lower, upper = _column_bounds(task)
+    if (lower > upper).any():
+        return answer(task, "cpsat", version, Status.INFEASIBLE)
+    cost_scale = _cost_scale(task)
+    model, columns = _build(task, lower, upper, cost_scale)
+    problem = model.validate()
+    if problem:
+        first_line = problem.splitlines()[0]
+        raise InputError(f"model {task.model.name!r}: cpsat rejects it ({first_line}); use --solver highs")
+    solver = _configured(cp_model.CpSolver(), task)
+    recorder = _recorder(task, solver, cost_scale)
+    status = run_interruptibly(lambda: solver.solve(model, recorder), solver.stop_search, task.options.stop)
+    if recorder.error is not None:
+        raise recorder.error
+    claim = _STATUS[solver.status_name(status)]
+    stop = StopReason.FINISHED if claim in (Status.OPTIMAL, Status.INFEASIBLE) else task.why_stopped()
+    values = bound = None
+    if claim in (Status.OPTIMAL, Status.FEASIBLE):
+        values = np.array(solver.values(columns), dtype=np.float64)
+    if claim is not Status.INFEASIBLE:
+        bound = _unscaled(task.arrays, solver.best_objective_bound, cost_scale)
+    return answer(task, "cpsat", version, claim, stop, values, bound)
+
+
+def _column_bounds(task: Task) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    arrays = task.arrays
+    if not arrays.is_integer.all():
+        first = task.model.column_names()[int(np.argmin(arrays.is_integer))]
+        raise InputError(f"variable {first!r}: must be an integer for cpsat, is continuous; use --solver highs")
+    lower, upper = implied_bounds(arrays)
+    for bound, side in ((lower, "lower"), (upper, "upper")):
+        if (np.abs(bound) > _LARGEST_BOUND).any():
+            column = int(np.argmax(np.abs(bound) > _LARGEST_BOUND))
+            name = task.model.column_names()[column]
+            rule = "must have bounds within 2^52 for cpsat, given or implied by rows"
+            raise InputError(f"variable {name!r}: {rule}, got {side} {bound[column]:g}; use --solver highs")
+    return whole_bounds(lower, upper)
+
+
+def _cost_scale(task: Task) -> float:
+    cost = task.arrays.cost
+    scale = float(scale_to_integers(cost, np.zeros(len(cost), dtype=np.int64), 1)[0])
+    if np.isnan(scale):
+        names = task.model.column_names()
+        alone = scale_to_integers(cost, np.arange(len(cost)), len(cost))
+        column = int(np.argmax(np.isnan(alone))) if np.isnan(alone).any() else int(np.argmax(np.abs(cost)))
+        rule = "costs must be whole numbers after a common factor up to 1e6 for cpsat"
+        raise InputError(f"variable {names[column]!r}: {rule}, got cost {cost[column]!r}; use --solver highs")
+    return scale
+
+
+def _row_scale(task: Task) -> NDArray[np.float64]:
+    arrays = task.arrays
+    scale = scale_to_integers(arrays.value, arrays.row_of_entry, len(arrays.row_lower))
+    if np.isnan(scale).any():
+        row = int(np.argmax(np.isnan(scale)))
+        values = arrays.value[arrays.start[row] : arrays.start[row + 1]]
+        worst = float(values[np.argmax(np.abs(values * 1e6 - np.round(values * 1e6)))])
+        rule = "coefficients must be whole numbers after a common factor up to 1e6 for cpsat"
+        raise InputError(f"row {task.model.row_names()[row]!r}: {rule}, got {worst!r}; use --solver highs")
+    return scale
+
+
+def _build(
+    task: Task, lower: NDArray[np.float64], upper: NDArray[np.float64], cost_scale: float
+) -> tuple[Any, list[Any]]:
+    """The CP-SAT model and its variables. Rows are added one by one, as that is how CP-SAT stores them."""
+    from ortools.sat.python import cp_model
+
+    arrays = task.arrays
+    scale = _row_scale(task)
+    model = cp_model.CpModel()
+    columns = [model.new_int_var(low, high, "") for low, high in zip(_ints(lower), _ints(upper), strict=True)]
+    coefficients = _ints(arrays.value * scale[arrays.row_of_entry])
+    row_lower, row_upper = whole_bounds(arrays.row_lower * scale, arrays.row_upper * scale)
+    row_lower, row_upper = np.maximum(row_lower, cp_model.INT_MIN), np.minimum(row_upper, float(2**62))
+    ends, ids, only_if = arrays.start.tolist(), arrays.index.tolist(), arrays.only_if.tolist()
+    for row, (low, high) in enumerate(zip(_ints(row_lower), _ints(row_upper), strict=True)):
+        entries = slice(ends[row], ends[row + 1])
+        terms = cp_model.LinearExpr.weighted_sum([columns[j] for j in ids[entries]], coefficients[entries])
+        constraint = model.add_linear_constraint(terms, low, high)
+        if only_if[row] >= 0:
+            constraint.only_enforce_if(columns[only_if[row]])
+    _add_disjunctions(model, columns, arrays)
+    if arrays.cost.any():
+        total = cp_model.LinearExpr.weighted_sum(columns, _ints(arrays.cost * cost_scale))
+        (model.maximize if arrays.maximize else model.minimize)(total)
+    if task.start is not None:
+        for column in np.flatnonzero(np.isfinite(task.start)).tolist():
+            hint = np.clip(np.round(task.start[column]), lower[column], upper[column])
+            model.add_hint(columns[column], int(hint))
+    return model, columns
+
+
+def _add_disjunctions(model: Any, columns: list[Any], arrays: ModelArrays) -> None:
+    interval_of: dict[tuple[int, int], Any] = {}
+    for disjunction in arrays.disjunctions:
+        if not np.array_equal(disjunction.durations, np.round(disjunction.durations)):
+            rule = "durations must be whole numbers for cpsat"
+            raise InputError(f"family {disjunction.family!r}: {rule}; use --solver highs")
+        activities = list(zip(disjunction.starts.tolist(), _ints(disjunction.durations), strict=True))
+        for activity in activities:
+            if activity not in interval_of:
+                start, duration = activity
+                interval_of[activity] = model.new_fixed_size_interval_var(columns[start], duration, "")
+        model.add_no_overlap([interval_of[activity] for activity in activities])
+
+
+def _ints(values: NDArray[np.float64]) -> list[int]:
+    whole: list[int] = np.round(values).astype(np.int64).tolist()
+    return whole
+
+
+def _unscaled(arrays: ModelArrays, objective: float, cost_scale: float) -> float:
+    """CP-SAT's objective or bound in the model's unit; with no cost at all the offset is all there is."""
+    return objective / cost_scale + arrays.offset if arrays.cost.any() else arrays.offset
+
+
+def _configured(solver: Any, task: Task) -> Any:
+    options, parameters = task.options, solver.parameters
+    parameters.num_workers = options.thread_count
+    parameters.random_seed = options.seed
+    parameters.relative_gap_limit = options.gap
+    parameters.log_search_progress = False
+    parameters.catch_sigint_signal = False  # Ctrl-C is ours to handle
+    if options.time_limit_s is not None:
+        parameters.max_time_in_seconds = max(options.time_limit_s - task.deadline.elapsed_s, 1e-3)
+    return solver
+
+
+def _recorder(task: Task, solver: Any, cost_scale: float) -> Any:
+    """A solution callback that reports progress, and hooks itself up for improved bounds as well."""
+    from ortools.sat.python import cp_model
+
+    class Recorder(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.error: Exception | None = None
+            self.incumbent: float | None = None
+            self.bound: float | None = None
+
+        def on_solution_callback(self) -> None:
+            self.incumbent = _unscaled(task.arrays, self.objective_value, cost_scale)
+            self.bound = _unscaled(task.arrays, self.best_objective_bound, cost_scale)
+            self.report()
+
+        def on_bound(self, bound: float) -> None:
+            self.bound = _unscaled(task.arrays, bound, cost_scale)
+            self.report()
+
+        def report(self) -> None:
+            try:
+                if self.error is None:
+                    task.report(self.incumbent, self.bound)
+            except Exception as error:  # an exception must not travel through C++; it is raised after the run
+                self.error = error
+                solver.stop_search()
+
+    recorder = Recorder()
+    if task.options.on_progress is not None and task.arrays.cost.any():
+        solver.best_bound_callback = recorder.on_bound
+    return recorder

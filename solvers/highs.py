@@ -1,0 +1,165 @@
+"""HiGHS, the default backend: mixed-integer and linear programs, through highspy's array interface."""
+
+from __future__ import annotations
+
+import math
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from planwright.errors import SolverError
+from planwright.solution import Solution, Status, StopReason
+from planwright.solvers.backend import Task, answer, cost_scale, infeasible_or_unbounded
+from planwright.solvers.interruptible import run_interruptibly
+
+__all__ = ["solve"]
+
+# What HiGHS's model status claims, and why it stopped (None: ask the task whether it was stopped or out of time).
+_STATUS: dict[str, tuple[Status, StopReason | None]] = {
+    "kOptimal": (Status.OPTIMAL, StopReason.FINISHED),
+    "kModelEmpty": (Status.OPTIMAL, StopReason.FINISHED),
+    "kInfeasible": (Status.INFEASIBLE, StopReason.FINISHED),
+    "kUnbounded": (Status.UNBOUNDED, StopReason.FINISHED),
+    "kUnboundedOrInfeasible": (Status.UNBOUNDED, StopReason.FINISHED),
+    "kTimeLimit": (Status.FEASIBLE, StopReason.TIME_LIMIT),
+    "kInterrupt": (Status.FEASIBLE, StopReason.INTERRUPTED),
+    "kHighsInterrupt": (Status.FEASIBLE, StopReason.INTERRUPTED),
+    "kIterationLimit": (Status.FEASIBLE, StopReason.OTHER_LIMIT),
+    "kSolutionLimit": (Status.FEASIBLE, StopReason.OTHER_LIMIT),
+    "kMemoryLimit": (Status.FEASIBLE, StopReason.OTHER_LIMIT),
+    "kUnknown": (Status.FEASIBLE, None),
+}
+
+_REPORT_EVERY_S = 0.25
+"""Least time between two progress reports that bring no new incumbent."""
+
+
+def solve(task: Task) -> Solution:
+    """Solve a MILP or LP; a `start` with NaN for unknown values is completed by HiGHS, an LP takes none.
+
+    Raises `SolverError` where HiGHS rejects the model or fails.
+    """
+    run = _Run(task)
+    run_interruptibly(run.go, run.cancel, task.options.stop)
+    if run.callback_error is not None:
+        raise run.callback_error
+    status_name = run.highs.getModelStatus().name
+    if status_name not in _STATUS:
+        raise SolverError(f"highs: failed on model {task.model.name!r} with status {status_name}; try --solver pulp")
+    claim, stop = _STATUS[status_name]
+    version = metadata.version("highspy")
+    if claim is Status.UNBOUNDED:
+        return infeasible_or_unbounded(task, "highs", version, solve)
+    values, bound = run.values(), run.bound()
+    if claim is Status.OPTIMAL and values is not None and not task.arrays.is_integer.any():
+        bound = task.arrays.objective(values)
+    return answer(task, "highs", version, claim, stop or task.why_stopped(), values, bound)
+
+
+class _Run:
+    """One HiGHS instance at work on one task; `go` runs in a worker thread, `cancel` may be called from any."""
+
+    def __init__(self, task: Task) -> None:
+        import highspy
+
+        self.highs = highspy.Highs()
+        self.callback_error: Exception | None = None
+        self._kinds = highspy.cb.HighsCallbackType
+        self._task = task
+        self._cost_scale = cost_scale(task.arrays)
+        self._cancelled = False
+        self._reported_s = -math.inf
+        self._reported_incumbent = math.inf
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def go(self) -> None:
+        """Pass the model and run. HiGHS keeps one thread pool per calling thread, of fixed size: start without one."""
+        self.highs.resetGlobalScheduler(True)
+        try:
+            self._set_options()
+            self._pass_model()
+            self._pass_start()
+            self._listen()
+            self.highs.run()
+        finally:
+            self.highs.resetGlobalScheduler(True)
+
+    def values(self) -> Any:
+        """The best point, None if there is none."""
+        if not len(self._task.arrays.cost) or self.highs.getInfo().primal_solution_status != 2:  # 2: feasible
+            return None
+        return np.array(self.highs.getSolution().col_value)
+
+    def bound(self) -> float | None:
+        """The dual bound of a MIP in the model's own sense; HiGHS gives none for an LP that it did not finish."""
+        if not self._task.arrays.is_integer.any():
+            return None
+        return float(self.highs.getInfo().mip_dual_bound) / self._cost_scale
+
+    def _set_options(self) -> None:
+        options = self._task.options
+        settings: dict[str, Any] = {
+            "output_flag": False,
+            "log_to_console": False,
+            "threads": options.thread_count,
+            "random_seed": options.seed,
+            "mip_rel_gap": options.gap,
+            "mip_abs_gap": 0.0,
+        }
+        if options.time_limit_s is not None:
+            settings["time_limit"] = max(options.time_limit_s - self._task.deadline.elapsed_s, 1e-3)
+        for name, value in settings.items():
+            self.highs.setOptionValue(name, value)
+
+    def _pass_model(self) -> None:
+        import highspy
+
+        arrays, scale = self._task.arrays, self._cost_scale
+        sense = highspy.ObjSense.kMaximize if arrays.maximize else highspy.ObjSense.kMinimize
+        status = self.highs.passModel(
+            len(arrays.cost), len(arrays.row_lower), len(arrays.index), int(highspy.MatrixFormat.kRowwise),
+            int(sense), arrays.offset * scale, arrays.cost * scale, arrays.lower, arrays.upper,
+            arrays.row_lower, arrays.row_upper, arrays.start.astype(np.int32), arrays.index.astype(np.int32),
+            arrays.value, arrays.is_integer.astype(np.int32),
+        )  # fmt: skip
+        if status == highspy.HighsStatus.kError:
+            name = self._task.model.name
+            raise SolverError(f"highs: rejects model {name!r}; coefficients must be below 1e15 in size")
+
+    def _pass_start(self) -> None:
+        start = self._task.start
+        if start is not None and self._task.arrays.is_integer.any():
+            known = np.flatnonzero(np.isfinite(start)).astype(np.int32)
+            self.highs.setSolution(len(known), known, start[known])
+
+    def _listen(self) -> None:
+        kinds = self._kinds
+        # The wrapper class has fixed its own dispatcher as the callback; ours is simpler and never raises into C++.
+        self.highs.setCallback(self._on_callback, None)
+        listened = [kinds.kCallbackMipInterrupt, kinds.kCallbackSimplexInterrupt, kinds.kCallbackIpmInterrupt]
+        if self._task.options.on_progress is not None:
+            listened.append(kinds.kCallbackMipImprovingSolution)
+        for kind in listened:
+            self.highs.startCallback(kind)
+
+    def _on_callback(self, kind: int, message: str, data_out: Any, data_in: Any, user_data: object) -> None:
+        try:
+            if kind in (int(self._kinds.kCallbackMipInterrupt), int(self._kinds.kCallbackMipImprovingSolution)):
+                self._report(data_out)
+        except Exception as error:  # an exception must not travel through C++; it is raised again after the run
+            self.callback_error = error
+            self._cancelled = True
+        if self._cancelled and kind != int(self._kinds.kCallbackMipImprovingSolution):
+            data_in.user_interrupt = True
+
+    def _report(self, data_out: Any) -> None:
+        if self._task.options.on_progress is None or self.callback_error is not None:
+            return
+        incumbent, now_s = data_out.mip_primal_bound, self._task.deadline.elapsed_s
+        is_news = incumbent != self._reported_incumbent and math.isfinite(incumbent)
+        if is_news or now_s - self._reported_s >= _REPORT_EVERY_S:
+            self._reported_s, self._reported_incumbent = now_s, incumbent
+            self._task.report(incumbent / self._cost_scale, data_out.mip_dual_bound / self._cost_scale)

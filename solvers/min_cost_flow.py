@@ -1,0 +1,192 @@
+"""Minimum-cost flow with OR-tools' SimpleMinCostFlow: exact and fast where a model is a network.
+
+Two doors: `min_cost_flow` on arrays, and `solve` for a Model whose rows conserve flow. The algorithm is polynomial and
+can't be interrupted; time limit, gap, threads and seed do not apply.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import metadata
+
+import networkx as nx
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from planwright.errors import InputError, SolverError
+from planwright.solution import Solution, Status
+from planwright.solvers.backend import Task, answer
+from planwright.solvers.integral import scale_to_integers
+from planwright.solvers.network import Network, as_network
+
+__all__ = ["Flow", "min_cost_flow", "solve"]
+
+Floats = NDArray[np.float64]
+
+_LARGEST_TOTAL = 2.0**52
+"""Supplies and finite capacities together; below it the arithmetic on floats is exact."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The answer: OPTIMAL with `flow` (int64, one per arc) and `cost`, or INFEASIBLE or UNBOUNDED without."""
+
+    status: Status
+    flow: NDArray[np.int64] | None = None
+    cost: float | None = None
+
+
+def min_cost_flow(
+    tail: ArrayLike, head: ArrayLike, capacity: ArrayLike, unit_cost: ArrayLike, supply: ArrayLike
+) -> Flow:
+    """The cheapest flow that sends every node's supply through a network.
+
+    Parameters
+    ----------
+    tail, head
+        The nodes that each arc leaves and enters, in 0..nodes-1. Parallel arcs and loops are allowed.
+    capacity
+        The most an arc carries: whole numbers >= 0, or inf.
+    unit_cost
+        The cost per unit: whole numbers of either sign.
+    supply
+        Flow out less flow in, per node: whole numbers. If they do not add up to 0 the answer is INFEASIBLE.
+
+    Raises
+    ------
+    InputError
+        For arrays of different lengths, nodes out of range, and numbers that are not whole or too large.
+    """
+    tails, heads = np.asarray(tail, dtype=np.int64), np.asarray(head, dtype=np.int64)
+    capacities, costs = np.asarray(capacity, dtype=np.float64), np.asarray(unit_cost, dtype=np.float64)
+    supplies = np.asarray(supply, dtype=np.float64)
+    _check(tails, heads, capacities, costs, supplies)
+    if supplies.sum() != 0:
+        return Flow(Status.INFEASIBLE)
+    # A cheapest flow, if there is one, can be taken with no more on an uncapacitated arc than all supplies and all
+    # finite capacities together (a basic solution). So this cap changes neither feasibility nor a finite optimum.
+    is_open = np.isinf(capacities)
+    enough = float(np.abs(supplies).sum() + capacities[~is_open].sum())
+    if enough > _LARGEST_TOTAL:
+        raise InputError(f"min_cost_flow: supplies and capacities must add up to at most 2^52, got {enough:g}")
+    flow = _flow(tails, heads, np.where(is_open, enough, capacities), costs, supplies)
+    if flow is None:
+        return Flow(Status.INFEASIBLE)
+    if _has_negative_cycle(tails[is_open], heads[is_open], costs[is_open]):
+        return Flow(Status.UNBOUNDED)
+    return Flow(Status.OPTIMAL, flow, float(costs @ flow))
+
+
+def solve(task: Task) -> Solution:
+    """Solve a model that is a network: each column an arc, each row a node or a sum of arcs between bounds.
+
+    Raises `InputError`, naming the column or row in the way, for a model that is none.
+    """
+    network = as_network(task.model, task.arrays)
+    cost = _whole_costs(task)
+    version = metadata.version("ortools")
+    if (network.lower > network.upper).any():
+        return answer(task, "min_cost_flow", version, Status.INFEASIBLE)
+    status, carried = _solve_with_bounds(network, cost)
+    if carried is None:
+        return answer(task, "min_cost_flow", version, status)
+    values = carried[: network.column_count]
+    bound = task.arrays.objective(values)
+    return answer(task, "min_cost_flow", version, status, values=values, bound=bound)
+
+
+def _whole_costs(task: Task) -> Floats:
+    """The costs, to be minimised, times the factor that makes them whole numbers."""
+    cost = -task.arrays.cost if task.arrays.maximize else task.arrays.cost
+    scale = float(scale_to_integers(cost, np.zeros(len(cost), dtype=np.int64), 1)[0])
+    if np.isnan(scale):
+        column = int(np.argmax(np.abs(cost * 1e6 - np.round(cost * 1e6))))
+        name = task.model.column_names()[column]
+        rule = "costs must be whole numbers after a common factor up to 1e6 for min_cost_flow"
+        raise InputError(f"variable {name!r}: {rule}, got {task.arrays.cost[column]!r}; use --solver highs")
+    return np.round(cost * scale)
+
+
+def _solve_with_bounds(network: Network, column_cost: Floats) -> tuple[Status, Floats | None]:
+    """What each arc carries, with lower bounds shifted away, arcs bounded above only reversed, free arcs doubled."""
+    lower, upper = network.lower, network.upper
+    cost = np.r_[column_cost, np.zeros(len(lower) - len(column_cost))]
+    is_reversed = np.isinf(lower) & np.isfinite(upper)
+    is_free = np.isinf(lower) & np.isinf(upper)
+    base = np.where(is_free, 0.0, np.where(is_reversed, upper, lower))
+    supply = network.supply.copy()
+    np.subtract.at(supply, network.tail, base)
+    np.add.at(supply, network.head, base)
+    tail, head = (
+        np.where(is_reversed, network.head, network.tail),
+        np.where(is_reversed, network.tail, network.head),
+    )
+    capacity = np.where(is_reversed | is_free, np.inf, upper - base)
+    forward_cost = np.where(is_reversed, -cost, cost)
+    answered = min_cost_flow(
+        np.r_[tail, head[is_free]], np.r_[head, tail[is_free]], np.r_[capacity, capacity[is_free]],
+        np.r_[forward_cost, -cost[is_free]], supply,
+    )  # fmt: skip
+    if answered.flow is None:
+        return answered.status, None
+    flow = answered.flow.astype(np.float64)
+    carried = base + np.where(is_reversed, -1.0, 1.0) * flow[: len(base)]
+    carried[is_free] -= flow[len(base) :]
+    return answered.status, carried
+
+
+def _flow(
+    tail: NDArray[np.int64], head: NDArray[np.int64], capacity: Floats, cost: Floats, supply: Floats
+) -> NDArray[np.int64] | None:
+    """One call of the library with finite capacities; None if infeasible."""
+    from ortools.graph.python import min_cost_flow as library
+
+    network = library.SimpleMinCostFlow()
+    arcs = network.add_arcs_with_capacity_and_unit_cost(
+        tail.astype(np.int32), head.astype(np.int32), capacity.astype(np.int64), cost.astype(np.int64)
+    )
+    network.set_nodes_supplies(np.arange(len(supply), dtype=np.int32), supply.astype(np.int64))
+    status = network.solve()
+    if status == network.OPTIMAL:
+        return np.asarray(network.flows(arcs), dtype=np.int64)
+    if status in (network.INFEASIBLE, network.UNBALANCED):
+        return None
+    if status in (network.BAD_COST_RANGE, network.BAD_CAPACITY_RANGE):
+        largest = float(np.abs(cost).max(initial=0.0))
+        raise InputError(f"min_cost_flow: costs or capacities are too large for 64 bits, largest cost {largest:g}")
+    raise SolverError(f"min_cost_flow: failed with status {status.name}; use --solver highs")
+
+
+def _has_negative_cycle(tail: NDArray[np.int64], head: NDArray[np.int64], cost: Floats) -> bool:
+    """Whether some cycle of these arcs costs less than nothing; of parallel arcs only the cheapest matters."""
+    if not (cost < 0).any():
+        return False
+    if ((tail == head) & (cost < 0)).any():
+        return True
+    order = np.argsort(-cost, kind="stable")  # cheapest last, so that it is the one that stays
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_weighted_edges_from(zip(tail[order].tolist(), head[order].tolist(), cost[order].tolist(), strict=True))
+    return bool(nx.negative_edge_cycle(graph))
+
+
+def _check(
+    tail: NDArray[np.int64], head: NDArray[np.int64], capacity: Floats, cost: Floats, supply: Floats
+) -> None:
+    shapes = {array.shape for array in (tail, head, capacity, cost)}
+    if len(shapes) > 1 or tail.ndim != 1 or supply.ndim != 1:
+        given = ", ".join(str(array.shape) for array in (tail, head, capacity, cost))
+        raise InputError(f"min_cost_flow: tail, head, capacity and unit_cost must be of one length, got {given}")
+    for name, nodes in (("tail", tail), ("head", head)):
+        is_outside = (nodes < 0) | (nodes >= len(supply))
+        if is_outside.any():
+            node = int(nodes[is_outside][0])
+            raise InputError(f"min_cost_flow: {name} must be in 0..{len(supply) - 1}, got {node}")
+    for name, numbers in (("capacity", capacity), ("unit_cost", cost), ("supply", supply)):
+        is_allowed = numbers == np.round(numbers)
+        if name == "capacity":
+            is_allowed &= numbers >= 0
+        else:
+            is_allowed &= np.abs(numbers) < _LARGEST_TOTAL
+        if not is_allowed.all():
+            rule = "whole numbers >= 0 or inf" if name == "capacity" else "whole numbers below 2^52 in size"
+            raise InputError(f"min_cost_flow: {name} must hold {rule}, got {float(numbers[~is_allowed][0])!r}")

@@ -1,0 +1,177 @@
+"""A bridge to PuLP, and with it to what else is on the machine: CBC (bundled), Gurobi, CPLEX, XPRESS, SCIP, ...
+
+`pulp` alone is CBC; `pulp:NAME` is the solver that PuLP calls NAME.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import shutil
+import tempfile
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.errors import InputError, SolverError
+from planwright.model import ModelArrays
+from planwright.solution import Solution, Status, StopReason
+from planwright.solvers.backend import FEASIBLE, Task, answer, as_minimisation, infeasible_or_unbounded
+from planwright.solvers.cbc import solve_with_cbc
+from planwright.solvers.interruptible import run_interruptibly
+
+__all__ = ["installed", "solve"]
+
+_BUNDLED_CBC, _OWN_CBC = "PULP_CBC_CMD", "COIN_CMD"
+
+# PuLP's names for what is known of a solution (its `sol_status`), and what they claim.
+_STATUS: dict[str, Status] = {
+    "Optimal Solution Found": Status.OPTIMAL,
+    "Solution Found": Status.FEASIBLE,
+    "No Solution Exists": Status.INFEASIBLE,
+    "Solution is Unbounded": Status.UNBOUNDED,
+    "No Solution Found": Status.NO_SOLUTION,
+}
+
+# What each solver calls the seed; PuLP has no word for it.
+_SEED_NAMES = {"HiGHS": "random_seed", "GUROBI": "Seed"}
+
+
+def installed() -> list[str]:
+    """The solvers that PuLP finds on this machine, by PuLP's names."""
+    import pulp as library
+
+    names: list[str] = library.listSolvers(onlyAvailable=True)
+    return names
+
+
+def solve(task: Task) -> Solution:
+    """Solve a MILP or LP; a `start` must be complete to be used.
+
+    Only CBC can be interrupted and gives bounds when stopped; the others run to their end or time limit. A claim of
+    OPTIMAL counts as proof only if no `gap` was asked for, since PuLP passes no bound on.
+
+    Raises `InputError` for a name that PuLP does not know, `SolverError` for a solver that is not there or fails.
+    """
+    import pulp as library
+
+    name = _known_name(library, task.variant)
+    version = metadata.version("pulp")
+    if name in (_BUNDLED_CBC, _OWN_CBC):
+        executable = _cbc(library, name)
+        if executable is None:
+            raise _missing(name)
+        return solve_with_cbc(task, executable, version)
+    if name not in installed():
+        raise _missing(name)
+    with tempfile.TemporaryDirectory(prefix="planwright-pulp-") as folder:
+        problem, variables = _problem(library, task)
+        solver = _solver(library, name, task, folder)
+        try:
+            run_interruptibly(lambda: problem.solve(solver), lambda: None, task.options.stop)
+        except library.PulpSolverError as error:
+            reason = " ".join(str(error).split())
+            raise SolverError(f"pulp: {name} failed on model {task.model.name!r}: {reason}") from error
+    return _solution(library, task, version, problem, _values(task.arrays, variables))
+
+
+def _known_name(library: Any, variant: str) -> str:
+    names: list[str] = library.listSolvers()
+    if not variant:
+        return _BUNDLED_CBC if _cbc(library, _BUNDLED_CBC) else _OWN_CBC
+    by_lower = {name.lower(): name for name in names}
+    if variant.lower() not in by_lower:
+        close = difflib.get_close_matches(variant.lower(), by_lower, n=1)
+        hint = f"did you mean 'pulp:{by_lower[close[0]]}'?" if close else f"PuLP knows {', '.join(sorted(names))}"
+        raise InputError(f"solver 'pulp:{variant}': must be a name that PuLP knows; {hint}")
+    return by_lower[variant.lower()]
+
+
+def _missing(name: str) -> SolverError:
+    return SolverError(f"solver 'pulp:{name}': PuLP finds none on this machine; it finds {', '.join(installed())}")
+
+
+def _cbc(library: Any, name: str) -> str | None:
+    """Where PuLP's bundled CBC, or the machine's own, is; None if it is not there or may not be run."""
+    if name == _OWN_CBC:
+        return shutil.which("cbc")
+    bundled = getattr(library, _BUNDLED_CBC, None)
+    return shutil.which(bundled.pulp_cbc_path) if bundled is not None else None
+
+
+def _solver(library: Any, name: str, task: Task, folder: str) -> Any:
+    """PuLP's solver object with the options that this solver's constructor knows, its temporary files in `folder`."""
+    options = task.options
+    wanted: dict[str, Any] = {"msg": False, "gapRel": options.gap, "threads": options.thread_count}
+    if options.time_limit_s is not None:
+        wanted["timeLimit"] = max(options.time_limit_s - task.deadline.elapsed_s, 0.01)
+    if _has_complete_start(task):
+        wanted["warmStart"] = True
+    constructor = type(library.getSolver(name, msg=False))
+    known = inspect.signature(constructor.__init__).parameters
+    arguments = {key: value for key, value in wanted.items() if key in known}
+    if name in _SEED_NAMES:
+        arguments[_SEED_NAMES[name]] = options.seed
+    solver = library.getSolver(name, **arguments)
+    if hasattr(solver, "tmpDir"):
+        solver.tmpDir = folder
+    return solver
+
+
+def _has_complete_start(task: Task) -> bool:
+    return task.start is not None and bool(np.isfinite(task.start).all())
+
+
+def _problem(library: Any, task: Task) -> tuple[Any, list[Any]]:
+    """The model as PuLP objects, to be minimised; PuLP has no arrays, and a row with two bounds is two rows to it."""
+    arrays = as_minimisation(task.arrays)
+    problem = library.LpProblem("model", library.LpMinimize)
+    # PuLP 3.3 deprecates building a variable by its class; before that there was no other way.
+    add_variable = getattr(problem, "add_variable", library.LpVariable)
+    kinds = np.where(arrays.is_integer, library.LpInteger, library.LpContinuous).tolist()
+    bounds = zip(arrays.lower.tolist(), arrays.upper.tolist(), kinds, strict=True)
+    variables = [
+        add_variable(f"c{j}", low if low > -np.inf else None, high if high < np.inf else None, kind)
+        for j, (low, high, kind) in enumerate(bounds)
+    ]
+    costs = arrays.cost.tolist()
+    problem += library.LpAffineExpression([(variables[j], costs[j]) for j in np.flatnonzero(arrays.cost)])
+    for row, (low, high) in enumerate(zip(arrays.row_lower.tolist(), arrays.row_upper.tolist(), strict=True)):
+        entries = slice(arrays.start[row], arrays.start[row + 1])
+        columns, values = arrays.index[entries].tolist(), arrays.value[entries].tolist()
+        terms = [(variables[j], value) for j, value in zip(columns, values, strict=True)]
+        sides = [(library.LpConstraintGE, low), (library.LpConstraintLE, high)]
+        if low == high:
+            sides = [(library.LpConstraintEQ, low)]
+        for k, (sense, side) in enumerate(sides):
+            if np.isfinite(side):
+                expression = library.LpAffineExpression(terms)
+                problem.addConstraint(library.LpConstraint(expression, sense, f"r{row}_{k}", side))
+    if _has_complete_start(task) and task.start is not None:
+        for variable, value in zip(variables, np.clip(task.start, arrays.lower, arrays.upper).tolist(), strict=True):
+            variable.setInitialValue(value, check=False)
+    return problem, variables
+
+
+def _values(arrays: ModelArrays, variables: list[Any]) -> NDArray[np.float64]:
+    """What PuLP found; a column in no row and no objective it never sees, and any value within its bounds will do."""
+    found = np.array([np.nan if variable.varValue is None else variable.varValue for variable in variables])
+    idle = np.where(np.isfinite(arrays.lower), arrays.lower, np.where(np.isfinite(arrays.upper), arrays.upper, 0.0))
+    is_seen = arrays.cost != 0
+    is_seen[arrays.index] = True
+    return np.where(is_seen, found, np.where(arrays.is_integer, np.ceil(idle), idle))
+
+
+def _solution(library: Any, task: Task, version: str, problem: Any, values: NDArray[np.float64]) -> Solution:
+    claim = _STATUS[library.LpSolution[problem.sol_status]]
+    if claim in (Status.INFEASIBLE, Status.UNBOUNDED):
+        return infeasible_or_unbounded(task, "pulp", version, solve)
+    if task.arrays.violation(values) > 10 * FEASIBLE:
+        # PuLP's solvers leave any numbers behind when a limit stops them without a feasible point.
+        return answer(task, "pulp", version, Status.NO_SOLUTION, task.why_stopped())
+    if claim is Status.OPTIMAL:
+        bound = task.arrays.objective(values) if task.options.gap == 0 else None
+        return answer(task, "pulp", version, claim, StopReason.FINISHED, values, bound)
+    return answer(task, "pulp", version, Status.FEASIBLE, task.why_stopped(), values)

@@ -1,0 +1,108 @@
+"""What a backend claims and what a Solution says of it: `answer` is the one place where this is decided."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planwright.model import Model
+from planwright.options import Deadline, SolveOptions
+from planwright.solution import Solution, Status, StopReason
+from planwright.solvers.backend import Task, answer, as_minimisation, from_minimisation
+
+
+def _task(maximize: bool = False, offset: float = 0.0) -> Task:
+    """Two columns, x integer and y real, both in 0..10, costs 1 and 2."""
+    model = Model("claims")
+    x, y = model.integers("x", upper=10), model.continuous("y", upper=10.0)
+    (model.maximize if maximize else model.minimize)((1, x), (2, y), offset=offset)
+    options = SolveOptions(seed=3)
+    return Task(model, model.arrays(), options, Deadline(options))
+
+
+def _claim(
+    claim: Status, values: list[float] | None = None, bound: float | None = None,
+    stop: StopReason = StopReason.FINISHED, maximize: bool = False,
+) -> Solution:  # fmt: skip
+    point = None if values is None else np.array(values)
+    return answer(_task(maximize), "test", "1.0", claim, stop, point, bound)
+
+
+def test_the_objective_comes_from_the_values() -> None:
+    solution = answer(_task(offset=0.5), "test", "1.0", Status.OPTIMAL, values=np.array([4.0, 1.0]), bound=6.5)
+    assert solution.objective == 6.5
+    assert solution.status is Status.OPTIMAL
+    assert (solution.solver, solution.version, solution.seed) == ("test", "1.0", 3)
+
+
+def test_a_claim_of_optimal_short_of_its_bound_is_feasible() -> None:
+    solution = _claim(Status.OPTIMAL, [4, 3], bound=9.9)
+    assert (solution.status, solution.stop_reason) == (Status.FEASIBLE, StopReason.GAP_REACHED)
+    assert solution.gap == pytest.approx(0.01)
+
+
+def test_a_bound_that_meets_the_objective_is_a_proof_whatever_stopped_the_search() -> None:
+    solution = _claim(Status.FEASIBLE, [4, 3], bound=10.0, stop=StopReason.TIME_LIMIT)
+    assert (solution.status, solution.stop_reason) == (Status.OPTIMAL, StopReason.FINISHED)
+
+
+def test_a_gap_of_a_millionth_is_the_border_of_optimal() -> None:
+    assert _claim(Status.OPTIMAL, [4, 3], bound=10 - 9e-6).status is Status.OPTIMAL
+    assert _claim(Status.OPTIMAL, [4, 3], bound=10 - 2e-5).status is Status.FEASIBLE
+
+
+def test_a_bound_on_the_wrong_side_by_rounding_moves_to_the_objective() -> None:
+    assert _claim(Status.OPTIMAL, [4, 3], bound=10 + 1e-7).bound == 10
+    assert _claim(Status.OPTIMAL, [4, 3], bound=10 - 1e-7, maximize=True).bound == 10
+
+
+def test_a_bound_that_the_values_disprove_is_dropped() -> None:
+    solution = _claim(Status.OPTIMAL, [4, 3], bound=12.0)
+    assert solution.bound is None
+    assert solution.status is Status.FEASIBLE
+
+
+@pytest.mark.parametrize("bound", [np.inf, -np.inf, 1e30, None])
+def test_an_infinite_bound_is_unknown(bound: float | None) -> None:
+    solution = _claim(Status.FEASIBLE, [4, 3], bound=bound, stop=StopReason.TIME_LIMIT)
+    assert solution.bound is None
+    assert solution.gap is None
+    assert solution.stop_reason is StopReason.TIME_LIMIT
+
+
+def test_nothing_found_keeps_its_bound_and_reason() -> None:
+    solution = _claim(Status.FEASIBLE, None, bound=2.0, stop=StopReason.INTERRUPTED)
+    assert (solution.status, solution.stop_reason) == (Status.NO_SOLUTION, StopReason.INTERRUPTED)
+    assert solution.bound == 2
+    assert not solution.has_values
+
+
+@pytest.mark.parametrize("claim", [Status.INFEASIBLE, Status.UNBOUNDED])
+def test_a_proof_that_there_is_no_optimum_has_no_numbers(claim: Status) -> None:
+    solution = _claim(claim, [4, 3], bound=2.0)
+    assert solution.status is claim
+    assert (solution.values, solution.objective, solution.bound) == (None, None, None)
+
+
+def test_integers_are_rounded_where_they_nearly_are_and_bounds_kept() -> None:
+    values = _claim(Status.OPTIMAL, [3.9999999, 10.0000001], bound=24.0).values
+    assert values is not None
+    assert values.tolist() == [4, 10]
+    rough = _claim(Status.FEASIBLE, [3.9, -1e-9]).values
+    assert rough is not None
+    assert rough.tolist() == [3.9, 0]
+    assert not np.signbit(rough).any()
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_a_minimisation_gives_its_objective_back(maximize: bool) -> None:
+    model = Model("tiny")
+    x = model.continuous("x", 2, upper=1.0)
+    goal = model.maximize if maximize else model.minimize
+    goal((np.array([3e-7, -2e-7]), x), offset=1.0)
+    arrays = model.arrays()
+    plain = as_minimisation(arrays)
+    assert not plain.maximize
+    assert np.abs(plain.cost).max() >= 1
+    point = np.array([0.5, 0.25])
+    assert from_minimisation(arrays, plain.objective(point)) == pytest.approx(arrays.objective(point), rel=1e-14)
