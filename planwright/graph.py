@@ -15,7 +15,8 @@ from planwright.errors import InputError
 
 __all__ = ["Graph", "Implementation", "Op", "Placement"]
 
-NO_DEVICE = -1
+MOST_BYTES = 2**62
+"""Sizes must sum to less, so that no sum of them leaves int64."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,9 @@ class Graph:
             raise InputError(
                 f"tensor {self.tensor_name(tensor)}: size_bytes must be >= 0, got {self.size_bytes[tensor]}"
             )
+        total = float(self.size_bytes.sum(dtype=np.float64))
+        if total >= MOST_BYTES:
+            raise InputError(f"graph: size_bytes must sum to less than 2**62, got {total:.4g}")
         if self.tensor_names and len(self.tensor_names) != self.tensor_count:
             raise InputError(f"graph: {len(self.tensor_names)} tensor names for {self.tensor_count} tensors")
         for op in self.ops:
@@ -152,8 +156,8 @@ def _check_op(op: Op, tensor_count: int) -> None:
     for implementation in op.implementations:
         if not (implementation.duration_s >= 0 and math.isfinite(implementation.duration_s)):
             raise InputError(f"{where}: duration_s must be finite and >= 0, got {implementation.duration_s}")
-        if implementation.workspace_bytes < 0:
-            raise InputError(f"{where}: workspace_bytes must be >= 0, got {implementation.workspace_bytes}")
+        if not 0 <= implementation.workspace_bytes < MOST_BYTES:
+            raise InputError(f"{where}: workspace_bytes must be in 0..2**62 - 1, got {implementation.workspace_bytes}")
         reads = op.inputs if implementation.inputs is None else implementation.inputs
         strays = sorted(set(implementation.overwrites) - set(reads))
         if strays:
@@ -164,6 +168,8 @@ def _check_op(op: Op, tensor_count: int) -> None:
             raise InputError(f"{where}: tensor ids must be in 0..{tensor_count - 1}, got {tensor}")
     if op.adds is not None and op.adds < 0:
         raise InputError(f"{where}: adds must be a contribution number >= 0, got {op.adds}")
+    if min(op.needs.values(), default=0) < 0:
+        raise InputError(f"{where}: needs must be sets of contributions as bits >= 0, got {min(op.needs.values())}")
 
 
 def _check_placement(title: str, placement: Placement, tensor_count: int) -> None:
@@ -171,18 +177,23 @@ def _check_placement(title: str, placement: Placement, tensor_count: int) -> Non
         raise InputError(f"{title} placement: {len(placement.tensors)} tensors for {len(placement.devices)} devices")
     if placement.contributions is not None and len(placement.contributions) != len(placement):
         raise InputError(f"{title} placement: {len(placement.contributions)} contribution sets for {len(placement)}")
-    if len(placement) and not (0 <= placement.tensors.min() and placement.tensors.max() < tensor_count):
+    if min(placement.contributions or (), default=0) < 0:
+        raise InputError(f"{title} placement: contributions must be sets as bits >= 0, got a negative one")
+    if len(placement) and (placement.tensors.min() < 0 or placement.tensors.max() >= tensor_count):
         raise InputError(f"{title} placement: tensor ids must be in 0..{tensor_count - 1}")
     if len(placement) and placement.devices.min() < 0:
         raise InputError(f"{title} placement: device ids must be >= 0, got {placement.devices.min()}")
 
 
 def _check_acyclic(graph: Graph) -> None:
-    # An update reads and writes the same tensor: no cycle of the program, so those edges are left out.
+    # An op that reads and writes a tensor updates it and does not make it: whatever else reads the tensor may come
+    # before, even lead to the update (a weight, its gradient, the weight's step), so the update's edge is left out.
     updates = [
-        (f"t{tensor}", f"o{number}")
+        (f"o{number}", f"t{tensor}")
         for number, op in enumerate(graph.ops)
-        for tensor in set(op.outputs).intersection(*[{*op.reads(k), *op.inputs} for k in range(len(op.implementations))])
+        for tensor in set(op.outputs).intersection(
+            *[{*op.reads(choice), *op.inputs} for choice in range(len(op.implementations))]
+        )
     ]
     network = graph.to_networkx()
     network.remove_edges_from(updates)

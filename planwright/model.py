@@ -373,8 +373,7 @@ class Model:
         integers = sum(int(block.sum()) for block in self._is_integer)
         nonzeros = len(self._csr()[1])
         return (
-            f"{self.name}: {self.column_count} columns ({integers} integer), {self.row_count} rows, "
-            f"{nonzeros} nonzeros"
+            f"{self.name}: {self.column_count} columns ({integers} integer), {self.row_count} rows, {nonzeros} nonzeros"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +99,7 @@ class Schedule:
     that go at the event's end. What a compute event reads and writes is what its op in the graph says.
 
     Events at the same instant happen in the order in which they are listed, except that what ends at an instant ends
-    before anything starts. Raises `InputError` where columns differ in length or a time is not finite.
+    before anything starts. Raises `InputError` where columns differ in length or type, or a time is not finite.
     """
 
     graph: Graph
@@ -116,10 +117,18 @@ class Schedule:
     name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        for title in ("start_s", "end_s", "place", "op", "implementation", "reduces", "moves", "freed_tensor", "freed_device"):
+        numbers, lists = ("place", "op", "implementation"), ("moves", "freed_tensor", "freed_device")
+        for title in ("start_s", "end_s", "reduces", *numbers, *lists):
             length = len(getattr(self, title))
             if length != len(self.kind):
                 raise InputError(f"schedule: column {title} must have {len(self.kind)} rows, as kind has, got {length}")
+        for title in ("kind", *numbers):
+            object.__setattr__(self, title, _as_int64(title, getattr(self, title)))
+        for title in lists:
+            part = getattr(self, title)
+            if part.start[0] != 0 or part.start[-1] != len(part.values) or (part.lengths < 0).any():
+                raise InputError(f"schedule: column {title} must cut all of its {len(part.values)} values into lists")
+            object.__setattr__(self, title, Ragged(part.start, _as_int64(title, part.values)))
         for title in ("start_s", "end_s"):
             if not np.isfinite(getattr(self, title)).all():
                 raise InputError(f"schedule: column {title} must be finite numbers")
@@ -152,6 +161,13 @@ class Schedule:
     def is_transfer(self) -> NDArray[np.bool_]:
         """Whether each event is a transfer, bool."""
         return np.asarray(self.kind == EventKind.TRANSFER)
+
+
+def _as_int64(title: str, values: NDArray[Any]) -> NDArray[np.int64]:
+    """The numbers as int64: narrower ones overflow when ids are combined."""
+    if not np.issubdtype(values.dtype, np.integer):
+        raise InputError(f"schedule: column {title} must hold integers, got {values.dtype}")
+    return values.astype(np.int64, copy=False)
 
 
 def schedule_from_events(graph: Graph, topology: Topology, events: Iterable[Event], name: str = "") -> Schedule:

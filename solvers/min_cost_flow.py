@@ -169,9 +169,7 @@ def _has_negative_cycle(tail: NDArray[np.int64], head: NDArray[np.int64], cost: 
     return bool(nx.negative_edge_cycle(graph))
 
 
-def _check(
-    tail: NDArray[np.int64], head: NDArray[np.int64], capacity: Floats, cost: Floats, supply: Floats
-) -> None:
+def _check(tail: NDArray[np.int64], head: NDArray[np.int64], capacity: Floats, cost: Floats, supply: Floats) -> None:
     shapes = {array.shape for array in (tail, head, capacity, cost)}
     if len(shapes) > 1 or tail.ndim != 1 or supply.ndim != 1:
         given = ", ".join(str(array.shape) for array in (tail, head, capacity, cost))

@@ -82,8 +82,6 @@ def test_a_deadline_is_over_once_somebody_asked_to_stop() -> None:
         (3.0, None, None),
     ],
 )
-def test_the_gap_is_relative_to_the_incumbent(
-    incumbent: float | None, bound: float | None, gap: float | None
-) -> None:
+def test_the_gap_is_relative_to_the_incumbent(incumbent: float | None, bound: float | None, gap: float | None) -> None:
     assert relative_gap(incumbent, bound) == (None if gap is None else pytest.approx(gap))
     assert Progress(1.0, incumbent, bound).gap == relative_gap(incumbent, bound)

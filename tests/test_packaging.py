@@ -9,12 +9,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    tomllib = pytest.importorskip("tomli", reason="Python 3.10 has no TOML reader of its own")
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
 MAPPED = ("planwright", "solvers", "encodings", "topologies", "profiles")

@@ -24,7 +24,10 @@ class Claimed:
 
     duration_s: float | None
     system: str = "test"
-    default_options: SolveOptions = SolveOptions()
+
+    @property
+    def default_options(self) -> SolveOptions:
+        return SolveOptions()
 
     @property
     def description(self) -> dict[str, Any]:

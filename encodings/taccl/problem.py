@@ -29,7 +29,8 @@ class Problem:
 
     Chunks that travel between nodes may be grouped: n of them take `alpha + n * beta * size`. Inside a node every chunk
     is a transfer of its own, as in TACCL (section 5.4.2). With a `path_slack` s, a chunk takes only links that bring it
-    to their end within (1 + s) times the shortest time: fewer variables, and perhaps a worse optimum. Raises `InputError` where sketch and topology don't fit.
+    to their end within (1 + s) times the shortest time: fewer variables, and perhaps a worse optimum. Raises
+    `InputError` where sketch and topology don't fit.
     """
 
     topology: Topology

@@ -38,6 +38,8 @@ _ROUTING_SHARE = 0.5
 _ROUTING_GAP = 0.01
 """The first routing is proven to within this, or to within the gap asked for where that is less."""
 _SEEDS = 4
+_SOLVER_TOLERANCE = 5e-7
+"""A MILP solver keeps rows to about 1e-6: its bound is lowered by what that can be worth, so that it stays a bound."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class _Search:
             self.options.on_progress(Progress(self.deadline.elapsed_s, incumbent, self.bounds.best_s, phase))
 
     def _key(self, candidate: _Candidate) -> tuple[float, float]:
-        # Makespans that differ only by rounding are equal: 12 digits below the bound's own.
+        # Makespans that differ only by rounding, less than 1e-9 of the bound, are equal.
         steps = round(candidate.makespan_s / (1e-9 * self.bounds.best_s))
         return steps, float(self.problem.link_weight[np.unique(candidate.routing.link)].sum())
 
@@ -109,7 +111,8 @@ def synthesise(problem: Problem, options: SolveOptions) -> Plan:
     router = options.solver or ROUTING_SOLVER
     versions = f"{load_backend(router)}+{load_backend(CONTIGUITY_SOLVER)}"
     deadline = Deadline(options)
-    search = _Search(problem, options, deadline, router, combinatorial_bounds(replace(problem, path_slack=None)))
+    unrestricted = problem if problem.path_slack is None else replace(problem, path_slack=None)
+    search = _Search(problem, options, deadline, router, combinatorial_bounds(unrestricted))
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
     with search.timed("routing"):
@@ -135,7 +138,8 @@ def _route_for_least_time(search: _Search, parts: RoutingModel) -> Routing | Non
     stage = replace(stage, gap=min(search.options.gap, _ROUTING_GAP), on_progress=None)
     solution = solve_model(parts.model, stage, search.router)
     if solution.bound is not None and search.problem.path_slack is None:  # else it is a bound of fewer routings
-        search.bounds = replace(search.bounds, routing_s=solution.bound * parts.unit_s)
+        bound = solution.bound * (1 - _SOLVER_TOLERANCE)
+        search.bounds = replace(search.bounds, routing_s=bound * parts.unit_s)
     search.report("routing")
     if solution.values is None or solution.objective is None:
         return None
@@ -215,7 +219,9 @@ def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
 
 def _plan(search: _Search, versions: str) -> Plan:
     assert search.best is not None  # every path through `synthesise` schedules at least one routing
-    best, bound_s = search.best, search.bounds.best_s
+    best = search.best
+    assert search.bounds.best_s <= best.makespan_s * (1 + 1e-9), "a schedule beats its lower bound"
+    bound_s = min(search.bounds.best_s, best.makespan_s)  # sums of the same numbers in another order
     proven = search.is_within(1e-6)
     reason = StopReason.FINISHED
     if not proven and search.is_within(search.options.gap):

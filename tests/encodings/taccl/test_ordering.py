@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def overlaps(ordering: Ordering) -> int:
     count = 0
     for rows in held.values():
         rows.sort(key=lambda row: start[row])
-        count += sum(end[a] > start[b] * (1 + 1e-9) for a, b in zip(rows, rows[1:], strict=False))
+        count += sum(end[a] > start[b] * (1 + 1e-9) for a, b in pairwise(rows))
     return count
 
 

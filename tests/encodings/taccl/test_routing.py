@@ -189,7 +189,9 @@ def test_without_slack_every_link_lies_on_a_shortest_way() -> None:
     _, routing = solved_s(problem)
     topology = problem.logical.topology
     arrival_s = problem.earliest_s[routing.chunk, topology.link_source[routing.link]] + problem.duration_s[routing.link]
-    assert arrival_s == pytest.approx(problem.earliest_s[routing.chunk, topology.link_target[routing.link]], rel=1e-9, abs=0)
+    assert arrival_s == pytest.approx(
+        problem.earliest_s[routing.chunk, topology.link_target[routing.link]], rel=1e-9, abs=0
+    )
 
 
 def test_more_slack_never_makes_the_optimum_worse() -> None:

@@ -1,0 +1,119 @@
+"""Report: what a replay found, and the rules that a schedule can break."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+__all__ = ["STORED_PER_RULE", "BusyTime", "Findings", "Report", "Rule", "Violation"]
+
+STORED_PER_RULE = 100
+"""Violations that a report keeps of each rule; it counts all."""
+
+
+class Rule(str, Enum):
+    """The rules of a replay; the value is the name that reports and files use."""
+
+    INPUT_MISSING = "input-missing"
+    """An event reads, frees or overwrites a copy that is not there: never written, freed or overwritten before."""
+    INPUT_LATE = "input-late"
+    """An event starts before a copy that it reads is available."""
+    INPUT_STALE = "input-stale"
+    """A copy lacks contributions that its reader must see, or a transfer replaces the only copy that holds some."""
+    RESOURCE_OVERLAP = "resource-overlap"
+    """Two events hold a link, an engine or a named resource at once."""
+    DURATION_TOO_SHORT = "duration-too-short"
+    """An event takes less time than graph and topology say."""
+    MEMORY_EXCEEDED = "memory-exceeded"
+    """The live bytes of a device pass its capacity."""
+    DOUBLE_REDUCTION = "double-reduction"
+    """A contribution enters the same value twice."""
+    REQUIRED_MISSING = "required-missing"
+    """A required copy is not there at the end, or lacks contributions."""
+    NOT_FREE = "not-free"
+    """A copy is written, freed or overwritten while another event still reads or writes it."""
+    UNKNOWN_ID = "unknown-id"
+    """An event names what graph and topology do not have, or its times make no sense; it is left out of the replay."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken rule.
+
+    `event`, `tensor`, `device` are -1 where none is meant; `start_s` and `end_s` are the event's times as given (where
+    there is no event: the makespan, twice). `message` says what is wrong, with the numbers.
+    """
+
+    rule: Rule
+    event: int
+    tensor: int
+    device: int
+    start_s: float
+    end_s: float
+    message: str
+
+
+@dataclass(frozen=True)
+class BusyTime:
+    """Seconds that each link, each engine and each named resource of the topology is held, by its number there."""
+
+    links: tuple[float, ...] = ()
+    engines: tuple[float, ...] = ()
+    resources: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of a replay, recomputed from graph and topology.
+
+    `makespan_s`: the latest end. `peak_bytes[d]`: the most bytes live at once on device d. `event_count` counts all
+    events, also those left out as unknown. `violation_counts` is complete; `violations`, by start time, holds at most
+    `STORED_PER_RULE` of each rule.
+    """
+
+    makespan_s: float
+    peak_bytes: tuple[int, ...]
+    busy_s: BusyTime
+    event_count: int
+    violations: tuple[Violation, ...] = ()
+    violation_counts: dict[Rule, int] = field(default_factory=dict)
+
+    @property
+    def violation_count(self) -> int:
+        """The number of violations, stored or not."""
+        return sum(self.violation_counts.values())
+
+    @property
+    def valid(self) -> bool:
+        """Whether the schedule replays clean."""
+        return not self.violation_counts
+
+    def summary(self) -> str:
+        """A few lines for people: verdict, makespan, memory, and the first violation of each rule."""
+        verdict = "valid" if self.valid else f"{self.violation_count} violations"
+        lines = [
+            f"{self.event_count} events: {verdict}",
+            f"makespan {self.makespan_s:.6g} s, peak memory {max(self.peak_bytes)} bytes "
+            f"on device {self.peak_bytes.index(max(self.peak_bytes))}",
+        ]
+        for rule, count in self.violation_counts.items():
+            first = next(violation for violation in self.violations if violation.rule is rule)
+            lines.append(f"{rule.value} ({count}): {first.message}")
+        return "\n".join(lines)
+
+
+@dataclass
+class Findings:
+    """The violations of a replay while it runs: counts all, words only the first of each rule."""
+
+    violations: list[Violation] = field(default_factory=list)
+    counts: dict[Rule, int] = field(default_factory=dict)
+
+    def add(self, rule: Rule, count: int, describe: Callable[[int], Violation]) -> None:
+        """`count` violations of one rule; `describe(k)` words the k-th and is called for the stored ones only."""
+        if not count:
+            return
+        known = self.counts.get(rule, 0)
+        self.violations += [describe(number) for number in range(min(count, max(0, STORED_PER_RULE - known)))]
+        self.counts[rule] = known + count
