@@ -175,5 +175,5 @@ def _tail_s(problem: Problem, needed: Ids, entering: Ids, inside: Mask) -> float
     spread_s = np.full(topology.device_count, np.inf)
     for rank, time_s in nx.multi_source_dijkstra_path_length(network, set(entries), weight="duration_s").items():
         spread_s[rank] = time_s
-    farthest_s = [float(spread_s[wanted].max(initial=0.0)) for wanted in problem.wanted[needed] & inside]
-    return min(farthest_s)
+    wanted = problem.wanted[needed]
+    return min(float(spread_s[row & inside].max(initial=0.0)) for row in wanted)
