@@ -168,7 +168,7 @@ def _all_in_s(doors: list[_Door], count: int) -> float:
 def _tail_s(problem: Problem, needed: Ids, entering: Ids, inside: Mask) -> float:
     """The least time from a chunk's first entry until every rank of the set that wants it has it."""
     topology = problem.logical.topology
-    links = problem.usable[needed].any(axis=0)
+    links = np.asarray(problem.usable[needed].any(axis=0))
     entries = sorted({int(topology.link_target[link]) for link in entering if links[link]})
     within = links & inside[topology.link_source] & inside[topology.link_target]
     network = topology.to_networkx(problem.chunk_bytes, np.flatnonzero(within).tolist())
