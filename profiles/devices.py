@@ -1,0 +1,77 @@
+"""Devices: the few public numbers from which an operator's running time and power draw are estimated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planwright.errors import InputError
+from planwright.io.record import suggestion
+
+__all__ = ["ARITHMETIC_EFFICIENCY", "BANDWIDTH_EFFICIENCY", "Device", "device_names", "named_device"]
+
+ARITHMETIC_EFFICIENCY = 0.75
+"""Share of the peak arithmetic rate that a well-shaped dense product reaches."""
+
+BANDWIDTH_EFFICIENCY = 0.7
+"""Share of the peak memory bandwidth that an element-wise kernel reaches."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """An accelerator. `flops_per_s`: peak fp32 rate of the vector units, without tensor cores."""
+
+    name: str
+    flops_per_s: float
+    bytes_per_s: float
+    memory_bytes: int
+    launch_s: float
+    idle_w: float
+    busy_w: float
+
+    def seconds(self, flops: float, moved_bytes: float, speed: float = 1.0) -> float:
+        """Time of one kernel: arithmetic and memory traffic overlap, the launch comes first.
+
+        `speed`: how fast the kernel computes, relative to a well-shaped dense product.
+        """
+        arithmetic_s = flops / (ARITHMETIC_EFFICIENCY * speed * self.flops_per_s)
+        traffic_s = moved_bytes / (BANDWIDTH_EFFICIENCY * self.bytes_per_s)
+        return max(arithmetic_s, traffic_s) + self.launch_s
+
+    def watts(self, flops: float, duration_s: float) -> float:
+        """Mean power draw of a kernel: half of the range above idle for being busy, half by its arithmetic.
+
+        A kernel bound by memory draws clearly less than one bound by arithmetic; the even split is an assumption.
+        """
+        if duration_s <= 0:
+            return self.idle_w
+        share = flops / (ARITHMETIC_EFFICIENCY * self.flops_per_s * duration_s)
+        return self.idle_w + (self.busy_w - self.idle_w) * (0.5 + 0.5 * min(share, 1.0))
+
+
+_GIB = 2**30
+
+# Peak fp32 rate, bandwidth, capacity and board power (`busy_w`) are NVIDIA's data sheets': Tesla P100 PCIe 16 GB, Tesla
+# V100 SXM2 16 GB, A100 SXM4 40 GB, H100 SXM5 80 GB. Idle power and launch time are on no data sheet: round values as
+# users commonly report them.
+_DEVICES = {
+    device.name: device
+    for device in (
+        Device("p100", 9.3e12, 732e9, 16 * _GIB, launch_s=5e-6, idle_w=30, busy_w=250),
+        Device("v100", 15.7e12, 900e9, 16 * _GIB, launch_s=4e-6, idle_w=40, busy_w=300),
+        Device("a100", 19.5e12, 1555e9, 40 * _GIB, launch_s=3e-6, idle_w=50, busy_w=400),
+        Device("h100", 66.9e12, 3350e9, 80 * _GIB, launch_s=3e-6, idle_w=70, busy_w=700),
+    )
+}
+
+
+def device_names() -> list[str]:
+    """The devices that planwright knows, slowest first."""
+    return list(_DEVICES)
+
+
+def named_device(name: str) -> Device:
+    """A device by name. Raises `InputError` for an unknown one."""
+    if name not in _DEVICES:
+        hint = suggestion(name, _DEVICES)
+        raise InputError(f"device: must be one of {', '.join(_DEVICES)}, got {name!r}" + (f"; {hint}" if hint else ""))
+    return _DEVICES[name]

@@ -1,0 +1,191 @@
+"""Training graphs: one step of training on one device, with a choice of implementations for each operator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.errors import InputError
+
+__all__ = ["BackwardNode", "ForwardNode", "TrainingGraph", "Variant", "Way"]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run an operator: an algorithm with its time and its workspace.
+
+    `workspace_bytes` is the memory that the run takes besides its output, measured as what it adds to the device: it is
+    negative where the operator runs in place, by the bytes of the input that it takes over. `power_w`: mean power draw,
+    for the energy objective; None if unknown.
+    """
+
+    duration_s: float
+    workspace_bytes: int = 0
+    name: str = ""
+    power_w: float | None = None
+
+
+@dataclass(frozen=True)
+class ForwardNode:
+    """An operator of the forward pass, or an intermediate that one creates on the side, or the loss.
+
+    `inputs`: forward nodes whose outputs it reads. `ways`: at least one, the first is the framework's default.
+    `again`: the ways when it is recomputed, where that differs (statistics of a batch norm are reused); empty: as
+    `ways`. `overwrites`: the input that it may run in place over, with the ways `in_place`. `creator`: for an
+    intermediate, the node that makes it; its ways hold what making it adds, and it is recomputed only with its creator.
+    """
+
+    name: str
+    op: str
+    output_bytes: int
+    inputs: tuple[int, ...]
+    ways: tuple[Way, ...]
+    again: tuple[Way, ...] = ()
+    overwrites: int | None = None
+    in_place: tuple[Way, ...] = ()
+    creator: int | None = None
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One implementation of a backward operator: the forward tensors that it needs, and its ways."""
+
+    needs: tuple[int, ...]
+    ways: tuple[Way, ...]
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class BackwardNode:
+    """An operator of the backward pass.
+
+    `forward`: the node whose gradient it is part of. `output_bytes`: all input gradients that it creates. `gradients`:
+    what it reads of earlier gradients, as node numbers: the loss, or a backward node (forward nodes count first).
+    `fixed_bytes`: input, parameters and the parameter gradients made up to and with this node.
+    """
+
+    name: str
+    op: str
+    forward: int
+    output_bytes: int
+    gradients: tuple[int, ...]
+    variants: tuple[Variant, ...]
+    fixed_bytes: int
+
+
+@dataclass(frozen=True)
+class TrainingGraph:
+    """Forward nodes in the order in which they run, the loss last; backward nodes in the order in which they run.
+
+    Node numbers: forward nodes are 0 .. V - 1, backward node b is V + b. Raises `InputError` where a number is out of
+    range, an order is broken, or a size or time makes no sense.
+    """
+
+    name: str
+    batch: int
+    forward: tuple[ForwardNode, ...]
+    backward: tuple[BackwardNode, ...]
+    fixed_bytes: int
+    source: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.forward or not self.backward:
+            raise InputError(f"training graph {self.name!r}: must have forward and backward nodes, got none")
+        if self.fixed_bytes < 0:
+            raise InputError(f"training graph {self.name!r}: fixed_bytes must be >= 0, got {self.fixed_bytes}")
+        for number, node in enumerate(self.forward):
+            _check_forward(self, number, node)
+        for number, backward in enumerate(self.backward):
+            _check_backward(self, len(self.forward) + number, backward)
+
+    @property
+    def loss(self) -> int:
+        """The number of the loss, the last forward node."""
+        return len(self.forward) - 1
+
+    @cached_property
+    def output_bytes(self) -> NDArray[np.int64]:
+        """Size of each forward node's output, int64, shape (V,)."""
+        return np.array([node.output_bytes for node in self.forward], dtype=np.int64)
+
+    @cached_property
+    def local(self) -> NDArray[np.bool_]:
+        """`local[i, j]`: whether x_j is among L_i, made before node i and read by it or a later one; (V, V)."""
+        local = np.zeros((len(self.forward),) * 2, dtype=np.bool_)
+        for user, node in enumerate(self.forward):
+            for source in node.inputs:
+                local[source + 1 : user + 1, source] = True
+        return local
+
+    @cached_property
+    def gradient_bytes(self) -> NDArray[np.int64]:
+        """|L^_k|: bytes of the gradients made before backward node k and read by it or a later one; (backward,)."""
+        count, first = len(self.backward), self.loss
+        size = [self.forward[first].output_bytes, *(node.output_bytes for node in self.backward)]
+        last_user = [-1] * (count + 1)
+        for number, node in enumerate(self.backward):
+            for gradient in node.gradients:
+                last_user[gradient - first] = number
+        live = np.zeros(count, dtype=np.int64)
+        for made, last in enumerate(last_user):
+            live[made : last + 1] += size[made]
+        return live
+
+
+def _check_forward(graph: TrainingGraph, number: int, node: ForwardNode) -> None:
+    where = f"forward node {number} {node.name!r}"
+    _check_size(where, "output_bytes", node.output_bytes)
+    for source in (*node.inputs, *([] if node.creator is None else [node.creator])):
+        if not 0 <= source < number:
+            raise InputError(f"{where}: inputs and creator must be earlier nodes, got {source}")
+    if node.overwrites is not None and node.overwrites not in node.inputs and node.creator is None:
+        raise InputError(f"{where}: overwrites must be one of its inputs, got {node.overwrites}")
+    if (node.overwrites is None) != (not node.in_place):
+        raise InputError(f"{where}: overwrites and in_place must be given together")
+    _check_ways(where, node.ways)
+    for ways in (node.again, node.in_place):
+        if ways:
+            _check_ways(where, ways)
+            if len(ways) != len(node.ways):
+                raise InputError(f"{where}: again and in_place must have {len(node.ways)} ways, as ways has")
+
+
+def _check_backward(graph: TrainingGraph, number: int, node: BackwardNode) -> None:
+    where = f"backward node {number} {node.name!r}"
+    _check_size(where, "output_bytes", node.output_bytes)
+    _check_size(where, "fixed_bytes", node.fixed_bytes)
+    if not 0 <= node.forward < graph.loss:
+        raise InputError(f"{where}: forward must be in 0..{graph.loss - 1}, got {node.forward}")
+    for gradient in node.gradients:
+        if not graph.loss <= gradient < number:
+            raise InputError(f"{where}: gradients must be the loss or earlier backward nodes, got {gradient}")
+    if not node.variants:
+        raise InputError(f"{where}: variants must hold at least one, got none")
+    for variant in node.variants:
+        _check_ways(where, variant.ways)
+        for need in variant.needs:
+            if not 0 <= need < graph.loss:
+                raise InputError(f"{where}: needs must be in 0..{graph.loss - 1}, got {need}")
+
+
+def _check_size(where: str, field_name: str, size_bytes: int) -> None:
+    if not 0 <= size_bytes < 2**62:
+        raise InputError(f"{where}: {field_name} must be in 0..2^62 - 1, got {size_bytes}")
+
+
+def _check_ways(where: str, ways: Iterable[Way]) -> None:
+    ways = tuple(ways)
+    if not ways:
+        raise InputError(f"{where}: ways must hold at least one, got none")
+    for way in ways:
+        if not (way.duration_s >= 0 and math.isfinite(way.duration_s)):
+            raise InputError(f"{where}: duration_s must be finite and >= 0, got {way.duration_s}")
+        if abs(way.workspace_bytes) >= 2**62:
+            raise InputError(f"{where}: workspace_bytes must be below 2^62 in size, got {way.workspace_bytes}")
+        if way.power_w is not None and not (way.power_w >= 0 and math.isfinite(way.power_w)):
+            raise InputError(f"{where}: power_w must be finite and >= 0, got {way.power_w}")
