@@ -12,7 +12,16 @@ from planwright.errors import InputError
 from planwright.options import Progress, SolveOptions
 from planwright.units import parse_bytes
 
-__all__ = ["add_ef_options", "add_output_options", "add_solve_options", "ef_options", "size", "solve_options"]
+__all__ = [
+    "add_ef_options",
+    "add_output_options",
+    "add_solve_options",
+    "budget",
+    "ef_options",
+    "size",
+    "solve_options",
+    "whole",
+]
 
 
 def size(text: str) -> int:
@@ -21,6 +30,13 @@ def size(text: str) -> int:
         return parse_bytes(text)
     except InputError as error:
         raise argparse.ArgumentTypeError(str(error).removeprefix("size: ")) from None
+
+
+def budget(text: str) -> tuple[int, float | None]:
+    """A size in bytes, or a share such as 0.5x of the memory that a run without any saving takes."""
+    if not text.endswith("x"):
+        return size(text), None
+    return 0, number(0, strict=True)(text[:-1])
 
 
 def number(minimum: float, strict: bool = False) -> Callable[[str], float]:
@@ -54,12 +70,12 @@ def whole(minimum: int, maximum: int = 2**31 - 1) -> Callable[[str], int]:
     return convert
 
 
-def add_solve_options(parser: argparse.ArgumentParser) -> None:
-    """The options of every `solve`."""
+def add_solve_options(parser: argparse.ArgumentParser, time_limit_s: float | None = None) -> None:
+    """The options of every `solve`; `time_limit_s` is the default of `--time-limit`, None for no limit."""
     group = parser.add_argument_group("solving")
-    group.add_argument(
-        "--time-limit", type=number(0, strict=True), metavar="S", help="seconds of wall time (default: none)"
-    )
+    default = "none" if time_limit_s is None else f"{time_limit_s:g}"
+    help_text = f"seconds of wall time (default: {default})"
+    group.add_argument("--time-limit", type=number(0, strict=True), default=time_limit_s, metavar="S", help=help_text)
     group.add_argument(
         "--gap", type=number(0), metavar="G", help="stop at this proven gap, 0.05 = 5 %% (default: by system)"
     )

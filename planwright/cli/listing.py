@@ -15,7 +15,7 @@ Rows = list[dict[str, Any]]
 
 def add_commands(commands: Any) -> None:
     """Add `list`."""
-    parser = commands.add_parser("list", help="list topologies, sketches, collectives or solvers")
+    parser = commands.add_parser("list", help="list topologies, sketches, collectives, profiles or solvers")
     parser.add_argument("what", choices=sorted(_LISTS))
     parser.add_argument("--json", action="store_true", help="a JSON list of objects on stdout")
     parser.set_defaults(run=_list)
@@ -72,6 +72,20 @@ def _collectives() -> Rows:
     ]
 
 
+def _profiles() -> Rows:
+    from planwright.profiles.devices import device_names, named_device
+    from planwright.profiles.networks import network_names
+    from planwright.units import format_bytes
+
+    networks = [{"name": name, "kind": "network", "what": "solve monet --graph"} for name in network_names()]
+    devices = [named_device(name) for name in device_names()]
+    return networks + [
+        {"name": device.name, "kind": "device", "what": f"{device.flops_per_s / 1e12:.4g} TFLOP/s, "
+         f"{format_bytes(device.bytes_per_s)}/s, {format_bytes(device.memory_bytes)}"}
+        for device in devices
+    ]  # fmt: skip
+
+
 def _solvers() -> Rows:
     from planwright.solvers.registry import backends
 
@@ -83,6 +97,7 @@ def _solvers() -> Rows:
 
 _LISTS: dict[str, Callable[[], Rows]] = {
     "collectives": _collectives,
+    "profiles": _profiles,
     "sketches": _sketches,
     "solvers": _solvers,
     "topologies": _topologies,

@@ -10,10 +10,10 @@ from typing import Any
 from planwright import __version__
 from planwright.checker import Report
 from planwright.options import Progress, relative_gap
-from planwright.solution import Solution, Status
+from planwright.solution import Status
 from planwright.units import format_bytes, format_seconds
 
-__all__ = ["EXIT_CODES", "ProgressLines", "claim_data", "described", "exit_code", "print_json", "report_data"]
+__all__ = ["EXIT_CODES", "ProgressLines", "described", "exit_code", "print_json", "report_data"]
 
 EXIT_CODES = {Status.OPTIMAL: 0, Status.FEASIBLE: 0, Status.INFEASIBLE: 3, Status.UNBOUNDED: 3, Status.NO_SOLUTION: 4}
 EXIT_VIOLATIONS = 5
@@ -24,21 +24,6 @@ def exit_code(status: Status, report: Report | None) -> int:
     if report is not None and not report.valid:
         return EXIT_VIOLATIONS
     return EXIT_CODES[status]
-
-
-def claim_data(solution: Solution) -> dict[str, Any]:
-    """What the solver claims, for the JSON object and the plan file."""
-    return {
-        "status": solution.status.value,
-        "stop_reason": solution.stop_reason.value,
-        "objective_s": solution.objective,
-        "bound_s": solution.bound,
-        "gap": solution.gap,
-        "solve_s": round(solution.wall_s, 6),
-        "solver": solution.solver,
-        "solver_version": solution.version,
-        "seed": solution.seed,
-    }
 
 
 def report_data(report: Report | None) -> dict[str, Any]:

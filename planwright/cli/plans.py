@@ -86,10 +86,19 @@ def _show(arguments: argparse.Namespace) -> int:
     print("replay")
     for line in report.summary().splitlines():
         print(f"  {line}")
-    _print_busiest(plan, report)
+    if plan.system == "monet":
+        _print_memory(plan)
+    else:
+        _print_busiest(plan, report)
     for number in range(min(arguments.events, len(plan.schedule))):
         print(f"  {_event_line(plan, number)}")
     return 0 if report.valid else EXIT_VIOLATIONS
+
+
+def _print_memory(plan: SavedPlan) -> None:
+    from planwright.encodings.monet.timeline import memory_timeline, render
+
+    print(render(memory_timeline(plan.schedule)))
 
 
 def _print_busiest(plan: SavedPlan, report: Report) -> None:

@@ -15,14 +15,26 @@ from planwright.cli import arguments as shared
 from planwright.errors import InputError
 
 if TYPE_CHECKING:  # the systems are imported by the command that needs them: --help stays fast
+    from planwright.profiles.training_graph import TrainingGraph
     from planwright.recipe import Problem, Result
 
-__all__ = ["add_commands"]
+__all__ = ["add_commands", "add_graph_options", "bytes_of", "read_graph", "stop_on_interrupt"]
 
 _TACCL_EXAMPLE = """\
 example:
   planwright solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB \\
       -o plan.json --xml allgather.xml --instances 8
+"""
+
+_SHOWN = (
+    "status", "stop_reason", "makespan_s", "bound_s", "gap", "ratio", "overhead", "overhead_bound", "peak_bytes",
+    "least_budget_bound_bytes", "least_budget_found_bytes", "sends", "solve_s", "stages", "solver", "plan", "xml",
+)  # fmt: skip
+"""What a summary for people has of the JSON object, where it is there."""
+
+_MONET_EXAMPLE = """\
+example:
+  planwright solve monet --graph resnet50 --batch 184 --device p100 --budget 8GiB --gap 0.02 -o plan.json
 """
 
 
@@ -31,6 +43,7 @@ def add_commands(commands: Any) -> None:
     parser = commands.add_parser("solve", help="solve a problem, replay the schedule, write the plan")
     systems = parser.add_subparsers(metavar="system", required=True)
     _add_taccl(systems)
+    _add_monet(systems)
 
 
 def _add_taccl(systems: Any) -> None:
@@ -114,6 +127,74 @@ def _write_model(problem: Any, path: str) -> None:
     writers[Path(path).suffix](problem.model(), path)
 
 
+def _add_monet(systems: Any) -> None:
+    parser = systems.add_parser(
+        "monet",
+        help="checkpointing and operator selection under a memory budget",
+        epilog=_MONET_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    group = parser.add_argument_group("problem")
+    add_graph_options(group)
+    group.add_argument("--budget", type=shared.budget, required=True, metavar="SIZE", help="8GiB, 8GB (10^9), or 0.5x")
+    group.add_argument("-o", "--output", metavar="FILE", help="the plan to write")
+    shared.add_solve_options(parser)
+    shared.add_output_options(parser)
+    parser.set_defaults(run=_solve_monet)
+
+
+def _solve_monet(arguments: argparse.Namespace) -> int:
+    from planwright.encodings.monet import Problem
+    from planwright.io.atomic import check_writable
+
+    if arguments.output is not None:
+        check_writable(arguments.output)
+    graph = read_graph(arguments)
+    result = _run(Problem(graph, bytes_of(arguments.budget, graph)), arguments)
+    code = _finish(result, arguments, {})
+    if "least_budget_bound_bytes" in result.details:
+        _say_least_budget(result)
+    return code
+
+
+def add_graph_options(group: Any) -> None:
+    """The options that name a training graph, for `read_graph`."""
+    group.add_argument("--graph", required=True, metavar="NAME|FILE", help="`planwright list profiles`, or a file")
+    group.add_argument("--batch", type=shared.whole(1), metavar="N", help="batch size of a named network")
+    group.add_argument("--device", metavar="NAME", help="p100 (default), v100, a100, h100: costs of a named network")
+
+
+def read_graph(arguments: argparse.Namespace) -> TrainingGraph:
+    """The training graph that the options name."""
+    from planwright.profiles.networks import build, network_names
+    from planwright.profiles.training_graph_file import read_training_graph
+
+    if arguments.graph in network_names():
+        if arguments.batch is None:
+            raise InputError(f"give --batch: {arguments.graph} is built for any batch size")
+        return build(arguments.graph, arguments.batch, arguments.device or "p100")
+    if arguments.batch is not None or arguments.device is not None:
+        names = ", ".join(network_names())
+        raise InputError(f"--batch and --device go with a named network ({names}), got {arguments.graph!r}")
+    return read_training_graph(arguments.graph)
+
+
+def bytes_of(budget: tuple[int, float | None], graph: TrainingGraph) -> int:
+    """A budget from the command line in bytes, where it is a share of what the graph takes without saving."""
+    from planwright.profiles.baseline import peak_without_saving_bytes
+
+    size_bytes, ratio = budget
+    return size_bytes if ratio is None else max(int(ratio * peak_without_saving_bytes(graph)), 1)
+
+
+def _say_least_budget(result: Result) -> None:
+    from planwright.units import format_bytes
+
+    bound, found = (result.details[f"least_budget_{title}_bytes"] for title in ("bound", "found"))
+    tail = "" if found is None else f"; a plan was found for {found} ({format_bytes(found)})"
+    print(f"planwright: every plan needs at least {bound} bytes ({format_bytes(bound)}), proven{tail}", file=sys.stderr)
+
+
 # -- what all systems share --------------------------------------------------------------------------------------------
 
 
@@ -125,17 +206,19 @@ def _run(problem: Problem, arguments: argparse.Namespace) -> Result:
     stop = threading.Event()
     on_progress = None if arguments.quiet else ProgressLines()
     options = shared.solve_options(arguments, problem.default_options, on_progress, stop)
-    with _stop_on_interrupt(stop):
+    with stop_on_interrupt(stop, "stopping with the best plan so far; Ctrl-C again leaves at once"):
         return solve(problem, options)
 
 
 @contextmanager
-def _stop_on_interrupt(stop: threading.Event) -> Iterator[None]:
+def stop_on_interrupt(stop: threading.Event, line: str) -> Iterator[None]:
+    """The first Ctrl-C sets `stop` and prints `line`, the second raises `KeyboardInterrupt`."""
+
     def handle(number: int, frame: Any) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        print("planwright: stopping with the best plan so far; Ctrl-C again leaves at once", file=sys.stderr)
+        print(f"planwright: {line}", file=sys.stderr)
 
     if threading.current_thread() is not threading.main_thread():  # signals reach the main thread only
         yield
@@ -150,9 +233,9 @@ def _stop_on_interrupt(stop: threading.Event) -> Iterator[None]:
 def _finish(result: Result, arguments: argparse.Namespace, files: dict[str, Any]) -> int:
     """Write the plan if it replayed clean, tell the outcome, return the exit code."""
     from planwright.cli import output
-    from planwright.io.plan import SavedPlan, write_plan
+    from planwright.io.plan import SavedPlan, claim_data, write_plan
 
-    problem, claim = result.problem, output.claim_data(result.solution)
+    problem, claim = result.problem, claim_data(result.solution)
     written = None
     if result.schedule is not None and result.valid and arguments.output is not None:
         write_plan(
@@ -182,19 +265,5 @@ def _finish(result: Result, arguments: argparse.Namespace, files: dict[str, Any]
 def _print_outcome(result: Result, data: dict[str, Any]) -> None:
     from planwright.cli.output import described
 
-    shown = (
-        "status",
-        "stop_reason",
-        "makespan_s",
-        "bound_s",
-        "gap",
-        "ratio",
-        "sends",
-        "solve_s",
-        "stages",
-        "solver",
-        "plan",
-        "xml",
-    )
-    for name, value in {**result.problem.description, **{key: data[key] for key in shown if key in data}}.items():
+    for name, value in {**result.problem.description, **{key: data[key] for key in _SHOWN if key in data}}.items():
         print(f"{name.removesuffix('_s').removesuffix('_bytes').replace('_', ' '):<16} {described(name, value)}")

@@ -21,9 +21,10 @@ from planwright.graph import Graph, Implementation, Op, Placement
 from planwright.io.atomic import write_text
 from planwright.io.record import Record, load_record
 from planwright.schedule import Ragged, Schedule
+from planwright.solution import Solution
 from planwright.topologies.topology import Link, Nic, Switch, Topology
 
-__all__ = ["SavedPlan", "plan_text", "read_plan", "write_plan"]
+__all__ = ["SavedPlan", "claim_data", "plan_text", "read_plan", "write_plan"]
 
 FORMAT, VERSION = "planwright.plan", 1
 
@@ -41,6 +42,21 @@ class SavedPlan:
     claim: Mapping[str, Any]
     details: Mapping[str, Any]
     schedule: Schedule
+
+
+def claim_data(solution: Solution) -> dict[str, Any]:
+    """What the solver claims, for the JSON object and the plan file."""
+    return {
+        "status": solution.status.value,
+        "stop_reason": solution.stop_reason.value,
+        "objective_s": solution.objective,
+        "bound_s": solution.bound,
+        "gap": solution.gap,
+        "solve_s": round(solution.wall_s, 6),
+        "solver": solution.solver,
+        "solver_version": solution.version,
+        "seed": solution.seed,
+    }
 
 
 def write_plan(path: str | Path, plan: SavedPlan) -> None:
@@ -196,7 +212,7 @@ def _topology_data(topology: Topology) -> dict[str, Any]:
     return {
         "name": topology.name,
         "node_of_device": list(topology.node_of_device),
-        "memory_bytes": [None if math.isinf(capacity) else capacity for capacity in topology.memory_bytes],
+        "memory_bytes": [None if math.isinf(capacity) else int(capacity) for capacity in topology.memory_bytes],
         "engines": [list(engine) for engine in topology.engines],
         "resources": list(topology.resources),
         "nics": [{"node": nic.node, "ranks": list(nic.ranks)} for nic in topology.nics],

@@ -1,0 +1,7 @@
+"""MONeT: checkpointing and operator selection for one training step under a memory budget."""
+
+from planwright.encodings.monet.decisions import Decisions
+from planwright.encodings.monet.evaluate import Evaluation, evaluate
+from planwright.encodings.monet.problem import Problem
+
+__all__ = ["Decisions", "Evaluation", "Problem", "evaluate"]

@@ -1,0 +1,209 @@
+"""Baselines: decisions by simple rules, to start a search from and to compare plans with."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.monet.decisions import Decisions
+from planwright.encodings.monet.evaluate import Evaluation, evaluate
+from planwright.encodings.monet.retention import (
+    Recomputation,
+    fit_ways,
+    just_in_time,
+    last_needs,
+    recompute_on_need,
+)
+from planwright.errors import InputError
+from planwright.profiles.training_graph import TrainingGraph, Variant
+
+__all__ = ["gist", "greedy_eviction", "just_in_time", "lean_variants", "revolve", "sqrt_checkpoints", "store_all"]
+
+Mask = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+
+def store_all(graph: TrainingGraph, variants: Ints | None = None) -> Decisions:
+    """Keeps all that the backward pass needs; default implementations unless `variants` says otherwise."""
+    variants = _defaults(graph) if variants is None else variants
+    return just_in_time(graph, np.ones(len(graph.forward), dtype=np.bool_), variants)
+
+
+def gist(graph: TrainingGraph) -> Decisions:
+    """Operator choices only, no recomputation (Gist: Jain et al., ISCA 2018, without its lossy encodings)."""
+    return store_all(graph, lean_variants(graph))
+
+
+def lean_variants(graph: TrainingGraph) -> Ints:
+    """Variants that need few bytes of the forward pass; int64, shape (backward,).
+
+    Each backward node takes the one that adds the fewest bytes to what is kept: the input or the output where that is
+    kept anyway, else an encoded intermediate. Of equals, one that lets another operator run in place, then the faster
+    one. Operators without a choice decide first.
+    """
+    variants = _defaults(graph)
+    overwritten = {node.overwrites for node in graph.forward}
+    kept: set[int] = set()
+    for number in sorted(range(len(graph.backward)), key=lambda number: (len(graph.backward[number].variants), number)):
+        its = graph.backward[number].variants
+
+        def burden(variant: Variant) -> tuple[int, int, float]:
+            added = [need for need in variant.needs if need not in kept]
+            size_bytes = sum(graph.forward[need].output_bytes for need in added)
+            return size_bytes, len(overwritten.intersection(added)), min(way.duration_s for way in variant.ways)
+
+        best = min(its, key=burden)
+        variants[number] = its.index(best)
+        kept.update(best.needs)
+    return variants
+
+
+def sqrt_checkpoints(graph: TrainingGraph) -> Decisions:
+    """Chen's rule: about sqrt(n) segments, of which only the borders and the last one are kept (arXiv 1604.06174).
+
+    A border is what passes from the nodes before it to those after it: one tensor where there are enough such places,
+    else as many as it takes.
+    """
+    nodes = [number for number, node in enumerate(graph.forward[: graph.loss]) if node.creator is None]
+    passing = [np.flatnonzero(graph.local[number + 1]) for number in nodes[:-1]]
+    narrow = [place for place, border in enumerate(passing) if len(border) == 1]
+    places = narrow if len(narrow) >= math.isqrt(len(nodes)) else list(range(len(passing)))
+    step = max(1, round(math.sqrt(len(places))))
+    borders = places[step - 1 :: step]
+    kept = np.zeros(len(graph.forward), dtype=np.bool_)
+    for place in borders:
+        kept[passing[place]] = True
+    kept[nodes[borders[-1]] + 1 if borders else 0 :] = True
+    return just_in_time(graph, kept, _defaults(graph))
+
+
+def revolve(graph: TrainingGraph, checkpoints: int | None = None) -> Decisions:
+    """Griewank's binomial checkpointing of a chain: the fewest recomputations with that many checkpoints.
+
+    `checkpoints`: outputs held at a time, besides the one that a backward node needs; by default log2 of the chain's
+    length. Steps count alike, whatever they take. Raises `InputError` where the graph is not a chain.
+    """
+    chain = _chain(graph)
+    slots = max(1, math.ceil(math.log2(len(chain) + 1))) if checkpoints is None else checkpoints
+    if slots < 0:
+        raise InputError(f"revolve: checkpoints must be >= 0, got {slots}")
+    splits = _splits(len(chain) + 1, slots)
+    place = {node: number for number, node in enumerate(chain)}
+    variants = _defaults(graph)
+    last = last_needs(graph, variants)
+
+    def retain(found: Recomputation) -> dict[int, int]:
+        ran = [place[node] for node in found.ran if node in place]
+        held = sum(place.get(node, len(chain)) < ran[0] for node in found.available)
+        chosen = _checkpoints(splits, ran[0] - 1, ran[-1], max(0, slots - held))
+        stays = {node: last[node] for node in found.ran if node in found.needed or node not in place}
+        return stays | {chain[number]: len(graph.backward) for number in chosen}
+
+    needed = max((place[node] for node in chain if last[node] >= 0), default=-1)
+    kept = np.zeros(len(graph.forward), dtype=np.bool_)
+    kept[[chain[number] for number in _checkpoints(splits, -1, needed, slots)]] = True
+    kept[chain[needed] if needed >= 0 else []] = True
+    return recompute_on_need(graph, kept, variants, retain)
+
+
+def _chain(graph: TrainingGraph) -> list[int]:
+    """The nodes of a graph that is a chain, without intermediates and the loss."""
+    nodes = [number for number, node in enumerate(graph.forward) if node.creator is None]
+    for before, number in zip([-1, *nodes], nodes, strict=False):
+        inputs = graph.forward[number].inputs
+        if inputs != (() if before < 0 else (before,)):
+            name, reads = graph.forward[number].name, ", ".join(graph.forward[k].name for k in inputs) or "nothing"
+            raise InputError(f"revolve: every node must read the one before it, but {name!r} reads {reads}")
+    return nodes[:-1]
+
+
+def _splits(longest: int, slots: int) -> Ints:
+    """`splits[s, l]`: how far the next checkpoint is when l steps are to be reversed with s free ones; 0 for none.
+
+    The least number of steps to run again is cost[s, l] = min over j of j + cost[s - 1, l - j] + cost[s, j].
+    """
+    steps = np.arange(longest + 1)
+    cost = np.zeros((slots + 1, longest + 1), dtype=np.int64)
+    splits = np.zeros_like(cost)
+    cost[0] = steps * (steps - 1) // 2
+    for free in range(1, slots + 1):
+        for length in range(2, longest + 1):
+            first = steps[1:length]
+            total = first + cost[free - 1, length - first] + cost[free, first]
+            best = int(total.argmin())
+            splits[free, length], cost[free, length] = best + 1, total[best]
+    return splits
+
+
+def _checkpoints(splits: Ints, start: int, needed: int, slots: int) -> list[int]:
+    """The places that are kept on the way from place `start`, which is there, to place `needed`."""
+    chosen = []
+    while slots and (step := int(splits[slots, needed + 1 - start])):
+        start += step
+        slots -= 1
+        chosen.append(start)
+    return chosen
+
+
+def greedy_eviction(graph: TrainingGraph, budget_bytes: int, variants: Ints | None = None) -> Decisions | None:
+    """Starts from `store_all` and drops what is cheapest to recompute per byte, until all fits; None if it can't.
+
+    One tensor at a time, of those that are only kept while the step that takes most memory runs. Every run takes the
+    fastest way that fits; `variants` are by default those of `lean_variants`.
+    """
+    variants = lean_variants(graph) if variants is None else variants
+    kept = np.array([last >= 0 for last in last_needs(graph, variants)])
+    while True:
+        decisions = fit_ways(graph, just_in_time(graph, kept, variants), budget_bytes)
+        found = evaluate(graph, decisions)
+        if found.peak_bytes <= budget_bytes:
+            return decisions
+        candidates = np.flatnonzero(_beside_peak(graph, decisions, found) & kept).tolist()
+        if not candidates:
+            return None
+        kept[min(candidates, key=lambda node: _price(graph, kept, node))] = False
+
+
+def _beside_peak(graph: TrainingGraph, decisions: Decisions, found: Evaluation) -> Mask:
+    """What is only kept, and not used, while the step that takes most memory runs; bool, shape (V,)."""
+    peak = found.peak_bytes
+    held: Mask
+    if peak == found.backward_bytes.max():
+        number = int(found.backward_bytes.argmax())
+        held = decisions.stored[number + 2].copy()
+        held[list(graph.backward[number].variants[int(decisions.variant[number])].needs)] = False
+        return held
+    if peak == found.forward_bytes.max():
+        node = int(found.forward_bytes.argmax())
+        held = decisions.stored[1] & ~graph.local[node]
+        held[node:] = False
+        return held
+    stage, node = divmod(int(found.recompute_bytes.argmax()), len(graph.forward))
+    held = np.concatenate(
+        [decisions.stored[stage + 1, :node] & ~graph.local[node, :node], decisions.stored[stage, node:]]
+    )
+    held[node] = False
+    return held
+
+
+def _price(graph: TrainingGraph, kept: Mask, node: int) -> float:
+    """Seconds per byte: what recomputing the node from what is kept takes."""
+    total_s, seen, open_nodes = 0.0, set[int](), [node]
+    while open_nodes:
+        now = open_nodes.pop()
+        if now in seen:
+            continue
+        seen.add(now)
+        its = graph.forward[now]
+        total_s += min(way.duration_s for way in (its.again or its.ways))
+        if its.creator is not None:
+            open_nodes.append(its.creator)
+        else:
+            open_nodes += [source for source in its.inputs if not kept[source]]
+    return total_s / max(1, graph.forward[node].output_bytes)
+
+
+def _defaults(graph: TrainingGraph) -> Ints:
+    return np.zeros(len(graph.backward), dtype=np.int64)

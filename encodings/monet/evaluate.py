@@ -1,0 +1,160 @@
+"""The evaluator: what given decisions cost, how much memory every step takes, and whether they can be executed.
+
+The memory rows are the paper's (4.1, 4.12, 4.14): what a step holds, in the upper bound that the paper uses for
+recomputation, where every skip tensor alive at node i is charged. `planwright.encodings.monet.lowering` makes the
+schedule whose replay tells what a run really holds, which is never more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.monet.decisions import Decisions
+from planwright.profiles.training_graph import TrainingGraph, Way
+
+__all__ = ["Evaluation", "evaluate"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Cost, memory and faults of decisions.
+
+    `cost_s`: the objective (4.9), split into `forward_s`, `backward_s` and `recompute_s`. `forward_bytes[i]`: m_i.
+    `recompute_bytes[t, i]`: m of the recomputation of node i in stage t, 0 where it doesn't run; row 0 is empty.
+    `backward_bytes[b]`: m^_k. `faults`: what can't be executed, one line each.
+    """
+
+    forward_s: float
+    backward_s: float
+    recompute_s: float
+    forward_bytes: Ints
+    recompute_bytes: Ints
+    backward_bytes: Ints
+    faults: tuple[str, ...]
+
+    @property
+    def cost_s(self) -> float:
+        """The whole step."""
+        return self.forward_s + self.backward_s + self.recompute_s
+
+    @property
+    def peak_bytes(self) -> int:
+        """The largest of all memory rows."""
+        rows = (self.forward_bytes, self.recompute_bytes, self.backward_bytes)
+        return max(int(row.max(initial=0)) for row in rows)
+
+
+def evaluate(graph: TrainingGraph, decisions: Decisions) -> Evaluation:
+    """Cost, memory and faults; raises `InputError` where the decisions are not of this graph."""
+    decisions.check_against(graph)
+    runs = [_runs_of_stage(graph, decisions, stage) for stage in range(len(graph.backward) + 1)]
+    backward = [
+        node.variants[variant].ways[way]
+        for node, variant, way in zip(
+            graph.backward, decisions.variant.tolist(), decisions.backward_way.tolist(), strict=True
+        )
+    ]
+    return Evaluation(
+        forward_s=sum(way.duration_s for _, way in runs[0]),
+        backward_s=sum(way.duration_s for way in backward),
+        recompute_s=sum(way.duration_s for stage in runs[1:] for _, way in stage),
+        forward_bytes=_forward_bytes(graph, decisions, runs[0]),
+        recompute_bytes=_recompute_bytes(graph, decisions, runs),
+        backward_bytes=_backward_bytes(graph, decisions, backward),
+        faults=tuple(_faults(graph, decisions)),
+    )
+
+
+def way_of(graph: TrainingGraph, node: int, stage: int, number: int, in_place: bool) -> Way:
+    """The way that a forward node runs in: in place, again, or for the first time."""
+    its = graph.forward[node]
+    ways = its.in_place if in_place else (its.again if stage and its.again else its.ways)
+    return ways[number]
+
+
+def _runs_of_stage(graph: TrainingGraph, decisions: Decisions, stage: int) -> list[tuple[int, Way]]:
+    return [
+        (
+            node,
+            way_of(graph, node, stage, int(decisions.forward_way[stage, node]), bool(decisions.in_place[stage, node])),
+        )
+        for node in np.flatnonzero(decisions.recomputed[stage]).tolist()
+    ]
+
+
+def _forward_bytes(graph: TrainingGraph, decisions: Decisions, runs: list[tuple[int, Way]]) -> Ints:
+    """c_i + |x_i| + |L_i| + what is kept beside L_i, with the parameters (4.1)."""
+    size, local, kept = graph.output_bytes, graph.local, decisions.stored[1]
+    memory = np.zeros(len(graph.forward), dtype=np.int64)
+    for node, way in runs:
+        held = local[node] | kept
+        held[node:] = False
+        memory[node] = graph.fixed_bytes + way.workspace_bytes + size[node] + size[held].sum()
+    return memory
+
+
+def _backward_bytes(graph: TrainingGraph, decisions: Decisions, ways: list[Way]) -> Ints:
+    """c^_k + |y_k| + |L^_k| + |D_k| + what is kept beside D_k, with the parameters (4.12)."""
+    size = graph.output_bytes
+    memory = np.zeros(len(graph.backward), dtype=np.int64)
+    for number, (node, way) in enumerate(zip(graph.backward, ways, strict=True)):
+        held = decisions.stored[number + 2].copy()
+        held[list(node.variants[int(decisions.variant[number])].needs)] = True
+        fixed = node.fixed_bytes + graph.gradient_bytes[number]
+        memory[number] = fixed + way.workspace_bytes + node.output_bytes + size[held].sum()
+    return memory
+
+
+def _recompute_bytes(graph: TrainingGraph, decisions: Decisions, runs: list[list[tuple[int, Way]]]) -> Ints:
+    """Recomputation: up to node i what is kept or needed, behind it what the stage began with, and L_i (4.14)."""
+    size, local = graph.output_bytes, graph.local
+    memory = np.zeros(decisions.recomputed.shape, dtype=np.int64)
+    for stage in range(1, len(runs)):
+        backward = graph.backward[stage - 1]
+        needed = np.zeros(len(graph.forward), dtype=np.bool_)
+        needed[list(backward.variants[int(decisions.variant[stage - 1])].needs)] = True
+        before, after = decisions.stored[stage], decisions.stored[stage + 1] | needed
+        fixed = backward.fixed_bytes + graph.gradient_bytes[stage - 1]
+        for node, way in runs[stage]:
+            if node == graph.loss:  # costs and holds nothing: its gradient is charged with the gradients
+                continue
+            held = np.concatenate([after[:node] | local[node, :node], [True], before[node + 1 :]])
+            memory[stage, node] = fixed + way.workspace_bytes + size[held].sum()
+    return memory
+
+
+def _faults(graph: TrainingGraph, decisions: Decisions) -> list[str]:
+    """Executes the decisions on sets of tensors and notes what is missing."""
+    faults = [
+        f"forward pass: node {node} {graph.forward[node].name!r} must run"
+        for node in np.flatnonzero(~decisions.recomputed[0]).tolist()
+        if graph.forward[node].creator is None
+    ]
+    there: set[int] = set()
+    for stage in range(len(graph.backward) + 1):
+        there = set(np.flatnonzero(decisions.stored[stage]).tolist()) & there
+        faults += [
+            f"stage {stage}: node {node} is stored but was not there"
+            for node in np.flatnonzero(decisions.stored[stage]).tolist()
+            if node not in there and stage
+        ]
+        for node in np.flatnonzero(decisions.recomputed[stage]).tolist():
+            its = graph.forward[node]
+            reads = [*its.inputs] if its.creator is None else []
+            faults += [f"stage {stage}: node {node} runs without its input {k}" for k in reads if k not in there]
+            if its.creator is not None and not decisions.recomputed[stage, its.creator]:
+                faults.append(f"stage {stage}: node {node} runs without its creator {its.creator}")
+            if decisions.in_place[stage, node] and its.overwrites is not None:
+                there.discard(its.overwrites)
+            there.add(node)
+        if stage:
+            variant = graph.backward[stage - 1].variants[int(decisions.variant[stage - 1])]
+            faults += [f"stage {stage}: backward misses {need}" for need in variant.needs if need not in there]
+    return faults

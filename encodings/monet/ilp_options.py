@@ -1,0 +1,90 @@
+"""The options of an operator: its ways that no other way beats in both cost and workspace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from planwright.errors import InputError
+from planwright.profiles.training_graph import BackwardNode, ForwardNode, Way
+
+__all__ = ["Objective", "Option", "backward_choices", "cost_of", "cost_unit", "forward_choices", "option_of"]
+
+Objective = Literal["time", "energy"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to run a node: seconds or joules, and the way's number; `needs` are a backward node's forward tensors."""
+
+    cost: float
+    workspace_bytes: int
+    way: int
+    in_place: bool = False
+    variant: int = 0
+    needs: frozenset[int] = frozenset()
+
+    def beats(self, other: Option) -> bool:
+        """Whether this one serves at least as well, whatever the budget and whatever else is decided."""
+        return (
+            self.cost <= other.cost
+            and self.workspace_bytes <= other.workspace_bytes
+            and self.in_place <= other.in_place
+            and self.needs <= other.needs
+        )
+
+
+def forward_choices(node: ForwardNode, is_first: bool, objective: Objective) -> tuple[Option, ...]:
+    """The options of a forward node, in the forward pass or when it runs again; the first is not in place."""
+    ways = node.ways if is_first or not node.again else node.again
+    options = [Option(cost_of(way, objective, node.name), way.workspace_bytes, k) for k, way in enumerate(ways)]
+    options += [
+        Option(cost_of(way, objective, node.name), way.workspace_bytes, k, in_place=True)
+        for k, way in enumerate(node.in_place)
+    ]
+    return _unbeaten(options)
+
+
+def backward_choices(node: BackwardNode, objective: Objective) -> tuple[Option, ...]:
+    """The options of a backward node over all its variants."""
+    return _unbeaten(
+        Option(
+            cost_of(way, objective, node.name),
+            way.workspace_bytes,
+            way=number,
+            variant=variant,
+            needs=frozenset(its.needs),
+        )
+        for variant, its in enumerate(node.variants)
+        for number, way in enumerate(its.ways)
+    )
+
+
+def option_of(options: tuple[Option, ...], given: Option) -> int:
+    """The number of the option that is at least as good as a given way to run; one always is."""
+    return next(number for number, option in enumerate(options) if option.beats(given))
+
+
+def cost_of(way: Way, objective: Objective, name: str) -> float:
+    """Seconds, or joules; raises `InputError` where the power is not known."""
+    if objective == "time":
+        return way.duration_s
+    if way.power_w is None:
+        raise InputError(f"node {name!r}: power_w must be known for every way to minimise energy, got none")
+    return way.duration_s * way.power_w
+
+
+def cost_unit(total: float) -> float:
+    """The power of ten that puts the cost of a whole step nearest to 100,000, to count costs in."""
+    return 10.0 ** round(math.log10(total / 1e5)) if total > 0 else 1.0
+
+
+def _unbeaten(options: Iterable[Option]) -> tuple[Option, ...]:
+    """Those that no other beats, the first of equals; not in place before in place, the smallest first."""
+    kept: list[Option] = []
+    for option in sorted(options, key=lambda o: (o.in_place, o.cost, o.workspace_bytes, len(o.needs))):
+        if not any(better.beats(option) for better in kept):
+            kept.append(option)
+    return tuple(sorted(kept, key=lambda o: (o.in_place, o.workspace_bytes)))

@@ -1,0 +1,163 @@
+"""Jobs: budgets of one training graph, each solved in a spawned process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from planwright.encodings.monet.keepset import KeepSet
+from planwright.encodings.monet.problem import Problem
+from planwright.errors import PlanwrightError, SolverError
+from planwright.io.plan import SavedPlan, claim_data, plan_text
+from planwright.options import SolveOptions
+from planwright.profiles.training_graph import TrainingGraph
+from planwright.recipe import solve
+from planwright.solution import Status
+
+__all__ = ["Answer", "Job", "Jobs"]
+
+_POLL_S = 0.1
+"""How long to wait for news before looking whether the caller has said stop."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A budget to solve: its place in the sweep, and keep-sets to start from."""
+
+    place: int
+    budget_bytes: int
+    starts: tuple[KeepSet, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a job: `plan_text` is the plan file, None unless a plan was found and replayed clean."""
+
+    status: Status
+    solve_s: float
+    plan_text: str | None
+    violations: int
+    details: Mapping[str, Any]
+
+
+class Jobs:
+    """The processes at work, until `close`."""
+
+    def __init__(self, graph: TrainingGraph, options: SolveOptions) -> None:
+        self._graph = graph
+        self._limits = {key: getattr(options, key) for key in ("time_limit_s", "gap", "threads", "seed", "solver")}
+        self._at_work: dict[Connection, tuple[Job, SpawnProcess]] = {}
+
+    def close(self) -> None:
+        """End the processes that are still at work."""
+        for receiver, (_, process) in self._at_work.items():
+            _kill(process)
+            receiver.close()
+        self._at_work.clear()
+
+    @property
+    def running(self) -> int:
+        """How many processes are at work."""
+        return len(self._at_work)
+
+    def start(self, job: Job) -> None:
+        """Start a process for a job."""
+        context = multiprocessing.get_context("spawn")
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_work, args=(sender, self._graph, job, self._limits), name="planwright-sweep")
+        with _interrupts_held():
+            process.start()
+            self._at_work[receiver] = (job, process)
+        sender.close()
+
+    def finished(self) -> Iterator[tuple[int, Answer]]:
+        """Wait a moment for answers, as (place, answer); raises what a job raised, `SolverError` for a crash."""
+        for receiver in wait(list(self._at_work), _POLL_S):
+            assert isinstance(receiver, Connection)
+            job, process = self._at_work[receiver]
+            try:
+                message: Answer | PlanwrightError = receiver.recv()
+            except EOFError:
+                process.join()
+                what = f"budget {job.budget_bytes}: its process crashed with exit code {process.exitcode}"
+                raise SolverError(f"{what}; the same command goes on from here") from None
+            if isinstance(message, PlanwrightError):
+                raise message
+            del self._at_work[receiver]
+            receiver.close()
+            process.join()
+            yield job.place, message
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C reaches this process only when the block is over, and what is started in it never."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # it is started with the first process otherwise, and lets interrupts through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _kill(process: SpawnProcess) -> None:
+    """End a process at once, with all that it started."""
+    if hasattr(os, "killpg") and process.pid is not None and process.is_alive():
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:  # it had not yet come as far as having a group of its own
+            process.kill()
+    else:
+        process.kill()
+    process.join()
+
+
+# -- in the process ----------------------------------------------------------------------------------------------------
+
+
+def _work(sender: Connection, graph: TrainingGraph, job: Job, limits: dict[str, Any]) -> None:
+    """Solve, send the answer or what is wrong, and end; also end when the parent is gone."""
+    if hasattr(os, "setsid"):
+        os.setsid()  # a group of its own, so that a kill takes along what a solver started
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    try:
+        message: Answer | PlanwrightError = _answer(
+            Problem(graph, job.budget_bytes, job.starts), SolveOptions(**limits)
+        )
+    except PlanwrightError as error:
+        message = error
+    except Exception as error:
+        message = SolverError(f"budget {job.budget_bytes}: failed with {type(error).__name__}: {error}")
+    sender.send(message)
+    sender.close()
+
+
+def _answer(problem: Problem, options: SolveOptions) -> Answer:
+    result = solve(problem, options)
+    text = None
+    if result.schedule is not None and result.valid:
+        claim = claim_data(result.solution)
+        text = plan_text(SavedPlan(problem.system, problem.description, claim, result.details, result.schedule))
+    violations = 0 if result.report is None else result.report.violation_count
+    return Answer(result.status, result.solution.wall_s, text, violations, result.details)
+
+
+def _leave_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        if hasattr(os, "killpg"):
+            os.killpg(os.getpid(), signal.SIGKILL)
+        os._exit(1)

@@ -1,0 +1,252 @@
+"""From decisions to a schedule in the graph IR: one training step on one device.
+
+Every tensor is freed as soon as the decisions have no more use for it, so the replay holds what a run really holds;
+the rows of `evaluate` are upper bounds of it, with one exception: MONeT charges an intermediate that is made with its
+creator in place as if the creator's input were still there to be given back. Here it takes the bytes that it takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.monet.decisions import Decisions
+from planwright.encodings.monet.evaluate import way_of
+from planwright.graph import Graph, Implementation, Op, Placement
+from planwright.profiles.training_graph import BackwardNode, TrainingGraph, Variant, Way
+from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
+from planwright.topologies.topology import Topology
+
+__all__ = ["to_schedule"]
+
+FIXED = 0
+"""The tensor of the input and the parameters, there from the start."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One event to be: node, how it runs, and the tensors that it reads, writes and takes over.
+
+    `workspace_bytes` may still be negative: then the step takes over inputs of that size, if they end with it;
+    `may_take` are those that it could.
+    """
+
+    node: int
+    stage: int
+    duration_s: float
+    workspace_bytes: int
+    label: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    overwrites: tuple[int, ...] = ()
+    may_take: tuple[int, ...] = ()
+
+
+def to_schedule(graph: TrainingGraph, decisions: Decisions, budget_bytes: int | None = None) -> Schedule:
+    """The stages in order: in each, its nodes in increasing number, then its backward node, one after the other.
+
+    The device holds `budget_bytes`, or has no limit. Decisions that can't be executed give a schedule whose replay says
+    what is missing. Required at the end: the gradients of the parameters, so that no backward node may be left out.
+    Raises `InputError` where the decisions are not of this graph.
+    """
+    decisions.check_against(graph)
+    size_bytes = _sizes(graph)
+    steps = list(_steps(graph, decisions))
+    frees = _last_uses(graph, decisions, steps)
+    for number, step in enumerate(steps):
+        steps[number] = _taking_over(step, frees[number], size_bytes)
+        frees[number] = [tensor for tensor in frees[number] if tensor not in steps[number].overwrites]
+    ops, choices = _ops(graph, steps)
+    events, now_s = [], 0.0
+    for step, (op, implementation), freed in zip(steps, choices, frees, strict=True):
+        end_s = now_s + step.duration_s
+        copies = tuple((tensor, 0) for tensor in freed)
+        events.append(Event(EventKind.COMPUTE, now_s, end_s, 0, op=op, implementation=implementation, frees=copies))
+        now_s = end_s
+    first_parameter = 1 + len(graph.forward) + len(graph.backward)
+    lasting = [FIXED, *range(first_parameter, len(size_bytes))]
+    return schedule_from_events(
+        Graph(
+            size_bytes=size_bytes,
+            ops=ops,
+            initial=Placement.of([(FIXED, 0)]),
+            required=Placement.of([(tensor, 0) for tensor in lasting]),
+            tensor_names=_names(graph),
+        ),
+        Topology("one device", (0,), memory_bytes=(math.inf if budget_bytes is None else float(budget_bytes),)),
+        events,
+        name=f"{graph.name}, batch {graph.batch}",
+    )
+
+
+def _sizes(graph: TrainingGraph) -> NDArray[np.int64]:
+    """Bytes of all tensors: input and parameters; the output of node n as tensor 1 + n; what each backward node adds.
+
+    A backward node without parameters adds a tensor of no bytes, which only shows that it ran.
+    """
+    fixed = np.array([graph.fixed_bytes, *(node.fixed_bytes for node in graph.backward)], dtype=np.int64)
+    grown = np.diff(np.maximum.accumulate(fixed))
+    gradients = [node.output_bytes for node in graph.backward]
+    return np.concatenate([fixed[:1], graph.output_bytes, np.array(gradients, dtype=np.int64), grown])
+
+
+def _names(graph: TrainingGraph) -> tuple[str, ...]:
+    return (
+        "input and parameters",
+        *(node.name for node in graph.forward),
+        *(f"gradients of {node.name}" for node in graph.backward),
+        *(f"parameter gradients of {node.name}" for node in graph.backward),
+    )
+
+
+def _steps(graph: TrainingGraph, decisions: Decisions) -> Iterator[_Step]:
+    for stage in range(len(graph.backward) + 1):
+        for node in np.flatnonzero(decisions.recomputed[stage]).tolist():
+            step = _forward_step(graph, decisions, stage, node)
+            if not (
+                stage and node == graph.loss and not step.duration_s
+            ):  # made again, the loss takes and costs nothing
+                yield step
+        if stage:
+            yield _backward_step(graph, decisions, stage)
+
+
+def _forward_step(graph: TrainingGraph, decisions: Decisions, stage: int, node: int) -> _Step:
+    its, in_place = graph.forward[node], bool(decisions.in_place[stage, node])
+    way = way_of(graph, node, stage, int(decisions.forward_way[stage, node]), in_place)
+    # The profile charges an intermediate with what making it adds: it comes behind its creator, reads the creator's
+    # output, and leaves the taking over to the creator.
+    sources = its.inputs if its.creator is None else (its.creator,)
+    reads = tuple(1 + source for source in sources) or (FIXED,)
+    step = _Step(
+        node=node,
+        stage=stage,
+        duration_s=way.duration_s,
+        workspace_bytes=way.workspace_bytes,
+        label=_label("in place" if in_place else "again" if stage and its.again else "", way, len(its.ways)),
+        reads=reads,
+        writes=() if stage and node == graph.loss else (1 + node,),
+        may_take=tuple(tensor for tensor in reads if tensor != FIXED),
+    )
+    if in_place and its.overwrites is not None:
+        freed_bytes = graph.forward[its.overwrites].output_bytes
+        taken = (1 + its.overwrites,) if its.creator is None else ()
+        workspace_bytes = max(0, way.workspace_bytes + freed_bytes)
+        step = replace(step, workspace_bytes=workspace_bytes, overwrites=taken, may_take=())
+    return step
+
+
+def _backward_step(graph: TrainingGraph, decisions: Decisions, stage: int) -> _Step:
+    number = stage - 1
+    node = graph.backward[number]
+    variant = node.variants[int(decisions.variant[number])]
+    way = variant.ways[int(decisions.backward_way[number])]
+    gradients = tuple(1 + gradient for gradient in node.gradients)
+    made = 1 + len(graph.forward) + number
+    return _Step(
+        node=len(graph.forward) + number,
+        stage=stage,
+        duration_s=way.duration_s,
+        workspace_bytes=way.workspace_bytes,
+        label=_label(variant.name or _basis(graph, node, variant), way, len(variant.ways)),
+        reads=gradients + tuple(1 + need for need in variant.needs),
+        writes=(made, made + len(graph.backward)),
+        may_take=gradients,
+    )
+
+
+def _basis(graph: TrainingGraph, node: BackwardNode, variant: Variant) -> str:
+    """What a variant is computed from, where there are several: the operator's input, its output, an intermediate."""
+    if len(node.variants) == 1:
+        return ""
+    its = graph.forward[node.forward]
+    words = {
+        "from output" if need == node.forward else "from input" if need in its.inputs else "from intermediate"
+        for need in variant.needs
+    }
+    return " and ".join(sorted(words)) or "from gradients"
+
+
+def _label(how: str, way: Way, ways: int) -> str:
+    return ", ".join(part for part in (how, way.name if ways > 1 else "") if part)
+
+
+def _last_uses(graph: TrainingGraph, decisions: Decisions, steps: list[_Step]) -> list[list[int]]:
+    """The tensors that go at the end of each step: those with no later use, or not kept when the stage ends.
+
+    A tensor that is not kept goes at its last use, not at the end of the stage; one that is kept and never used again
+    goes at its last use too.
+    """
+    frees: list[list[int]] = [[] for _ in steps]
+    last: dict[int, int] = {}
+
+    def drop(tensors: list[int]) -> None:
+        for tensor in tensors:
+            frees[last.pop(tensor)].append(tensor)
+
+    loss = 1 + graph.loss
+    lasting = 1 + len(graph.forward) + len(graph.backward)
+    stage = 0
+    for number, step in enumerate(steps):
+        if step.stage != stage:
+            kept = decisions.stored[step.stage]
+            drop([tensor for tensor in last if tensor < loss and not kept[tensor - 1]])
+            stage = step.stage
+        last.update({tensor: number for tensor in step.reads if tensor in last})
+        drop([tensor for tensor in step.writes if tensor in last])
+        for tensor in step.overwrites:
+            last.pop(tensor, None)
+        last.update({tensor: number for tensor in step.writes if tensor < lasting})
+    drop(list(last))
+    return frees
+
+
+def _taking_over(step: _Step, ending: list[int], size_bytes: NDArray[np.int64]) -> _Step:
+    """A negative workspace as what it stands for: inputs that end with this step, whose bytes its outputs take over.
+
+    The fewest bytes that suffice: one input if one is large enough, else all. Where none ends here (a view of a tensor
+    that is kept, which shares its bytes), the step is charged in full.
+    """
+    missing = -step.workspace_bytes
+    if missing <= 0:
+        return step
+    candidates = sorted((tensor for tensor in step.may_take if tensor in ending), key=lambda tensor: size_bytes[tensor])
+    enough = [tensor for tensor in candidates if size_bytes[tensor] >= missing]
+    taken = tuple(enough[:1] or candidates)
+    workspace_bytes = max(0, int(size_bytes[list(taken)].sum()) - missing)
+    return replace(step, workspace_bytes=workspace_bytes, overwrites=taken)
+
+
+def _ops(graph: TrainingGraph, steps: list[_Step]) -> tuple[tuple[Op, ...], list[tuple[int, int]]]:
+    """An op for each node that runs, with an implementation for each way in which it does; and each step's choice.
+
+    The loss that is run again is an op of its own: it writes nothing.
+    """
+    numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+    firsts: list[_Step] = []
+    implementations: list[dict[Implementation, int]] = []
+    choices = []
+    for step in steps:
+        op = numbers.setdefault((step.node, step.writes), len(firsts))
+        if op == len(firsts):
+            firsts.append(step)
+            implementations.append({})
+        inputs = None if step.reads == firsts[op].reads else step.reads
+        chosen = Implementation(step.duration_s, step.workspace_bytes, inputs, step.overwrites, step.label)
+        choices.append((op, implementations[op].setdefault(chosen, len(implementations[op]))))
+    names = [*(node.name for node in graph.forward), *(node.name for node in graph.backward)]
+    ops = tuple(
+        Op(
+            name=names[first.node],
+            inputs=first.reads,
+            outputs=first.writes,
+            implementations=tuple(ways),
+            kind="loss" if first.node == graph.loss else "forward" if first.node < graph.loss else "backward",
+        )
+        for first, ways in zip(firsts, implementations, strict=True)
+    )
+    return ops, choices

@@ -1,0 +1,63 @@
+"""Problem: one training graph under one memory budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from planwright.encodings.monet.keepset import KeepSet
+from planwright.errors import InputError
+from planwright.options import SolveOptions
+from planwright.profiles.training_graph import TrainingGraph
+from planwright.recipe import Plan
+
+__all__ = ["Problem"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Which activations to keep or recompute, and how every operator runs, so that a step takes the least time.
+
+    No step may hold more than `budget_bytes` in the paper's memory rows, which are upper bounds of what a run holds.
+    `starts`: keep-sets of this graph from which the search may begin, such as those of other budgets' plans.
+    """
+
+    graph: TrainingGraph
+    budget_bytes: int
+    starts: tuple[KeepSet, ...] = field(default=(), repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.budget_bytes < 1:
+            raise InputError(f"budget_bytes must be >= 1, got {self.budget_bytes}")
+        shape = (len(self.graph.forward), len(self.graph.forward), len(self.graph.backward))
+        for start in self.starts:
+            if (len(start.kept), len(start.dropped), len(start.variant)) != shape:
+                raise InputError(f"starts must be keep-sets of the graph {self.graph.name!r}, got one of another")
+
+    @property
+    def system(self) -> str:
+        """`monet`."""
+        return "monet"
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What was asked, for the plan file."""
+        return {
+            "graph": self.graph.name,
+            "batch": self.graph.batch,
+            "budget_bytes": self.budget_bytes,
+            "forward_nodes": len(self.graph.forward),
+            "backward_nodes": len(self.graph.backward),
+            "source": self.graph.source,
+        }
+
+    @property
+    def default_options(self) -> SolveOptions:
+        """Within 2 % of the best possible, or what two minutes give."""
+        return SolveOptions(gap=0.02, time_limit_s=120.0)
+
+    def plan(self, options: SolveOptions) -> Plan:
+        """Bound by the relaxation, search over keep-sets, spell out the best."""
+        from planwright.encodings.monet.solver import solve  # it imports this module
+
+        return solve(self, options)

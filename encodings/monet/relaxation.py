@@ -1,0 +1,373 @@
+"""The aggregated relaxation: a lower bound on the step's cost from a small MILP, and a good place to start a search.
+
+The backward pass is cut into a few windows of stages. Of what the full problem decides stage by stage, only this is
+left: what is stored where a window begins, whether a tensor is recomputed at least once within a window, and how the
+forward pass and every backward operator run. Every executable schedule within the budget gives a feasible point of no
+larger cost: it recomputes a tensor in a window or it doesn't, and where it doesn't, what the window still needs of it
+must be held from the window's start to that need, which is what the memory rows charge. Rows of recomputations are
+dropped, and a recomputation costs its cheapest way. So the optimum, or any bound that a solver proves for it, is a
+lower bound for MONeT's problem (4.1-4.16).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.monet.ways import Option, backward_options, cheapest_again_s, forward_options
+from planwright.model import Model
+from planwright.profiles.training_graph import TrainingGraph
+
+__all__ = ["Relaxation", "Starts", "decode", "encode"]
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+BYTES_PER_UNIT = 2.0**20
+"""Memory rows are in MiB: solvers work to absolute tolerances."""
+
+
+@dataclass(frozen=True)
+class Starts:
+    """What a solution of the relaxation suggests: `kept[i]` after the forward pass, and a variant per backward node."""
+
+    kept: NDArray[np.bool_]
+    variant: Ids
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """The model and where its variables are; costs are in units of `unit_s`.
+
+    `budget`: the column of the budget in MiB where it is to be minimised, -1 where it is given.
+    `cuts`: the stages at which windows begin, the first is 1. `stored[w, i]`, `again[w, i]`: columns, -1 where x_i
+    can't matter. `forward[i]`, `backward[b]`: the options of each node, with their columns (-1: the only one).
+    """
+
+    model: Model
+    graph: TrainingGraph
+    budget_bytes: int
+    budget: int
+    unit_s: float
+    cuts: tuple[int, ...]
+    stored: Ids
+    again: Ids
+    forward: tuple[tuple[tuple[Option, int], ...], ...]
+    backward: tuple[tuple[tuple[Option, int], ...], ...]
+
+
+def encode(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...] = (1,)) -> Relaxation:
+    """The relaxation with windows that begin at the stages `cuts`, ascending from 1.
+
+    Without a budget, the model minimises the budget instead of the cost: a bound on what any plan has to have.
+    """
+    model = Model("monet_relaxation")
+    shape = (len(cuts), len(graph.forward))
+    useful = _useful(graph, cuts)
+    stored, again = np.full(shape, -1, dtype=np.int64), np.full(shape, -1, dtype=np.int64)
+    stored[useful] = model.binaries("stored", int(useful.sum()), labels=_labels(useful))
+    again[useful] = model.binaries("recomputed", int(useful.sum()), labels=_labels(useful))
+    parts = Relaxation(
+        model=model,
+        graph=graph,
+        budget_bytes=budget_bytes or 0,
+        budget=-1 if budget_bytes is not None else int(model.continuous("budget")),
+        unit_s=(sum(min(way.duration_s for way in node.ways) for node in graph.forward) or 1.0) / 1e3,
+        cuts=cuts,
+        stored=stored,
+        again=again,
+        forward=_options(model, "forward", [_forward(graph, node) for node in range(len(graph.forward))]),
+        backward=_options(model, "backward", [backward_options(node) for node in graph.backward]),
+    )
+    _one_option_each(parts)
+    _forward_pass_fits(parts)
+    _overwritten_is_not_stored(parts)
+    _stored_was_there(parts)
+    _recomputation_has_its_inputs(parts)
+    _needed_is_there(parts)
+    _backward_fits(parts)
+    if parts.budget >= 0:
+        model.minimize((1.0, [parts.budget]))
+    else:
+        _minimise_cost(parts)
+    return parts
+
+
+def decode(parts: Relaxation, values: Floats) -> Starts:
+    """The kept set and the variants of a solution."""
+    kept = (parts.stored[0] >= 0) & (values[np.maximum(parts.stored[0], 0)] > 0.5)
+    variant = [
+        next(option.variant for option, column in options if column < 0 or values[column] > 0.5)
+        for options in parts.backward
+    ]
+    return Starts(kept, np.array(variant, dtype=np.int64))
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def window_of(cuts: tuple[int, ...], stage: int) -> int:
+    """The window that a stage is in."""
+    return int(np.searchsorted(cuts, stage, side="right")) - 1
+
+
+def _useful(graph: TrainingGraph, cuts: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Whether x_i can matter in window w or later: some backward node needs it, or what it is recomputed for."""
+    last_need = np.zeros(len(graph.forward), dtype=np.int64)
+    for number, node in enumerate(graph.backward):
+        for variant in node.variants:
+            last_need[list(variant.needs)] = number + 1
+    for node in range(graph.loss, -1, -1):
+        its = graph.forward[node]
+        for source in (*its.inputs, *([] if its.creator is None else [its.creator])):
+            last_need[source] = max(last_need[source], last_need[node])
+    last_need[graph.loss] = 0
+    return np.stack([last_need >= cut for cut in cuts])
+
+
+def _labels(useful: NDArray[np.bool_]) -> list[str]:
+    return [f"w{window}_x{node}" for window, node in np.argwhere(useful).tolist()]
+
+
+def _forward(graph: TrainingGraph, node: int) -> list[Option]:
+    """The options of a node in the forward pass; an intermediate's cost is charged with keeping it."""
+    return forward_options(graph, node) if graph.forward[node].creator is None else [Option(0.0, 0, 0)]
+
+
+def _options(model: Model, name: str, options: list[list[Option]]) -> tuple[tuple[tuple[Option, int], ...], ...]:
+    """A binary for each option of a node that has several."""
+    labels = [f"{node}_{k}" for node, its in enumerate(options) if len(its) > 1 for k in range(len(its))]
+    columns = iter(model.binaries(name, len(labels), labels=labels).tolist())
+    return tuple(tuple((option, next(columns) if len(its) > 1 else -1) for option in its) for its in options)
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+class _Rows:
+    """Collects rows of coordinate entries with a bound that absorbs constants."""
+
+    def __init__(self) -> None:
+        self.row: list[int] = []
+        self.column: list[int] = []
+        self.value: list[float] = []
+        self.bound: list[float] = []
+
+    def begin(self, bound: float) -> None:
+        """Start a row."""
+        self.bound.append(bound)
+
+    def begin_budget(self, parts: Relaxation, constant: float) -> None:
+        """Start a row that keeps memory within the budget, `constant` of which is taken."""
+        self.begin(parts.budget_bytes / BYTES_PER_UNIT - constant)
+        if parts.budget >= 0:
+            self.put(parts.budget, -1.0)
+
+    def put(self, column: int, value: float) -> None:
+        """Add an entry to the current row; column -1 stands for the constant 1."""
+        if column < 0:
+            self.bound[-1] -= value
+        else:
+            self.row.append(len(self.bound) - 1)
+            self.column.append(column)
+            self.value.append(value)
+
+    def add_to(self, model: Model, family: str, cite: str = "") -> None:
+        """Add the rows as `<= bound`."""
+        model.add_sparse(
+            family, len(self.bound), self.row, self.column, self.value, upper=np.array(self.bound), cite=cite
+        )
+
+
+def _one_option_each(parts: Relaxation) -> None:
+    """Every operator runs in exactly one way (section 4.2.2)."""
+    groups = [[column for _, column in its] for its in (*parts.forward, *parts.backward) if len(its) > 1]
+    rows = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    parts.model.add_sparse(
+        "one_option", len(groups), rows, [c for group in groups for c in group], 1.0, lower=1.0, upper=1.0
+    )
+
+
+def _forward_pass_fits(parts: Relaxation) -> None:
+    """m_i <= M for every node of the forward pass (4.1, 4.4)."""
+    graph, rows = parts.graph, _Rows()
+    size = graph.output_bytes / BYTES_PER_UNIT
+    for node, its in enumerate(graph.forward):
+        if its.creator is not None:
+            continue
+        constant = (graph.fixed_bytes + its.output_bytes) / BYTES_PER_UNIT + size[graph.local[node]].sum()
+        rows.begin_budget(parts, constant)
+        for option, column in parts.forward[node]:
+            rows.put(column, option.workspace_bytes / BYTES_PER_UNIT)
+        for earlier in np.flatnonzero((parts.stored[0, :node] >= 0) & ~graph.local[node, :node]).tolist():
+            rows.put(int(parts.stored[0, earlier]), size[earlier])
+    rows.add_to(parts.model, "forward_fits", "4.1, 4.4")
+
+
+def _overwritten_is_not_stored(parts: Relaxation) -> None:
+    """A tensor that an operator of the forward pass overwrites is not stored (4.10)."""
+    rows = _Rows()
+    for node, options in enumerate(parts.forward):
+        over = parts.graph.forward[node].overwrites
+        in_place = [column for option, column in options if option.in_place]
+        if over is not None and in_place and parts.stored[0, over] >= 0:
+            rows.begin(1.0)
+            rows.put(int(parts.stored[0, over]), 1.0)
+            for column in in_place:
+                rows.put(column, 1.0)
+    rows.add_to(parts.model, "overwritten_not_stored", "4.10")
+
+
+def _stored_was_there(parts: Relaxation) -> None:
+    """What a window begins with was stored when the last one began, or recomputed in it (4.7)."""
+    rows = _Rows()
+    for window in range(1, len(parts.cuts)):
+        for node in np.flatnonzero(parts.stored[window] >= 0).tolist():
+            rows.begin(0.0)
+            rows.put(int(parts.stored[window, node]), 1.0)
+            rows.put(int(parts.stored[window - 1, node]), -1.0)
+            rows.put(int(parts.again[window - 1, node]), -1.0)
+    rows.add_to(parts.model, "stored_was_there", "4.7")
+
+
+def _recomputation_has_its_inputs(parts: Relaxation) -> None:
+    """A recomputation reads what is stored or recomputed in its window; intermediates come with their creators (4.7)."""
+    rows = _Rows()
+    for window, node in np.argwhere(parts.again >= 0).tolist():
+        its = parts.graph.forward[node]
+        if its.creator is not None:
+            rows.begin(0.0)
+            rows.put(int(parts.again[window, node]), 1.0)
+            rows.put(int(parts.again[window, its.creator]), -1.0)
+            continue
+        for source in its.inputs:
+            rows.begin(0.0)
+            rows.put(int(parts.again[window, node]), 1.0)
+            rows.put(int(parts.stored[window, source]), -1.0)
+            rows.put(int(parts.again[window, source]), -1.0)
+    rows.add_to(parts.model, "recomputation_has_inputs", "4.7")
+
+
+def _needed_is_there(parts: Relaxation) -> None:
+    """What a backward operator needs is stored or recomputed in its window (4.8)."""
+    rows = _Rows()
+    for number in range(len(parts.graph.backward)):
+        window = window_of(parts.cuts, number + 1)
+        for node, columns in _needs(parts, number).items():
+            rows.begin(0.0)
+            for column in columns:
+                rows.put(column, 1.0)
+            rows.put(int(parts.stored[window, node]), -1.0)
+            rows.put(int(parts.again[window, node]), -1.0)
+    rows.add_to(parts.model, "needed_is_there", "4.8")
+
+
+def _backward_fits(parts: Relaxation) -> None:
+    """m^_k <= M for every backward operator (4.4, 4.12), charging what must be held.
+
+    In a window, x_i must be held up to a stage at which it is needed unless it is recomputed; `held` is a column for
+    each stretch between two such stages. At the need itself it is held in any case.
+    """
+    held, at_need = _holding(parts)
+    graph, rows = parts.graph, _Rows()
+    size = graph.output_bytes / BYTES_PER_UNIT
+    for number, node in enumerate(graph.backward):
+        constant = (node.fixed_bytes + node.output_bytes + graph.gradient_bytes[number]) / BYTES_PER_UNIT
+        rows.begin_budget(parts, constant)
+        for option, column in parts.backward[number]:
+            rows.put(column, option.workspace_bytes / BYTES_PER_UNIT)
+        for tensor, column in (*held[number].items(), *at_need[number].items()):
+            rows.put(column, size[tensor])
+    rows.add_to(parts.model, "backward_fits", "4.4, 4.12")
+
+
+def _holding(parts: Relaxation) -> tuple[list[dict[int, int]], list[dict[int, int]]]:
+    """For each backward node, the columns that say which tensors are held there.
+
+    The first list is of tensors that are held for later, the second of tensors that the node itself may need.
+    """
+    count = len(parts.graph.backward)
+    held: list[dict[int, int]] = [{} for _ in range(count)]
+    at_need: list[dict[int, int]] = [{} for _ in range(count)]
+    rows = _Rows()
+    needs = [_needs(parts, number) for number in range(count)]
+    for window, first in enumerate(parts.cuts):
+        last = (parts.cuts[window + 1] if window + 1 < len(parts.cuts) else count + 1) - 1
+        for tensor in np.flatnonzero(parts.stored[window] >= 0).tolist():
+            stages = [stage for stage in range(first, last + 1) if tensor in needs[stage - 1]]
+            leaves = int(parts.stored[window + 1, tensor]) if window + 1 < len(parts.cuts) else -1
+            later, upto = _hold_after_window(parts, rows, window, tensor, leaves, last, held)
+            for stage in reversed(stages):
+                columns = needs[stage - 1][tensor]
+                now = int(parts.model.continuous(f"needed_w{window}_x{tensor}_{stage}", upper=1.0))
+                _at_least(rows, now, columns, -1)
+                if later >= 0:
+                    _at_least(rows, now, [later], -1)
+                at_need[stage - 1][tensor] = now
+                held[stage - 1].pop(tensor, None)
+                before = int(parts.model.continuous(f"held_w{window}_x{tensor}_{stage}", upper=1.0))
+                _at_least(rows, before, columns, int(parts.again[window, tensor]))
+                if later >= 0:
+                    _at_least(rows, before, [later], -1)
+                later, upto = before, stage - 1
+                for earlier in range(first, upto + 1):
+                    held[earlier - 1][tensor] = before
+    rows.add_to(parts.model, "held_until_needed")
+    return held, at_need
+
+
+def _hold_after_window(
+    parts: Relaxation, rows: _Rows, window: int, tensor: int, leaves: int, last: int, held: list[dict[int, int]]
+) -> tuple[int, int]:
+    """What the next window begins with is held through this one unless it is recomputed, and at its last stage."""
+    if leaves < 0:
+        return -1, last
+    through = int(parts.model.continuous(f"through_w{window}_x{tensor}", upper=1.0))
+    _at_least(rows, through, [leaves], int(parts.again[window, tensor]))
+    for stage in range(parts.cuts[window], last):
+        held[stage - 1][tensor] = through
+    held[last - 1][tensor] = leaves
+    return through, last
+
+
+def _at_least(rows: _Rows, column: int, terms: list[int], unless: int) -> None:
+    """column >= sum of terms - unless."""
+    rows.begin(0.0)
+    for term in terms:
+        rows.put(term, 1.0)
+    rows.put(column, -1.0)
+    if unless >= 0:
+        rows.put(unless, -1.0)
+
+
+def _needs(parts: Relaxation, number: int) -> dict[int, list[int]]:
+    """For each tensor that backward node `number` may need, the columns of the options that need it."""
+    needs: dict[int, list[int]] = {}
+    for option, column in parts.backward[number]:
+        for tensor in parts.graph.backward[number].variants[option.variant].needs:
+            needs.setdefault(tensor, []).append(column)
+    return needs
+
+
+def _minimise_cost(parts: Relaxation) -> None:
+    """The forward pass, the backward pass, and each recomputation once a window in its cheapest way (4.9)."""
+    columns, costs, offset = [], [], 0.0
+    for options in (*parts.forward, *parts.backward):
+        for option, column in options:
+            if column < 0:
+                offset += option.duration_s
+            else:
+                columns.append(column)
+                costs.append(option.duration_s)
+    graph = parts.graph
+    for node, its in enumerate(graph.forward):
+        again_s = cheapest_again_s(graph, node)
+        for column in parts.again[parts.again[:, node] >= 0, node].tolist():
+            columns.append(column)
+            costs.append(again_s)
+        if its.creator is not None and parts.stored[0, node] >= 0:  # made in the forward pass if it is kept at all
+            columns.append(int(parts.stored[0, node]))
+            costs.append(min(option.duration_s for option in forward_options(graph, node)))
+    parts.model.minimize((np.array(costs) / parts.unit_s, columns), offset=offset / parts.unit_s)

@@ -1,0 +1,189 @@
+"""From what is kept after the forward pass to decisions: what a backward node misses is recomputed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.monet.decisions import Decisions
+from planwright.encodings.monet.evaluate import evaluate, way_of
+from planwright.errors import InputError
+from planwright.profiles.training_graph import TrainingGraph, Way
+
+__all__ = ["Recomputation", "fit_ways", "just_in_time", "last_needs", "recompute_on_need"]
+
+Mask = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Recomputation:
+    """What runs again in one stage: `needed` was missing for its backward node, `ran` (increasing) makes it.
+
+    `available`: what was there when the stage began.
+    """
+
+    stage: int
+    needed: tuple[int, ...]
+    ran: tuple[int, ...]
+    available: frozenset[int]
+
+
+def just_in_time(graph: TrainingGraph, kept_after_forward: Mask, variants: Ints) -> Decisions:
+    """Decisions that keep a set after the forward pass, recompute on the first need and keep to the last need.
+
+    `kept_after_forward`: bool, shape (V,); `variants`: int64, shape (backward,). A missing tensor is recomputed from
+    what is there in the stage that needs it first; all that runs for it is kept as long as backward nodes will need it.
+    A kept tensor stays as long as anything reads it, and is not kept if nothing does. Intermediates are made whenever
+    their creator runs and a backward node will need them. Operators run in place wherever nothing needs their input any
+    more, each in its default way (see `fit_ways`). The decisions can be executed, whatever the set.
+    """
+    last = last_needs(graph, variants)
+    return recompute_on_need(
+        graph, kept_after_forward, variants, lambda found: {node: last[node] for node in found.ran}
+    )
+
+
+def recompute_on_need(
+    graph: TrainingGraph,
+    kept_after_forward: Mask,
+    variants: Ints,
+    retain: Callable[[Recomputation], dict[int, int]],
+) -> Decisions:
+    """As `just_in_time`, with another rule for what recomputed tensors are kept.
+
+    `retain` tells of each recomputation which of the nodes that ran stay available, and up to which stage; they take
+    memory only up to the last stage that reads them.
+    """
+    nodes, stages = len(graph.forward), len(graph.backward) + 1
+    if kept_after_forward.shape != (nodes,) or variants.shape != (stages - 1,):
+        raise InputError(f"retention: must have a kept flag for {nodes} nodes and a variant for {stages - 1}")
+    last = last_needs(graph, variants)
+    beside = np.array([node.creator is not None for node in graph.forward])
+    runs = np.zeros((stages, nodes), dtype=np.bool_)
+    runs[0] = ~beside | kept_after_forward
+    reads = np.zeros((stages, nodes), dtype=np.bool_)
+    until = dict.fromkeys(np.flatnonzero(kept_after_forward).tolist(), stages)
+    for stage in range(1, stages):
+        needs = graph.backward[stage - 1].variants[int(variants[stage - 1])].needs
+        reads[stage, list(needs)] = True
+        missing = tuple(need for need in needs if until.get(need, -1) < stage)
+        if missing:
+            available = frozenset(node for node, end in until.items() if end >= stage)
+            found = Recomputation(stage, missing, _to_run(graph, missing, available, stage, last), available)
+            runs[stage, list(found.ran)] = True
+            for node in found.ran:
+                reads[stage, list(_sources(graph, node))] = True
+            until.update(retain(found))
+    stored = _stored(reads, runs)
+    runs[0] &= ~beside | stored[1]
+    return Decisions(
+        stored=stored,
+        recomputed=runs,
+        in_place=_in_place(graph, runs, stored, variants),
+        forward_way=np.zeros((stages, nodes), dtype=np.int64),
+        variant=variants.astype(np.int64),
+        backward_way=np.zeros(stages - 1, dtype=np.int64),
+    )
+
+
+def _stored(reads: Mask, runs: Mask) -> Mask:
+    """Where a tensor must be there when a stage begins: read in it or later, and not made anew before."""
+    stored = np.zeros((len(runs) + 1, runs.shape[1]), dtype=np.bool_)
+    for stage in range(len(runs) - 1, 0, -1):
+        stored[stage] = (reads[stage] | stored[stage + 1]) & ~runs[stage]
+    return stored
+
+
+def last_needs(graph: TrainingGraph, variants: Ints) -> list[int]:
+    """The last stage whose backward node needs each forward tensor, -1 where none does."""
+    last = [-1] * len(graph.forward)
+    for number, (node, variant) in enumerate(zip(graph.backward, variants.tolist(), strict=True)):
+        for need in node.variants[variant].needs:
+            last[need] = number + 1
+    return last
+
+
+def _sources(graph: TrainingGraph, node: int) -> tuple[int, ...]:
+    """What a run of a node reads: its inputs, or for an intermediate its creator's output."""
+    its = graph.forward[node]
+    return its.inputs if its.creator is None else (its.creator,)
+
+
+def _to_run(
+    graph: TrainingGraph, missing: Iterable[int], available: frozenset[int], stage: int, last: list[int]
+) -> tuple[int, ...]:
+    """The nodes that make what is missing from what is available, with the intermediates that will be needed."""
+    ran: set[int] = set()
+    open_nodes = list(missing)
+    while open_nodes:
+        node = open_nodes.pop()
+        if node in ran:
+            continue
+        ran.add(node)
+        creator = graph.forward[node].creator
+        if creator is not None:
+            open_nodes.append(creator)  # runs again even where its output is there
+        else:
+            open_nodes += [source for source in graph.forward[node].inputs if source not in available]
+    for node, its in enumerate(graph.forward):
+        if its.creator in ran and last[node] >= stage and node not in available:
+            ran.add(node)
+    return tuple(sorted(ran))
+
+
+def _in_place(graph: TrainingGraph, runs: Mask, stored: Mask, variants: Ints) -> Mask:
+    """Where a run may overwrite its input: it isn't kept, and no later run or backward node of the stage reads it."""
+    in_place = np.zeros_like(runs)
+    readers: list[list[int]] = [[] for _ in graph.forward]
+    for node in range(len(graph.forward)):
+        for source in _sources(graph, node):
+            readers[source].append(node)
+    needed = np.zeros_like(runs)
+    for number, (backward, variant) in enumerate(zip(graph.backward, variants.tolist(), strict=True)):
+        needed[number + 1, list(backward.variants[variant].needs)] = True
+    for node, its in enumerate(graph.forward):
+        if its.overwrites is None:
+            continue
+        if its.creator is not None:
+            in_place[:, node] = runs[:, node] & in_place[:, its.creator]
+            continue
+        over = its.overwrites
+        later = [reader for reader in readers[over] if reader > node]
+        free = ~stored[1:, over] & ~needed[:, over] & ~runs[:, later].any(axis=1)
+        in_place[:, node] = runs[:, node] & free
+    return in_place
+
+
+def fit_ways(graph: TrainingGraph, decisions: Decisions, budget_bytes: int) -> Decisions:
+    """The same decisions with the fastest way of every run that its memory row allows, else the one of least workspace.
+
+    A way changes no other row, so this is the best choice of ways for these decisions.
+    """
+    found = evaluate(graph, decisions)
+    forward_way, backward_way = decisions.forward_way.copy(), decisions.backward_way.copy()
+    for stage, node in np.argwhere(decisions.recomputed).tolist():
+        choices = len(graph.forward[node].ways)
+        if choices > 1:
+            in_place = bool(decisions.in_place[stage, node])
+            ways = [way_of(graph, node, stage, number, in_place) for number in range(choices)]
+            row_bytes = int(found.recompute_bytes[stage, node] if stage else found.forward_bytes[node])
+            forward_way[stage, node] = _fitting(ways, int(forward_way[stage, node]), budget_bytes - row_bytes)
+    for number, backward in enumerate(graph.backward):
+        its = backward.variants[int(decisions.variant[number])].ways
+        spare_bytes = budget_bytes - int(found.backward_bytes[number])
+        backward_way[number] = _fitting(its, int(backward_way[number]), spare_bytes)
+    return replace(decisions, forward_way=forward_way, backward_way=backward_way)
+
+
+def _fitting(ways: Iterable[Way], current: int, spare_bytes: int) -> int:
+    """The fastest way that takes at most `spare_bytes` more than the current one, else the smallest."""
+    ways = list(ways)
+    limit = ways[current].workspace_bytes + spare_bytes
+    fits = [number for number, way in enumerate(ways) if way.workspace_bytes <= limit]
+    if fits:
+        return min(fits, key=lambda number: (ways[number].duration_s, ways[number].workspace_bytes))
+    return min(range(len(ways)), key=lambda number: (ways[number].workspace_bytes, ways[number].duration_s))

@@ -1,0 +1,265 @@
+"""The solver: a relaxation bounds the cost from below while a search over keep-sets brings it down from above.
+
+Both go on until they meet within the gap, or the time is over. With two threads or more they run side by side.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planwright.encodings.monet import relaxation
+from planwright.encodings.monet.evaluate import Evaluation, evaluate
+from planwright.encodings.monet.keepset import Keeper, KeepSet
+from planwright.encodings.monet.lowering import to_schedule
+from planwright.encodings.monet.problem import Problem
+from planwright.encodings.monet.search import Annealing
+from planwright.options import Deadline, Progress, SolveOptions, relative_gap
+from planwright.recipe import Plan
+from planwright.solution import Solution, Status, StopReason
+from planwright.solvers.registry import load_backend, solve_model
+
+__all__ = ["solve"]
+
+SOLVER = "highs"
+_SOLVER_TOLERANCE = 5e-7
+"""A MILP solver keeps rows to about 1e-6: its bound is lowered by what that can be worth, so that it stays a bound."""
+_TIGHTER = (1.0, 0.9, 0.8)
+"""Starts come from relaxations at these shares of the budget too, as the relaxation holds less than a plan has to."""
+_START_S, _START_GAP = 3.0, 0.003
+_ROUND_S = (4.0, 8.0, 16.0, 32.0)
+"""Lengths of the rounds of annealing; the last one repeats."""
+_LEAST_S = 5.0
+"""How long to look for the least budget that a plan fits in, where the one that was given is impossible."""
+_BOUND_S = (5.0, 10.0, 20.0, 60.0)
+"""How long the relaxation with one, two, three and more windows may take."""
+
+
+@dataclass
+class _Search:
+    """What is known: the best keep-set, the bound, and where the time went."""
+
+    problem: Problem
+    options: SolveOptions
+    deadline: Deadline
+    solver: str
+    annealing: Annealing
+    bound_s: float = 0.0
+    is_infeasible: bool = False
+    starts: list[KeepSet] = field(default_factory=list)
+    stage_s: dict[str, float] = field(default_factory=dict)
+    windows: int = 0
+
+    @property
+    def incumbent_s(self) -> float | None:
+        """The cost of the best keep-set that fits."""
+        return None if self.annealing.best is None else self.annealing.best.outcome.cost_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing more to do, or no time to do it."""
+        gap = relative_gap(self.incumbent_s, self.bound_s)
+        return self.is_infeasible or self.deadline.over or (gap is not None and gap <= self.options.gap)
+
+    def report(self, phase: str) -> None:
+        """Tell the caller where the search stands."""
+        if self.options.on_progress is not None:
+            bound_s = self.bound_s or None
+            self.options.on_progress(Progress(self.deadline.elapsed_s, self.incumbent_s, bound_s, phase))
+
+
+def solve(problem: Problem, options: SolveOptions) -> Plan:
+    """Bound and search until the gap is reached or the time is over, then spell out the best plan found."""
+    solver = options.solver or SOLVER
+    version = load_backend(solver)
+    deadline = Deadline(options)
+    keeper = Keeper(problem.graph, problem.budget_bytes)
+    unit_s = sum(min(way.duration_s for way in node.ways) for node in problem.graph.forward) or 1.0
+    search = _Search(problem, options, deadline, solver, Annealing(keeper, unit_s, options.seed))
+    search.starts.extend(search.annealing.look_at(start).keep for start in problem.starts)
+    _first_bound(search)
+    if not search.is_over:
+        _search_and_bound(search)
+    return _plan(search, version)
+
+
+# -- the bound ---------------------------------------------------------------------------------------------------------
+
+
+def _first_bound(search: _Search) -> None:
+    """The relaxation with one window: a bound, a start, or the proof that nothing fits."""
+    begin_s = time.monotonic()
+    _relax(search, 1.0, (1,), _BOUND_S[0], gap=_START_GAP)
+    search.stage_s["first bound"] = time.monotonic() - begin_s
+    search.report("bound")
+
+
+def _relax(
+    search: _Search,
+    share: float,
+    cuts: tuple[int, ...],
+    limit_s: float,
+    gap: float,
+    stop: threading.Event | None = None,
+) -> None:
+    """Solve one relaxation; at the full budget it bounds the problem, at any it suggests a start."""
+    graph = search.problem.graph
+    parts = relaxation.encode(graph, int(search.problem.budget_bytes * share), cuts)
+    stage = replace(search.deadline.stage(limit_s), gap=gap, threads=1, on_progress=None)
+    if stop is not None:
+        stage = replace(stage, stop=stop)
+    solution = solve_model(parts.model, stage, search.solver)
+    if share == 1.0:
+        search.is_infeasible |= solution.status is Status.INFEASIBLE
+        if solution.bound is not None:
+            search.bound_s = max(search.bound_s, solution.bound * parts.unit_s * (1 - _SOLVER_TOLERANCE))
+            search.windows = max(search.windows, len(cuts))
+    if solution.values is not None:
+        start = relaxation.decode(parts, solution.values)
+        search.starts.append(KeepSet(start.kept, np.zeros_like(start.kept), start.variant))
+
+
+def _cuts(stages: int, windows: int) -> tuple[int, ...]:
+    """That many windows of about the same number of stages."""
+    return tuple(sorted({1 + k * stages // windows for k in range(windows)}))
+
+
+def _improve_bound(search: _Search, stop: threading.Event) -> None:
+    """Relaxations with more windows, each for longer; `stop` ends the one that is running."""
+    stages = len(search.problem.graph.backward)
+    for windows, limit_s in enumerate(_BOUND_S, start=1):
+        if search.is_over or stop.is_set() or windows > stages:
+            return
+        _relax(search, 1.0, _cuts(stages, windows), limit_s, gap=0.0, stop=stop)
+        search.report("bound")
+
+
+# -- the search --------------------------------------------------------------------------------------------------------
+
+
+def _search_and_bound(search: _Search) -> None:
+    """Both at once where there are two threads, else one after the other."""
+    begin_s = time.monotonic()
+    stop = threading.Event()
+    if search.options.thread_count > 1:
+        with ThreadPoolExecutor(1, "planwright-bound") as beside:
+            bound = beside.submit(_improve_bound, search, stop)
+            try:
+                _anneal(search)
+            finally:
+                stop.set()  # a solver must not outlive the solve
+        bound.result()
+    else:
+        _improve_bound(search, stop)
+        _anneal(search)
+    search.stage_s["search"] = time.monotonic() - begin_s
+
+
+def _anneal(search: _Search) -> None:
+    """Rounds from the best start, then in turn from the best plan and from other starts."""
+    annealing = search.annealing
+    for share in _TIGHTER[1:]:
+        if not search.is_over:
+            _relax(search, share, (1,), _START_S, _START_GAP)
+    if not search.starts:
+        search.starts.append(_keep_everything(search.problem))
+    for number, duration_s in enumerate(_rounds()):
+        if search.is_over:
+            return
+        ranked = sorted(search.starts, key=lambda keep: annealing.price_s(annealing.look_at(keep)))
+        start = ranked[number // 2 % len(ranked)]
+        if number % 2 and annealing.best is not None:
+            start = annealing.best.keep
+        before = search.incumbent_s
+        annealing.round(start, min(duration_s, search.deadline.remaining_s), lambda: search.is_over)
+        if search.incumbent_s != before:
+            search.report("search")
+
+
+def _rounds() -> Iterator[float]:
+    yield from _ROUND_S
+    while True:
+        yield _ROUND_S[-1]
+
+
+def _keep_everything(problem: Problem) -> KeepSet:
+    nodes = len(problem.graph.forward)
+    variant = np.zeros(len(problem.graph.backward), dtype=np.int64)
+    return KeepSet(np.ones(nodes, dtype=np.bool_), np.zeros(nodes, dtype=np.bool_), variant)
+
+
+# -- the answer --------------------------------------------------------------------------------------------------------
+
+
+def _plan(search: _Search, version: str) -> Plan:
+    best = search.annealing.best
+    stopped = StopReason.INTERRUPTED if search.options.stop.is_set() else StopReason.TIME_LIMIT
+    solution = Solution(
+        status=Status.INFEASIBLE if search.is_infeasible else Status.NO_SOLUTION,
+        stop_reason=StopReason.FINISHED if search.is_infeasible else stopped,
+        solver=f"{search.solver}+annealing",
+        version=version,
+        seed=search.options.seed,
+        wall_s=search.deadline.elapsed_s,
+        bound=search.bound_s or None,
+    )
+    if search.is_infeasible:
+        return Plan(solution, None, _least_budget(search))
+    if best is None:
+        return Plan(solution, None)
+    graph = search.problem.graph
+    decisions = Keeper(graph, search.problem.budget_bytes).decide(best.keep)
+    judged = evaluate(graph, decisions)
+    assert not judged.faults, judged.faults[0]
+    assert judged.peak_bytes <= search.problem.budget_bytes, "a plan that fits passes the budget"
+    assert search.bound_s <= judged.cost_s * (1 + 1e-9), "a plan beats its lower bound"
+    gap = relative_gap(judged.cost_s, search.bound_s) or 0.0
+    if gap <= 1e-6:
+        status, reason = Status.OPTIMAL, StopReason.FINISHED
+    else:
+        status, reason = Status.FEASIBLE, StopReason.GAP_REACHED if gap <= search.options.gap else stopped
+    solution = replace(solution, status=status, stop_reason=reason, objective=judged.cost_s)
+    return Plan(solution, to_schedule(graph, decisions, search.problem.budget_bytes), _details(search, judged))
+
+
+def _least_budget(search: _Search) -> dict[str, object]:
+    """For a budget that nothing fits: what every plan has to have, proven, and the least that a plan was found for."""
+    graph = search.problem.graph
+    parts = relaxation.encode(graph, None)
+    stage = replace(search.deadline.stage(_START_S), gap=0.0, threads=1, on_progress=None)
+    solution = solve_model(parts.model, stage, search.solver)
+    bound_bytes = 0
+    if solution.bound is not None:
+        bound_bytes = int(solution.bound * (1 - _SOLVER_TOLERANCE) * relaxation.BYTES_PER_UNIT)
+    details: dict[str, object] = {"least_budget_bound_bytes": bound_bytes, "least_budget_found_bytes": None}
+    if solution.values is not None and not search.deadline.over:
+        start = relaxation.decode(parts, solution.values)
+        annealing = Annealing(Keeper(graph, max(bound_bytes, 1)), 1e-6 * parts.unit_s, search.options.seed)
+        keep = KeepSet(start.kept, np.zeros_like(start.kept), start.variant)
+        annealing.round(keep, min(_LEAST_S, search.deadline.remaining_s), lambda: search.deadline.over)
+        details["least_budget_found_bytes"] = bound_bytes + int(np.ceil(annealing.least_overflow_bytes))
+    return details
+
+
+def _details(search: _Search, judged: Evaluation) -> dict[str, object]:
+    graph = search.problem.graph
+    least_s = sum(min(way.duration_s for way in node.ways) for node in graph.forward if node.creator is None)
+    least_s += sum(min(way.duration_s for its in node.variants for way in its.ways) for node in graph.backward)
+    overhead_s, bound_s = judged.cost_s - least_s, search.bound_s - least_s
+    return {
+        "forward_s": judged.forward_s,
+        "backward_s": judged.backward_s,
+        "recompute_s": judged.recompute_s,
+        "unlimited_s": least_s,
+        "overhead": overhead_s / least_s if least_s else 0.0,
+        "overhead_bound": max(bound_s, 0.0) / least_s if least_s else 0.0,
+        "model_peak_bytes": judged.peak_bytes,
+        "states": search.annealing.states,
+        "bound_windows": search.windows,
+        "stages": {stage: round(duration_s, 6) for stage, duration_s in search.stage_s.items()},
+    }

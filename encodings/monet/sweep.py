@@ -1,0 +1,259 @@
+"""Sweeps: one training graph under many budgets, for the curve of overhead against memory.
+
+Budgets are solved in the order of a bisection: first the middle one, then the middles of both halves, and so on. Each
+starts from the plans of the nearest smaller and larger budgets before it in that order, which makes the plans the same
+however many processes work side by side. Of those two, the plan for less memory fits as it is.
+
+Every answer is a file of its own in the folder: a plan, or the record that nothing fits. Its name holds a hash of the
+graph and the options, so that a sweep goes on where an earlier one ended. Rows are always read from these files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from planwright import __version__
+from planwright.checker import Report, check
+from planwright.encodings.monet.jobs import Answer, Job, Jobs
+from planwright.encodings.monet.keepset import KeepSet
+from planwright.encodings.monet.tradeoff import Row, write_table
+from planwright.errors import InputError
+from planwright.io.atomic import write_text
+from planwright.io.plan import SavedPlan, read_plan
+from planwright.io.record import Record, load_record
+from planwright.options import Progress, SolveOptions, available_cores
+from planwright.profiles.baseline import peak_without_saving_bytes
+from planwright.profiles.training_graph import TrainingGraph
+from planwright.profiles.training_graph_file import training_graph_text
+from planwright.schedule import Schedule
+from planwright.solution import Status
+from planwright.units import format_bytes
+
+__all__ = ["keep_set_of", "sweep"]
+
+_INFEASIBLE_FORMAT, _INFEASIBLE_VERSION = "planwright.monet-infeasible", 1
+
+
+@dataclass
+class _Sweep:
+    """What is asked, and what is known by now, by place in `budgets`."""
+
+    graph: TrainingGraph
+    budgets: list[int]
+    options: SolveOptions
+    folder: Path
+    peak_bytes: int
+    key: str
+    begin_s: float = field(default_factory=time.monotonic)
+    rows: dict[int, Row] = field(default_factory=dict)
+    keeps: dict[int, KeepSet] = field(default_factory=dict)
+
+    def path(self, place: int) -> Path:
+        """The file of an answer."""
+        name = re.sub(r"[^A-Za-z0-9._-]+", "_", self.graph.name)
+        return self.folder / f"{name}-{self.budgets[place]}-{self.key}.json"
+
+    def report(self, place: int) -> None:
+        """Tell the caller that one more budget is done."""
+        if self.options.on_progress is not None:
+            row, phase = self.rows[place], f"{len(self.rows)} of {len(self.budgets)}, "
+            phase += f"{format_bytes(self.budgets[place])}: {self.rows[place].status.value}"
+            self.options.on_progress(Progress(time.monotonic() - self.begin_s, row.cost_s, row.bound_s, phase))
+
+
+def sweep(
+    graph: TrainingGraph, budgets: Sequence[int], options: SolveOptions, workers: int, folder: str | Path
+) -> list[Row]:
+    """Solve every budget that has no answer in `folder` yet; returns the rows by ascending budget.
+
+    Parameters
+    ----------
+    graph
+        The training graph.
+    budgets
+        In bytes, in any order.
+    options
+        For each budget by itself. `threads`: of one solve, 0 for an even share of the cores. `on_progress` hears of
+        each budget that is done. `stop` ends the sweep: answers that are there stay, work that has begun is given up.
+    workers
+        Processes side by side, 0 for as many as there are cores for.
+    folder
+        Made if it isn't there. Gets a file for each answer, and the table as `summary.csv` and `summary.json`. A budget
+        for which nothing was found within the time limit gets a row and no file: a later sweep tries it again.
+
+    Raises `InputError` for budgets below 1, for threads and workers beyond the cores, and for a folder that can't be
+    written to. As with every spawned process, a script that calls this needs its `if __name__ == "__main__":`.
+    """
+    if not budgets or min(budgets) < 1:
+        raise InputError(f"budgets must hold at least one, each >= 1 byte, got {list(budgets)}")
+    _shares(options.threads, workers, len(budgets))
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from None
+    asked = sorted(set(budgets))
+    state = _Sweep(graph, asked, options, Path(folder), peak_without_saving_bytes(graph), _key(graph, options))
+    for place in range(len(asked)):
+        if _recall(state, place):
+            state.report(place)
+    _solve_the_rest(state, workers)
+    rows = [state.rows[place] for place in sorted(state.rows)]
+    write_table(state.folder, rows)
+    return rows
+
+
+def _shares(threads: int, workers: int, jobs: int) -> tuple[int, int]:
+    """Threads of each solve and number of processes, with 0 resolved."""
+    cores = available_cores()
+    workers = workers or min(max(jobs, 1), max(cores // max(threads, 1), 1))
+    threads = threads or max(cores // workers, 1)
+    if threads * workers > cores:
+        raise InputError(f"threads x workers must be <= {cores}, the number of cores, got {threads} x {workers}")
+    return threads, workers
+
+
+def _key(graph: TrainingGraph, options: SolveOptions) -> str:
+    """A hash of all that an answer depends on, except for threads: more of them only save time."""
+    asked = [__version__, options.time_limit_s, options.gap, options.seed, options.solver]
+    content = training_graph_text(replace(graph, source="")) + json.dumps(asked)
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+# -- solving -----------------------------------------------------------------------------------------------------------
+
+
+def bisection(count: int) -> list[tuple[int, tuple[int, ...]]]:
+    """The order of the places 0 .. count - 1, each with those before it that enclose it most closely."""
+    order, ranges = [], [(0, count)]
+    for low, high in ranges:
+        if low < high:
+            middle = (low + high) // 2
+            order.append((middle, tuple(place for place in (low - 1, high) if 0 <= place < count)))
+            ranges += [(low, middle), (middle + 1, high)]
+    return order
+
+
+def _solve_the_rest(state: _Sweep, workers: int) -> None:
+    """Keep all processes busy with budgets whose neighbours are done, until all are, or the caller says stop."""
+    waiting = [(place, near) for place, near in bisection(len(state.budgets)) if place not in state.rows]
+    if not waiting:
+        return
+    threads, workers = _shares(state.options.threads, workers, len(waiting))
+    options = replace(state.options, threads=threads, on_progress=None)
+    with closing(Jobs(state.graph, options)) as jobs:
+        while (waiting or jobs.running) and not state.options.stop.is_set():
+            ready = [(place, near) for place, near in waiting if all(other in state.rows for other in near)]
+            for place, near in ready[: workers - jobs.running]:
+                waiting.remove((place, near))
+                starts = tuple(state.keeps[other] for other in near if other in state.keeps)
+                jobs.start(Job(place, state.budgets[place], starts))
+            for place, answer in jobs.finished():
+                _take(state, place, answer)
+                state.report(place)
+
+
+def _take(state: _Sweep, place: int, answer: Answer) -> None:
+    """Write an answer to its file and read it back; one that isn't for the files becomes a row only."""
+    budget_bytes, text = state.budgets[place], answer.plan_text
+    if answer.status is Status.INFEASIBLE:
+        head = {"format": _INFEASIBLE_FORMAT, "version": _INFEASIBLE_VERSION, "budget_bytes": budget_bytes}
+        text = json.dumps({**head, "solve_s": answer.solve_s, **answer.details}) + "\n"
+    if text is None:
+        ratio, lost = budget_bytes / state.peak_bytes, answer.violations
+        state.rows[place] = Row(budget_bytes, ratio, answer.status, solve_s=answer.solve_s, violations=lost)
+        return
+    write_text(state.path(place), text)
+    recalled = _recall(state, place)
+    assert recalled, "an answer that was just written holds"
+
+
+# -- answers from files ------------------------------------------------------------------------------------------------
+
+
+def _recall(state: _Sweep, place: int) -> bool:
+    """Fill in a row from the file of an earlier answer; False where there is none, or none that holds."""
+    try:
+        if not state.path(place).exists():
+            return False
+        record = load_record(state.path(place))
+        if record.raw("format") == _INFEASIBLE_FORMAT:
+            state.rows[place] = _infeasible_row(state, record)
+        else:
+            plan = read_plan(state.path(place))
+            report = check(plan.schedule)
+            if not report.valid or max(report.peak_bytes) > state.budgets[place]:
+                return False
+            state.rows[place] = _row(state, place, plan, report)
+            state.keeps[place] = keep_set_of(state.graph, plan.schedule)
+    except (InputError, LookupError, TypeError, ValueError):  # a damaged file is as good as none: it is replaced
+        return False
+    return True
+
+
+def _infeasible_row(state: _Sweep, record: Record) -> Row:
+    record.integer("version", _INFEASIBLE_VERSION, _INFEASIBLE_VERSION)
+    budget_bytes = record.integer("budget_bytes", 1)
+    return Row(
+        budget_bytes=budget_bytes,
+        memory_ratio=budget_bytes / state.peak_bytes,
+        status=Status.INFEASIBLE,
+        solve_s=record.number("solve_s", minimum=0),
+    )
+
+
+def _row(state: _Sweep, place: int, plan: SavedPlan, report: Report) -> Row:
+    """The cost and the peak are the replay's; the bound is the solver's claim."""
+    unlimited_s, bound_s = float(plan.details["unlimited_s"]), plan.claim["bound_s"]
+    return Row(
+        budget_bytes=state.budgets[place],
+        memory_ratio=state.budgets[place] / state.peak_bytes,
+        status=Status(plan.claim["status"]),
+        cost_s=report.makespan_s,
+        bound_s=bound_s,
+        gap=plan.claim["gap"],
+        overhead=report.makespan_s / unlimited_s - 1 if unlimited_s else 0.0,
+        overhead_bound=None if bound_s is None else max(bound_s / unlimited_s - 1, 0.0) if unlimited_s else 0.0,
+        peak_bytes=max(report.peak_bytes),
+        solve_s=plan.claim["solve_s"],
+        plan=state.path(place).name,
+    )
+
+
+def keep_set_of(graph: TrainingGraph, schedule: Schedule) -> KeepSet:
+    """The keep-set that a schedule of this graph follows: where another search can begin."""
+    nodes = len(graph.forward)
+    held: set[int] = set()
+    kept, again = np.zeros(nodes, dtype=np.bool_), np.zeros(nodes, dtype=np.int64)
+    variant = np.zeros(len(graph.backward), dtype=np.int64)
+    is_forward = True
+    for number in range(len(schedule)):
+        event = schedule.event(number)
+        op = schedule.graph.ops[event.op]
+        if op.kind == "backward":
+            variant[op.outputs[0] - 1 - nodes] = _variant(
+                graph, op.outputs[0] - 1 - nodes, op.reads(event.implementation)
+            )
+        elif not is_forward and op.kind == "forward":
+            again[op.outputs[0] - 1] += 1
+        held |= set(op.outputs)
+        held -= {*op.implementations[event.implementation].overwrites, *(tensor for tensor, _ in event.frees)}
+        if op.kind == "loss" and is_forward:
+            kept[[tensor - 1 for tensor in held if tensor <= nodes]] = True
+            is_forward = False
+    return KeepSet(kept, again > np.where(kept, 0, 1), variant)
+
+
+def _variant(graph: TrainingGraph, number: int, reads: Sequence[int]) -> int:
+    """The variant of a backward node that reads these tensors, apart from the gradients, which come behind."""
+    needs = {tensor - 1 for tensor in reads if tensor <= graph.loss}
+    found = (k for k, variant in enumerate(graph.backward[number].variants) if set(variant.needs) == needs)
+    return next(found, 0)

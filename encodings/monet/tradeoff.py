@@ -1,0 +1,57 @@
+"""The trade-off of memory and time, a row for each budget, and its table as CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from planwright.io.atomic import write_text
+from planwright.solution import Status
+
+__all__ = ["SUMMARY_CSV", "SUMMARY_JSON", "Row", "write_table"]
+
+SUMMARY_CSV, SUMMARY_JSON = "summary.csv", "summary.json"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a budget costs; None stands for what is not known, or not there.
+
+    `memory_ratio`: the budget, over the peak of a step that keeps everything. `cost_s`, `peak_bytes`: as replayed.
+    `overhead`: of the cost over the least without a budget; `overhead_bound`: no plan has less. `violations`: rules
+    that the replay found broken, which leaves the plan unwritten. `plan`: the plan file's name in the folder.
+    """
+
+    budget_bytes: int
+    memory_ratio: float
+    status: Status
+    cost_s: float | None = None
+    bound_s: float | None = None
+    gap: float | None = None
+    overhead: float | None = None
+    overhead_bound: float | None = None
+    peak_bytes: int | None = None
+    solve_s: float = 0.0
+    violations: int = 0
+    plan: str | None = None
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The row in plain values, for files."""
+        return {**asdict(self), "status": self.status.value}
+
+
+def write_table(folder: Path, rows: Sequence[Row]) -> None:
+    """Write `summary.csv` (an empty cell for None) and `summary.json` (a list of objects)."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, [column.name for column in fields(Row)], lineterminator="\n")
+    table.writeheader()
+    table.writerows(row.data for row in rows)
+    write_text(folder / SUMMARY_CSV, text.getvalue())
+    lines = ",\n ".join(json.dumps(row.data, allow_nan=False) for row in rows)
+    write_text(folder / SUMMARY_JSON, f"[{lines}]\n")

@@ -1,0 +1,126 @@
+"""`planwright sweep`: one problem under many budgets."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planwright.cli import arguments as shared
+from planwright.cli.solving import add_graph_options, bytes_of, read_graph, stop_on_interrupt
+
+if TYPE_CHECKING:  # imported by the command itself: --help stays fast
+    from planwright.encodings.monet.tradeoff import Row
+
+__all__ = ["add_commands"]
+
+_TIME_LIMIT_S = 120.0
+
+_MONET_EXAMPLE = """\
+Every budget gets the time limit for itself and a plan file in the folder, with the table as summary.csv and
+summary.json. The same command again goes on with the budgets that have no answer yet. An infeasible budget is a row.
+
+exit codes: 0 every budget is answered, 2 bad input, 4 some have no answer yet, 5 a replay found violations
+
+example:
+  planwright sweep monet --graph resnet50 --batch 184 --budgets 5GiB,6GiB,7GiB,0.6x --gap 0.02 -o curve --plot c.pdf
+"""
+
+_COLUMNS = (
+    ("budget_bytes", "budget"), ("memory_ratio", "ratio"), ("status", "status"), ("cost_s", "cost"),
+    ("bound_s", "bound"), ("gap", "gap"), ("overhead", "overhead"), ("peak_bytes", "peak"), ("solve_s", "solved in"),
+)  # fmt: skip
+
+
+def add_commands(commands: Any) -> None:
+    """Add `sweep` with its systems."""
+    parser = commands.add_parser("sweep", help="solve a problem under many budgets: the trade-off curve")
+    systems = parser.add_subparsers(metavar="system", required=True)
+    _add_monet(systems)
+
+
+def _add_monet(systems: Any) -> None:
+    parser = systems.add_parser(
+        "monet",
+        help="overhead against memory",
+        epilog=_MONET_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    group = parser.add_argument_group("problem")
+    add_graph_options(group)
+    group.add_argument("--budgets", type=_budgets, required=True, metavar="B,B,...", help="such as 5GiB,6GB,0.5x")
+    group.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the plans and the table")
+    group.add_argument("--plot", metavar="FILE", help="draw the curve: .pdf, .png, .svg (needs the extra `plot`)")
+    shared.add_solve_options(parser, _TIME_LIMIT_S)
+    group = parser.add_argument_group("processes")
+    group.add_argument(
+        "--workers", type=shared.whole(0), default=0, metavar="N", help="budgets at once, N x threads <= cores"
+    )
+    shared.add_output_options(parser)
+    parser.set_defaults(run=_sweep_monet)
+
+
+def _budgets(text: str) -> list[tuple[int, float | None]]:
+    return [shared.budget(part) for part in text.split(",")]
+
+
+def _sweep_monet(arguments: argparse.Namespace) -> int:
+    from planwright.cli.output import ProgressLines
+    from planwright.encodings.monet import Problem
+    from planwright.encodings.monet.sweep import sweep
+    from planwright.plot import check_plot, write_plot
+
+    if arguments.plot is not None:
+        check_plot(arguments.plot)
+    graph = read_graph(arguments)
+    budgets = sorted({bytes_of(budget, graph) for budget in arguments.budgets})
+    stop = threading.Event()
+    on_progress = None if arguments.quiet else ProgressLines()
+    options = shared.solve_options(arguments, Problem(graph, budgets[0]).default_options, on_progress, stop)
+    with stop_on_interrupt(stop, "stopping; what is done stays, and the same command goes on with the rest"):
+        rows = sweep(graph, budgets, options, arguments.workers, arguments.output)
+        if arguments.plot is not None:
+            write_plot(arguments.plot, rows)
+    if arguments.json:
+        _print_json(arguments, rows)
+    elif not arguments.quiet:
+        _print_table(rows)
+    return _verdict(rows, budgets)
+
+
+def _verdict(rows: Sequence[Row], budgets: Sequence[int]) -> int:
+    """The exit code, with a line on stderr where something is missing."""
+    from planwright.cli.output import EXIT_CODES, EXIT_VIOLATIONS
+    from planwright.solution import Status
+
+    if any(row.violations for row in rows):
+        return EXIT_VIOLATIONS
+    answered = sum(row.status is not Status.NO_SOLUTION for row in rows)
+    if answered == len(budgets):
+        return 0
+    print(f"planwright: {answered} of {len(budgets)} budgets have an answer", file=sys.stderr)
+    return EXIT_CODES[Status.NO_SOLUTION]
+
+
+def _print_json(arguments: argparse.Namespace, rows: Sequence[Row]) -> None:
+    from planwright.cli.output import print_json
+    from planwright.encodings.monet.tradeoff import SUMMARY_CSV, SUMMARY_JSON
+
+    folder = Path(arguments.output)
+    files = {"folder": str(folder), "csv": str(folder / SUMMARY_CSV), "json": str(folder / SUMMARY_JSON)}
+    print_json({"problem": "monet", **files, "plot": arguments.plot, "rows": [row.data for row in rows]})
+
+
+def _print_table(rows: Sequence[Row]) -> None:
+    from planwright.cli.output import described
+
+    table = [[title for _, title in _COLUMNS]]
+    for row in rows:
+        data = {**row.data, "overhead": None if row.overhead is None else f"{100 * row.overhead:.2f} %"}
+        table.append([described(name, data[name]) for name, _ in _COLUMNS])
+    widths = [max(len(line[column]) for line in table) for column in range(len(_COLUMNS))]
+    for line in table:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))

@@ -1,0 +1,63 @@
+"""The aggregated relaxation never claims more than the best plan, found by trying everything, or known from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_training import MIB, cheapest_s, training_graphs
+
+from planwright.encodings.monet import relaxation
+from planwright.options import SolveOptions
+from planwright.profiles.training_graph import TrainingGraph
+from planwright.solution import Solution, Status
+from planwright.solvers.registry import solve_model
+
+
+def relaxed(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...] = (1,), limit_s: float = 30.0) -> tuple[Solution, relaxation.Relaxation]:  # fmt: skip
+    parts = relaxation.encode(graph, budget_bytes, cuts)
+    return solve_model(parts.model, SolveOptions(threads=1, time_limit_s=limit_s)), parts
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=training_graphs(), share=st.integers(1, 10), windows=st.integers(1, 3))
+def test_bound_is_never_above_the_cheapest_plan(graph: TrainingGraph, share: int, windows: int) -> None:
+    budget_bytes = share * 8 * MIB
+    cuts = tuple(range(1, 1 + min(windows, len(graph.backward))))
+    solution, parts = relaxed(graph, budget_bytes, cuts)
+    best_s = cheapest_s(graph, budget_bytes)
+    if solution.status is Status.INFEASIBLE:
+        assert best_s is None
+    elif best_s is not None:
+        assert solution.bound is not None
+        assert solution.bound * parts.unit_s <= best_s * (1 + 1e-6) + 1e-12
+
+
+@settings(max_examples=30, deadline=None)
+@given(graph=training_graphs(max_ops=3))
+def test_least_budget_is_never_above_one_that_a_plan_fits_in(graph: TrainingGraph) -> None:
+    solution, _ = relaxed(graph, None)
+    assert solution.bound is not None
+    least_bytes = int(solution.bound * relaxation.BYTES_PER_UNIT * (1 - 1e-6))
+    if least_bytes > MIB:
+        assert cheapest_s(graph, least_bytes - MIB) is None
+
+
+@pytest.mark.parametrize("windows", [1, 2])
+def test_bound_holds_for_the_reference_schedules(reference: Callable[[str], Any], windows: int) -> None:
+    for name in ("vgg16_176_inplace_conv_multiway_newnode_8.00", "un_11_inplace_conv_multiway_newnode_5.00"):
+        known = reference(name)
+        graph, stages = known.graph, len(known.graph.backward)
+        cuts = tuple(1 + k * stages // windows for k in range(windows))
+        solution, parts = relaxed(graph, known.budget_bytes, cuts, limit_s=5.0)
+        assert solution.bound is not None
+        bound = solution.bound * parts.unit_s * 1e5
+        assert 0.9 * known.objective < bound <= known.objective
+
+
+def test_vgg16_does_not_fit_into_five_gigabytes(measured: Callable[[str], TrainingGraph]) -> None:
+    solution, _ = relaxed(measured("vgg16_176_inplace_conv_multiway_newnode"), 5 * 2**30)
+    assert solution.status is Status.INFEASIBLE
