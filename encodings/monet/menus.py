@@ -84,7 +84,7 @@ def menus_of(options: list[list[Option]]) -> dict[bool, Menu]:
 
 
 def best_of(menus: dict[bool, Menu], nodes: Ints, room: Floats, may: Mask, must: bool = False) -> Choice:
-    """The better of the best option out of place and, where the node `may`, in place; always in place then if `must`."""
+    """The better of the best options out of place and, where a node `may`, in place; in place in any case if `must`."""
     choice = menus[False].choose(nodes, room)
     rows = np.flatnonzero(may)
     if len(rows):

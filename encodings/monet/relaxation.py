@@ -233,7 +233,7 @@ def _stored_was_there(parts: Relaxation) -> None:
 
 
 def _recomputation_has_its_inputs(parts: Relaxation) -> None:
-    """A recomputation reads what is stored or recomputed in its window; intermediates come with their creators (4.7)."""
+    """A recomputation reads what is stored or recomputed in its window; an intermediate has its creator (4.7)."""
     rows = _Rows()
     for window, node in np.argwhere(parts.again >= 0).tolist():
         its = parts.graph.forward[node]

@@ -11,12 +11,12 @@ import numpy as np
 
 from planwright.encodings.monet.keepset import Keeper, KeepSet, Outcome
 
-__all__ = ["Annealing", "Found"]
+__all__ = ["COLD", "HOT", "WARM", "Annealing", "Found"]
 
 _OVERFLOW_SHARE = 0.05
 """Passing the budget by this share of it costs as much as a whole forward pass."""
-_HOT, _COLD = 0.01, 0.0002
-"""Temperatures at the start and the end of a round, as shares of the forward pass."""
+HOT, WARM, COLD = 0.01, 0.003, 0.0002
+"""Temperatures as shares of the forward pass: where a round starts, afresh or from a good plan, and where it ends."""
 _KEEP, _DROP = 0.4, 0.65
 """Of the moves, the first 40 % change what is kept, up to 65 % what is dropped, and the rest a variant."""
 
@@ -66,13 +66,13 @@ class Annealing:
         """Cost, with a price on what passes the budget."""
         return found.outcome.cost_s + self._price * found.outcome.overflow_bytes
 
-    def round(self, start: KeepSet, duration_s: float, stop: Callable[[], bool]) -> Found:
-        """Anneal from `start` for `duration_s`, cooling down, or until `stop()`; returns where it ended."""
+    def round(self, start: KeepSet, duration_s: float, stop: Callable[[], bool], hot: float = HOT) -> Found:
+        """Anneal from `start` for `duration_s`, cooling down from `hot`, or until `stop()`; returns where it ended."""
         begin_s = time.monotonic()
         current = self.look_at(start)
         share = 0.0
         while share < 1.0 and duration_s > 0 and not stop():
-            temperature_s = self._unit_s * _HOT * (_COLD / _HOT) ** share
+            temperature_s = self._unit_s * hot * (COLD / hot) ** share
             for _ in range(20):
                 other = self.look_at(self._moved(current.keep))
                 worse_s = self.price_s(other) - self.price_s(current)

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planwright.encodings.monet import relaxation
+from planwright.encodings.monet import ilp, relaxation
+from planwright.encodings.monet.decisions import Decisions
 from planwright.encodings.monet.evaluate import Evaluation, evaluate
 from planwright.encodings.monet.keepset import Keeper, KeepSet
 from planwright.encodings.monet.lowering import to_schedule
 from planwright.encodings.monet.problem import Problem
-from planwright.encodings.monet.search import Annealing
+from planwright.encodings.monet.search import HOT, WARM, Annealing
 from planwright.options import Deadline, Progress, SolveOptions, relative_gap
 from planwright.recipe import Plan
 from planwright.solution import Solution, Status, StopReason
@@ -32,12 +33,19 @@ _SOLVER_TOLERANCE = 5e-7
 _TIGHTER = (1.0, 0.9, 0.8)
 """Starts come from relaxations at these shares of the budget too, as the relaxation holds less than a plan has to."""
 _START_S, _START_GAP = 3.0, 0.003
-_ROUND_S = (4.0, 8.0, 16.0, 32.0)
-"""Lengths of the rounds of annealing; the last one repeats."""
+_ROUND_CELLS_PER_S, _LEAST_ROUND_S = 3000.0, 4.0
+"""The first round of annealing lasts a second for so many forward times backward nodes; later ones are longer."""
 _LEAST_S = 5.0
 """How long to look for the least budget that a plan fits in, where the one that was given is impossible."""
-_BOUND_S = (5.0, 10.0, 20.0, 60.0)
-"""How long the relaxation with one, two, three and more windows may take."""
+_EXACT_CELLS = 10_000
+"""Forward times backward nodes up to which the full ILP is worth its time: UNet has 7,740, ResNet-50 51,754."""
+_CUTS: tuple[tuple[float, ...], ...] = (
+    (), (0.35,), (0.23, 0.69), (0.25,), (0.33, 0.66), (0.5,), (0.2, 0.45, 0.7),
+)  # fmt: skip
+"""Where the backward pass is cut into windows, as shares of it. No place is best for all graphs, and which one is
+cannot be told but by trying: at UNet's 5 GiB these bounds differ by 3 %."""
+_BOUND_S = 12.0
+"""How long the relaxation of one list of cuts may take."""
 
 
 @dataclass
@@ -54,11 +62,13 @@ class _Search:
     starts: list[KeepSet] = field(default_factory=list)
     stage_s: dict[str, float] = field(default_factory=dict)
     windows: int = 0
+    exact: tuple[Decisions, float] | None = None
 
     @property
     def incumbent_s(self) -> float | None:
-        """The cost of the best keep-set that fits."""
-        return None if self.annealing.best is None else self.annealing.best.outcome.cost_s
+        """The cost of the best plan that fits."""
+        costs_s = [] if self.annealing.best is None else [self.annealing.best.outcome.cost_s]
+        return min([*costs_s, *([] if self.exact is None else [self.exact[1]])], default=None)
 
     @property
     def is_over(self) -> bool:
@@ -94,7 +104,7 @@ def solve(problem: Problem, options: SolveOptions) -> Plan:
 def _first_bound(search: _Search) -> None:
     """The relaxation with one window: a bound, a start, or the proof that nothing fits."""
     begin_s = time.monotonic()
-    _relax(search, 1.0, (1,), _BOUND_S[0], gap=_START_GAP)
+    _relax(search, 1.0, (1,), _START_S, gap=_START_GAP)
     search.stage_s["first bound"] = time.monotonic() - begin_s
     search.report("bound")
 
@@ -124,19 +134,44 @@ def _relax(
         search.starts.append(KeepSet(start.kept, np.zeros_like(start.kept), start.variant))
 
 
-def _cuts(stages: int, windows: int) -> tuple[int, ...]:
-    """That many windows of about the same number of stages."""
-    return tuple(sorted({1 + k * stages // windows for k in range(windows)}))
+def _solve_exactly(search: _Search, stop: threading.Event) -> None:
+    """On a graph that is small enough, the full ILP, from the best plan so far, for all the time that is left."""
+    graph, budget_bytes = search.problem.graph, search.problem.budget_bytes
+    if search.is_over or stop.is_set() or len(graph.forward) * len(graph.backward) > _EXACT_CELLS:
+        return
+    parts = ilp.encode(graph, budget_bytes)
+
+    def note(progress: Progress) -> None:
+        if progress.bound is not None:
+            search.bound_s = max(search.bound_s, progress.bound * parts.unit * (1 - _SOLVER_TOLERANCE))
+
+    best = search.annealing.best
+    start = None
+    if best is not None:
+        start = ilp.first_point(parts, Keeper(graph, budget_bytes).decide(best.keep))
+    stage = replace(search.deadline.stage(), gap=search.options.gap, threads=1, on_progress=note, stop=stop)
+    solution = solve_model(parts.model, stage, search.solver, start)
+    search.is_infeasible |= solution.status is Status.INFEASIBLE
+    if solution.bound is not None:
+        search.bound_s = max(search.bound_s, solution.bound * parts.unit * (1 - _SOLVER_TOLERANCE))
+    if solution.values is not None:
+        decisions = ilp.decode(parts, solution.values)
+        judged = evaluate(graph, decisions)
+        if not judged.faults and judged.peak_bytes <= budget_bytes:
+            search.exact = (decisions, judged.cost_s)
+    search.report("exact")
 
 
 def _improve_bound(search: _Search, stop: threading.Event) -> None:
-    """Relaxations with more windows, each for longer; `stop` ends the one that is running."""
+    """Relaxations with several windows, then the full problem if it is small; `stop` ends what is running."""
     stages = len(search.problem.graph.backward)
-    for windows, limit_s in enumerate(_BOUND_S, start=1):
-        if search.is_over or stop.is_set() or windows > stages:
-            return
-        _relax(search, 1.0, _cuts(stages, windows), limit_s, gap=0.0, stop=stop)
+    for shares in _CUTS:
+        if search.is_over or stop.is_set():
+            break
+        cuts = tuple(sorted({1, *(1 + int(share * stages) for share in shares)}))
+        _relax(search, 1.0, cuts, _BOUND_S, gap=0.0, stop=stop)
         search.report("bound")
+    _solve_exactly(search, stop)
 
 
 # -- the search --------------------------------------------------------------------------------------------------------
@@ -161,30 +196,33 @@ def _search_and_bound(search: _Search) -> None:
 
 
 def _anneal(search: _Search) -> None:
-    """Rounds from the best start, then in turn from the best plan and from other starts."""
+    """Rounds from one start after the other, the best first, each followed by a cooler one from the best plan."""
     annealing = search.annealing
     for share in _TIGHTER[1:]:
         if not search.is_over:
             _relax(search, share, (1,), _START_S, _START_GAP)
     if not search.starts:
         search.starts.append(_keep_everything(search.problem))
-    for number, duration_s in enumerate(_rounds()):
+    for number, duration_s in enumerate(_rounds(search.problem)):
         if search.is_over:
             return
         ranked = sorted(search.starts, key=lambda keep: annealing.price_s(annealing.look_at(keep)))
-        start = ranked[number // 2 % len(ranked)]
+        start, hot = ranked[number // 2 % len(ranked)], HOT
         if number % 2 and annealing.best is not None:
-            start = annealing.best.keep
+            start, hot = annealing.best.keep, WARM
         before = search.incumbent_s
-        annealing.round(start, min(duration_s, search.deadline.remaining_s), lambda: search.is_over)
+        annealing.round(start, min(duration_s, search.deadline.remaining_s), lambda: search.is_over, hot)
         if search.incumbent_s != before:
             search.report("search")
 
 
-def _rounds() -> Iterator[float]:
-    yield from _ROUND_S
+def _rounds(problem: Problem) -> Iterator[float]:
+    cells = len(problem.graph.forward) * len(problem.graph.backward)
+    duration_s = max(cells / _ROUND_CELLS_PER_S, _LEAST_ROUND_S)
     while True:
-        yield _ROUND_S[-1]
+        yield duration_s
+        yield duration_s
+        duration_s *= 1.5
 
 
 def _keep_everything(problem: Problem) -> KeepSet:
@@ -197,7 +235,6 @@ def _keep_everything(problem: Problem) -> KeepSet:
 
 
 def _plan(search: _Search, version: str) -> Plan:
-    best = search.annealing.best
     stopped = StopReason.INTERRUPTED if search.options.stop.is_set() else StopReason.TIME_LIMIT
     solution = Solution(
         status=Status.INFEASIBLE if search.is_infeasible else Status.NO_SOLUTION,
@@ -210,10 +247,10 @@ def _plan(search: _Search, version: str) -> Plan:
     )
     if search.is_infeasible:
         return Plan(solution, None, _least_budget(search))
-    if best is None:
+    if search.incumbent_s is None:
         return Plan(solution, None)
     graph = search.problem.graph
-    decisions = Keeper(graph, search.problem.budget_bytes).decide(best.keep)
+    decisions = _best_decisions(search)
     judged = evaluate(graph, decisions)
     assert not judged.faults, judged.faults[0]
     assert judged.peak_bytes <= search.problem.budget_bytes, "a plan that fits passes the budget"
@@ -225,6 +262,14 @@ def _plan(search: _Search, version: str) -> Plan:
         status, reason = Status.FEASIBLE, StopReason.GAP_REACHED if gap <= search.options.gap else stopped
     solution = replace(solution, status=status, stop_reason=reason, objective=judged.cost_s)
     return Plan(solution, to_schedule(graph, decisions, search.problem.budget_bytes), _details(search, judged))
+
+
+def _best_decisions(search: _Search) -> Decisions:
+    best = search.annealing.best
+    if best is None or (search.exact is not None and search.exact[1] < best.outcome.cost_s):
+        assert search.exact is not None
+        return search.exact[0]
+    return Keeper(search.problem.graph, search.problem.budget_bytes).decide(best.keep)
 
 
 def _least_budget(search: _Search) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """Sweeps: one training graph under many budgets, for the curve of overhead against memory.
 
 Budgets are solved in the order of a bisection: first the middle one, then the middles of both halves, and so on. Each
-starts from the plans of the nearest smaller and larger budgets before it in that order, which makes the plans the same
-however many processes work side by side. Of those two, the plan for less memory fits as it is.
+starts from the plans of the nearest smaller and larger budgets before it in that order: the same starts, however many
+processes work side by side.
 
 Every answer is a file of its own in the folder: a plan, or the record that nothing fits. Its name holds a hash of the
 graph and the options, so that a sweep goes on where an earlier one ended. Rows are always read from these files.
@@ -229,7 +229,7 @@ def _row(state: _Sweep, place: int, plan: SavedPlan, report: Report) -> Row:
 
 
 def keep_set_of(graph: TrainingGraph, schedule: Schedule) -> KeepSet:
-    """The keep-set that a schedule of this graph follows: where another search can begin."""
+    """The keep-set that a schedule of this graph follows, or comes closest to: where another search can begin."""
     nodes = len(graph.forward)
     held: set[int] = set()
     kept, again = np.zeros(nodes, dtype=np.bool_), np.zeros(nodes, dtype=np.int64)
@@ -238,22 +238,24 @@ def keep_set_of(graph: TrainingGraph, schedule: Schedule) -> KeepSet:
     for number in range(len(schedule)):
         event = schedule.event(number)
         op = schedule.graph.ops[event.op]
+        way = op.implementations[event.implementation]
         if op.kind == "backward":
-            variant[op.outputs[0] - 1 - nodes] = _variant(
-                graph, op.outputs[0] - 1 - nodes, op.reads(event.implementation)
-            )
-        elif not is_forward and op.kind == "forward":
+            place = op.outputs[0] - 1 - nodes
+            variant[place] = _variant(graph, place, op.reads(event.implementation), way.duration_s)
+        elif op.kind == "forward" and not is_forward:
             again[op.outputs[0] - 1] += 1
         held |= set(op.outputs)
-        held -= {*op.implementations[event.implementation].overwrites, *(tensor for tensor, _ in event.frees)}
+        held -= {*way.overwrites, *(tensor for tensor, _ in event.frees)}
         if op.kind == "loss" and is_forward:
-            kept[[tensor - 1 for tensor in held if tensor <= nodes]] = True
+            kept[[tensor - 1 for tensor in held]] = True
             is_forward = False
     return KeepSet(kept, again > np.where(kept, 0, 1), variant)
 
 
-def _variant(graph: TrainingGraph, number: int, reads: Sequence[int]) -> int:
-    """The variant of a backward node that reads these tensors, apart from the gradients, which come behind."""
+def _variant(graph: TrainingGraph, place: int, reads: Sequence[int], duration_s: float) -> int:
+    """The variant of a backward node that reads these tensors, apart from the gradients, for so long."""
     needs = {tensor - 1 for tensor in reads if tensor <= graph.loss}
-    found = (k for k, variant in enumerate(graph.backward[number].variants) if set(variant.needs) == needs)
-    return next(found, 0)
+    for number, variant in enumerate(graph.backward[place].variants):
+        if set(variant.needs) == needs and any(way.duration_s == duration_s for way in variant.ways):
+            return number
+    raise InputError(f"the schedule is of another graph: backward node {graph.backward[place].name!r} can't run so")

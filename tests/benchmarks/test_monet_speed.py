@@ -78,7 +78,7 @@ def test_keep_set_states_of_resnet50(benchmark: Any) -> None:
     keeper = Keeper(graph, 6 * GIB)
     random = np.random.default_rng(0)
     variant = np.zeros(len(graph.backward), dtype=np.int64)
-    wanted = np.array(last_needs(graph, variant.tolist())) > 0
+    wanted = np.array(last_needs(graph, variant)) > 0
     keeps = [KeepSet(wanted & (random.random(len(wanted)) < 0.5), wanted & False, variant) for _ in range(100)]
     outcomes = benchmark(lambda: [keeper.assess(keep)[1] for keep in keeps])
     assert all(outcome.cost_s > 0 for outcome in outcomes)

@@ -50,7 +50,7 @@ def test_vgg16_is_solved_within_five_percent_and_replays_within_its_budget(
     assert result.solution.gap <= 0.05
     assert result.report.makespan_s == pytest.approx(result.solution.objective, rel=1e-9)
     assert result.report.peak_bytes[0] <= 8 * GIB
-    assert result.report.makespan_s * 1e5 >= 138_333 - 0.5  # the optimum
+    assert result.report.makespan_s * 1e5 >= 137_278  # a bound that the full ILP proved
 
 
 def test_impossible_budget_is_proven_and_the_least_possible_named(

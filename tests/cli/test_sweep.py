@@ -1,0 +1,200 @@
+"""`planwright sweep` on the command line: what it prints and writes, how it goes on, and how it ends."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hand_training import chain
+
+from planwright.cli.main import main
+from planwright.plot import plot_tradeoff
+from planwright.profiles.training_graph_file import write_training_graph
+
+ROOT = Path(__file__).resolve().parents[2]
+VGG = ["sweep", "monet", "--graph", "vgg16", "--batch", "64", "--gap", "0.03", "--threads", "1"]
+HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a call."""
+    try:
+        code = main(arguments)
+    except SystemExit as stop:  # argparse
+        code = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the file `chain.json` and its sweep in `curve`."""
+    folder = tmp_path_factory.mktemp("sweep")
+    write_training_graph(folder / "chain.json", chain(6))
+    assert main([*sweep_of(folder), "--quiet"]) == 0
+    return folder
+
+
+def sweep_of(folder: Path) -> list[str]:
+    """A budget that nothing fits in, one that costs something, and one that holds all."""
+    arguments = ["sweep", "monet", "--graph", str(folder / "chain.json"), "--budgets", "20,45B,2.5x"]
+    return [*arguments, "--time-limit", "2", "-o", str(folder / "curve")]
+
+
+def plans(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("summary"))
+
+
+def test_json_holds_a_row_for_each_budget(capsys: pytest.CaptureFixture[str], made: Path) -> None:
+    code, out, err = run(capsys, *sweep_of(made), "--json", "--quiet")
+    assert (code, err) == (0, "")
+    data = json.loads(out)
+    assert data["problem"] == "monet"
+    assert data["rows"][0]["status"] == "infeasible"
+    assert [row["budget_bytes"] for row in data["rows"]][:2] == [20, 45]
+    assert data["rows"][2]["memory_ratio"] == pytest.approx(2.5, abs=0.05)
+    assert {"cost_s", "bound_s", "gap", "overhead", "peak_bytes", "solve_s", "plan"} <= set(data["rows"][1])
+    assert Path(data["csv"]).exists()
+    assert Path(data["json"]).exists()
+
+
+def test_table_is_printed_and_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str], made: Path) -> None:
+    code, out, err = run(capsys, *sweep_of(made))
+    lines = out.splitlines()
+    assert code == 0
+    assert len(lines) == 4
+    assert len({len(line) for line in lines}) == 1
+    assert re.match(r"budget +ratio +status +cost +bound +gap +overhead +peak +solved in", lines[0].strip())
+    assert re.match(r"20 B +0\.\d+ +infeasible +- +- +- +- +-", lines[1].strip())
+    assert "1 of 3, 20 B: infeasible" in err
+
+
+def test_plans_of_a_sweep_are_shown_and_checked_as_any(capsys: pytest.CaptureFixture[str], made: Path) -> None:
+    found = [path for path in plans(made / "curve") if "planwright.plan" in path.read_text()]
+    assert len(found) == 2
+    for path in found:
+        assert run(capsys, "check", str(path))[0] == 0
+        assert run(capsys, "show", str(path))[0] == 0
+
+
+BAD_INPUT = [
+    (["--budgets", "5GiB,"], r"--budgets: must be a number and a unit such as 1MB"),
+    (["--budgets", "0x"], r"--budgets: must be a number > 0, got '0'"),
+    (["--budgets", "5GiB", "--workers", "9999"], r"threads x workers must be <= \d+, the number of cores"),
+    (["--budgets", "5GiB", "--time-limit", "0"], r"--time-limit: must be a number > 0"),
+    (["--budgets", "5GiB", "--device", "p101"], r"p101"),
+    ([], r"required: --budgets"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_INPUT, ids=[message[:30] for _, message in BAD_INPUT])
+def test_bad_input_gets_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    code, out, err = run(capsys, *VGG, "-o", str(tmp_path / "curve"), "--quiet", *arguments)
+    assert (code, out) == (2, "")
+    assert re.search(message, err), err
+    assert err.count("\n") == 1
+
+
+def test_nothing_found_within_the_limit_is_exit_code_4_and_tried_again(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = [*VGG, "--budgets", "0.5x", "--time-limit", "0.001", "-o", str(tmp_path / "curve"), "--json"]
+    code, out, err = run(capsys, *arguments, "--quiet")
+    assert code == 4
+    assert json.loads(out)["rows"][0]["status"] == "no_solution"
+    assert "0 of 1 budgets have an answer" in err
+    assert plans(tmp_path / "curve") == []
+
+
+def test_interrupt_keeps_what_is_done_and_leaves_no_half_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "curve"
+    assert run(capsys, *VGG, "--budgets", "0.9x", "-o", str(folder), "--quiet")[0] == 0
+    done = plans(folder)
+    assert len(done) == 1
+    command = [sys.executable, "-m", "planwright", *VGG, "--budgets", "0.5x,0.9x", "-o", str(folder)]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    assert "1 of 2" in first
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the command and all that it started
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 4, err
+    assert "what is done stays, and the same command goes on with the rest" in err
+    assert "1 of 2 budgets have an answer" in err
+    assert "Traceback" not in err
+    assert len(out.splitlines()) == 2
+    assert plans(folder) == done
+
+
+@pytest.mark.skipif(HAS_MATPLOTLIB, reason="matplotlib is there")
+def test_plot_without_matplotlib_is_refused_before_anything_is_solved(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = [*VGG, "--budgets", "0.5x", "-o", str(tmp_path / "curve"), "--plot", str(tmp_path / "curve.png")]
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err == (
+        "planwright: error: plotting needs matplotlib, which is not installed; pip install 'planwright[plot]'\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not HAS_MATPLOTLIB, reason="needs the extra `plot`")
+@pytest.mark.parametrize("kind", ["pdf", "png", "svg"])
+def test_plot_is_written_in_the_kind_that_its_ending_names(
+    capsys: pytest.CaptureFixture[str], made: Path, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / f"curve.{kind}"
+    assert run(capsys, *sweep_of(made), "--quiet", "--plot", str(path))[0] == 0
+    assert path.read_bytes()[:5] in (b"%PDF-", b"\x89PNG\r", b"<?xml")
+
+
+@pytest.mark.skipif(not HAS_MATPLOTLIB, reason="needs the extra `plot`")
+def test_plot_file_of_another_kind_is_refused(capsys: pytest.CaptureFixture[str], made: Path) -> None:
+    code, _, err = run(capsys, *sweep_of(made), "--plot", "curve.txt")
+    assert code == 2
+    assert "must end in .pdf, .png or .svg, got 'curve.txt'" in err
+
+
+class Axes:
+    """Notes the lines that are drawn, and takes every other call."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, tuple[list[float], list[float]]] = {}
+
+    def plot(self, x: list[float], y: list[float], style: str, label: str) -> None:
+        self.lines[label] = (x, y)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments, **options: None
+
+
+def test_plot_draws_plans_and_bounds_by_memory_ratio_in_percent_and_skips_what_is_unknown() -> None:
+    rows: list[Any] = [
+        SimpleNamespace(memory_ratio=0.8, overhead=0.0, overhead_bound=0.0),
+        SimpleNamespace(memory_ratio=0.4, overhead=None, overhead_bound=None),
+        SimpleNamespace(memory_ratio=0.6, overhead=0.05, overhead_bound=0.04),
+    ]
+    axes = Axes()
+    assert plot_tradeoff(rows, axes) is axes
+    assert axes.lines == {"plan": ([0.6, 0.8], [5.0, 0.0]), "lower bound": ([0.6, 0.8], [4.0, 0.0])}

@@ -1,0 +1,257 @@
+"""Sweeps: what the rows say, what the folder holds, what is solved again, and where a search starts."""
+
+from __future__ import annotations
+
+import csv
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hand_training import chain
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_training import MIB, training_graphs
+
+import planwright
+from planwright import Progress, SolveOptions, Status
+from planwright.checker import check
+from planwright.encodings.monet import Problem
+from planwright.encodings.monet import sweep as module
+from planwright.encodings.monet.jobs import Job, Jobs
+from planwright.encodings.monet.keepset import Keeper, KeepSet
+from planwright.encodings.monet.lowering import to_schedule
+from planwright.encodings.monet.sweep import bisection, keep_set_of, sweep
+from planwright.encodings.monet.tradeoff import Row
+from planwright.errors import InputError
+from planwright.io.plan import read_plan
+from planwright.profiles.baseline import peak_without_saving_bytes
+from planwright.profiles.networks import build
+from planwright.profiles.training_graph import TrainingGraph, Way
+
+OPTIONS = SolveOptions(gap=0.02, time_limit_s=2.0, threads=1)
+SCARCE, LITTLE, AMPLE = 20, 45, 1000
+"""Budgets of a chain of six: nothing fits, something has to be recomputed, everything can be kept."""
+AMPLE_OF_VGG = 5_200_000_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sweep of a chain of six; tests don't change it."""
+    folder = tmp_path_factory.mktemp("sweeps") / "curve"
+    sweep(chain(6), [AMPLE, SCARCE, LITTLE, AMPLE], OPTIONS, 0, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path) -> list[Row]:
+    return sweep(chain(6), [SCARCE, LITTLE, AMPLE], OPTIONS, 0, folder)
+
+
+def copied(folder: Path, target: Path) -> Path:
+    target.mkdir()
+    for path in folder.iterdir():
+        (target / path.name).write_bytes(path.read_bytes())
+    return target
+
+
+def times(folder: Path) -> dict[str, int]:
+    """When each answer was written."""
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if not path.name.startswith("summary")}
+
+
+def test_rows_come_by_ascending_budget_and_each_once(rows: list[Row]) -> None:
+    assert [row.budget_bytes for row in rows] == [SCARCE, LITTLE, AMPLE]
+    assert [row.memory_ratio for row in rows] == pytest.approx(
+        [budget / peak_without_saving_bytes(chain(6)) for budget in (SCARCE, LITTLE, AMPLE)]
+    )
+
+
+def test_infeasible_budget_is_a_row_and_not_an_error(rows: list[Row]) -> None:
+    assert rows[0].status is Status.INFEASIBLE
+    assert (rows[0].cost_s, rows[0].bound_s, rows[0].overhead, rows[0].plan) == (None, None, None, None)
+
+
+def test_ample_budget_has_no_overhead_and_a_small_one_some(rows: list[Row]) -> None:
+    assert rows[1].overhead is not None
+    assert rows[1].overhead > 0
+    assert rows[2].overhead == pytest.approx(0)
+    assert rows[2].overhead_bound == pytest.approx(0)
+    assert rows[2].cost_s == pytest.approx(12)
+
+
+def test_plan_files_replay_to_what_the_rows_say(folder: Path, rows: list[Row]) -> None:
+    for row in rows[1:]:
+        assert row.plan is not None
+        plan = read_plan(folder / row.plan)
+        report = check(plan.schedule)
+        assert report.valid
+        assert report.makespan_s == row.cost_s
+        assert max(report.peak_bytes) == row.peak_bytes
+        assert row.peak_bytes is not None
+        assert row.peak_bytes <= row.budget_bytes
+        assert plan.problem["budget_bytes"] == row.budget_bytes
+
+
+def test_folder_holds_a_file_for_each_budget_and_the_table_twice(folder: Path, rows: list[Row]) -> None:
+    names = {path.name for path in folder.iterdir()}
+    assert len(names) == len(rows) + 2
+    with (folder / "summary.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    data = json.loads((folder / "summary.json").read_text())
+    assert data == [row.data for row in rows]
+    assert [line["status"] for line in table] == [row.status.value for row in rows]
+    assert table[0]["cost_s"] == ""
+    assert float(table[1]["cost_s"]) == rows[1].cost_s
+
+
+def test_second_sweep_solves_nothing_and_says_the_same(
+    folder: Path, rows: list[Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = times(folder)
+    monkeypatch.setattr(module, "Jobs", None)
+    assert sweep(chain(6), [AMPLE, LITTLE, SCARCE], replace(OPTIONS, threads=0), 1, folder) == rows
+    assert times(folder) == before
+
+
+def test_more_budgets_join_those_that_are_there(folder: Path, rows: list[Row], tmp_path: Path) -> None:
+    target = copied(folder, tmp_path / "curve")
+    before = times(target)
+    found = sweep(chain(6), [LITTLE + 10, LITTLE, AMPLE], OPTIONS, 0, target)
+    assert [row.budget_bytes for row in found] == [LITTLE, LITTLE + 10, AMPLE]
+    assert before.items() <= times(target).items()
+    assert len(times(target)) == len(before) + 1
+
+
+def test_new_budget_starts_from_the_plans_of_its_neighbours(
+    folder: Path, rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Job] = []
+
+    class Noting(Jobs):
+        def start(self, job: Job) -> None:
+            started.append(job)
+            super().start(job)
+
+    monkeypatch.setattr(module, "Jobs", Noting)
+    sweep(chain(6), [LITTLE - 1, LITTLE, AMPLE, AMPLE + 1], OPTIONS, 0, copied(folder, tmp_path / "curve"))
+    starts = {
+        job.budget_bytes: [Keeper(chain(6), AMPLE).assess(keep)[1].cost_s for keep in job.starts] for job in started
+    }
+    assert starts == {LITTLE - 1: [pytest.approx(rows[1].cost_s)], AMPLE + 1: [pytest.approx(rows[2].cost_s)]}
+
+
+@pytest.mark.parametrize(
+    ("graph", "options"),
+    [(replace(chain(6), fixed_bytes=4), OPTIONS), (chain(6), replace(OPTIONS, gap=0.01))],
+    ids=["graph", "options"],
+)
+def test_another_graph_or_other_options_are_solved_anew(
+    folder: Path, rows: list[Row], tmp_path: Path, graph: TrainingGraph, options: SolveOptions
+) -> None:
+    target = copied(folder, tmp_path / "curve")
+    (row,) = sweep(graph, [AMPLE], options, 0, target)
+    assert row.plan is not None
+    assert row.plan not in times(folder)
+
+
+@pytest.mark.parametrize("damage", ["", "{}", '{"format": "planwright.plan", "version": 1}'])
+def test_damaged_answer_is_replaced(folder: Path, rows: list[Row], tmp_path: Path, damage: str) -> None:
+    target = copied(folder, tmp_path / "curve")
+    assert rows[2].plan is not None
+    (target / rows[2].plan).write_text(damage)
+    (row,) = sweep(chain(6), [AMPLE], OPTIONS, 0, target)
+    assert row.cost_s == rows[2].cost_s
+    assert check(read_plan(target / rows[2].plan).schedule).valid
+
+
+def test_stop_keeps_what_is_there_and_gives_up_the_rest(folder: Path, rows: list[Row], tmp_path: Path) -> None:
+    target = copied(folder, tmp_path / "curve")
+    stop = threading.Event()
+    heard: list[str] = []
+
+    def hear(progress: Progress) -> None:
+        heard.append(progress.phase)
+        stop.set()
+
+    options = replace(OPTIONS, stop=stop, on_progress=hear)
+    assert sweep(chain(6), [LITTLE, LITTLE + 1], options, 0, target) == [rows[1]]
+    assert heard == ["1 of 2, 45 B: " + rows[1].status.value]
+    assert times(target) == times(target) | dict.fromkeys((), 0)
+    assert json.loads((target / "summary.json").read_text()) == [rows[1].data]
+
+
+def test_error_in_a_process_reaches_the_caller(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="solver must be one of"):
+        sweep(chain(6), [AMPLE], replace(OPTIONS, solver="gurobi"), 0, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_threads_and_workers_beyond_the_cores_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "available_cores", lambda: 4)
+    with pytest.raises(InputError, match=r"threads x workers must be <= 4, the number of cores, got 2 x 3"):
+        sweep(chain(6), [AMPLE], replace(OPTIONS, threads=2), 3, tmp_path)
+
+
+@pytest.mark.parametrize("budgets", [[], [0, 5]])
+def test_budgets_must_be_there_and_positive(tmp_path: Path, budgets: list[int]) -> None:
+    with pytest.raises(InputError, match=r"budgets must hold at least one, each >= 1 byte"):
+        sweep(chain(6), budgets, OPTIONS, 0, tmp_path)
+
+
+def test_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot make the folder"):
+        sweep(chain(6), [AMPLE], OPTIONS, 0, tmp_path / "file")
+
+
+@pytest.mark.parametrize("count", range(9))
+def test_bisection_visits_each_place_once_after_its_neighbours_before(count: int) -> None:
+    order = bisection(count)
+    assert sorted(place for place, _ in order) == list(range(count))
+    for number, (place, near) in enumerate(order):
+        before = [other for other, _ in order[:number]]
+        smaller, larger = [k for k in before if k < place], [k for k in before if k > place]
+        assert near == (*([max(smaller)] if smaller else []), *([min(larger)] if larger else []))
+
+
+@settings(max_examples=100, deadline=None)
+@given(graph=training_graphs(max_ops=5), data=st.data())
+def test_keep_set_read_from_its_own_schedule_comes_to_the_same(graph: TrainingGraph, data: st.DataObject) -> None:
+    flags = [data.draw(st.lists(st.booleans(), min_size=n, max_size=n)) for n in (len(graph.forward),) * 2]
+    variant = [data.draw(st.integers(0, len(node.variants) - 1)) for node in graph.backward]
+    keeper = Keeper(graph, data.draw(st.integers(8, 100)) * MIB)
+    plain, outcome = keeper.assess(KeepSet(np.array(flags[0]), np.array(flags[1]), np.array(variant)))
+    schedule = to_schedule(graph, keeper.decide(plain))
+    again, found = keeper.assess(keep_set_of(graph, schedule))
+    assert found == outcome
+    assert (again.kept == plain.kept).all()
+
+
+def test_schedule_of_another_graph_is_refused() -> None:
+    graph = chain(6)
+    keep = KeepSet(np.ones(7, dtype=np.bool_), np.zeros(7, dtype=np.bool_), np.zeros(6, dtype=np.int64))
+    schedule = to_schedule(graph, Keeper(graph, AMPLE).decide(Keeper(graph, AMPLE).assess(keep)[0]))
+    slower = tuple(
+        replace(node, variants=tuple(replace(its, ways=(Way(2.0),)) for its in node.variants))
+        for node in graph.backward
+    )
+    with pytest.raises(InputError, match="the schedule is of another graph"):
+        keep_set_of(replace(graph, backward=slower), schedule)
+
+
+def test_start_that_is_within_the_gap_needs_no_search() -> None:
+    graph, options = build("vgg16", 64, "p100"), replace(OPTIONS, gap=0.1, time_limit_s=20)
+    first = planwright.solve(Problem(graph, AMPLE_OF_VGG), options)
+    assert first.schedule is not None
+    again = planwright.solve(Problem(graph, AMPLE_OF_VGG, (keep_set_of(graph, first.schedule),)), options)
+    assert again.details["states"] == 1
+    assert again.solution.objective == first.solution.objective
+
+
+def test_start_of_another_graph_is_refused() -> None:
+    start = KeepSet(np.ones(3, dtype=np.bool_), np.zeros(3, dtype=np.bool_), np.zeros(2, dtype=np.int64))
+    with pytest.raises(InputError, match="starts must be keep-sets of the graph 'chain'"):
+        Problem(chain(6), AMPLE, (start,))
