@@ -116,8 +116,8 @@ def window_of(cuts: tuple[int, ...], stage: int) -> int:
 def _useful(graph: TrainingGraph, cuts: tuple[int, ...]) -> NDArray[np.bool_]:
     """Whether x_i can matter in window w or later: some backward node needs it, or what it is recomputed for."""
     last_need = np.zeros(len(graph.forward), dtype=np.int64)
-    for number, node in enumerate(graph.backward):
-        for variant in node.variants:
+    for number, backward in enumerate(graph.backward):
+        for variant in backward.variants:
             last_need[list(variant.needs)] = number + 1
     for node in range(graph.loss, -1, -1):
         its = graph.forward[node]

@@ -269,3 +269,47 @@ def test_module_and_help_work(capsys: pytest.CaptureFixture[str]) -> None:
     assert process.communicate(timeout=60)[0].startswith("planwright 0.")
     for arguments in (["--help"], ["solve", "--help"], ["solve", "taccl", "--help"], ["check", "--help"]):
         assert run(capsys, *arguments)[0] == 0
+
+
+MONET = ["solve", "monet", "--graph", "vgg16", "--batch", "16", "--gap", "0.1", "--time-limit", "60"]
+
+
+def test_monet_plan_is_written_replayed_and_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    code, out, _ = run(capsys, *MONET, "--budget", "0.7x", "--json", "--quiet", "-o", str(plan))
+    data = json.loads(out)
+    assert code == 0
+    assert data["valid"] is True
+    assert data["makespan_s"] == pytest.approx(data["objective_s"])
+    assert data["bound_s"] <= data["objective_s"]
+    assert run(capsys, "check", str(plan), "--quiet")[0] == 0
+    code, out, _ = run(capsys, "show", str(plan))
+    assert code == 0
+    assert "recompute" in out
+    assert "% of the budget" in out
+
+
+def test_impossible_memory_budget_names_the_least_possible(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, err = run(capsys, *MONET, "--budget", "100MB", "--quiet", "-o", str(tmp_path / "plan.json"))
+    assert code == 3
+    assert "infeasible" in err
+    assert re.search(r"every plan needs at least \d+ bytes .*proven; a plan was found for", err)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--graph", "vgg16", "--budget", "8GiB"], r"give --batch: vgg16 is built for any batch size"),
+        (["--graph", "missing.json", "--budget", "8GiB"], r"cannot read missing.json"),
+        (["--graph", "missing.json", "--batch", "8", "--budget", "8GiB"], r"go with a named network"),
+        (["--graph", "vgg16", "--batch", "8", "--budget", "8XB"], r"--budget: must be a number and a unit"),
+        (["--graph", "vgg16", "--batch", "8", "--budget", "-1x"], r"--budget"),
+        (["--graph", "vgg16", "--batch", "8", "--device", "p1000", "--budget", "8GiB"], r"p100"),
+    ],
+)
+def test_bad_monet_input_gets_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    code, _, err = run(capsys, "solve", "monet", *arguments, "--quiet")
+    assert code == 2
+    assert re.search(message, err), err
+    assert err.count("\n") == 1

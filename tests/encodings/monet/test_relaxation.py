@@ -1,4 +1,4 @@
-"""The aggregated relaxation never claims more than the best plan, found by trying everything, or known from elsewhere."""
+"""The aggregated relaxation never claims more than the best plan, found by trying everything or known from before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from planwright.solution import Solution, Status
 from planwright.solvers.registry import solve_model
 
 
-def relaxed(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...] = (1,), limit_s: float = 30.0) -> tuple[Solution, relaxation.Relaxation]:  # fmt: skip
+def relaxed(
+    graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...] = (1,), limit_s: float = 30.0
+) -> tuple[Solution, relaxation.Relaxation]:
     parts = relaxation.encode(graph, budget_bytes, cuts)
     return solve_model(parts.model, SolveOptions(threads=1, time_limit_s=limit_s)), parts
 
