@@ -13,7 +13,7 @@ from planwright.errors import InputError
 from planwright.io.record import Record, parse_record
 from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
-__all__ = ["TIME_UNIT_S", "is_monet_instance", "read_monet_instance"]
+__all__ = ["TIME_UNIT_S", "instance_from", "is_monet_instance", "read_monet_instance"]
 
 TIME_UNIT_S = 1e-5
 _KIB = 1024
@@ -49,6 +49,9 @@ def instance_from(record: Record) -> TrainingGraph:
         raise record.fail("nodes", f"more than the {loss + 1} up to the loss", len(nodes))
     algorithms = set(record.integers("conv_list", 0)) if record.boolean("select_conv_algo") else set()
     overwritten = record.record("inplace_of") if record.boolean("do_inplace") else Record({}, record.where)
+    for node in overwritten.names():
+        if not (node.isascii() and node.isdigit()):
+            raise overwritten.fail(node, "the number of a node", node)
     over = {int(node): overwritten.integer(node, 0, loss) for node in overwritten.names()}
     forward = [_forward(node, over.get(number), number in algorithms) for number, node in enumerate(nodes[: loss + 1])]
     first = nodes[0]
@@ -68,7 +71,7 @@ def _forward(node: Record, over: int | None, chooses: bool) -> ForwardNode:
         name=f"{node.text('op')}.{node.integer('id', 0)}",
         op=node.text("op"),
         output_bytes=_rounded(node.integer("mem_bytes", 0)),
-        inputs=tuple(node.raw("args")[0]),
+        inputs=_needed(node)[0],
         ways=_ways(node, "", chooses),
         again=_ways(node, "recompute_", chooses),
         overwrites=over,
@@ -78,14 +81,16 @@ def _forward(node: Record, over: int | None, chooses: bool) -> ForwardNode:
 
 
 def _backward(node: Record, loss: int, chooses: bool) -> BackwardNode:
-    args = node.array("args")
+    args = _needed(node)
     variants = []
     for number, needed in enumerate(args):
         ways = _ways(node, "", True) if chooses else _ways(node, "", False, number)
         variants.append(Variant(tuple(k for k in needed if k < loss), ways))
     gradients = {tuple(k for k in needed if k >= loss) for needed in args}
     if len(gradients) != 1:
-        raise node.fail("args", "lists that read the same gradients in every implementation", args)
+        raise node.fail(
+            "args", "lists that read the same gradients in every implementation", [list(its) for its in args]
+        )
     return BackwardNode(
         name=f"{node.text('op')}.{node.integer('id', 0)}",
         op=node.text("op"),
@@ -97,15 +102,33 @@ def _backward(node: Record, loss: int, chooses: bool) -> BackwardNode:
     )
 
 
+def _needed(node: Record) -> list[tuple[int, ...]]:
+    """For each implementation, the nodes that it reads."""
+    args = node.array("args")
+    if not args or any(not isinstance(its, list) for its in args):
+        raise node.fail("args", "a list of lists of node numbers, one per implementation", args)
+    return [tuple(node.whole(f"args[{k}]", item, 0) for item in its) for k, its in enumerate(args)]
+
+
 def _ways(node: Record, prefix: str, chooses: bool, only: int = 0) -> tuple[Way, ...]:
     """All algorithms that did not fail, the default first; without a choice, implementation `only`."""
-    times_ms, workspaces_mib = node.array(f"{prefix}compute_ms"), node.array(f"{prefix}workspace_mib")
+    times_ms, workspaces_mib = _numbers(node, f"{prefix}compute_ms"), _numbers(node, f"{prefix}workspace_mib")
+    if len(times_ms) != len(workspaces_mib) or len(times_ms) <= only:
+        raise node.fail(f"{prefix}compute_ms", "as long as the workspaces, an entry per implementation", times_ms)
     chosen = range(len(times_ms)) if chooses else [only]
     return tuple(
         Way(math.ceil(times_ms[k] * 100) * TIME_UNIT_S, math.ceil(workspaces_mib[k] * _KIB) * _KIB, f"algorithm {k}")
         for k in chosen
         if times_ms[k] != _FAILED_MS
     )
+
+
+def _numbers(node: Record, key: str) -> list[float]:
+    values: list[float] = node.array(key)
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise node.fail(key, "a list of numbers", value)
+    return values
 
 
 def _rounded(size_bytes: int) -> int:

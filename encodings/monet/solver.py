@@ -246,7 +246,8 @@ def _plan(search: _Search, version: str) -> Plan:
         bound=search.bound_s or None,
     )
     if search.is_infeasible:
-        return Plan(solution, None, _least_budget(search))
+        details = _least_budget(search)
+        return Plan(replace(solution, wall_s=search.deadline.elapsed_s), None, details)
     if search.incumbent_s is None:
         return Plan(solution, None)
     graph = search.problem.graph

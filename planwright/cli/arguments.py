@@ -71,9 +71,9 @@ def whole(minimum: int, maximum: int = 2**31 - 1) -> Callable[[str], int]:
 
 
 def add_solve_options(parser: argparse.ArgumentParser, time_limit_s: float | None = None) -> None:
-    """The options of every `solve`; `time_limit_s` is the default of `--time-limit`, None for no limit."""
+    """The options of every `solve`; `time_limit_s` is the default of `--time-limit`, None for the system's own."""
     group = parser.add_argument_group("solving")
-    default = "none" if time_limit_s is None else f"{time_limit_s:g}"
+    default = "by system" if time_limit_s is None else f"{time_limit_s:g}"
     help_text = f"seconds of wall time (default: {default})"
     group.add_argument("--time-limit", type=number(0, strict=True), default=time_limit_s, metavar="S", help=help_text)
     group.add_argument(
@@ -92,7 +92,7 @@ def solve_options(
 ) -> SolveOptions:
     """The options that the command line gives, on top of a system's defaults."""
     return SolveOptions(
-        time_limit_s=arguments.time_limit,
+        time_limit_s=default.time_limit_s if arguments.time_limit is None else arguments.time_limit,
         gap=default.gap if arguments.gap is None else arguments.gap,
         threads=arguments.threads,
         seed=arguments.seed,

@@ -61,7 +61,7 @@ def test_gap_and_objective(benchmark: Any, name: str, budget_gib: int) -> None:
         "states": result.details["states"],
     }
     benchmark.extra_info |= row
-    print(f"\n{name} {budget_gib} GiB: {row}")
+    print(f"\n{name} {budget_gib} GiB: {row}", flush=True)
 
 
 def test_vgg16_is_proven_not_to_fit_into_5_gib(benchmark: Any) -> None:

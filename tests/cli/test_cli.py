@@ -259,7 +259,7 @@ def test_second_interrupt_leaves_at_once_and_writes_nothing(tmp_path: Path) -> N
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "interrupted; nothing was written" in err
+    assert "interrupted; no half-written file is left" in err
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
 

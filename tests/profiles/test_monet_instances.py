@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from planwright.errors import InputError
 from planwright.io.record import Record
-from planwright.profiles.monet_instances import TIME_UNIT_S, is_monet_instance, read_monet_instance
+from planwright.profiles.monet_instances import TIME_UNIT_S, instance_from, is_monet_instance, read_monet_instance
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "monet" / "instances"
 
@@ -156,3 +158,16 @@ def test_measured_models_have_their_known_sizes(name: str, forward: int, interme
     assert len(graph.backward) == backward
     fixed = [graph.fixed_bytes, *(its.fixed_bytes for its in graph.backward)]
     assert fixed == sorted(fixed)
+
+
+def test_damaged_instances_are_refused_in_one_line() -> None:
+    random, record = Random(0), instance()
+    junk: list[Any] = [None, -1, "x", [], {}, 1e30, True, [[]], [None]]
+    for _ in range(400):
+        place = random.choice(record["nodes"]) if random.random() < 0.8 else record
+        key = random.choice(list(place))
+        value = place[key]
+        place[key] = random.choice(junk)
+        with suppress(InputError):  # what isn't read, or is as good, may pass
+            instance_from(Record(record, "instance.json"))
+        place[key] = value
