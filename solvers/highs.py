@@ -49,7 +49,8 @@ def solve(task: Task) -> Solution:
         raise SolverError(f"highs: failed on model {task.model.name!r} with status {status_name}; try --solver pulp")
     claim, stop = _STATUS[status_name]
     version = metadata.version("highspy")
-    if claim is Status.UNBOUNDED:
+    if claim is Status.UNBOUNDED or (claim is Status.INFEASIBLE and task.arrays.cost.any()):
+        # HiGHS 1.13.1 calls some unbounded linear programs infeasible: without a cost it can't mix them up.
         return infeasible_or_unbounded(task, "highs", version, solve)
     values, bound = run.values(), run.bound()
     if claim is Status.OPTIMAL and values is not None and not task.arrays.is_integer.any():

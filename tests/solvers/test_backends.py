@@ -282,3 +282,16 @@ def test_backends_are_listed_with_versions() -> None:
     assert listed["highs"].version == load_backend("highs")
     assert "pulp:PULP_CBC_CMD" in listed
     assert all(info.is_found for info in listed.values())
+
+
+@pytest.mark.parametrize("name", ["highs", "pulp", "min_cost_flow"])
+def test_unbounded_program_is_not_called_infeasible(name: str) -> None:
+    """HiGHS 1.13.1 by itself answers that this one, found at random, is infeasible; it has feasible points."""
+    inf = np.inf
+    model = Model("unbounded")
+    upper = [inf, inf, 5.0, 3.0, 3.0, 3.0, 3.0, inf, inf, 5.0]
+    x = model.continuous("x", 10, [0.0, 0.0, -inf, -inf, 0.0, 0.0, 0.0, 0.0, -inf, 0.0], upper)
+    balance = np.array([[1, 0, 0, 1, 1, 0, 0, 1, 1, 0], [-1, 0, 1, -1, -1, 0, 0, -1, -1, -1]], dtype=float)
+    model.add("node", (balance, np.stack([x, x])), lower=-2.0)
+    model.maximize((np.array([0.0, 0.0, 2.0, -1.0, 0.0, 0.5, 0.5, 0.5, 2.0, 0.0]), x))
+    assert solve_model(model, SolveOptions(threads=1), name).status is Status.UNBOUNDED
