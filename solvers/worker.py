@@ -23,7 +23,7 @@ from planwright.solution import Solution, Status, StopReason
 from planwright.solvers.backend import Task, answer
 from planwright.solvers.registry import checked_start, find_backend, solve_with
 
-__all__ = ["solve_in_process"]
+__all__ = ["kill_with_children", "solve_in_process"]
 
 _POLL_S = 0.05
 
@@ -105,6 +105,14 @@ def _end(process: BaseProcess, patience_s: float) -> int | None:
     if process.pid is None:
         return None
     process.join(patience_s)
+    kill_with_children(process)
+    return process.exitcode
+
+
+def kill_with_children(process: BaseProcess) -> None:
+    """End a process at once, with all that it started, if it made a group of its own; wait until it is gone."""
+    if process.pid is None:
+        return
     if process.is_alive():
         if hasattr(os, "killpg"):
             try:
@@ -113,8 +121,7 @@ def _end(process: BaseProcess, patience_s: float) -> int | None:
                 process.kill()
         else:
             process.kill()
-        process.join()
-    return process.exitcode
+    process.join()
 
 
 def _work(sender: Connection, stop: Event, limits: dict[str, Any], reports: bool, work: tuple[Any, ...]) -> None:

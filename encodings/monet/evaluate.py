@@ -2,7 +2,8 @@
 
 The memory rows are the paper's (4.1, 4.12, 4.14): what a step holds, in the upper bound that the paper uses for
 recomputation, where every skip tensor alive at node i is charged. `planwright.encodings.monet.lowering` makes the
-schedule whose replay tells what a run really holds, which is never more.
+schedule whose replay tells what a run really holds. That is mostly less, but not always: a row charges an intermediate
+made in place too little, since its measured workspace gives back an input that the row no longer holds.
 """
 
 from __future__ import annotations

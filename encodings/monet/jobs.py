@@ -22,6 +22,7 @@ from planwright.options import SolveOptions
 from planwright.profiles.training_graph import TrainingGraph
 from planwright.recipe import solve
 from planwright.solution import Status
+from planwright.solvers.worker import kill_with_children
 
 __all__ = ["Answer", "Job", "Jobs"]
 
@@ -60,7 +61,7 @@ class Jobs:
     def close(self) -> None:
         """End the processes that are still at work."""
         for receiver, (_, process) in self._at_work.items():
-            _kill(process)
+            kill_with_children(process)
             receiver.close()
         self._at_work.clear()
 
@@ -110,18 +111,6 @@ def _interrupts_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _kill(process: SpawnProcess) -> None:
-    """End a process at once, with all that it started."""
-    if hasattr(os, "killpg") and process.pid is not None and process.is_alive():
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:  # it had not yet come as far as having a group of its own
-            process.kill()
-    else:
-        process.kill()
-    process.join()
 
 
 # -- in the process ----------------------------------------------------------------------------------------------------

@@ -43,14 +43,10 @@ class KeepSet:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a keep-set comes to: the step's cost, and by how much its worst step passes the budget (0 if it fits).
-
-    `worst_stage`: the stage of that step, 0 for the forward pass.
-    """
+    """What a keep-set comes to: the step's cost, and by how much its worst operator passes the budget (0: fits)."""
 
     cost_s: float
     overflow_bytes: float
-    worst_stage: int
 
 
 @dataclass(frozen=True)
@@ -119,13 +115,8 @@ class Keeper:
         plain = KeepSet(kept & (once.last > 0), twice.last > 0, keep.variant)
         steps = self._steps(plain, stretches, reads)
         cost_s = sum(float(its.choice.duration_s.sum()) for its in steps)
-        overflow, worst_stage = 0.0, 0
-        for its in steps:
-            if len(its.node):
-                worst = int(its.choice.lack.argmax())
-                if its.choice.lack[worst] > overflow:
-                    overflow, worst_stage = float(its.choice.lack[worst]), int(its.stage[worst])
-        return plain, Outcome(cost_s, overflow, worst_stage)
+        overflow_bytes = max(float(its.choice.lack.max(initial=0.0)) for its in steps)
+        return plain, Outcome(cost_s, overflow_bytes)
 
     def decide(self, keep: KeepSet) -> Decisions:
         """The plan of a keep-set in its plainest form, spelled out."""

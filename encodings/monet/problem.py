@@ -18,7 +18,7 @@ __all__ = ["Problem"]
 class Problem:
     """Which activations to keep or recompute, and how every operator runs, so that a step takes the least time.
 
-    No step may hold more than `budget_bytes` in the paper's memory rows, which are upper bounds of what a run holds.
+    No step may hold more than `budget_bytes`, neither in the paper's memory rows nor in the replay.
     `starts`: keep-sets of this graph from which the search may begin, such as those of other budgets' plans.
     """
 

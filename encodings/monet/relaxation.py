@@ -298,7 +298,7 @@ def _holding(parts: Relaxation) -> tuple[list[dict[int, int]], list[dict[int, in
         for tensor in np.flatnonzero(parts.stored[window] >= 0).tolist():
             stages = [stage for stage in range(first, last + 1) if tensor in needs[stage - 1]]
             leaves = int(parts.stored[window + 1, tensor]) if window + 1 < len(parts.cuts) else -1
-            later, upto = _hold_after_window(parts, rows, window, tensor, leaves, last, held)
+            later = _hold_after_window(parts, rows, window, tensor, leaves, last, held)
             for stage in reversed(stages):
                 columns = needs[stage - 1][tensor]
                 now = int(parts.model.continuous(f"needed_w{window}_x{tensor}_{stage}", upper=1.0))
@@ -311,8 +311,8 @@ def _holding(parts: Relaxation) -> tuple[list[dict[int, int]], list[dict[int, in
                 _at_least(rows, before, columns, int(parts.again[window, tensor]))
                 if later >= 0:
                     _at_least(rows, before, [later], -1)
-                later, upto = before, stage - 1
-                for earlier in range(first, upto + 1):
+                later = before
+                for earlier in range(first, stage):
                     held[earlier - 1][tensor] = before
     rows.add_to(parts.model, "held_until_needed")
     return held, at_need
@@ -320,16 +320,16 @@ def _holding(parts: Relaxation) -> tuple[list[dict[int, int]], list[dict[int, in
 
 def _hold_after_window(
     parts: Relaxation, rows: _Rows, window: int, tensor: int, leaves: int, last: int, held: list[dict[int, int]]
-) -> tuple[int, int]:
+) -> int:
     """What the next window begins with is held through this one unless it is recomputed, and at its last stage."""
     if leaves < 0:
-        return -1, last
+        return -1
     through = int(parts.model.continuous(f"through_w{window}_x{tensor}", upper=1.0))
     _at_least(rows, through, [leaves], int(parts.again[window, tensor]))
     for stage in range(parts.cuts[window], last):
         held[stage - 1][tensor] = through
     held[last - 1][tensor] = leaves
-    return through, last
+    return through
 
 
 def _at_least(rows: _Rows, column: int, terms: list[int], unless: int) -> None:
