@@ -33,6 +33,9 @@ PROVEN_GAP = 1e-6
 FEASIBLE = 1e-6
 """A point counts as feasible if its `ModelArrays.violation` is at most this, the tolerance of most solvers."""
 
+_STOPS_EARLY_BY = 0.1
+"""The share of a time limit within which a library that stopped without a word counts as stopped by it."""
+
 Floats = NDArray[np.float64]
 
 
@@ -57,10 +60,16 @@ class Task:
             self.options.on_progress(Progress(wall_s, _finite(incumbent), _finite(bound), phase))
 
     def why_stopped(self) -> StopReason:
-        """The reason for stopping early: somebody asked to, or the time was up, or a limit of the backend's own."""
+        """The reason for stopping early: somebody asked to, or the time was up, or a limit of the backend's own.
+
+        Libraries that guess how long their next step will take stop a little before the limit that they were given.
+        """
         if self.options.stop.is_set():
             return StopReason.INTERRUPTED
-        return StopReason.TIME_LIMIT if self.deadline.over else StopReason.OTHER_LIMIT
+        limit_s = self.options.time_limit_s
+        if limit_s is not None and self.deadline.remaining_s <= _STOPS_EARLY_BY * limit_s:
+            return StopReason.TIME_LIMIT
+        return StopReason.OTHER_LIMIT
 
 
 def answer(
