@@ -1,0 +1,101 @@
+"""Cost functions: what an operation on so many bytes takes, as a straight line or through measured points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from planwright.errors import InputError
+
+__all__ = ["FREE", "AffineCost", "CostFunction", "PointsCost"]
+
+
+@dataclass(frozen=True)
+class AffineCost:
+    """`alpha_s + beta_s_per_byte * size`. Raises `InputError` for numbers that are negative or not finite."""
+
+    alpha_s: float
+    beta_s_per_byte: float
+
+    def __post_init__(self) -> None:
+        for title in ("alpha_s", "beta_s_per_byte"):
+            value = getattr(self, title)
+            if not (math.isfinite(value) and value >= 0):
+                raise InputError(f"{title}: must be a finite number >= 0, got {value}")
+
+    def __call__(self, size_bytes: ArrayLike) -> NDArray[np.float64]:
+        """Seconds, in the shape of the sizes."""
+        return self.alpha_s + self.beta_s_per_byte * np.asarray(size_bytes, dtype=np.float64)
+
+    def scaled(self, factor: float) -> AffineCost:
+        """The same cost, `factor` times as high."""
+        return AffineCost(factor * self.alpha_s, factor * self.beta_s_per_byte)
+
+    def at_ratio(self, ratio: float) -> AffineCost:
+        """The cost of `size / ratio` bytes as a function of `size`."""
+        return AffineCost(self.alpha_s, self.beta_s_per_byte / ratio)
+
+
+@dataclass(frozen=True)
+class PointsCost:
+    """Straight lines between measured points (bytes, seconds); constant below the first, the last slope goes on above.
+
+    Raises `InputError` unless there is a point, sizes rise, nothing is negative and the last slope doesn't fall, since
+    it would lead below zero.
+    """
+
+    points: tuple[tuple[float, float], ...]
+
+    def __post_init__(self) -> None:
+        if not self.points:
+            raise InputError("points: must hold at least one [bytes, seconds], got none")
+        for number, (size, duration_s) in enumerate(self.points):
+            if not (math.isfinite(size) and math.isfinite(duration_s) and size >= 0 and duration_s >= 0):
+                raise InputError(f"points[{number}]: must be two finite numbers >= 0, got [{size:g}, {duration_s:g}]")
+            if number and size <= self.points[number - 1][0]:
+                before = self.points[number - 1][0]
+                raise InputError(f"points[{number}]: bytes must rise from point to point, got {size:g} after {before:g}")
+        if self._last_slope < 0:
+            first, second = self.points[-2:]
+            raise InputError(f"points: the last two must not fall, since their slope goes on, got {first} and {second}")
+
+    @property
+    def _last_slope(self) -> float:
+        if len(self.points) < 2:
+            return 0.0
+        (size, duration_s), (next_size, next_duration_s) = self.points[-2:]
+        return (next_duration_s - duration_s) / (next_size - size)
+
+    def __call__(self, size_bytes: ArrayLike) -> NDArray[np.float64]:
+        """Seconds, in the shape of the sizes."""
+        size = np.asarray(size_bytes, dtype=np.float64)
+        at, duration_s = np.array(self.points).T
+        beyond = self._last_slope * np.maximum(size - at[-1], 0.0)
+        return np.asarray(np.interp(size, at, duration_s) + beyond)
+
+    @classmethod
+    def sum_of(cls, costs: Sequence[CostFunction]) -> PointsCost:
+        """The sum of several costs, exact for every size."""
+        sizes = sorted({0.0, *(size for cost in costs if isinstance(cost, PointsCost) for size, _ in cost.points)})
+        sizes.append(2 * sizes[-1] + 1.0)  # one point beyond all others carries the sum of the last slopes
+        total = sum(cost(np.array(sizes)) for cost in costs)
+        return cls(tuple(zip(sizes, np.asarray(total).tolist(), strict=True)))
+
+    def scaled(self, factor: float) -> PointsCost:
+        """The same cost, `factor` times as high."""
+        return PointsCost(tuple((size, factor * duration_s) for size, duration_s in self.points))
+
+    def at_ratio(self, ratio: float) -> PointsCost:
+        """The cost of `size / ratio` bytes as a function of `size`."""
+        return PointsCost(tuple((ratio * size, duration_s) for size, duration_s in self.points))
+
+
+CostFunction: TypeAlias = AffineCost | PointsCost
+
+FREE = AffineCost(0.0, 0.0)
+"""What costs nothing at all."""
