@@ -38,6 +38,7 @@ class AffineCost:
 
     def at_ratio(self, ratio: float) -> AffineCost:
         """The cost of `size / ratio` bytes as a function of `size`."""
+        _check_ratio(ratio)
         return AffineCost(self.alpha_s, self.beta_s_per_byte / ratio)
 
 
@@ -59,10 +60,13 @@ class PointsCost:
                 raise InputError(f"points[{number}]: must be two finite numbers >= 0, got [{size:g}, {duration_s:g}]")
             if number and size <= self.points[number - 1][0]:
                 before = self.points[number - 1][0]
-                raise InputError(f"points[{number}]: bytes must rise from point to point, got {size:g} after {before:g}")
-        if self._last_slope < 0:
+                raise InputError(
+                    f"points[{number}]: bytes must rise from point to point, got {size:g} after {before:g}"
+                )
+        if not 0 <= self._last_slope < math.inf:
+            rule = "not fall" if self._last_slope < 0 else "be further apart"
             first, second = self.points[-2:]
-            raise InputError(f"points: the last two must not fall, since their slope goes on, got {first} and {second}")
+            raise InputError(f"points: the last two must {rule}, since their slope goes on, got {first} and {second}")
 
     @property
     def _last_slope(self) -> float:
@@ -83,8 +87,10 @@ class PointsCost:
         """The sum of several costs, exact for every size."""
         sizes = sorted({0.0, *(size for cost in costs if isinstance(cost, PointsCost) for size, _ in cost.points)})
         sizes.append(2 * sizes[-1] + 1.0)  # one point beyond all others carries the sum of the last slopes
-        total = sum(cost(np.array(sizes)) for cost in costs)
-        return cls(tuple(zip(sizes, np.asarray(total).tolist(), strict=True)))
+        total = np.zeros(len(sizes))
+        for cost in costs:
+            total += cost(np.array(sizes))
+        return cls(tuple(zip(sizes, total.tolist(), strict=True)))
 
     def scaled(self, factor: float) -> PointsCost:
         """The same cost, `factor` times as high."""
@@ -92,7 +98,13 @@ class PointsCost:
 
     def at_ratio(self, ratio: float) -> PointsCost:
         """The cost of `size / ratio` bytes as a function of `size`."""
+        _check_ratio(ratio)
         return PointsCost(tuple((ratio * size, duration_s) for size, duration_s in self.points))
+
+
+def _check_ratio(ratio: float) -> None:
+    if not (math.isfinite(ratio) and ratio > 0):
+        raise InputError(f"ratio: must be a finite number > 0, got {ratio}")
 
 
 CostFunction: TypeAlias = AffineCost | PointsCost

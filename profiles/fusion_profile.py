@@ -13,6 +13,8 @@ from planwright.profiles.cost_functions import CostFunction
 
 __all__ = ["FusionProfile"]
 
+_LARGEST_BYTES = 2**53  # up to which sums of sizes are exact in floating point
+
 
 @dataclass(frozen=True)
 class FusionProfile:
@@ -54,6 +56,9 @@ class FusionProfile:
                 first = int(wrong.argmax())
                 name = self.tensor_names[first]
                 raise InputError(f"tensor {name!r}: {title} must be finite and >= 0, got {column[first]}")
+        total = sum(self.size_bytes.tolist())
+        if total > _LARGEST_BYTES:
+            raise InputError(f"{where}: size_bytes must sum to at most 2^53, got {total}")
 
     @property
     def tensor_count(self) -> int:

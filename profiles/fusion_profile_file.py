@@ -66,7 +66,7 @@ def _naming_file(path: str | Path, build: Callable[[], FusionProfile]) -> Fusion
         return build()
     except InputError as error:  # the profile names the tensor, not the file
         message = str(error)
-        raise InputError(message if message.startswith(str(path)) else f"{path}: {message}") from None
+        raise InputError(message if message.startswith(f"{path}: ") else f"{path}: {message}") from None
 
 
 def _cost(record: Record, key: str) -> CostFunction:
@@ -78,7 +78,7 @@ def _cost(record: Record, key: str) -> CostFunction:
             cost = PointsCost(tuple(_point(entry, k, point) for k, point in enumerate(entry.array("points"))))
     except InputError as error:
         message = str(error)
-        raise InputError(message if message.startswith(entry.where) else f"{entry.where}: {message}") from None
+        raise InputError(message if message.startswith(f"{entry.where}: ") else f"{entry.where}: {message}") from None
     entry.close()
     return cost
 
