@@ -1,0 +1,81 @@
+"""A ring through all ranks of a topology, whose slowest link is as fast as a simple search can make it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planwright.errors import InputError
+from planwright.topologies.topology import Topology
+
+__all__ = ["fastest_ring"]
+
+_STEPS = 50_000
+"""Extensions of a path that one search tries before it gives up; a node of 16 ranks in full takes 16."""
+
+
+def fastest_ring(topology: Topology) -> list[int]:
+    """Links that lead through every rank once and back, from rank 0; empty for a single rank.
+
+    Links are admitted from the largest bandwidth down until a depth-first search closes a ring, first among rings that
+    visit node after node, which cross each network interface once. Deterministic; a ring may exist where a search gives
+    up, and is then not found. Raises `InputError` where none is found.
+    """
+    if topology.device_count == 1:
+        return []
+    slowest = sorted({link.beta_s_per_byte for link in topology.links})
+    for node_by_node in (True, False):
+        for limit in slowest if node_by_node else slowest[-1:]:
+            links = _best_links(topology, limit)
+            ring = _ring(topology, links, node_by_node)
+            if ring:
+                return [links[hop] for hop in zip(ring, [*ring[1:], ring[0]], strict=True)]
+    raise InputError(
+        f"topology {topology.name!r}: no ring through all {topology.device_count} ranks was found along its links"
+    )
+
+
+def _best_links(topology: Topology, limit_s_per_byte: float) -> dict[tuple[int, int], int]:
+    """The fastest link of each ordered pair of ranks, among those that are fast enough."""
+    best: dict[tuple[int, int], int] = {}
+    order = sorted(range(len(topology.links)), key=lambda number: _slowness(topology, number))
+    for number in order:
+        link = topology.links[number]
+        if link.beta_s_per_byte <= limit_s_per_byte:
+            best.setdefault((link.source, link.target), number)
+    return best
+
+
+def _slowness(topology: Topology, number: int) -> tuple[float, float]:
+    return topology.links[number].beta_s_per_byte, topology.links[number].alpha_s
+
+
+def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: bool) -> list[int]:
+    """The ranks in the order of a ring, or nothing."""
+    count, node_of = topology.device_count, topology.node_of_device
+    successors: list[list[int]] = [[] for _ in range(count)]
+    for source, target in links:
+        successors[source].append(target)
+    unvisited = set(range(1, count))
+
+    def ways_on(rank: int) -> Iterator[int]:
+        """Unvisited ranks, those with the fewest ways on first: they are the hardest to come back to."""
+        found = [target for target in successors[rank] if target in unvisited]
+        if node_by_node and any(node_of[other] == node_of[rank] for other in unvisited):
+            found = [target for target in found if node_of[target] == node_of[rank]]
+        return iter(sorted(found, key=lambda target: (len(unvisited.intersection(successors[target])), target)))
+
+    path, choices = [0], [ways_on(0)]
+    for _ in range(_STEPS):
+        rank = next(choices[-1], None)
+        if rank is None:
+            choices.pop()
+            if not choices:
+                return []
+            unvisited.add(path.pop())
+        elif len(path) < count - 1:
+            unvisited.remove(rank)
+            path.append(rank)
+            choices.append(ways_on(rank))
+        elif (rank, 0) in links:
+            return [*path, rank]
+    return []
