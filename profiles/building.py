@@ -19,7 +19,7 @@ from planwright.profiles.costs import FLOAT_BYTES, Work, way_of
 from planwright.profiles.devices import Device
 from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
-__all__ = ["BackwardStep", "Layer", "NetworkBuilder", "SideOutput", "Value"]
+__all__ = ["BackwardStep", "Gradient", "Layer", "NetworkBuilder", "SideOutput", "Value"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ class Layer:
     """What a layer does: one forward operator, its backward steps, and what it can make on the side.
 
     `again`: ways of a recomputation, where they differ. `in_place`: ways over its first input; empty if it can't.
-    `parameter_bytes` counts what lives throughout the training: parameters and running statistics.
+    `parameter_bytes` counts what lives throughout the training: parameters and running statistics. `gradients`: names
+    and bytes of the parameter gradients that its steps make, in the order in which frameworks hand them over.
     """
 
     op: str
@@ -93,6 +94,16 @@ class Layer:
     in_place: tuple[Way, ...] = ()
     side: SideOutput | None = None
     parameter_bytes: int = 0
+    gradients: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """A parameter's gradient; `backward_s`: what the backward pass takes from the gradient before it to this one."""
+
+    name: str
+    size_bytes: int
+    backward_s: float
 
 
 class NetworkBuilder:
@@ -107,6 +118,7 @@ class NetworkBuilder:
         self._fixed_bytes = 0
         self._forward: list[ForwardNode] = []
         self._layers: dict[int, tuple[Layer, tuple[Value, ...]]] = {}
+        self._names: dict[int, str] = {}
 
     def input(self, *shape: int, element_bytes: int = FLOAT_BYTES) -> Value:
         """An input of the network, `shape` without the batch. It needs no gradient."""
@@ -136,6 +148,41 @@ class NetworkBuilder:
                 ForwardNode(f"{side.op}.{number + 1}", side.op, side.size_bytes, (number,), (side.way,), creator=number)
             )
         return output
+
+    def named(self, name: str, value: Value) -> Value:
+        """The same value, with the name that the framework gives to the parameters of the layer that made it.
+
+        Layers of one name share their parameters, or hold parts of them.
+        """
+        if value.node is None:
+            raise InputError(f"network {self.name!r}: {name}: an input has no parameters")
+        self._names[value.node] = name
+        return value
+
+    def gradients(self, graph: TrainingGraph) -> list[Gradient]:
+        """The parameter gradients in the order in which they become ready, in the graph that was built.
+
+        The gradients of a layer are ready together, after all its steps; a shared one after the last layer of its name.
+        """
+        found: list[Gradient] = []
+        shares: dict[str, int] = {}
+        waited_s = 0.0
+        order = [node.forward for node in graph.backward]
+        for node, following in zip(graph.backward, [*order[1:], -1], strict=True):
+            number = node.forward
+            waited_s += node.variants[0].ways[0].duration_s
+            parameters = self._layers[number][0].gradients
+            if not parameters or following == number:
+                continue
+            name = self._names.get(number, graph.forward[number].name)
+            for part, size_bytes in parameters:
+                shares[f"{name}.{part}"] = shares.get(f"{name}.{part}", 0) + size_bytes
+            if any(self._names.get(earlier) == name for earlier in self._layers if earlier < number):
+                continue
+            for part, _ in parameters:
+                found.append(Gradient(f"{name}.{part}", shares[f"{name}.{part}"], waited_s))
+                waited_s = 0.0
+        return found
 
     def build(self, *outputs: Value) -> TrainingGraph:
         """The training graph with a loss, free of cost, over the given outputs of the network."""

@@ -97,7 +97,7 @@ def relative_speed(device: str | Device) -> float:
 def _by_figure_2(
     name: str, what: str, ratio: float, encode_us: float, decode_us: float, all_reducible: bool = False
 ) -> Compressor:
-    source = f"Cupcake, Figure 2, in the Espresso repository: encode {encode_us:g} us, decode {decode_us:g} us of 4 MiB"
+    source = f"latencies in the Espresso repository: encode {encode_us:g} us, decode {decode_us:g} us of 4 MiB"
     encode_s, decode_s = 1e-6 * encode_us, 1e-6 * decode_us
     return Compressor(name, what, ratio, all_reducible, encode_s, decode_s, _FIGURE_2_RANKS, source)
 

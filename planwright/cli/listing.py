@@ -15,7 +15,9 @@ Rows = list[dict[str, Any]]
 
 def add_commands(commands: Any) -> None:
     """Add `list`."""
-    parser = commands.add_parser("list", help="list topologies, sketches, collectives, profiles or solvers")
+    parser = commands.add_parser(
+        "list", help="list topologies, sketches, collectives, compressors, profiles or solvers"
+    )
     parser.add_argument("what", choices=sorted(_LISTS))
     parser.add_argument("--json", action="store_true", help="a JSON list of objects on stdout")
     parser.set_defaults(run=_list)
@@ -74,15 +76,38 @@ def _collectives() -> Rows:
 
 def _profiles() -> Rows:
     from planwright.profiles.devices import device_names, named_device
+    from planwright.profiles.fusion_profiles import fusion_profile_names
     from planwright.profiles.networks import network_names
     from planwright.units import format_bytes
 
+    fusion = [{"name": name, "kind": "fusion", "what": _fusion_text(name)} for name in fusion_profile_names()]
     networks = [{"name": name, "kind": "network", "what": "solve monet --graph"} for name in network_names()]
     devices = [named_device(name) for name in device_names()]
-    return networks + [
+    return networks + fusion + [
         {"name": device.name, "kind": "device", "what": f"{device.flops_per_s / 1e12:.4g} TFLOP/s, "
          f"{format_bytes(device.bytes_per_s)}/s, {format_bytes(device.memory_bytes)}"}
         for device in devices
+    ]  # fmt: skip
+
+
+def _fusion_text(name: str) -> str:
+    from planwright.profiles.fusion_profiles import load_fusion_profile
+    from planwright.units import format_bytes, format_seconds
+
+    profile = load_fusion_profile(name)
+    gradients = f"{profile.tensor_count} gradients of {format_bytes(profile.total_bytes)}"
+    return f"solve cupcake --profile: {gradients}, step {format_seconds(profile.compute_s)}"
+
+
+def _compressors() -> Rows:
+    from planwright.profiles.compressors import compressor_names, named_compressor
+
+    compressors = [named_compressor(name) for name in compressor_names()]
+    return [
+        {"name": compressor.name, "ratio": compressor.ratio,
+         "collective": "all-reduce" if compressor.all_reducible else "all-gather",
+         "what": compressor.what, "source": compressor.source}
+        for compressor in compressors
     ]  # fmt: skip
 
 
@@ -97,6 +122,7 @@ def _solvers() -> Rows:
 
 _LISTS: dict[str, Callable[[], Rows]] = {
     "collectives": _collectives,
+    "compressors": _compressors,
     "profiles": _profiles,
     "sketches": _sketches,
     "solvers": _solvers,

@@ -41,7 +41,8 @@ def conv(
     parameter_bytes = FLOAT_BYTES * (shape.weights + channels * bias)
     forward, steps = _convolution_parts(net, shape, x.gradient_bytes, parameter_bytes)
     out = (x.shape[0], channels, *extent)
-    return net.add(Layer("convolution", out, forward, steps, parameter_bytes=parameter_bytes), x)
+    gradients = _bias_first(FLOAT_BYTES * channels * bias, FLOAT_BYTES * shape.weights)
+    return net.add(Layer("convolution", out, forward, steps, parameter_bytes=parameter_bytes, gradients=gradients), x)
 
 
 def conv_transpose(net: NetworkBuilder, x: Value, channels: int, kernel: int | Sequence[int]) -> Value:
@@ -54,7 +55,10 @@ def conv_transpose(net: NetworkBuilder, x: Value, channels: int, kernel: int | S
     parameter_bytes = FLOAT_BYTES * (shape.weights + channels)
     forward, steps = _convolution_parts(net, shape, x.gradient_bytes, parameter_bytes)
     out = (x.shape[0], channels, *extent)
-    return net.add(Layer("conv_transpose", out, forward, steps, parameter_bytes=parameter_bytes), x)
+    gradients = _bias_first(FLOAT_BYTES * channels, FLOAT_BYTES * shape.weights)
+    return net.add(
+        Layer("conv_transpose", out, forward, steps, parameter_bytes=parameter_bytes, gradients=gradients), x
+    )
 
 
 def linear(net: NetworkBuilder, x: Value, features: int, bias: bool = True, tied: bool = False) -> Value:
@@ -69,7 +73,8 @@ def linear(net: NetworkBuilder, x: Value, features: int, bias: bool = True, tied
         BackwardStep("ip_grad", x.gradient_bytes, from_nothing=_input_gradient(net, x, way)),
     )
     parameter_bytes = gradient_bytes - weight_bytes * tied
-    return net.add(Layer("addmm", out, way, steps, parameter_bytes=parameter_bytes), x)
+    gradients = _bias_first(gradient_bytes - weight_bytes, weight_bytes)
+    return net.add(Layer("addmm", out, way, steps, parameter_bytes=parameter_bytes, gradients=gradients), x)
 
 
 def matmul(net: NetworkBuilder, left: Value, right: Value, transposed: bool = False) -> Value:
@@ -100,7 +105,14 @@ def embedding(net: NetworkBuilder, x: Value, rows: int, features: int, tied: boo
     backward = net.way(*works, workspace_bytes=table_bytes * tied)
     gradient_bytes = 0 if tied else table_bytes
     step = BackwardStep("param_grad", 0, from_nothing=backward, parameter_bytes=gradient_bytes)
-    return net.add(Layer("embedding", shape, look_up, (step,), parameter_bytes=table_bytes), x)
+    gradients = (("weight", gradient_bytes),)
+    return net.add(Layer("embedding", shape, look_up, (step,), parameter_bytes=table_bytes, gradients=gradients), x)
+
+
+def _bias_first(bias_bytes: int, weight_bytes: int) -> tuple[tuple[str, int], ...]:
+    """The gradients of a layer with weights and perhaps a bias, which frameworks hand over first."""
+    weight = ("weight", weight_bytes)
+    return (("bias", bias_bytes), weight) if bias_bytes else (weight,)
 
 
 def _convolution_parts(

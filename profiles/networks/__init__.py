@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from planwright.errors import InputError
 from planwright.io.record import suggestion
-from planwright.profiles.building import NetworkBuilder, Value
+from planwright.profiles.building import Gradient, NetworkBuilder, Value
 from planwright.profiles.devices import Device, named_device
-from planwright.profiles.networks.classifiers import mobilenet_v2, resnet50, vgg16
+from planwright.profiles.networks.classifiers import mobilenet_v2, resnet50, resnet101, vgg16
 from planwright.profiles.networks.googlenet import googlenet
 from planwright.profiles.networks.transformers import bert_base, gpt2_small
 from planwright.profiles.networks.unets import unet, unet_3d
 from planwright.profiles.training_graph import TrainingGraph
 
-__all__ = ["build", "network_names"]
+__all__ = ["build", "build_with_gradients", "network_names"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class _Network:
 
 _NETWORKS = {
     "resnet50": _Network(resnet50, (224, 224)),
+    "resnet101": _Network(resnet101, (224, 224)),
     "vgg16": _Network(vgg16, (224, 224)),
     "googlenet": _Network(googlenet, (224, 224)),
     "mobilenet_v2": _Network(mobilenet_v2, (224, 224)),
@@ -51,6 +52,13 @@ def build(
     `input_size`: height and width (depth, height and width in 3D), or the number of tokens of a transformer; one number
     stands for all axes; None for the usual size. Raises `InputError` for unknown names and sizes that don't fit.
     """
+    return build_with_gradients(name, batch, device, input_size)[0]
+
+
+def build_with_gradients(
+    name: str, batch: int, device: str | Device = "p100", input_size: int | Sequence[int] | None = None
+) -> tuple[TrainingGraph, list[Gradient]]:
+    """As `build`, with the parameter gradients in the order in which they become ready."""
     if name not in _NETWORKS:
         hint = suggestion(name, _NETWORKS)
         raise InputError(
@@ -68,4 +76,5 @@ def build(
     if len(size) != axes or any(extent < 1 for extent in size):
         raise InputError(f"network {name!r}: input_size must be {axes} whole numbers >= 1, got {input_size}")
     net = NetworkBuilder(name, batch, named_device(device) if isinstance(device, str) else device)
-    return net.build(*network.lay(net, tuple(size)))
+    graph = net.build(*network.lay(net, tuple(size)))
+    return graph, net.gradients(graph)

@@ -1,11 +1,11 @@
-"""Image classifiers as their authors and torchvision lay them out: ResNet-50, VGG-16, MobileNet-V2."""
+"""Image classifiers as their authors and torchvision lay them out: ResNet-50, ResNet-101, VGG-16, MobileNet-V2."""
 
 from __future__ import annotations
 
 from planwright.profiles import layers
 from planwright.profiles.building import NetworkBuilder, Value
 
-__all__ = ["mobilenet_v2", "resnet50", "vgg16"]
+__all__ = ["mobilenet_v2", "resnet50", "resnet101", "vgg16"]
 
 _CLASSES = 1000
 
@@ -13,6 +13,7 @@ _VGG16_STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 """Channels and number of 3 x 3 convolutions, each stage closed by a pooling."""
 
 _RESNET50_STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
+_RESNET101_STAGES = ((64, 3, 1), (128, 4, 2), (256, 23, 2), (512, 3, 2))
 """Width of the bottleneck, number of blocks, stride of the first."""
 
 _RESNET_EXPANSION = 4
@@ -26,35 +27,57 @@ _MOBILENET_STAGES = (
 def vgg16(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:
     """VGG-16 without batch normalisation."""
     x = net.input(3, *size)
+    position = 0  # in torchvision's list of convolutions, activations and poolings
     for channels, count in _VGG16_STAGES:
         for _ in range(count):
-            x = layers.relu(net, layers.conv(net, x, channels, 3, padding=1, bias=True))
+            x = net.named(f"features.{position}", layers.conv(net, x, channels, 3, padding=1, bias=True))
+            x = layers.relu(net, x)
+            position += 2
         x = layers.max_pool(net, x, 2)
+        position += 1
     x = layers.flatten(net, layers.adaptive_avg_pool(net, x, 7))
-    for _ in range(2):
-        x = layers.dropout(net, layers.relu(net, layers.linear(net, x, 4096)))
-    return [layers.linear(net, x, _CLASSES)]
+    for number in (0, 3):
+        x = net.named(f"classifier.{number}", layers.linear(net, x, 4096))
+        x = layers.dropout(net, layers.relu(net, x))
+    return [net.named("classifier.6", layers.linear(net, x, _CLASSES))]
 
 
 def resnet50(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:
     """ResNet-50 with the stride in the 3 x 3 convolution of a bottleneck."""
-    x = layers.conv(net, net.input(3, *size), 64, 7, stride=2, padding=3)
-    x = layers.relu(net, layers.batch_norm(net, x))
-    x = layers.max_pool(net, x, 3, stride=2, padding=1)
-    for width, count, stride in _RESNET50_STAGES:
+    return _resnet(net, size, _RESNET50_STAGES)
+
+
+def resnet101(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:
+    """ResNet-101 with the stride in the 3 x 3 convolution of a bottleneck."""
+    return _resnet(net, size, _RESNET101_STAGES)
+
+
+def _resnet(net: NetworkBuilder, size: tuple[int, ...], stages: tuple[tuple[int, int, int], ...]) -> list[Value]:
+    x = _conv_norm(net, net.input(3, *size), 64, 7, ("conv1", "bn1"), stride=2)
+    x = layers.max_pool(net, layers.relu(net, x), 3, stride=2, padding=1)
+    for stage, (width, count, stride) in enumerate(stages, start=1):
         for number in range(count):
-            x = _bottleneck(net, x, width, stride if number == 0 else 1, first=number == 0)
+            x = _bottleneck(net, x, width, stride if number == 0 else 1, f"layer{stage}.{number}", first=number == 0)
     x = layers.flatten(net, layers.adaptive_avg_pool(net, x, 1))
-    return [layers.linear(net, x, _CLASSES)]
+    return [net.named("fc", layers.linear(net, x, _CLASSES))]
 
 
-def _bottleneck(net: NetworkBuilder, x: Value, width: int, stride: int, first: bool) -> Value:
-    out = layers.relu(net, layers.batch_norm(net, layers.conv(net, x, width, 1)))
-    out = layers.relu(net, layers.batch_norm(net, layers.conv(net, out, width, 3, stride=stride, padding=1)))
-    out = layers.batch_norm(net, layers.conv(net, out, width * _RESNET_EXPANSION, 1))
+def _bottleneck(net: NetworkBuilder, x: Value, width: int, stride: int, name: str, first: bool) -> Value:
+    names = [(f"{name}.conv{number}", f"{name}.bn{number}") for number in (1, 2, 3)]
+    out = layers.relu(net, _conv_norm(net, x, width, 1, names[0]))
+    out = layers.relu(net, _conv_norm(net, out, width, 3, names[1], stride=stride))
+    out = _conv_norm(net, out, width * _RESNET_EXPANSION, 1, names[2])
     if first:
-        x = layers.batch_norm(net, layers.conv(net, x, width * _RESNET_EXPANSION, 1, stride=stride))
+        shortcut = (f"{name}.downsample.0", f"{name}.downsample.1")
+        x = _conv_norm(net, x, width * _RESNET_EXPANSION, 1, shortcut, stride=stride)
     return layers.relu(net, layers.add(net, out, x))
+
+
+def _conv_norm(
+    net: NetworkBuilder, x: Value, channels: int, kernel: int, names: tuple[str, str], stride: int = 1
+) -> Value:
+    x = net.named(names[0], layers.conv(net, x, channels, kernel, stride=stride, padding=kernel // 2))
+    return net.named(names[1], layers.batch_norm(net, x))
 
 
 def mobilenet_v2(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:

@@ -6,6 +6,8 @@ scores belong to the softmax.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from planwright.errors import InputError
 from planwright.profiles import layers
 from planwright.profiles.building import NetworkBuilder, Value
@@ -27,15 +29,21 @@ def bert_base(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:
     tokens, segments = (_token_input(net, size, _BERT_POSITIONS) for _ in range(2))
     x = layers.add(
         net,
-        layers.embedding(net, tokens, _BERT_VOCABULARY, _FEATURES),
-        layers.embedding(net, tokens, _BERT_POSITIONS, _FEATURES),
-        layers.embedding(net, segments, _BERT_SEGMENTS, _FEATURES),
+        _table(net, "embeddings.word_embeddings", tokens, _BERT_VOCABULARY),
+        _table(net, "embeddings.position_embeddings", tokens, _BERT_POSITIONS),
+        _table(net, "embeddings.token_type_embeddings", segments, _BERT_SEGMENTS),
     )
-    x = layers.dropout(net, layers.layer_norm(net, x), keep_mask=True)
-    for _ in range(_LAYERS):
-        x = layers.layer_norm(net, layers.add(net, _attention(net, x), x))
-        x = layers.layer_norm(net, layers.add(net, _feed_forward(net, x), x))
-    return [layers.tanh(net, layers.linear(net, layers.first_position(net, x), _FEATURES))]
+    x = net.named("embeddings.LayerNorm", layers.layer_norm(net, x))
+    x = layers.dropout(net, x, keep_mask=True)
+    for number in range(_LAYERS):
+        name = f"encoder.layer.{number}"
+        parts = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
+        mixed = _attention(net, x, parts, f"{name}.attention.output.dense")
+        x = net.named(f"{name}.attention.output.LayerNorm", layers.layer_norm(net, layers.add(net, mixed, x)))
+        out = _feed_forward(net, x, f"{name}.intermediate.dense", f"{name}.output.dense")
+        x = net.named(f"{name}.output.LayerNorm", layers.layer_norm(net, layers.add(net, out, x)))
+    first = layers.first_position(net, x)
+    return [layers.tanh(net, net.named("pooler.dense", layers.linear(net, first, _FEATURES)))]
 
 
 def gpt2_small(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:
@@ -43,15 +51,19 @@ def gpt2_small(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:
     tokens = _token_input(net, size, _GPT2_POSITIONS)
     x = layers.add(
         net,
-        layers.embedding(net, tokens, _GPT2_VOCABULARY, _FEATURES, tied=True),
-        layers.embedding(net, tokens, _GPT2_POSITIONS, _FEATURES),
+        _table(net, "wte", tokens, _GPT2_VOCABULARY, tied=True),
+        _table(net, "wpe", tokens, _GPT2_POSITIONS),
     )
     x = layers.dropout(net, x, keep_mask=True)
-    for _ in range(_LAYERS):
-        x = layers.add(net, x, _attention(net, layers.layer_norm(net, x)))
-        x = layers.add(net, x, _feed_forward(net, layers.layer_norm(net, x)))
-    x = layers.layer_norm(net, x)
-    return [layers.linear(net, x, _GPT2_VOCABULARY, bias=False, tied=True)]
+    for number in range(_LAYERS):
+        name = f"h.{number}"
+        normed = net.named(f"{name}.ln_1", layers.layer_norm(net, x))
+        # The framework holds query, key and value in one tensor.
+        x = layers.add(net, x, _attention(net, normed, [f"{name}.attn.c_attn"] * 3, f"{name}.attn.c_proj"))
+        normed = net.named(f"{name}.ln_2", layers.layer_norm(net, x))
+        x = layers.add(net, x, _feed_forward(net, normed, f"{name}.mlp.c_fc", f"{name}.mlp.c_proj"))
+    x = net.named("ln_f", layers.layer_norm(net, x))
+    return [net.named("wte", layers.linear(net, x, _GPT2_VOCABULARY, bias=False, tied=True))]
 
 
 def _token_input(net: NetworkBuilder, size: tuple[int, ...], limit: int) -> Value:
@@ -60,16 +72,22 @@ def _token_input(net: NetworkBuilder, size: tuple[int, ...], limit: int) -> Valu
     return net.input(*size, element_bytes=_TOKEN_BYTES)
 
 
-def _attention(net: NetworkBuilder, x: Value) -> Value:
+def _table(net: NetworkBuilder, name: str, x: Value, rows: int, tied: bool = False) -> Value:
+    return net.named(name, layers.embedding(net, x, rows, _FEATURES, tied=tied))
+
+
+def _attention(net: NetworkBuilder, x: Value, parts: Sequence[str], output: str) -> Value:
+    """`parts`, `output`: names of the layers that make query, key and value, and of the one behind."""
     batch, tokens, features = x.shape
     split = (batch, _HEADS, tokens, features // _HEADS)
-    query, key, value = (layers.linear(net, x, features).viewed(*split) for _ in range(3))
+    query, key, value = (net.named(name, layers.linear(net, x, features)).viewed(*split) for name in parts)
     weights = layers.softmax(net, layers.matmul(net, query, key, transposed=True))
     mixed = layers.matmul(net, layers.dropout(net, weights, keep_mask=True), value)
-    out = layers.linear(net, mixed.viewed(batch, tokens, features), features)
+    out = net.named(output, layers.linear(net, mixed.viewed(batch, tokens, features), features))
     return layers.dropout(net, out, keep_mask=True)
 
 
-def _feed_forward(net: NetworkBuilder, x: Value) -> Value:
-    out = layers.linear(net, layers.gelu(net, layers.linear(net, x, _HIDDEN)), x.shape[-1])
-    return layers.dropout(net, out, keep_mask=True)
+def _feed_forward(net: NetworkBuilder, x: Value, widening: str, narrowing: str) -> Value:
+    """`widening`, `narrowing`: names of the two layers."""
+    out = layers.gelu(net, net.named(widening, layers.linear(net, x, _HIDDEN)))
+    return layers.dropout(net, net.named(narrowing, layers.linear(net, out, x.shape[-1])), keep_mask=True)

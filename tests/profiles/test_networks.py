@@ -14,6 +14,7 @@ from planwright.profiles.training_graph import TrainingGraph
 
 PARAMETERS = {
     "resnet50": 25_557_032,
+    "resnet101": 44_549_160,
     "vgg16": 138_357_544,
     "mobilenet_v2": 3_504_872,
     "googlenet": 13_004_888,  # with both auxiliary classifiers
@@ -36,6 +37,22 @@ def test_every_network_has_a_published_parameter_count_here() -> None:
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_parameter_gradients_count_the_published_parameters(name: str) -> None:
     assert parameters(networks.build(name, batch=2)) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_gradients_have_all_bytes_and_all_time_of_the_backward_pass(name: str) -> None:
+    graph, gradients = networks.build_with_gradients(name, batch=2)
+    assert graph == networks.build(name, batch=2)
+    assert sum(gradient.size_bytes for gradient in gradients) == 4 * PARAMETERS[name]
+    assert len({gradient.name for gradient in gradients}) == len(gradients)
+    backward_s = sum(node.variants[0].ways[0].duration_s for node in graph.backward)
+    assert sum(gradient.backward_s for gradient in gradients) == pytest.approx(backward_s, rel=1e-9)
+
+
+def test_shared_table_is_ready_after_its_last_use() -> None:
+    _, gradients = networks.build_with_gradients("gpt2_small", batch=2)
+    assert gradients[-1].name == "wte.weight"
+    assert gradients[-1].size_bytes == 4 * 50257 * 768
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
