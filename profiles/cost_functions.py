@@ -59,7 +59,9 @@ class PointsCost:
                 raise InputError(f"points[{number}]: must be two finite numbers >= 0, got [{size:g}, {duration_s:g}]")
             if number and size <= self.points[number - 1][0]:
                 before = self.points[number - 1][0]
-                raise InputError(f"points[{number}]: bytes must rise from point to point, got {size:g} after {before:g}")
+                raise InputError(
+                    f"points[{number}]: bytes must rise from point to point, got {size:g} after {before:g}"
+                )
         if self._last_slope < 0:
             first, second = self.points[-2:]
             raise InputError(f"points: the last two must not fall, since their slope goes on, got {first} and {second}")
