@@ -41,7 +41,9 @@ class Op:
 
     Contributions (see `Placement`): an output holds the union of what the inputs hold, plus the contribution number
     `adds`. Where the op `reduces`, the inputs' sets must be disjoint. `needs` maps an input to the set (bits) that it
-    must hold when the op starts: the updates that this point of the program must see.
+    must hold when the op starts: the updates that this point of the program must see. `updates` names inputs that are
+    outputs too and are changed one by one, as a table's rows are by a step of training: each holds what it held before,
+    plus `adds`, whatever the others hold.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Op:
     adds: int | None = None
     reduces: bool = False
     needs: dict[int, int] = field(default_factory=dict)
+    updates: tuple[int, ...] = ()
 
     def reads(self, implementation: int) -> tuple[int, ...]:
         """The tensors that this implementation reads."""
@@ -166,6 +169,9 @@ def _check_op(op: Op, tensor_count: int) -> None:
     for tensor in named:
         if not 0 <= tensor < tensor_count:
             raise InputError(f"{where}: tensor ids must be in 0..{tensor_count - 1}, got {tensor}")
+    strays = sorted(set(op.updates) - (set(op.inputs) & set(op.outputs)))
+    if strays:
+        raise InputError(f"{where}: updates must name inputs that are outputs too, got tensor {strays[0]}")
     if op.adds is not None and op.adds < 0:
         raise InputError(f"{where}: adds must be a contribution number >= 0, got {op.adds}")
     if min(op.needs.values(), default=0) < 0:

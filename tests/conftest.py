@@ -43,11 +43,11 @@ def _random_topology(chance: random.Random) -> Topology:
 def _random_op(chance: random.Random, number: int, tracked: bool) -> Op:
     output = INITIAL + number
     inputs = tuple(chance.sample(range(output), chance.randint(1, 2)))
+    outputs = chance.choice([(output,), (output,), (output,), (output, inputs[0]), inputs[:1]])
     return Op(
         name=f"op{number}",
         inputs=inputs,
-        # An update writes what it reads.
-        outputs=(output,) if chance.random() < 0.7 else (output, inputs[0]),
+        outputs=outputs,
         implementations=(
             Implementation(chance.choice([0.0, 1.0, 2.0]), workspace_bytes=chance.choice([0, 5])),
             Implementation(1.0, inputs=tuple(chance.sample(range(output), 1))),
@@ -55,6 +55,7 @@ def _random_op(chance: random.Random, number: int, tracked: bool) -> Op:
         ),
         adds=10 + number if tracked and chance.random() < 0.5 else None,
         reduces=tracked and chance.random() < 0.3,
+        updates=inputs[:1] if inputs[0] in outputs and chance.random() < 0.6 else (),
     )
 
 
@@ -97,15 +98,15 @@ class _Draft:
             if op.reduces and union & part:
                 return
             union |= part
-        if union & added:
+        changed = [(tensor, device) for tensor in op.updates]
+        if added & (union | max((self.held.get(copy, 0) for copy in changed), default=0)):
             return
         way = op.implementations[choice]
         writes = [(tensor, device) for tensor in op.outputs]
         kills = [(tensor, device) for tensor in way.overwrites]
         for copy in kills:
             del self.held[copy]
-        for copy in writes:
-            self.held[copy] = union | added
+        self.held |= {copy: (self.held.get(copy, 0) if copy in changed else union) | added for copy in writes}
         event = Event(EventKind.COMPUTE, 0, 0, place, op=number, implementation=choice)
         self.add(event, way.duration_s, reads, writes, [("engine", place)])
 

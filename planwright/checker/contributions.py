@@ -15,6 +15,8 @@ from planwright.schedule import Ragged
 
 __all__ = ["check_required", "replay_contributions", "version_numbers"]
 
+Ints = NDArray[np.int64]
+
 
 def version_numbers(log: CopyLog) -> NDArray[np.int64]:
     """The number, from 1, of the version that each entry of the log writes (an END) or follows; shape (m + 1,).
@@ -51,20 +53,25 @@ class _Flow:
     """Which version comes from which, all int64 version numbers.
 
     `number`: see `version_numbers`. `sent`, `replaced`, `written`: for each row of `arrivals`, the versions at the
-    source, at the target before, and at the target after. `read`, `made`: for each row of `op_reads` and `op_writes`.
-    `merging`, `plain`: rows of `arrivals` that reduce, rows of `computes` that hand on one input's set, or nothing.
-    `origin`: for each version, the one whose set it has, because it is a copy of it or a second output of one op.
+    source, at the target before, and at the target after. `read`: for each row of `op_reads`. `outputs`: for each of
+    `computes`, the rows of `op_writes` that hold what the op makes of all inputs; `updated`: the rows that are changed
+    one by one. `before`, `made`: for each row of `op_writes`, the versions before and after. `merging`, `plain`: rows
+    of `arrivals` that reduce, rows of `computes` that hand on one input's set, or nothing. `origin`: for each version,
+    the one whose set it has, because it is a copy of it or a second output of one op.
     """
 
-    number: NDArray[np.int64]
-    sent: NDArray[np.int64]
-    replaced: NDArray[np.int64]
-    written: NDArray[np.int64]
-    read: NDArray[np.int64]
-    made: NDArray[np.int64]
+    number: Ints
+    sent: Ints
+    replaced: Ints
+    written: Ints
+    read: Ints
+    outputs: Ragged
+    updated: Ints
+    before: Ints
+    made: Ints
     merging: NDArray[np.bool_]
     plain: NDArray[np.bool_]
-    origin: NDArray[np.int64]
+    origin: Ints
 
     @classmethod
     def of(cls, program: Program, log: CopyLog) -> _Flow:
@@ -74,22 +81,38 @@ class _Flow:
         sent = number[log.version[log.rank[reads : reads + moved]]]
         written = number[log.rank[ends : ends + moved]]
         read = number[log.version[log.rank[op_reads:overwrites]]]
+        replaced, before = np.split(number[log.version[log.rank[begins:ends]]], [moved])
         made = number[log.rank[ends + moved : frees]]
         merging = program.schedule.reduces[program.numbers[program.arrivals.event]]
         inert = np.array([op.adds is None and not op.reduces for op in program.graph.ops], dtype=np.bool_)
         ops = program.schedule.op[program.numbers[program.computes]]
         plain = inert[ops] & (program.op_reads.lengths < 2) if len(ops) else np.empty(0, dtype=np.bool_)
+        is_updated = _updated_rows(program, ops)
+        main = np.flatnonzero(~is_updated)
+        run = program.op_writes.owner[main]
+        outputs = Ragged(np.append(0, np.cumsum(np.bincount(run, minlength=len(ops)))), main)
 
         origin = np.arange(int(number.max()) + 1)
         origin[written[~merging]] = sent[~merging]
-        run = program.op_writes.owner
-        first = np.append(made, 0)[program.op_writes.start[:-1]]
+        first = np.append(made, 0)[np.append(main, -1)[outputs.start[:-1]]]
         only = np.where(program.op_reads.lengths > 0, np.append(read, 0)[program.op_reads.start[:-1]], 0)
-        origin[made] = np.where(plain, only, first)[run]
+        origin[made[main]] = np.where(plain, only, first)[run]
         while not np.array_equal(origin, further := origin[origin]):
             origin = further
-        replaced = number[log.version[log.rank[begins : begins + moved]]]
-        return cls(number, sent, replaced, written, read, made, merging, plain, origin)
+        return cls(
+            number, sent, replaced, written, read, outputs, np.flatnonzero(is_updated), before, made, merging, plain,
+            origin,
+        )  # fmt: skip
+
+
+def _updated_rows(program: Program, ops: Ints) -> NDArray[np.bool_]:
+    """Which rows of `op_writes` are changed one by one; `ops`: the op of each of `computes`."""
+    count = program.graph.tensor_count
+    pairs = [number * count + tensor for number, op in enumerate(program.graph.ops) for tensor in op.updates]
+    if not pairs:
+        return np.zeros(len(program.op_writes.values), dtype=np.bool_)
+    tensor = program.op_writes.values // program.device_count
+    return np.isin(ops[program.op_writes.owner] * count + tensor, pairs)
 
 
 @dataclass(frozen=True)
@@ -105,26 +128,31 @@ class _Steps:
     adds: list[int]
     reduces: list[bool]
     target: list[int]
-    event: NDArray[np.int64]
-    copy: NDArray[np.int64]
+    event: Ints
+    copy: Ints
 
     @classmethod
     def of(cls, program: Program, timeline: Timeline, flow: _Flow) -> _Steps:
-        merges, runs = np.flatnonzero(flow.merging), np.flatnonzero(~flow.plain)
-        event = np.append(program.arrivals.event[merges], program.computes[runs])
+        """Three kinds of steps: transfers that reduce, what ops make of all their inputs, and their updates."""
+        changer = program.op_writes.owner[flow.updated]
+        updates_only = flow.outputs.lengths == 0
+        updates_only &= np.bincount(changer, minlength=len(updates_only)) > 0
+        merges, runs = np.flatnonzero(flow.merging), np.flatnonzero(~flow.plain & ~updates_only)
+        event = np.concatenate([program.arrivals.event[merges], program.computes[runs], program.computes[changer]])
         order = np.argsort(timeline.end[event], kind="stable")
         pairs = np.stack([flow.sent[merges], flow.replaced[merges]], axis=1).ravel()
         read = Ragged(program.op_reads.start, flow.read).take(runs)
-        start = np.concatenate([2 * np.arange(len(merges)), 2 * len(merges) + read.start])
-        sources = Ragged(start, flow.origin[np.append(pairs, read.values)]).take(order)
-        ops = program.schedule.op[program.numbers[program.computes[runs]]].tolist()
-        bits = [0 if op.adds is None else 1 << op.adds for op in program.graph.ops]
-        adds = [0] * len(merges) + [bits[op] for op in ops]
-        reduces = [True] * len(merges) + [program.graph.ops[op].reduces for op in ops]
-        first = program.op_writes.start[runs]
-        silent = program.op_writes.lengths[runs] == 0
-        made = np.where(silent, 0, np.append(flow.made, 0)[first])
-        output = np.where(silent, -1, np.append(program.op_writes.values, -1)[first])
+        counts = np.concatenate([np.full(len(merges), 2), read.lengths, np.ones(len(changer), dtype=np.int64)])
+        values = flow.origin[np.concatenate([pairs, read.values, flow.before[flow.updated]])]
+        sources = Ragged(np.append(0, np.cumsum(counts)), values).take(order)
+        graph, ops = program.graph, program.schedule.op[program.numbers[program.computes]]
+        bits = [0 if op.adds is None else 1 << op.adds for op in graph.ops]
+        adds = [0] * len(merges) + [bits[op] for op in np.append(ops[runs], ops[changer]).tolist()]
+        reduces = [True] * len(merges) + [graph.ops[op].reduces for op in ops[runs].tolist()] + [False] * len(changer)
+        outputs = flow.outputs.take(runs)
+        first = np.where(outputs.lengths > 0, np.append(outputs.values, -1)[outputs.start[:-1]], -1)
+        made = np.append(flow.made, 0)[np.append(first, flow.updated)]
+        output = np.append(program.op_writes.values, -1)[np.append(first, flow.updated)]
         return cls(
             start=sources.start.tolist(),
             sources=sources.values.tolist(),

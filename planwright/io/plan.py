@@ -129,6 +129,7 @@ def _op_data(op: Op) -> dict[str, Any]:
         "adds": op.adds,
         "reduces": op.reduces,
         "needs": {str(tensor): hex(bits) for tensor, bits in sorted(op.needs.items())},
+        **({"updates": list(op.updates)} if op.updates else {}),
         "implementations": [
             {
                 "name": way.name,
@@ -173,6 +174,7 @@ def _read_op(entry: Record) -> Op:
         adds=None if entry.raw("adds") is None else entry.integer("adds", 0),
         reduces=entry.boolean("reduces"),
         needs={_digits(needs, key): _bits(needs, key, needs.raw(key)) for key in needs.names()},
+        updates=entry.integers("updates", 0, default=()),
         implementations=tuple(_read_implementation(way) for way in entry.records("implementations")),
     )
     entry.close()

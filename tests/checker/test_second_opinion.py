@@ -186,20 +186,25 @@ class Naive:
     def produce(self, number: int) -> None:
         event = self.events[number]
         op = self.graph.ops[event.op]
+        added = 0 if op.adds is None else 1 << op.adds
+        made = [copy for copy in self.writes(event) if copy[0] not in op.updates]
         union = 0
         for copy in dict.fromkeys(self.reads(event)):
             held = self.seen[number][copy] or 0
-            if op.reduces and union & held:
+            if op.reduces and union & held and (made or not op.updates):
                 self.broken.add(("double-reduction", number))
             if op.needs.get(copy[0], 0) & ~held and self.seen[number][copy] is not None:
                 self.broken.add(("input-stale", number))
             union |= held
-        if op.adds is not None:
-            if union & 1 << op.adds:
+        if union & added and (made or not op.updates):
+            self.broken.add(("double-reduction", number))
+        for copy in made:
+            self.sets[copy] = union | added
+        for copy in set(self.writes(event)).difference(made):
+            before = self.replaced[number][copy] or 0
+            if before & added:
                 self.broken.add(("double-reduction", number))
-            union |= 1 << op.adds
-        for copy in self.writes(event):
-            self.sets[copy] = union
+            self.sets[copy] = before | added
 
     def free(self, number: int) -> None:
         others = self.running(number)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planwright.checker import Report, check
+from planwright.checker import Report, Rule, check
 from planwright.graph import Graph, Implementation, Op, Placement
 from planwright.schedule import Event, EventKind, schedule_from_events
 from planwright.topologies.topology import Link, Topology
@@ -240,6 +240,24 @@ def test_writing_a_stale_row_back_over_the_only_updated_one_is_input_stale() -> 
 def test_an_update_that_enters_a_row_twice_is_double_reduction() -> None:
     report = replay(EMBEDDINGS, CLUSTER, *IN_TURN[:2], train(0, 1, 2.0))
     assert "double-reduction" in rules(report)
+
+
+def test_rows_that_are_updated_together_keep_their_own_contributions() -> None:
+    """One op trains on both rows; row 1 was trained on before, row 0 was not."""
+    update = Op("batch 1", (0, 1), (0, 1), (Implementation(1.0),), adds=1, needs={1: 0b01}, updates=(0, 1))
+    graph = Graph(
+        np.array([1, 1]),
+        ops=(update,),
+        initial=Placement.of([(0, 0), (1, 0)], [0, 0b01]),
+        required=Placement.of([(0, 0), (1, 0)], [0b10, 0b11]),
+    )
+    event = Event(COMPUTE, 0.0, 1.0, 0, op=0)
+    assert replay(graph, gpu(10), event).valid
+    mixed = replace(graph, required=replace(graph.required, contributions=(0b11, 0b11)))
+    assert rules(replay(mixed, gpu(10), event)) == {"required-missing"}
+    again = replay(graph, gpu(10), event, replace(event, start_s=1.0, end_s=2.0))
+    assert rules(again) == {"double-reduction"}
+    assert again.violation_counts == {Rule.DOUBLE_REDUCTION: 2}
 
 
 def test_an_op_that_reduces_inputs_with_common_contributions_is_double_reduction() -> None:

@@ -1,0 +1,123 @@
+"""The exact dynamic programme for affine costs.
+
+With h(x) = a_h + b_h x, the first k gradients in y groups are compressed at R_k + a_h y + b_h S_k, whatever the groups
+are; the end of their communication, C(k, y), enters the rest monotonically. So the least C for each (k, y) is enough::
+
+    C(j, y + 1) = min over k < j of max(C(k, y), compressed(j, y + 1)) + a_g + b_g (S_j - S_k)
+
+Among k whose communication is over by then the last one is best; among the others the one with the least
+C(k, y) - b_g S_k. Both are at hand in one monotone queue, which makes O(N Y) of it. Pairs (k, y) that can't lead below
+the incumbent, or that are no better than (k, y') with fewer groups, are dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.cupcake.fusion import Costs, Fusion
+from planwright.profiles.cost_functions import AffineCost
+from planwright.profiles.fusion_profile import FusionProfile
+
+__all__ = ["Affine", "solve_affine"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """The best fusion, and the number of (k, y) that were looked at."""
+
+    fusion: Fusion
+    states: int
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """The prefixes that are worth going on from with y groups: their k, the end of their communication, C(k, y)."""
+
+    k: Ints
+    sent_s: Floats
+
+
+def solve_affine(profile: FusionProfile, incumbent: Fusion, incumbent_end_s: float) -> Affine:
+    """The fusion with the least step time. `incumbent_end_s`: end of the incumbent's time line, without forward.
+
+    Both costs must be affine.
+    """
+    compression, communication = profile.compression, profile.communication
+    assert isinstance(compression, AffineCost)
+    assert isinstance(communication, AffineCost)
+    if compression.alpha_s == communication.alpha_s == 0:  # splitting a group costs nothing and sends its parts sooner
+        return Affine(Fusion(tuple(range(1, profile.tensor_count + 1))), 0)
+    costs = Costs.of(profile)
+    prefix, last = costs.prefix_bytes.astype(np.float64), costs.count
+    rest_s = communication.beta_s_per_byte * costs.suffix_bytes  # of the collectives still to come, but for alphas
+    line_s = costs.ready_s + compression.beta_s_per_byte * prefix
+    send_s = communication.beta_s_per_byte * prefix
+    least_last_s = communication.alpha_s + communication.beta_s_per_byte * float(profile.size_bytes[-1])
+    best_end_s, best_at = incumbent_end_s, 0
+    fewest_s = np.full(last + 1, np.inf)  # the least C(k, y) of all y so far
+    layer = _Layer(np.zeros(1, dtype=np.int64), np.zeros(1))
+    layers: list[tuple[Ints, Ints]] = []
+    states = y = 0
+    while len(layer.k):
+        y += 1
+        compressed_s = line_s + compression.alpha_s * y
+        hopeless = compressed_s + communication.alpha_s + rest_s >= best_end_s
+        targets = np.flatnonzero(~hopeless[layer.k[0] + 1 :]) + layer.k[0] + 1
+        sent_s, parent = _next_layer(layer, targets, compressed_s, send_s, communication.alpha_s)
+        states += len(targets)
+        if len(targets) and targets[-1] == last and sent_s[-1] < best_end_s:
+            best_end_s, best_at = float(sent_s[-1]), y
+        layers.append((targets, parent))
+        ahead_s = np.maximum(line_s[-1] + compression.alpha_s * (y + 1) + least_last_s,
+                             sent_s + communication.alpha_s + rest_s[targets])  # fmt: skip
+        keep = (ahead_s < best_end_s) & (sent_s < fewest_s[targets]) & (targets < last)
+        fewest_s[targets] = np.minimum(fewest_s[targets], sent_s)
+        layer = _Layer(targets[keep], sent_s[keep])
+    return Affine(_walk_back(layers, best_at, last) if best_at else incumbent, states)
+
+
+def _next_layer(
+    layer: _Layer, targets: Ints, compressed_s: Floats, send_s: Floats, alpha_s: float
+) -> tuple[Floats, Ints]:
+    """C(j, y + 1) and the best k for each j in `targets`.
+
+    The queue holds k in rising order whose communication is not over yet when j is compressed, with rising C - b_g S:
+    one that came earlier and has no less of it can never be the best again.
+    """
+    starts = layer.k.tolist()
+    end_of, key_of = layer.sent_s.tolist(), (layer.sent_s - send_s[layer.k]).tolist()
+    send, compressed = send_s.tolist(), compressed_s[targets].tolist()
+    queue, head, over, new = [0] * len(starts), 0, -1, 0
+    tail = 0
+    sent, parent = [], []
+    for j, compressed_at in zip(targets.tolist(), compressed, strict=True):
+        while new < len(starts) and starts[new] < j:
+            key = key_of[new]
+            while tail > head and key_of[queue[tail - 1]] >= key:
+                tail -= 1
+            queue[tail] = new
+            tail += 1
+            new += 1
+        while head < tail and end_of[queue[head]] <= compressed_at:
+            over = queue[head]
+            head += 1
+        if head < tail and (over < 0 or key_of[queue[head]] < compressed_at - send[starts[over]]):
+            chosen, least = queue[head], key_of[queue[head]]
+        else:
+            chosen, least = over, compressed_at - send[starts[over]]
+        sent.append(least + alpha_s + send[j])
+        parent.append(starts[chosen])
+    return np.array(sent), np.array(parent, dtype=np.int64)
+
+
+def _walk_back(layers: list[tuple[Ints, Ints]], y: int, last: int) -> Fusion:
+    ends = [last]
+    for targets, parent in layers[y - 1 : 0 : -1]:
+        ends.append(int(parent[np.searchsorted(targets, ends[-1])]))
+    return Fusion(tuple(reversed(ends)))

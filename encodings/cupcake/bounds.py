@@ -1,0 +1,56 @@
+"""Lower bounds: what the gradients that are not grouped yet must cost at least, however they are grouped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.cupcake.fusion import Costs
+from planwright.profiles.cost_functions import CostFunction
+
+__all__ = ["Rest", "rest_of"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rest:
+    """The least costs of the gradients from k on, float, shape (N + 1,), 0 at the end.
+
+    `compress_s`, `send_s`: the least sum of h, and of g, over all groupings. `last_send_s`: the least g that the last
+    group can have, 0 where no group is left to come.
+    """
+
+    compress_s: Floats
+    send_s: Floats
+    last_send_s: Floats
+
+    def bound_s(self, costs: Costs, k: NDArray[np.int64] | int, compress_s: Floats, sent_s: Floats) -> Floats:
+        """The least end of a step whose first k gradients were compressed in `compress_s` and sent at `sent_s`.
+
+        Either backward, all compression and the last collective follow each other, or all collectives do.
+        """
+        computed = costs.ready_s[-1] + compress_s + self.compress_s[k] + self.last_send_s[k]
+        return np.maximum(computed, sent_s + self.send_s[k])
+
+
+def rest_of(costs: Costs) -> Rest:
+    """The least costs of all suffixes: a min-plus pass over the cuts, O(N^2) in array operations."""
+    last_send_s = np.append(_least_last(costs), 0.0)
+    return Rest(_least_sums(costs, costs.compression), _least_sums(costs, costs.communication), last_send_s)
+
+
+def _least_sums(costs: Costs, cost: CostFunction) -> Floats:
+    least_s = np.zeros(costs.count + 1)
+    for k in range(costs.count - 1, -1, -1):
+        sizes = costs.prefix_bytes[k + 1 :] - costs.prefix_bytes[k]
+        least_s[k] = (cost(sizes) + least_s[k + 1 :]).min()
+    return least_s
+
+
+def _least_last(costs: Costs) -> Floats:
+    """The last group begins at k or later, so this is a running minimum from the end."""
+    alone = costs.communication(costs.suffix_bytes[:-1])
+    return np.asarray(np.minimum.accumulate(alone[::-1])[::-1])

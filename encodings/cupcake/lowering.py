@@ -1,0 +1,90 @@
+"""From a fusion to a schedule in the graph IR: one representative worker with a compute stream and a network.
+
+Forward, backward gradient by gradient, and encoding run on the compute stream; collectives on the network. A group's
+whole compression time, decoding included, is charged where it is encoded, as the problem has it; so decoding takes no
+time of its own and has an engine of its own, where it runs as soon as the collective is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planwright.encodings.cupcake.fusion import Fusion, Timeline, timeline
+from planwright.graph import Graph, Implementation, Op, Placement
+from planwright.profiles.fusion_profile import FusionProfile
+from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
+from planwright.topologies.topology import Topology
+
+__all__ = ["COMPUTE", "DECODE", "NETWORK", "to_schedule"]
+
+COMPUTE, NETWORK, DECODE = 0, 1, 2
+"""The engines of the worker."""
+
+
+@dataclass
+class _Rows:
+    """Ops and the event of each, in the making."""
+
+    ops: list[Op] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def run(
+        self, name: str, kind: str, engine: int, start_s: float, duration_s: float,
+        reads: tuple[int, ...], writes: tuple[int, ...],
+    ) -> None:  # fmt: skip
+        """One op, and the event that runs it."""
+        self.ops.append(Op(name, reads, writes, (Implementation(duration_s),), kind))
+        event_kind = EventKind.COLLECTIVE if engine == NETWORK else EventKind.COMPUTE
+        self.events.append(Event(event_kind, start_s, start_s + duration_s, engine, len(self.ops) - 1))
+
+
+def to_schedule(profile: FusionProfile, fusion: Fusion) -> Schedule:
+    """One training step, each group as early as the stream and the network allow.
+
+    Tensors: the gradients 0..N-1, the synchronised gradients N..2N-1, which are required at the end, the activations,
+    and for each group what is sent and what arrives. Their sizes are before compression, so that no ratio is needed.
+    """
+    times = timeline(profile, fusion)
+    count, groups = profile.tensor_count, fusion.groups
+    size_bytes = [*profile.size_bytes.tolist(), *profile.size_bytes.tolist(), 0]
+    names = [*profile.tensor_names, *(f"synchronised {name}" for name in profile.tensor_names), "activations"]
+    for number, (first, last) in enumerate(groups):
+        size_bytes += 2 * [int(profile.size_bytes[first : last + 1].sum())]
+        names += [f"sent {number}", f"received {number}"]
+    rows = _Rows()
+    activations = 2 * count
+    rows.run("forward", "forward", COMPUTE, 0.0, profile.forward_s, (), (activations,))
+    for number, (first, last) in enumerate(groups):
+        _backward(rows, profile, times, number, range(first, last + 1))
+        _synchronise(rows, profile, times, number, range(first, last + 1))
+    required = Placement.of([(count + k, 0) for k in range(count)])
+    graph = Graph(np.array(size_bytes, dtype=np.int64), tuple(rows.ops), required=required, tensor_names=tuple(names))
+    topology = Topology("worker", (0,), engines=((0, "compute"), (0, "network"), (0, "decode")))
+    return schedule_from_events(graph, topology, rows.events, f"{profile.name} in {len(groups)} groups")
+
+
+def _backward(rows: _Rows, profile: FusionProfile, times: Timeline, number: int, group: range) -> None:
+    """The group's gradients one after the other, right after the group before it was compressed."""
+    activations = 2 * profile.tensor_count
+    at_s = profile.forward_s
+    if number:
+        at_s += float(times.compressed_s[number - 1])
+    for k in group:
+        duration_s = float(profile.backward_s[k])
+        rows.run(f"backward {profile.tensor_names[k]}", "backward", COMPUTE, at_s, duration_s, (activations,), (k,))
+        at_s += duration_s
+
+
+def _synchronise(rows: _Rows, profile: FusionProfile, times: Timeline, number: int, group: range) -> None:
+    """Encode, collective and decode of one group."""
+    count, forward_s = profile.tensor_count, profile.forward_s
+    sent = 2 * count + 1 + 2 * number
+    compress_s, send_s = float(times.compress_s[number]), float(times.send_s[number])
+    encoding_s = forward_s + float(times.compressed_s[number]) - compress_s
+    sending_s = forward_s + float(times.sending_s[number])
+    synchronised = tuple(count + k for k in group)
+    rows.run(f"encode {number}", "encode", COMPUTE, encoding_s, compress_s, tuple(group), (sent,))
+    rows.run(f"collective {number}", "collective", NETWORK, sending_s, send_s, (sent,), (sent + 1,))
+    rows.run(f"decode {number}", "decode", DECODE, sending_s + send_s, 0.0, (sent + 1,), synchronised)

@@ -1,0 +1,84 @@
+"""Problem: one fusion profile, to be cut into groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from planwright.encodings.cupcake.baselines import BASELINES
+from planwright.errors import InputError
+from planwright.io.record import suggestion
+from planwright.options import SolveOptions
+from planwright.profiles.cost_functions import AffineCost
+from planwright.profiles.fusion_profile import FusionProfile
+from planwright.recipe import Plan
+
+__all__ = ["METHODS", "Problem"]
+
+EXACT = ("affine", "pareto", "milp")
+METHODS = ("auto", *EXACT, "algorithm1", *BASELINES)
+"""`auto` is `affine` where both costs are, else `pareto`; `algorithm1` is the paper's search; the rest: baselines."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Which consecutive gradients to compress and communicate together, so that a step takes the least time.
+
+    Raises `InputError` for a `method` that doesn't exist or that the profile doesn't suit.
+    """
+
+    profile: FusionProfile
+    method: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            hint = suggestion(self.method, METHODS)
+            raise InputError(
+                f"method: must be one of {', '.join(METHODS)}, got {self.method!r}" + (f"; {hint}" if hint else "")
+            )
+        if self.method == "affine" and not self._is_affine:
+            raise InputError("method: affine needs affine compression and communication costs; take pareto")
+        if self.method == "selective" and self.profile.uncompressed_communication is None:
+            raise InputError("method: selective needs uncompressed_communication, which the profile doesn't have")
+
+    @property
+    def _is_affine(self) -> bool:
+        return isinstance(self.profile.compression, AffineCost) and isinstance(self.profile.communication, AffineCost)
+
+    @property
+    def chosen_method(self) -> str:
+        """The method that runs."""
+        if self.method != "auto":
+            return self.method
+        return "affine" if self._is_affine else "pareto"
+
+    @property
+    def system(self) -> str:
+        """`cupcake`."""
+        return "cupcake"
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What was asked, for the plan file."""
+        return {
+            "profile": self.profile.name,
+            "tensors": self.profile.tensor_count,
+            "gradient_bytes": self.profile.total_bytes,
+            "forward_s": self.profile.forward_s,
+            "backward_s": float(self.profile.backward_s.sum()),
+            "method": self.method,
+            "source": self.profile.source,
+            "tensor_names": list(self.profile.tensor_names),
+            "tensor_bytes": self.profile.size_bytes.tolist(),
+        }
+
+    @property
+    def default_options(self) -> SolveOptions:
+        """Optimal, within a minute."""
+        return SolveOptions(time_limit_s=60.0)
+
+    def plan(self, options: SolveOptions) -> Plan:
+        """Search, and spell out the fusion as a schedule."""
+        from planwright.encodings.cupcake.solver import solve  # it imports this module
+
+        return solve(self, options)

@@ -1,0 +1,116 @@
+"""How long the exact methods take, and what optimality buys: the optimum against each baseline, as Cupcake's Figure 9.
+
+`pytest tests/benchmarks/test_cupcake_speed.py -s` prints the table.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from espresso import COMPRESSORS, DATA, NETWORKS, fusion_profile
+
+from planwright.encodings.cupcake.baselines import all_baselines
+from planwright.encodings.cupcake.solver import BestFusion, best_fusion
+from planwright.options import SolveOptions
+from planwright.profiles.cost_functions import AffineCost
+from planwright.profiles.fusion_profile import FusionProfile
+from planwright.profiles.fusion_profile_file import write_fusion_profile
+
+ALGORITHM_1_S = 5.0
+
+
+@pytest.fixture(autouse=True)
+def _measured() -> None:
+    if not DATA.is_file():
+        pytest.skip(f"the measured gradients are not at {DATA}")
+
+
+def _long(count: int) -> FusionProfile:
+    """ResNet-101's gradients over and over, in another order each time."""
+    once, rng = fusion_profile("resnet101", "dgc", affine=True), np.random.default_rng(0)
+    order = np.concatenate([rng.permutation(once.tensor_count) for _ in range(count // once.tensor_count + 1)])[:count]
+    names = tuple(f"gradient {number}" for number in range(count))
+    costs = (once.compression, once.communication)
+    return FusionProfile("long", once.forward_s, names, once.size_bytes[order], once.backward_s[order], *costs)
+
+
+def _timed(benchmark: Callable[..., BestFusion], profile: FusionProfile, method: str) -> BestFusion:
+    best = benchmark.pedantic(best_fusion, args=(profile, SolveOptions(threads=1), method), rounds=5, warmup_rounds=1)  # type: ignore[attr-defined]
+    assert isinstance(best, BestFusion)
+    assert best.bound_s == best.iteration_s
+    assert all(best.iteration_s <= its.iteration_s for its in all_baselines(profile) if not its.fusion.sent_plain)
+    info: dict[str, Any] = benchmark.extra_info  # type: ignore[attr-defined]
+    info |= {"groups": len(best.groups), **best.details}
+    return best
+
+
+@pytest.mark.parametrize("count", [314, 1000, 5000])
+def test_the_affine_programme(benchmark: Callable[..., BestFusion], count: int) -> None:
+    _timed(benchmark, _long(count), "affine")
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_label_setting_on_resnet101(benchmark: Callable[..., BestFusion], affine: bool) -> None:
+    profile = fusion_profile("resnet101", "dgc", affine)
+    best = _timed(benchmark, profile, "pareto")
+    if affine:
+        other = best_fusion(profile, method="affine")
+        assert other is not None
+        assert other.iteration_s == pytest.approx(best.iteration_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_whole_call_of_the_command_line(benchmark: Callable[..., Any], network: str, tmp_path: Path) -> None:
+    profile, plan = tmp_path / "profile.json", tmp_path / "plan.json"
+    write_fusion_profile(profile, fusion_profile(network, "dgc", affine=False))
+    command = [sys.executable, "-m", "planwright", "solve", "cupcake", "--profile", str(profile), "-o", str(plan)]
+    benchmark.pedantic(subprocess.run, args=(command,), kwargs={"check": True, "capture_output": True}, rounds=3)  # type: ignore[attr-defined]
+    assert plan.is_file()
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS)
+def test_what_optimality_buys(benchmark: Callable[..., BestFusion], compressor: str) -> None:
+    """The table: each baseline's step against the optimum, and how far Algorithm 1 gets in five seconds."""
+    rows = []
+    for network in NETWORKS:
+        for affine in (True, False):
+            profile = fusion_profile(network, compressor, affine)
+            best = best_fusion(profile)
+            assert best is not None
+            slower = {its.name: its.iteration_s / best.iteration_s - 1 for its in all_baselines(profile)}
+            assert all(share >= -1e-9 for name, share in slower.items() if name != "selective")
+            searched = best_fusion(profile, SolveOptions(time_limit_s=ALGORITHM_1_S), "algorithm1")
+            assert searched is not None
+            assert searched.iteration_s >= best.iteration_s * (1 - 1e-9)
+            slower["algorithm1"] = searched.iteration_s / best.iteration_s - 1
+            rows.append((network, affine, best, slower, searched.details))
+    benchmark.pedantic(best_fusion, args=(profile,), rounds=1)  # type: ignore[attr-defined]
+    _print_table(compressor, rows)
+
+
+def _print_table(compressor: str, rows: list[tuple[str, bool, BestFusion, dict[str, float], dict[str, Any]]]) -> None:
+    titles = list(rows[0][3])
+    print(f"\n{compressor}: step time of the optimum, and how much longer a step takes otherwise")
+    print(f"{'network':<10} {'costs':<8} {'step':>10} {'groups':>6} " + " ".join(f"{title:>11}" for title in titles)
+          + f" {'nodes':>10}")  # fmt: skip
+    for network, affine, best, slower, counts in rows:
+        shares = " ".join(f"{100 * slower[title]:>9.2f} %" for title in titles)
+        nodes = f"{counts['nodes']:>10}" + ("" if counts["search_finished"] else "+")
+        print(f"{network:<10} {'affine' if affine else 'measured':<8} {1e3 * best.iteration_s:>7.2f} ms "
+              f"{len(best.groups):>6} {shares} {nodes}")  # fmt: skip
+
+
+def test_costs_that_hide_nothing(benchmark: Callable[..., BestFusion]) -> None:
+    """The hardest kind for the affine programme: tiny fixed costs, so that thousands of groups are worth a thought."""
+    rng, count = np.random.default_rng(1), 1000
+    profile = FusionProfile(
+        "tiny fixed costs", 0.0, tuple(f"g{number}" for number in range(count)),
+        rng.integers(1, 10**6, count), rng.uniform(0, 1e-3, count), AffineCost(1e-7, 1e-10), AffineCost(1e-7, 1e-9),
+    )  # fmt: skip
+    _timed(benchmark, profile, "affine")

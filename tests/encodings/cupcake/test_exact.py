@@ -1,0 +1,154 @@
+"""Exact methods against brute force over all fusions, on random instances of four kinds of costs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fusion_instances import KINDS, brute_force_s, known_instance, random_instance
+
+from planwright.encodings.cupcake import Fusion, timeline
+from planwright.encodings.cupcake.bounds import rest_of
+from planwright.encodings.cupcake.fusion import Costs
+from planwright.encodings.cupcake.pareto import solve_pareto
+from planwright.encodings.cupcake.solver import best_fusion
+from planwright.errors import InputError
+from planwright.options import Deadline, SolveOptions
+from planwright.profiles.fusion_profile import FusionProfile
+
+CASES = 2000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_default_method_finds_the_optimum(kind: str) -> None:
+    rng = np.random.default_rng(sorted(KINDS).index(kind))
+    for _ in range(CASES):
+        profile = random_instance(rng, kind)
+        best = best_fusion(profile)
+        assert best is not None
+        assert best.iteration_s == pytest.approx(brute_force_s(profile), rel=1e-9), profile
+        assert best.bound_s == best.iteration_s
+
+
+def test_label_setting_agrees_with_the_affine_programme_on_long_instances() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(60):
+        profile = random_instance(rng, "affine", most=120)
+        affine, pareto = best_fusion(profile, method="affine"), best_fusion(profile, method="pareto")
+        assert affine is not None
+        assert pareto is not None
+        assert affine.iteration_s == pytest.approx(pareto.iteration_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_milp_agrees(kind: str) -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(6):
+        profile = random_instance(rng, kind, most=18)
+        first, second = best_fusion(profile), best_fusion(profile, method="milp")
+        assert first is not None
+        assert second is not None
+        assert second.iteration_s == pytest.approx(first.iteration_s, rel=1e-6)
+        assert second.bound_s == pytest.approx(first.iteration_s, rel=1e-6)
+
+
+def test_the_known_instance_has_its_optimum() -> None:
+    best = best_fusion(known_instance())
+    assert best is not None
+    assert best.iteration_s == pytest.approx(4.2615e-3)
+    assert best.groups == ((0, 1), (2, 2), (3, 4), (5, 5), (6, 6))
+
+
+def test_algorithm_1_misses_the_optimum_of_the_known_instance() -> None:
+    best = best_fusion(known_instance(), method="algorithm1")
+    assert best is not None
+    assert best.iteration_s == pytest.approx(4.4215e-3)
+    assert best.bound_s is None
+    assert best.details["search_finished"]
+
+
+def test_algorithm_1_is_exact_for_affine_costs_unless_one_group_is_best() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(400):
+        profile = random_instance(rng, "affine")
+        best, searched = best_fusion(profile), best_fusion(profile, method="algorithm1")
+        assert best is not None
+        if searched is None or len(best.groups) == 1:  # as printed it never scores one group
+            continue
+        assert searched.iteration_s == pytest.approx(best.iteration_s, rel=1e-9)
+
+
+def test_algorithm_1_finds_nothing_for_a_single_gradient() -> None:
+    profile = random_instance(np.random.default_rng(0), "affine", most=1)
+    assert best_fusion(profile, method="algorithm1") is None
+
+
+def test_a_capped_search_reports_a_bound_below_the_optimum() -> None:
+    rng = np.random.default_rng(5)
+    capped = 0
+    for _ in range(100):
+        profile = random_instance(rng, "points")
+        costs, optimum_s = Costs.of(profile), brute_force_s(profile) - profile.forward_s
+        start = Fusion(tuple(range(1, profile.tensor_count + 1)))
+        end_s = timeline(profile, start).end_s
+        found = solve_pareto(costs, rest_of(costs), start, end_s, Deadline(SolveOptions()), most=1)
+        assert found.bound_end_s <= optimum_s * (1 + 1e-9)
+        assert timeline(profile, found.fusion).end_s >= optimum_s * (1 - 1e-9)
+        capped += found.bound_end_s < timeline(profile, found.fusion).end_s
+    assert capped > 3
+
+
+def test_a_search_out_of_time_keeps_the_best_baseline_and_a_bound() -> None:
+    profile = random_instance(np.random.default_rng(1), "points", most=14)
+    options = SolveOptions()
+    options.stop.set()
+    best = best_fusion(profile, options, method="pareto")
+    assert best is not None
+    assert best.bound_s is not None
+    assert best.bound_s <= brute_force_s(profile) <= best.iteration_s * (1 + 1e-9)
+
+
+def test_without_fixed_costs_layer_wise_is_best() -> None:
+    rng = np.random.default_rng(9)
+    for _ in range(50):
+        profile = random_instance(rng, "proportional")
+        best = best_fusion(profile)
+        assert best is not None
+        assert best.iteration_s == pytest.approx(brute_force_s(profile), rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["affine", "pareto", "milp"])
+def test_what_costs_nothing_adds_nothing_to_the_step(method: str) -> None:
+    profile = random_instance(np.random.default_rng(2), "free")
+    best = best_fusion(profile, method=method)
+    assert best is not None
+    assert best.iteration_s == pytest.approx(profile.compute_s)
+
+
+def test_the_rest_is_never_underestimated() -> None:
+    """The bound of no groups at all is a bound of the whole problem."""
+    rng = np.random.default_rng(13)
+    for kind in KINDS:
+        for _ in range(50):
+            profile = random_instance(rng, kind)
+            costs = Costs.of(profile)
+            bound_s = float(rest_of(costs).bound_s(costs, 0, np.zeros(1), np.zeros(1))[0])
+            assert bound_s + profile.forward_s <= brute_force_s(profile) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [("afine", "did you mean 'affine'"), ("affine", "needs affine"), ("selective", "uncompressed_communication")],
+)
+def test_a_method_that_does_not_suit_is_refused(method: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        best_fusion(known_instance(), method=method)
+
+
+def _count_nodes(profile: FusionProfile) -> int:
+    best = best_fusion(profile, method="algorithm1")
+    return 0 if best is None else int(best.details["nodes"])
+
+
+def test_algorithm_1_visits_fewer_nodes_than_brute_force() -> None:
+    profile = random_instance(np.random.default_rng(21), "affine", most=14, least=14)
+    assert 14 <= _count_nodes(profile) < 2**14

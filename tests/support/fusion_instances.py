@@ -1,0 +1,82 @@
+"""Random fusion profiles, and the optimum by brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planwright.profiles.cost_functions import FREE, AffineCost, CostFunction, PointsCost
+from planwright.profiles.fusion_profile import FusionProfile
+
+KINDS = ("affine", "thresholded", "points", "superadditive")
+MB = 1e6
+
+
+def known_instance() -> FusionProfile:
+    """h(x) = 0.5 max(1, x / 2), g(x) = 0.01 + 0.4 x in ms and MB: Algorithm 1 finds 4.4215, the optimum is 4.2615."""
+    sizes_mb, backward_ms = [0.94, 0.85, 1.79, 1.01, 0.83, 2.23, 0.38], [0.08, 0.23, 0.01, 0, 0.44, 0.38, 0.27]
+    return _profile(
+        [round(size * MB) for size in sizes_mb],
+        [1e-3 * duration for duration in backward_ms],
+        PointsCost(((2 * MB, 0.5e-3), (4 * MB, 1e-3))),
+        AffineCost(0.01e-3, 0.4e-3 / MB),
+        forward_s=0.0,
+    )
+
+
+def random_instance(rng: np.random.Generator, kind: str, most: int = 14, least: int = 1) -> FusionProfile:
+    """A profile of `least` to `most` gradients whose backward, compression and communication weigh about the same."""
+    count = int(rng.integers(least, most + 1))
+    size_bytes = rng.integers(1, int(10 ** rng.uniform(3, 7)), count)
+    total_s = 1e-2
+    backward_s = rng.dirichlet(np.ones(count)) * total_s * rng.uniform(0, 2)
+    backward_s[rng.random(count) < 0.2] = 0.0
+    scale_s = total_s * 10 ** rng.uniform(-1, 0.5, 2)
+    compression, communication = (_cost(rng, kind, float(size_bytes.sum()), float(s), count) for s in scale_s)
+    return _profile(size_bytes.tolist(), backward_s.tolist(), compression, communication, float(rng.uniform(0, 1e-2)))
+
+
+def brute_force_s(profile: FusionProfile) -> float:
+    """The least step time over all 2^(N - 1) fusions: every cut is made and not made, all fusions side by side."""
+    count = profile.tensor_count
+    prefix, ready_s = np.append(0, np.cumsum(profile.size_bytes)), np.append(0.0, np.cumsum(profile.backward_s))
+    start, compressing_s, sent_s = np.zeros(1, dtype=np.int64), np.zeros(1), np.zeros(1)
+    for j in range(1, count + 1):
+        size_bytes = prefix[j] - prefix[start]
+        total_s = compressing_s + profile.compression(size_bytes)
+        end_s = np.maximum(sent_s, ready_s[j] + total_s) + profile.communication(size_bytes)
+        if j == count:
+            return profile.forward_s + float(end_s.min())
+        start = np.concatenate([start, np.full(len(start), j)])
+        compressing_s, sent_s = np.concatenate([compressing_s, total_s]), np.concatenate([sent_s, end_s])
+    raise AssertionError("a profile has gradients")
+
+
+def _cost(rng: np.random.Generator, kind: str, total_bytes: float, scale_s: float, count: int) -> CostFunction:
+    fixed_s, per_byte = scale_s * rng.uniform(0, 1) / count, scale_s * rng.uniform(0, 1) / total_bytes
+    if kind == "affine":
+        return AffineCost(fixed_s, per_byte)
+    if kind == "proportional":
+        return AffineCost(0.0, per_byte)
+    if kind == "free":
+        return FREE
+    if kind == "thresholded":
+        threshold = total_bytes * rng.uniform(0.02, 0.6)
+        return PointsCost(((threshold, fixed_s), (2 * threshold, fixed_s + per_byte * threshold)))
+    points = int(rng.integers(2, 7))
+    at = np.sort(rng.choice(np.arange(1, 1000), points, replace=False)) * total_bytes / 1000
+    if kind == "points":  # anything measured: not even monotone
+        times = rng.uniform(0, 1, points) * scale_s / 3
+        times[-1] = max(times[-1], times[-2])
+    else:  # slopes that rise: two halves cost less than the whole
+        slopes = np.sort(rng.uniform(0, 1, points))
+        times = np.cumsum(slopes * np.diff(at, prepend=0.0)) * scale_s / total_bytes
+    return PointsCost(tuple(zip(at.tolist(), times.tolist(), strict=True)))
+
+
+def _profile(
+    sizes: list[int], backward_s: list[float], compression: CostFunction, communication: CostFunction, forward_s: float
+) -> FusionProfile:
+    names = tuple(f"t{number}" for number in range(len(sizes)))
+    return FusionProfile(
+        "random", forward_s, names, np.array(sizes, dtype=np.int64), np.array(backward_s), compression, communication
+    )
