@@ -27,7 +27,13 @@ from planwright.profiles.fusion_profile_file import read_fusion_profile, write_f
 from planwright.profiles.networks import build_with_gradients
 from planwright.units import format_bandwidth, format_bytes, format_seconds
 
-__all__ = ["build_fusion_profile", "fusion_profile_names", "load_fusion_profile", "with_compressor"]
+__all__ = [
+    "build_fusion_profile",
+    "find_fusion_profile",
+    "fusion_profile_names",
+    "load_fusion_profile",
+    "with_compressor",
+]
 
 _NETWORK = RingNetwork(ranks=8, bytes_per_s=25e9 / 8, alpha_s=10e-6)
 _COMPRESSOR = "dgc"
@@ -66,6 +72,15 @@ def load_fusion_profile(name: str) -> FusionProfile:
         return read_fusion_profile(path)
 
 
+def find_fusion_profile(name: str) -> FusionProfile:
+    """The shipped profile of that name, else the profile in that file."""
+    if name in _SETTINGS:
+        return load_fusion_profile(name)
+    if not Path(name).suffix and not Path(name).exists():
+        _setting(name)  # what looks like a name is told the names
+    return read_fusion_profile(name)
+
+
 def build_fusion_profile(name: str) -> FusionProfile:
     """The same profile, computed afresh."""
     setting, device = _setting(name), named_device(_DEVICE)
@@ -101,7 +116,7 @@ def _setting(name: str) -> _Setting:
     if name not in _SETTINGS:
         hint = suggestion(name, _SETTINGS)
         raise InputError(
-            f"profile: must be one of {', '.join(_SETTINGS)}, got {name!r}" + (f"; {hint}" if hint else "")
+            f"profile: must be a file or one of {', '.join(_SETTINGS)}, got {name!r}" + (f"; {hint}" if hint else "")
         )
     return _SETTINGS[name]
 

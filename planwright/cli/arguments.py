@@ -10,13 +10,15 @@ from typing import Any
 
 from planwright.errors import InputError
 from planwright.options import Progress, SolveOptions
-from planwright.units import parse_bytes
+from planwright.units import parse_bandwidth, parse_bytes, parse_seconds
 
 __all__ = [
     "add_ef_options",
     "add_output_options",
     "add_solve_options",
+    "bandwidth",
     "budget",
+    "duration",
     "ef_options",
     "size",
     "solve_options",
@@ -30,6 +32,22 @@ def size(text: str) -> int:
         return parse_bytes(text)
     except InputError as error:
         raise argparse.ArgumentTypeError(str(error).removeprefix("size: ")) from None
+
+
+def bandwidth(text: str) -> float:
+    """A bandwidth such as 10Gbps, in bytes per second."""
+    try:
+        return parse_bandwidth(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("bandwidth: ")) from None
+
+
+def duration(text: str) -> float:
+    """A time such as 10us, in seconds."""
+    try:
+        return parse_seconds(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("time: ")) from None
 
 
 def budget(text: str) -> tuple[int, float | None]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from planwright import __version__
-from planwright.cli import listing, plans, solving, sweeping
+from planwright.cli import advising, listing, plans, solving, sweeping
 from planwright.errors import PlanwrightError
 
 __all__ = ["main"]
@@ -63,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="command", required=True)
     solving.add_commands(commands)
     sweeping.add_commands(commands)
+    advising.add_commands(commands)
     plans.add_commands(commands)
     listing.add_commands(commands)
     return parser

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planwright import __version__
 from planwright.checker import Report
 from planwright.options import Progress, relative_gap
 from planwright.solution import Status
-from planwright.units import format_bytes, format_seconds
+from planwright.units import format_bandwidth, format_bytes, format_seconds
 
-__all__ = ["EXIT_CODES", "ProgressLines", "described", "exit_code", "print_json", "report_data"]
+__all__ = ["EXIT_CODES", "ProgressLines", "described", "exit_code", "print_json", "print_table", "report_data"]
 
 EXIT_CODES = {Status.OPTIMAL: 0, Status.FEASIBLE: 0, Status.INFEASIBLE: 3, Status.UNBOUNDED: 3, Status.NO_SOLUTION: 4}
 EXIT_VIOLATIONS = 5
@@ -50,6 +50,8 @@ def described(name: str, value: Any) -> str:
         return "-"
     if name.endswith("_bytes"):
         return format_bytes(value)
+    if name.endswith("bytes_per_s"):
+        return format_bandwidth(value)
     if isinstance(value, Mapping):
         inner = name if name.endswith("_s") else f"{name}_s" if name == "stages" else ""
         return ", ".join(f"{key} {described(inner or key, part)}" for key, part in value.items())
@@ -58,6 +60,13 @@ def described(name: str, value: Any) -> str:
     if name == "gap":
         return f"{100 * value:.2f} %"
     return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def print_table(table: Sequence[Sequence[str]]) -> None:
+    """Lines of cells on stdout, right-aligned, the titles first."""
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    for line in table:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
 
 
 class ProgressLines:

@@ -115,12 +115,10 @@ def _print_json(arguments: argparse.Namespace, rows: Sequence[Row]) -> None:
 
 
 def _print_table(rows: Sequence[Row]) -> None:
-    from planwright.cli.output import described
+    from planwright.cli.output import described, print_table
 
     table = [[title for _, title in _COLUMNS]]
     for row in rows:
         data = {**row.data, "overhead": None if row.overhead is None else f"{100 * row.overhead:.2f} %"}
         table.append([described(name, data[name]) for name, _ in _COLUMNS])
-    widths = [max(len(line[column]) for line in table) for column in range(len(_COLUMNS))]
-    for line in table:
-        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+    print_table(table)

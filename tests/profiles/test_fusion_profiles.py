@@ -16,6 +16,7 @@ from planwright.profiles.compressors import named_compressor
 from planwright.profiles.fusion_profile_file import fusion_profile_text, read_fusion_profile
 from planwright.profiles.fusion_profiles import (
     build_fusion_profile,
+    find_fusion_profile,
     fusion_profile_names,
     load_fusion_profile,
     main,
@@ -106,5 +107,16 @@ def test_profile_takes_another_compressor_and_network() -> None:
 
 
 def test_unknown_name_is_refused_with_a_hint() -> None:
-    with pytest.raises(InputError, match=r"profile: must be one of resnet50, .*, got 'gtp2'; did you mean 'gpt2'\?"):
+    with pytest.raises(
+        InputError, match=r"profile: must be a file or one of resnet50, .*, got 'gtp2'; did you mean 'gpt2'\?"
+    ):
         load_fusion_profile("gtp2")
+
+
+def test_profile_is_found_by_name_or_by_file(tmp_path: Path) -> None:
+    main([str(tmp_path)])
+    assert find_fusion_profile("gpt2").name == find_fusion_profile(str(tmp_path / "gpt2.json")).name == "gpt2"
+    with pytest.raises(InputError, match=r"must be a file or one of .*, got 'resnet5'; did you mean 'resnet50'"):
+        find_fusion_profile("resnet5")
+    with pytest.raises(InputError, match=r"cannot read .*absent\.json"):
+        find_fusion_profile(str(tmp_path / "absent.json"))

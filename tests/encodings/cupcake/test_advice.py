@@ -1,0 +1,143 @@
+"""Advice: best plans against plain buckets, the crossover by bisection, and the answer that follows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planwright.encodings.cupcake.advice import Advice, Option, advise
+from planwright.encodings.cupcake.baselines import buckets
+from planwright.encodings.cupcake.solver import best_fusion
+from planwright.errors import InputError
+from planwright.profiles.communication import RingNetwork
+from planwright.profiles.compressors import NONE, compressor_names, named_compressor
+from planwright.profiles.cost_functions import FREE
+from planwright.profiles.fusion_profile import FusionProfile
+from planwright.profiles.fusion_profiles import load_fusion_profile, with_compressor
+
+GBPS = 1e9 / 8
+NETWORK = RingNetwork(ranks=64, bytes_per_s=10 * GBPS, alpha_s=1e-5)
+
+
+def of(name: str, advice: Advice) -> Option:
+    return next(option for option in advice.options if option.compressor.name == name)
+
+
+def small_profile(sizes_mb: list[int], backward_ms: list[float]) -> FusionProfile:
+    return FusionProfile(
+        "small", 0.001, tuple(str(k) for k in range(len(sizes_mb))), 10**6 * np.array(sizes_mb, dtype=np.int64),
+        1e-3 * np.array(backward_ms[: len(sizes_mb)]), FREE, FREE,
+    )  # fmt: skip
+
+
+profiles = st.lists(st.integers(1, 40), min_size=1, max_size=6).flatmap(
+    lambda sizes: st.builds(
+        small_profile, st.just(sizes), st.lists(st.floats(0.1, 50), min_size=len(sizes), max_size=len(sizes))
+    )
+)
+networks = st.builds(
+    RingNetwork, ranks=st.integers(2, 128), bytes_per_s=st.floats(1e7, 1e11), alpha_s=st.floats(0, 1e-4)
+)
+compressors = st.sampled_from([named_compressor(name) for name in compressor_names()])
+
+
+@pytest.fixture(scope="module")
+def advice() -> Advice:
+    names = ("none", "fp16", "dgc", "powersgd", "terngrad")
+    return advise(load_fusion_profile("resnet50"), NETWORK, [named_compressor(name) for name in names])
+
+
+def test_options_come_in_the_order_asked_for(advice: Advice) -> None:
+    assert [option.compressor.name for option in advice.options] == ["none", "fp16", "dgc", "powersgd", "terngrad"]
+
+
+def test_every_option_is_the_exact_solver_s(advice: Advice) -> None:
+    for option in advice.options:
+        profile = with_compressor(load_fusion_profile("resnet50"), option.compressor, NETWORK)
+        found = best_fusion(profile)
+        assert found is not None
+        assert (option.iteration_s, option.groups) == (found.iteration_s, found.groups)
+        assert option.bound_s == pytest.approx(option.iteration_s)
+
+
+def test_plain_step_is_that_of_the_best_bucket_size(advice: Advice) -> None:
+    plain = buckets(with_compressor(load_fusion_profile("resnet50"), NONE, NETWORK))
+    assert advice.plain.iteration_s == plain.iteration_s
+    assert of("none", advice).iteration_s <= plain.iteration_s
+
+
+def test_scaling_and_saving_are_relative_to_one_worker_and_to_plain_buckets(advice: Advice) -> None:
+    profile = load_fusion_profile("resnet50")
+    assert advice.plain_scaling == pytest.approx(profile.compute_s / advice.plain.iteration_s)
+    for option in advice.options:
+        assert option.scaling == pytest.approx(profile.compute_s / option.iteration_s)
+        assert 0 < option.scaling < 1
+        assert option.time_saved == pytest.approx(1 - option.iteration_s / advice.plain.iteration_s)
+
+
+def test_expensive_gathered_compressor_never_pays_on_many_ranks(advice: Advice) -> None:
+    assert of("terngrad", advice).crossover_bytes_per_s == 0.0
+    assert of("terngrad", advice).time_saved < 0
+
+
+def test_crossover_of_no_compression_is_not_asked_for(advice: Advice) -> None:
+    assert of("none", advice).crossover_bytes_per_s is None
+
+
+def test_best_is_the_fastest_option(advice: Advice) -> None:
+    assert advice.best is min(advice.options, key=lambda option: option.iteration_s)
+
+
+def test_there_is_no_best_where_plain_buckets_are_fastest() -> None:
+    fast = RingNetwork(ranks=8, bytes_per_s=1e13)
+    assert advise(load_fusion_profile("resnet50"), fast, [named_compressor("powersgd")]).best is None
+
+
+def test_ring_of_one_rank_is_refused() -> None:
+    with pytest.raises(InputError, match="ranks: must be >= 2 for there to be something to communicate, got 1"):
+        advise(load_fusion_profile("resnet50"), RingNetwork(1, 1e9), [NONE])
+
+
+def test_faster_device_raises_the_crossover() -> None:
+    profile, powersgd = load_fusion_profile("resnet50"), named_compressor("powersgd")
+    slow, fast = (of("powersgd", advise(profile, NETWORK, [powersgd], speed)) for speed in (1.0, 2.0))
+    assert slow.crossover_bytes_per_s is not None
+    assert fast.crossover_bytes_per_s is not None
+    assert slow.crossover_bytes_per_s < fast.crossover_bytes_per_s
+
+
+def test_larger_batch_lowers_the_crossover() -> None:
+    """More backward time hides more communication (Figure 4.7)."""
+    crossovers = []
+    for factor in (0.5, 1.0, 2.0):
+        base = load_fusion_profile("resnet101")
+        profile = FusionProfile(
+            base.name, factor * base.forward_s, base.tensor_names, base.size_bytes, factor * base.backward_s, FREE, FREE
+        )
+        crossovers.append(
+            of("powersgd", advise(profile, NETWORK, [named_compressor("powersgd")])).crossover_bytes_per_s
+        )
+    assert crossovers == sorted(crossovers, key=lambda value: -1.0 if value is None else value, reverse=True)
+
+
+@settings(max_examples=40)
+@given(profiles, networks, compressors)
+def test_compression_pays_below_its_crossover_and_not_above(
+    profile: FusionProfile, network: RingNetwork, compressor: object
+) -> None:
+    """The short cuts of the bisection agree with the exact solver on either side."""
+    chosen = named_compressor(getattr(compressor, "name", ""))
+    (option,) = advise(profile, network, [chosen]).options
+    crossover = option.crossover_bytes_per_s
+    if crossover is None or not 0 < crossover < math.inf:
+        return
+    for factor, pays in ((0.998, True), (1.002, False)):
+        other = RingNetwork(network.ranks, factor * crossover, network.alpha_s)
+        found = best_fusion(with_compressor(profile, chosen, other))
+        assert found is not None
+        plain_s = buckets(with_compressor(profile, NONE, other)).iteration_s
+        assert (found.iteration_s < plain_s * (1 - 1e-9)) == pays
