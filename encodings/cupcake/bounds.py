@@ -33,7 +33,7 @@ class Rest:
         Either backward, all compression and the last collective follow each other, or all collectives do.
         """
         computed = costs.ready_s[-1] + compress_s + self.compress_s[k] + self.last_send_s[k]
-        return np.maximum(computed, sent_s + self.send_s[k])
+        return np.asarray(np.maximum(computed, sent_s + self.send_s[k]))
 
 
 def rest_of(costs: Costs) -> Rest:
