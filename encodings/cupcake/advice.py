@@ -66,10 +66,14 @@ def advise(
     """Compare compressors on a profile's gradients; its own costs are replaced by theirs on the network.
 
     `speed`: how much faster than a V100 the device encodes and decodes. `none` among the compressors stands for the
-    best fusion without compression. Raises `InputError` for a network of one rank.
+    best fusion without compression. Raises `InputError` for a network of one rank, and for a step that takes no time.
     """
     if network.ranks < 2:
         raise InputError(f"ranks: must be >= 2 for there to be something to communicate, got {network.ranks}")
+    if profile.compute_s <= 0:
+        raise InputError(
+            f"profile {profile.name!r}: forward_s and backward_s must not all be 0: nothing to scale against"
+        )
     case = _Case(profile, network, speed, options)
     plain = case.plain()
     return Advice(

@@ -102,6 +102,12 @@ def test_ring_of_one_rank_is_refused() -> None:
         advise(load_fusion_profile("resnet50"), RingNetwork(1, 1e9), [NONE])
 
 
+def test_step_without_any_computation_is_refused() -> None:
+    idle = FusionProfile("idle", 0.0, ("a",), np.array([8], dtype=np.int64), np.array([0.0]), FREE, FREE)
+    with pytest.raises(InputError, match="profile 'idle': forward_s and backward_s must not all be 0"):
+        advise(idle, NETWORK, [NONE])
+
+
 def test_faster_device_raises_the_crossover() -> None:
     profile, powersgd = load_fusion_profile("resnet50"), named_compressor("powersgd")
     slow, fast = (of("powersgd", advise(profile, NETWORK, [powersgd], speed)) for speed in (1.0, 2.0))
