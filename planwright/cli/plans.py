@@ -30,7 +30,7 @@ def add_commands(commands: Any) -> None:
     show.set_defaults(run=_show)
     export = commands.add_parser("export", help="write a plan in the format of a runtime")
     export.add_argument("file", metavar="PLAN")
-    export.add_argument("--format", choices=["taccl-ef"], required=True)
+    export.add_argument("--format", choices=sorted(_EXPORTS), required=True)
     export.add_argument("-o", "--output", metavar="FILE", required=True)
     shared.add_ef_options(export)
     export.set_defaults(run=_export)
@@ -129,21 +129,42 @@ def _event_line(plan: SavedPlan, number: int) -> str:
 
 def _export(arguments: argparse.Namespace) -> int:
     from planwright.cli.output import EXIT_VIOLATIONS
-    from planwright.encodings.taccl.export import write_taccl_ef
     from planwright.io.plan import read_plan
 
     plan = read_plan(arguments.file)
-    if plan.system != "taccl":
-        raise InputError(f"{arguments.file}: --format taccl-ef takes plans of taccl, got one of {plan.system}")
+    system, write = _EXPORTS[arguments.format]
+    if plan.system != system:
+        raise InputError(
+            f"{arguments.file}: --format {arguments.format} takes plans of {system}, got one of {plan.system}"
+        )
     report = _replay(plan)
     if not report.valid:
         print(f"planwright: not exported: {report.summary()}", file=sys.stderr)
         return EXIT_VIOLATIONS
+    print(f"{arguments.output}: {write(arguments, plan)}")
+    return 0
+
+
+def _write_taccl_ef(arguments: argparse.Namespace, plan: SavedPlan) -> str:
+    from planwright.encodings.taccl.export import write_taccl_ef
+
     program = write_taccl_ef(arguments.output, plan.schedule, plan.problem, **shared.ef_options(arguments))
     blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
     size = f"{program.ngpus} GPUs, {program.nchannels} channels, at most {blocks} thread blocks a GPU"
-    print(f"{arguments.output}: {program.coll} on {size}")
-    return 0
+    return f"{program.coll} on {size}"
+
+
+def _write_ddp_buckets(arguments: argparse.Namespace, plan: SavedPlan) -> str:
+    from planwright.encodings.cupcake.ddp_buckets import export_ddp_buckets
+    from planwright.units import format_bytes
+
+    buckets = export_ddp_buckets(arguments.output, plan.problem, plan.details, where=arguments.file)
+    held = f"{len(buckets.parameter_names)} gradients of {buckets.profile}, {format_bytes(sum(buckets.bucket_bytes))}"
+    return f"{len(buckets.groups)} buckets for {held}"
+
+
+_EXPORTS = {"taccl-ef": ("taccl", _write_taccl_ef), "ddp-buckets": ("cupcake", _write_ddp_buckets)}
+"""For each format, the system whose plans it takes, and what writes it and says what was written."""
 
 
 def _replay(plan: SavedPlan) -> Report:

@@ -1,0 +1,59 @@
+"""PyTorch for the modules that need it, or one line that says how to get it: the extra `torch`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from planwright.errors import InputError
+
+try:
+    import torch
+    import torch.distributed
+    import torch.nn.parallel
+except ImportError:
+    raise InputError("this needs PyTorch, which is not installed; pip install 'planwright[torch]'") from None
+
+__all__ = ["Marks", "device_name", "rank_count", "torch"]
+
+
+class Marks:
+    """Instants at which a device reaches points of a program, as its own clock sees them.
+
+    Raises `InputError` for a device that is neither a CPU nor a CUDA GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        if device.type not in ("cpu", "cuda"):
+            raise InputError(f"device: must be cpu or cuda to be timed, got {device.type}")
+        self._device = device
+        self._marks: list[Any] = []
+
+    def mark(self) -> None:
+        """The instant at which the device has done what it was given so far."""
+        if self._device.type == "cuda":  # the host is ahead of the GPU, whose stream must take the time
+            event = torch.cuda.Event(enable_timing=True)
+            event.record(torch.cuda.current_stream(self._device))
+            self._marks.append(event)
+        else:
+            self._marks.append(time.perf_counter())
+
+    def elapsed_s(self) -> list[float]:
+        """Seconds from the first mark to each."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+            return [1e-3 * self._marks[0].elapsed_time(mark) for mark in self._marks]
+        return [mark - self._marks[0] for mark in self._marks]
+
+
+def device_name(device: torch.device) -> str:
+    """The model of a GPU, or `cpu` with the number of threads that PyTorch takes."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return f"{device.type}, {torch.get_num_threads()} threads"
+
+
+def rank_count(group: Any = None) -> int:
+    """Ranks in a process group, 1 where there is none."""
+    distributed = torch.distributed
+    return distributed.get_world_size(group) if distributed.is_available() and distributed.is_initialized() else 1

@@ -1,0 +1,165 @@
+"""Training in DDP in two processes, as tests of plans in PyTorch need it. Imports torch."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from planwright.profiles.cost_functions import FREE
+from planwright.profiles.torch_compression import CompressionState, TopK, communication_cost, compressed_average
+from planwright.profiles.torch_ddp import actual_buckets, distribute, measure
+
+RANKS, ITERATIONS, STEP_SIZE = 2, 4, 0.05
+_LIMIT_S = 300.0
+"""Far above what it takes: a stuck process fails the test, a slow machine doesn't."""
+
+
+class OutOfOrder(nn.Module):
+    """Layers of unequal sizes, used in another order than they are registered in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.third = nn.Linear(17, 13)
+        self.first = nn.Linear(6, 29)
+        self.second = nn.Linear(29, 17)
+        self.scale = nn.Parameter(torch.ones(13))
+        self.last = nn.Linear(13, 3, bias=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.second(torch.relu(self.first(inputs))))
+        return self.last(torch.tanh(self.third(hidden)) * self.scale)
+
+
+READY_ORDER = (
+    "last.weight", "scale", "third.bias", "third.weight", "second.bias", "second.weight", "first.bias", "first.weight",
+)  # fmt: skip
+
+
+def fresh_model() -> OutOfOrder:
+    """The same weights in every process."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return OutOfOrder()
+
+
+def batch(rank: int, iteration: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and targets of one rank in one iteration."""
+    generator = torch.Generator().manual_seed(100 * iteration + rank)
+    return torch.randn(5, 6, generator=generator), torch.randn(5, 3, generator=generator)
+
+
+def gradients_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of the gradients, by name."""
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+def step(model: nn.Module, gradients: dict[str, torch.Tensor]) -> None:
+    """One step of gradient descent."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter -= STEP_SIZE * gradients[name]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How to train: the fraction that top-k keeps (None: DDP's own all-reduce), and DDP's options."""
+
+    kept: float | None
+    options: dict[str, Any]
+
+
+VARIANTS = {
+    "plain": Variant(None, {}),
+    "whole": Variant(1.0, {}),
+    "sparse": Variant(0.1, {}),
+    "sparse-views": Variant(0.1, {"gradient_as_bucket_view": True}),
+    "static": Variant(1.0, {"static_graph": True}),
+}
+
+
+def train(variant: Variant, buckets: str) -> list[dict[str, Any]]:
+    """For each iteration: the buckets and the averaged gradients."""
+    rank = torch.distributed.get_rank()
+    model = fresh_model()
+    ddp = distribute(model, buckets, **variant.options)
+    if variant.kept is not None:
+        ddp.register_comm_hook(CompressionState(TopK(variant.kept)), compressed_average)
+    seen = []
+    for iteration in range(ITERATIONS):
+        inputs, targets = batch(rank, iteration)
+        ddp.zero_grad(set_to_none=True)
+        output = ddp(inputs)
+        used = actual_buckets(ddp)
+        nn.functional.mse_loss(output, targets).backward()
+        gradients = gradients_of(model)
+        seen.append({"buckets": used, "gradients": gradients})
+        step(model, gradients)
+    return seen
+
+
+def work(rank: int, folder: str) -> None:
+    """One rank: everything that the tests look at goes into `rank<r>.pt`, or what went wrong into `rank<r>.error`."""
+    place = Path(folder)
+    if sys.platform == "linux":
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # a machine's own name may not resolve to an address
+    warnings.simplefilter("error")  # as in the tests' own process
+    try:
+        torch.set_num_threads(1)
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{place / 'store'}", rank=rank, world_size=RANKS, timeout=timedelta(seconds=120)
+        )
+        found: dict[str, Any] = {
+            name: train(variant, str(place / "buckets.json")) for name, variant in VARIANTS.items()
+        }
+        inputs, targets = batch(rank, 0)
+        found["profile"] = measure(
+            fresh_model(), (inputs,), lambda output: nn.functional.mse_loss(output, targets),
+            name=f"measured by rank {rank}", compression=FREE, communication=FREE, steps=3, warm_up=1,
+        )  # fmt: skip
+        found["costs"] = [communication_cost(how, [400, 40_000], repeats=2) for how in (None, TopK(0.1))]
+        torch.save(found, place / f"rank{rank}.pt")
+        while not all((place / f"rank{other}.pt").exists() for other in range(RANKS)):
+            time.sleep(0.05)  # a rank that leaves early can break the other's last collective; `run_ranks` ends a wait
+    except BaseException:
+        (place / f"rank{rank}.error").write_text(traceback.format_exc())
+        os._exit(1)
+    os._exit(0)  # gloo's threads now and then abort a process that ends the usual way
+
+
+def run_ranks(folder: Path) -> list[dict[str, Any]]:
+    """Run all ranks on the `buckets.json` in a folder; what each found. Raises `RuntimeError` with what went wrong."""
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=work, args=(rank, str(folder)), daemon=True) for rank in range(RANKS)]
+    deadline = time.monotonic() + _LIMIT_S
+    try:
+        for process in processes:
+            process.start()
+        while any(process.is_alive() for process in processes) and not _failed(processes):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"ranks: must end within {_LIMIT_S:g} s")
+            time.sleep(0.05)
+        if _failed(processes):
+            told = [path.read_text() for path in sorted(folder.glob("*.error"))]
+            raise RuntimeError("\n".join(told) or f"ranks ended with {[process.exitcode for process in processes]}")
+    finally:
+        for process in processes:
+            if process.is_alive():
+                process.kill()
+            process.join()
+    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(RANKS)]
+
+
+def _failed(processes: list[SpawnProcess]) -> bool:
+    return any(process.exitcode not in (None, 0) for process in processes)
