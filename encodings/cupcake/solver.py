@@ -143,6 +143,7 @@ def _details(profile: FusionProfile, found: BestFusion, baselines: list[Baseline
     times = timeline(profile, found.fusion)
     return {
         "groups": [list(group) for group in found.groups],
+        **({"sent_plain": sorted(found.fusion.sent_plain)} if found.fusion.sent_plain else {}),
         "method": found.solver,
         **found.details,
         "compress_s": float(times.compress_s.sum()),

@@ -41,6 +41,7 @@ def test_solved_plan_becomes_a_bucket_for_each_group(tmp_path: Path) -> None:
         ({}, {}, "plan: details: field 'groups' is missing"),
         ({"tensor_bytes": [1, 2]}, {"groups": [[0, 2]]}, "plan: parameter_bytes: must have one entry for each of 3"),
         ({"tensor_bytes": [60, 20, -1]}, {"groups": [[0, 2]]}, r"tensor_bytes\[2\]: must be a whole number >= 0"),
+        ({}, {"groups": [[0, 0], [1, 2]], "sent_plain": [0]}, "plan: details: sent_plain: .* must be empty"),
         ({"tensor_names": ["c", 1, "a"]}, {"groups": [[0, 2]]}, r"tensor_names\[1\]: must be a string, got 1"),
         ({"tensor_bytes": [60, 20, 0]}, {"groups": [[0, 2]]}, r"plan: groups\[0\]: DDP would make \[0, 1\]"),
     ],
