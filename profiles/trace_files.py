@@ -7,7 +7,8 @@ is read. The column of an id is its table.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
@@ -21,6 +22,8 @@ from planwright.profiles.trace_csv import file_errors, read_csv_trace
 from planwright.profiles.traces import BLOCK_EXAMPLES, Block, Trace, valid_block
 
 __all__ = ["read_npy_trace", "read_npz_trace", "read_trace"]
+
+_SKIPPED_BYTES = 1 << 18
 
 
 def read_trace(
@@ -61,27 +64,45 @@ def read_npy_trace(path: str | Path) -> Trace:
 
 
 def read_npz_trace(path: str | Path, array: str | None = None) -> Trace:
-    """An array in a `.npz`; `array` names it where there are several. It must be in C order, to be read in a stream."""
+    """An array in a `.npz`; `array` names it where there are several.
+
+    One in Fortran order, as `.T` gives, is read as a stream for each table; if it is compressed too, every pass starts
+    by inflating what lies before each table.
+    """
     member = _npz_member(path, array)
     with file_errors(path), zipfile.ZipFile(path) as archive, archive.open(member) as stream:
-        shape, fortran, dtype = _npy_header(stream)
+        shape, _, dtype = _npy_header(stream)
     where = f"{path}: array {member[:-4]!r}"
     _check_layout(where, dtype, shape)
-    if fortran and min(shape) > 1:
-        raise InputError(f"{where}: must be in C order; save np.ascontiguousarray(ids), or a .npy in any order")
     examples, tables = shape
 
     def blocks() -> Iterator[Block]:
-        with file_errors(path), zipfile.ZipFile(path) as archive, archive.open(member) as stream:
-            _npy_header(stream)
+        with file_errors(path), zipfile.ZipFile(path) as archive, ExitStack() as opened:
+            pieces = _pieces(archive, member, opened)
             for start in range(0, examples, BLOCK_EXAMPLES):
-                stop = min(start + BLOCK_EXAMPLES, examples)
-                data = stream.read((stop - start) * tables * dtype.itemsize)
-                if len(data) < (stop - start) * tables * dtype.itemsize:
-                    raise InputError(f"{where}: the file ends before example {stop}")
-                yield valid_block(np.frombuffer(data, dtype).reshape(-1, tables), where, start)
+                count = min(BLOCK_EXAMPLES, examples - start)
+                yield valid_block(pieces(count), where, start)
 
     return Trace(str(path), _numbered(tables), blocks, examples=examples)
+
+
+def _pieces(archive: zipfile.ZipFile, member: str, opened: ExitStack) -> Callable[[int], NDArray[np.integer]]:
+    """A function that reads so many more examples of an array."""
+    first = opened.enter_context(archive.open(member))
+    (examples, tables), fortran, dtype = _npy_header(first)
+    if not fortran:
+        return lambda count: np.frombuffer(first.read(count * tables * dtype.itemsize), dtype).reshape(count, tables)
+    start, streams = first.tell(), [first]
+    for table in range(1, tables):
+        streams.append(opened.enter_context(archive.open(member)))
+        _skip(streams[-1], start + table * examples * dtype.itemsize)
+    return lambda count: np.stack([np.frombuffer(each.read(count * dtype.itemsize), dtype) for each in streams]).T
+
+
+def _skip(stream: IO[bytes], size_bytes: int) -> None:
+    """Read over so many bytes; the archive's own `seek` takes 16 MB at a time to do so."""
+    while size_bytes and (read := len(stream.read(min(size_bytes, _SKIPPED_BYTES)))):
+        size_bytes -= read
 
 
 def _npz_member(path: str | Path, array: str | None) -> str:

@@ -114,9 +114,11 @@ class _Batch:
 
 @dataclass(frozen=True)
 class _Held:
-    """A batch in the window: its rows are in the cache, or about to be."""
+    """A batch in the window. Its ids aren't kept: they are what lies in its rows."""
 
-    seen: _Batch
+    number: int
+    examples: int
+    bounds: NDArray[np.int64]
     rows: NDArray[np.int32]
     prefetched: NDArray[np.bool_]
     prefetch_after: int
@@ -161,20 +163,20 @@ class _Window:
 
     def _step(self) -> Step:
         head = self._held.popleft()
-        number, rows, held_rows = head.seen.number, head.rows, self._map.count
+        number, rows, held_rows = head.number, head.rows, self._map.count
         coming = self._peek()
         found = None if coming is None else self._renewed(rows, number, coming)
-        last_use = self._map.last_use.take(rows)
+        ids, last_use = self._map.ids.take(rows), self._map.last_use.take(rows)
         in_next = self._used_next(rows, found, number)
         self._map.remove(rows[last_use == number])
         if coming is not None and found is not None:
             self._enter(coming, found, number)
         return Step(
             batch=number,
-            examples=head.seen.examples,
+            examples=head.examples,
             lookahead=self._lookahead,
-            ids=head.seen.ids,
-            bounds=head.seen.bounds,
+            ids=ids,
+            bounds=head.bounds,
             rows=rows,
             prefetched=head.prefetched,
             last_use=last_use,
@@ -215,7 +217,7 @@ class _Window:
         prefetched = rows < 0
         rows[prefetched] = self._map.add(batch.ids[prefetched])
         self._map.last_use[rows] = batch.number
-        self._held.append(_Held(batch, rows, prefetched, prefetch_after))
+        self._held.append(_Held(batch.number, batch.examples, batch.bounds, rows, prefetched, prefetch_after))
         self._next = None
 
     def _fits(self, rows: int) -> bool:

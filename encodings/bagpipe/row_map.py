@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RowMap"]
+__all__ = ["RowMap", "hashed_slots"]
 
 _EMPTY, _REMOVED = -1, -2
 _NO_ID = -1
@@ -18,6 +18,14 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: neighbouring
 
 Ids = NDArray[np.int64]
 Rows = NDArray[np.int32]
+
+
+def hashed_slots(ids: Ids, bits: int) -> NDArray[np.int64]:
+    """A number in 0..2^bits - 1 for each id, evenly spread for ids that lie close together or at equal distances."""
+    mixed = ids ^ (ids >> 22)
+    hashed = mixed.view(np.uint64) * _MULTIPLIER
+    hashed >>= np.uint64(64 - bits)
+    return hashed.view(np.int64)
 
 
 class RowMap:
@@ -74,17 +82,10 @@ class RowMap:
         self._free[self.count : self.count + len(rows)] = rows
 
     def _first_slots(self, ids: Ids) -> NDArray[np.int64]:
-        mixed = ids ^ (ids >> 22)
-        hashed = mixed.view(np.uint64) * _MULTIPLIER
-        hashed >>= np.uint64(64 - self._bits)
-        return hashed.view(np.int64)
+        return hashed_slots(ids, len(self._row_in_slot).bit_length() - 1)
 
     def _next_slots(self, slots: NDArray[np.int64], probe: int) -> NDArray[np.int64]:
         return (slots + probe) & (len(self._row_in_slot) - 1)
-
-    @property
-    def _bits(self) -> int:
-        return len(self._row_in_slot).bit_length() - 1
 
     def _place(self, ids: Ids, rows: Rows) -> None:
         """Enter rows into the table; of those that meet in a slot the last stays, the others try on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from planwright.encodings.bagpipe.row_map import hashed_slots
 from planwright.errors import InputError
 from planwright.profiles.traces import MOST_IDS, TABLE_SHIFT, Block
 
@@ -55,11 +56,22 @@ def positions(ids: NDArray[np.int64], bounds: NDArray[np.int64], batch: Block) -
     places = np.empty(batch.shape[::-1], dtype=np.int32)
     for table, column in enumerate(np.ascontiguousarray(batch.T)):
         start, stop = int(bounds[table]), int(bounds[table + 1])
-        own = ids[start:stop] - (table << TABLE_SHIFT)
-        if own[-1] < _DENSE * len(column):
-            place_of = np.empty(own[-1] + 1, dtype=np.int32)
-            place_of[own] = np.arange(start, stop, dtype=np.int32)
-            places[table] = place_of[column]
-        else:
-            places[table] = np.searchsorted(own, column) + start
+        np.add(_places(ids[start:stop] - (table << TABLE_SHIFT), column), start, out=places[table])
     return places.T
+
+
+def _places(own: NDArray[np.int64], column: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Where each entry of a column stands in the ascending ids that occur in it."""
+    numbers = np.arange(len(own), dtype=np.int32)
+    if own[-1] < _DENSE * len(column):
+        place_of = np.empty(own[-1] + 1, dtype=np.int32)
+        place_of[own] = numbers
+        return place_of.take(column)
+    # Most ids have a slot of their own in a table eight times as large; the others are searched for.
+    bits = (8 * len(own)).bit_length()
+    place_in = np.empty(1 << bits, dtype=np.int32)
+    place_in[hashed_slots(own, bits)] = numbers
+    places = place_in.take(hashed_slots(column, bits))
+    wrong = np.flatnonzero(own.take(places) != column)
+    places[wrong] = np.searchsorted(own, column[wrong])
+    return places

@@ -6,6 +6,7 @@ import gzip
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -43,8 +44,9 @@ def test_npy_in_any_integers_and_order(tmp_path: Path, dtype: str, order: str) -
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_npz_with_one_array_or_a_named_one(tmp_path: Path, save: object) -> None:
-    ids = np.random.default_rng(0).integers(0, 60_000, (LONG, 2)).astype(np.int32)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npz_with_one_array_or_a_named_one(tmp_path: Path, save: object, order: Literal["C", "F"]) -> None:
+    ids = np.random.default_rng(0).integers(0, 60_000, (LONG, 3)).astype(np.int32, order=order)
     save(tmp_path / "one.npz", ids)  # type: ignore[operator]
     save(tmp_path / "two.npz", ids=ids, labels=np.zeros(LONG))  # type: ignore[operator]
     assert np.array_equal(whole(read_trace(tmp_path / "one.npz")), ids)
@@ -58,8 +60,9 @@ def test_npz_with_one_array_or_a_named_one(tmp_path: Path, save: object) -> None
 
 
 @pytest.mark.parametrize("name", ["t.npy", "t.npz"])
-def test_a_long_array_never_lies_in_memory_whole(tmp_path: Path, name: str) -> None:
-    ids = np.zeros((40 * BLOCK_EXAMPLES, 4), dtype=np.int64)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_long_array_never_lies_in_memory_whole(tmp_path: Path, name: str, order: Literal["C", "F"]) -> None:
+    ids = np.zeros((40 * BLOCK_EXAMPLES, 4), dtype=np.int64, order=order)
     (np.save if name == "t.npy" else np.savez_compressed)(tmp_path / name, ids)  # type: ignore[operator]
     trace = read_trace(tmp_path / name)
     tracemalloc.start()
@@ -73,7 +76,6 @@ def test_a_long_array_never_lies_in_memory_whole(tmp_path: Path, name: str) -> N
 def test_broken_arrays_are_named(tmp_path: Path) -> None:
     np.save(tmp_path / "flat.npy", np.zeros(5, dtype=int))
     np.save(tmp_path / "objects.npy", np.array([[None]]))
-    np.savez(tmp_path / "fortran.npz", np.asfortranarray(np.zeros((5, 2), dtype=int)))
     (tmp_path / "text.npy").write_text("ids")
     (tmp_path / "text.npz").write_text("ids")
     (tmp_path / "ids.parquet").write_text("ids")
@@ -81,7 +83,6 @@ def test_broken_arrays_are_named(tmp_path: Path) -> None:
     for name, message in [
         ("flat.npy", r"flat.npy: must be integers, examples x tables.* got int64 of shape \(5,\)"),
         ("objects.npy", r"objects.npy: not readable: "),
-        ("fortran.npz", r"fortran.npz: array 'arr_0': must be in C order; save np.ascontiguousarray"),
         ("text.npy", r"text.npy: not readable: "),
         ("text.npz", r"text.npz: not readable: "),
         ("none.npy", r"cannot read .*none.npy: No such file"),
