@@ -56,6 +56,7 @@ def test_folders_that_share_a_name_with_others_have_no_init_file() -> None:
 
 def test_data_files_are_found_through_the_package() -> None:
     assert (files("planwright.topologies") / "ndv2.json").is_file()
+    assert (files("planwright.profiles") / "criteo_kaggle.json").is_file()
     assert (files("planwright.encodings.taccl.sketches") / "ndv2-sk-1.json").is_file()
 
 

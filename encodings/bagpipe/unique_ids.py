@@ -1,0 +1,77 @@
+"""The distinct ids of a batch, and where in them each lookup finds its own."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.bagpipe.row_map import hashed_slots
+from planwright.errors import InputError
+from planwright.profiles.traces import MOST_IDS, TABLE_SHIFT, Block
+
+__all__ = ["positions", "unique_ids"]
+
+_DENSE = 8
+"""Ids below so many times the number of examples are marked in an array; sparser ones are sorted. Measured."""
+
+
+def unique_ids(batch: Block) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Global ids, ascending, and the bounds of each table in them, shape (tables + 1,).
+
+    Equal to `np.unique(global_ids(batch))`, several times faster. Raises `InputError` for ids that are out of range.
+    """
+    columns = np.ascontiguousarray(batch.T)
+    least, most = columns.min(axis=1), columns.max(axis=1)
+    if least.min() < 0 or most.max() >= MOST_IDS:
+        value = least.min() if least.min() < 0 else most.max()
+        raise InputError(f"batch: ids must be in 0..{MOST_IDS - 1}, got {value}")
+    parts = [_unique(column, int(largest)) for column, largest in zip(columns, most, strict=True)]
+    bounds = np.zeros(len(parts) + 1, dtype=np.int64)
+    np.cumsum([len(part) for part in parts], out=bounds[1:])
+    ids = np.empty(bounds[-1], dtype=np.int64)
+    for table, part in enumerate(parts):
+        np.add(part, table << TABLE_SHIFT, out=ids[bounds[table] : bounds[table + 1]], dtype=np.int64)
+    return ids, bounds
+
+
+def _unique(column: NDArray[np.int64], largest: int) -> NDArray[np.integer]:
+    if largest < _DENSE * len(column):
+        seen = np.zeros(largest + 1, dtype=np.bool_)
+        seen[column] = True
+        return np.flatnonzero(seen)
+    # Sorting half as wide numbers takes half the time.
+    ordered: NDArray[np.integer] = np.sort(column.astype(np.int32) if largest < 2**31 else column)
+    first = np.empty(len(ordered), dtype=np.bool_)
+    first[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    distinct: NDArray[np.integer] = ordered[first]
+    return distinct
+
+
+def positions(ids: NDArray[np.int64], bounds: NDArray[np.int64], batch: Block) -> NDArray[np.int32]:
+    """Where each id of a batch stands among its distinct ids: `ids[positions]` are the batch's global ids.
+
+    `ids`, `bounds`: as `unique_ids(batch)` gave them. Shape (examples, tables).
+    """
+    places = np.empty(batch.shape[::-1], dtype=np.int32)
+    for table, column in enumerate(np.ascontiguousarray(batch.T)):
+        start, stop = int(bounds[table]), int(bounds[table + 1])
+        np.add(_places(ids[start:stop] - (table << TABLE_SHIFT), column), start, out=places[table])
+    return places.T
+
+
+def _places(own: NDArray[np.int64], column: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Where each entry of a column stands in the ascending ids that occur in it."""
+    numbers = np.arange(len(own), dtype=np.int32)
+    if own[-1] < _DENSE * len(column):
+        place_of = np.empty(own[-1] + 1, dtype=np.int32)
+        place_of[own] = numbers
+        return place_of.take(column)
+    # Most ids have a slot of their own in a table eight times as large; the others are searched for.
+    bits = (8 * len(own)).bit_length()
+    place_in = np.empty(1 << bits, dtype=np.int32)
+    place_in[hashed_slots(own, bits)] = numbers
+    places = place_in.take(hashed_slots(column, bits))
+    wrong = np.flatnonzero(own.take(places) != column)
+    places[wrong] = np.searchsorted(own, column[wrong])
+    return places

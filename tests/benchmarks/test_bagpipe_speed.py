@@ -1,0 +1,119 @@
+"""How many examples a second traces are drawn and read at, and looked ahead over, on one core.
+
+Times are processor time of this process, so that other load on the machine doesn't count. Rates are in the column
+`examples_per_s` of the extra information (`--benchmark-json`); `-s` prints them too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planwright.encodings.bagpipe.lookahead import lookahead_steps
+from planwright.encodings.bagpipe.unique_ids import positions, unique_ids
+from planwright.profiles.trace_files import read_trace
+from planwright.profiles.trace_generators import criteo_like_trace, skew_trace, zipf_trace
+from planwright.profiles.traces import Block, Trace, global_ids
+
+BATCH = 16_384
+CRITEO_ROWS = criteo_like_trace(1).table_rows or ()
+
+pytestmark = pytest.mark.benchmark(timer=time.process_time)
+
+
+def report(benchmark: Any, examples: int) -> None:
+    rate = examples / benchmark.stats.stats.min
+    benchmark.extra_info["examples_per_s"] = rate
+    print(f"\n{benchmark.name}: {rate / 1e6:.2f} M examples/s")
+
+
+def kept_batches(count: int, batch_size: int) -> list[np.ndarray]:
+    """Batches of a Criteo-like trace, half as wide to save memory."""
+    trace = criteo_like_trace(count * batch_size, seed=1)
+    return [batch.astype(np.int32, order="C") for batch in trace.batches(batch_size)]
+
+
+@pytest.mark.parametrize(("lookahead", "batch_size"), [(5, BATCH), (50, BATCH), (200, BATCH), (5, 8 * BATCH)])
+def test_lookahead(benchmark: Any, lookahead: int, batch_size: int) -> None:
+    """All lists of every batch, from start-up to the end of the trace."""
+    batches = kept_batches(max(lookahead + 100, 2 * lookahead) if batch_size == BATCH else 30, batch_size)
+
+    def run() -> tuple[int, int, int]:
+        fetched = evicted = updated = 0
+        wide: Iterator[Block] = (batch.astype(np.int64) for batch in batches)
+        for step in lookahead_steps(wide, lookahead):
+            fetched += len(step.prefetch_ids)
+            evicted += len(step.evicted_ids)
+            updated += len(step.ttl_updates()[0])
+        return fetched, evicted, updated
+
+    fetched, evicted, updated = benchmark.pedantic(run, rounds=2)
+    assert fetched == evicted
+    distinct = [unique_ids(batch.astype(np.int64))[0] for batch in batches]
+    assert evicted + updated == sum(map(len, distinct))
+    before = [np.concatenate([np.zeros(0, np.int64), *distinct[max(0, b - lookahead) : b]]) for b in (0, 1, lookahead)]
+    told = [len(np.setdiff1d(distinct[b], seen)) for b, seen in zip((0, 1, lookahead), before, strict=True)]
+    wide = (batch.astype(np.int64) for batch in batches)
+    first = [int(step.prefetched.sum()) for step in islice(lookahead_steps(wide, lookahead), lookahead + 1)]
+    assert told == [first[0], first[1], first[lookahead]]
+    report(benchmark, len(batches) * batch_size)
+
+
+def test_distinct_ids(benchmark: Any) -> None:
+    batch = next(criteo_like_trace(BATCH).batches(BATCH)).copy()
+    ids, _ = benchmark.pedantic(unique_ids, args=(batch,), rounds=20, warmup_rounds=2)
+    assert np.array_equal(ids, np.unique(global_ids(batch)))
+    report(benchmark, BATCH)
+
+
+def test_positions_among_distinct_ids(benchmark: Any) -> None:
+    batch = next(criteo_like_trace(BATCH).batches(BATCH)).copy()
+    ids, bounds = unique_ids(batch)
+    places = benchmark.pedantic(positions, args=(ids, bounds, batch), rounds=20, warmup_rounds=2)
+    assert np.array_equal(ids[places], global_ids(batch))
+    report(benchmark, BATCH)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        criteo_like_trace,
+        lambda examples: zipf_trace(CRITEO_ROWS, 1.0, examples),
+        lambda examples: zipf_trace(CRITEO_ROWS, 5.0, examples),
+        lambda examples: skew_trace(CRITEO_ROWS, 0.4, examples),
+    ],
+    ids=["criteo-like", "zipf-1", "zipf-5", "skew-0.4"],
+)
+def test_generators(benchmark: Any, make: Callable[[int], Trace]) -> None:
+    trace = make(20 * BATCH)
+    count = benchmark.pedantic(lambda: sum(map(len, trace.batches(BATCH))), rounds=3, warmup_rounds=1)
+    assert count == 20 * BATCH
+    report(benchmark, count)
+
+
+@pytest.mark.parametrize("name", ["t.npy", "t.npz", "t.csv", "t.csv.gz"])
+def test_readers(benchmark: Any, name: str, tmp_path: Path) -> None:
+    """26 tables; in the csv a third of them as text."""
+    count = (2 if "csv" in name else 20) * BATCH
+    ids = np.concatenate(list(criteo_like_trace(count).batches(BATCH)))
+    columns = [f"c{number}" for number in range(26)]
+    if name.endswith("npy"):
+        np.save(tmp_path / name, ids)
+    elif name.endswith("npz"):
+        np.savez(tmp_path / name, ids)
+    else:
+        np.savetxt(
+            tmp_path / name, ids, ["%d", "%d", "x%x"] * 8 + ["%d"] * 2, ",", header=",".join(columns), comments=""
+        )
+    trace = read_trace(tmp_path / name, columns if "csv" in name else ())
+    read = benchmark.pedantic(lambda: list(trace.batches(BATCH)), rounds=2)
+    whole = np.concatenate(read)
+    assert np.array_equal(whole[:, 0], ids[:, 0])
+    assert all(len(np.unique(mine)) == len(np.unique(own)) for mine, own in zip(whole.T, ids.T, strict=True))
+    report(benchmark, count)
