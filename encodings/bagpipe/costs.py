@@ -1,0 +1,130 @@
+"""What it costs to train an example on a trainer: the rows of its ids that other trainers hold.
+
+A batch names its ids by slots: `slot[i, t]` is the slot of example i's id of table t, and `owner[s]` the trainer that
+has the row of slot s in its part of the cache, -1 where none has. Ids are private to their table, so no example uses a
+slot twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.errors import InputError
+
+__all__ = ["Batch", "capacities", "checked_capacities", "cost_matrix"]
+
+Ints = NDArray[np.int64]
+
+_MOST_TRAINERS = 2**15 - 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The ids of a batch and where their rows are.
+
+    `slot`: integers, examples x tables. `owner`: integers, one per slot, a trainer or -1.
+
+    Raises `InputError` for slots without an owner entry, owners that are no trainers, and fewer than one trainer.
+    """
+
+    slot: NDArray[Any]
+    owner: NDArray[Any]
+    trainers: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.trainers <= _MOST_TRAINERS:
+            raise InputError(f"trainers: must be between 1 and {_MOST_TRAINERS}, got {self.trainers}")
+        for name, array, axes in (("slot", self.slot, 2), ("owner", self.owner, 1)):
+            if array.ndim != axes or not np.issubdtype(array.dtype, np.integer):
+                kind = f"{array.ndim} axes of {array.dtype}"
+                raise InputError(f"{name}: must be an array of integers with {axes} axes, got {kind}")
+        _check_range("slot", self.slot, 0, len(self.owner) - 1)
+        _check_range("owner", self.owner, -1, self.trainers - 1)
+
+    @property
+    def examples(self) -> int:
+        """The number of examples."""
+        return len(self.slot)
+
+    @property
+    def tables(self) -> int:
+        """The number of ids of an example."""
+        return int(self.slot.shape[1])
+
+
+def cost_matrix(batch: Batch) -> NDArray[np.signedinteger[Any]]:
+    """The paper's C: `C[i, j]` counts the ids of example i whose rows trainers other than j have; int16 or int32.
+
+    What no trainer has comes from an embedding server, at the same cost everywhere.
+    """
+    width = batch.trainers + 1  # column 0 counts what is cached nowhere
+    bins = batch.owner.astype(np.int32).take(batch.slot)
+    bins += (np.arange(batch.examples, dtype=np.int64) * width + 1).astype(_index_type(batch.examples * width))[:, None]
+    held = np.bincount(bins.reshape(-1), minlength=batch.examples * width).reshape(batch.examples, width)
+    cached = batch.tables - held[:, :1]
+    dtype: type[np.signedinteger[Any]] = np.int16 if batch.tables < 2**15 else np.int32
+    return np.subtract(cached, held[:, 1:], dtype=dtype, casting="unsafe")
+
+
+def capacities(examples: int, trainers: int, shares: Sequence[float] | None = None) -> Ints:
+    """How many examples each trainer takes.
+
+    As even as whole numbers allow: `examples / trainers` rounded down or up, the first trainers taking one more. With
+    `shares` (one weight a trainer, of any sum) in proportion to them, what rounding leaves going to the largest parts.
+
+    Raises `InputError` for shares that are negative or not finite, all zero, or not one per trainer.
+    """
+    if trainers < 1:
+        raise InputError(f"trainers: must be at least 1, got {trainers}")
+    if examples < 0:
+        raise InputError(f"batch size: must be at least 0, got {examples}")
+    if shares is None:
+        even: Ints = examples // trainers + (np.arange(trainers) < examples % trainers).astype(np.int64)
+        return even
+    weight = np.asarray(shares, dtype=np.float64)
+    if weight.shape != (trainers,):
+        raise InputError(f"shares: must be one per trainer, {trainers} in all, got {weight.size}")
+    is_bad = ~(np.isfinite(weight) & (weight >= 0))
+    if is_bad.any():
+        raise InputError(f"shares: must be finite and >= 0, got {weight[is_bad][0]:g} for trainer {is_bad.argmax()}")
+    if not weight.any():
+        raise InputError("shares: at least one must be > 0, got zeros only")
+    exact = examples * (weight / weight.sum())
+    whole: Ints = np.floor(exact).astype(np.int64)
+    most_cut_off = np.lexsort((np.arange(trainers), whole - exact))
+    whole[most_cut_off[: examples - int(whole.sum())]] += 1
+    return whole
+
+
+def checked_capacities(given: Any, examples: int, trainers: int) -> Ints:
+    """The capacities that a caller gives, or even ones for None.
+
+    Raises `InputError` unless they are whole numbers >= 0, one per trainer, that add up to the number of examples.
+    """
+    if given is None:
+        return capacities(examples, trainers)
+    numbers = np.asarray(given)
+    if numbers.shape != (trainers,) or not np.issubdtype(numbers.dtype, np.integer):
+        kind = f"shape {numbers.shape} of {numbers.dtype}"
+        raise InputError(f"capacities: must be whole numbers, one per trainer ({trainers}), got {kind}")
+    if (numbers < 0).any():
+        where = int(np.argmax(numbers < 0))
+        raise InputError(f"capacities: must be >= 0, got {numbers[where]} for trainer {where}")
+    if int(numbers.sum()) != examples:
+        raise InputError(f"capacities: must add up to the number of examples, {examples}, got {numbers.sum()}")
+    return numbers.astype(np.int64)
+
+
+def _index_type(most: int) -> type[np.signedinteger[Any]]:
+    return np.int32 if most < 2**31 else np.int64
+
+
+def _check_range(name: str, array: NDArray[Any], low: int, high: int) -> None:
+    if array.size and not (low <= int(array.min()) and int(array.max()) <= high):
+        is_bad = (array < low) | (array > high)
+        raise InputError(f"{name}: must be between {low} and {high}, got {array[is_bad].flat[0]}")

@@ -1,0 +1,113 @@
+"""Rows that trainers really move: an id that many examples of a trainer use reaches it once per batch.
+
+A trainer fetches an id that an example of its own uses and that it doesn't own: from the trainer that owns it, or from
+an embedding server where none does. A fetch between trainers is a row that the owner sends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.bagpipe.costs import Batch
+
+__all__ = ["Sharing", "Traffic"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Rows per trainer in one batch, int64: what it gets from other trainers and from servers, and what it sends."""
+
+    from_trainers: Ints
+    from_servers: Ints
+    sent: Ints
+
+    @property
+    def fetched(self) -> Ints:
+        """Rows that reach each trainer."""
+        return self.from_trainers + self.from_servers
+
+    @property
+    def load(self) -> Ints:
+        """Rows that each trainer receives or sends."""
+        return self.fetched + self.sent
+
+    @property
+    def fetches(self) -> int:
+        """Pairs of an id and a trainer that uses it and doesn't own it."""
+        return int(self.fetched.sum())
+
+    @property
+    def max_load(self) -> int:
+        """The load of the busiest trainer."""
+        return int(self.load.max())
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """A batch by its distinct ids, numbered from 0.
+
+    `index`: examples x tables, int32; `owner`: one per id, a trainer or -1; `uses`: how many uses each id has.
+    """
+
+    index: NDArray[np.int32]
+    owner: Ints
+    uses: Ints
+    trainers: int
+
+    @classmethod
+    def of(cls, batch: Batch) -> Sharing:
+        """The ids that the batch uses, in the order of their slots."""
+        is_used = np.zeros(len(batch.owner), dtype=np.bool_)
+        is_used[batch.slot] = True
+        slots = np.flatnonzero(is_used)
+        number = np.empty(len(batch.owner), np.int32)
+        number[slots] = np.arange(len(slots), dtype=np.int32)
+        index = number[batch.slot]
+        uses = np.bincount(index.reshape(-1), minlength=len(slots)).astype(np.int64)
+        return cls(index, batch.owner[slots].astype(np.int64), uses, batch.trainers)
+
+    @property
+    def examples(self) -> int:
+        """The number of examples."""
+        return len(self.index)
+
+    @property
+    def ids(self) -> int:
+        """The number of distinct ids."""
+        return len(self.owner)
+
+    def counts(self, trainer: Ints) -> NDArray[np.int32]:
+        """How often each trainer's examples use each id, ids x trainers."""
+        counts = np.zeros((self.ids, self.trainers), np.int32)
+        self.add_uses(counts, slice(None), trainer, 1)
+        return counts
+
+    def add_uses(self, counts: NDArray[np.int32], examples: Ints | slice, trainer: Ints, times: int) -> None:
+        """Add `times` the uses of the examples, on these trainers, to the counts; -1 takes them away."""
+        cells = self.index[examples].astype(np.int64) * self.trainers + trainer[:, None]
+        np.add.at(counts.reshape(-1), cells.reshape(-1), np.int32(times))
+
+    def is_fetched(self, counts: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which trainers fetch which ids, ids x trainers, by the counts of their uses."""
+        fetched = counts > 0
+        owned = np.flatnonzero(self.owner >= 0)
+        fetched[owned, self.owner[owned]] = False
+        return fetched
+
+    def traffic(self, trainer: Ints) -> Traffic:
+        """What moves when example i is trained on `trainer[i]`."""
+        return self.traffic_of(self.is_fetched(self.counts(trainer)))
+
+    def traffic_of(self, fetched: NDArray[np.bool_]) -> Traffic:
+        """What moves when these ids are fetched by these trainers."""
+        pairs = np.flatnonzero(fetched)  # much quicker than np.nonzero in two dimensions
+        id_ = pairs // self.trainers
+        bins = (self.owner[id_] + 1) * self.trainers + (pairs - id_ * self.trainers)
+        flat = np.bincount(bins, minlength=(self.trainers + 1) * self.trainers)
+        rows = flat.reshape(self.trainers + 1, self.trainers)  # from the servers (row 0) and each owner to each trainer
+        return Traffic(rows[1:].sum(axis=0), rows[0], rows[1:].sum(axis=1))
