@@ -1,0 +1,190 @@
+"""Batch plans: for each batch of a trace, which trainer gets which example, and what is fetched, synchronised, evicted.
+
+The cache is logically replicated and physically partitioned (LRPP, section 5.2.3): a row lies on every trainer, unless
+one trainer alone uses it and no later batch of the window does; that trainer fetches it for itself and writes it back
+without synchronising. The others are synchronised after the batch: on the critical path where the next batch uses them,
+in the background where it doesn't.
+
+Beside that, every cached row has an owner, one trainer, by which partitions are judged: the cost of an example on a
+trainer is the number of its rows that others own. An owner is chosen when a row enters the cache and stays until it
+leaves: the trainer that uses it most in its first batch (`first-touch`), or one by the row's number (`hash`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.bagpipe.costs import Batch, capacities
+from planwright.encodings.bagpipe.lookahead import Step, lookahead_steps
+from planwright.encodings.bagpipe.partition import Effort, Partition, partition
+from planwright.encodings.bagpipe.sharing import Sharing, Traffic
+from planwright.encodings.bagpipe.unique_ids import positions
+from planwright.errors import InputError
+from planwright.options import SolveOptions
+from planwright.profiles.traces import Trace
+
+__all__ = ["OWNERSHIPS", "BatchPlan", "Planning", "batch_plans"]
+
+Mask = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+OWNERSHIPS = ("first-touch", "hash")
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+"""Of Fibonacci hashing: the upper bits of the product are well mixed."""
+
+
+@dataclass(frozen=True)
+class Planning:
+    """How a trace is planned: its batches, its trainers and their cache.
+
+    `lookahead` and `cache_rows`: as for `lookahead_steps`; 200 batches if neither is given, as in the paper.
+    `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None.
+    Raises `InputError` for counts below 1 and unknown names.
+    """
+
+    trainers: int
+    batch_size: int
+    lookahead: int | None = None
+    cache_rows: int | None = None
+    objective: str = "paper"
+    method: str = "auto"
+    ownership: str = "first-touch"
+    shares: tuple[float, ...] | None = None
+    batches: int | None = None
+
+    def __post_init__(self) -> None:
+        for title in ("trainers", "batch_size", "lookahead", "cache_rows", "batches"):
+            value = getattr(self, title)
+            if value is not None and value < 1:
+                raise InputError(f"{title}: must be >= 1, got {value}")
+        if self.ownership not in OWNERSHIPS:
+            raise InputError(f"ownership: must be one of {', '.join(OWNERSHIPS)}, got {self.ownership!r}")
+        if self.lookahead is None and self.cache_rows is None:
+            object.__setattr__(self, "lookahead", 200)
+        capacities(self.batch_size, self.trainers, self.shares)
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """The plan of one batch with n distinct ids for p trainers; masks are bool, shape (n,), in the order of `step.ids`.
+
+    `step`: what the lookahead says. `index`: int32, shape (examples, tables), the place of each id in `step.ids`.
+    `trainer`: int64, one per example. `owner`: int64 (n,), whose part of the cache a row was in before, -1: in none.
+    `users`: bool (n, p), which trainers' examples use an id. `partition_s`, `lookahead_s`: wall time of the two.
+    """
+
+    step: Step
+    index: NDArray[np.int32]
+    partition: Partition
+    owner: Ints
+    users: Mask
+    partition_s: float
+    lookahead_s: float
+
+    @property
+    def trainer(self) -> Ints:
+        """The trainer of each example."""
+        return self.partition.trainer
+
+    @cached_property
+    def is_private(self) -> Mask:
+        """One trainer uses the row, and no later batch of the window: it is written back from there, unsynchronised."""
+        return self.step.evicted & (self.users.sum(axis=1) == 1)
+
+    @property
+    def sync_now(self) -> Mask:
+        """The next batch uses the row: synchronised on the critical path."""
+        return self.step.in_next
+
+    @cached_property
+    def sync_later(self) -> Mask:
+        """Synchronised in the background."""
+        return ~self.is_private & ~self.step.in_next
+
+    @cached_property
+    def only_user(self) -> Ints:
+        """The trainer that uses a private row; int64 (n,), of no meaning for the others."""
+        return self.users.argmax(axis=1)
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """What would move between trainers if each row lay with its owner alone (a partitioned cache)."""
+        batch = Batch(self.index, self.owner, self.users.shape[1])
+        return Sharing.of(batch).traffic(self.trainer)
+
+
+def batch_plans(
+    trace: Trace, planning: Planning, effort: Effort | None = None, options: SolveOptions | None = None
+) -> Iterator[BatchPlan]:
+    """The plans of a trace's batches, in order, each as soon as the lookahead can make it.
+
+    Runs ahead of its caller by no more than the lookahead's window. The trace is read twice, side by side. Raises
+    `InputError` for a cache smaller than a batch, and for what `partition` refuses.
+    """
+    planner = _Planner(planning, effort, options)
+    examples = trace.batches(planning.batch_size, planning.batches)
+    steps = lookahead_steps(
+        trace.batches(planning.batch_size, planning.batches), planning.lookahead, planning.cache_rows
+    )
+    while True:
+        begin_s = time.perf_counter()
+        step = next(steps, None)
+        if step is None:
+            return
+        yield planner.plan(step, next(examples), time.perf_counter() - begin_s)
+
+
+class _Planner:
+    """Knows whose part of the cache each row is in."""
+
+    def __init__(self, planning: Planning, effort: Effort | None, options: SolveOptions | None) -> None:
+        self._planning, self._effort, self._options = planning, effort, options
+        self._owner = np.full(1024, -1, dtype=np.int64)  # by cache row
+
+    def plan(self, step: Step, examples: NDArray[np.int64], lookahead_s: float) -> BatchPlan:
+        """The plan of the next batch."""
+        planning = self._planning
+        owner = self._owners_before(step)
+        begin_s = time.perf_counter()
+        index = positions(step.ids, step.bounds, examples)
+        places = capacities(len(examples), planning.trainers, planning.shares)
+        batch = Batch(index, owner, planning.trainers)
+        found = partition(batch, places, planning.objective, planning.method, self._effort, self._options)
+        if found is None:
+            raise InputError(f"batch {step.batch}: {planning.method} found no partition in time; take method auto")
+        partition_s = time.perf_counter() - begin_s
+        counts = np.zeros((len(step.ids), planning.trainers), dtype=np.int32)
+        cells = index.astype(np.int64) * planning.trainers + found.trainer[:, None]
+        counts.reshape(-1)[:] = np.bincount(cells.reshape(-1), minlength=counts.size)
+        self._settle(step, owner, counts)
+        return BatchPlan(step, index, found, owner, counts > 0, partition_s, lookahead_s)
+
+    def _owners_before(self, step: Step) -> Ints:
+        """The owner of each id when its batch begins; what is only now prefetched has one under `hash` alone."""
+        most = int(step.rows.max()) + 1
+        if most > len(self._owner):
+            self._owner = np.concatenate([self._owner, np.full(max(most, len(self._owner)), -1, dtype=np.int64)])
+        owner = self._owner[step.rows]
+        owner[step.prefetched] = -1
+        if self._planning.ownership == "hash":
+            owner[step.prefetched] = _hashed(step.prefetch_ids, self._planning.trainers)
+        return owner
+
+    def _settle(self, step: Step, owner: Ints, counts: NDArray[np.int32]) -> None:
+        """What has no owner yet gets the trainer that uses it most; ties are spread over the trainers by its number."""
+        after, new = owner.copy(), np.flatnonzero(owner < 0)
+        trainers = self._planning.trainers
+        turn = (np.arange(trainers)[None, :] + step.ids[new, None]) % trainers
+        after[new] = (counts[new].astype(np.int64) * trainers + turn).argmax(axis=1)
+        self._owner[step.rows] = after
+
+
+def _hashed(ids: Ints, trainers: int) -> Ints:
+    mixed = (ids.astype(np.uint64) * _HASH_FACTOR) >> np.uint64(40)
+    return (mixed % np.uint64(trainers)).astype(np.int64)
