@@ -43,14 +43,15 @@ def least_budget(
     """Bisect the budgets between the two given, until what is found and what is not lie within `tolerance_bytes`.
 
     `options` hold for each budget by itself; a solve ends as soon as it has a plan that takes at most `cost_s`, or has
-    proven that there is none. The search for such a plan starts from those of neighbouring budgets. Raises
+    proven that there is none. The search for such a plan starts from those of neighbouring budgets. Where nothing was
+    found and nothing proven, a second bisection below, in a quarter of the time each, moves the proof up. Raises
     `InputError` for budgets that are not ascending from 1, and for a tolerance below 1.
     """
     failed, high = between_bytes
     if not 1 <= failed < high or tolerance_bytes < 1:
         wrong = f"got {failed}, {high} and {tolerance_bytes}"
         raise InputError(f"least_budget: budgets must ascend from 1 and the tolerance be >= 1, {wrong}")
-    bound_bytes, tried, found, starts = 0, high, None, tuple[KeepSet, ...]()
+    low, bound_bytes, tried, found, starts = failed, 0, high, None, tuple[KeepSet, ...]()
     solves = 0
     while not options.stop.is_set() and (found is None or high - failed > tolerance_bytes):
         result = _solve_until(Problem(graph, tried, starts), cost_s, options)
@@ -66,7 +67,27 @@ def least_budget(
         else:
             failed = tried
         tried = (failed + high) // 2
-    return LeastBudget(cost_s, bound_bytes, None if found is None else high, found, solves)
+    if found is None:
+        return LeastBudget(cost_s, bound_bytes, None, None, solves)
+    proven_bytes, more = _ruled_out(graph, cost_s, (max(low, bound_bytes), failed), options, tolerance_bytes)
+    return LeastBudget(cost_s, max(bound_bytes, proven_bytes), high, found, solves + more)
+
+
+def _ruled_out(
+    graph: TrainingGraph, cost_s: float, between_bytes: tuple[int, int], options: SolveOptions, tolerance_bytes: int
+) -> tuple[int, int]:
+    """The largest budget between two that is soon proven to be too little, 0 if none is; and how many were tried."""
+    proven_bytes, solves = 0, 0
+    low, high = between_bytes
+    quick = options.within(None if options.time_limit_s is None else options.time_limit_s / 4)
+    while high - low > tolerance_bytes and not options.stop.is_set():
+        middle = (low + high) // 2
+        solves += 1
+        if _is_ruled_out(_solve_until(Problem(graph, middle), cost_s, quick), cost_s):
+            low = proven_bytes = middle
+        else:
+            high = middle
+    return proven_bytes, solves
 
 
 def _is_as_fast(result: Result, cost_s: float) -> bool:

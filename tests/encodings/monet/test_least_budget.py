@@ -18,6 +18,7 @@ from planwright.profiles.training_graph import TrainingGraph
 
 GIB = 2**30
 QUICK = SolveOptions(gap=1e-6, time_limit_s=0.2, threads=1)
+PATIENT = SolveOptions(gap=1e-6, time_limit_s=10, threads=1)
 
 
 @settings(max_examples=10, deadline=None)
@@ -39,15 +40,15 @@ def test_nothing_as_fast_fits_into_the_bound(graph: TrainingGraph, more: int) ->
 def test_chain_without_time_to_spare_needs_all_of_its_memory() -> None:
     graph = chain(8)
     kept = evaluate(graph, keep_all(graph))
-    found = least_budget(graph, kept.cost_s, (1, kept.peak_bytes), QUICK, 1)
-    slower = least_budget(graph, kept.cost_s + 4, (1, kept.peak_bytes), QUICK, 1)
+    found = least_budget(graph, kept.cost_s, (1, kept.peak_bytes), PATIENT, 1)
+    slower = least_budget(graph, kept.cost_s + 4, (1, kept.peak_bytes), PATIENT, 1)
     assert found.budget_bytes is not None
     assert slower.budget_bytes is not None
     assert slower.budget_bytes < found.budget_bytes <= kept.peak_bytes
 
 
 def test_time_that_no_plan_can_take_leaves_only_a_bound() -> None:
-    found = least_budget(chain(4), 7.5, (1, 1000), QUICK, 1)
+    found = least_budget(chain(4), 7.5, (1, 1000), PATIENT, 1)
     assert (found.bound_bytes, found.budget_bytes, found.result, found.solves) == (1000, None, None, 1)
 
 
