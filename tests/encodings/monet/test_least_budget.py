@@ -38,10 +38,10 @@ def test_nothing_as_fast_fits_into_the_bound(graph: TrainingGraph, more: int) ->
 
 
 def test_chain_without_time_to_spare_needs_all_of_its_memory() -> None:
-    graph = chain(8)
+    graph = chain(5)
     kept = evaluate(graph, keep_all(graph))
-    found = least_budget(graph, kept.cost_s, (1, kept.peak_bytes), PATIENT, 1)
-    slower = least_budget(graph, kept.cost_s + 4, (1, kept.peak_bytes), PATIENT, 1)
+    found = least_budget(graph, kept.cost_s, (kept.peak_bytes // 2, kept.peak_bytes), PATIENT, 5)
+    slower = least_budget(graph, kept.cost_s + 2, (kept.peak_bytes // 2, kept.peak_bytes), PATIENT, 5)
     assert found.budget_bytes is not None
     assert slower.budget_bytes is not None
     assert slower.budget_bytes < found.budget_bytes <= kept.peak_bytes
@@ -61,7 +61,7 @@ def test_range_must_ascend(between: tuple[int, int], tolerance: int) -> None:
 def test_vgg16_lies_between_its_infeasible_and_its_published_budget(measured: Callable[[str], TrainingGraph]) -> None:
     graph = measured("vgg16_176_inplace_conv_multiway_newnode")
     options = SolveOptions(gap=0.001, time_limit_s=10, threads=1)
-    found = least_budget(graph, 1.4, (5 * GIB, 20 * GIB), options, 5 * GIB)
+    found = least_budget(graph, 1.4, (5 * GIB, 20 * GIB), options, 8 * GIB)
     assert found.budget_bytes is not None
     assert found.budget_bytes <= 12.5 * GIB
     assert found.bound_bytes <= found.budget_bytes
