@@ -1,7 +1,7 @@
 """Memory at 10 % overhead, MONeT against Checkmate (Table 4.2, Figure 4.4).
 
 `pytest tests/benchmarks/test_monet_memory.py --tables FOLDER` bisects the budget of each model on two cores until it is
-known to 0.1 GiB, with 40 s (`--limit-s`) for each budget, and half of that for Checkmate's. Overhead is over PyTorch, of
+known to 0.1 GiB, with 40 s (`--limit-s`) for each budget, half of that for Checkmate's. Overhead is over PyTorch, of
 which two readings are taken:
 - `eager`: a step on the measured profile that keeps everything on the 16 GiB of the P100, with the fastest convolutions
   that fit. A strict measure: no step of these models can be more than 1 % faster.
