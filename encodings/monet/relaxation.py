@@ -7,8 +7,8 @@ larger cost: it recomputes a tensor in a window or it doesn't, and where it does
 must be held from the window's start to that need, which is what the memory rows charge. So the optimum, or any bound
 that a solver proves for it, is a lower bound for MONeT's problem (4.1-4.16).
 
-A window of one stage is modelled as the full problem has it, rows of recomputations included (`relaxation_runs`); the
-longer a window, the less its rows know. So the places for short windows are those where memory is short.
+A window of one stage is modelled nearly as in the full problem, with the memory rows of its recomputations
+(`relaxation_runs`); the longer a window, the less its rows know. Short windows belong where memory is short.
 """
 
 from __future__ import annotations
