@@ -109,7 +109,8 @@ def encode(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...]
 
 def decode(parts: Relaxation, values: Floats) -> Starts:
     """The kept set and the variants of a solution."""
-    kept = (parts.stored[0] >= 0) & (values[np.maximum(parts.stored[0], 0)] > 0.5)
+    kept = parts.stored[0] >= 0
+    kept[kept] = values[parts.stored[0][kept]] > 0.5
     variant = [
         next(option.variant for option, column in options if column < 0 or values[column] > 0.5)
         for options in parts.backward
