@@ -156,9 +156,9 @@ class _Game:
         assert (over <= _WEIGHT_UNIT).all()
         cost = self._unshared_cost(receive, send) * _WEIGHT_UNIT
         cost = cost + self._shared_cost(weight * self._pair_cost(receive, send))
-        return transport(cost, self.capacity, self._whole_prices(int(receive.max() + send.max()))).cost
+        return transport(cost, self.capacity, self._whole_prices(float(receive.mean()))).cost
 
-    def _whole_prices(self, rate: int) -> Ints:
+    def _whole_prices(self, rate: float) -> Ints:
         """The prices in the unit of `bound`; only a start for the exact transport."""
         is_open = self.capacity > 0
         return np.where(is_open, np.rint(self.price * _WEIGHT_UNIT * rate), 0).astype(np.int64)
