@@ -77,7 +77,7 @@ class Actions:
         """p."""
         return len(self.examples)
 
-    def _code(self) -> Ints:
+    def code(self) -> Ints:
         """One number for all that happens to a row."""
         place = (self.fetched_by - NOT_FETCHED) * (self.trainers + 1) + self.private_to - SHARED
         return (place * 3 + self.sync) * 2 + self.evicted
@@ -117,7 +117,7 @@ class RowGroups:
         places = [np.searchsorted(all_ids, batch.ids) for batch in actions]
         label, labels = np.zeros(len(all_ids), dtype=np.int64), 1
         for batch, place in zip(actions, places, strict=True):
-            code = batch._code()
+            code = batch.code()
             # Rows with one label have one past: with one code, they go on to have one.
             past, same = np.unique(label[place] * (int(code.max()) + 1) + code, return_inverse=True)
             label[place] = labels + same

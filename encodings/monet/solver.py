@@ -155,7 +155,7 @@ def _relax(
             search.windows = max(search.windows, len(cuts))
     if solution.values is not None:
         start = relaxation.decode(parts, solution.values)
-        search.starts.append(KeepSet(start.kept, np.zeros_like(start.kept), start.variant))
+        search.starts.append(KeepSet.just_in_time(start.kept, start.variant))
 
 
 def _solve_exactly(search: _Search, stop: threading.Event, limit_s: float) -> None:
@@ -259,7 +259,7 @@ def _rounds(problem: Problem) -> Iterator[float]:
 def _keep_everything(problem: Problem) -> KeepSet:
     nodes = len(problem.graph.forward)
     variant = np.zeros(len(problem.graph.backward), dtype=np.int64)
-    return KeepSet(np.ones(nodes, dtype=np.bool_), np.zeros(nodes, dtype=np.bool_), variant)
+    return KeepSet.just_in_time(np.ones(nodes, dtype=np.bool_), variant)
 
 
 # -- the answer --------------------------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def _least_budget(search: _Search) -> dict[str, object]:
     if solution.values is not None and not search.deadline.over:
         start = relaxation.decode(parts, solution.values)
         annealing = Annealing(Keeper(graph, max(bound_bytes, 1)), 1e-6 * parts.unit_s, search.options.seed)
-        keep = KeepSet(start.kept, np.zeros_like(start.kept), start.variant)
+        keep = KeepSet.just_in_time(start.kept, start.variant)
         annealing.round(keep, min(_LEAST_S, search.deadline.remaining_s), lambda: search.deadline.over)
         details["least_budget_found_bytes"] = bound_bytes + int(np.ceil(annealing.least_overflow_bytes))
     return details

@@ -30,24 +30,32 @@ _NO_TENSOR = 1
 class KeepSet:
     """`kept[i]`: bool, x_i is kept after the forward pass. `dropped[i]`: bool, it is not held over its longest gap.
 
-    `variant[b]`: int64, the implementation of backward node b.
+    `variant[b]`: int64, the implementation of backward node b. `lead[i]`: int64, by how many stages x_i is recomputed
+    before it is wanted, 0 for just in time: an earlier stage may have room for what it takes to make it.
     """
 
     kept: Mask
     dropped: Mask
     variant: Ints
+    lead: Ints
+
+    @classmethod
+    def just_in_time(cls, kept: Mask, variant: Ints) -> KeepSet:
+        """Nothing is dropped that was kept or recomputed once, and all is recomputed when it is wanted."""
+        return cls(kept, np.zeros_like(kept), variant, np.zeros(len(kept), dtype=np.int64))
 
 
 @dataclass(frozen=True)
 class Move:
     """How a keep-set differs from another: tensors that are kept or dropped where they were not, or the reverse.
 
-    `variants`: backward nodes with their new variants.
+    `variants`: backward nodes with their new variants. `leads`: tensors with their new leads.
     """
 
     kept: tuple[int, ...] = ()
     dropped: tuple[int, ...] = ()
     variants: tuple[tuple[int, int], ...] = ()
+    leads: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ class Stretches:
 
 
 class JustInTime:
-    """Recomputes what isn't kept when it is first wanted, and holds everything up to its last use.
+    """Recomputes what isn't kept when it is first wanted, or so much sooner, and holds everything up to its last use.
 
     `last_use[i]`: the last forward node that reads x_i, i itself if none does. `stage_length`: moments of a stage.
     """
@@ -98,9 +106,9 @@ class JustInTime:
         """The stretches of a keep-set.
 
         In its plainest form it is without tensors that nobody wants, with exactly the intermediates that the variants
-        read, and with only those drops that have a gap to be dropped over.
+        read, with only those drops that have a gap to be dropped over, and with leads that don't pass what came before.
         """
-        keep = KeepSet(keep.kept & self._plain, keep.dropped & self._plain, keep.variant.copy())
+        keep = KeepSet(keep.kept & self._plain, keep.dropped & self._plain, keep.variant.copy(), keep.lead.copy())
         moments = np.zeros((4, self._nodes + 1), dtype=np.int64)
         moments[:, self._nodes] = _NO_TENSOR
         stretches = Stretches(keep, self._needed_at(keep.variant).copy(), [()] * self._nodes, moments)
@@ -110,8 +118,9 @@ class JustInTime:
     def moved(self, origin: Stretches, move: Move) -> Stretches:
         """The stretches of a neighbour; `origin` itself if the move changes nothing."""
         kept, dropped, variant = origin.keep.kept.copy(), origin.keep.dropped.copy(), origin.keep.variant.copy()
+        lead = origin.keep.lead.copy()
         stretches = Stretches(
-            KeepSet(kept, dropped, variant), origin.needed.copy(), origin.runs.copy(), origin.moments.copy()
+            KeepSet(kept, dropped, variant, lead), origin.needed.copy(), origin.runs.copy(), origin.moments.copy()
         )
         changed = self._choose_variants(stretches, move.variants)
         for node in move.kept:
@@ -119,6 +128,9 @@ class JustInTime:
             changed |= 1 << node
         for node in move.dropped:
             dropped[node] = not dropped[node]
+            changed |= 1 << node
+        for node, stages in move.leads:
+            lead[node] = stages
             changed |= 1 << node
         differs = self._settle(stretches, changed)
         differs |= any(variant[number] != origin.keep.variant[number] for number, _ in move.variants)
@@ -180,7 +192,9 @@ class JustInTime:
         self, its: Stretches, node: int, uses: tuple[int, ...]
     ) -> tuple[tuple[int, int, int, int], tuple[int, ...]]:
         """The moments of one tensor with the given stages of use, and the stages that recompute it."""
-        kept, dropped, a_stage = its.keep.kept, its.keep.dropped, self.stage_length
+        kept, dropped, lead, a_stage = its.keep.kept, its.keep.dropped, its.keep.lead, self.stage_length
+        ahead = int(lead[node])
+        lead[node] = 0
         if not uses:
             kept[node] = dropped[node] = False
             return (0, 0, 0, 0), ()
@@ -191,12 +205,16 @@ class JustInTime:
         if kept[node]:
             there = self._after_last_use[node] + THERE
         else:
-            there, runs = first * a_stage + own_turn, (first,)
+            run = max(first - ahead, 1)
+            lead[node] = first - run
+            there, runs = run * a_stage + own_turn, (run,)
         gone = self._gone(its, node, max(uses))
         if dropped[node]:
             gap = _longest_gap(uses)
             if gap is not None:
-                return (there, gap[1] * a_stage + own_turn, self._gone(its, node, gap[0]), gone), (*runs, gap[1])
+                run = max(gap[1] - ahead, gap[0] + 1)
+                lead[node] = max(lead[node], gap[1] - run)
+                return (there, run * a_stage + own_turn, self._gone(its, node, gap[0]), gone), (*runs, run)
             dropped[node] = False
         return (there, 0, gone, 0), runs
 

@@ -232,6 +232,8 @@ def keep_set_of(graph: TrainingGraph, schedule: Schedule) -> KeepSet:
     """The keep-set that a schedule of this graph follows, or comes closest to: where another search can begin."""
     nodes = len(graph.forward)
     held: set[int] = set()
+    made_at: dict[int, int] = {}  # the stage of a recomputation whose tensor nobody has read yet
+    stage, lead = 1, np.zeros(nodes, dtype=np.int64)
     kept, again = np.zeros(nodes, dtype=np.bool_), np.zeros(nodes, dtype=np.int64)
     variant = np.zeros(len(graph.backward), dtype=np.int64)
     is_forward = True
@@ -239,17 +241,22 @@ def keep_set_of(graph: TrainingGraph, schedule: Schedule) -> KeepSet:
         event = schedule.event(number)
         op = schedule.graph.ops[event.op]
         way = op.implementations[event.implementation]
+        for tensor in op.reads(event.implementation):
+            if tensor in made_at:
+                lead[tensor - 1] = max(lead[tensor - 1], stage - made_at.pop(tensor))
         if op.kind == "backward":
             place = op.outputs[0] - 1 - nodes
+            stage = place + 2
             variant[place] = _variant(graph, place, op.reads(event.implementation), way.duration_s)
         elif op.kind == "forward" and not is_forward:
             again[op.outputs[0] - 1] += 1
+            made_at[op.outputs[0]] = stage
         held |= set(op.outputs)
         held -= {*way.overwrites, *(tensor for tensor, _ in event.frees)}
         if op.kind == "loss" and is_forward:
             kept[[tensor - 1 for tensor in held]] = True
             is_forward = False
-    return KeepSet(kept, again > np.where(kept, 0, 1), variant)
+    return KeepSet(kept, again > np.where(kept, 0, 1), variant, lead)
 
 
 def _variant(graph: TrainingGraph, place: int, reads: Sequence[int], duration_s: float) -> int:

@@ -49,7 +49,7 @@ def test_keep_sets_of_resnet50_from_scratch(benchmark: Any) -> None:
     random = np.random.default_rng(0)
     variant = np.zeros(len(graph.backward), dtype=np.int64)
     wanted = np.array(last_needs(graph, variant)) > 0
-    keeps = [KeepSet(wanted & (random.random(len(wanted)) < 0.5), wanted & False, variant) for _ in range(100)]
+    keeps = [KeepSet.just_in_time(wanted & (random.random(len(wanted)) < 0.5), variant) for _ in range(100)]
     assessed = benchmark(lambda: [keeper.assess(keep) for keep in keeps])
     for plain, outcome in assessed[::10]:
         assert outcome.cost_s == pytest.approx(evaluate(graph, keeper.decide(plain)).cost_s, rel=1e-12)
@@ -61,4 +61,4 @@ def start_from_the_relaxation(graph: TrainingGraph, budget_bytes: int) -> KeepSe
     parts = relaxation.encode(graph, int(0.9 * budget_bytes), (1,))
     solution = solve_model(parts.model, SolveOptions(gap=0.003, time_limit_s=10.0, threads=1), "highs")
     start = relaxation.decode(parts, solution.values)
-    return KeepSet(start.kept, np.zeros_like(start.kept), start.variant)
+    return KeepSet.just_in_time(start.kept, start.variant)

@@ -223,7 +223,8 @@ def test_keep_set_read_from_its_own_schedule_comes_to_the_same(graph: TrainingGr
     flags = [data.draw(st.lists(st.booleans(), min_size=n, max_size=n)) for n in (len(graph.forward),) * 2]
     variant = [data.draw(st.integers(0, len(node.variants) - 1)) for node in graph.backward]
     keeper = Keeper(graph, data.draw(st.integers(8, 100)) * MIB)
-    plain, outcome = keeper.assess(KeepSet(np.array(flags[0]), np.array(flags[1]), np.array(variant)))
+    lead = data.draw(st.lists(st.integers(0, 3), min_size=len(flags[0]), max_size=len(flags[0])))
+    plain, outcome = keeper.assess(KeepSet(np.array(flags[0]), np.array(flags[1]), np.array(variant), np.array(lead)))
     schedule = to_schedule(graph, keeper.decide(plain))
     again, found = keeper.assess(keep_set_of(graph, schedule))
     assert found == outcome
@@ -232,7 +233,7 @@ def test_keep_set_read_from_its_own_schedule_comes_to_the_same(graph: TrainingGr
 
 def test_schedule_of_another_graph_is_refused() -> None:
     graph = chain(6)
-    keep = KeepSet(np.ones(7, dtype=np.bool_), np.zeros(7, dtype=np.bool_), np.zeros(6, dtype=np.int64))
+    keep = KeepSet.just_in_time(np.ones(7, dtype=np.bool_), np.zeros(6, dtype=np.int64))
     schedule = to_schedule(graph, Keeper(graph, AMPLE).decide(Keeper(graph, AMPLE).assess(keep)[0]))
     slower = tuple(
         replace(node, variants=tuple(replace(its, ways=(Way(2.0),)) for its in node.variants))
@@ -252,6 +253,6 @@ def test_start_that_is_within_the_gap_needs_no_search() -> None:
 
 
 def test_start_of_another_graph_is_refused() -> None:
-    start = KeepSet(np.ones(3, dtype=np.bool_), np.zeros(3, dtype=np.bool_), np.zeros(2, dtype=np.int64))
+    start = KeepSet.just_in_time(np.ones(3, dtype=np.bool_), np.zeros(2, dtype=np.int64))
     with pytest.raises(InputError, match="starts must be keep-sets of the graph 'chain'"):
         Problem(chain(6), AMPLE, (start,))
