@@ -199,23 +199,32 @@ def _search_and_bound(search: _Search) -> None:
         with ThreadPoolExecutor(1, "planwright-bound") as beside:
             bound = beside.submit(_improve_bound, search, stop)
             try:
+                _look_at_starts(search)
                 _anneal(search)
             finally:
                 stop.set()  # a solver must not outlive the solve
         bound.result()
     else:
+        _look_at_starts(search)  # who interrupts the bound shall have a plan
         share_s = min(_BOUND_SHARE * search.deadline.remaining_s, len(_CUTS) * _BOUND_S)
         _improve_bound(search, search.options.stop, search.deadline.elapsed_s + share_s)
         _anneal(search)
     search.stage_s["search"] = time.monotonic() - begin_s
 
 
-def _anneal(search: _Search) -> None:
-    """Rounds from one start after the other, the best first, each followed by a cooler one from the best plan."""
-    annealing = search.annealing
+def _look_at_starts(search: _Search) -> None:
+    """More starts, from relaxations of a tighter budget: often plans that fit, before any search."""
     for share in _TIGHTER[1:]:
         if not search.is_over:
             _relax(search, share, (1,), _START_S, _START_GAP)
+    for start in tuple(search.starts):
+        search.annealing.look_at(start)
+    search.report("start")
+
+
+def _anneal(search: _Search) -> None:
+    """Rounds from one start after the other, the best first, each followed by a cooler one from the best plan."""
+    annealing = search.annealing
     if not search.starts:
         search.starts.append(_keep_everything(search.problem))
     for number, duration_s in enumerate(_rounds(search.problem)):
