@@ -253,10 +253,11 @@ def _recall(state: _Sweep, place: int) -> bool:
             report = check(plan.schedule)
             if not report.valid or max(report.peak_bytes) > state.budgets[place]:
                 return False
-            state.rows[place] = _row(state, place, plan, report)
-            state.keeps[place] = keep_set_of(state.graph, plan.schedule)
-            if state.rows[place].is_interrupted:
+            row, keep = _row(state, place, plan, report), keep_set_of(state.graph, plan.schedule)
+            if row.is_interrupted:
+                float(plan.claim[f"objective_{state.unit}"])  # a claim that can't be compared is damage, too
                 state.begun[place] = plan
+            state.rows[place], state.keeps[place] = row, keep
     except (InputError, LookupError, TypeError, ValueError):  # a damaged file is as good as none: it is replaced
         return False
     return True

@@ -106,7 +106,7 @@ def _verdict(rows: Sequence[Row], budgets: Sequence[int]) -> int:
     if answered == len(budgets):
         return 0
     begun = sum(row.is_interrupted and row.plan is not None for row in rows)
-    tail = f", {begun} more a plan that is not settled yet" if begun else ""
+    tail = f", {begun} more a plan to go on from" if begun else ""
     print(f"planwright: {answered} of {len(budgets)} budgets have an answer{tail}", file=sys.stderr)
     return EXIT_CODES[Status.NO_SOLUTION]
 

@@ -219,6 +219,19 @@ def test_interrupted_plan_is_no_answer_but_where_the_next_sweep_starts(
     assert len(started) == 1
 
 
+def test_interrupted_plan_with_a_damaged_claim_is_as_good_as_none(
+    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job]
+) -> None:
+    target = copied(folder, tmp_path / "curve")
+    as_if_interrupted(target, rows[2])
+    assert rows[2].plan is not None
+    path = target / rows[2].plan
+    path.write_text(path.read_text().replace('"objective_s": ', '"objective_s": null, "was": '))
+    (row,) = sweep(chain(6), [AMPLE], OPTIONS, 0, target)
+    assert row.cost_s == rows[2].cost_s
+    assert started[0].starts == ()
+
+
 class Answering:
     """Stands for the processes: every job comes to the same answer."""
 
