@@ -25,7 +25,7 @@ class Implementation:
 
     `inputs` replaces the op's inputs where this way reads other tensors (a backward pass that needs the output instead
     of the input); None keeps them. `overwrites` names inputs whose bytes the outputs take over: they are gone as soon
-    as the op starts.
+    as the op starts. `power_w`: mean power draw while it runs, None if unknown.
     """
 
     duration_s: float
@@ -33,6 +33,7 @@ class Implementation:
     inputs: tuple[int, ...] | None = None
     overwrites: tuple[int, ...] = ()
     name: str = ""
+    power_w: float | None = None
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,9 @@ def _check_op(op: Op, tensor_count: int) -> None:
             raise InputError(f"{where}: duration_s must be finite and >= 0, got {implementation.duration_s}")
         if not 0 <= implementation.workspace_bytes < MOST_BYTES:
             raise InputError(f"{where}: workspace_bytes must be in 0..2**62 - 1, got {implementation.workspace_bytes}")
+        power_w = implementation.power_w
+        if power_w is not None and not (power_w >= 0 and math.isfinite(power_w)):
+            raise InputError(f"{where}: power_w must be finite and >= 0, got {power_w}")
         reads = op.inputs if implementation.inputs is None else implementation.inputs
         strays = sorted(set(implementation.overwrites) - set(reads))
         if strays:

@@ -10,18 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from planwright.errors import InputError
+from planwright.units import Unit
 
 __all__ = ["Deadline", "Progress", "SolveOptions"]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One report of a running solve; `incumbent` and `bound` are None while unknown."""
+    """One report of a running solve; `incumbent` and `bound`, in `unit`, are None while unknown."""
 
     wall_s: float
     incumbent: float | None
     bound: float | None
     phase: str = ""
+    unit: Unit = "s"
 
     @property
     def gap(self) -> float | None:

@@ -25,7 +25,7 @@ class TradeoffPoint(Protocol):
 
     @property
     def overhead(self) -> float | None:
-        """Of a plan, over the least time without a budget."""
+        """Of a plan, over the least time (or energy) without a budget."""
 
     @property
     def overhead_bound(self) -> float | None:
@@ -41,10 +41,11 @@ def check_plot(path: str) -> None:
     check_writable(path)
 
 
-def plot_tradeoff(rows: Sequence[TradeoffPoint], ax: Any = None) -> Any:
+def plot_tradeoff(rows: Sequence[TradeoffPoint], ax: Any = None, cost: str = "compute") -> Any:
     """Draw overhead against memory ratio, with the proven bound as a second line; returns the axes.
 
-    As Figure 4.4 of MONeT's thesis. `ax`: the matplotlib axes to draw on, None for a figure of its own.
+    As Figure 4.4 of MONeT's thesis. `ax`: the matplotlib axes to draw on, None for a figure of its own. `cost`: what
+    the overhead is of, for the label.
     """
     if ax is None:
         from matplotlib.figure import Figure  # not pyplot: no window, and no state that outlives the call
@@ -55,15 +56,15 @@ def plot_tradeoff(rows: Sequence[TradeoffPoint], ax: Any = None) -> Any:
         label = "plan" if title == "overhead" else "lower bound"
         ax.plot([x for x, _ in points], [100 * y for _, y in points], style, label=label)
     ax.set_xlabel("memory ratio")
-    ax.set_ylabel("compute overhead (%)")
+    ax.set_ylabel(f"{cost} overhead (%)")
     ax.set_ylim(bottom=0)
     ax.grid(alpha=0.3)
     ax.legend()
     return ax
 
 
-def write_plot(path: str, rows: Sequence[TradeoffPoint]) -> None:
+def write_plot(path: str, rows: Sequence[TradeoffPoint], cost: str = "compute") -> None:
     """Draw the trade-off into a file, whole or not at all; its ending tells the kind."""
     data = io.BytesIO()
-    plot_tradeoff(rows).figure.savefig(data, format=Path(path).suffix[1:], dpi=200)
+    plot_tradeoff(rows, cost=cost).figure.savefig(data, format=Path(path).suffix[1:], dpi=200)
     write_bytes(path, data.getvalue())

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planwright.options import relative_gap
+from planwright.units import Unit
 
 __all__ = ["Solution", "Status", "StopReason"]
 
@@ -43,7 +44,8 @@ class Solution:
     """The answer of one solve of one model.
 
     `values`: float, one per column of the model, None without a feasible point. `objective` and `bound` are in the
-    model's own sense and unit; `bound` is None where the backend knows none.
+    model's own sense and unit; `bound` is None where the backend knows none. `unit`: of both where an encoding speaks
+    for its problem, as names of fields end in it.
     """
 
     status: Status
@@ -55,6 +57,7 @@ class Solution:
     values: NDArray[np.float64] | None = None
     objective: float | None = None
     bound: float | None = None
+    unit: Unit = "s"
 
     @property
     def gap(self) -> float | None:

@@ -1,22 +1,28 @@
-"""Sizes and times in the spelling that people use. Inside, everything is bytes and seconds."""
+"""Sizes, times and energies in the spelling that people use. Inside, everything is bytes, seconds and joules."""
 
 from __future__ import annotations
 
 import math
 import re
+from typing import Literal
 
 from planwright.errors import InputError
 
 __all__ = [
     "BYTES_PER_MB",
     "S_PER_US",
+    "Unit",
     "format_bandwidth",
     "format_bytes",
+    "format_joules",
     "format_seconds",
     "parse_bandwidth",
     "parse_bytes",
     "parse_seconds",
 ]
+
+Unit = Literal["s", "j"]
+"""What an objective is counted in, as names of fields end in it: seconds, or joules."""
 
 S_PER_US = 1e-6
 BYTES_PER_MB = 1e6
@@ -105,3 +111,11 @@ def format_seconds(duration_s: float) -> str:
         if abs(duration_s) >= scale:
             return f"{duration_s / scale:.4g} {unit}"
     return f"{duration_s * 1e9:.4g} ns" if duration_s else "0 s"
+
+
+def format_joules(energy_j: float) -> str:
+    """An energy with a scale that fits: "1.2 kJ", "350 J", "2.5 mJ"."""
+    for scale, unit in ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ")):
+        if abs(energy_j) >= scale:
+            return f"{energy_j / scale:.4g} {unit}"
+    return f"{energy_j * 1e6:.4g} uJ" if energy_j else "0 J"

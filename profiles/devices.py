@@ -18,7 +18,10 @@ BANDWIDTH_EFFICIENCY = 0.7
 
 @dataclass(frozen=True)
 class Device:
-    """An accelerator. `flops_per_s`: peak fp32 rate of the vector units, without tensor cores."""
+    """An accelerator. `flops_per_s`: peak fp32 rate of the vector units, without tensor cores.
+
+    `idle_w`, `busy_w`: power draw at rest, and the board power that the data sheet names.
+    """
 
     name: str
     flops_per_s: float

@@ -29,6 +29,13 @@ class Way:
     name: str = ""
     power_w: float | None = None
 
+    @property
+    def energy_j(self) -> float | None:
+        """What a run uses; None if its power is unknown. A run that takes no time uses nothing."""
+        if not self.duration_s:
+            return 0.0
+        return None if self.power_w is None else self.duration_s * self.power_w
+
 
 @dataclass(frozen=True)
 class ForwardNode:

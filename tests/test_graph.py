@@ -66,6 +66,10 @@ def test_a_graph_that_breaks_a_rule_is_refused_with_the_rule(arguments: dict[str
         (Op("f", (0,), (1,), (Implementation(1.0, workspace_bytes=-1),)), "workspace_bytes must be in .*, got -1"),
         (Op("f", (0,), (1,), (Implementation(1.0, workspace_bytes=2**63),)), "workspace_bytes must be in"),
         (Op("f", (0,), (1,), (Implementation(1.0, overwrites=(1,)),)), "overwrites must name inputs, got tensor 1"),
+        (
+            Op("f", (0,), (1,), (Implementation(1.0, power_w=-1.0),)),
+            "op 'f': power_w must be finite and >= 0, got -1.0",
+        ),
         (Op("f", (3,), (1,), STEP), r"op 'f': tensor ids must be in 0\.\.2, got 3"),
         (Op("f", (0,), (-1,), STEP), r"op 'f': tensor ids must be in 0\.\.2, got -1"),
         (Op("f", (0,), (1,), (Implementation(1.0, inputs=(9,)),)), r"tensor ids must be in 0\.\.2, got 9"),

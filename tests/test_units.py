@@ -1,4 +1,4 @@
-"""Sizes, times and bandwidths in people's spelling."""
+"""Sizes, times, bandwidths and energies in people's spelling."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from planwright.errors import InputError
 from planwright.units import (
     format_bandwidth,
     format_bytes,
+    format_joules,
     format_seconds,
     parse_bandwidth,
     parse_bytes,
@@ -35,6 +36,14 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 )
 def test_times_have_a_scale_that_fits(duration_s: float, text: str) -> None:
     assert format_seconds(duration_s) == text
+
+
+@pytest.mark.parametrize(
+    ("energy_j", "text"),
+    [(0.0, "0 J"), (84.23, "84.23 J"), (1250.0, "1.25 kJ"), (3e6, "3 MJ"), (0.0069, "6.9 mJ"), (2e-5, "20 uJ")],
+)
+def test_energies_have_a_scale_that_fits(energy_j: float, text: str) -> None:
+    assert format_joules(energy_j) == text
 
 
 @pytest.mark.parametrize(("size_bytes", "text"), [(5e9, "5 GB"), (1.5e6, "1.5 MB"), (512, "512 B"), (0, "0 B")])

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from planwright.encodings.monet.ilp_columns import MIB, MonetModel, columns_of, data_of
 from planwright.encodings.monet.ilp_entries import Entry, add_entries, add_terms
-from planwright.encodings.monet.ilp_options import Objective
 from planwright.encodings.monet.ilp_points import decode, first_point
 from planwright.errors import InputError
 from planwright.model import Model
@@ -34,16 +33,16 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-def encode(graph: TrainingGraph, budget_bytes: int, objective: Objective = "time") -> MonetModel:
-    """The model of the cheapest training step within a memory budget.
+def encode(graph: TrainingGraph, budget_bytes: int) -> MonetModel:
+    """The model of the fastest training step within a memory budget; of the most frugal one on a `costed` graph.
 
-    Raises `InputError` for a budget below 0, and for energy where a way's power is unknown.
+    Raises `InputError` for a budget below 0.
     """
     if budget_bytes < 0:
         raise InputError(f"budget_bytes must be >= 0, got {budget_bytes}")
     model = Model("monet")
-    data = data_of(graph, budget_bytes, objective)
-    parts = MonetModel(model, graph, budget_bytes, objective, data, columns_of(model, data))
+    data = data_of(graph, budget_bytes)
+    parts = MonetModel(model, graph, budget_bytes, data, columns_of(model, data))
     _stage_begins_with_what_is_stored(parts)
     _level_follows_the_nodes(parts)
     _run_fits(parts)

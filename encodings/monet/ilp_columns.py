@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.ilp_options import Objective, Option, backward_choices, cost_unit, forward_choices
+from planwright.encodings.monet.ilp_options import Option, backward_choices, cost_unit, forward_choices
 from planwright.model import Model
 from planwright.profiles.training_graph import TrainingGraph
 
@@ -98,26 +98,25 @@ class Columns:
 
 @dataclass(frozen=True)
 class MonetModel:
-    """The model, its numbers and its columns. One unit of its objective is `unit` seconds (joules for energy)."""
+    """The model, its numbers and its columns. One unit of its objective is `unit` seconds."""
 
     model: Model
     graph: TrainingGraph
     budget_bytes: int
-    objective: Objective
     data: Data
     columns: Columns
 
     @property
     def unit(self) -> float:
-        """What 1 in the model's objective is, in seconds or joules."""
+        """What 1 in the model's objective is, in seconds."""
         return self.data.unit
 
 
-def data_of(graph: TrainingGraph, budget_bytes: int, objective: Objective) -> Data:
+def data_of(graph: TrainingGraph, budget_bytes: int) -> Data:
     """The numbers of the model, scaled."""
-    first = tuple(forward_choices(node, True, objective) for node in graph.forward)
-    again = tuple(forward_choices(node, False, objective) for node in graph.forward)
-    backward = tuple(backward_choices(node, objective) for node in graph.backward)
+    first = tuple(forward_choices(node, True) for node in graph.forward)
+    again = tuple(forward_choices(node, False) for node in graph.forward)
+    backward = tuple(backward_choices(node) for node in graph.backward)
     unit = cost_unit(sum(min(option.cost for option in its) for its in (*first, *backward)))
     both = (first, again)
     return Data(

@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
-from planwright.errors import InputError
-from planwright.profiles.training_graph import BackwardNode, ForwardNode, Way
+from planwright.profiles.training_graph import BackwardNode, ForwardNode
 
-__all__ = ["Objective", "Option", "backward_choices", "cost_of", "cost_unit", "forward_choices", "option_of"]
-
-Objective = Literal["time", "energy"]
+__all__ = ["Option", "backward_choices", "cost_unit", "forward_choices", "option_of"]
 
 
 @dataclass(frozen=True)
 class Option:
-    """One way to run a node: seconds or joules, and the way's number; `needs` are a backward node's forward tensors."""
+    """One way to run a node: its cost in seconds, and its number; `needs` are a backward node's forward tensors."""
 
     cost: float
     workspace_bytes: int
@@ -36,27 +32,18 @@ class Option:
         )
 
 
-def forward_choices(node: ForwardNode, is_first: bool, objective: Objective) -> tuple[Option, ...]:
+def forward_choices(node: ForwardNode, is_first: bool) -> tuple[Option, ...]:
     """The options of a forward node, in the forward pass or when it runs again; the first is not in place."""
     ways = node.ways if is_first or not node.again else node.again
-    options = [Option(cost_of(way, objective, node.name), way.workspace_bytes, k) for k, way in enumerate(ways)]
-    options += [
-        Option(cost_of(way, objective, node.name), way.workspace_bytes, k, in_place=True)
-        for k, way in enumerate(node.in_place)
-    ]
+    options = [Option(way.duration_s, way.workspace_bytes, k) for k, way in enumerate(ways)]
+    options += [Option(way.duration_s, way.workspace_bytes, k, in_place=True) for k, way in enumerate(node.in_place)]
     return _unbeaten(options)
 
 
-def backward_choices(node: BackwardNode, objective: Objective) -> tuple[Option, ...]:
+def backward_choices(node: BackwardNode) -> tuple[Option, ...]:
     """The options of a backward node over all its variants."""
     return _unbeaten(
-        Option(
-            cost_of(way, objective, node.name),
-            way.workspace_bytes,
-            way=number,
-            variant=variant,
-            needs=frozenset(its.needs),
-        )
+        Option(way.duration_s, way.workspace_bytes, way=number, variant=variant, needs=frozenset(its.needs))
         for variant, its in enumerate(node.variants)
         for number, way in enumerate(its.ways)
     )
@@ -65,15 +52,6 @@ def backward_choices(node: BackwardNode, objective: Objective) -> tuple[Option, 
 def option_of(options: tuple[Option, ...], given: Option) -> int:
     """The number of the option that is at least as good as a given way to run; one always is."""
     return next(number for number, option in enumerate(options) if option.beats(given))
-
-
-def cost_of(way: Way, objective: Objective, name: str) -> float:
-    """Seconds, or joules; raises `InputError` where the power is not known."""
-    if objective == "time":
-        return way.duration_s
-    if way.power_w is None:
-        raise InputError(f"node {name!r}: power_w must be known for every way to minimise energy, got none")
-    return way.duration_s * way.power_w
 
 
 def cost_unit(total: float) -> float:

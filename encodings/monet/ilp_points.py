@@ -9,7 +9,7 @@ from planwright.encodings.monet.decisions import Decisions
 from planwright.encodings.monet.evaluate import way_of
 from planwright.encodings.monet.ilp_columns import Data, MonetModel
 from planwright.encodings.monet.ilp_entries import is_set
-from planwright.encodings.monet.ilp_options import Option, cost_of, option_of
+from planwright.encodings.monet.ilp_options import Option, option_of
 
 __all__ = ["decode", "first_point"]
 
@@ -85,17 +85,11 @@ def _levels_of(data: Data, stored: Mask, held: Mask) -> Floats:
 def _run_given(parts: MonetModel, decisions: Decisions, stage: int, node: int) -> Option:
     number, in_place = int(decisions.forward_way[stage, node]), bool(decisions.in_place[stage, node])
     way = way_of(parts.graph, node, stage, number, in_place)
-    return Option(cost_of(way, parts.objective, parts.graph.name), way.workspace_bytes, number, in_place)
+    return Option(way.duration_s, way.workspace_bytes, number, in_place)
 
 
 def _backward_given(parts: MonetModel, decisions: Decisions, node: int) -> Option:
     variant, number = int(decisions.variant[node]), int(decisions.backward_way[node])
     its = parts.graph.backward[node].variants[variant]
     way = its.ways[number]
-    return Option(
-        cost_of(way, parts.objective, parts.graph.name),
-        way.workspace_bytes,
-        number,
-        variant=variant,
-        needs=frozenset(its.needs),
-    )
+    return Option(way.duration_s, way.workspace_bytes, number, variant=variant, needs=frozenset(its.needs))

@@ -1,4 +1,7 @@
-"""Jobs: budgets of one training graph, each solved in a spawned process of its own."""
+"""Jobs: budgets of one training graph, each solved in a spawned process of its own.
+
+A job and the caller share a pipe with two ways: one brings the answer, the other the word to stop.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -15,13 +18,14 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from planwright.encodings.monet.keepset import KeepSet
+from planwright.encodings.monet.objective import Objective
 from planwright.encodings.monet.problem import Problem
 from planwright.errors import PlanwrightError, SolverError
-from planwright.io.plan import SavedPlan, claim_data, plan_text
+from planwright.io.plan import SavedPlan, claim_data
 from planwright.options import SolveOptions
 from planwright.profiles.training_graph import TrainingGraph
 from planwright.recipe import solve
-from planwright.solution import Status
+from planwright.solution import Status, StopReason
 from planwright.solvers.worker import kill_with_children
 
 __all__ = ["Answer", "Job", "Jobs"]
@@ -41,11 +45,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a job: `plan_text` is the plan file, None unless a plan was found and replayed clean."""
+    """What came of a job: `plan` is None unless one was found and replayed clean."""
 
     status: Status
+    stop_reason: StopReason
     solve_s: float
-    plan_text: str | None
+    plan: SavedPlan | None
     violations: int
     details: Mapping[str, Any]
 
@@ -53,17 +58,24 @@ class Answer:
 class Jobs:
     """The processes at work, until `close`."""
 
-    def __init__(self, graph: TrainingGraph, options: SolveOptions) -> None:
+    def __init__(self, graph: TrainingGraph, options: SolveOptions, objective: Objective = "time") -> None:
         self._graph = graph
+        self._objective = objective
         self._limits = {key: getattr(options, key) for key in ("time_limit_s", "gap", "threads", "seed", "solver")}
         self._at_work: dict[Connection, tuple[Job, SpawnProcess]] = {}
 
     def close(self) -> None:
         """End the processes that are still at work."""
-        for receiver, (_, process) in self._at_work.items():
+        for connection, (_, process) in self._at_work.items():
             kill_with_children(process)
-            receiver.close()
+            connection.close()
         self._at_work.clear()
+
+    def stop(self) -> None:
+        """Ask the processes at work to end with the best plan so far, which `finished` then brings."""
+        for connection in self._at_work:
+            with suppress(OSError):  # one that has just ended has left its answer, or its crash, for `finished`
+                connection.send(None)
 
     @property
     def running(self) -> int:
@@ -73,28 +85,29 @@ class Jobs:
     def start(self, job: Job) -> None:
         """Start a process for a job."""
         context = multiprocessing.get_context("spawn")
-        receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(sender, self._graph, job, self._limits), name="planwright-sweep")
+        connection, its_end = context.Pipe()
+        problem = Problem(self._graph, job.budget_bytes, job.starts, self._objective)
+        process = context.Process(target=_work, args=(its_end, problem, self._limits), name="planwright-sweep")
         with _interrupts_held():
             process.start()
-            self._at_work[receiver] = (job, process)
-        sender.close()
+            self._at_work[connection] = (job, process)
+        its_end.close()
 
     def finished(self) -> Iterator[tuple[int, Answer]]:
         """Wait a moment for answers, as (place, answer); raises what a job raised, `SolverError` for a crash."""
-        for receiver in wait(list(self._at_work), _POLL_S):
-            assert isinstance(receiver, Connection)
-            job, process = self._at_work[receiver]
+        for connection in wait(list(self._at_work), _POLL_S):
+            assert isinstance(connection, Connection)
+            job, process = self._at_work[connection]
             try:
-                message: Answer | PlanwrightError = receiver.recv()
-            except EOFError:
+                message: Answer | PlanwrightError = connection.recv()
+            except (EOFError, ConnectionError):
                 process.join()
                 what = f"budget {job.budget_bytes}: its process crashed with exit code {process.exitcode}"
                 raise SolverError(f"{what}; the same command goes on from here") from None
             if isinstance(message, PlanwrightError):
                 raise message
-            del self._at_work[receiver]
-            receiver.close()
+            del self._at_work[connection]
+            connection.close()
             process.join()
             yield job.place, message
 
@@ -116,31 +129,36 @@ def _interrupts_held() -> Iterator[None]:
 # -- in the process ----------------------------------------------------------------------------------------------------
 
 
-def _work(sender: Connection, graph: TrainingGraph, job: Job, limits: dict[str, Any]) -> None:
+def _work(connection: Connection, problem: Problem, limits: dict[str, Any]) -> None:
     """Solve, send the answer or what is wrong, and end; also end when the parent is gone."""
     if hasattr(os, "setsid"):
         os.setsid()  # a group of its own, so that a kill takes along what a solver started
     threading.Thread(target=_leave_with_parent, daemon=True).start()
+    options = SolveOptions(**limits)
+    threading.Thread(target=_stop_when_told, args=(connection, options.stop), daemon=True).start()
     try:
-        message: Answer | PlanwrightError = _answer(
-            Problem(graph, job.budget_bytes, job.starts), SolveOptions(**limits)
-        )
+        message: Answer | PlanwrightError = _answer(problem, options)
     except PlanwrightError as error:
         message = error
     except Exception as error:
-        message = SolverError(f"budget {job.budget_bytes}: failed with {type(error).__name__}: {error}")
-    sender.send(message)
-    sender.close()
+        message = SolverError(f"budget {problem.budget_bytes}: failed with {type(error).__name__}: {error}")
+    connection.send(message)
 
 
 def _answer(problem: Problem, options: SolveOptions) -> Answer:
     result = solve(problem, options)
-    text = None
+    solution, plan = result.solution, None
     if result.schedule is not None and result.valid:
-        claim = claim_data(result.solution)
-        text = plan_text(SavedPlan(problem.system, problem.description, claim, result.details, result.schedule))
+        claim = claim_data(solution)
+        plan = SavedPlan(problem.system, problem.description, claim, result.details, result.schedule)
     violations = 0 if result.report is None else result.report.violation_count
-    return Answer(result.status, result.solution.wall_s, text, violations, result.details)
+    return Answer(solution.status, solution.stop_reason, solution.wall_s, plan, violations, result.details)
+
+
+def _stop_when_told(connection: Connection, stop: threading.Event) -> None:
+    with suppress(EOFError, OSError):
+        connection.recv()
+        stop.set()
 
 
 def _leave_with_parent() -> None:

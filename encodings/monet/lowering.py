@@ -43,6 +43,7 @@ class _Step:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     overwrites: tuple[int, ...] = ()
+    power_w: float | None = None
     may_take: tuple[int, ...] = ()
 
 
@@ -130,6 +131,7 @@ def _forward_step(graph: TrainingGraph, decisions: Decisions, stage: int, node: 
         label=_label("in place" if in_place else "again" if stage and its.again else "", way, len(its.ways)),
         reads=reads,
         writes=() if stage and node == graph.loss else (1 + node,),
+        power_w=way.power_w,
         may_take=tuple(tensor for tensor in reads if tensor != FIXED),
     )
     if in_place and its.overwrites is not None:
@@ -155,6 +157,7 @@ def _backward_step(graph: TrainingGraph, decisions: Decisions, stage: int) -> _S
         label=_label(variant.name or _basis(graph, node, variant), way, len(variant.ways)),
         reads=gradients + tuple(1 + need for need in variant.needs),
         writes=(made, made + len(graph.backward)),
+        power_w=way.power_w,
         may_take=gradients,
     )
 
@@ -236,7 +239,9 @@ def _ops(graph: TrainingGraph, steps: list[_Step]) -> tuple[tuple[Op, ...], list
             firsts.append(step)
             implementations.append({})
         inputs = None if step.reads == firsts[op].reads else step.reads
-        chosen = Implementation(step.duration_s, step.workspace_bytes, inputs, step.overwrites, step.label)
+        chosen = Implementation(
+            step.duration_s, step.workspace_bytes, inputs, step.overwrites, step.label, step.power_w
+        )
         choices.append((op, implementations[op].setdefault(chosen, len(implementations[op]))))
     names = [*(node.name for node in graph.forward), *(node.name for node in graph.backward)]
     ops = tuple(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planwright.encodings.monet.keepset import KeepSet
+from planwright.encodings.monet.objective import OBJECTIVES, UNITS, Objective, costed
 from planwright.errors import InputError
 from planwright.options import SolveOptions
 from planwright.profiles.training_graph import TrainingGraph
 from planwright.recipe import Plan
+from planwright.units import Unit
 
 __all__ = ["Problem"]
 
@@ -20,19 +22,33 @@ class Problem:
 
     No step may hold more than `budget_bytes`, neither in the paper's memory rows nor in the replay.
     `starts`: keep-sets of this graph from which the search may begin, such as those of other budgets' plans.
+    `objective`: "energy" for the step that uses the least energy instead, for which every way must have a power.
     """
 
     graph: TrainingGraph
     budget_bytes: int
     starts: tuple[KeepSet, ...] = field(default=(), repr=False, compare=False)
+    objective: Objective = "time"
 
     def __post_init__(self) -> None:
         if self.budget_bytes < 1:
             raise InputError(f"budget_bytes must be >= 1, got {self.budget_bytes}")
+        if self.objective not in OBJECTIVES:
+            raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}, got {self.objective!r}")
         shape = (len(self.graph.forward), len(self.graph.forward), len(self.graph.backward))
         for start in self.starts:
             if (len(start.kept), len(start.dropped), len(start.variant)) != shape:
                 raise InputError(f"starts must be keep-sets of the graph {self.graph.name!r}, got one of another")
+        costed(self.graph, self.objective)  # refuses a graph that doesn't say what its ways cost
+
+    def as_time(self) -> Problem:
+        """The same problem as one of least time: where the objective is energy, a second stands for a joule."""
+        return replace(self, graph=costed(self.graph, self.objective), objective="time")
+
+    @property
+    def unit(self) -> Unit:
+        """What the objective is counted in."""
+        return UNITS[self.objective]
 
     @property
     def system(self) -> str:
@@ -46,6 +62,7 @@ class Problem:
             "graph": self.graph.name,
             "batch": self.graph.batch,
             "budget_bytes": self.budget_bytes,
+            "objective": self.objective,
             "forward_nodes": len(self.graph.forward),
             "backward_nodes": len(self.graph.backward),
             "source": self.graph.source,

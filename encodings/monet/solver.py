@@ -1,6 +1,7 @@
 """The solver: a relaxation bounds the cost from below while a search over keep-sets brings it down from above.
 
-Both go on until they meet within the gap, or the time is over. With two threads or more they run side by side.
+Both go on until they meet within the gap, or the time is over. With two threads or more they run side by side. They
+minimise time; least energy is their problem on a graph whose ways take as many seconds as they use joules.
 """
 
 from __future__ import annotations
@@ -50,8 +51,12 @@ _BOUND_S, _SMALL_BOUND_S = 12.0, 60.0
 
 @dataclass
 class _Search:
-    """What is known: the best keep-set, the bound, and where the time went."""
+    """What is known: the best keep-set, the bound, and where the time went.
 
+    `asked`: the problem as it was given. `problem`: the same as one of least time, `asked.as_time()`.
+    """
+
+    asked: Problem
     problem: Problem
     options: SolveOptions
     deadline: Deadline
@@ -80,7 +85,8 @@ class _Search:
         """Tell the caller where the search stands."""
         if self.options.on_progress is not None:
             bound_s = self.bound_s or None
-            self.options.on_progress(Progress(self.deadline.elapsed_s, self.incumbent_s, bound_s, phase))
+            progress = Progress(self.deadline.elapsed_s, self.incumbent_s, bound_s, phase, self.asked.unit)
+            self.options.on_progress(progress)
 
 
 class _Enough(threading.Event):
@@ -100,14 +106,15 @@ class _Enough(threading.Event):
         self._stop.set()
 
 
-def solve(problem: Problem, options: SolveOptions) -> Plan:
+def solve(asked: Problem, options: SolveOptions) -> Plan:
     """Bound and search until the gap is reached or the time is over, then spell out the best plan found."""
+    problem = asked.as_time()
     solver = options.solver or SOLVER
     version = load_backend(solver)
     deadline = Deadline(options)
     keeper = Keeper(problem.graph, problem.budget_bytes)
     unit_s = sum(min(way.duration_s for way in node.ways) for node in problem.graph.forward) or 1.0
-    search = _Search(problem, options, deadline, solver, Annealing(keeper, unit_s, options.seed))
+    search = _Search(asked, problem, options, deadline, solver, Annealing(keeper, unit_s, options.seed))
     search.starts.extend(search.annealing.look_at(start).keep for start in problem.starts)
     _first_bound(search)
     if not search.is_over:
@@ -210,28 +217,37 @@ def _improve_bound(search: _Search, stop: threading.Event, upto_s: float = math.
 def _search_and_bound(search: _Search) -> None:
     """Both at once where there are two threads, else one after the other."""
     begin_s = time.monotonic()
-    stop = threading.Event()
     if search.options.thread_count > 1:
+        stop = threading.Event()
         with ThreadPoolExecutor(1, "planwright-bound") as beside:
             bound = beside.submit(_improve_bound, search, stop)
             try:
+                _look_at_starts(search)
                 _anneal(search)
             finally:
                 stop.set()  # a solver must not outlive the solve
         bound.result()
     else:
+        _look_at_starts(search)  # who interrupts the bound shall have a plan
         share_s = min(_BOUND_SHARE * search.deadline.remaining_s, _BOUND_MOST_S)
-        _improve_bound(search, stop, search.deadline.elapsed_s + share_s)
+        _improve_bound(search, search.options.stop, search.deadline.elapsed_s + share_s)
         _anneal(search)
     search.stage_s["search"] = time.monotonic() - begin_s
+
+
+def _look_at_starts(search: _Search) -> None:
+    """More starts, from relaxations of a tighter budget: often plans that fit, before any search."""
+    for share in _TIGHTER[1:]:
+        if not search.is_over:
+            _relax(search, share, (1,), _START_S, _START_GAP)
+    for start in tuple(search.starts):
+        search.annealing.look_at(start)
+    search.report("start")
 
 
 def _anneal(search: _Search) -> None:
     """Rounds from one start after the other, the best first, each followed by a cooler one from the best plan."""
     annealing = search.annealing
-    for share in _TIGHTER[1:]:
-        if not search.is_over:
-            _relax(search, share, (1,), _START_S, _START_GAP)
     if not search.starts:
         search.starts.append(_keep_everything(search.problem))
     for number, duration_s in enumerate(_rounds(search.problem)):
@@ -275,18 +291,18 @@ def _plan(search: _Search, version: str) -> Plan:
         seed=search.options.seed,
         wall_s=search.deadline.elapsed_s,
         bound=search.bound_s or None,
+        unit=search.asked.unit,
     )
     if search.is_infeasible:
         details = _least_budget(search)
         return Plan(replace(solution, wall_s=search.deadline.elapsed_s), None, details)
     if search.incumbent_s is None:
         return Plan(solution, None)
-    graph = search.problem.graph
     decisions = _best_decisions(search)
-    schedule = to_schedule(graph, decisions, search.problem.budget_bytes)
+    schedule = to_schedule(search.asked.graph, decisions, search.asked.budget_bytes)
     if not check(schedule).valid:  # a view that can't share its bytes, for instance: better no plan than a false one
         return Plan(replace(solution, stop_reason=StopReason.OTHER_LIMIT), None)
-    judged = evaluate(graph, decisions)
+    judged = evaluate(search.problem.graph, decisions)
     assert not judged.faults, judged.faults[0]
     assert judged.peak_bytes <= search.problem.budget_bytes, "a plan that fits passes the budget"
     assert search.bound_s <= judged.cost_s * (1 + 1e-9), "a plan beats its lower bound"
@@ -327,15 +343,15 @@ def _least_budget(search: _Search) -> dict[str, object]:
 
 
 def _details(search: _Search, judged: Evaluation) -> dict[str, object]:
-    graph = search.problem.graph
+    graph, unit = search.problem.graph, search.asked.unit
     least_s = sum(min(way.duration_s for way in node.ways) for node in graph.forward if node.creator is None)
     least_s += sum(min(way.duration_s for its in node.variants for way in its.ways) for node in graph.backward)
     overhead_s, bound_s = judged.cost_s - least_s, search.bound_s - least_s
     return {
-        "forward_s": judged.forward_s,
-        "backward_s": judged.backward_s,
-        "recompute_s": judged.recompute_s,
-        "unlimited_s": least_s,
+        f"forward_{unit}": judged.forward_s,
+        f"backward_{unit}": judged.backward_s,
+        f"recompute_{unit}": judged.recompute_s,
+        f"unlimited_{unit}": least_s,
         "overhead": overhead_s / least_s if least_s else 0.0,
         "overhead_bound": max(bound_s, 0.0) / least_s if least_s else 0.0,
         "model_peak_bytes": judged.peak_bytes,

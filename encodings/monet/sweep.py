@@ -6,6 +6,8 @@ processes work side by side.
 
 Every answer is a file of its own in the folder: a plan, or the record that nothing fits. Its name holds a hash of the
 graph and the options, so that a sweep goes on where an earlier one ended. Rows are always read from these files.
+
+A plan whose solve was interrupted is a row too, but no answer: the next sweep starts from it, and keeps the better one.
 """
 
 from __future__ import annotations
@@ -25,18 +27,20 @@ from planwright import __version__
 from planwright.checker import Report, check
 from planwright.encodings.monet.jobs import Answer, Job, Jobs
 from planwright.encodings.monet.keepset import KeepSet
+from planwright.encodings.monet.objective import UNITS, Objective
+from planwright.encodings.monet.problem import Problem
 from planwright.encodings.monet.tradeoff import Row, write_table
 from planwright.errors import InputError
 from planwright.io.atomic import write_text
-from planwright.io.plan import SavedPlan, read_plan
+from planwright.io.plan import SavedPlan, plan_text, read_plan
 from planwright.io.record import Record, load_record
-from planwright.options import Progress, SolveOptions, available_cores
+from planwright.options import Progress, SolveOptions, available_cores, relative_gap
 from planwright.profiles.baseline import peak_without_saving_bytes
 from planwright.profiles.training_graph import TrainingGraph
 from planwright.profiles.training_graph_file import training_graph_text
 from planwright.schedule import Schedule
-from planwright.solution import Status
-from planwright.units import format_bytes
+from planwright.solution import Status, StopReason
+from planwright.units import Unit, format_bytes
 
 __all__ = ["keep_set_of", "sweep"]
 
@@ -45,34 +49,51 @@ _INFEASIBLE_FORMAT, _INFEASIBLE_VERSION = "planwright.monet-infeasible", 1
 
 @dataclass
 class _Sweep:
-    """What is asked, and what is known by now, by place in `budgets`."""
+    """What is asked, and what is known by now, by place in `budgets`.
+
+    `open`: the places that this sweep has no answer for yet. `begun`: the plans of interrupted solves, to go on from.
+    """
 
     graph: TrainingGraph
     budgets: list[int]
     options: SolveOptions
+    objective: Objective
     folder: Path
     peak_bytes: int
     key: str
     begin_s: float = field(default_factory=time.monotonic)
     rows: dict[int, Row] = field(default_factory=dict)
     keeps: dict[int, KeepSet] = field(default_factory=dict)
+    begun: dict[int, SavedPlan] = field(default_factory=dict)
+    open: set[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.open = set(range(len(self.budgets)))
+
+    @property
+    def unit(self) -> Unit:
+        """What the objective is counted in."""
+        return UNITS[self.objective]
 
     def path(self, place: int) -> Path:
         """The file of an answer."""
         name = re.sub(r"[^A-Za-z0-9._-]+", "_", self.graph.name)
         return self.folder / f"{name}-{self.budgets[place]}-{self.key}.json"
 
-    def report(self, place: int) -> None:
+    def done(self, place: int) -> None:
         """Tell the caller that one more budget is done."""
+        self.open.discard(place)
         if self.options.on_progress is not None:
-            row, phase = self.rows[place], f"{len(self.rows)} of {len(self.budgets)}, "
-            phase += f"{format_bytes(self.budgets[place])}: {self.rows[place].status.value}"
-            self.options.on_progress(Progress(time.monotonic() - self.begin_s, row.cost_s, row.bound_s, phase))
+            row, count = self.rows[place], f"{len(self.budgets) - len(self.open)} of {len(self.budgets)}"
+            phase = f"{count}, {format_bytes(self.budgets[place])}: {row.verdict}"
+            cost, bound = (row.cost_s, row.bound_s) if self.unit == "s" else (row.energy_j, row.bound_j)
+            self.options.on_progress(Progress(time.monotonic() - self.begin_s, cost, bound, phase, self.unit))
 
 
 def sweep(
-    graph: TrainingGraph, budgets: Sequence[int], options: SolveOptions, workers: int, folder: str | Path
-) -> list[Row]:
+    graph: TrainingGraph, budgets: Sequence[int], options: SolveOptions, workers: int, folder: str | Path,
+    objective: Objective = "time",
+) -> list[Row]:  # fmt: skip
     """Solve every budget that has no answer in `folder` yet; returns the rows by ascending budget.
 
     Parameters
@@ -83,28 +104,33 @@ def sweep(
         In bytes, in any order.
     options
         For each budget by itself. `threads`: of one solve, 0 for an even share of the cores. `on_progress` hears of
-        each budget that is done. `stop` ends the sweep: answers that are there stay, work that has begun is given up.
+        each budget that is done. `stop` ends the sweep: what is at work hands over its best plan so far.
     workers
         Processes side by side, 0 for as many as there are cores for.
     folder
         Made if it isn't there. Gets a file for each answer, and the table as `summary.csv` and `summary.json`. A budget
         for which nothing was found within the time limit gets a row and no file: a later sweep tries it again.
+    objective
+        What each step is to take the least of, as in `Problem`.
 
-    Raises `InputError` for budgets below 1, for threads and workers beyond the cores, and for a folder that can't be
-    written to. As with every spawned process, a script that calls this needs its `if __name__ == "__main__":`.
+    Raises `InputError` for budgets below 1, for threads and workers beyond the cores, for a folder that can't be
+    written to, and for energy where a way's power is unknown. As with every spawned process, a script that calls this
+    needs its `if __name__ == "__main__":`.
     """
     if not budgets or min(budgets) < 1:
         raise InputError(f"budgets must hold at least one, each >= 1 byte, got {list(budgets)}")
+    Problem(graph, min(budgets), objective=objective)  # refuses what it must before the folder is made
     _shares(options.threads, workers, len(budgets))
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from None
     asked = sorted(set(budgets))
-    state = _Sweep(graph, asked, options, Path(folder), peak_without_saving_bytes(graph), _key(graph, options))
+    peak_bytes, key = peak_without_saving_bytes(graph), _key(graph, options, objective)
+    state = _Sweep(graph, asked, options, objective, Path(folder), peak_bytes, key)
     for place in range(len(asked)):
-        if _recall(state, place):
-            state.report(place)
+        if _recall(state, place) and place not in state.begun:
+            state.done(place)
     _solve_the_rest(state, workers)
     rows = [state.rows[place] for place in sorted(state.rows)]
     write_table(state.folder, rows)
@@ -121,9 +147,9 @@ def _shares(threads: int, workers: int, jobs: int) -> tuple[int, int]:
     return threads, workers
 
 
-def _key(graph: TrainingGraph, options: SolveOptions) -> str:
+def _key(graph: TrainingGraph, options: SolveOptions, objective: Objective) -> str:
     """A hash of all that an answer depends on, except for threads: more of them only save time."""
-    asked = [__version__, options.time_limit_s, options.gap, options.seed, options.solver]
+    asked = [__version__, options.time_limit_s, options.gap, options.seed, options.solver, objective]
     content = training_graph_text(replace(graph, source="")) + json.dumps(asked)
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -144,43 +170,78 @@ def bisection(count: int) -> list[tuple[int, tuple[int, ...]]]:
 
 def _solve_the_rest(state: _Sweep, workers: int) -> None:
     """Keep all processes busy with budgets whose neighbours are done, until all are, or the caller says stop."""
-    waiting = [(place, near) for place, near in bisection(len(state.budgets)) if place not in state.rows]
+    waiting = [(place, near) for place, near in bisection(len(state.budgets)) if place in state.open]
     if not waiting:
         return
     threads, workers = _shares(state.options.threads, workers, len(waiting))
     options = replace(state.options, threads=threads, on_progress=None)
-    with closing(Jobs(state.graph, options)) as jobs:
+    with closing(Jobs(state.graph, options, state.objective)) as jobs:
         while (waiting or jobs.running) and not state.options.stop.is_set():
-            ready = [(place, near) for place, near in waiting if all(other in state.rows for other in near)]
+            ready = [(place, near) for place, near in waiting if state.open.isdisjoint(near)]
             for place, near in ready[: workers - jobs.running]:
                 waiting.remove((place, near))
-                starts = tuple(state.keeps[other] for other in near if other in state.keeps)
+                starts = tuple(state.keeps[other] for other in (place, *near) if other in state.keeps)
                 jobs.start(Job(place, state.budgets[place], starts))
-            for place, answer in jobs.finished():
-                _take(state, place, answer)
-                state.report(place)
+            _take_finished(state, jobs)
+        jobs.stop()
+        while jobs.running:
+            _take_finished(state, jobs)
+
+
+def _take_finished(state: _Sweep, jobs: Jobs) -> None:
+    for place, answer in jobs.finished():
+        _take(state, place, answer)
+        state.done(place)
 
 
 def _take(state: _Sweep, place: int, answer: Answer) -> None:
     """Write an answer to its file and read it back; one that isn't for the files becomes a row only."""
-    budget_bytes, text = state.budgets[place], answer.plan_text
+    budget_bytes = state.budgets[place]
+    plan = _joined(state.begun[place], answer, state) if place in state.begun else answer.plan
     if answer.status is Status.INFEASIBLE:
         head = {"format": _INFEASIBLE_FORMAT, "version": _INFEASIBLE_VERSION, "budget_bytes": budget_bytes}
         text = json.dumps({**head, "solve_s": answer.solve_s, **answer.details}) + "\n"
-    if text is None:
-        ratio, lost = budget_bytes / state.peak_bytes, answer.violations
-        state.rows[place] = Row(budget_bytes, ratio, answer.status, solve_s=answer.solve_s, violations=lost)
+    elif plan is not None:
+        text = plan_text(plan)
+    else:
+        state.rows[place] = Row(
+            budget_bytes,
+            budget_bytes / state.peak_bytes,
+            answer.status,
+            solve_s=answer.solve_s,
+            violations=answer.violations,
+            stop_reason=answer.stop_reason,
+        )
         return
     write_text(state.path(place), text)
     recalled = _recall(state, place)
     assert recalled, "an answer that was just written holds"
 
 
+def _joined(begun: SavedPlan, answer: Answer, state: _Sweep) -> SavedPlan:
+    """The better plan of an interrupted solve and of the one that went on from it, with what both have proven."""
+    objective, bound = f"objective_{state.unit}", f"bound_{state.unit}"
+    later = begun if answer.plan is None else answer.plan
+    best = begun if begun.claim[objective] < later.claim[objective] else later
+    bounds = [its.claim[bound] for its in (begun, later) if its.claim[bound] is not None]
+    claim = {
+        **best.claim,
+        bound: max(bounds, default=None),
+        "stop_reason": answer.stop_reason.value,
+        "solve_s": round(begun.claim["solve_s"] + answer.solve_s, 6),
+    }
+    return replace(best, claim={**claim, "gap": relative_gap(claim[objective], claim[bound])})
+
+
 # -- answers from files ------------------------------------------------------------------------------------------------
 
 
 def _recall(state: _Sweep, place: int) -> bool:
-    """Fill in a row from the file of an earlier answer; False where there is none, or none that holds."""
+    """Fill in a row from the file of an earlier answer; False where there is none, or none that holds.
+
+    One that was interrupted goes to `begun` as well.
+    """
+    state.begun.pop(place, None)
     try:
         if not state.path(place).exists():
             return False
@@ -192,8 +253,11 @@ def _recall(state: _Sweep, place: int) -> bool:
             report = check(plan.schedule)
             if not report.valid or max(report.peak_bytes) > state.budgets[place]:
                 return False
-            state.rows[place] = _row(state, place, plan, report)
-            state.keeps[place] = keep_set_of(state.graph, plan.schedule)
+            row, keep = _row(state, place, plan, report), keep_set_of(state.graph, plan.schedule)
+            if row.is_interrupted:
+                float(plan.claim[f"objective_{state.unit}"])  # a claim that can't be compared is damage, too
+                state.begun[place] = plan
+            state.rows[place], state.keeps[place] = row, keep
     except (InputError, LookupError, TypeError, ValueError):  # a damaged file is as good as none: it is replaced
         return False
     return True
@@ -207,24 +271,31 @@ def _infeasible_row(state: _Sweep, record: Record) -> Row:
         memory_ratio=budget_bytes / state.peak_bytes,
         status=Status.INFEASIBLE,
         solve_s=record.number("solve_s", minimum=0),
+        stop_reason=StopReason.FINISHED,
     )
 
 
 def _row(state: _Sweep, place: int, plan: SavedPlan, report: Report) -> Row:
-    """The cost and the peak are the replay's; the bound is the solver's claim."""
-    unlimited_s, bound_s = float(plan.details["unlimited_s"]), plan.claim["bound_s"]
+    """Costs and the peak are the replay's; the bound is the solver's claim."""
+    unit, cost = state.unit, report.makespan_s if state.unit == "s" else report.energy_j
+    if cost is None:
+        raise InputError("a plan of least energy must say the power of every op")
+    unlimited, bound = float(plan.details[f"unlimited_{unit}"]), plan.claim[f"bound_{unit}"]
     return Row(
         budget_bytes=state.budgets[place],
         memory_ratio=state.budgets[place] / state.peak_bytes,
         status=Status(plan.claim["status"]),
         cost_s=report.makespan_s,
-        bound_s=bound_s,
+        energy_j=report.energy_j,
+        bound_s=bound if unit == "s" else None,
+        bound_j=bound if unit == "j" else None,
         gap=plan.claim["gap"],
-        overhead=report.makespan_s / unlimited_s - 1 if unlimited_s else 0.0,
-        overhead_bound=None if bound_s is None else max(bound_s / unlimited_s - 1, 0.0) if unlimited_s else 0.0,
+        overhead=cost / unlimited - 1 if unlimited else 0.0,
+        overhead_bound=None if bound is None else max(bound / unlimited - 1, 0.0) if unlimited else 0.0,
         peak_bytes=max(report.peak_bytes),
         solve_s=plan.claim["solve_s"],
         plan=state.path(place).name,
+        stop_reason=StopReason(plan.claim["stop_reason"]),
     )
 
 

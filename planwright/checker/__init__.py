@@ -8,7 +8,7 @@ from planwright.checker.contributions import check_required, replay_contribution
 from planwright.checker.copies import check_access, check_reads, copy_log
 from planwright.checker.program import Program, read_program
 from planwright.checker.report import BusyTime, Findings, Report, Rule, Violation
-from planwright.checker.resources import check_durations, check_memory, check_resources
+from planwright.checker.resources import check_durations, check_memory, check_resources, energy_of
 from planwright.checker.timeline import logical_time
 from planwright.graph import Placement
 from planwright.schedule import Schedule
@@ -17,7 +17,7 @@ __all__ = ["BusyTime", "Report", "Rule", "Violation", "check"]
 
 
 def check(schedule: Schedule) -> Report:
-    """Replays a schedule and reports makespan, memory, busy times and every broken rule.
+    """Replays a schedule and reports makespan, energy, memory, busy times and every broken rule.
 
     Times closer than 1e-9 of the makespan are the same instant. At an instant, what ends ends first, then its frees
     happen, then what starts starts in listed order; an event of no duration ends before the next one starts.
@@ -47,6 +47,7 @@ def check(schedule: Schedule) -> Report:
         peak_bytes=peak_bytes,
         busy_s=busy_s,
         event_count=len(schedule),
+        energy_j=energy_of(program),
         violations=tuple(sorted(findings.violations, key=lambda found: (found.start_s, found.event))),
         violation_counts=findings.counts,
     )

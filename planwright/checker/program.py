@@ -29,11 +29,12 @@ class Rows:
 class Program:
     """The n events that are replayed, and what they do.
 
-    `numbers`: their rows in the schedule. `least_s`: the duration that graph and topology ask for. `workspace_bytes`
-    and `device` (0 and the target for a transfer). Rows: `sends` and `arrivals` are the source and the target side of
-    every tensor that moves, in step with each other; `merges` are the target copies that reductions read. `computes`
-    are the events that run an op, `op_reads` and `op_writes` the copies they read and write. `holds`: event and
-    resource, where resources are numbered links first, then engines, then the topology's named ones.
+    `numbers`: their rows in the schedule. `least_s`: the duration that graph and topology ask for. `power_w`: nan where
+    unknown, as a transfer's is. `workspace_bytes` and `device` (0 and the target for a transfer). Rows: `sends` and
+    `arrivals` are the source and the target side of every tensor that moves, in step with each other; `merges` are the
+    target copies that reductions read. `computes` are the events that run an op, `op_reads` and `op_writes` the copies
+    they read and write. `holds`: event and resource, where resources are numbered links first, then engines, then the
+    topology's named ones.
     """
 
     schedule: Schedule
@@ -42,6 +43,7 @@ class Program:
     end_s: NDArray[np.float64]
     tolerance_s: float
     least_s: NDArray[np.float64]
+    power_w: NDArray[np.float64]
     workspace_bytes: NDArray[np.int64]
     device: NDArray[np.int64]
     sends: Rows
@@ -108,6 +110,7 @@ class _Variants:
 
     first: NDArray[np.int64]
     duration_s: NDArray[np.float64]
+    power_w: NDArray[np.float64]
     workspace_bytes: NDArray[np.int64]
     reads: Ragged
     writes: Ragged
@@ -200,6 +203,8 @@ def _program(schedule: Schedule, numbers: NDArray[np.int64], tolerance: float) -
     least_s = np.empty(len(numbers), dtype=np.float64)
     least_s[transfers] = _transfer_s(schedule, place[transfers], moves)
     least_s[computes] = table.duration_s[variant]
+    power_w = np.full(len(numbers), np.nan)
+    power_w[computes] = table.power_w[variant]
     workspace = np.zeros(len(numbers), dtype=np.int64)
     workspace[computes] = table.workspace_bytes[variant]
     overwrites = _on_device(table.overwrites.take(variant), device[computes], topology.device_count)
@@ -212,6 +217,7 @@ def _program(schedule: Schedule, numbers: NDArray[np.int64], tolerance: float) -
         end_s=np.maximum(schedule.end_s[numbers], start_s),
         tolerance_s=tolerance,
         least_s=least_s,
+        power_w=power_w,
         workspace_bytes=workspace,
         device=device,
         sends=Rows(mover, moves.values * topology.device_count + topology.link_source[link]),
@@ -260,6 +266,7 @@ def _variants(graph: Graph) -> _Variants:
     return _Variants(
         first=np.array([0, *accumulate(len(op.implementations) for op in graph.ops)][:-1], dtype=np.int64),
         duration_s=np.array([way.duration_s for _, way in rows], dtype=np.float64),
+        power_w=np.array([np.nan if way.power_w is None else way.power_w for _, way in rows], dtype=np.float64),
         workspace_bytes=np.array([way.workspace_bytes for _, way in rows], dtype=np.int64),
         reads=_distinct([op.inputs if way.inputs is None else way.inputs for op, way in rows]),
         writes=_distinct([op.outputs for op, _ in rows]),

@@ -67,9 +67,9 @@ class BusyTime:
 class Report:
     """The outcome of a replay, recomputed from graph and topology.
 
-    `makespan_s`: the latest end. `peak_bytes[d]`: the most bytes live at once on device d. `event_count` counts all
-    events, also those left out as unknown. `violation_counts` is complete; `violations`, by start time, holds at most
-    `STORED_PER_RULE` of each rule.
+    `makespan_s`: the latest end. `energy_j`: what the events draw while they run, None where a power is unknown.
+    `peak_bytes[d]`: the most bytes live at once on device d. `event_count` counts all events, also those left out as
+    unknown. `violation_counts` is complete; `violations`, by start time, holds at most `STORED_PER_RULE` of each rule.
     """
 
     makespan_s: float
@@ -78,6 +78,7 @@ class Report:
     event_count: int
     violations: tuple[Violation, ...] = ()
     violation_counts: dict[Rule, int] = field(default_factory=dict)
+    energy_j: float | None = None
 
     @property
     def violation_count(self) -> int:
@@ -90,11 +91,12 @@ class Report:
         return not self.violation_counts
 
     def summary(self) -> str:
-        """A few lines for people: verdict, makespan, memory, and the first violation of each rule."""
+        """A few lines for people: verdict, makespan, energy, memory, and the first violation of each rule."""
         verdict = "valid" if self.valid else f"{self.violation_count} violations"
+        energy = "" if self.energy_j is None else f"energy {self.energy_j:.6g} J, "
         lines = [
             f"{self.event_count} events: {verdict}",
-            f"makespan {self.makespan_s:.6g} s, peak memory {max(self.peak_bytes)} bytes "
+            f"makespan {self.makespan_s:.6g} s, {energy}peak memory {max(self.peak_bytes)} bytes "
             f"on device {self.peak_bytes.index(max(self.peak_bytes))}",
         ]
         for rule, count in self.violation_counts.items():

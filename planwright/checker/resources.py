@@ -1,4 +1,4 @@
-"""Durations, exclusive resources and memory: what an event takes while it runs."""
+"""Durations, energy, exclusive resources and memory: what an event takes while it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from planwright.checker.program import Program
 from planwright.checker.report import BusyTime, Findings, Rule, Violation
 from planwright.checker.timeline import Timeline
 
-__all__ = ["check_durations", "check_memory", "check_resources"]
+__all__ = ["check_durations", "check_memory", "check_resources", "energy_of"]
 
 
 def check_durations(program: Program, findings: Findings) -> None:
@@ -24,6 +24,18 @@ def check_durations(program: Program, findings: Findings) -> None:
         return program.violation(Rule.DURATION_TOO_SHORT, event, -1, text)
 
     findings.add(Rule.DURATION_TOO_SHORT, len(bad), explain)
+
+
+def energy_of(program: Program) -> float | None:
+    """Joules: what each event draws, for as long as it runs; None where an event that takes time has no known power.
+
+    Whatever idles draws nothing here.
+    """
+    taken_s = program.end_s - program.start_s
+    running = taken_s > 0
+    with np.errstate(over="ignore"):
+        used_j = float(program.power_w[running] @ taken_s[running])
+    return used_j if np.isfinite(used_j) else None
 
 
 def check_resources(program: Program, timeline: Timeline, findings: Findings) -> BusyTime:

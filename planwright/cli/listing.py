@@ -85,7 +85,7 @@ def _profiles() -> Rows:
     devices = [named_device(name) for name in device_names()]
     return networks + fusion + [
         {"name": device.name, "kind": "device", "what": f"{device.flops_per_s / 1e12:.4g} TFLOP/s, "
-         f"{format_bytes(device.bytes_per_s)}/s, {format_bytes(device.memory_bytes)}"}
+         f"{format_bytes(device.bytes_per_s)}/s, {format_bytes(device.memory_bytes)}, {device.busy_w:g} W"}
         for device in devices
     ]  # fmt: skip
 

@@ -11,9 +11,18 @@ from planwright import __version__
 from planwright.checker import Report
 from planwright.options import Progress, relative_gap
 from planwright.solution import Status
-from planwright.units import format_bandwidth, format_bytes, format_seconds
+from planwright.units import format_bandwidth, format_bytes, format_joules, format_seconds
 
-__all__ = ["EXIT_CODES", "ProgressLines", "described", "exit_code", "print_json", "print_table", "report_data"]
+__all__ = [
+    "EXIT_CODES",
+    "ProgressLines",
+    "described",
+    "exit_code",
+    "print_json",
+    "print_table",
+    "report_data",
+    "words",
+]
 
 EXIT_CODES = {Status.OPTIMAL: 0, Status.FEASIBLE: 0, Status.INFEASIBLE: 3, Status.UNBOUNDED: 3, Status.NO_SOLUTION: 4}
 EXIT_VIOLATIONS = 5
@@ -34,6 +43,7 @@ def report_data(report: Report | None) -> dict[str, Any]:
         "valid": report.valid,
         "violations": {rule.value: count for rule, count in report.violation_counts.items()},
         "makespan_s": report.makespan_s,
+        **({} if report.energy_j is None else {"energy_j": report.energy_j}),
         "peak_bytes": max(report.peak_bytes, default=0),
     }
 
@@ -52,6 +62,8 @@ def described(name: str, value: Any) -> str:
         return format_bytes(value)
     if name.endswith("bytes_per_s"):
         return format_bandwidth(value)
+    if name.endswith("_j"):
+        return format_joules(value)
     if isinstance(value, Mapping):
         inner = name if name.endswith("_s") else f"{name}_s" if name == "stages" else ""
         return ", ".join(f"{key} {described(inner or key, part)}" for key, part in value.items())
@@ -69,6 +81,13 @@ def print_table(table: Sequence[Sequence[str]]) -> None:
         print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
 
 
+def words(name: str) -> str:
+    """A name without the ending that tells the unit."""
+    for ending in ("_s", "_j", "_bytes"):
+        name = name.removesuffix(ending)
+    return name.replace("_", " ")
+
+
 class ProgressLines:
     """Prints progress to stderr, a line for every news."""
 
@@ -83,8 +102,8 @@ class ProgressLines:
         gap = relative_gap(progress.incumbent, progress.bound)
         parts = [
             f"{progress.wall_s:7.2f} s  {progress.phase:<11}",
-            f"incumbent {described('incumbent_s', progress.incumbent):>9}",
-            f"bound {described('bound_s', progress.bound):>9}",
+            f"incumbent {described(f'incumbent_{progress.unit}', progress.incumbent):>9}",
+            f"bound {described(f'bound_{progress.unit}', progress.bound):>9}",
             f"gap {described('gap', gap)}",
         ]
         print("  ".join(parts), file=sys.stderr, flush=True)

@@ -74,7 +74,7 @@ def _check_xml(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from planwright.cli.output import EXIT_VIOLATIONS, described
+    from planwright.cli.output import EXIT_VIOLATIONS, described, words
     from planwright.io.plan import read_plan
 
     plan = read_plan(arguments.file)
@@ -82,7 +82,7 @@ def _show(arguments: argparse.Namespace) -> int:
     for title, section in (("problem", plan.problem), ("claim", plan.claim), ("details", plan.details)):
         print(f"{title} ({plan.system})" if title == "problem" else title)
         for name, value in section.items():
-            print(f"  {_words(name):<16} {described(name, value)}")
+            print(f"  {words(name):<16} {described(name, value)}")
     print("replay")
     for line in report.summary().splitlines():
         print(f"  {line}")
@@ -171,9 +171,3 @@ def _replay(plan: SavedPlan) -> Report:
     from planwright.checker import check
 
     return check(plan.schedule)
-
-
-def _words(name: str) -> str:
-    for ending in ("_s", "_bytes"):
-        name = name.removesuffix(ending)
-    return name.replace("_", " ")

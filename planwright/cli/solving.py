@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the systems are imported by the command that needs them: --
     from planwright.profiles.training_graph import TrainingGraph
     from planwright.recipe import Problem, Result
 
-__all__ = ["add_commands", "add_graph_options", "bytes_of", "read_graph", "stop_on_interrupt"]
+__all__ = ["add_commands", "add_graph_options", "add_objective_option", "bytes_of", "read_graph", "stop_on_interrupt"]
 
 _TACCL_EXAMPLE = """\
 example:
@@ -27,8 +27,9 @@ example:
 """
 
 _SHOWN = (
-    "status", "stop_reason", "makespan_s", "bound_s", "gap", "ratio", "overhead", "overhead_bound", "peak_bytes",
-    "least_budget_bound_bytes", "least_budget_found_bytes", "sends", "solve_s", "stages", "solver", "plan", "xml",
+    "status", "stop_reason", "makespan_s", "energy_j", "bound_s", "bound_j", "gap", "ratio", "overhead",
+    "overhead_bound", "peak_bytes", "least_budget_bound_bytes", "least_budget_found_bytes", "sends", "solve_s",
+    "stages", "solver", "plan", "xml",
 )  # fmt: skip
 """What a summary for people has of the JSON object, where it is there."""
 
@@ -137,6 +138,7 @@ def _add_monet(systems: Any) -> None:
     group = parser.add_argument_group("problem")
     add_graph_options(group)
     group.add_argument("--budget", type=shared.budget, required=True, metavar="SIZE", help="8GiB, 8GB (10^9), or 0.5x")
+    add_objective_option(group)
     group.add_argument("-o", "--output", metavar="FILE", help="the plan to write")
     shared.add_solve_options(parser)
     shared.add_output_options(parser)
@@ -150,8 +152,9 @@ def _solve_monet(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         check_writable(arguments.output)
     graph = read_graph(arguments)
-    result = _run(Problem(graph, bytes_of(arguments.budget, graph)), arguments)
-    code = _finish(result, arguments, {})
+    problem = Problem(graph, bytes_of(arguments.budget, graph), objective=arguments.objective)
+    result = _run(problem, arguments)
+    code = _finish(result, arguments, {"objective": arguments.objective})
     if "least_budget_bound_bytes" in result.details:
         _say_least_budget(result)
     return code
@@ -162,6 +165,12 @@ def add_graph_options(group: Any) -> None:
     group.add_argument("--graph", required=True, metavar="NAME|FILE", help="`planwright list profiles`, or a file")
     group.add_argument("--batch", type=shared.whole(1), metavar="N", help="batch size of a named network")
     group.add_argument("--device", metavar="NAME", help="p100 (default), v100, a100, h100: costs of a named network")
+
+
+def add_objective_option(group: Any) -> None:
+    """What a step is to take the least of, as `encodings/monet/objective.py` has it."""
+    help_text = "least time (default), or least energy, for graphs whose power is known"
+    group.add_argument("--objective", choices=["time", "energy"], default="time", help=help_text)
 
 
 def read_graph(arguments: argparse.Namespace) -> TrainingGraph:
@@ -230,8 +239,8 @@ def stop_on_interrupt(stop: threading.Event, line: str) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _finish(result: Result, arguments: argparse.Namespace, files: dict[str, Any]) -> int:
-    """Write the plan if it replayed clean, tell the outcome, return the exit code."""
+def _finish(result: Result, arguments: argparse.Namespace, also: dict[str, Any]) -> int:
+    """Write the plan if it replayed clean, tell the outcome and what is `also` to be told, return the exit code."""
     from planwright.cli import output
     from planwright.io.plan import SavedPlan, claim_data, write_plan
 
@@ -247,7 +256,7 @@ def _finish(result: Result, arguments: argparse.Namespace, files: dict[str, Any]
         **claim,
         **output.report_data(result.report),
         **result.details,
-        **files,
+        **also,
         "plan": written,
     }
     if arguments.json:
@@ -263,7 +272,7 @@ def _finish(result: Result, arguments: argparse.Namespace, files: dict[str, Any]
 
 
 def _print_outcome(result: Result, data: dict[str, Any]) -> None:
-    from planwright.cli.output import described
+    from planwright.cli.output import described, words
 
     for name, value in {**result.problem.description, **{key: data[key] for key in _SHOWN if key in data}}.items():
-        print(f"{name.removesuffix('_s').removesuffix('_bytes').replace('_', ' '):<16} {described(name, value)}")
+        print(f"{words(name):<16} {described(name, value)}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planwright.cli import arguments as shared
-from planwright.cli.solving import add_graph_options, bytes_of, read_graph, stop_on_interrupt
+from planwright.cli.solving import add_graph_options, add_objective_option, bytes_of, read_graph, stop_on_interrupt
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from planwright.encodings.monet.tradeoff import Row
@@ -22,6 +22,7 @@ _TIME_LIMIT_S = 120.0
 _MONET_EXAMPLE = """\
 Every budget gets the time limit for itself and a plan file in the folder, with the table as summary.csv and
 summary.json. The same command again goes on with the budgets that have no answer yet. An infeasible budget is a row.
+Ctrl-C ends it with the best plans so far; the same command goes on from them.
 
 exit codes: 0 every budget is answered, 2 bad input, 4 some have no answer yet, 5 a replay found violations
 
@@ -29,10 +30,11 @@ example:
   planwright sweep monet --graph resnet50 --batch 184 --budgets 5GiB,6GiB,7GiB,0.6x --gap 0.02 -o curve --plot c.pdf
 """
 
-_COLUMNS = (
-    ("budget_bytes", "budget"), ("memory_ratio", "ratio"), ("status", "status"), ("cost_s", "cost"),
-    ("bound_s", "bound"), ("gap", "gap"), ("overhead", "overhead"), ("peak_bytes", "peak"), ("solve_s", "solved in"),
-)  # fmt: skip
+_COSTS = {
+    "time": (("cost_s", "cost"), ("bound_s", "bound")),
+    "energy": (("cost_s", "time"), ("energy_j", "energy"), ("bound_j", "bound")),
+}
+"""The columns of the table that depend on the objective."""
 
 
 def add_commands(commands: Any) -> None:
@@ -52,6 +54,7 @@ def _add_monet(systems: Any) -> None:
     group = parser.add_argument_group("problem")
     add_graph_options(group)
     group.add_argument("--budgets", type=_budgets, required=True, metavar="B,B,...", help="such as 5GiB,6GB,0.5x")
+    add_objective_option(group)
     group.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the plans and the table")
     group.add_argument("--plot", metavar="FILE", help="draw the curve: .pdf, .png, .svg (needs the extra `plot`)")
     shared.add_solve_options(parser, _TIME_LIMIT_S)
@@ -80,14 +83,15 @@ def _sweep_monet(arguments: argparse.Namespace) -> int:
     stop = threading.Event()
     on_progress = None if arguments.quiet else ProgressLines()
     options = shared.solve_options(arguments, Problem(graph, budgets[0]).default_options, on_progress, stop)
-    with stop_on_interrupt(stop, "stopping; what is done stays, and the same command goes on with the rest"):
-        rows = sweep(graph, budgets, options, arguments.workers, arguments.output)
+    line = "stopping with the best plans so far; the same command goes on from them; Ctrl-C again leaves at once"
+    with stop_on_interrupt(stop, line):
+        rows = sweep(graph, budgets, options, arguments.workers, arguments.output, arguments.objective)
         if arguments.plot is not None:
-            write_plot(arguments.plot, rows)
+            write_plot(arguments.plot, rows, "energy" if arguments.objective == "energy" else "compute")
     if arguments.json:
         _print_json(arguments, rows)
     elif not arguments.quiet:
-        _print_table(rows)
+        _print_table(rows, arguments.objective)
     return _verdict(rows, budgets)
 
 
@@ -98,10 +102,12 @@ def _verdict(rows: Sequence[Row], budgets: Sequence[int]) -> int:
 
     if any(row.violations for row in rows):
         return EXIT_VIOLATIONS
-    answered = sum(row.status is not Status.NO_SOLUTION for row in rows)
+    answered = sum(row.status is not Status.NO_SOLUTION and not row.is_interrupted for row in rows)
     if answered == len(budgets):
         return 0
-    print(f"planwright: {answered} of {len(budgets)} budgets have an answer", file=sys.stderr)
+    begun = sum(row.is_interrupted and row.plan is not None for row in rows)
+    tail = f", {begun} more a plan to go on from" if begun else ""
+    print(f"planwright: {answered} of {len(budgets)} budgets have an answer{tail}", file=sys.stderr)
     return EXIT_CODES[Status.NO_SOLUTION]
 
 
@@ -111,14 +117,20 @@ def _print_json(arguments: argparse.Namespace, rows: Sequence[Row]) -> None:
 
     folder = Path(arguments.output)
     files = {"folder": str(folder), "csv": str(folder / SUMMARY_CSV), "json": str(folder / SUMMARY_JSON)}
-    print_json({"problem": "monet", **files, "plot": arguments.plot, "rows": [row.data for row in rows]})
+    asked = {"problem": "monet", "objective": arguments.objective}
+    print_json({**asked, **files, "plot": arguments.plot, "rows": [row.data for row in rows]})
 
 
-def _print_table(rows: Sequence[Row]) -> None:
+def _print_table(rows: Sequence[Row], objective: str) -> None:
     from planwright.cli.output import described, print_table
 
-    table = [[title for _, title in _COLUMNS]]
+    columns = (
+        ("budget_bytes", "budget"), ("memory_ratio", "ratio"), ("status", "status"), *_COSTS[objective],
+        ("gap", "gap"), ("overhead", "overhead"), ("peak_bytes", "peak"), ("solve_s", "solved in"),
+    )  # fmt: skip
+    table = [[title for _, title in columns]]
     for row in rows:
-        data = {**row.data, "overhead": None if row.overhead is None else f"{100 * row.overhead:.2f} %"}
-        table.append([described(name, data[name]) for name, _ in _COLUMNS])
+        overhead = None if row.overhead is None else f"{100 * row.overhead:.2f} %"
+        data = {**row.data, "status": row.verdict, "overhead": overhead}
+        table.append([described(name, data[name]) for name, _ in columns])
     print_table(table)

@@ -2,6 +2,7 @@
 
 JSON, format `planwright.plan`, version 1. Columns of numbers stand as lists; a list of lists is `start` and `values`
 (list i is `values[start[i]:start[i + 1]]`); a set of contributions is a hexadecimal number, bit i for contribution i.
+An implementation has `power_w` only where its power is known.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class SavedPlan:
     """The content of a plan file.
 
     `system` names the encoding; `problem` says, in its words, what was asked; `claim` is what the solver said of the
-    schedule (status, objective_s, bound_s, solver, ...); `details` is the encoding's own account.
+    schedule (status, objective_s, bound_s, solver, ...; objective_j and bound_j for joules); `details` is the
+    encoding's own account.
     """
 
     system: str
@@ -49,8 +51,8 @@ def claim_data(solution: Solution) -> dict[str, Any]:
     return {
         "status": solution.status.value,
         "stop_reason": solution.stop_reason.value,
-        "objective_s": solution.objective,
-        "bound_s": solution.bound,
+        f"objective_{solution.unit}": solution.objective,
+        f"bound_{solution.unit}": solution.bound,
         "gap": solution.gap,
         "solve_s": round(solution.wall_s, 6),
         "solver": solution.solver,
@@ -137,6 +139,7 @@ def _op_data(op: Op) -> dict[str, Any]:
                 "workspace_bytes": way.workspace_bytes,
                 "inputs": None if way.inputs is None else list(way.inputs),
                 "overwrites": list(way.overwrites),
+                **({} if way.power_w is None else {"power_w": way.power_w}),
             }
             for way in op.implementations
         ],
@@ -188,6 +191,7 @@ def _read_implementation(way: Record) -> Implementation:
         inputs=None if way.raw("inputs") is None else way.integers("inputs", 0),
         overwrites=way.integers("overwrites", 0),
         name=way.text("name"),
+        power_w=way.number("power_w", default=None),
     )
     way.close()
     return implementation

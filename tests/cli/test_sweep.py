@@ -9,12 +9,14 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hand_training import chain
+from powered_training import fast_or_frugal
 
 from planwright.cli.main import main
 from planwright.plot import plot_tradeoff
@@ -86,12 +88,27 @@ def test_plans_of_a_sweep_are_shown_and_checked_as_any(capsys: pytest.CaptureFix
         assert run(capsys, "show", str(path))[0] == 0
 
 
+def test_energy_is_swept_in_joules(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    write_training_graph(tmp_path / "graph.json", fast_or_frugal())
+    arguments = ["sweep", "monet", "--graph", str(tmp_path / "graph.json"), "--objective", "energy"]
+    arguments += ["--budgets", "1000B", "--time-limit", "2", "-o", str(tmp_path / "curve")]
+    code, out, err = run(capsys, *arguments)
+    assert code == 0
+    head, line = out.splitlines()
+    assert re.match(r"budget +ratio +status +time +energy +bound +gap +overhead +peak +solved in", head.strip())
+    assert re.match(r"1 KB +\d+\.\d+ +optimal +8 s +160 J +160 J +0\.00 % +0\.00 % ", line.strip())
+    assert re.search(r"1 of 1, 1 KB: optimal +incumbent +160 J +bound +160 J", err)
+    data = json.loads(run(capsys, *arguments, "--json", "--quiet")[1])
+    assert (data["objective"], data["rows"][0]["energy_j"]) == ("energy", pytest.approx(160))
+
+
 BAD_INPUT = [
     (["--budgets", "5GiB,"], r"--budgets: must be a number and a unit such as 1MB"),
     (["--budgets", "0x"], r"--budgets: must be a number > 0, got '0'"),
     (["--budgets", "5GiB", "--workers", "9999"], r"threads x workers must be <= \d+, the number of cores"),
     (["--budgets", "5GiB", "--time-limit", "0"], r"--time-limit: must be a number > 0"),
     (["--budgets", "5GiB", "--device", "p101"], r"p101"),
+    (["--budgets", "5GiB", "--objective", "joules"], r"--objective: invalid choice: 'joules'"),
     ([], r"required: --budgets"),
 ]
 
@@ -117,14 +134,13 @@ def test_nothing_found_within_the_limit_is_exit_code_4_and_tried_again(
     assert plans(tmp_path / "curve") == []
 
 
-def test_interrupt_keeps_what_is_done_and_leaves_no_half_file(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    folder = tmp_path / "curve"
-    assert run(capsys, *VGG, "--budgets", "0.9x", "-o", str(folder), "--quiet")[0] == 0
-    done = plans(folder)
-    assert len(done) == 1
-    command = [sys.executable, "-m", "planwright", *VGG, "--budgets", "0.5x,0.9x", "-o", str(folder)]
+HARD = [*VGG[:-4], "--gap", "0", "--workers", "1", "--time-limit", "6"]
+"""A budget that the last word isn't said on within the limit."""
+
+
+def at_work(folder: Path) -> subprocess.Popen[str]:
+    """A sweep of two budgets in a process, the smaller known and the larger begun."""
+    command = [sys.executable, "-m", "planwright", *HARD, "--budgets", "0.6x,0.62x", "-o", str(folder)]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -135,14 +151,55 @@ def test_interrupt_keeps_what_is_done_and_leaves_no_half_file(
     )
     assert process.stderr is not None
     first = process.stderr.readline()
-    assert "1 of 2" in first
+    assert "1 of 2" in first, first
+    return process
+
+
+def statuses(out: str) -> list[str]:
+    return [line.split()[3] for line in out.splitlines()[1:]]
+
+
+def test_interrupt_hands_over_the_plans_at_work_and_the_same_command_goes_on_from_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "curve"
+    assert run(capsys, *HARD, "--budgets", "0.6x", "-o", str(folder), "--quiet")[0] == 0
+    (done,) = plans(folder)
+    process = at_work(folder)
+    time.sleep(3)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the command and all that it started
     out, err = process.communicate(timeout=60)
     assert process.returncode == 4, err
-    assert "what is done stays, and the same command goes on with the rest" in err
+    assert "stopping with the best plans so far; the same command goes on from them" in err
+    assert re.search(r"2 of 2, .*: interrupted", err)
     assert "1 of 2 budgets have an answer" in err
     assert "Traceback" not in err
-    assert len(out.splitlines()) == 2
+    assert statuses(out) == ["feasible", "interrupted"]
+    assert json.loads((folder / "summary.json").read_text())[1]["stop_reason"] == "interrupted"
+    for path in plans(folder):  # the interrupted one has a plan if it had found any by then
+        assert run(capsys, "check", str(path), "--quiet")[0] == 0
+    code, out, _ = run(capsys, *HARD, "--budgets", "0.6x,0.62x", "-o", str(folder))
+    assert code == 0
+    assert "interrupted" not in out
+    assert len(plans(folder)) == 2
+    assert done in plans(folder)
+
+
+def test_second_interrupt_leaves_at_once_and_no_half_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = tmp_path / "curve"
+    assert run(capsys, *HARD, "--budgets", "0.6x", "-o", str(folder), "--quiet")[0] == 0
+    done = plans(folder)
+    process = at_work(folder)
+    time.sleep(0.3)  # its worker is there by now, and far from listening
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.stderr is not None
+    while "Ctrl-C again" not in process.stderr.readline():
+        pass
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert "interrupted; no half-written file is left" in err
+    assert "Traceback" not in err
     assert plans(folder) == done
 
 
@@ -181,6 +238,10 @@ class Axes:
 
     def __init__(self) -> None:
         self.lines: dict[str, tuple[list[float], list[float]]] = {}
+        self.titles: list[str] = []
+
+    def set_ylabel(self, title: str) -> None:
+        self.titles.append(title)
 
     def plot(self, x: list[float], y: list[float], style: str, label: str) -> None:
         self.lines[label] = (x, y)
@@ -196,5 +257,6 @@ def test_plot_draws_plans_and_bounds_by_memory_ratio_in_percent_and_skips_what_i
         SimpleNamespace(memory_ratio=0.6, overhead=0.05, overhead_bound=0.04),
     ]
     axes = Axes()
-    assert plot_tradeoff(rows, axes) is axes
+    assert plot_tradeoff(rows, axes, "energy") is axes
+    assert axes.titles == ["energy overhead (%)"]
     assert axes.lines == {"plan": ([0.6, 0.8], [5.0, 0.0]), "lower bound": ([0.6, 0.8], [4.0, 0.0])}

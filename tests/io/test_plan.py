@@ -22,7 +22,7 @@ def rich_schedule() -> Schedule:
         tensor_names=("weight", "weight'", "gradient", "step"),
         ops=(
             Op("grad", (0,), (2,), (Implementation(1.0, 16, name="slow"), Implementation(0.5)), adds=1, needs={0: 1}),
-            Op("step", (2,), (3,), (Implementation(1.0, inputs=(2,), overwrites=(2,)),), kind="update"),
+            Op("step", (2,), (3,), (Implementation(1.0, 0, (2,), (2,), "fast", 7.5),), kind="update"),
             Op("touch", (3,), (3,), (Implementation(0.0),), adds=2, updates=(3,)),
         ),
         initial=Placement.of([(0, 0), (1, 0), (1, 1)], [1, 1, 2]),

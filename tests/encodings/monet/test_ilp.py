@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from linear_relaxation import linear_optimum
@@ -28,14 +26,14 @@ REFERENCES = [
 
 def chain(relu_bytes: int = 4 * MIB, saved: bool = True) -> TrainingGraph:
     """conv -> relu -> conv: the second's gradient needs the relu's output, the relu's its output or its input."""
-    size, fast, small = relu_bytes, Way(4e-5, 6 * MIB, power_w=100.0), Way(9e-5, power_w=10.0)
+    size, fast, small = relu_bytes, Way(4e-5, 6 * MIB), Way(9e-5)
     forward = (
         ForwardNode("conv", "conv", size, (), (fast, small)),
-        ForwardNode("relu", "relu", size, (0,), (Way(1e-5, power_w=50.0),), (), 0, (Way(1e-5, -size, power_w=50.0),)),
-        ForwardNode("head", "conv", MIB, (1,), (Way(2e-5, power_w=50.0),)),
-        ForwardNode("loss", "loss", MIB, (2,), (Way(0.0, power_w=0.0),)),
+        ForwardNode("relu", "relu", size, (0,), (Way(1e-5),), (), 0, (Way(1e-5, -size),)),
+        ForwardNode("head", "conv", MIB, (1,), (Way(2e-5),)),
+        ForwardNode("loss", "loss", MIB, (2,), (Way(0.0),)),
     )
-    way = (Way(3e-5, power_w=50.0),)
+    way = (Way(3e-5),)
     relu = (Variant((0,), way, "input"), *([Variant((1,), way, "output")] if saved else []))
     backward = (
         BackwardNode("head_grad", "conv", 2, size, (3,), (Variant((1,), way),), MIB),
@@ -67,19 +65,6 @@ def test_output_activated_backward_saves_the_input():
     assert both.objective < from_input.objective
 
 
-def test_energy_takes_the_frugal_way():
-    parts = ilp.encode(chain(), 100 * MIB, "energy")
-    decisions = ilp.decode(parts, solve_model(parts.model).values)
-    assert decisions.forward_way[0, 0] == 1
-
-
-def test_energy_needs_powers():
-    graph = chain()
-    unknown = replace(graph.forward[2], ways=(Way(1.0),))
-    with pytest.raises(InputError, match="'head': power_w must be known"):
-        ilp.encode(replace(graph, forward=(*graph.forward[:2], unknown, graph.forward[3])), MIB, "energy")
-
-
 def test_budget_must_not_be_negative():
     with pytest.raises(InputError, match="budget_bytes must be >= 0, got -1"):
         ilp.encode(chain(), -1)
@@ -93,7 +78,7 @@ def test_budget_too_small_is_infeasible(budget_bytes):
 def test_only_unbeaten_ways_are_choices():
     ways = (Way(3.0, 5), Way(2.0, 7), Way(2.5, 7), Way(4.0, 5))
     node = ForwardNode("a", "a", 0, (), ways)
-    assert forward_choices(node, True, "time") == (Option(3.0, 5, 0), Option(2.0, 7, 1))
+    assert forward_choices(node, True) == (Option(3.0, 5, 0), Option(2.0, 7, 1))
 
 
 def test_tensors_are_wanted_until_their_last_use():

@@ -5,28 +5,31 @@ from __future__ import annotations
 import csv
 import json
 import threading
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from hand_training import chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from powered_training import fast_or_frugal
 from tiny_training import MIB, training_graphs
 
 import planwright
-from planwright import Progress, SolveOptions, Status
+from planwright import Progress, SolveOptions, Status, StopReason
 from planwright.checker import check
 from planwright.encodings.monet import Problem
 from planwright.encodings.monet import sweep as module
-from planwright.encodings.monet.jobs import Job, Jobs
+from planwright.encodings.monet.jobs import Answer, Job, Jobs
 from planwright.encodings.monet.keepset import Keeper, KeepSet
 from planwright.encodings.monet.lowering import to_schedule
 from planwright.encodings.monet.sweep import bisection, keep_set_of, sweep
 from planwright.encodings.monet.tradeoff import Row
 from planwright.errors import InputError
-from planwright.io.plan import read_plan
+from planwright.io.plan import read_plan, write_plan
 from planwright.profiles.baseline import peak_without_saving_bytes
 from planwright.profiles.networks import build
 from planwright.profiles.training_graph import TrainingGraph, Way
@@ -60,6 +63,24 @@ def copied(folder: Path, target: Path) -> Path:
 def times(folder: Path) -> dict[str, int]:
     """When each answer was written."""
     return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if not path.name.startswith("summary")}
+
+
+class Noting(Jobs):
+    """Notes the jobs that are started."""
+
+    started: ClassVar[list[Job]] = []
+
+    def start(self, job: Job) -> None:
+        self.started.append(job)
+        super().start(job)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """The jobs that sweeps start from here on."""
+    monkeypatch.setattr(module, "Jobs", Noting)
+    monkeypatch.setattr(Noting, "started", [])
+    return Noting.started
 
 
 def test_rows_come_by_ascending_budget_and_each_once(rows: list[Row]) -> None:
@@ -126,16 +147,8 @@ def test_more_budgets_join_those_that_are_there(folder: Path, rows: list[Row], t
 
 
 def test_new_budget_starts_from_the_plans_of_its_neighbours(
-    folder: Path, rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job]
 ) -> None:
-    started: list[Job] = []
-
-    class Noting(Jobs):
-        def start(self, job: Job) -> None:
-            started.append(job)
-            super().start(job)
-
-    monkeypatch.setattr(module, "Jobs", Noting)
     sweep(chain(6), [LITTLE - 1, LITTLE, AMPLE, AMPLE + 1], OPTIONS, 0, copied(folder, tmp_path / "curve"))
     starts = {
         job.budget_bytes: [Keeper(chain(6), AMPLE).assess(keep)[1].cost_s for keep in job.starts] for job in started
@@ -181,6 +194,126 @@ def test_stop_keeps_what_is_there_and_gives_up_the_rest(folder: Path, rows: list
     assert heard == ["1 of 2, 45 B: " + rows[1].status.value]
     assert times(target) == times(target) | dict.fromkeys((), 0)
     assert json.loads((target / "summary.json").read_text()) == [rows[1].data]
+
+
+def as_if_interrupted(folder: Path, row: Row) -> None:
+    """Change the row's plan into one whose solve was interrupted before it had proven much."""
+    assert row.plan is not None
+    plan = read_plan(folder / row.plan)
+    claim = {**plan.claim, "status": "feasible", "stop_reason": "interrupted", "bound_s": 1.0, "gap": 0.9, "solve_s": 5}
+    write_plan(folder / row.plan, replace(plan, claim=claim))
+
+
+def test_interrupted_plan_is_no_answer_but_where_the_next_sweep_starts(
+    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job]
+) -> None:
+    target = copied(folder, tmp_path / "curve")
+    as_if_interrupted(target, rows[1])
+    (row,) = sweep(chain(6), [LITTLE], OPTIONS, 0, target)
+    (job,) = started
+    assert [Keeper(chain(6), LITTLE).assess(keep)[1].cost_s for keep in job.starts] == [pytest.approx(rows[1].cost_s)]
+    assert (row.cost_s, row.plan, row.is_interrupted) == (rows[1].cost_s, rows[1].plan, False)
+    assert row.bound_s == pytest.approx(rows[1].bound_s)
+    assert row.solve_s > 5
+    assert sweep(chain(6), [LITTLE], OPTIONS, 0, target) == [row]
+    assert len(started) == 1
+
+
+def test_interrupted_plan_with_a_damaged_claim_is_as_good_as_none(
+    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job]
+) -> None:
+    target = copied(folder, tmp_path / "curve")
+    as_if_interrupted(target, rows[2])
+    assert rows[2].plan is not None
+    path = target / rows[2].plan
+    path.write_text(path.read_text().replace('"objective_s": ', '"objective_s": null, "was": '))
+    (row,) = sweep(chain(6), [AMPLE], OPTIONS, 0, target)
+    assert row.cost_s == rows[2].cost_s
+    assert started[0].starts == ()
+
+
+class Answering:
+    """Stands for the processes: every job comes to the same answer."""
+
+    answer: ClassVar[Answer]
+
+    def __init__(self, *arguments: Any) -> None:
+        self.jobs: list[Job] = []
+
+    @property
+    def running(self) -> int:
+        return len(self.jobs)
+
+    def start(self, job: Job) -> None:
+        self.jobs.append(job)
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def finished(self) -> list[tuple[int, Answer]]:
+        done, self.jobs = self.jobs, []
+        return [(job.place, self.answer) for job in done]
+
+
+@pytest.mark.parametrize("reason", [StopReason.INTERRUPTED, StopReason.TIME_LIMIT])
+def test_worse_or_no_plan_of_a_second_solve_does_not_replace_the_first(
+    folder: Path, rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: StopReason
+) -> None:
+    target = copied(folder, tmp_path / "curve")
+    as_if_interrupted(target, rows[2])
+    assert rows[1].plan is not None
+    other = read_plan(folder / rows[1].plan)  # dearer, as it has less memory, with a better bound than the first's
+    worse = replace(other, claim={**other.claim, "bound_s": 2.0, "stop_reason": reason.value})
+    monkeypatch.setattr(module, "Jobs", Answering)
+    for plan, status, bound_s in ((None, Status.NO_SOLUTION, 1.0), (worse, Status.FEASIBLE, 2.0)):
+        as_if_interrupted(target, rows[2])
+        Answering.answer = Answer(status, reason, 0.5, plan, 0, {})
+        (row,) = sweep(chain(6), [AMPLE], OPTIONS, 0, target)
+        assert (row.cost_s, row.bound_s, row.gap) == (rows[2].cost_s, bound_s, pytest.approx(1 - bound_s / 12))
+        assert (row.stop_reason, row.solve_s) == (reason, 5.5)
+        assert row.verdict == ("interrupted" if reason is StopReason.INTERRUPTED else "feasible")
+
+
+def test_stop_hands_over_the_best_plan_of_what_is_at_work(tmp_path: Path) -> None:
+    graph, budget_bytes = build("vgg16", 64, "p100"), 4 * AMPLE_OF_VGG
+    nodes = len(graph.forward)
+    keep = KeepSet(np.ones(nodes, np.bool_), np.zeros(nodes, np.bool_), np.zeros(len(graph.backward), np.int64))
+    with closing(Jobs(graph, replace(OPTIONS, time_limit_s=600))) as jobs:
+        jobs.start(Job(0, budget_bytes, (keep,)))
+        jobs.stop()  # before its process has come to life: all that it has is where it starts
+        while not (answers := list(jobs.finished())):
+            pass
+        assert jobs.running == 0
+    ((place, answer),) = answers
+    assert (place, answer.status, answer.stop_reason) == (0, Status.FEASIBLE, StopReason.INTERRUPTED)
+    assert answer.plan is not None
+    report, known = check(answer.plan.schedule), Keeper(graph, budget_bytes).assess(keep)[1]
+    assert report.valid
+    assert report.makespan_s == pytest.approx(known.cost_s)
+
+
+def test_energy_is_a_sweep_of_its_own_with_rows_in_joules(tmp_path: Path) -> None:
+    (fast,) = sweep(fast_or_frugal(), [AMPLE], OPTIONS, 0, tmp_path)
+    frugal = sweep(fast_or_frugal(), [12, AMPLE], OPTIONS, 0, tmp_path, "energy")
+    assert len(times(tmp_path)) == 3
+    assert [row.status for row in frugal] == [Status.INFEASIBLE, Status.OPTIMAL]
+    assert (frugal[1].cost_s, frugal[1].energy_j, frugal[1].bound_s) == (pytest.approx(8), pytest.approx(160), None)
+    assert (fast.cost_s, fast.energy_j, fast.bound_j) == (pytest.approx(4), pytest.approx(300), None)
+    assert frugal[1].bound_j == pytest.approx(160, rel=1e-5)
+    assert (frugal[1].overhead, frugal[1].overhead_bound) == pytest.approx((0, 0), abs=1e-5)
+    with (tmp_path / "summary.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert float(table[1]["energy_j"]) == frugal[1].energy_j
+    assert sweep(fast_or_frugal(), [12, AMPLE], OPTIONS, 0, tmp_path, "energy") == frugal
+
+
+def test_energy_of_a_graph_without_powers_is_refused_before_the_folder_is_made(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="every way must have power_w"):
+        sweep(chain(6), [AMPLE], OPTIONS, 0, tmp_path / "curve", "energy")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_error_in_a_process_reaches_the_caller(tmp_path: Path) -> None:

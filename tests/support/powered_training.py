@@ -1,0 +1,56 @@
+"""Tiny training graphs whose ways have a power, and one on which the fastest step isn't the most frugal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hypothesis import strategies as st
+from tiny_training import training_graphs
+
+from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+
+__all__ = ["fast_or_frugal", "powered_graphs", "with_power"]
+
+
+@st.composite
+def powered_graphs(draw: st.DrawFn, max_ops: int = 4) -> TrainingGraph:
+    """A tiny graph with a random power for every way, which may be none at all."""
+    chance = draw(st.randoms(use_true_random=False))
+    return with_power(draw(training_graphs(max_ops)), lambda way: 100.0 * chance.randint(0, 3))
+
+
+def with_power(graph: TrainingGraph, power_w: Callable[[Way], float | None]) -> TrainingGraph:
+    """The graph with the power that is given for each way."""
+
+    def powered(ways: tuple[Way, ...]) -> tuple[Way, ...]:
+        return tuple(replace(way, power_w=power_w(way)) for way in ways)
+
+    forward = tuple(
+        replace(node, ways=powered(node.ways), again=powered(node.again), in_place=powered(node.in_place))
+        for node in graph.forward
+    )
+    backward = tuple(
+        replace(node, variants=tuple(replace(its, ways=powered(its.ways)) for its in node.variants))
+        for node in graph.backward
+    )
+    return replace(graph, forward=forward, backward=backward)
+
+
+def fast_or_frugal() -> TrainingGraph:
+    """Two convolutions of 1 s at 100 W or 3 s at 10 W, and their gradients of 1 s at 50 W; every tensor has 10 bytes.
+
+    The fastest step takes 4 s and 300 J, the most frugal one 8 s and 160 J.
+    """
+    ways = (Way(1.0, 0, "fast", 100.0), Way(3.0, 0, "frugal", 10.0))
+    gradient = (Way(1.0, power_w=50.0),)
+    forward = (
+        ForwardNode("conv.0", "conv", 10, (), ways),
+        ForwardNode("conv.1", "conv", 10, (0,), ways),
+        ForwardNode("loss.2", "loss", 1, (1,), (Way(0.0),)),
+    )
+    backward = (
+        BackwardNode("conv_grad.3", "conv", 1, 10, (2,), (Variant((0,), gradient),), 5),
+        BackwardNode("conv_grad.4", "conv", 0, 0, (3,), (Variant((), gradient),), 5),
+    )
+    return TrainingGraph("fast or frugal", 1, forward, backward, 5)
