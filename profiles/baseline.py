@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planwright.profiles.training_graph import BackwardNode, TrainingGraph, Variant
 
-__all__ = ["peak_without_saving_bytes"]
+__all__ = ["default_variants", "peak_without_saving_bytes"]
 
 _INDEX_BYTES_PER_BYTE = 2
 """PyTorch keeps the place of each maximum in 64 bits, beside the 32 bits of the maximum itself."""
@@ -19,12 +19,8 @@ def peak_without_saving_bytes(graph: TrainingGraph) -> int:
     finds nothing again. All run their default way. Parameter gradients are there from the beginning: PyTorch keeps
     those of the step before.
     """
-    in_place = {
-        number: node.overwrites
-        for number, node in enumerate(graph.forward)
-        if node.op.endswith("_") and node.overwrites is not None and node.creator is None
-    }
-    chosen = _default_variants(graph, set(in_place.values()))
+    in_place = _in_place(graph)
+    chosen = default_variants(graph)
     fixed_bytes = max(node.fixed_bytes for node in graph.backward)
     kept_until: dict[int, int] = {}
     for number, variant in enumerate(chosen):
@@ -32,9 +28,20 @@ def peak_without_saving_bytes(graph: TrainingGraph) -> int:
     return fixed_bytes + max(_forward_peak(graph, in_place, kept_until), _backward_peak(graph, chosen, kept_until))
 
 
-def _default_variants(graph: TrainingGraph, overwritten: set[int]) -> list[Variant]:
-    made_on_the_side = {number for number, node in enumerate(graph.forward) if node.creator is not None}
-    return [_default_variant(node, overwritten | made_on_the_side) for node in graph.backward]
+def default_variants(graph: TrainingGraph) -> list[Variant]:
+    """Of each backward node, what a framework runs: see `peak_without_saving_bytes`."""
+    gone = set(_in_place(graph).values())
+    gone |= {number for number, node in enumerate(graph.forward) if node.creator is not None}
+    return [_default_variant(node, gone) for node in graph.backward]
+
+
+def _in_place(graph: TrainingGraph) -> dict[int, int]:
+    """The operators that a framework runs in place, and what they overwrite."""
+    return {
+        number: node.overwrites
+        for number, node in enumerate(graph.forward)
+        if node.op.endswith("_") and node.overwrites is not None and node.creator is None
+    }
 
 
 def _default_variant(node: BackwardNode, gone: set[int]) -> Variant:

@@ -38,6 +38,9 @@ Rate: TypeAlias = "Ints | Floats"
 _LEANING = 8
 """Examples with weight per id and trainer they lean towards."""
 
+_MOST_WEIGHTS = 2**24
+"""Weights in all; where there would be more, fewer lean, and of the last ids none: the bound is weaker, and holds."""
+
 _STEP = 1.0
 _TEMPERATURE = 0.3
 """How fast weights follow the examples, and how decided those are, in rows; found by trial on click logs."""
@@ -99,7 +102,7 @@ class _Shared:
         order = np.argsort(camp * span + (span - 1 - strength[example]), kind="stable")
         starts = _starts(camp[order])
         rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.r_[starts, len(order)]))
-        kept = order[rank < _LEANING]
+        kept = order[rank < _leaning(rank, sharing.trainers)][: _MOST_WEIGHTS // sharing.trainers]
         id_, example = id_[kept], example[kept]
         first = _starts(id_)
         by_example = np.argsort(example, kind="stable")
@@ -153,9 +156,9 @@ class _Game:
         assert (over <= _WEIGHT_UNIT).all()
         cost = self._unshared_cost(receive, send) * _WEIGHT_UNIT
         cost = cost + self._shared_cost(weight * self._pair_cost(receive, send))
-        return transport(cost, self.capacity, self._whole_prices(int(receive.max() + send.max()))).cost
+        return transport(cost, self.capacity, self._whole_prices(float(receive.mean()))).cost
 
-    def _whole_prices(self, rate: int) -> Ints:
+    def _whole_prices(self, rate: float) -> Ints:
         """The prices in the unit of `bound`; only a start for the exact transport."""
         is_open = self.capacity > 0
         return np.where(is_open, np.rint(self.price * _WEIGHT_UNIT * rate), 0).astype(np.int64)
@@ -214,6 +217,12 @@ def _unshared_by_owner(sharing: Sharing) -> Ints:
     example, table = np.nonzero(sharing.uses[sharing.index] == 1)
     bins = example * width + 1 + sharing.owner[sharing.index[example, table]]
     return np.bincount(bins, minlength=sharing.examples * width).reshape(sharing.examples, width).astype(np.int64)
+
+
+def _leaning(rank: Ints, trainers: int) -> int:
+    """How many uses per id and trainer may get weight, for there not to be too many weights in all."""
+    uses = np.cumsum(np.bincount(np.minimum(rank, _LEANING), minlength=_LEANING + 1))[:_LEANING]
+    return max(1, int((uses * trainers <= _MOST_WEIGHTS).sum()))
 
 
 def _starts(values: Ints) -> Ints:

@@ -35,6 +35,9 @@ _FIRST_SHARE = 4
 
 _SMALLEST_BLOCK = 8
 
+_MOST_AT_ONCE = 2**22
+"""Costs of uses that are gathered at a time, so that memory doesn't grow with examples times tables times trainers."""
+
 
 @dataclass(frozen=True)
 class Found:
@@ -100,7 +103,11 @@ def _marginal_costs(
     """
     alone = (1.0 - 1.0 / sharing.trainers) ** np.maximum(uses - 1, 0)
     per_id = np.where(others == 0, pairs * (_UNIT * alone)[:, None], 0.0).astype(np.float32)
-    marginal: NDArray[np.int32] = np.rint(per_id[sharing.index[block]].sum(axis=1)).astype(np.int32)
+    marginal = np.empty((len(block), sharing.trainers), np.int32)
+    at_once = max(1, _MOST_AT_ONCE // max(1, sharing.index.shape[1] * sharing.trainers))
+    for first in range(0, len(block), at_once):
+        uses_of = sharing.index[block[first : first + at_once]]
+        marginal[first : first + at_once] = np.rint(per_id[uses_of].sum(axis=1))
     return marginal
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.costs import checked_capacities
+from planwright.encodings.bagpipe.costs import capacities, checked_capacities
 from planwright.errors import InputError
 
 __all__ = ["Transport", "lower_bound", "transport"]
@@ -27,6 +27,13 @@ Ints = NDArray[np.int64]
 Costs = NDArray[np.signedinteger[Any]]
 
 _FAR = 2**60
+_WIDE = 16
+"""Trainers from which on moving along whole rows of costs is quicker than along single columns."""
+
+_SAMPLE = 16
+_SMALLEST_SAMPLE = 64
+"""Every 16th example sets the first prices, if those are 64 for each trainer."""
+
 _LARGEST_SPAN = 2**40
 """A path crosses at most 2^15 trainers, so its length stays below `_FAR`."""
 
@@ -54,7 +61,7 @@ def transport(cost: NDArray[Any], capacity: Ints | None = None, prices: Ints | N
     capacity
         Places per trainer, adding up to the number of examples; as even as possible if None.
     prices
-        Whole-number prices to start from; any are right, good ones save steps. Zeros if None.
+        Whole-number prices to start from; any are right, good ones save steps. Those of a sample if None.
 
     Raises
     ------
@@ -63,7 +70,7 @@ def transport(cost: NDArray[Any], capacity: Ints | None = None, prices: Ints | N
     """
     numbers = _checked_costs(cost)
     places = checked_capacities(capacity, *numbers.shape)
-    start = np.zeros(numbers.shape[1], np.int64) if prices is None else np.asarray(prices, dtype=np.int64)
+    start = _prices_of_sample(numbers, places) if prices is None else np.asarray(prices, dtype=np.int64)
     state = _Assignment(numbers, start)
     surplus = np.array([len(members) for members in state.members]) - places
     now, steps = start.copy(), 0
@@ -142,10 +149,23 @@ class _Assignment:
         return more
 
     def _renew(self, source: int, targets: Ints) -> None:
-        if len(self.members[source]):
-            self.least[source, targets] = self._more(source, targets[:, None]).min(axis=1)
-        else:
+        members, trainers = self.members[source], len(self.members)
+        if not len(members):
             self.least[source] = _FAR
+        elif trainers >= _WIDE and len(targets) > trainers // 8:
+            costs = self.cost[members]
+            self.least[source] = (costs - costs[:, source, None]).min(axis=0)
+        else:
+            self.least[source, targets] = self._more(source, targets[:, None]).min(axis=1)
+
+
+def _prices_of_sample(cost: Costs, places: Ints) -> Ints:
+    """Prices that suit every 16th example, which suit the others nearly as well; zeros for few examples."""
+    examples, trainers = cost.shape
+    if trainers < _WIDE or examples < _SAMPLE * _SMALLEST_SAMPLE * trainers:
+        return np.zeros(trainers, np.int64)
+    sample = np.ascontiguousarray(cost[::_SAMPLE])
+    return transport(sample, capacities(len(sample), trainers, places.tolist())).prices
 
 
 def _shortest_path(state: _Assignment, surplus: Ints, prices: Ints) -> tuple[list[int], Ints]:

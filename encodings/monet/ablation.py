@@ -6,12 +6,15 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planwright.encodings.monet.decisions import Decisions
 from planwright.encodings.monet.retention import fit_ways
 from planwright.errors import InputError
 from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant
 
-__all__ = ["ABLATIONS", "ablation", "greedy_ways", "restrict"]
+__all__ = ["ABLATIONS", "ablation", "carry_over", "greedy_ways", "restrict"]
 
 ABLATIONS: Mapping[str, Mapping[str, bool]] = {
     "monet": {"conv": True, "output": True, "intermediate": True},
@@ -58,6 +61,63 @@ def greedy_ways(graph: TrainingGraph, decisions: Decisions, budget_bytes: int) -
     `graph` is the restriction that the decisions were made on, but with `conv=True`, which numbers its nodes alike.
     """
     return fit_ways(graph, decisions, budget_bytes)
+
+
+def carry_over(source: TrainingGraph, decisions: Decisions, target: TrainingGraph) -> Decisions:
+    """The decisions of one graph on another of the same operators, each run in its first way (see `greedy_ways`).
+
+    So plans that were made on measurements of their own, with fewer choices, are compared on one profile. Intermediates
+    that only the target has are not made. Raises `InputError` where the operators differ, or where a backward node of
+    the target has no variant with the needs that the decisions chose.
+    """
+    number = _same_nodes(source, target)
+    stages = len(target.backward) + 1
+    stored, recomputed, in_place = (
+        np.zeros((rows, len(target.forward)), dtype=np.bool_) for rows in (stages + 1, stages, stages)
+    )
+    stored[:, number], recomputed[:, number] = decisions.stored, decisions.recomputed
+    may = np.array([bool(node.in_place) for node in target.forward])
+    in_place[:, number] = decisions.in_place & may[number]
+    variant = np.array(
+        [
+            _same_variant(ours, chosen, theirs, number)
+            for ours, chosen, theirs in zip(source.backward, decisions.variant.tolist(), target.backward, strict=True)
+        ],
+        dtype=np.int64,
+    )
+    ways = np.zeros_like(recomputed, dtype=np.int64)
+    return Decisions(stored, recomputed, in_place, ways, variant, np.zeros_like(variant))
+
+
+def _same_nodes(source: TrainingGraph, target: TrainingGraph) -> NDArray[np.int64]:
+    """The target's node for each of the source: operators in their order, intermediates in that of their creator."""
+    ours, theirs = _by_creator(source), _by_creator(target)
+    number = dict(zip(ours[None], theirs[None], strict=False))
+    for creator, sides in ours.items():
+        if creator is not None:
+            number.update(zip(sides, theirs.get(number.get(creator), []), strict=False))
+    same = len(ours[None]) == len(theirs[None]) and len(source.backward) == len(target.backward)
+    for k, node in enumerate(source.forward):
+        if not same or k not in number or target.forward[number[k]].op != node.op:
+            raise InputError(f"carry_over: {target.name!r} has no node like {k}, {node.name!r}, of {source.name!r}")
+    return np.array([number[k] for k in range(len(source.forward))], dtype=np.int64)
+
+
+def _by_creator(graph: TrainingGraph) -> dict[int | None, list[int]]:
+    """The intermediates of each operator; under None, the operators."""
+    found: dict[int | None, list[int]] = {None: []}
+    for number, node in enumerate(graph.forward):
+        found.setdefault(node.creator, []).append(number)
+    return found
+
+
+def _same_variant(ours: BackwardNode, chosen: int, theirs: BackwardNode, number: NDArray[np.int64]) -> int:
+    """The variant of `theirs` that needs what variant `chosen` of `ours` does."""
+    needs = {int(number[need]) for need in ours.variants[chosen].needs}
+    for place, variant in enumerate(theirs.variants):
+        if set(variant.needs) == needs:
+            return place
+    raise InputError(f"carry_over: backward node {theirs.name!r} has no variant that needs {sorted(needs)}")
 
 
 def _forward(node: ForwardNode, number: Mapping[int, int], conv: bool, in_place: bool) -> ForwardNode:

@@ -17,9 +17,19 @@ from planwright.encodings.monet.retention import (
     recompute_on_need,
 )
 from planwright.errors import InputError
+from planwright.profiles.baseline import default_variants
 from planwright.profiles.training_graph import TrainingGraph, Variant
 
-__all__ = ["gist", "greedy_eviction", "just_in_time", "lean_variants", "revolve", "sqrt_checkpoints", "store_all"]
+__all__ = [
+    "eager",
+    "gist",
+    "greedy_eviction",
+    "just_in_time",
+    "lean_variants",
+    "revolve",
+    "sqrt_checkpoints",
+    "store_all",
+]
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -29,6 +39,17 @@ def store_all(graph: TrainingGraph, variants: Ints | None = None) -> Decisions:
     """Keeps all that the backward pass needs; default implementations unless `variants` says otherwise."""
     variants = _defaults(graph) if variants is None else variants
     return just_in_time(graph, np.ones(len(graph.forward), dtype=np.bool_), variants)
+
+
+def eager(graph: TrainingGraph, capacity_bytes: int) -> Decisions:
+    """What a framework does by itself: keeps all that its default backward pass needs, and chooses no operators.
+
+    As `profiles.baseline.peak_without_saving_bytes` counts it, but with the fastest ways that a device of
+    `capacity_bytes` has room for, as a framework picks that tries its algorithms out.
+    """
+    chosen = default_variants(graph)
+    variants = [node.variants.index(variant) for node, variant in zip(graph.backward, chosen, strict=True)]
+    return fit_ways(graph, store_all(graph, np.array(variants, dtype=np.int64)), capacity_bytes)
 
 
 def gist(graph: TrainingGraph) -> Decisions:

@@ -19,11 +19,26 @@ from planwright.encodings.monet.decisions import Decisions
 from planwright.encodings.monet.ilp_columns import MIB
 from planwright.encodings.monet.ilp_entries import Entry, add_entries, add_terms, is_set
 from planwright.encodings.monet.ilp_options import cost_unit
+from planwright.encodings.monet.problem import Problem
+from planwright.encodings.monet.reading import decisions_of
 from planwright.errors import InputError
 from planwright.model import Model
-from planwright.profiles.training_graph import TrainingGraph
+from planwright.options import SolveOptions
+from planwright.profiles.training_graph import TrainingGraph, Way
+from planwright.recipe import solve
 
-__all__ = ["CheckmateModel", "Rematerialisation", "decode", "encode", "first_point", "memory_bytes", "to_decisions"]
+__all__ = [
+    "CheckmateModel",
+    "Rematerialisation",
+    "decode",
+    "encode",
+    "first_point",
+    "from_decisions",
+    "memory_bytes",
+    "search",
+    "single_choice",
+    "to_decisions",
+]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -84,7 +99,7 @@ def encode(graph: TrainingGraph, budget_bytes: int) -> CheckmateModel:
     """The cheapest plan within a budget, default implementations only; raises `InputError` for a budget below 0."""
     if budget_bytes < 0:
         raise InputError(f"budget_bytes must be >= 0, got {budget_bytes}")
-    single = _single(graph)
+    single = single_choice(graph)
     pairs = _pairs(single)
     model, count = Model("checkmate"), len(single.forward) + len(single.backward)
     stage, number = np.arange(count)[:, None], np.arange(count)
@@ -107,6 +122,12 @@ def encode(graph: TrainingGraph, budget_bytes: int) -> CheckmateModel:
     _freed_if_nothing_wants_it(parts)
     _minimise_cost(parts)
     return parts
+
+
+def single_choice(graph: TrainingGraph) -> TrainingGraph:
+    """The graph with the default implementation of each node only, which Checkmate plans for; nothing runs in place."""
+    single = restrict(graph, conv=False, output=False, intermediate=False, in_place=False)
+    return replace(single, backward=tuple(replace(node, variants=node.variants[:1]) for node in single.backward))
 
 
 def decode(parts: CheckmateModel, values: Floats) -> Rematerialisation:
@@ -158,6 +179,37 @@ def to_decisions(graph: TrainingGraph, plan: Rematerialisation) -> Decisions | N
     forward_way = np.zeros((stages, nodes), dtype=np.int64)
     variant, backward_way = np.zeros((2, stages - 1), dtype=np.int64)
     return Decisions(stored, recomputed, np.zeros_like(recomputed), forward_way, variant, backward_way)
+
+
+def from_decisions(graph: TrainingGraph, decisions: Decisions) -> Rematerialisation:
+    """Decisions without choices as a plan of Checkmate's, with each gradient there from its making to its last reader.
+
+    `graph` is that of `single_choice`. The inverse of `to_decisions`, where that is not None.
+    """
+    nodes, count = len(graph.forward), len(graph.forward) + len(graph.backward)
+    runs = np.eye(count, dtype=np.bool_)
+    runs[nodes:, :nodes] = decisions.recomputed[1:]
+    edges = _edges(graph)
+    reader, read = edges[(edges[:, 0] < nodes) | (edges[:, 1] >= graph.loss)].T  # the rest is for the decisions to say
+    last_reader = np.arange(count)
+    np.maximum.at(last_reader, read, reader)
+    stage = np.arange(count)[:, None]
+    stored = (np.arange(count) < stage) & (stage <= last_reader)
+    for forward in stored[: nodes + 1, :nodes]:  # up to the stage of the first backward node
+        forward |= decisions.stored[1]
+    stored[nodes:, : graph.loss] = decisions.stored[1:-1, : graph.loss]
+    return Rematerialisation(runs, stored & (np.arange(count) < stage))
+
+
+def search(graph: TrainingGraph, budget_bytes: int, options: SolveOptions) -> Rematerialisation | None:
+    """A good plan without its integer program, which is large: MONeT's search on Checkmate's graph without workspace.
+
+    `graph` is that of `single_choice`. No gradient is recomputed. MONeT's memory rows are not quite Checkmate's:
+    `memory_bytes` tells what the plan claims. None where nothing was found that fits.
+    """
+    bare = _without_workspace(graph)
+    result = solve(Problem(bare, budget_bytes), options)
+    return None if result.schedule is None else from_decisions(graph, decisions_of(bare, result.schedule))
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------
@@ -265,15 +317,28 @@ def _minimise_cost(parts: CheckmateModel) -> None:
 # -- helpers -----------------------------------------------------------------------------------------------------------
 
 
-def _single(graph: TrainingGraph) -> TrainingGraph:
-    """The graph with the default implementation of each node only."""
-    single = restrict(graph, conv=False, output=False, intermediate=False, in_place=False)
-    return replace(single, backward=tuple(replace(node, variants=node.variants[:1]) for node in single.backward))
-
-
 def _seconds(graph: TrainingGraph) -> list[float]:
     forward = [node.ways[0].duration_s for node in graph.forward]
     return forward + [node.variants[0].ways[0].duration_s for node in graph.backward]
+
+
+def _without_workspace(graph: TrainingGraph) -> TrainingGraph:
+    """The graph as Checkmate sees it: no workspace, and all gradients of parameters there from the beginning."""
+
+    def bare(ways: tuple[Way, ...]) -> tuple[Way, ...]:
+        return tuple(replace(way, workspace_bytes=0) for way in ways)
+
+    fixed_bytes = graph.backward[-1].fixed_bytes
+    forward = tuple(replace(node, ways=bare(node.ways), again=bare(node.again)) for node in graph.forward)
+    backward = tuple(
+        replace(
+            node,
+            fixed_bytes=fixed_bytes,
+            variants=tuple(replace(variant, ways=bare(variant.ways)) for variant in node.variants),
+        )
+        for node in graph.backward
+    )
+    return replace(graph, forward=forward, backward=backward, fixed_bytes=fixed_bytes)
 
 
 def _freed(graph: TrainingGraph, plan: Rematerialisation) -> Mask:

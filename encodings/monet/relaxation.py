@@ -4,9 +4,11 @@ The backward pass is cut into a few windows of stages. Of what the full problem 
 left: what is stored where a window begins, whether a tensor is recomputed at least once within a window, and how the
 forward pass and every backward operator run. Every executable schedule within the budget gives a feasible point of no
 larger cost: it recomputes a tensor in a window or it doesn't, and where it doesn't, what the window still needs of it
-must be held from the window's start to that need, which is what the memory rows charge. Rows of recomputations are
-dropped, and a recomputation costs its cheapest way. So the optimum, or any bound that a solver proves for it, is a
-lower bound for MONeT's problem (4.1-4.16).
+must be held from the window's start to that need, which is what the memory rows charge. So the optimum, or any bound
+that a solver proves for it, is a lower bound for MONeT's problem (4.1-4.16).
+
+A window of one stage is modelled nearly as in the full problem, with the memory rows of its recomputations
+(`relaxation_runs`); the longer a window, the less its rows know. Short windows belong where memory is short.
 """
 
 from __future__ import annotations
@@ -16,17 +18,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.ways import Option, backward_options, cheapest_again_s, forward_options
+from planwright.encodings.monet.relaxation_rows import BYTES_PER_UNIT, Rows
+from planwright.encodings.monet.relaxation_runs import Again, add_run_rows
+from planwright.encodings.monet.ways import Option, backward_options, forward_options
 from planwright.model import Model
 from planwright.profiles.training_graph import TrainingGraph
 
-__all__ = ["Relaxation", "Starts", "decode", "encode"]
+__all__ = ["BYTES_PER_UNIT", "Relaxation", "Starts", "decode", "encode"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-BYTES_PER_UNIT = 2.0**20
-"""Memory rows are in MiB: solvers work to absolute tolerances."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,15 @@ class Relaxation:
     again: Ids
     forward: tuple[tuple[tuple[Option, int], ...], ...]
     backward: tuple[tuple[tuple[Option, int], ...], ...]
+
+    def span(self, window: int) -> tuple[int, int]:
+        """The first and the last stage of a window."""
+        is_last = window + 1 == len(self.cuts)
+        return self.cuts[window], len(self.graph.backward) if is_last else self.cuts[window + 1] - 1
+
+    def leaves(self, window: int, tensor: int) -> int:
+        """The column that says whether the next window begins with x_i, -1 where it can't matter any more."""
+        return int(self.stored[window + 1, tensor]) if window + 1 < len(self.cuts) else -1
 
 
 def encode(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...] = (1,)) -> Relaxation:
@@ -87,17 +97,20 @@ def encode(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...]
     _stored_was_there(parts)
     _recomputation_has_its_inputs(parts)
     _needed_is_there(parts)
-    _backward_fits(parts)
+    held, at_need = _holding(parts)
+    _backward_fits(parts, held, at_need)
+    again_ways = add_run_rows(parts, held, at_need)
     if parts.budget >= 0:
         model.minimize((1.0, [parts.budget]))
     else:
-        _minimise_cost(parts)
+        _minimise_cost(parts, again_ways)
     return parts
 
 
 def decode(parts: Relaxation, values: Floats) -> Starts:
     """The kept set and the variants of a solution."""
-    kept = (parts.stored[0] >= 0) & (values[np.maximum(parts.stored[0], 0)] > 0.5)
+    kept = parts.stored[0] >= 0
+    kept[kept] = values[parts.stored[0][kept]] > 0.5
     variant = [
         next(option.variant for option, column in options if column < 0 or values[column] > 0.5)
         for options in parts.backward
@@ -146,41 +159,6 @@ def _options(model: Model, name: str, options: list[list[Option]]) -> tuple[tupl
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-class _Rows:
-    """Collects rows of coordinate entries with a bound that absorbs constants."""
-
-    def __init__(self) -> None:
-        self.row: list[int] = []
-        self.column: list[int] = []
-        self.value: list[float] = []
-        self.bound: list[float] = []
-
-    def begin(self, bound: float) -> None:
-        """Start a row."""
-        self.bound.append(bound)
-
-    def begin_budget(self, parts: Relaxation, constant: float) -> None:
-        """Start a row that keeps memory within the budget, `constant` of which is taken."""
-        self.begin(parts.budget_bytes / BYTES_PER_UNIT - constant)
-        if parts.budget >= 0:
-            self.put(parts.budget, -1.0)
-
-    def put(self, column: int, value: float) -> None:
-        """Add an entry to the current row; column -1 stands for the constant 1."""
-        if column < 0:
-            self.bound[-1] -= value
-        else:
-            self.row.append(len(self.bound) - 1)
-            self.column.append(column)
-            self.value.append(value)
-
-    def add_to(self, model: Model, family: str, cite: str = "") -> None:
-        """Add the rows as `<= bound`."""
-        model.add_sparse(
-            family, len(self.bound), self.row, self.column, self.value, upper=np.array(self.bound), cite=cite
-        )
-
-
 def _one_option_each(parts: Relaxation) -> None:
     """Every operator runs in exactly one way (section 4.2.2)."""
     groups = [[column for _, column in its] for its in (*parts.forward, *parts.backward) if len(its) > 1]
@@ -192,13 +170,13 @@ def _one_option_each(parts: Relaxation) -> None:
 
 def _forward_pass_fits(parts: Relaxation) -> None:
     """m_i <= M for every node of the forward pass (4.1, 4.4)."""
-    graph, rows = parts.graph, _Rows()
+    graph, rows = parts.graph, Rows()
     size = graph.output_bytes / BYTES_PER_UNIT
     for node, its in enumerate(graph.forward):
         if its.creator is not None:
             continue
         constant = (graph.fixed_bytes + its.output_bytes) / BYTES_PER_UNIT + size[graph.local[node]].sum()
-        rows.begin_budget(parts, constant)
+        rows.begin_memory(parts.budget_bytes, parts.budget, constant)
         for option, column in parts.forward[node]:
             rows.put(column, option.workspace_bytes / BYTES_PER_UNIT)
         for earlier in np.flatnonzero((parts.stored[0, :node] >= 0) & ~graph.local[node, :node]).tolist():
@@ -208,7 +186,7 @@ def _forward_pass_fits(parts: Relaxation) -> None:
 
 def _overwritten_is_not_stored(parts: Relaxation) -> None:
     """A tensor that an operator of the forward pass overwrites is not stored (4.10)."""
-    rows = _Rows()
+    rows = Rows()
     for node, options in enumerate(parts.forward):
         over = parts.graph.forward[node].overwrites
         in_place = [column for option, column in options if option.in_place]
@@ -222,7 +200,7 @@ def _overwritten_is_not_stored(parts: Relaxation) -> None:
 
 def _stored_was_there(parts: Relaxation) -> None:
     """What a window begins with was stored when the last one began, or recomputed in it (4.7)."""
-    rows = _Rows()
+    rows = Rows()
     for window in range(1, len(parts.cuts)):
         for node in np.flatnonzero(parts.stored[window] >= 0).tolist():
             rows.begin(0.0)
@@ -234,7 +212,7 @@ def _stored_was_there(parts: Relaxation) -> None:
 
 def _recomputation_has_its_inputs(parts: Relaxation) -> None:
     """A recomputation reads what is stored or recomputed in its window; an intermediate has its creator (4.7)."""
-    rows = _Rows()
+    rows = Rows()
     for window, node in np.argwhere(parts.again >= 0).tolist():
         its = parts.graph.forward[node]
         if its.creator is not None:
@@ -252,7 +230,7 @@ def _recomputation_has_its_inputs(parts: Relaxation) -> None:
 
 def _needed_is_there(parts: Relaxation) -> None:
     """What a backward operator needs is stored or recomputed in its window (4.8)."""
-    rows = _Rows()
+    rows = Rows()
     for number in range(len(parts.graph.backward)):
         window = window_of(parts.cuts, number + 1)
         for node, columns in _needs(parts, number).items():
@@ -264,18 +242,17 @@ def _needed_is_there(parts: Relaxation) -> None:
     rows.add_to(parts.model, "needed_is_there", "4.8")
 
 
-def _backward_fits(parts: Relaxation) -> None:
+def _backward_fits(parts: Relaxation, held: list[dict[int, int]], at_need: list[dict[int, int]]) -> None:
     """m^_k <= M for every backward operator (4.4, 4.12), charging what must be held.
 
     In a window, x_i must be held up to a stage at which it is needed unless it is recomputed; `held` is a column for
     each stretch between two such stages. At the need itself it is held in any case.
     """
-    held, at_need = _holding(parts)
-    graph, rows = parts.graph, _Rows()
+    graph, rows = parts.graph, Rows()
     size = graph.output_bytes / BYTES_PER_UNIT
     for number, node in enumerate(graph.backward):
         constant = (node.fixed_bytes + node.output_bytes + graph.gradient_bytes[number]) / BYTES_PER_UNIT
-        rows.begin_budget(parts, constant)
+        rows.begin_memory(parts.budget_bytes, parts.budget, constant)
         for option, column in parts.backward[number]:
             rows.put(column, option.workspace_bytes / BYTES_PER_UNIT)
         for tensor, column in (*held[number].items(), *at_need[number].items()):
@@ -291,13 +268,13 @@ def _holding(parts: Relaxation) -> tuple[list[dict[int, int]], list[dict[int, in
     count = len(parts.graph.backward)
     held: list[dict[int, int]] = [{} for _ in range(count)]
     at_need: list[dict[int, int]] = [{} for _ in range(count)]
-    rows = _Rows()
+    rows = Rows()
     needs = [_needs(parts, number) for number in range(count)]
-    for window, first in enumerate(parts.cuts):
-        last = (parts.cuts[window + 1] if window + 1 < len(parts.cuts) else count + 1) - 1
+    for window in range(len(parts.cuts)):
+        first, last = parts.span(window)
         for tensor in np.flatnonzero(parts.stored[window] >= 0).tolist():
             stages = [stage for stage in range(first, last + 1) if tensor in needs[stage - 1]]
-            leaves = int(parts.stored[window + 1, tensor]) if window + 1 < len(parts.cuts) else -1
+            leaves = parts.leaves(window, tensor)
             later = _hold_after_window(parts, rows, window, tensor, leaves, last, held)
             for stage in reversed(stages):
                 columns = needs[stage - 1][tensor]
@@ -319,7 +296,7 @@ def _holding(parts: Relaxation) -> tuple[list[dict[int, int]], list[dict[int, in
 
 
 def _hold_after_window(
-    parts: Relaxation, rows: _Rows, window: int, tensor: int, leaves: int, last: int, held: list[dict[int, int]]
+    parts: Relaxation, rows: Rows, window: int, tensor: int, leaves: int, last: int, held: list[dict[int, int]]
 ) -> int:
     """What the next window begins with is held through this one unless it is recomputed, and at its last stage."""
     if leaves < 0:
@@ -332,7 +309,7 @@ def _hold_after_window(
     return through
 
 
-def _at_least(rows: _Rows, column: int, terms: list[int], unless: int) -> None:
+def _at_least(rows: Rows, column: int, terms: list[int], unless: int) -> None:
     """column >= sum of terms - unless."""
     rows.begin(0.0)
     for term in terms:
@@ -351,10 +328,10 @@ def _needs(parts: Relaxation, number: int) -> dict[int, list[int]]:
     return needs
 
 
-def _minimise_cost(parts: Relaxation) -> None:
-    """The forward pass, the backward pass, and each recomputation once a window in its cheapest way (4.9)."""
+def _minimise_cost(parts: Relaxation, again: Again) -> None:
+    """The forward pass, the backward pass, and each recomputation once a window (4.9)."""
     columns, costs, offset = [], [], 0.0
-    for options in (*parts.forward, *parts.backward):
+    for options in (*parts.forward, *parts.backward, *again):
         for option, column in options:
             if column < 0:
                 offset += option.duration_s
@@ -363,10 +340,6 @@ def _minimise_cost(parts: Relaxation) -> None:
                 costs.append(option.duration_s)
     graph = parts.graph
     for node, its in enumerate(graph.forward):
-        again_s = cheapest_again_s(graph, node)
-        for column in parts.again[parts.again[:, node] >= 0, node].tolist():
-            columns.append(column)
-            costs.append(again_s)
         if its.creator is not None and parts.stored[0, node] >= 0:  # made in the forward pass if it is kept at all
             columns.append(int(parts.stored[0, node]))
             costs.append(min(option.duration_s for option in forward_options(graph, node)))

@@ -21,6 +21,7 @@ from planwright.encodings.monet.evaluate import Evaluation, evaluate
 from planwright.encodings.monet.keepset import Keeper, KeepSet
 from planwright.encodings.monet.lowering import to_schedule
 from planwright.encodings.monet.problem import Problem
+from planwright.encodings.monet.relaxation_cuts import cut_lists, is_small
 from planwright.encodings.monet.search import HOT, WARM, Annealing
 from planwright.options import Deadline, Progress, SolveOptions, relative_gap
 from planwright.recipe import Plan
@@ -32,6 +33,8 @@ __all__ = ["solve"]
 SOLVER = "highs"
 _SOLVER_TOLERANCE = 5e-7
 """A MILP solver keeps rows to about 1e-6: its bound is lowered by what that can be worth, so that it stays a bound."""
+_PROVEN = 1e-6
+"""The gap at which a plan counts as optimal: a bound can't come closer by more than its tolerance."""
 _TIGHTER = (1.0, 0.9, 0.8)
 """Starts come from relaxations at these shares of the budget too, as the relaxation holds less than a plan has to."""
 _START_S, _START_GAP = 3.0, 0.003
@@ -39,17 +42,10 @@ _ROUND_CELLS_PER_S, _LEAST_ROUND_S = 3000.0, 4.0
 """The first round of annealing lasts a second for so many forward times backward nodes; later ones are longer."""
 _LEAST_S = 5.0
 """How long to look for the least budget that a plan fits in, where the one that was given is impossible."""
-_EXACT_CELLS = 10_000
-"""Forward times backward nodes up to which the full ILP is worth its time: UNet has 7,740, ResNet-50 51,754."""
-_CUTS: tuple[tuple[float, ...], ...] = (
-    (), (0.35,), (0.23, 0.69), (0.25,), (0.33, 0.66), (0.5,), (0.2, 0.45, 0.7),
-)  # fmt: skip
-"""Where the backward pass is cut into windows, as shares of it. No place is best for all graphs, and which one is
-cannot be told but by trying: at UNet's 5 GiB these bounds differ by 3 %."""
-_BOUND_SHARE = 0.3
-"""On one thread, the part of the time after which no further relaxation is begun."""
-_BOUND_S = 12.0
-"""How long the relaxation of one list of cuts may take."""
+_BOUND_SHARE, _BOUND_MOST_S = 0.3, 90.0
+"""On one thread, the part of the time that the bound gets before the search begins, and the most of it."""
+_BOUND_S, _SMALL_BOUND_S = 12.0, 60.0
+"""How long the relaxation of one list of cuts may take, on a large graph and on a small one."""
 
 
 @dataclass
@@ -78,13 +74,30 @@ class _Search:
     def is_over(self) -> bool:
         """Whether there is nothing more to do, or no time to do it."""
         gap = relative_gap(self.incumbent_s, self.bound_s)
-        return self.is_infeasible or self.deadline.over or (gap is not None and gap <= self.options.gap)
+        return self.is_infeasible or self.deadline.over or (gap is not None and gap <= max(self.options.gap, _PROVEN))
 
     def report(self, phase: str) -> None:
         """Tell the caller where the search stands."""
         if self.options.on_progress is not None:
             bound_s = self.bound_s or None
             self.options.on_progress(Progress(self.deadline.elapsed_s, self.incumbent_s, bound_s, phase))
+
+
+class _Enough(threading.Event):
+    """Stands for the event that stops a solve, and counts as set once a relaxation has told all that it can."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        super().__init__()
+        self._stop = stop
+        self.reached = False
+
+    def is_set(self) -> bool:
+        """Whether to stop."""
+        return self.reached or self._stop.is_set()
+
+    def set(self) -> None:
+        """Stop the whole solve."""
+        self._stop.set()
 
 
 def solve(problem: Problem, options: SolveOptions) -> Plan:
@@ -124,9 +137,16 @@ def _relax(
     """Solve one relaxation; at the full budget it bounds the problem, at any it suggests a start."""
     graph = search.problem.graph
     parts = relaxation.encode(graph, int(search.problem.budget_bytes * share), cuts)
-    stage = replace(search.deadline.stage(limit_s), gap=gap, threads=1, on_progress=None)
-    if stop is not None:
-        stage = replace(stage, stop=stop)
+    enough = _Enough(search.options.stop if stop is None else stop)
+
+    def note(progress: Progress) -> None:
+        if progress.bound is not None:
+            search.bound_s = max(search.bound_s, progress.bound * parts.unit_s * (1 - _SOLVER_TOLERANCE))
+        is_useless = progress.incumbent is not None and progress.incumbent * parts.unit_s <= search.bound_s
+        enough.reached = is_useless or search.is_over
+
+    noted = note if share == 1.0 and gap == 0.0 else None
+    stage = replace(search.deadline.stage(limit_s), gap=gap, threads=1, on_progress=noted, stop=enough)
     solution = solve_model(parts.model, stage, search.solver)
     if share == 1.0:
         search.is_infeasible |= solution.status is Status.INFEASIBLE
@@ -138,22 +158,25 @@ def _relax(
         search.starts.append(KeepSet(start.kept, np.zeros_like(start.kept), start.variant))
 
 
-def _solve_exactly(search: _Search, stop: threading.Event) -> None:
-    """On a graph that is small enough, the full ILP, from the best plan so far, for all the time that is left."""
+def _solve_exactly(search: _Search, stop: threading.Event, limit_s: float) -> None:
+    """On a graph that is small enough, the full ILP, from the best plan so far."""
     graph, budget_bytes = search.problem.graph, search.problem.budget_bytes
-    if search.is_over or stop.is_set() or len(graph.forward) * len(graph.backward) > _EXACT_CELLS:
+    if search.is_over or stop.is_set() or not is_small(graph):
         return
     parts = ilp.encode(graph, budget_bytes)
+    enough = _Enough(stop)
 
     def note(progress: Progress) -> None:
         if progress.bound is not None:
             search.bound_s = max(search.bound_s, progress.bound * parts.unit * (1 - _SOLVER_TOLERANCE))
+        gap = None if progress.incumbent is None else relative_gap(progress.incumbent * parts.unit, search.bound_s)
+        enough.reached = search.is_over or (gap is not None and gap <= max(search.options.gap, _PROVEN))
 
     best = search.annealing.best
     start = None
     if best is not None:
         start = ilp.first_point(parts, Keeper(graph, budget_bytes).decide(best.keep))
-    stage = replace(search.deadline.stage(), gap=search.options.gap, threads=1, on_progress=note, stop=stop)
+    stage = replace(search.deadline.stage(limit_s), gap=search.options.gap, threads=1, on_progress=note, stop=enough)
     solution = solve_model(parts.model, stage, search.solver, start)
     search.is_infeasible |= solution.status is Status.INFEASIBLE
     if solution.bound is not None:
@@ -169,16 +192,16 @@ def _solve_exactly(search: _Search, stop: threading.Event) -> None:
 def _improve_bound(search: _Search, stop: threading.Event, upto_s: float = math.inf) -> None:
     """Relaxations with several windows, then the full problem if it is small.
 
-    `stop` ends what is running; after `upto_s` of the solve nothing more is begun.
+    `stop` ends what is running; `upto_s`: when it has to be over, in seconds of the solve.
     """
-    stages = len(search.problem.graph.backward)
-    for shares in _CUTS:
-        if search.is_over or stop.is_set() or search.deadline.elapsed_s > upto_s:
+    most_s = _SMALL_BOUND_S if is_small(search.problem.graph) else _BOUND_S
+    for cuts in cut_lists(search.problem.graph):
+        limit_s = min(most_s, upto_s - search.deadline.elapsed_s)
+        if search.is_over or stop.is_set() or limit_s <= 0:
             return
-        cuts = tuple(sorted({1, *(1 + int(share * stages) for share in shares)}))
-        _relax(search, 1.0, cuts, _BOUND_S, gap=0.0, stop=stop)
+        _relax(search, 1.0, cuts, limit_s, gap=0.0, stop=stop)
         search.report("bound")
-    _solve_exactly(search, stop)
+    _solve_exactly(search, stop, max(upto_s - search.deadline.elapsed_s, 0.0))
 
 
 # -- the search --------------------------------------------------------------------------------------------------------
@@ -197,7 +220,7 @@ def _search_and_bound(search: _Search) -> None:
                 stop.set()  # a solver must not outlive the solve
         bound.result()
     else:
-        share_s = min(_BOUND_SHARE * search.deadline.remaining_s, len(_CUTS) * _BOUND_S)
+        share_s = min(_BOUND_SHARE * search.deadline.remaining_s, _BOUND_MOST_S)
         _improve_bound(search, stop, search.deadline.elapsed_s + share_s)
         _anneal(search)
     search.stage_s["search"] = time.monotonic() - begin_s
@@ -268,7 +291,7 @@ def _plan(search: _Search, version: str) -> Plan:
     assert judged.peak_bytes <= search.problem.budget_bytes, "a plan that fits passes the budget"
     assert search.bound_s <= judged.cost_s * (1 + 1e-9), "a plan beats its lower bound"
     gap = relative_gap(judged.cost_s, search.bound_s) or 0.0
-    if gap <= 1e-6:
+    if gap <= _PROVEN:
         status, reason = Status.OPTIMAL, StopReason.FINISHED
     else:
         status, reason = Status.FEASIBLE, StopReason.GAP_REACHED if gap <= search.options.gap else stopped

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from planwright.encodings.monet.decisions import Decisions
 from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+
+Masks = NDArray[np.int64]
+Seconds = NDArray[np.float64]
 
 MIB = 2**20
 
@@ -98,96 +102,111 @@ def cheapest_s(graph: TrainingGraph, budget_bytes: int) -> float | None:
     return _Search(graph, budget_bytes).run()
 
 
+@dataclass(frozen=True)
+class _Executions:
+    """All ways to run a stage: what was stored, what runs, what of it in place, what is there in the end."""
+
+    stored: Masks
+    runs: Masks
+    in_place: Masks
+    there: Masks
+
+    def at(self, rows: NDArray[np.bool_]) -> _Executions:
+        return _Executions(self.stored[rows], self.runs[rows], self.in_place[rows], self.there[rows])
+
+    def parts(self) -> Iterator[_Executions]:
+        """A few thousand at a time, which a cache can hold."""
+        for first in range(0, len(self.stored), 2048):
+            part = slice(first, first + 2048)
+            yield _Executions(self.stored[part], self.runs[part], self.in_place[part], self.there[part])
+
+
 class _Search:
     def __init__(self, graph: TrainingGraph, budget_bytes: int) -> None:
         self.graph, self.budget = graph, budget_bytes
-        self.size = [node.output_bytes for node in graph.forward]
-        self.bytes_of = [sum(s for j, s in enumerate(self.size) if mask >> j & 1) for mask in range(1 << graph.loss)]
+        self.sets = np.arange(1 << graph.loss)
+        self.bytes_of = sum((self.sets >> j & 1) * graph.forward[j].output_bytes for j in range(graph.loss))
         self.local = [
             sum(1 << j for j in range(i) if any(j in node.inputs for node in graph.forward[i:]))
-            for i in range(len(self.size))
+            for i in range(graph.loss + 1)
         ]
+        self.executions = self._executions()
 
     def run(self) -> float | None:
-        cost = self._stage(0, {0: 0.0})
-        for stage in range(1, len(self.graph.backward) + 1):
+        cost = np.where(self.sets == 0, 0.0, np.inf)
+        for stage in range(len(self.graph.backward) + 1):
             cost = self._stage(stage, cost)
-        return min(cost.values(), default=None)
+        return float(cost.min()) if np.isfinite(cost.min()) else None
 
-    def _stage(self, stage: int, cost: dict[int, float]) -> dict[int, float]:
-        best: dict[int, float] = {}
-        for stored, so_far in cost.items():
-            for runs, in_place, there in self._executions(stage, stored):
-                for after in _subsets(there):
-                    more = self._cost(stage, stored, after, runs, in_place, there)
-                    if more is not None and so_far + more < best.get(after, float("inf")):
-                        best[after] = so_far + more
+    def _executions(self) -> _Executions:
+        """As far as every input is there in time."""
+        nodes = self.graph.forward[: self.graph.loss]
+        can = sum(1 << i for i, node in enumerate(nodes) if node.in_place)
+        over = self.sets[self.sets & ~can == 0]
+        stored, runs, in_place = (its.ravel() for its in np.meshgrid(self.sets, self.sets, over, indexing="ij"))
+        there, valid = stored.copy(), in_place & ~runs == 0
+        for i, node in enumerate(nodes):
+            needs = sum(1 << j for j in node.inputs)
+            its_runs, its_in_place = (runs >> i & 1).astype(bool), (in_place >> i & 1).astype(bool)
+            ready = (there & needs) == needs if node.creator is None else (runs >> node.creator & 1).astype(bool)
+            valid &= ready | ~its_runs
+            if node.overwrites is not None:
+                there = np.where(its_in_place, there & ~(1 << node.overwrites), there)
+            there = np.where(its_runs, there | 1 << i, there)
+        return _Executions(stored, runs, in_place, there).at(valid)
+
+    def _stage(self, stage: int, cost: Seconds) -> Seconds:
+        """The least cost of each set that may be stored after the stage."""
+        possible = self.executions.at(np.isfinite(cost[self.executions.stored]))
+        if stage == 0:
+            must = sum(1 << i for i, node in enumerate(self.graph.forward[: self.graph.loss]) if node.creator is None)
+            possible = possible.at(possible.runs & must == must)
+        runs_s = [self._run_s(stage, i) for i in range(self.graph.loss)]
+        best = np.full(len(self.sets), np.inf)
+        for needs, last_s in self._last_steps(stage):
+            held = self.sets | needs
+            for its in possible.at(needs & ~possible.there == 0).parts():
+                total = cost[its.stored][:, None] + last_s[held]
+                for i, run_s in enumerate(runs_s):
+                    below = (1 << i) - 1
+                    beside = (held & below) | (its.stored & ~below)[:, None]
+                    total += run_s[((its.runs >> i & 1) + (its.in_place >> i & 1))[:, None], beside]
+                total[(self.sets & ~its.there[:, None]) != 0] = np.inf
+                best = np.minimum(best, total.min(axis=0, initial=np.inf))
         return best
 
-    def _executions(self, stage: int, stored: int) -> Iterator[tuple[int, int, int]]:
-        """(what runs, what of it in place, what is there in the end), as far as every input is there in time."""
-        nodes = self.graph.forward[: self.graph.loss]
-        must = sum(1 << i for i, node in enumerate(nodes) if node.creator is None) if stage == 0 else 0
-        can = sum(1 << i for i, node in enumerate(nodes) if node.in_place)
-        for runs in range(1 << len(nodes)):
-            if runs & must == must:
-                for in_place in _subsets(runs & can):
-                    there = self._executed(stored, runs, in_place)
-                    if there is not None:
-                        yield runs, in_place, there
-
-    def _executed(self, stored: int, runs: int, in_place: int) -> int | None:
-        there = stored
-        for i, node in enumerate(self.graph.forward[: self.graph.loss]):
-            if runs >> i & 1:
-                if node.creator is None and any(not there >> j & 1 for j in node.inputs):
-                    return None
-                if node.creator is not None and not runs >> node.creator & 1:
-                    return None
-                if in_place >> i & 1 and node.overwrites is not None:
-                    there &= ~(1 << node.overwrites)
-                there |= 1 << i
-        return there
-
-    def _cost(self, stage: int, stored: int, after: int, runs: int, in_place: int, there: int) -> float | None:
+    def _last_steps(self, stage: int) -> list[tuple[int, Seconds]]:
+        """What a stage ends with: the tensors that it needs, and its seconds by what is held."""
         if stage == 0:
-            held, base = after, self.graph.fixed_bytes
-            return self._runs_s(stage, base, stored, held, runs | 1 << self.graph.loss, in_place)
+            return [(0, self._fastest_s(self.graph.forward[-1].ways, self._room(0, self.graph.loss)))]
         node = self.graph.backward[stage - 1]
-        base = node.fixed_bytes + int(self.graph.gradient_bytes[stage - 1])
-        options = []
-        for variant in node.variants:
-            needs = sum(1 << j for j in set(variant.needs))
-            if needs & ~there == 0:
-                held = after | needs
-                last = _fastest(variant.ways, self.budget - base - node.output_bytes - self.bytes_of[held])
-                again = self._runs_s(stage, base, stored, held, runs, in_place)
-                if last is not None and again is not None:
-                    options.append(last + again)
-        return min(options, default=None)
+        room = self.budget - self._base(stage) - node.output_bytes - self.bytes_of
+        return [(sum(1 << j for j in set(its.needs)), self._fastest_s(its.ways, room)) for its in node.variants]
 
-    def _runs_s(self, stage: int, base: int, stored: int, held: int, runs: int, in_place: int) -> float | None:
-        total = 0.0
-        for i, node in enumerate(self.graph.forward):
-            if runs >> i & 1:
-                below = (1 << i) - 1
-                kept = ((held | self.local[i]) & below) | (stored & ~below & ~(1 << i))
-                ways = node.in_place if in_place >> i & 1 else (node.again or node.ways) if stage else node.ways
-                its = _fastest(ways, self.budget - base - self.size[i] - self.bytes_of[kept])
-                if its is None:
-                    return None
-                total += its
-        return total
+    def _run_s(self, stage: int, i: int) -> Seconds:
+        """Seconds of node i if it doesn't run, runs, or runs in place, by what is held of the nodes before it and was
+        stored of those after it.
+        """
+        node, room = self.graph.forward[i], self._room(stage, i)
+        ways = (node.again or node.ways) if stage else node.ways
+        return np.stack([np.zeros(len(self.sets)), self._fastest_s(ways, room), self._fastest_s(node.in_place, room)])
 
+    def _room(self, stage: int, i: int) -> Masks:
+        """Bytes that are left for the workspace of node i, by what is held beside it."""
+        below = (1 << i) - 1
+        kept = (self.sets | self.local[i] & below) & ~(1 << i) & (len(self.sets) - 1)
+        return self.budget - self._base(stage) - self.graph.forward[i].output_bytes - self.bytes_of[kept]
 
-def _fastest(ways: tuple[Way, ...], spare_bytes: int) -> float | None:
-    return min((way.duration_s for way in ways if way.workspace_bytes <= spare_bytes), default=None)
+    def _base(self, stage: int) -> int:
+        if stage == 0:
+            return self.graph.fixed_bytes
+        return self.graph.backward[stage - 1].fixed_bytes + int(self.graph.gradient_bytes[stage - 1])
 
-
-def _subsets(mask: int) -> Iterator[int]:
-    bits = [1 << k for k in range(mask.bit_length()) if mask >> k & 1]
-    for chosen in product((0, 1), repeat=len(bits)):
-        yield sum(bit for bit, is_in in zip(bits, chosen, strict=True) if is_in)
+    def _fastest_s(self, ways: tuple[Way, ...], room: Masks) -> Seconds:
+        fastest = np.full(len(room), np.inf)
+        for way in ways:
+            fastest = np.where(way.workspace_bytes <= room, np.minimum(fastest, way.duration_s), fastest)
+        return fastest
 
 
 def keep_all(graph: TrainingGraph) -> Decisions:

@@ -65,7 +65,7 @@ def test_backends_agree_on_the_papers_milp(solver: str, examples: int, trainers:
     assert int(cost[np.arange(examples), trainer].sum()) == transport(cost, capacity).cost
 
 
-@pytest.mark.parametrize(("examples", "trainers"), [(4096, 8), (5000, 64), (100, 300)])
+@pytest.mark.parametrize(("examples", "trainers"), [(4096, 8), (5000, 64), (17_000, 16), (100, 300)])
 def test_batches_like_a_click_log_are_proven(examples: int, trainers: int) -> None:
     cost = cost_matrix(click_log_batch(examples, trainers))
     for capacity in (capacities(examples, trainers), capacities(examples, trainers, range(trainers))):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from tiny_training import MIB, training_graphs
 
 from planwright.encodings.monet import checkmate
@@ -82,6 +83,31 @@ def test_keeping_everything_costs_each_operator_once(graph):
     cost_s = evaluate(parts.graph, decisions).cost_s
     assert parts.model.arrays().objective(point) * parts.unit == pytest.approx(cost_s)
     assert solve_model(parts.model).objective * parts.unit == pytest.approx(cost_s)
+
+
+@settings(max_examples=25, deadline=None)
+@given(training_graphs(4), st.integers(0, 12))
+def test_search_finds_plans_of_the_model(graph, less_mib):
+    single = checkmate.single_choice(graph)
+    peak = int(checkmate.memory_bytes(single, keep_everything(len(single.forward) + len(single.backward))).max())
+    plan = checkmate.search(single, max(1, peak - less_mib * MIB), SolveOptions(gap=1e-6, threads=1, time_limit_s=0.2))
+    if plan is None:
+        return
+    claimed = int(checkmate.memory_bytes(single, plan).max())
+    parts = checkmate.encode(graph, claimed)
+    point = checkmate.first_point(parts, plan)
+    assert parts.model.arrays().violation(point) < 1e-9
+    again = checkmate.from_decisions(single, checkmate.to_decisions(single, plan))
+    assert (again.runs == plan.runs).all()
+    assert (again.stored == plan.stored).all()
+
+
+def test_search_comes_as_close_as_the_reference_on_vgg16(measured):
+    graph = checkmate.single_choice(measured("checkmate_vgg16_176_normal"))
+    plan = checkmate.search(graph, 8 * 2**30, SolveOptions(gap=0.005, threads=1, time_limit_s=20))
+    assert checkmate.memory_bytes(graph, plan).max() <= 8 * 2**30
+    cost = evaluate(graph, checkmate.to_decisions(graph, plan)).cost_s * 1e5
+    assert cost <= 255_828 * 1.005  # what the authors' solver found
 
 
 def test_plans_that_recompute_gradients_are_not_montes(measured):

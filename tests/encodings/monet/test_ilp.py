@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from tiny_training import MIB, cheapest_s, keep_all, training_graphs
+from hypothesis import given, settings
+from linear_relaxation import linear_optimum
+from tiny_training import MIB, keep_all, training_graphs
 
 from planwright.encodings.monet import ilp
 from planwright.encodings.monet.evaluate import evaluate
@@ -13,7 +13,6 @@ from planwright.encodings.monet.ilp_columns import wanted_tensors
 from planwright.encodings.monet.ilp_options import Option, forward_choices
 from planwright.encodings.monet.ilp_statistics import comparison
 from planwright.errors import InputError
-from planwright.model import Model
 from planwright.options import SolveOptions
 from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 from planwright.solution import Status
@@ -25,7 +24,6 @@ REFERENCES = [
     *(f"vgg16_176_{mode}" for mode in (f"{FULL}_5.50", f"{FULL}_8.00", "inplace_multiway_8.00")),
     *(f"un_11_{mode}" for mode in (f"{FULL}_5.00", f"{FULL}_8.00", "inplace_newnode_6.00", "inplace_normal_5.00")),
 ]
-thorough = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def chain(relu_bytes: int = 4 * MIB, saved: bool = True) -> TrainingGraph:
@@ -45,22 +43,6 @@ def chain(relu_bytes: int = 4 * MIB, saved: bool = True) -> TrainingGraph:
         BackwardNode("conv_grad", "conv", 0, 0, (5,), (Variant((), way),), MIB),
     )
     return TrainingGraph("chain", 1, forward, backward, MIB)
-
-
-def relaxed_bound(model: Model) -> float:
-    """The optimum of the linear relaxation."""
-    arrays = model.arrays()
-    columns = len(arrays.cost)
-    relaxed = Model("relaxed")
-    x = relaxed.continuous("x", columns, lower=arrays.lower, upper=arrays.upper)
-    relaxed.add_sparse(
-        "rows", len(arrays.row_lower), arrays.row_of_entry, x[arrays.index], arrays.value,
-        lower=arrays.row_lower, upper=arrays.row_upper,
-    )  # fmt: skip
-    relaxed.minimize((arrays.cost, x), offset=arrays.offset)
-    solution = solve_model(relaxed, SolveOptions(threads=1))
-    assert solution.objective is not None
-    return solution.objective
 
 
 def test_ways_that_can_not_fit_are_fixed_to_0():
@@ -121,26 +103,6 @@ def test_tensors_are_wanted_until_their_last_use():
     assert not wanted[:, 2:].any()
 
 
-@thorough
-@given(training_graphs(4), st.integers(0, 20))
-def test_optimum_is_that_of_exhaustive_search(graph, less_mib):
-    budget = max(0, evaluate(graph, keep_all(graph)).peak_bytes - less_mib * MIB)
-    best_s = cheapest_s(graph, budget)
-    parts = ilp.encode(graph, budget)
-    solution = solve_model(parts.model, SolveOptions(threads=1))
-    if best_s is None:
-        assert solution.status is Status.INFEASIBLE
-        return
-    assert solution.objective * parts.unit == pytest.approx(best_s, abs=1e-10)
-    decisions = ilp.decode(parts, solution.values)
-    found = evaluate(graph, decisions)
-    assert found.faults == ()
-    assert found.peak_bytes <= budget
-    assert found.cost_s == pytest.approx(best_s, abs=1e-10)
-    assert parts.model.arrays().violation(ilp.first_point(parts, decisions)) < 1e-9
-    assert relaxed_bound(parts.model) <= solution.objective + 1e-6
-
-
 @settings(max_examples=50, deadline=None)
 @given(training_graphs(5))
 def test_keeping_all_is_a_point_at_its_own_peak_and_no_less(graph):
@@ -183,7 +145,7 @@ def test_vgg16_does_not_fit_into_5_gib(measured):
 
 
 def test_unet_relaxation_is_no_weaker_than_the_direct_form(measured):
-    value = relaxed_bound(ilp.encode(measured(f"un_11_{FULL}"), 8 * GIB).model)
+    value = linear_optimum(ilp.encode(measured(f"un_11_{FULL}"), 8 * GIB).model)
     assert 110_160 <= value <= 115_405  # the reference's root relaxation and its best schedule
 
 

@@ -1,4 +1,4 @@
-"""The aggregated relaxation never claims more than the best plan, found by trying everything or known from before."""
+"""The aggregated relaxation never claims more than the best plan; see also test_brute_force."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from tiny_training import MIB, cheapest_s, training_graphs
 
 from planwright.encodings.monet import relaxation
+from planwright.encodings.monet.relaxation_cuts import cut_lists, is_small
 from planwright.options import SolveOptions
+from planwright.profiles.networks import build
 from planwright.profiles.training_graph import TrainingGraph
 from planwright.solution import Solution, Status
 from planwright.solvers.registry import solve_model
@@ -25,10 +27,10 @@ def relaxed(
 
 
 @settings(max_examples=60, deadline=None)
-@given(graph=training_graphs(), share=st.integers(1, 10), windows=st.integers(1, 3))
-def test_bound_is_never_above_the_cheapest_plan(graph: TrainingGraph, share: int, windows: int) -> None:
-    budget_bytes = share * 8 * MIB
-    cuts = tuple(range(1, 1 + min(windows, len(graph.backward))))
+@given(graph=training_graphs(), share=st.integers(2, 20), later=st.sets(st.integers(2, 4)))
+def test_bound_is_never_above_the_cheapest_plan(graph: TrainingGraph, share: int, later: set[int]) -> None:
+    budget_bytes = share * 4 * MIB
+    cuts = tuple(sorted({1, *(cut for cut in later if cut <= len(graph.backward))}))
     solution, parts = relaxed(graph, budget_bytes, cuts)
     best_s = cheapest_s(graph, budget_bytes)
     if solution.status is Status.INFEASIBLE:
@@ -63,3 +65,24 @@ def test_bound_holds_for_the_reference_schedules(reference: Callable[[str], Any]
 def test_vgg16_does_not_fit_into_five_gigabytes(measured: Callable[[str], TrainingGraph]) -> None:
     solution, _ = relaxed(measured("vgg16_176_inplace_conv_multiway_newnode"), 5 * 2**30)
     assert solution.status is Status.INFEASIBLE
+
+
+@pytest.mark.parametrize(("budget_gib", "best"), [(6, 149_118), (8, 138_322)])
+def test_single_stages_at_the_end_prove_vgg16(
+    measured: Callable[[str], TrainingGraph], budget_gib: int, best: int
+) -> None:
+    graph = measured("vgg16_176_inplace_conv_multiway_newnode")
+    cuts = next(its for its in cut_lists(graph) if len(its) > len(graph.backward) // 3)
+    solution, parts = relaxed(graph, budget_gib * 2**30, cuts, limit_s=120.0)
+    assert solution.bound is not None
+    assert solution.bound * parts.unit_s * 1e5 == pytest.approx(best, rel=1e-6)
+
+
+def test_cuts_ascend_from_the_first_stage_and_tell_single_stages_apart_on_small_graphs_only() -> None:
+    for network, batch in (("vgg16", 32), ("resnet50", 32)):
+        graph = build(network, batch)
+        lists = list(cut_lists(graph))
+        assert len(set(lists)) == len(lists)
+        assert all(cuts[0] == 1 and list(cuts) == sorted(set(cuts)) for cuts in lists)
+        assert all(cuts[-1] <= len(graph.backward) for cuts in lists)
+        assert is_small(graph) == (max(len(cuts) for cuts in lists) > 10)

@@ -1,0 +1,84 @@
+"""From a schedule back to the decisions that it follows: the inverse of `lowering`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.monet.decisions import Decisions
+from planwright.errors import InputError
+from planwright.graph import Implementation
+from planwright.profiles.training_graph import BackwardNode, TrainingGraph, Way
+from planwright.schedule import Schedule
+
+__all__ = ["decisions_of"]
+
+
+def decisions_of(graph: TrainingGraph, schedule: Schedule) -> Decisions:
+    """The decisions of a schedule of this graph, with each tensor kept only as long as it is still read.
+
+    They cost what the schedule does. Of ways that take the same time, the one of least workspace is named. Raises
+    `InputError` where the schedule runs a node as the graph can't.
+    """
+    nodes, stages = len(graph.forward), len(graph.backward) + 1
+    runs, in_place, reads = (np.zeros((stages, nodes), dtype=np.bool_) for _ in range(3))
+    forward_way = np.zeros((stages, nodes), dtype=np.int64)
+    variant, backward_way = np.zeros((2, stages - 1), dtype=np.int64)
+    stage = 0
+    for number in range(len(schedule)):
+        event = schedule.event(number)
+        op = schedule.graph.ops[event.op]
+        its, read = op.implementations[event.implementation], op.reads(event.implementation)
+        if op.kind == "backward":
+            place = op.outputs[0] - 1 - nodes
+            node = graph.backward[place]
+            variant[place], backward_way[place] = _backward_choice(graph, node, read, its.duration_s)
+            reads[place + 1, list(node.variants[variant[place]].needs)] = True
+            stage = place + 2
+        elif op.outputs:
+            place = op.outputs[0] - 1
+            runs[stage, place] = True
+            in_place[stage, place] = _runs_in_place(its)
+            forward_way[stage, place] = _forward_choice(graph, place, stage, its)
+            reads[stage, [tensor - 1 for tensor in read if tensor]] = True
+        stage = max(stage, int(op.kind == "loss"))
+    return Decisions(_stored(reads, runs), runs, in_place, forward_way, variant, backward_way)
+
+
+def _stored(reads: NDArray[np.bool_], runs: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """What must be there when a stage begins: read in it or later, and not made anew before."""
+    stored = np.zeros((len(runs) + 1, runs.shape[1]), dtype=np.bool_)
+    for stage in range(len(runs) - 1, 0, -1):
+        stored[stage] = (reads[stage] | stored[stage + 1]) & ~runs[stage]
+    return stored
+
+
+def _runs_in_place(its: Implementation) -> bool:
+    """An intermediate that is made with a creator in place overwrites nothing itself, but is labelled so."""
+    return its.name.split(", ")[0] == "in place"
+
+
+def _forward_choice(graph: TrainingGraph, place: int, stage: int, its: Implementation) -> int:
+    node = graph.forward[place]
+    ways = node.in_place if _runs_in_place(its) else (node.again or node.ways) if stage else node.ways
+    return _way(ways, its.duration_s, node.name)
+
+
+def _backward_choice(
+    graph: TrainingGraph, node: BackwardNode, reads: Sequence[int], duration_s: float
+) -> tuple[int, int]:
+    """The variant that reads these tensors, apart from the gradients, and its way that takes so long."""
+    needs = {tensor - 1 for tensor in reads if tensor <= graph.loss}
+    for number, its in enumerate(node.variants):
+        if set(its.needs) == needs and any(way.duration_s == duration_s for way in its.ways):
+            return number, _way(its.ways, duration_s, node.name)
+    raise InputError(f"the schedule is of another graph: backward node {node.name!r} can't run so")
+
+
+def _way(ways: Sequence[Way], duration_s: float, name: str) -> int:
+    fitting = [number for number, way in enumerate(ways) if way.duration_s == duration_s]
+    if not fitting:
+        raise InputError(f"the schedule is of another graph: {name!r} can't run in {duration_s} s")
+    return min(fitting, key=lambda number: ways[number].workspace_bytes)

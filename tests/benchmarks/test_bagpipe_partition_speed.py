@@ -1,0 +1,102 @@
+"""How long the partition methods take side by side, and what the objectives beyond the paper's save.
+
+`pytest tests/benchmarks/test_bagpipe_partition_speed.py -s` prints what the searches save and their gaps. Batches are
+shaped like a click log, with 26 tables and rows owned at random.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from bagpipe_batches import click_log_batch
+
+from planwright.encodings.bagpipe import Batch, Effort, Partition, capacities, cost_matrix, partition
+from planwright.encodings.bagpipe.bounds import fetches_bound, max_load_bound
+from planwright.encodings.bagpipe.sharing import Sharing
+from planwright.encodings.bagpipe.transport import lower_bound, transport
+from planwright.options import Deadline, SolveOptions
+
+EXAMPLES, TRAINERS = 16_384, 8
+
+
+@pytest.fixture(scope="module")
+def batch() -> Batch:
+    return click_log_batch(EXAMPLES, TRAINERS)
+
+
+@pytest.fixture(scope="module")
+def best(batch: Batch) -> Partition:
+    found = partition(batch)
+    assert found is not None
+    return found
+
+
+def test_the_cost_matrix(benchmark: Any, batch: Batch) -> None:
+    cost = benchmark(cost_matrix, batch)
+    assert cost.shape == (EXAMPLES, TRAINERS)
+
+
+@pytest.mark.parametrize(("examples", "trainers"), [(EXAMPLES, TRAINERS), (131_072, 8), (131_072, 64)])
+@pytest.mark.parametrize("even", [True, False])
+def test_the_transport_after_the_cost_matrix(benchmark: Any, examples: int, trainers: int, even: bool) -> None:
+    cost = cost_matrix(click_log_batch(examples, trainers))
+    capacity = capacities(examples, trainers, None if even else np.linspace(1, 2, trainers).tolist())
+    found = benchmark.pedantic(transport, args=(cost, capacity), rounds=5 if trainers == 8 else 2, warmup_rounds=1)
+    assert lower_bound(cost, capacity, found.prices) == found.cost
+    benchmark.extra_info["steps"] = found.steps
+
+
+@pytest.mark.parametrize(("method", "solver"), [("transport", None), ("min_cost_flow", None), ("lp", "highs"),
+                                                ("lp", "pulp"), ("milp", "highs")])  # fmt: skip
+def test_exact_methods(benchmark: Any, batch: Batch, best: Partition, method: str, solver: str | None) -> None:
+    """From the ids to the partition, cost matrix included."""
+    keywords = {"method": method, "options": SolveOptions(threads=1, solver=solver)}
+    found = benchmark.pedantic(partition, args=(batch,), kwargs=keywords, rounds=1)
+    assert found.value == found.bound == best.value
+
+
+def test_cpsat_on_a_sixteenth_of_a_batch(benchmark: Any) -> None:
+    """On a whole batch it finds nothing within two minutes."""
+    batch = click_log_batch(EXAMPLES // 16, TRAINERS)
+    keywords = {"method": "milp", "options": SolveOptions(threads=1, solver="cpsat", time_limit_s=120.0)}
+    found = benchmark.pedantic(partition, args=(batch,), kwargs=keywords, rounds=1)
+    optimum = partition(batch)
+    assert optimum is not None
+    assert found is not None
+    assert found.value >= optimum.value
+
+
+@pytest.mark.parametrize("method", ["contiguous", "random"])
+def test_baselines(benchmark: Any, batch: Batch, best: Partition, method: str) -> None:
+    found = benchmark(partition, batch, method=method)
+    assert found.value > best.value
+    benchmark.extra_info["above_the_optimum"] = found.value / best.value - 1
+
+
+@pytest.mark.parametrize("rounds", [0, 24, 56])
+@pytest.mark.parametrize("objective", ["fetches", "max-load"])
+def test_search(benchmark: Any, batch: Batch, objective: str, rounds: int) -> None:
+    papers = partition(batch, None, objective, "transport")
+    effort = Effort(rounds, with_bound=False)
+    found = benchmark.pedantic(partition, args=(batch, None, objective, "search", effort), rounds=2)
+    assert papers is not None
+    assert found.value < 0.9 * papers.value
+    saved = 1 - found.value / papers.value
+    benchmark.extra_info["saved"] = saved
+    print(f"\n{objective}, {rounds} rounds: {found.value}, {100 * saved:.1f} % below the paper's optimum")
+
+
+@pytest.mark.parametrize("rounds", [10, 40, 160])
+@pytest.mark.parametrize("objective", ["fetches", "max-load"])
+def test_bounds(benchmark: Any, batch: Batch, objective: str, rounds: int) -> None:
+    sharing, places = Sharing.of(batch), capacities(EXAMPLES, TRAINERS)
+    bound_of = fetches_bound if objective == "fetches" else max_load_bound
+    bound = benchmark.pedantic(bound_of, args=(sharing, places, rounds, Deadline(SolveOptions())), rounds=1)
+    found = partition(batch, None, objective, effort=Effort(with_bound=False))
+    assert found is not None
+    assert bound <= found.value
+    gap = 1 - bound / found.value
+    benchmark.extra_info["gap"] = gap
+    print(f"\n{objective}, {rounds} rounds of the bound: {bound}, {100 * gap:.1f} % below the search's {found.value}")
