@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planwright.errors import InputError
+from planwright.profiles.recommendation import DenseModel, named_dense_model
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "model_cluster"]
 
 Amount = TypeVar("Amount", float, NDArray[np.float64])
 """One number, or one per batch."""
@@ -81,3 +82,17 @@ class Cluster:
     def peer_s(self, most_rows: Amount) -> Amount:
         """Rows between trainers, of which the busiest sends or receives so many."""
         return (most_rows > 0) * (self.latency_s + most_rows * (self.row_bytes / self.trainer_bytes_per_s))
+
+
+def model_cluster(cluster: Cluster, model: DenseModel) -> Cluster:
+    """The cluster with another model's dense part instead of DLRM's.
+
+    Its passes take as long as DLRM's in proportion to the arithmetic; the text doesn't tell them apart from the rest.
+    """
+    ratio = model.macs / named_dense_model("dlrm").macs
+    return replace(
+        cluster,
+        forward_s=cluster.forward_s * ratio,
+        backward_s=cluster.backward_s * ratio,
+        dense_bytes=model.size_bytes,
+    )

@@ -71,7 +71,9 @@ class Counts:
         if (early := np.flatnonzero(self.prefetch_after >= np.arange(self.batches))).size:
             raise InputError(f"counts: prefetch_after must be an earlier batch, isn't in batch {early[0]}")
         if (others := np.flatnonzero(self.private + self.sync_now + self.sync_later != self.distinct)).size:
-            raise InputError(f"counts: private, sync_now and sync_later must add up to distinct, not in {others[0]}")
+            raise InputError(
+                f"counts: private, sync_now and sync_later must add up to distinct, not in batch {others[0]}"
+            )
 
     @property
     def batches(self) -> int:
