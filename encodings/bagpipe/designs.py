@@ -22,7 +22,7 @@ from planwright.encodings.bagpipe.counts import Counts
 from planwright.errors import InputError
 from planwright.io.record import suggestion
 
-__all__ = ["DESIGNS", "DesignRows", "design_rows"]
+__all__ = ["DESIGNS", "DesignRows", "checked_design", "design_rows"]
 
 Ints = NDArray[np.int64]
 
@@ -59,12 +59,17 @@ class DesignRows:
         return self.written_early + self.written_late
 
 
-def design_rows(counts: Counts, design: str) -> DesignRows:
-    """What a design moves. Raises `InputError` for an unknown one."""
+def checked_design(design: str) -> str:
+    """The design's name. Raises `InputError` for an unknown one."""
     if design not in DESIGNS:
         hint = suggestion(design, DESIGNS)
         raise InputError(f"design: must be one of {', '.join(DESIGNS)}, got {design!r}" + (f"; {hint}" if hint else ""))
-    if design == "replicated":
+    return design
+
+
+def design_rows(counts: Counts, design: str) -> DesignRows:
+    """What a design moves. Raises `InputError` for an unknown one."""
+    if checked_design(design) == "replicated":
         return _replicated(counts)
     if design == "partitioned":
         return _partitioned(counts)
