@@ -77,6 +77,7 @@ class BatchPlan:
     `step`: what the lookahead says. `index`: int32, shape (examples, tables), the place of each id in `step.ids`.
     `trainer`: int64, one per example. `owner`: int64 (n,), whose part of the cache a row was in before, -1: in none.
     `users`: bool (n, p), which trainers' examples use an id. `partition_s`, `lookahead_s`: wall time of the two.
+    `owner_after`: int64 (n,), whose part a row is in from now on; that of a row without an owner before is chosen here.
     """
 
     step: Step
@@ -86,6 +87,7 @@ class BatchPlan:
     users: Mask
     partition_s: float
     lookahead_s: float
+    owner_after: Ints
 
     @property
     def trainer(self) -> Ints:
@@ -162,8 +164,8 @@ class _Planner:
         counts = np.zeros((len(step.ids), planning.trainers), dtype=np.int32)
         cells = index.astype(np.int64) * planning.trainers + found.trainer[:, None]
         counts.reshape(-1)[:] = np.bincount(cells.reshape(-1), minlength=counts.size)
-        self._settle(step, owner, counts)
-        return BatchPlan(step, index, found, owner, counts > 0, partition_s, lookahead_s)
+        after = self._settle(step, owner, counts)
+        return BatchPlan(step, index, found, owner, counts > 0, partition_s, lookahead_s, after)
 
     def _owners_before(self, step: Step) -> Ints:
         """The owner of each id when its batch begins; what is only now prefetched has one under `hash` alone."""
@@ -176,13 +178,14 @@ class _Planner:
             owner[step.prefetched] = _hashed(step.prefetch_ids, self._planning.trainers)
         return owner
 
-    def _settle(self, step: Step, owner: Ints, counts: NDArray[np.int32]) -> None:
+    def _settle(self, step: Step, owner: Ints, counts: NDArray[np.int32]) -> Ints:
         """What has no owner yet gets the trainer that uses it most; ties are spread over the trainers by its number."""
         after, new = owner.copy(), np.flatnonzero(owner < 0)
         trainers = self._planning.trainers
         turn = (np.arange(trainers)[None, :] + step.ids[new, None]) % trainers
         after[new] = (counts[new].astype(np.int64) * trainers + turn).argmax(axis=1)
         self._owner[step.rows] = after
+        return after
 
 
 def _hashed(ids: Ints, trainers: int) -> Ints:

@@ -1,4 +1,4 @@
-"""`planwright advise`: whether compressing gradients pays, and what would change that."""
+"""`planwright advise`: whether compressing gradients pays and what would change that; caches of embeddings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING, Any
 
+from planwright.cli import advising_bagpipe
 from planwright.cli import arguments as shared
 from planwright.errors import InputError
 
@@ -48,10 +49,11 @@ _FIGURES = {
 
 def add_commands(commands: Any) -> None:
     """Add `advise` with its questions."""
-    parser = commands.add_parser("advise", help="whether compressing gradients pays, and up to which bandwidth")
+    parser = commands.add_parser("advise", help="whether compressing gradients pays, which embedding cache suits")
     questions = parser.add_subparsers(metavar="question", required=True)
     _add_compression(questions)
     _add_what_if(questions)
+    advising_bagpipe.add_question(questions)
 
 
 def _add_compression(questions: Any) -> None:

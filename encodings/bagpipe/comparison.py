@@ -1,0 +1,171 @@
+"""Comparison: what an iteration moves and takes, by cache design (Figures 5.6 and 5.7) and by lookahead (Table 5.3).
+
+Means over the batches after the first window. A saving is a share of the other design's time: the text's "LRPP
+outperforms replicated by 22.8 %" is read as 1 - LRPP's time / replicated's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.bagpipe.batch_plans import Planning, batch_plans
+from planwright.encodings.bagpipe.cluster import Cluster
+from planwright.encodings.bagpipe.counts import Counts, counted
+from planwright.encodings.bagpipe.designs import DESIGNS
+from planwright.encodings.bagpipe.partition import Effort
+from planwright.encodings.bagpipe.pipeline import Pipeline, pipeline
+from planwright.errors import InputError
+from planwright.profiles.traces import Trace
+
+__all__ = ["DesignSummary", "LookaheadSummary", "compare_designs", "counted_run", "lookahead_table", "summary"]
+
+LEAST_MEASURED = 50
+"""Batches after the first window that a time is the mean of, if the trace has them."""
+
+
+@dataclass(frozen=True)
+class DesignSummary:
+    """A design's mean iteration. Rows, as everywhere, of `row_bytes` each.
+
+    `fetched_rows`: leave the servers, copies counted. `critical_rows`: synchronised while training waits; for a
+    partitioned cache the rows that the busiest trainer gets from or gives to its peers, once each way: a hot spot.
+    `peer_rows`: all that peers exchange, once each way. `background_rows`: synchronised beside the next batch.
+    `sync_s`: time on the critical path for embeddings, `stall_s`: waiting for prefetches.
+    """
+
+    design: str
+    row_bytes: int
+    fetched_rows: float
+    critical_rows: float
+    background_rows: float
+    peer_rows: float
+    evicted_rows: float
+    iteration_s: float
+    sync_s: float
+    stall_s: float
+
+    @property
+    def fetched_bytes(self) -> float:
+        """From the servers."""
+        return self.fetched_rows * self.row_bytes
+
+    @property
+    def critical_bytes(self) -> float:
+        """On the critical path."""
+        return self.critical_rows * self.row_bytes
+
+    @property
+    def background_bytes(self) -> float:
+        """In the background."""
+        return self.background_rows * self.row_bytes
+
+    @property
+    def evicted_bytes(self) -> float:
+        """To the servers."""
+        return self.evicted_rows * self.row_bytes
+
+    def saving_over(self, other: DesignSummary) -> float:
+        """The share of the other's iteration that this design saves; below 0 where it is slower."""
+        return 1 - self.iteration_s / other.iteration_s if other.iteration_s else 0.0
+
+    def sync_saving_over(self, other: DesignSummary) -> float:
+        """The share of the other's synchronisation on the critical path that this design saves."""
+        return 1 - self.sync_s / other.sync_s if other.sync_s else 0.0
+
+
+@dataclass(frozen=True)
+class LookaheadSummary:
+    """The mean iteration for one lookahead; `counts` are those it is made of.
+
+    `asked`: the lookahead asked for; `lookahead`: what was left of it at the end, where the cache made it shrink.
+    `cache_rows`: held at most, `cache_bytes` of them.
+    """
+
+    asked: int
+    design: str
+    counts: Counts
+    iteration_s: float
+    stall_s: float
+    cache_bytes: int
+
+    @property
+    def lookahead(self) -> int:
+        """At the end of the run."""
+        return int(self.counts.lookahead[-1])
+
+    @property
+    def cache_rows(self) -> int:
+        """Held at most."""
+        return int(self.counts.cache_rows.max())
+
+
+def compare_designs(counts: Counts, cluster: Cluster, designs: Sequence[str] = DESIGNS) -> tuple[DesignSummary, ...]:
+    """The designs side by side, for the same plans. Raises `InputError` as `pipeline` does."""
+    return tuple(_design_summary(pipeline(counts, cluster, design), counts) for design in designs)
+
+
+def lookahead_table(
+    trace: Trace,
+    planning: Planning,
+    cluster: Cluster,
+    lookaheads: Sequence[int],
+    design: str = "lrpp-delayed",
+    effort: Effort | None = None,
+) -> tuple[LookaheadSummary, ...]:
+    """Cache and iteration for each lookahead, whatever the one in `planning` is; a cache size in there still holds.
+
+    Raises `InputError` for a lookahead below 1, and as `batch_plans` and `pipeline` do.
+    """
+    found = []
+    for lookahead in lookaheads:
+        counts = counted_run(trace, replace(planning, lookahead=lookahead), effort)
+        found.append(summary(lookahead, counts, cluster, design))
+    return tuple(found)
+
+
+def counted_run(trace: Trace, planning: Planning, effort: Effort | None = None) -> Counts:
+    """Counts of the plans of a trace's first batches: a window, and as many again, or 50 if that is more.
+
+    The lookahead is not cut off at the last of them: the batches behind it are looked at as in a longer run. At most
+    `planning.batches` are planned. `planning` must have a lookahead; without bounds on partitions, which nothing needs.
+    """
+    lookahead = planning.lookahead
+    if lookahead is None:
+        raise InputError("lookahead: must be given to count a run, got a cache size alone")
+    most = lookahead + max(lookahead, LEAST_MEASURED)
+    wanted = most if planning.batches is None else min(most, planning.batches)
+    plans = batch_plans(trace, replace(planning, batches=None), effort or Effort(with_bound=False))
+    return counted(islice(plans, wanted))
+
+
+def summary(asked: int, counts: Counts, cluster: Cluster, design: str) -> LookaheadSummary:
+    """The iteration of a run that was counted."""
+    found = pipeline(counts, cluster, design)
+    cache_bytes = int(counts.cache_rows.max()) * cluster.row_bytes
+    return LookaheadSummary(asked, design, counts, found.iteration_s, found.stall_s, cache_bytes)
+
+
+def _design_summary(found: Pipeline, counts: Counts) -> DesignSummary:
+    rows, measured = found.rows, found.measured
+
+    def mean(values: NDArray[np.int64]) -> float:
+        return float(values[measured].mean())
+
+    is_partitioned = found.design == "partitioned"
+    return DesignSummary(
+        design=found.design,
+        row_bytes=found.cluster.row_bytes,
+        fetched_rows=mean(rows.fetched),
+        critical_rows=mean(counts.max_load if is_partitioned else rows.sync_now),
+        background_rows=mean(rows.sync_later),
+        peer_rows=mean(rows.peer_rows),
+        evicted_rows=mean(rows.evicted),
+        iteration_s=found.iteration_s,
+        sync_s=found.sync_s,
+        stall_s=found.stall_s,
+    )

@@ -1,0 +1,88 @@
+"""Tuning: which lookahead suits a cache, by the time of an iteration rather than by what fits.
+
+The paper's rule takes all that fits: batches are prefetched until the cache is full, L is how many were, and shrinks
+where a later window is wider. But beyond some L nothing gets faster (Table 5.3: 100), and the cache is better used for
+something else: the tuner takes the smallest L that is within 1 % of the fastest that it tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from planwright.encodings.bagpipe.batch_plans import Planning
+from planwright.encodings.bagpipe.cluster import Cluster
+from planwright.encodings.bagpipe.comparison import LEAST_MEASURED, LookaheadSummary, lookahead_table
+from planwright.encodings.bagpipe.lookahead import lookahead_steps
+from planwright.encodings.bagpipe.partition import Effort
+from planwright.errors import InputError
+from planwright.profiles.traces import Trace
+
+__all__ = ["TOLERANCE", "Tuning", "candidates", "fitting_lookahead", "tune_lookahead"]
+
+TOLERANCE = 0.01
+"""How much slower than the fastest a smaller lookahead may be, as a share."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What was tried, in order of the lookahead, and what follows.
+
+    `rule`: the lookahead at start-up by the paper's rule; `settled`: what is left of it once windows have overflowed.
+    `chosen`: the entry with the smallest lookahead within the tolerance of the fastest.
+    """
+
+    cache_rows: int
+    rule: int
+    settled: int
+    tried: tuple[LookaheadSummary, ...]
+    chosen: LookaheadSummary
+
+
+def tune_lookahead(
+    trace: Trace,
+    planning: Planning,
+    cluster: Cluster,
+    design: str = "lrpp-delayed",
+    tried: Sequence[int] | None = None,
+    effort: Effort | None = None,
+) -> Tuning:
+    """The lookahead for the cache of `planning`, which must have a size; its lookahead, if any, is the largest tried.
+
+    `tried`: the lookaheads to try instead of `candidates`; those that don't fit count as what fits.
+    Raises `InputError` without a cache size, for a cache smaller than a batch, and as `lookahead_table` does.
+    """
+    if planning.cache_rows is None:
+        raise InputError("cache_rows: must be given to tune the lookahead, got none")
+    if tried is not None and not tried:
+        raise InputError("tried: must hold at least one lookahead, got none")
+    rule, settled = fitting_lookahead(trace, planning)
+    lookaheads = candidates(settled) if tried is None else sorted({min(value, settled) for value in tried})
+    table = lookahead_table(trace, planning, cluster, lookaheads, design, effort)
+    limit_s = (1 + TOLERANCE) * min(entry.iteration_s for entry in table)
+    chosen = next(entry for entry in table if entry.iteration_s <= limit_s)
+    return Tuning(planning.cache_rows, rule, settled, table, chosen)
+
+
+def fitting_lookahead(trace: Trace, planning: Planning) -> tuple[int, int]:
+    """The lookahead that fits the cache: at start-up, by the paper's rule, and after a window and 50 batches more.
+
+    Nothing is partitioned for it. Raises `InputError` for a cache smaller than a batch.
+    """
+    batches = trace.batches(planning.batch_size)
+    steps = lookahead_steps(batches, planning.lookahead, planning.cache_rows)
+    rule = next(steps).lookahead
+    return rule, min((step.lookahead for step in islice(steps, rule + LEAST_MEASURED)), default=rule)
+
+
+def candidates(most: int) -> list[int]:
+    """Lookaheads to try: 1, 2, 5, 10, 20, 50, ... below `most`, and `most`.
+
+    >>> candidates(60)
+    [1, 2, 5, 10, 20, 50, 60]
+    """
+    if most < 1:
+        raise InputError(f"lookahead: must be >= 1, got {most}")
+    steps = [digit * 10**power for power in range(len(str(most))) for digit in (1, 2, 5)]
+    return [*(step for step in steps if step < most), most]

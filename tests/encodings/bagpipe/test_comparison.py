@@ -1,0 +1,100 @@
+"""A comparison is the mean of the pipeline's measured batches, and orders the designs as the text does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from bagpipe_counts import random_counts, steady_counts
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planwright.encodings.bagpipe.batch_plans import Planning
+from planwright.encodings.bagpipe.cluster import Cluster, model_cluster
+from planwright.encodings.bagpipe.comparison import compare_designs, counted_run, lookahead_table
+from planwright.encodings.bagpipe.designs import DESIGNS
+from planwright.encodings.bagpipe.pipeline import pipeline
+from planwright.errors import InputError
+from planwright.profiles.recommendation import named_dense_model
+from planwright.profiles.trace_generators import criteo_like_trace, zipf_trace
+
+BATCH = 512
+PLANNING = Planning(4, BATCH, lookahead=10)
+CLUSTER = Cluster(4, forward_s=1e-3, backward_s=2e-3, dense_bytes=100_000, latency_s=5e-6)
+
+
+def test_a_steady_run_is_summed_up_by_one_of_its_batches() -> None:
+    cluster = Cluster(2, row_bytes=64)
+    replicated, partitioned, lrpp, delayed = compare_designs(steady_counts(9), cluster)
+    assert [entry.design for entry in (replicated, partitioned, lrpp, delayed)] == list(DESIGNS)
+    assert [entry.critical_rows for entry in (replicated, partitioned, lrpp, delayed)] == [10, 6, 8, 3]
+    assert (delayed.background_rows, delayed.background_bytes, delayed.critical_bytes) == (5, 5 * 64, 3 * 64)
+    assert (lrpp.fetched_rows, lrpp.fetched_bytes, lrpp.evicted_rows, lrpp.evicted_bytes) == (6, 384, 4, 256)
+    assert partitioned.peer_rows == 6
+    assert lrpp.saving_over(replicated) == 1 - lrpp.iteration_s / replicated.iteration_s
+    assert delayed.sync_saving_over(lrpp) == pytest.approx(1 - delayed.sync_s / lrpp.sync_s)
+    assert lrpp.saving_over(lrpp) == lrpp.sync_saving_over(lrpp) == 0
+
+
+@given(seed=st.integers(0, 2**32 - 1), trainers=st.integers(1, 5))
+def test_delaying_never_slows_down_a_run_whose_prefetches_do_not_wait(seed: int, trainers: int) -> None:
+    """With a whole run in the window: else later write-backs may hold up later prefetches."""
+    counts = random_counts(np.random.default_rng(seed), 10, trainers)
+    counts = replace(counts, prefetch_after=np.full(10, -1), lookahead=np.full(10, 10))
+    cluster = Cluster(trainers, latency_s=0.0)
+    ends = {design: pipeline(counts, cluster, design).sync_now.end_s for design in DESIGNS}
+    assert (ends["lrpp-delayed"] <= ends["lrpp"] + 1e-12).all()
+    assert (ends["lrpp"] <= ends["replicated"] + 1e-12).all()
+
+
+def test_designs_are_ordered_as_in_the_text() -> None:
+    counts = counted_run(criteo_like_trace(200 * BATCH, seed=1), PLANNING)
+    replicated, partitioned, lrpp, delayed = compare_designs(counts, CLUSTER)
+    assert replicated.critical_rows > lrpp.critical_rows > delayed.critical_rows
+    assert lrpp.critical_rows == pytest.approx(delayed.critical_rows + delayed.background_rows)
+    assert partitioned.critical_rows < lrpp.critical_rows
+    assert delayed.iteration_s <= lrpp.iteration_s < replicated.iteration_s < partitioned.iteration_s
+    assert delayed.sync_s < lrpp.sync_s < replicated.sync_s
+    assert len({entry.evicted_rows for entry in (replicated, partitioned, lrpp, delayed)}) == 1
+
+
+def test_the_cache_grows_more_slowly_than_the_lookahead() -> None:
+    trace = criteo_like_trace(200 * BATCH, seed=2)
+    table = lookahead_table(trace, PLANNING, CLUSTER, [2, 5, 10, 40])
+    rows = np.array([entry.cache_rows for entry in table])
+    assert (np.diff(rows) > 0).all()
+    assert (np.diff(rows / [2, 5, 10, 40]) < 0).all()
+    assert [entry.lookahead for entry in table] == [entry.asked for entry in table] == [2, 5, 10, 40]
+    assert [entry.cache_bytes for entry in table] == (rows * 192).tolist()
+    fetched = [entry.counts.prefetched[-10:].mean() for entry in table]
+    assert fetched == sorted(fetched, reverse=True)
+
+
+def test_a_counted_run_is_a_window_and_as_much_again_and_sees_beyond_its_end() -> None:
+    trace = zipf_trace([5000] * 2, 1.0, 300 * 16)
+    assert counted_run(trace, Planning(2, 16, lookahead=10)).batches == 60
+    assert counted_run(trace, Planning(2, 16, lookahead=70)).batches == 140
+    cut = counted_run(trace, Planning(2, 16, lookahead=10, batches=12))
+    assert cut.batches == 12
+    whole = counted_run(trace, Planning(2, 16, lookahead=10))
+    assert np.array_equal(cut.evicted, whole.evicted[:12])
+    with pytest.raises(InputError, match="lookahead: must be given to count a run"):
+        counted_run(trace, Planning(2, 16, cache_rows=1000))
+
+
+def test_other_models_have_their_own_dense_part_and_known_passes() -> None:
+    cluster = Cluster(8)
+    assert model_cluster(cluster, named_dense_model("dlrm")) == cluster
+    assert cluster.ideal_s == pytest.approx(30e-3, rel=0.01)  # Figure 5.14
+    assert model_cluster(cluster, named_dense_model("deepfm")).ideal_s == pytest.approx(236e-3, rel=0.01)
+    assert model_cluster(cluster, named_dense_model("wide-and-deep")) == replace(cluster, dense_bytes=4 * 136_673)
+
+
+def test_delaying_saves_nothing_where_passes_are_too_short_to_hide_it() -> None:
+    """It then costs the latency of a second all-reduce."""
+    counts = counted_run(criteo_like_trace(100 * BATCH), PLANNING)
+    short = replace(CLUSTER, forward_s=0.0, backward_s=0.0)
+    *_, lrpp, delayed = compare_designs(counts, short)
+    assert delayed.iteration_s == pytest.approx(lrpp.iteration_s + 6 * short.latency_s, rel=0.02)
+    assert delayed.sync_saving_over(lrpp) < 0
