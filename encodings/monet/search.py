@@ -15,8 +15,8 @@ _OVERFLOW_SHARE = 0.05
 """Passing the budget by this share of it costs as much as a whole forward pass."""
 HOT, WARM, COLD = 0.01, 0.003, 0.0002
 """Temperatures as shares of the forward pass: where a round starts, afresh or from a good plan, and where it ends."""
-_KEEP, _DROP, _LEAD = 0.35, 0.55, 0.7
-"""Of the moves, the first 35 % change what is kept, the next 20 % what is dropped, 15 % a lead, the rest a variant."""
+_KEEP, _DROP, _LEAD = 0.3, 0.45, 0.7
+"""Of the moves, the first 30 % change what is kept, the next 15 % what is dropped, 25 % a lead, the rest a variant."""
 _MEAN_LEAD = 4.0
 """Of the leads that moves try, in stages."""
 _STEPS = 20

@@ -39,6 +39,8 @@ _PROVEN = 1e-6
 _TIGHTER = (1.0, 0.9, 0.8)
 """Starts come from relaxations at these shares of the budget too, as the relaxation holds less than a plan has to."""
 _START_S, _START_GAP = 3.0, 0.003
+_TELL_S = 0.5
+"""The least time between two reports of the search."""
 _ROUND_CELLS_PER_S, _LEAST_ROUND_S = 3000.0, 4.0
 """The first round of annealing lasts a second for so many forward times backward nodes; later ones are longer."""
 _LEAST_S = 5.0
@@ -250,6 +252,16 @@ def _anneal(search: _Search) -> None:
     annealing = search.annealing
     if not search.starts:
         search.starts.append(_keep_everything(search.problem))
+    told_s, told_at_s = search.incumbent_s, search.deadline.elapsed_s
+
+    def watch() -> bool:
+        """Whether to stop; tells of better plans, but not of every one that a hot search comes upon."""
+        nonlocal told_s, told_at_s
+        if search.incumbent_s != told_s and search.deadline.elapsed_s - told_at_s >= _TELL_S:
+            told_s, told_at_s = search.incumbent_s, search.deadline.elapsed_s
+            search.report("search")
+        return search.is_over
+
     for number, duration_s in enumerate(_rounds(search.problem)):
         if search.is_over:
             return
@@ -257,10 +269,8 @@ def _anneal(search: _Search) -> None:
         start, hot = ranked[number // 2 % len(ranked)], HOT
         if number % 2 and annealing.best is not None:
             start, hot = annealing.best.keep, WARM
-        before = search.incumbent_s
-        annealing.round(start, min(duration_s, search.deadline.remaining_s), lambda: search.is_over, hot)
-        if search.incumbent_s != before:
-            search.report("search")
+        annealing.round(start, min(duration_s, search.deadline.remaining_s), watch, hot)
+        search.report("search")
 
 
 def _rounds(problem: Problem) -> Iterator[float]:
@@ -290,7 +300,7 @@ def _plan(search: _Search, version: str) -> Plan:
         version=version,
         seed=search.options.seed,
         wall_s=search.deadline.elapsed_s,
-        bound=search.bound_s or None,
+        bound=search.bound_s,
         unit=search.asked.unit,
     )
     if search.is_infeasible:
