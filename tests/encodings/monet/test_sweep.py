@@ -7,13 +7,14 @@ import json
 import threading
 from contextlib import closing
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from hand_training import chain
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from powered_training import fast_or_frugal
 from tiny_training import MIB, training_graphs
@@ -32,7 +33,7 @@ from planwright.errors import InputError
 from planwright.io.plan import read_plan, write_plan
 from planwright.profiles.baseline import peak_without_saving_bytes
 from planwright.profiles.networks import build
-from planwright.profiles.training_graph import TrainingGraph, Way
+from planwright.profiles.training_graph import TrainingGraph, Variant, Way
 
 OPTIONS = SolveOptions(gap=0.02, time_limit_s=2.0, threads=1)
 SCARCE, LITTLE, AMPLE = 20, 45, 1000
@@ -280,7 +281,7 @@ def test_worse_or_no_plan_of_a_second_solve_does_not_replace_the_first(
 def test_stop_hands_over_the_best_plan_of_what_is_at_work(tmp_path: Path) -> None:
     graph, budget_bytes = build("vgg16", 64, "p100"), 4 * AMPLE_OF_VGG
     nodes = len(graph.forward)
-    keep = KeepSet(np.ones(nodes, np.bool_), np.zeros(nodes, np.bool_), np.zeros(len(graph.backward), np.int64))
+    keep = KeepSet.just_in_time(np.ones(nodes, np.bool_), np.zeros(len(graph.backward), np.int64))
     with closing(Jobs(graph, replace(OPTIONS, time_limit_s=600))) as jobs:
         jobs.start(Job(0, budget_bytes, (keep,)))
         jobs.stop()  # before its process has come to life: all that it has is where it starts
@@ -353,6 +354,7 @@ def test_bisection_visits_each_place_once_after_its_neighbours_before(count: int
 @settings(max_examples=100, deadline=None)
 @given(graph=training_graphs(max_ops=5), data=st.data())
 def test_keep_set_read_from_its_own_schedule_comes_to_the_same(graph: TrainingGraph, data: st.DataObject) -> None:
+    assume(not any(_look_alike(*pair) for node in graph.backward for pair in combinations(node.variants, 2)))
     flags = [data.draw(st.lists(st.booleans(), min_size=n, max_size=n)) for n in (len(graph.forward),) * 2]
     variant = [data.draw(st.integers(0, len(node.variants) - 1)) for node in graph.backward]
     keeper = Keeper(graph, data.draw(st.integers(8, 100)) * MIB)
@@ -362,6 +364,12 @@ def test_keep_set_read_from_its_own_schedule_comes_to_the_same(graph: TrainingGr
     again, found = keeper.assess(keep_set_of(graph, schedule))
     assert found == outcome
     assert (again.kept == plain.kept).all()
+
+
+def _look_alike(one: Variant, other: Variant) -> bool:
+    """Whether a schedule may not tell which of two variants runs."""
+    durations_s = {way.duration_s for way in one.ways} & {way.duration_s for way in other.ways}
+    return set(one.needs) == set(other.needs) and bool(durations_s)
 
 
 def test_schedule_of_another_graph_is_refused() -> None:
