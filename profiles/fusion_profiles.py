@@ -39,6 +39,8 @@ _NETWORK = RingNetwork(ranks=8, bytes_per_s=25e9 / 8, alpha_s=10e-6)
 _COMPRESSOR = "dgc"
 _DEVICE = "v100"
 _DIGITS = 9  # nanoseconds
+_COSTS_FROM = "; compression: "
+"""In a source, between where the gradients and where the costs are from."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def build_fusion_profile(name: str) -> FusionProfile:
         compression=compressor.cost(_NETWORK.ranks, relative_speed(device)),
         communication=communication_cost(_NETWORK, compressor),
         uncompressed_communication=all_reduce_cost(_NETWORK),
-        source=f"{_step_text(setting, device)}; {_cost_text(compressor)}",
+        source=f"{_step_text(setting, device)}{_COSTS_FROM}{_cost_text(compressor, _NETWORK)}",
     )
 
 
@@ -109,6 +111,7 @@ def with_compressor(
         compression=compressor.cost(network.ranks, speed),
         communication=communication_cost(network, compressor),
         uncompressed_communication=all_reduce_cost(network),
+        source=f"{profile.source.partition(_COSTS_FROM)[0]}{_COSTS_FROM}{_cost_text(compressor, network)}",
     )
 
 
@@ -129,10 +132,11 @@ def _step_text(setting: _Setting, device: Device) -> str:
     )
 
 
-def _cost_text(compressor: Compressor) -> str:
+def _cost_text(compressor: Compressor, network: RingNetwork) -> str:
+    collective = "ring all-reduce" if compressor.all_reducible else "all-gather"
     return (
-        f"compression: {compressor.name}, {compressor.source}; communication: all-gather of {_NETWORK.ranks} ranks at "
-        f"ratio {compressor.ratio:g}, {format_bandwidth(_NETWORK.bytes_per_s)} and {format_seconds(_NETWORK.alpha_s)} "
+        f"{compressor.name}, {compressor.source}; communication: {collective} of {network.ranks} ranks at "
+        f"ratio {compressor.ratio:g}, {format_bandwidth(network.bytes_per_s)} and {format_seconds(network.alpha_s)} "
         "a step; uncompressed: ring all-reduce of the same ranks"
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from planwright.cli import advising_bagpipe
 from planwright.cli import arguments as shared
-from planwright.errors import InputError
+from planwright.cli.networks import add_network_options, read_network
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from planwright.encodings.cupcake.advice import Advice, Option
@@ -32,7 +32,6 @@ example:
   planwright advise what-if --figure bandwidth --profile resnet101 --ranks 64 --bandwidth 10Gbps --compressor powersgd
 """
 
-_DEFAULT_LATENCY_S = 10e-6
 _GBPS = 1e9 / 8
 _BANDWIDTHS = tuple(gbps * _GBPS for gbps in (1, 2, 4, 6, 8, 10, 15, 20, 25, 30))
 _BATCH_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -93,31 +92,7 @@ def _add_case(group: Any) -> None:
     group.add_argument(
         "--profile", required=True, metavar="NAME|FILE", help="a fusion profile: `planwright list profiles`"
     )
-    group.add_argument("--ranks", type=shared.whole(2, 10**6), metavar="N", help="workers in a ring")
-    group.add_argument("--bandwidth", type=shared.bandwidth, metavar="B", help="out of a rank: 10Gbps, 1.25GB/s")
-    group.add_argument("--latency", type=shared.duration, metavar="T", help="of one step of the ring (default 10us)")
-    group.add_argument("--topology", metavar="NAME", help="or a ring through a shipped machine's ranks")
-    group.add_argument("--nodes", type=shared.whole(1, 10**6), metavar="N", help="number of its nodes (default 1)")
-
-
-def _network(arguments: argparse.Namespace) -> RingNetwork:
-    """The ring that the options name, by numbers or by machine."""
-    from planwright.profiles.communication import RingNetwork, ring_network
-    from planwright.topologies.files import load_topology
-
-    numbers = {name: getattr(arguments, name) for name in ("ranks", "bandwidth", "latency")}
-    if arguments.topology is None:
-        if arguments.nodes is not None:
-            raise InputError("--nodes goes with --topology")
-        for name in ("ranks", "bandwidth"):
-            if numbers[name] is None:
-                raise InputError(f"give --{name}, or --topology NAME (`planwright list topologies`)")
-        latency_s = _DEFAULT_LATENCY_S if arguments.latency is None else arguments.latency
-        return RingNetwork(arguments.ranks, arguments.bandwidth, latency_s)
-    for name, value in numbers.items():
-        if value is not None:
-            raise InputError(f"give --topology or --{name}, not both")
-    return ring_network(load_topology(arguments.topology, arguments.nodes or 1))
+    add_network_options(group)
 
 
 def _network_data(network: RingNetwork) -> dict[str, Any]:
@@ -141,7 +116,7 @@ def _compression(arguments: argparse.Namespace) -> int:
     from planwright.profiles.compressors import compressor_names, named_compressor, relative_speed
     from planwright.profiles.fusion_profiles import find_fusion_profile
 
-    network = _network(arguments)
+    network = read_network(arguments)
     names = list(dict.fromkeys(arguments.compressor))
     names = compressor_names() if "all" in names else names
     compressors = [named_compressor(name) for name in names]
@@ -218,7 +193,7 @@ def _what_if(arguments: argparse.Namespace) -> int:
     from planwright.profiles.ddp_model import ddp_model
     from planwright.profiles.fusion_profiles import find_fusion_profile
 
-    network, compressor = _network(arguments), named_compressor(arguments.compressor)
+    network, compressor = read_network(arguments), named_compressor(arguments.compressor)
     profile = find_fusion_profile(arguments.profile)
     model = ddp_model(profile, network)
     rows = _rows(arguments.figure, model, compressor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from planwright import __version__
@@ -26,6 +26,18 @@ __all__ = [
 
 EXIT_CODES = {Status.OPTIMAL: 0, Status.FEASIBLE: 0, Status.INFEASIBLE: 3, Status.UNBOUNDED: 3, Status.NO_SOLUTION: 4}
 EXIT_VIOLATIONS = 5
+
+_UNITS: dict[str, Callable[[float], str]] = {
+    "_bytes": format_bytes,
+    "bytes_per_s": format_bandwidth,
+    "_j": format_joules,
+    "_s": format_seconds,
+    "gap": lambda gap: f"{100 * gap:.2f} %",
+}
+"""How a number is told, by the ending of its name."""
+
+_MOST_LISTED = 8
+"""Longer lists are told by their length; the JSON object and the plan file have them in full."""
 
 
 def exit_code(status: Status, report: Report | None) -> int:
@@ -58,19 +70,15 @@ def described(name: str, value: Any) -> str:
     """A named value in words; the name's ending tells the unit."""
     if value is None:
         return "-"
-    if name.endswith("_bytes"):
-        return format_bytes(value)
-    if name.endswith("bytes_per_s"):
-        return format_bandwidth(value)
-    if name.endswith("_j"):
-        return format_joules(value)
+    if isinstance(value, list) and len(value) > _MOST_LISTED:
+        return f"{len(value)} entries"
     if isinstance(value, Mapping):
         inner = name if name.endswith("_s") else f"{name}_s" if name == "stages" else ""
         return ", ".join(f"{key} {described(inner or key, part)}" for key, part in value.items())
-    if name.endswith("_s") and isinstance(value, (int, float)):
-        return format_seconds(value)
-    if name == "gap":
-        return f"{100 * value:.2f} %"
+    if isinstance(value, (int, float)):
+        for ending, in_words in _UNITS.items():
+            if name.endswith(ending):
+                return in_words(value)
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 

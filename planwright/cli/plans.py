@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from planwright.cli import arguments as shared
@@ -86,19 +87,25 @@ def _show(arguments: argparse.Namespace) -> int:
     print("replay")
     for line in report.summary().splitlines():
         print(f"  {line}")
-    if plan.system == "monet":
-        _print_memory(plan)
-    else:
-        _print_busiest(plan, report)
+    _VIEWS.get(plan.system, _print_busiest)(plan, report)
     for number in range(min(arguments.events, len(plan.schedule))):
         print(f"  {_event_line(plan, number)}")
     return 0 if report.valid else EXIT_VIOLATIONS
 
 
-def _print_memory(plan: SavedPlan) -> None:
+def _print_memory(plan: SavedPlan, report: Report) -> None:
     from planwright.encodings.monet.timeline import memory_timeline, render
 
     print(render(memory_timeline(plan.schedule)))
+
+
+def _print_fusion(plan: SavedPlan, report: Report) -> None:
+    from planwright.encodings.cupcake.summary import render_baselines, render_groups
+
+    print(render_groups(plan.schedule))
+    baselines_s = plan.details.get("baselines_s")
+    if isinstance(baselines_s, dict) and all(isinstance(step_s, float) for step_s in baselines_s.values()):
+        print(render_baselines(baselines_s, report.makespan_s))
 
 
 def _print_busiest(plan: SavedPlan, report: Report) -> None:
@@ -113,6 +120,10 @@ def _print_busiest(plan: SavedPlan, report: Report) -> None:
     print("busiest")
     for busy_s, name in busiest[:_SHOWN_RESOURCES]:
         print(f"  {name:<28} {100 * busy_s / report.makespan_s:5.1f} % of the makespan")
+
+
+_VIEWS: dict[str, Callable[[SavedPlan, Report], None]] = {"monet": _print_memory, "cupcake": _print_fusion}
+"""What `show` prints of a system's plans, where it isn't the busiest links and engines."""
 
 
 def _event_line(plan: SavedPlan, number: int) -> str:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planwright.cli import arguments as shared
-from planwright.cli.solving import add_graph_options, add_objective_option, bytes_of, read_graph, stop_on_interrupt
+from planwright.cli.running import stop_on_interrupt
+from planwright.cli.solve_monet import add_graph_options, add_objective_option, bytes_of, read_graph
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from planwright.encodings.monet.tradeoff import Row

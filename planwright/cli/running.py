@@ -1,0 +1,97 @@
+"""What every `solve` does on the command line: run, stop on Ctrl-C, write the plan, tell the outcome."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from planwright.cli import arguments as shared
+
+if TYPE_CHECKING:  # imported by the command itself: --help stays fast
+    from planwright.recipe import Problem, Result
+
+__all__ = ["finish", "run", "stop_on_interrupt"]
+
+_SHOWN = (
+    "status", "stop_reason", "makespan_s", "energy_j", "bound_s", "bound_j", "gap", "ratio", "overhead",
+    "overhead_bound", "peak_bytes", "least_budget_bound_bytes", "least_budget_found_bytes", "sends", "solve_s",
+    "stages", "solver", "method", "nodes", "scaling", "exposed_s", "plan", "xml",
+)  # fmt: skip
+"""What a summary for people has of the JSON object, where it is there."""
+
+
+def run(problem: Problem, arguments: argparse.Namespace) -> Result:
+    """Solve with progress on stderr; the first Ctrl-C asks the solvers to stop, the second leaves at once."""
+    from planwright.cli.output import ProgressLines
+    from planwright.recipe import solve
+
+    stop = threading.Event()
+    on_progress = None if arguments.quiet else ProgressLines()
+    options = shared.solve_options(arguments, problem.default_options, on_progress, stop)
+    with stop_on_interrupt(stop, "stopping with the best plan so far; Ctrl-C again leaves at once"):
+        return solve(problem, options)
+
+
+@contextmanager
+def stop_on_interrupt(stop: threading.Event, line: str) -> Iterator[None]:
+    """The first Ctrl-C sets `stop` and prints `line`, the second raises `KeyboardInterrupt`."""
+
+    def handle(number: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        print(f"planwright: {line}", file=sys.stderr)
+
+    if threading.current_thread() is not threading.main_thread():  # signals reach the main thread only
+        yield
+        return
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def finish(result: Result, arguments: argparse.Namespace, also: dict[str, Any]) -> int:
+    """Write the plan if it replayed clean, tell the outcome and what is `also` to be told, return the exit code."""
+    from planwright.cli import output
+    from planwright.io.plan import SavedPlan, claim_data, write_plan
+
+    problem, claim = result.problem, claim_data(result.solution)
+    written = None
+    if result.schedule is not None and result.valid and arguments.output is not None:
+        write_plan(
+            arguments.output, SavedPlan(problem.system, problem.description, claim, result.details, result.schedule)
+        )
+        written = arguments.output
+    data = {
+        "problem": problem.system,
+        **claim,
+        **output.report_data(result.report),
+        **result.details,
+        **also,
+        "plan": written,
+    }
+    if arguments.json:
+        output.print_json(data)
+    elif not arguments.quiet:
+        _print_outcome(result, data)
+    code = output.exit_code(result.status, result.report)
+    if result.schedule is None:
+        print(f"planwright: no plan: {result.status.value} ({result.solution.stop_reason.value})", file=sys.stderr)
+    elif not result.valid and result.report is not None:
+        print(f"planwright: {result.report.summary()}", file=sys.stderr)
+    return code
+
+
+def _print_outcome(result: Result, data: dict[str, Any]) -> None:
+    from planwright.cli.output import described, words
+
+    asked = {name: value for name, value in result.problem.description.items() if not isinstance(value, list)}
+    for name, value in {**asked, **{key: data[key] for key in _SHOWN if key in data}}.items():
+        print(f"{words(name):<16} {described(name, value)}")

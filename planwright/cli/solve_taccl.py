@@ -1,0 +1,101 @@
+"""`planwright solve taccl`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from planwright.cli import arguments as shared
+from planwright.cli.running import finish, run
+from planwright.errors import InputError
+
+__all__ = ["add_command"]
+
+_EXAMPLE = """\
+example:
+  planwright solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB \\
+      -o plan.json --xml allgather.xml --instances 8
+"""
+
+
+def add_command(systems: Any) -> None:
+    """Add `taccl` to the systems of `solve`."""
+    parser = systems.add_parser(
+        "taccl",
+        help="synthesise a collective for a topology under a sketch",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    group = parser.add_argument_group("problem")
+    group.add_argument("--topology", metavar="NAME", help="a shipped machine: `planwright list topologies`")
+    group.add_argument("--topology-file", metavar="FILE", help="a topology in planwright's or TACCL's format")
+    group.add_argument(
+        "--nodes", type=shared.whole(1, 10**6), metavar="N", help="number of nodes (default: the sketch's, or 1)"
+    )
+    group.add_argument("--sketch", metavar="NAME", help="a shipped sketch: `planwright list sketches`")
+    group.add_argument("--sketch-file", metavar="FILE", help="a sketch in TACCL's format")
+    group.add_argument("--collective", default="allgather", metavar="NAME", help="allgather (default)")
+    group.add_argument(
+        "--size", type=shared.size, metavar="SIZE", help="one rank's input buffer, such as 1MB = 10^6 bytes"
+    )
+    group.add_argument(
+        "--path-slack",
+        type=shared.number(0),
+        metavar="S",
+        help="only links within (1 + S) of the shortest way of a chunk (default: all)",
+    )
+    group.add_argument("-o", "--output", metavar="FILE", help="the plan to write")
+    group.add_argument("--xml", metavar="FILE", help="also write TACCL-EF XML")
+    group.add_argument("--write-model", metavar="FILE", help="also write the routing MILP, as .lp or .mps")
+    shared.add_solve_options(parser)
+    shared.add_ef_options(parser)
+    shared.add_output_options(parser)
+    parser.set_defaults(run=_solve)
+
+
+def _solve(arguments: argparse.Namespace) -> int:
+    from planwright.encodings.taccl.export import write_taccl_ef
+    from planwright.io.atomic import check_writable
+
+    problem = _problem(arguments)
+    for path in (arguments.output, arguments.xml):
+        if path is not None:
+            check_writable(path)
+    if arguments.write_model is not None:
+        _write_model(problem, arguments.write_model)
+    result = run(problem, arguments)
+    if result.schedule is not None and result.valid and arguments.xml is not None:
+        write_taccl_ef(arguments.xml, result.schedule, problem.description, **shared.ef_options(arguments))
+    return finish(result, arguments, {"xml": arguments.xml if result.valid else None})
+
+
+def _problem(arguments: argparse.Namespace) -> Any:
+    from planwright.encodings import taccl
+    from planwright.topologies.files import load_topology
+
+    if arguments.sketch is not None and arguments.sketch_file is not None:
+        raise InputError("give --sketch or --sketch-file, not both")
+    if arguments.topology is None and arguments.topology_file is None:
+        raise InputError("give --topology NAME (`planwright list topologies`) or --topology-file FILE")
+    sketch = None
+    if arguments.sketch_file is not None:
+        sketch = taccl.read_sketch(arguments.sketch_file)
+    elif arguments.sketch is not None:
+        sketch = taccl.load_sketch(arguments.sketch)
+    nodes = arguments.nodes or (sketch.node_count if sketch is not None else None) or 1
+    size_bytes = arguments.size or (sketch.input_bytes if sketch is not None else None)
+    if size_bytes is None:
+        raise InputError("give --size: the sketch names no input_size")
+    topology = load_topology(arguments.topology, nodes, arguments.topology_file)
+    return taccl.Problem.of(topology, arguments.collective, size_bytes, sketch, arguments.path_slack)
+
+
+def _write_model(problem: Any, path: str) -> None:
+    from planwright.io.lp import write_lp
+    from planwright.io.mps import write_mps
+
+    writers = {".lp": write_lp, ".mps": write_mps}
+    if Path(path).suffix not in writers:
+        raise InputError(f"--write-model: the file must end in .lp or .mps, got {path!r}")
+    writers[Path(path).suffix](problem.model(), path)
