@@ -1,0 +1,297 @@
+"""From the actions of a run of batches to a schedule in the graph IR.
+
+Devices: the embedding servers (with the trace), each trainer's private part of the cache, the replicas (what every
+trainer holds alike: one copy stands for all), and an input buffer a trainer. Tensors are groups of rows with one fate,
+the examples of a batch on a trainer, and tokens of no size that order what lies on different devices.
+
+Batch b: rows are fetched from the servers; each trainer takes its examples into its buffer, whose size is its share of
+a batch; the replicas are looked up, and must hold all updates of batches before b; each trainer trains, which updates
+its private rows; synchronisation updates the shared ones, now or later; evicted rows are written back and freed. A row
+that lies on all trainers and is private in its last batch leaves the replicas for the trainer that uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.bagpipe.actions import (
+    EVERYWHERE,
+    NOT_FETCHED,
+    SHARED,
+    SYNC_LATER,
+    SYNC_NOW,
+    Actions,
+    GroupedActions,
+    RowGroups,
+)
+from planwright.encodings.bagpipe.cluster import Cluster
+from planwright.encodings.bagpipe.pipeline import Pipeline, Spans
+from planwright.graph import Graph, Implementation, Op, Placement
+from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
+from planwright.topologies.topology import Link, Topology
+
+__all__ = ["Machine", "to_schedule"]
+
+Ints = NDArray[np.int64]
+
+SERVERS = 0
+"""The device of the embedding servers."""
+FETCH_ALL, WRITE_ALL = 0, 1
+"""Links between the servers and the replicas."""
+_LINKS = ("fetch", "write", "claim", "ready", "load", "go")
+"""Links of each trainer: from and to the servers, from and to the replicas, into and out of its buffer."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Numbers of devices, engines and links for p trainers, and the topology that they make.
+
+    `share`: the most examples that a trainer takes of a batch. `cache_rows`: rows that a trainer's cache holds,
+    replicas and its private ones together; `private_rows`: of them, set apart for private ones, shape (p,).
+    """
+
+    cluster: Cluster
+    share: Ints
+    cache_rows: int
+    private_rows: Ints
+
+    @property
+    def replicas(self) -> int:
+        """The device of the rows that all trainers hold."""
+        return self.cluster.trainers + 1
+
+    def trainer(self, number: int) -> int:
+        """A trainer's device and engine."""
+        return number + 1
+
+    def buffer(self, number: int) -> int:
+        """A trainer's input buffer, device and engine."""
+        return self.cluster.trainers + 2 + number
+
+    @property
+    def all_reduce(self) -> int:
+        """The engine of the collectives: the trainers' network."""
+        return 2 * self.cluster.trainers + 2
+
+    def link(self, kind: str, number: int = 0) -> int:
+        """A link by what it is for; `number`: of the trainer."""
+        return 2 + len(_LINKS) * number + _LINKS.index(kind)
+
+    def topology(self) -> Topology:
+        """Links from and to the servers take turns, each way; those inside a trainer cost nothing."""
+        cluster, trainers = self.cluster, self.cluster.trainers
+        per_byte_s = 1 / cluster.server_bytes_per_s
+        out, back = (0,), (1,)
+        links = [
+            Link(SERVERS, self.replicas, 0.0, trainers * per_byte_s, out),  # every trainer fetches its own copy
+            Link(self.replicas, SERVERS, 0.0, per_byte_s, back),
+        ]
+        for number in range(trainers):
+            here, buffer = self.trainer(number), self.buffer(number)
+            links += [
+                Link(SERVERS, here, 0.0, per_byte_s, out),
+                Link(here, SERVERS, 0.0, per_byte_s, back),
+                Link(self.replicas, here, 0.0, 0.0),
+                Link(here, self.replicas, 0.0, 0.0),
+                Link(SERVERS, buffer, 0.0, 0.0),
+                Link(buffer, here, 0.0, 0.0),
+            ]
+        devices = 2 * trainers + 2
+        row_bytes = cluster.row_bytes
+        shared_rows = self.cache_rows - int(self.private_rows.max(initial=0))
+        memory = [np.inf, *(self.private_rows * row_bytes).tolist(), max(shared_rows, 0) * row_bytes,
+                  *self.share.tolist()]  # fmt: skip
+        engines = [(device, "compute") for device in range(devices)]
+        return Topology(
+            name=f"{trainers} trainers and {cluster.servers} embedding servers",
+            node_of_device=tuple(range(devices)),
+            links=tuple(links),
+            resources=("servers out", "servers in"),
+            engines=(*engines, (self.replicas, "all-reduce")),
+            memory_bytes=tuple(memory),
+        )
+
+
+@dataclass
+class _Rows:
+    """Tensors, ops and events in the making."""
+
+    size_bytes: list[int]
+    names: list[str]
+    ops: list[Op] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def tensor(self, name: str, size_bytes: int = 0) -> int:
+        self.size_bytes.append(size_bytes)
+        self.names.append(name)
+        return len(self.size_bytes) - 1
+
+    def run(
+        self, op: Op, engine: int, start_s: float, end_s: float, frees: Iterable[tuple[int, int]] = (),
+        kind: EventKind = EventKind.COMPUTE,
+    ) -> None:  # fmt: skip
+        self.ops.append(op)
+        self.events.append(Event(kind, start_s, end_s, engine, len(self.ops) - 1, frees=tuple(frees)))
+
+    def move(
+        self, link: int, tensors: Sequence[int], start_s: float, duration_s: float = 0.0, freed_on: int | None = None
+    ) -> None:
+        if len(tensors):
+            frees = () if freed_on is None else tuple((tensor, freed_on) for tensor in tensors)
+            end_s = start_s + duration_s
+            self.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=tuple(tensors), frees=frees))
+
+
+def to_schedule(actions: Sequence[Actions], pipeline: Pipeline, machine: Machine) -> Schedule:
+    """The schedule of a run, at the times of its pipeline.
+
+    Required at the end: all rows at the servers, with the updates of every batch that used them.
+    """
+    groups = RowGroups.of(actions)
+    row_bytes = machine.cluster.row_bytes
+    rows = _Rows((groups.rows * row_bytes).tolist(), [f"rows {number}" for number in range(len(groups.rows))])
+    seen = [0] * len(groups.rows)  # the batches that updated each group, as bits
+    copies = [(number, SERVERS) for number in range(len(groups.rows))]
+    for number, batch in enumerate(groups.batches):
+        copies += [(tensor, SERVERS) for tensor in _Batch(rows, machine, pipeline, number, batch, seen).add()]
+    initial = Placement.of(copies, [0] * len(copies))
+    required = Placement.of(copies[: len(groups.rows)], seen)
+    graph = Graph(
+        np.array(rows.size_bytes, dtype=np.int64), tuple(rows.ops), initial, required, tensor_names=tuple(rows.names)
+    )
+    # Events of one instant happen in the order of the list: that of the batches is not that of the times.
+    order = sorted(range(len(rows.events)), key=lambda k: (rows.events[k].start_s, k))
+    return schedule_from_events(graph, machine.topology(), [rows.events[k] for k in order], "bagpipe")
+
+
+@dataclass
+class _Batch:
+    """One batch on its way into the schedule."""
+
+    rows: _Rows
+    machine: Machine
+    pipeline: Pipeline
+    number: int
+    batch: GroupedActions
+    seen: list[int]
+
+    def add(self) -> list[int]:
+        """Add its events; returns its examples, which lie with the trace at first."""
+        cluster, replicas = self.machine.cluster, self.machine.replicas
+        trainers = range(cluster.trainers)
+        self._fetch()
+        start_s = float(self.pipeline.forward.start_s[self.number])
+        shared = self.batch.where(private_to=SHARED).tolist()
+        for trainer in trainers:
+            self._claim(trainer, start_s)
+        looked_up = self.rows.tensor(f"batch {self.number} looked up")
+        needs = {group: self.seen[group] for group in shared}
+        lookup = Op(f"lookup {self.number}", tuple(shared), (looked_up,), (Implementation(0.0),), needs=needs)
+        self.rows.run(lookup, replicas, start_s, start_s)
+        examples, trained = [], []
+        for trainer in trainers:
+            taken, loaded = self._load(trainer, start_s)
+            examples.append(taken)
+            trained.append(self._train(trainer, (looked_up, loaded), start_s))
+        self._synchronise(trained, "now", SYNC_NOW)
+        self._synchronise(trained, "later", SYNC_LATER)
+        for group in self.batch.group.tolist():
+            self.seen[group] |= 1 << self.number
+        self._write_back()
+        return examples
+
+    def _fetch(self) -> None:
+        """Prefetch: first what single trainers fetch, then what all do, one after the other on the servers' network."""
+        cluster = self.machine.cluster
+        end_s = float(self.pipeline.prefetch.end_s[self.number])
+        parts = [(FETCH_ALL, self.batch.where(fetched_by=EVERYWHERE), cluster.trainers)]
+        parts += [
+            (self.machine.link("fetch", trainer), self.batch.where(fetched_by=trainer), 1)
+            for trainer in range(cluster.trainers)
+        ]
+        for link, group, copies in parts:  # from the last one back: after the latency there may be time to spare
+            duration_s = self._bytes(group) * copies / cluster.server_bytes_per_s
+            self.rows.move(link, group.tolist(), end_s - duration_s, duration_s)
+            end_s -= duration_s
+
+    def _bytes(self, groups: Ints) -> float:
+        return float(sum(self.rows.size_bytes[group] for group in groups.tolist()))
+
+    def _claim(self, trainer: int, start_s: float) -> None:
+        """Rows that all trainers hold and one alone uses for the last time: its copy is the one that counts."""
+        groups = self.batch.where(private_to=trainer, fetched_by=NOT_FETCHED).tolist()
+        self.rows.move(self.machine.link("claim", trainer), groups, start_s, freed_on=self.machine.replicas)
+
+    def _load(self, trainer: int, start_s: float) -> tuple[int, int]:
+        """The trainer's examples, into its buffer and out of it: a byte each, so that its size is a number of them.
+
+        Returns the examples, and a token that they were taken.
+        """
+        machine, name = self.machine, f"examples of batch {self.number} on trainer {trainer}"
+        examples = self.rows.tensor(name, int(self.batch.examples[trainer]))
+        loaded = self.rows.tensor(f"{name}, loaded")
+        buffer = machine.buffer(trainer)
+        self.rows.move(machine.link("load", trainer), [examples], start_s)
+        load = Op(f"load {self.number} on {trainer}", (examples,), (loaded,), (Implementation(0.0),))
+        self.rows.run(load, buffer, start_s, start_s, frees=[(examples, buffer)])
+        self.rows.move(machine.link("go", trainer), [loaded], start_s)
+        return examples, loaded
+
+    def _train(self, trainer: int, waits_for: tuple[int, int], start_s: float) -> int:
+        """Forward and backward pass, which updates the trainer's private rows; returns a token that it is done."""
+        machine, cluster = self.machine, self.machine.cluster
+        private: tuple[int, ...] = tuple(self.batch.where(private_to=trainer).tolist())
+        done = self.rows.tensor(f"gradients of batch {self.number} on trainer {trainer}")
+        self.rows.move(machine.link("claim", trainer), [waits_for[0]], start_s)
+        train = Op(
+            f"train {self.number} on {trainer}",
+            (*waits_for, *private),
+            (done, *private),
+            (Implementation(cluster.forward_s + cluster.backward_s),),
+            adds=self.number,
+            needs={group: self.seen[group] for group in private},
+            updates=private,
+        )
+        end_s = float(self.pipeline.backward.end_s[self.number])
+        self.rows.run(train, machine.trainer(trainer), start_s, end_s)
+        self.rows.move(machine.link("ready", trainer), [done], end_s)
+        return done
+
+    def _synchronise(self, trained: list[int], when: str, sync: int) -> None:
+        """An all-reduce of the gradients of shared rows; the one on the critical path has the dense gradients too."""
+        spans: Spans = getattr(self.pipeline, f"sync_{when}")
+        groups: tuple[int, ...] = tuple(self.batch.where(private_to=SHARED, sync=sync).tolist())
+        dense_bytes = self.machine.cluster.dense_bytes if sync == SYNC_NOW else 0
+        size_bytes = self._bytes(np.array(groups, dtype=np.int64)) + dense_bytes
+        if not size_bytes:
+            return
+        op = Op(
+            name=f"synchronise {self.number} {when}",
+            inputs=(*trained, *groups),
+            outputs=groups,
+            implementations=(Implementation(self.machine.cluster.all_reduce_s(size_bytes)),),
+            kind="collective",
+            adds=self.number if groups else None,
+            updates=groups,
+        )
+        times_s = float(spans.start_s[self.number]), float(spans.end_s[self.number])
+        self.rows.run(op, self.machine.all_reduce, *times_s, kind=EventKind.COLLECTIVE)
+
+    def _write_back(self) -> None:
+        """Private rows from their trainers, then the others: freed where they were, but not at the servers."""
+        machine, cluster = self.machine, self.machine.cluster
+        at_s = float(self.pipeline.write_early.start_s[self.number])
+        for trainer in range(cluster.trainers):
+            groups = self.batch.where(private_to=trainer, evicted=1)
+            duration_s = self._bytes(groups) / cluster.server_bytes_per_s
+            link = machine.link("write", trainer)
+            self.rows.move(link, groups.tolist(), at_s, duration_s, freed_on=machine.trainer(trainer))
+            at_s += duration_s
+        groups = self.batch.where(private_to=SHARED, evicted=1)
+        start_s = float(self.pipeline.write_late.start_s[self.number])
+        duration_s = self._bytes(groups) / cluster.server_bytes_per_s
+        self.rows.move(WRITE_ALL, groups.tolist(), start_s, duration_s, freed_on=machine.replicas)
