@@ -97,7 +97,8 @@ class BatchPlan:
     @cached_property
     def is_private(self) -> Mask:
         """One trainer uses the row, and no later batch of the window: it is written back from there, unsynchronised."""
-        return self.step.evicted & (self.users.sum(axis=1) == 1)
+        private: Mask = self.step.evicted & (self.users.sum(axis=1) == 1)
+        return private
 
     @property
     def sync_now(self) -> Mask:
@@ -112,7 +113,8 @@ class BatchPlan:
     @cached_property
     def only_user(self) -> Ints:
         """The trainer that uses a private row; int64 (n,), of no meaning for the others."""
-        return self.users.argmax(axis=1)
+        first: Ints = self.users.argmax(axis=1)
+        return first
 
     @cached_property
     def traffic(self) -> Traffic:

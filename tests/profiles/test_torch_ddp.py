@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
 
 import torch
+from gloo_ranks import run_ranks
 from torch import nn
 from two_ranks import (
     ITERATIONS,
@@ -27,8 +28,8 @@ from two_ranks import (
     batch,
     fresh_model,
     gradients_of,
-    run_ranks,
     step,
+    train_all,
 )
 
 import planwright
@@ -91,7 +92,7 @@ def planned(folder: Path) -> tuple[tuple[str, ...], ...]:
 @pytest.fixture(scope="module")
 def found(folder: Path) -> Found:
     """What each of two gloo processes saw."""
-    return run_ranks(folder)
+    return run_ranks(train_all, RANKS, folder)
 
 
 # -- two processes -----------------------------------------------------------------------------------------------------

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import sys
-import time
-import traceback
-import warnings
 from dataclasses import dataclass
-from datetime import timedelta
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +14,6 @@ from planwright.profiles.torch_compression import CompressionState, TopK, commun
 from planwright.profiles.torch_ddp import actual_buckets, distribute, measure
 
 RANKS, ITERATIONS, STEP_SIZE = 2, 4, 0.05
-_LIMIT_S = 300.0
-"""Far above what it takes: a stuck process fails the test, a slow machine doesn't."""
 
 
 class OutOfOrder(nn.Module):
@@ -109,57 +99,13 @@ def train(variant: Variant, buckets: str) -> list[dict[str, Any]]:
     return seen
 
 
-def work(rank: int, folder: str) -> None:
-    """One rank: everything that the tests look at goes into `rank<r>.pt`, or what went wrong into `rank<r>.error`."""
-    place = Path(folder)
-    if sys.platform == "linux":
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # a machine's own name may not resolve to an address
-    warnings.simplefilter("error")  # as in the tests' own process
-    try:
-        torch.set_num_threads(1)
-        torch.distributed.init_process_group(
-            "gloo", init_method=f"file://{place / 'store'}", rank=rank, world_size=RANKS, timeout=timedelta(seconds=120)
-        )
-        found: dict[str, Any] = {
-            name: train(variant, str(place / "buckets.json")) for name, variant in VARIANTS.items()
-        }
-        inputs, targets = batch(rank, 0)
-        found["profile"] = measure(
-            fresh_model(), (inputs,), lambda output: nn.functional.mse_loss(output, targets),
-            name=f"measured by rank {rank}", compression=FREE, communication=FREE, steps=3, warm_up=1,
-        )  # fmt: skip
-        found["costs"] = [communication_cost(how, [400, 40_000], repeats=2) for how in (None, TopK(0.1))]
-        torch.save(found, place / f"rank{rank}.pt")
-        while not all((place / f"rank{other}.pt").exists() for other in range(RANKS)):
-            time.sleep(0.05)  # a rank that leaves early can break the other's last collective; `run_ranks` ends a wait
-    except BaseException:
-        (place / f"rank{rank}.error").write_text(traceback.format_exc())
-        os._exit(1)
-    os._exit(0)  # gloo's threads now and then abort a process that ends the usual way
-
-
-def run_ranks(folder: Path) -> list[dict[str, Any]]:
-    """Run all ranks on the `buckets.json` in a folder; what each found. Raises `RuntimeError` with what went wrong."""
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=work, args=(rank, str(folder)), daemon=True) for rank in range(RANKS)]
-    deadline = time.monotonic() + _LIMIT_S
-    try:
-        for process in processes:
-            process.start()
-        while any(process.is_alive() for process in processes) and not _failed(processes):
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"ranks: must end within {_LIMIT_S:g} s")
-            time.sleep(0.05)
-        if _failed(processes):
-            told = [path.read_text() for path in sorted(folder.glob("*.error"))]
-            raise RuntimeError("\n".join(told) or f"ranks ended with {[process.exitcode for process in processes]}")
-    finally:
-        for process in processes:
-            if process.is_alive():
-                process.kill()
-            process.join()
-    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(RANKS)]
-
-
-def _failed(processes: list[SpawnProcess]) -> bool:
-    return any(process.exitcode not in (None, 0) for process in processes)
+def train_all(rank: int, folder: Path) -> dict[str, Any]:
+    """All that the tests look at of one rank, with the `buckets.json` in a folder."""
+    found: dict[str, Any] = {name: train(variant, str(folder / "buckets.json")) for name, variant in VARIANTS.items()}
+    inputs, targets = batch(rank, 0)
+    found["profile"] = measure(
+        fresh_model(), (inputs,), lambda output: nn.functional.mse_loss(output, targets),
+        name=f"measured by rank {rank}", compression=FREE, communication=FREE, steps=3, warm_up=1,
+    )  # fmt: skip
+    found["costs"] = [communication_cost(how, [400, 40_000], repeats=2) for how in (None, TopK(0.1))]
+    return found

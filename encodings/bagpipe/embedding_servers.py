@@ -1,0 +1,49 @@
+"""Which embedding server has which row of the tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.errors import InputError
+from planwright.profiles.traces import split_global_ids
+
+__all__ = ["Sharding"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Which server has which row. All tables' rows are numbered in a line; row r is number r // p of server r % p.
+
+    `table_rows`: rows of each table; `servers`: p. Raises `InputError` unless all are >= 1.
+    """
+
+    table_rows: tuple[int, ...]
+    servers: int
+
+    def __post_init__(self) -> None:
+        for title, least in (("table_rows", min(self.table_rows, default=0)), ("servers", self.servers)):
+            if least < 1:
+                raise InputError(f"{title}: must be >= 1, got {least}")
+
+    def rows(self, ids: Ints) -> Ints:
+        """The rows of global ids. Raises `InputError` for an id that its table doesn't have."""
+        table, id_ = split_global_ids(ids)
+        sizes = np.array(self.table_rows, dtype=np.int64)
+        if len(ids) and int(table.max()) >= len(sizes):
+            raise InputError(f"table_rows: must have one entry for each table, got {len(sizes)}, table {table.max()}")
+        is_outside = id_ >= sizes[table]
+        if is_outside.any():
+            where = int(is_outside.argmax())
+            rule = f"ids must be below its {sizes[table[where]]} rows"
+            raise InputError(f"table {table[where]}: {rule}, got {id_[where]}")
+        rows: Ints = (np.cumsum(sizes) - sizes)[table] + id_
+        return rows
+
+    def rows_of(self, server: int) -> Ints:
+        """The rows that a server has, in its order."""
+        return np.arange(server, sum(self.table_rows), self.servers)
