@@ -2,7 +2,9 @@
 
 Devices: the embedding servers (with the trace), each trainer's private part of the cache, the replicas (what every
 trainer holds alike: one copy stands for all), and an input buffer a trainer. Tensors are groups of rows with one fate,
-the examples of a batch on a trainer, and tokens of no size that order what lies on different devices.
+the examples of a batch on a trainer, and tokens of no size that order what lies on different devices. A private row
+keeps its place among the replicas too, in a copy that nobody reads, so that this device holds as many rows as the
+lookahead counts: its memory is the size of the cache.
 
 Batch b: rows are fetched from the servers; each trainer takes its examples into its buffer, whose size is its share of
 a batch; the replicas are looked up, and must hold all updates of batches before b; each trainer trains, which updates
@@ -50,14 +52,13 @@ _LINKS = ("fetch", "write", "claim", "ready", "load", "go")
 class Machine:
     """Numbers of devices, engines and links for p trainers, and the topology that they make.
 
-    `share`: the most examples that a trainer takes of a batch. `cache_rows`: rows that a trainer's cache holds,
-    replicas and its private ones together; `private_rows`: of them, set apart for private ones, shape (p,).
+    `share`: the most examples that each trainer takes of a batch, int64, shape (p,). `cache_rows`: distinct rows that
+    the cache holds.
     """
 
     cluster: Cluster
     share: Ints
     cache_rows: int
-    private_rows: Ints
 
     @property
     def replicas(self) -> int:
@@ -81,6 +82,10 @@ class Machine:
         """A link by what it is for; `number`: of the trainer."""
         return 2 + len(_LINKS) * number + _LINKS.index(kind)
 
+    def place_link(self, fetch_link: int) -> int:
+        """The link that keeps a place among the replicas for what a trainer's link fetches."""
+        return fetch_link + _LINKS.index("ready") - _LINKS.index("fetch")
+
     def topology(self) -> Topology:
         """Links from and to the servers take turns, each way; those inside a trainer cost nothing."""
         cluster, trainers = self.cluster, self.cluster.trainers
@@ -101,10 +106,7 @@ class Machine:
                 Link(buffer, here, 0.0, 0.0),
             ]
         devices = 2 * trainers + 2
-        row_bytes = cluster.row_bytes
-        shared_rows = self.cache_rows - int(self.private_rows.max(initial=0))
-        memory = [np.inf, *(self.private_rows * row_bytes).tolist(), max(shared_rows, 0) * row_bytes,
-                  *self.share.tolist()]  # fmt: skip
+        memory = [np.inf] * (trainers + 1) + [self.cache_rows * cluster.row_bytes, *self.share.tolist()]
         engines = [(device, "compute") for device in range(devices)]
         return Topology(
             name=f"{trainers} trainers and {cluster.servers} embedding servers",
@@ -138,10 +140,10 @@ class _Rows:
         self.events.append(Event(kind, start_s, end_s, engine, len(self.ops) - 1, frees=tuple(frees)))
 
     def move(
-        self, link: int, tensors: Sequence[int], start_s: float, duration_s: float = 0.0, freed_on: int | None = None
+        self, link: int, tensors: Sequence[int], start_s: float, duration_s: float = 0.0, freed_on: tuple[int, ...] = ()
     ) -> None:
         if len(tensors):
-            frees = () if freed_on is None else tuple((tensor, freed_on) for tensor in tensors)
+            frees = tuple((tensor, device) for device in freed_on for tensor in tensors)
             end_s = start_s + duration_s
             self.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=tuple(tensors), frees=frees))
 
@@ -152,12 +154,14 @@ def to_schedule(actions: Sequence[Actions], pipeline: Pipeline, machine: Machine
     Required at the end: all rows at the servers, with the updates of every batch that used them.
     """
     groups = RowGroups.of(actions)
-    row_bytes = machine.cluster.row_bytes
-    rows = _Rows((groups.rows * row_bytes).tolist(), [f"rows {number}" for number in range(len(groups.rows))])
+    group_bytes = groups.rows * machine.cluster.row_bytes
+    rows = _Rows(group_bytes.tolist(), [f"rows {number}" for number in range(len(groups.rows))])
     seen = [0] * len(groups.rows)  # the batches that updated each group, as bits
     copies = [(number, SERVERS) for number in range(len(groups.rows))]
     for number, batch in enumerate(groups.batches):
-        copies += [(tensor, SERVERS) for tensor in _Batch(rows, machine, pipeline, number, batch, seen).add()]
+        copies += [
+            (tensor, SERVERS) for tensor in _Batch(rows, machine, pipeline, number, batch, seen, group_bytes).add()
+        ]
     initial = Placement.of(copies, [0] * len(copies))
     required = Placement.of(copies[: len(groups.rows)], seen)
     graph = Graph(
@@ -178,6 +182,7 @@ class _Batch:
     number: int
     batch: GroupedActions
     seen: list[int]
+    group_bytes: Ints
 
     def add(self) -> list[int]:
         """Add its events; returns its examples, which lie with the trace at first."""
@@ -216,15 +221,17 @@ class _Batch:
         for link, group, copies in parts:  # from the last one back: after the latency there may be time to spare
             duration_s = self._bytes(group) * copies / cluster.server_bytes_per_s
             self.rows.move(link, group.tolist(), end_s - duration_s, duration_s)
+            if link != FETCH_ALL:
+                self.rows.move(self.machine.place_link(link), group.tolist(), end_s)
             end_s -= duration_s
 
     def _bytes(self, groups: Ints) -> float:
-        return float(sum(self.rows.size_bytes[group] for group in groups.tolist()))
+        return float(self.group_bytes[groups].sum())
 
     def _claim(self, trainer: int, start_s: float) -> None:
         """Rows that all trainers hold and one alone uses for the last time: its copy is the one that counts."""
         groups = self.batch.where(private_to=trainer, fetched_by=NOT_FETCHED).tolist()
-        self.rows.move(self.machine.link("claim", trainer), groups, start_s, freed_on=self.machine.replicas)
+        self.rows.move(self.machine.link("claim", trainer), groups, start_s)
 
     def _load(self, trainer: int, start_s: float) -> tuple[int, int]:
         """The trainer's examples, into its buffer and out of it: a byte each, so that its size is a number of them.
@@ -284,14 +291,14 @@ class _Batch:
     def _write_back(self) -> None:
         """Private rows from their trainers, then the others: freed where they were, but not at the servers."""
         machine, cluster = self.machine, self.machine.cluster
-        at_s = float(self.pipeline.write_early.start_s[self.number])
-        for trainer in range(cluster.trainers):
+        end_s = float(self.pipeline.write_early.end_s[self.number])
+        for trainer in reversed(range(cluster.trainers)):
             groups = self.batch.where(private_to=trainer, evicted=1)
             duration_s = self._bytes(groups) / cluster.server_bytes_per_s
-            link = machine.link("write", trainer)
-            self.rows.move(link, groups.tolist(), at_s, duration_s, freed_on=machine.trainer(trainer))
-            at_s += duration_s
+            link, where = machine.link("write", trainer), (machine.trainer(trainer), machine.replicas)
+            self.rows.move(link, groups.tolist(), end_s - duration_s, duration_s, freed_on=where)
+            end_s -= duration_s
         groups = self.batch.where(private_to=SHARED, evicted=1)
-        start_s = float(self.pipeline.write_late.start_s[self.number])
+        end_s = float(self.pipeline.write_late.end_s[self.number])
         duration_s = self._bytes(groups) / cluster.server_bytes_per_s
-        self.rows.move(WRITE_ALL, groups.tolist(), start_s, duration_s, freed_on=machine.replicas)
+        self.rows.move(WRITE_ALL, groups.tolist(), end_s - duration_s, duration_s, freed_on=(machine.replicas,))

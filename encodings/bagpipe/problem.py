@@ -1,0 +1,67 @@
+"""Problem: some batches of a trace, to be planned for trainers with a cache, on a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from planwright.encodings.bagpipe.batch_plans import Planning
+from planwright.encodings.bagpipe.cluster import Cluster
+from planwright.encodings.bagpipe.partition import Effort
+from planwright.errors import InputError
+from planwright.options import SolveOptions
+from planwright.profiles.traces import Trace
+from planwright.recipe import Plan
+
+__all__ = ["Problem"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Which trainer gets which example, and what is fetched, synchronised and evicted, batch by batch.
+
+    The cache is logically replicated and physically partitioned, with delayed synchronisation (section 5.2.3). All
+    batches of `planning` are held in memory, some MB each. Raises `InputError` for a cluster of other trainers.
+    """
+
+    trace: Trace
+    planning: Planning
+    cluster: Cluster
+    effort: Effort = field(default_factory=Effort)
+
+    def __post_init__(self) -> None:
+        if self.cluster.trainers != self.planning.trainers:
+            raise InputError(f"cluster: trainers must be {self.planning.trainers}, got {self.cluster.trainers}")
+
+    @property
+    def system(self) -> str:
+        """`bagpipe`."""
+        return "bagpipe"
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What was asked, for the plan file."""
+        return {
+            "trace": self.trace.name,
+            "tables": self.trace.table_count,
+            "trainers": self.planning.trainers,
+            "batch_size": self.planning.batch_size,
+            "batches": self.planning.batches,
+            "lookahead": self.planning.lookahead,
+            "cache_rows": self.planning.cache_rows,
+            "objective": self.planning.objective,
+            "method": self.planning.method,
+            "ownership": self.planning.ownership,
+            "shares": None if self.planning.shares is None else list(self.planning.shares),
+        }
+
+    @property
+    def default_options(self) -> SolveOptions:
+        """As long as it takes."""
+        return SolveOptions()
+
+    def plan(self, options: SolveOptions) -> Plan:
+        """Plan every batch, and spell the run out as a schedule."""
+        from planwright.encodings.bagpipe.solver import solve  # it imports this module
+
+        return solve(self, options)
