@@ -16,11 +16,15 @@ __all__ = ["Plan", "Problem", "Result", "solve"]
 
 @dataclass(frozen=True)
 class Plan:
-    """What an encoding claims: a schedule (None if it found none), the solver's words on it, and details by name."""
+    """What an encoding claims: a schedule (None if it found none), the solver's words on it, and details by name.
+
+    `product`: what the schedule was made from, for an encoding that has files of its own.
+    """
 
     solution: Solution
     schedule: Schedule | None
     details: Mapping[str, Any] = field(default_factory=dict)
+    product: Any = None
 
 
 class Problem(Protocol):
@@ -51,6 +55,7 @@ class Result:
     schedule: Schedule | None
     report: Report | None
     details: Mapping[str, Any]
+    product: Any = None
 
     @property
     def status(self) -> Status:
@@ -71,4 +76,4 @@ def solve(problem: Problem, options: SolveOptions | None = None) -> Result:
     """
     plan = problem.plan(options or problem.default_options)
     report = None if plan.schedule is None else check(plan.schedule)
-    return Result(problem, plan.solution, plan.schedule, report, plan.details)
+    return Result(problem, plan.solution, plan.schedule, report, plan.details, plan.product)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +32,12 @@ from planwright.encodings.bagpipe.actions import (
     RowGroups,
 )
 from planwright.encodings.bagpipe.cluster import Cluster
-from planwright.encodings.bagpipe.pipeline import Pipeline, Spans
+from planwright.encodings.bagpipe.pipeline import Spans
 from planwright.graph import Graph, Implementation, Op, Placement
 from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
 from planwright.topologies.topology import Link, Topology
 
-__all__ = ["Machine", "to_schedule"]
+__all__ = ["Machine", "Times", "to_schedule"]
 
 Ints = NDArray[np.int64]
 
@@ -46,6 +47,25 @@ FETCH_ALL, WRITE_ALL = 0, 1
 """Links between the servers and the replicas."""
 _LINKS = ("fetch", "write", "claim", "ready", "load", "go")
 """Links of each trainer: from and to the servers, from and to the replicas, into and out of its buffer."""
+
+
+class Times(Protocol):
+    """When the activities of each batch run; a `Pipeline` knows."""
+
+    @property
+    def prefetch(self) -> Spans: ...
+    @property
+    def forward(self) -> Spans: ...
+    @property
+    def backward(self) -> Spans: ...
+    @property
+    def sync_now(self) -> Spans: ...
+    @property
+    def sync_later(self) -> Spans: ...
+    @property
+    def write_early(self) -> Spans: ...
+    @property
+    def write_late(self) -> Spans: ...
 
 
 @dataclass(frozen=True)
@@ -148,8 +168,8 @@ class _Rows:
             self.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=tuple(tensors), frees=frees))
 
 
-def to_schedule(actions: Sequence[Actions], pipeline: Pipeline, machine: Machine) -> Schedule:
-    """The schedule of a run, at the times of its pipeline.
+def to_schedule(actions: Sequence[Actions], times: Times, machine: Machine) -> Schedule:
+    """The schedule of a run, at the given times.
 
     Required at the end: all rows at the servers, with the updates of every batch that used them.
     """
@@ -159,9 +179,7 @@ def to_schedule(actions: Sequence[Actions], pipeline: Pipeline, machine: Machine
     seen = [0] * len(groups.rows)  # the batches that updated each group, as bits
     copies = [(number, SERVERS) for number in range(len(groups.rows))]
     for number, batch in enumerate(groups.batches):
-        copies += [
-            (tensor, SERVERS) for tensor in _Batch(rows, machine, pipeline, number, batch, seen, group_bytes).add()
-        ]
+        copies += [(tensor, SERVERS) for tensor in _Batch(rows, machine, times, number, batch, seen, group_bytes).add()]
     initial = Placement.of(copies, [0] * len(copies))
     required = Placement.of(copies[: len(groups.rows)], seen)
     graph = Graph(
@@ -178,7 +196,7 @@ class _Batch:
 
     rows: _Rows
     machine: Machine
-    pipeline: Pipeline
+    times: Times
     number: int
     batch: GroupedActions
     seen: list[int]
@@ -189,7 +207,7 @@ class _Batch:
         cluster, replicas = self.machine.cluster, self.machine.replicas
         trainers = range(cluster.trainers)
         self._fetch()
-        start_s = float(self.pipeline.forward.start_s[self.number])
+        start_s = float(self.times.forward.start_s[self.number])
         shared = self.batch.where(private_to=SHARED).tolist()
         for trainer in trainers:
             self._claim(trainer, start_s)
@@ -212,7 +230,7 @@ class _Batch:
     def _fetch(self) -> None:
         """Prefetch: first what single trainers fetch, then what all do, one after the other on the servers' network."""
         cluster = self.machine.cluster
-        end_s = float(self.pipeline.prefetch.end_s[self.number])
+        end_s = float(self.times.prefetch.end_s[self.number])
         parts = [(FETCH_ALL, self.batch.where(fetched_by=EVERYWHERE), cluster.trainers)]
         parts += [
             (self.machine.link("fetch", trainer), self.batch.where(fetched_by=trainer), 1)
@@ -263,14 +281,14 @@ class _Batch:
             needs={group: self.seen[group] for group in private},
             updates=private,
         )
-        end_s = float(self.pipeline.backward.end_s[self.number])
+        end_s = float(self.times.backward.end_s[self.number])
         self.rows.run(train, machine.trainer(trainer), start_s, end_s)
         self.rows.move(machine.link("ready", trainer), [done], end_s)
         return done
 
     def _synchronise(self, trained: list[int], when: str, sync: int) -> None:
         """An all-reduce of the gradients of shared rows; the one on the critical path has the dense gradients too."""
-        spans: Spans = getattr(self.pipeline, f"sync_{when}")
+        spans: Spans = getattr(self.times, f"sync_{when}")
         groups: tuple[int, ...] = tuple(self.batch.where(private_to=SHARED, sync=sync).tolist())
         dense_bytes = self.machine.cluster.dense_bytes if sync == SYNC_NOW else 0
         size_bytes = self._bytes(np.array(groups, dtype=np.int64)) + dense_bytes
@@ -291,7 +309,7 @@ class _Batch:
     def _write_back(self) -> None:
         """Private rows from their trainers, then the others: freed where they were, but not at the servers."""
         machine, cluster = self.machine, self.machine.cluster
-        end_s = float(self.pipeline.write_early.end_s[self.number])
+        end_s = float(self.times.write_early.end_s[self.number])
         for trainer in reversed(range(cluster.trainers)):
             groups = self.batch.where(private_to=trainer, evicted=1)
             duration_s = self._bytes(groups) / cluster.server_bytes_per_s
@@ -299,6 +317,6 @@ class _Batch:
             self.rows.move(link, groups.tolist(), end_s - duration_s, duration_s, freed_on=where)
             end_s -= duration_s
         groups = self.batch.where(private_to=SHARED, evicted=1)
-        end_s = float(self.pipeline.write_late.end_s[self.number])
+        end_s = float(self.times.write_late.end_s[self.number])
         duration_s = self._bytes(groups) / cluster.server_bytes_per_s
         self.rows.move(WRITE_ALL, groups.tolist(), end_s - duration_s, duration_s, freed_on=(machine.replicas,))

@@ -21,7 +21,7 @@ from planwright.options import Deadline, Progress, SolveOptions
 from planwright.recipe import Plan
 from planwright.solution import Solution, Status, StopReason
 
-__all__ = ["Run", "machine_for", "plan_run", "solve"]
+__all__ = ["Product", "Run", "machine_for", "plan_run", "solve"]
 
 
 @dataclass
@@ -47,6 +47,17 @@ class Run:
         }
         for name, value in found.items():
             self.measured.setdefault(name, []).append(np.nan if value is None else float(value))
+
+
+@dataclass(frozen=True)
+class Product:
+    """What a run's schedule was made from, as `write_run` takes it."""
+
+    actions: list[Actions]
+    users: list[NDArray[np.bool_]]
+    trainer: list[NDArray[np.int64]]
+    times: Pipeline
+    machine: Machine
 
 
 def plan_run(problem: Problem, options: SolveOptions, deadline: Deadline) -> Run | None:
@@ -81,12 +92,14 @@ def solve(problem: Problem, options: SolveOptions) -> Plan:
     if run is None or run.counts is None:
         return Plan(solution, None)
     times = pipeline(run.counts, problem.cluster)
-    schedule = to_schedule(run.actions, times, machine_for(problem, run.counts))
+    machine = machine_for(problem, run.counts)
+    schedule = to_schedule(run.actions, times, machine)
     solution = Solution(
         Status.FEASIBLE, StopReason.FINISHED, f"lookahead+{problem.planning.objective}", __version__, options.seed,
         deadline.elapsed_s, objective=float(schedule.end_s.max()),
     )  # fmt: skip
-    return Plan(solution, schedule, _details(run, run.counts, times))
+    product = Product(run.actions, run.users, run.trainer, times, machine)
+    return Plan(solution, schedule, _details(run, run.counts, times), product)
 
 
 def machine_for(problem: Problem, counts: Counts) -> Machine:

@@ -41,9 +41,8 @@ def _check(arguments: argparse.Namespace) -> int:
     if str(arguments.file).endswith(".xml"):
         return _check_xml(arguments)
     from planwright.cli.output import EXIT_VIOLATIONS, print_json, report_data
-    from planwright.io.plan import read_plan
 
-    plan = read_plan(arguments.file)
+    plan = _read(arguments.file)
     report = _replay(plan)
     if arguments.json:
         data = {"problem": plan.system, "file": arguments.file, **report_data(report), "events": report.event_count}
@@ -76,9 +75,8 @@ def _check_xml(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     from planwright.cli.output import EXIT_VIOLATIONS, described, words
-    from planwright.io.plan import read_plan
 
-    plan = read_plan(arguments.file)
+    plan = _read(arguments.file)
     report = _replay(plan)
     for title, section in (("problem", plan.problem), ("claim", plan.claim), ("details", plan.details)):
         print(f"{title} ({plan.system})" if title == "problem" else title)
@@ -140,9 +138,8 @@ def _event_line(plan: SavedPlan, number: int) -> str:
 
 def _export(arguments: argparse.Namespace) -> int:
     from planwright.cli.output import EXIT_VIOLATIONS
-    from planwright.io.plan import read_plan
 
-    plan = read_plan(arguments.file)
+    plan = _read(arguments.file)
     system, write = _EXPORTS[arguments.format]
     if plan.system != system:
         raise InputError(
@@ -176,6 +173,17 @@ def _write_ddp_buckets(arguments: argparse.Namespace, plan: SavedPlan) -> str:
 
 _EXPORTS = {"taccl-ef": ("taccl", _write_taccl_ef), "ddp-buckets": ("cupcake", _write_ddp_buckets)}
 """For each format, the system whose plans it takes, and what writes it and says what was written."""
+
+
+def _read(path: str) -> SavedPlan:
+    """The plan in a file of ours, whatever its format."""
+    if path.endswith(".npz"):
+        from planwright.encodings.bagpipe.run_file import read_run
+
+        return read_run(path)
+    from planwright.io.plan import read_plan
+
+    return read_plan(path)
 
 
 def _replay(plan: SavedPlan) -> Report:

@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -57,17 +57,23 @@ def stop_on_interrupt(stop: threading.Event, line: str) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def finish(result: Result, arguments: argparse.Namespace, also: dict[str, Any]) -> int:
-    """Write the plan if it replayed clean, tell the outcome and what is `also` to be told, return the exit code."""
+def finish(
+    result: Result,
+    arguments: argparse.Namespace,
+    also: dict[str, Any],
+    write: Callable[[str, Result], None] | None = None,
+) -> int:
+    """Write the plan if it replayed clean, tell the outcome and what is `also` to be told, return the exit code.
+
+    `write`: how, for a system with files of its own.
+    """
     from planwright.cli import output
-    from planwright.io.plan import SavedPlan, claim_data, write_plan
+    from planwright.io.plan import claim_data
 
     problem, claim = result.problem, claim_data(result.solution)
     written = None
     if result.schedule is not None and result.valid and arguments.output is not None:
-        write_plan(
-            arguments.output, SavedPlan(problem.system, problem.description, claim, result.details, result.schedule)
-        )
+        (write or _write_plan)(arguments.output, result)
         written = arguments.output
     data = {
         "problem": problem.system,
@@ -87,6 +93,15 @@ def finish(result: Result, arguments: argparse.Namespace, also: dict[str, Any]) 
     elif not result.valid and result.report is not None:
         print(f"planwright: {result.report.summary()}", file=sys.stderr)
     return code
+
+
+def _write_plan(path: str, result: Result) -> None:
+    from planwright.io.plan import SavedPlan, claim_data, write_plan
+
+    assert result.schedule is not None
+    problem = result.problem
+    claim = claim_data(result.solution)
+    write_plan(path, SavedPlan(problem.system, problem.description, claim, result.details, result.schedule))
 
 
 def _print_outcome(result: Result, data: dict[str, Any]) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planwright.cli import arguments as shared
 from planwright.cli.clusters import add_cluster_options, read_cluster_options
 from planwright.cli.running import finish, run
 from planwright.cli.traces import add_trace_options, read_trace_options
+from planwright.errors import InputError
+
+if TYPE_CHECKING:  # imported by the command itself: --help stays fast
+    from planwright.recipe import Result
 
 __all__ = ["add_command"]
 
 _EXAMPLE = """\
 example:
-  planwright solve bagpipe --trace criteo-like --trainers 8 --batch-size 16384 --lookahead 200 --batches 50
+  planwright solve bagpipe --trace criteo-like --trainers 8 --batch-size 16384 --lookahead 200 --batches 50 -o plan.npz
 """
 _BATCHES = 50
 
@@ -44,19 +48,34 @@ def add_command(systems: Any) -> None:
     group.add_argument(
         "--bound-rounds", type=shared.whole(0), default=0, metavar="N", help="a batch; 0 for no bound (default)"
     )
+    group.add_argument("-o", "--output", metavar="FILE", help="the plan to write, ending in .npz")
     add_cluster_options(parser.add_argument_group("cluster"))
     shared.add_solve_options(parser)
     shared.add_output_options(parser)
-    parser.set_defaults(run=_solve, output=None)
+    parser.set_defaults(run=_solve)
 
 
 def _solve(arguments: argparse.Namespace) -> int:
     from planwright.encodings.bagpipe import Effort, Planning
     from planwright.encodings.bagpipe.problem import Problem
+    from planwright.io.atomic import check_writable
 
+    if arguments.output is not None:
+        if not arguments.output.endswith(".npz"):
+            raise InputError(f"--output: a plan of bagpipe is a .npz file, got {arguments.output!r}")
+        check_writable(arguments.output)
     names = ("trainers", "batch_size", "lookahead", "cache_rows", "objective", "method", "ownership", "batches")
     planning = Planning(**{name: getattr(arguments, name) for name in names})
     effort = Effort(arguments.search_rounds, arguments.bound_rounds, with_bound=arguments.bound_rounds > 0)
     cluster = read_cluster_options(arguments, arguments.trainers)
     problem = Problem(read_trace_options(arguments), planning, cluster, effort)
-    return finish(run(problem, arguments), arguments, {})
+    return finish(run(problem, arguments), arguments, {}, _write)
+
+
+def _write(path: str, result: Result) -> None:
+    from planwright.encodings.bagpipe.run_file import write_run
+    from planwright.io.plan import claim_data
+
+    product = result.product
+    told = {"problem": result.problem.description, "claim": claim_data(result.solution), "details": result.details}
+    write_run(path, product.actions, product.users, product.trainer, product.times, product.machine, told)
