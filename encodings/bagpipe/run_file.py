@@ -77,7 +77,7 @@ def write_run(
         whole = np.concatenate([getattr(batch, name) for batch in actions])
         columns[name] = whole if name == "ids" else whole.astype(np.int16)
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **columns)
+    np.savez_compressed(buffer, allow_pickle=False, **columns)
     write_bytes(path, buffer.getvalue())
 
 

@@ -49,6 +49,9 @@ _BOUND_SHARE, _BOUND_MOST_S = 0.3, 90.0
 """On one thread, the part of the time that the bound gets before the search begins, and the most of it."""
 _BOUND_S, _SMALL_BOUND_S = 12.0, 60.0
 """How long the relaxation of one list of cuts may take, on a large graph and on a small one."""
+_LISTS_BEFORE_EXACT, _EXACT_S = 3, 15.0
+"""The full ILP has a first try after so many lists of cuts, for so long: where memory is ample, it soon knows better
+plans than the search. It has the rest of the time after the last list."""
 
 
 @dataclass
@@ -170,7 +173,7 @@ def _relax(
 def _solve_exactly(search: _Search, stop: threading.Event, limit_s: float) -> None:
     """On a graph that is small enough, the full ILP, from the best plan so far."""
     graph, budget_bytes = search.problem.graph, search.problem.budget_bytes
-    if search.is_over or stop.is_set() or not is_small(graph):
+    if search.is_over or stop.is_set() or limit_s <= 0 or not is_small(graph):
         return
     parts = ilp.encode(graph, budget_bytes)
     enough = _Enough(stop)
@@ -193,8 +196,10 @@ def _solve_exactly(search: _Search, stop: threading.Event, limit_s: float) -> No
     if solution.values is not None:
         decisions = ilp.decode(parts, solution.values)
         # The paper's rows charge an intermediate that is made in place too little: the replay has the last word.
-        if check(to_schedule(graph, decisions, budget_bytes)).valid:
-            search.exact = (decisions, evaluate(graph, decisions).cost_s)
+        cost_s = evaluate(graph, decisions).cost_s
+        is_better = search.exact is None or cost_s < search.exact[1]
+        if is_better and check(to_schedule(graph, decisions, budget_bytes)).valid:
+            search.exact = (decisions, cost_s)
     search.report("exact")
 
 
@@ -204,7 +209,9 @@ def _improve_bound(search: _Search, stop: threading.Event, upto_s: float = math.
     `stop` ends what is running; `upto_s`: when it has to be over, in seconds of the solve.
     """
     most_s = _SMALL_BOUND_S if is_small(search.problem.graph) else _BOUND_S
-    for cuts in cut_lists(search.problem.graph):
+    for number, cuts in enumerate(cut_lists(search.problem.graph)):
+        if number == _LISTS_BEFORE_EXACT:
+            _solve_exactly(search, stop, min(_EXACT_S, upto_s - search.deadline.elapsed_s))
         limit_s = min(most_s, upto_s - search.deadline.elapsed_s)
         if search.is_over or stop.is_set() or limit_s <= 0:
             return
