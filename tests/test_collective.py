@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from planwright.collective import COLLECTIVES, allgather, collective_by_name
+from planwright.collective import (
+    COLLECTIVES,
+    ROOTED,
+    Collective,
+    allgather,
+    allreduce,
+    alltoall,
+    collective_by_name,
+    inverse,
+)
 from planwright.errors import InputError
 
 
@@ -35,3 +44,56 @@ def test_collectives_are_found_by_name() -> None:
     assert collective_by_name("allgather", 4, 2) == allgather(4, 2)
     with pytest.raises(InputError, match=f"must be one of {', '.join(sorted(COLLECTIVES))}, got 'gather all'"):
         collective_by_name("gather all", 4)
+
+
+def test_reducescatter_is_allgather_backwards() -> None:
+    collective = collective_by_name("reducescatter", 3)
+    assert collective == inverse(allgather(3), "reducescatter")
+    assert collective.outputs == ((0,), (1,), (2,))
+    assert collective.contributors == ((0, 1, 2),) * 3
+    with pytest.raises(InputError, match="already reduces"):
+        inverse(collective)
+
+
+def test_the_graph_of_a_reduction_holds_a_contribution_for_each_rank() -> None:
+    graph = allreduce(2).graph(1000)
+    assert graph.initial.contributions == (1, 1, 2, 2)
+    assert graph.required.contributions == (3, 3, 3, 3)
+    with pytest.raises(InputError, match="no single owner"):
+        assert allreduce(2).owners
+
+
+def test_alltoall_transposes_the_buffers() -> None:
+    assert alltoall(3).outputs == ((0, 3, 6), (1, 4, 7), (2, 5, 8))
+    assert alltoall(2, 4).outputs == ((0, 1, 4, 5), (2, 3, 6, 7))
+    with pytest.raises(InputError, match="1 or a multiple of the 3 ranks, got 4"):
+        alltoall(3, 4)
+
+
+@pytest.mark.parametrize("name", ROOTED)
+def test_a_root_may_be_any_rank(name: str) -> None:
+    collective = collective_by_name(name, 4, root=2)
+    rooted = collective.outputs if name in ("gather", "reduce") else collective.inputs
+    assert len(rooted[2]) == max(map(len, rooted))
+    with pytest.raises(InputError, match=r"root must be in 0\.\.3, got 4"):
+        collective_by_name(name, 4, root=4)
+
+
+def test_a_root_is_refused_where_there_is_none() -> None:
+    with pytest.raises(InputError, match="allgather has none"):
+        collective_by_name("allgather", 4, root=0)
+
+
+def test_sendrecv_needs_two_ranks() -> None:
+    collective = COLLECTIVES["sendrecv"](3, 1, 2)
+    assert collective.inputs == ((), (), (0,))
+    assert collective.outputs == ((0,), (), ())
+    with pytest.raises(InputError, match="target must differ from root"):
+        COLLECTIVES["sendrecv"](3, 1, 2, 2)
+
+
+def test_a_chunk_with_two_owners_must_be_reduced() -> None:
+    with pytest.raises(InputError, match="chunk 0 must be in the input of exactly one rank, got 2"):
+        Collective("mine", 2, 1, ((0,), (0,)), ((0,), (0,)))
+    with pytest.raises(InputError, match="chunk 0 must be in the input of exactly one rank, got 0"):
+        Collective("mine", 2, 1, ((1,), ()), ((0,), (1,)))

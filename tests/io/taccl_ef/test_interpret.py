@@ -30,7 +30,7 @@ def rules(program: Program, collective: Collective, **options: object) -> set[st
 
 def allreduce(ranks: int, chunks: int) -> Collective:
     everything = (tuple(range(chunks)),) * ranks
-    return Collective("allreduce", ranks, chunks, everything, everything)
+    return Collective("allreduce", ranks, chunks, everything, everything, reduces=True)
 
 
 def ring_allreduce(make_program, ranks: int) -> Program:
@@ -151,7 +151,7 @@ def test_a_ring_allreduce_in_one_block_needs_two_slots(make_program, ranks):
 def test_a_pairwise_reduce_scatter_sums_all_parts(make_program, slots):
     program = pairwise_reduce_scatter(make_program, 4)
     everything = (tuple(range(4)),) * 4
-    collective = Collective("reducescatter", 4, 1, inputs=everything, outputs=((0,), (1,), (2,), (3,)))
+    collective = Collective("reducescatter", 4, 1, inputs=everything, outputs=((0,), (1,), (2,), (3,)), reduces=True)
     assert verify(program, "executor") == []
     assert run(program, collective, slots=slots).problems == ()
 
@@ -171,7 +171,7 @@ def test_a_reduction_that_does_not_wait_is_a_race(make_program):
 def test_a_missing_dependency_between_sums_is_a_race_that_names_both_steps(make_program):
     program = pairwise_reduce_scatter(make_program, 3)
     everything = (tuple(range(3)),) * 3
-    collective = Collective("reducescatter", 3, 1, inputs=everything, outputs=((0,), (1,), (2,)))
+    collective = Collective("reducescatter", 3, 1, inputs=everything, outputs=((0,), (1,), (2,)), reduces=True)
     program = with_step(program, 1, 2, 0, depid=0, deps=0)
     for order in (None, 1, 2, 3):
         races = [problem for problem in run(program, collective, order=order).problems if problem.rule == "race"]
@@ -365,7 +365,7 @@ def test_a_program_for_another_collective_is_refused(exchange):
         run(exchange, allgather(3))
     with pytest.raises(InputError, match="nchunksperloop must be a multiple of the 4 chunks"):
         run(exchange, allgather(2, 2))
-    other = Collective("custom", 2, 1, inputs=((0, 1), (0, 1)), outputs=((0,), (1,)))
+    other = Collective("custom", 2, 1, inputs=((0, 1), (0, 1)), outputs=((0,), (1,)), reduces=True)
     with pytest.raises(InputError, match="gpu 0: o_chunks must be at most 1 for this collective, got 2"):
         run(exchange, other)
     with pytest.raises(InputError, match="slots: must be >= 0, got -1"):
