@@ -25,7 +25,6 @@ import numpy as np
 
 from planwright import __version__
 from planwright.checker import Report, check
-from planwright.encodings.monet.jobs import Answer, Job, Jobs
 from planwright.encodings.monet.keepset import KeepSet
 from planwright.encodings.monet.objective import UNITS, Objective
 from planwright.encodings.monet.problem import Problem
@@ -34,6 +33,7 @@ from planwright.errors import InputError
 from planwright.io.atomic import write_text
 from planwright.io.plan import SavedPlan, plan_text, read_plan
 from planwright.io.record import Record, load_record
+from planwright.jobs import Answer, Job, Jobs
 from planwright.options import Progress, SolveOptions, available_cores, relative_gap
 from planwright.profiles.baseline import peak_without_saving_bytes
 from planwright.profiles.training_graph import TrainingGraph
@@ -175,13 +175,14 @@ def _solve_the_rest(state: _Sweep, workers: int) -> None:
         return
     threads, workers = _shares(state.options.threads, workers, len(waiting))
     options = replace(state.options, threads=threads, on_progress=None)
-    with closing(Jobs(state.graph, options, state.objective)) as jobs:
+    with closing(Jobs(options)) as jobs:
         while (waiting or jobs.running) and not state.options.stop.is_set():
             ready = [(place, near) for place, near in waiting if state.open.isdisjoint(near)]
             for place, near in ready[: workers - jobs.running]:
                 waiting.remove((place, near))
                 starts = tuple(state.keeps[other] for other in (place, *near) if other in state.keeps)
-                jobs.start(Job(place, state.budgets[place], starts))
+                problem = Problem(state.graph, state.budgets[place], starts, state.objective)
+                jobs.start(Job(place, f"budget {problem.budget_bytes}", problem))
             _take_finished(state, jobs)
         jobs.stop()
         while jobs.running:

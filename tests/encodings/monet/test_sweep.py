@@ -24,13 +24,13 @@ from planwright import Progress, SolveOptions, Status, StopReason
 from planwright.checker import check
 from planwright.encodings.monet import Problem
 from planwright.encodings.monet import sweep as module
-from planwright.encodings.monet.jobs import Answer, Job, Jobs
 from planwright.encodings.monet.keepset import Keeper, KeepSet
 from planwright.encodings.monet.lowering import to_schedule
 from planwright.encodings.monet.sweep import bisection, keep_set_of, sweep
 from planwright.encodings.monet.tradeoff import Row
 from planwright.errors import InputError
 from planwright.io.plan import read_plan, write_plan
+from planwright.jobs import Answer, Job, Jobs
 from planwright.profiles.baseline import peak_without_saving_bytes
 from planwright.profiles.networks import build
 from planwright.profiles.training_graph import TrainingGraph, Variant, Way
@@ -74,6 +74,18 @@ class Noting(Jobs):
     def start(self, job: Job) -> None:
         self.started.append(job)
         super().start(job)
+
+
+def starts_of(job: Job) -> tuple[KeepSet, ...]:
+    """The keep-sets that a job's solve starts from."""
+    assert isinstance(job.problem, Problem)
+    return job.problem.starts
+
+
+def budget_of(job: Job) -> int:
+    """The budget that a job solves."""
+    assert isinstance(job.problem, Problem)
+    return job.problem.budget_bytes
 
 
 @pytest.fixture
@@ -152,7 +164,7 @@ def test_new_budget_starts_from_the_plans_of_its_neighbours(
 ) -> None:
     sweep(chain(6), [LITTLE - 1, LITTLE, AMPLE, AMPLE + 1], OPTIONS, 0, copied(folder, tmp_path / "curve"))
     starts = {
-        job.budget_bytes: [Keeper(chain(6), AMPLE).assess(keep)[1].cost_s for keep in job.starts] for job in started
+        budget_of(job): [Keeper(chain(6), AMPLE).assess(keep)[1].cost_s for keep in starts_of(job)] for job in started
     }
     assert starts == {LITTLE - 1: [pytest.approx(rows[1].cost_s)], AMPLE + 1: [pytest.approx(rows[2].cost_s)]}
 
@@ -212,7 +224,9 @@ def test_interrupted_plan_is_no_answer_but_where_the_next_sweep_starts(
     as_if_interrupted(target, rows[1])
     (row,) = sweep(chain(6), [LITTLE], OPTIONS, 0, target)
     (job,) = started
-    assert [Keeper(chain(6), LITTLE).assess(keep)[1].cost_s for keep in job.starts] == [pytest.approx(rows[1].cost_s)]
+    assert [Keeper(chain(6), LITTLE).assess(keep)[1].cost_s for keep in starts_of(job)] == [
+        pytest.approx(rows[1].cost_s)
+    ]
     assert (row.cost_s, row.plan, row.is_interrupted) == (rows[1].cost_s, rows[1].plan, False)
     assert row.bound_s == pytest.approx(rows[1].bound_s)
     assert row.solve_s > 5
@@ -230,7 +244,7 @@ def test_interrupted_plan_with_a_damaged_claim_is_as_good_as_none(
     path.write_text(path.read_text().replace('"objective_s": ', '"objective_s": null, "was": '))
     (row,) = sweep(chain(6), [AMPLE], OPTIONS, 0, target)
     assert row.cost_s == rows[2].cost_s
-    assert started[0].starts == ()
+    assert starts_of(started[0]) == ()
 
 
 class Answering:
@@ -282,8 +296,8 @@ def test_stop_hands_over_the_best_plan_of_what_is_at_work(tmp_path: Path) -> Non
     graph, budget_bytes = build("vgg16", 64, "p100"), 4 * AMPLE_OF_VGG
     nodes = len(graph.forward)
     keep = KeepSet.just_in_time(np.ones(nodes, np.bool_), np.zeros(len(graph.backward), np.int64))
-    with closing(Jobs(graph, replace(OPTIONS, time_limit_s=600))) as jobs:
-        jobs.start(Job(0, budget_bytes, (keep,)))
+    with closing(Jobs(replace(OPTIONS, time_limit_s=600))) as jobs:
+        jobs.start(Job(0, "the only one", Problem(graph, budget_bytes, (keep,))))
         jobs.stop()  # before its process has come to life: all that it has is where it starts
         while not (answers := list(jobs.finished())):
             pass

@@ -1,4 +1,4 @@
-"""Jobs: budgets of one training graph, each solved in a spawned process of its own.
+"""Jobs: problems that are solved side by side, each in a spawned process of its own.
 
 A job and the caller share a pipe with two ways: one brings the answer, the other the word to stop.
 """
@@ -17,14 +17,10 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from planwright.encodings.monet.keepset import KeepSet
-from planwright.encodings.monet.objective import Objective
-from planwright.encodings.monet.problem import Problem
 from planwright.errors import PlanwrightError, SolverError
 from planwright.io.plan import SavedPlan, claim_data
 from planwright.options import SolveOptions
-from planwright.profiles.training_graph import TrainingGraph
-from planwright.recipe import solve
+from planwright.recipe import Problem, solve
 from planwright.solution import Status, StopReason
 from planwright.solvers.worker import kill_with_children
 
@@ -36,11 +32,15 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Job:
-    """A budget to solve: its place in the sweep, and keep-sets to start from."""
+    """A problem to solve, its place among the others, and what messages call it.
+
+    `time_limit_s`: its own limit, None for that of all.
+    """
 
     place: int
-    budget_bytes: int
-    starts: tuple[KeepSet, ...]
+    name: str
+    problem: Problem
+    time_limit_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,7 @@ class Answer:
 class Jobs:
     """The processes at work, until `close`."""
 
-    def __init__(self, graph: TrainingGraph, options: SolveOptions, objective: Objective = "time") -> None:
-        self._graph = graph
-        self._objective = objective
+    def __init__(self, options: SolveOptions) -> None:
         self._limits = {key: getattr(options, key) for key in ("time_limit_s", "gap", "threads", "seed", "solver")}
         self._at_work: dict[Connection, tuple[Job, SpawnProcess]] = {}
 
@@ -86,8 +84,8 @@ class Jobs:
         """Start a process for a job."""
         context = multiprocessing.get_context("spawn")
         connection, its_end = context.Pipe()
-        problem = Problem(self._graph, job.budget_bytes, job.starts, self._objective)
-        process = context.Process(target=_work, args=(its_end, problem, self._limits), name="planwright-sweep")
+        limits = self._limits if job.time_limit_s is None else {**self._limits, "time_limit_s": job.time_limit_s}
+        process = context.Process(target=_work, args=(its_end, job.name, job.problem, limits), name="planwright-job")
         with _interrupts_held():
             process.start()
             self._at_work[connection] = (job, process)
@@ -102,7 +100,7 @@ class Jobs:
                 message: Answer | PlanwrightError = connection.recv()
             except (EOFError, ConnectionError):
                 process.join()
-                what = f"budget {job.budget_bytes}: its process crashed with exit code {process.exitcode}"
+                what = f"{job.name}: its process crashed with exit code {process.exitcode}"
                 raise SolverError(f"{what}; the same command goes on from here") from None
             if isinstance(message, PlanwrightError):
                 raise message
@@ -129,7 +127,7 @@ def _interrupts_held() -> Iterator[None]:
 # -- in the process ----------------------------------------------------------------------------------------------------
 
 
-def _work(connection: Connection, problem: Problem, limits: dict[str, Any]) -> None:
+def _work(connection: Connection, name: str, problem: Problem, limits: dict[str, Any]) -> None:
     """Solve, send the answer or what is wrong, and end; also end when the parent is gone."""
     if hasattr(os, "setsid"):
         os.setsid()  # a group of its own, so that a kill takes along what a solver started
@@ -141,7 +139,7 @@ def _work(connection: Connection, problem: Problem, limits: dict[str, Any]) -> N
     except PlanwrightError as error:
         message = error
     except Exception as error:
-        message = SolverError(f"budget {problem.budget_bytes}: failed with {type(error).__name__}: {error}")
+        message = SolverError(f"{name}: failed with {type(error).__name__}: {error}")
     connection.send(message)
 
 
