@@ -18,13 +18,15 @@ __all__ = ["Plan", "Problem", "Result", "solve"]
 class Plan:
     """What an encoding claims: a schedule (None if it found none), the solver's words on it, and details by name.
 
-    `product`: what the schedule was made from, for an encoding that has files of its own.
+    `product`: what the schedule was made from, for an encoding that has files of its own. `problem`: what the schedule
+    solves, where the encoding had to choose that as well.
     """
 
     solution: Solution
     schedule: Schedule | None
     details: Mapping[str, Any] = field(default_factory=dict)
     product: Any = None
+    problem: Problem | None = None
 
 
 class Problem(Protocol):
@@ -76,4 +78,4 @@ def solve(problem: Problem, options: SolveOptions | None = None) -> Result:
     """
     plan = problem.plan(options or problem.default_options)
     report = None if plan.schedule is None else check(plan.schedule)
-    return Result(problem, plan.solution, plan.schedule, report, plan.details, plan.product)
+    return Result(plan.problem or problem, plan.solution, plan.schedule, report, plan.details, plan.product)

@@ -242,6 +242,11 @@ def _symmetry(
         if offset % group:  # a rotation by the whole group moves nothing
             permutation = rotation(offset, group, topology.device_count)
             found.append(automorphism(permutation, topology, collective, allowed, title))
+    for number, images in enumerate(sketch.permutations):
+        title = f"{where}: symmetry_permutations[{number}]"
+        if sorted(images) != list(range(topology.device_count)):
+            raise InputError(f"{title}: must hold each of the {topology.device_count} ranks once")
+        found.append(automorphism(np.array(images, dtype=np.int64), topology, collective, allowed, title))
     return tuple(found)
 
 

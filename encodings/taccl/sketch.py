@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from planwright.errors import InputError
 from planwright.io.record import Record, load_record, parse_record, suggestion
 from planwright.units import parse_bytes
 
-__all__ = ["InterNode", "Policy", "Sketch", "load_sketch", "read_sketch", "sketch_names"]
+__all__ = ["InterNode", "Policy", "Sketch", "load_sketch", "read_sketch", "sketch_data", "sketch_names"]
 
 Policy = Literal["uc-min", "uc-max", "freedom"]
 POLICIES: tuple[Policy, ...] = ("uc-min", "uc-max", "freedom")
@@ -55,8 +55,9 @@ class Sketch:
     """A communication sketch.
 
     `switches[k]` are the local ranks of a switch-hyperedge, `policies[k]` its policy. `symmetry` holds (offset, group)
-    pairs: rank r goes to (r + offset) mod group within its group; group 0 stands for all ranks. `input_bytes` is the
-    default size of one rank's input buffer. `node_count` is the number of nodes that the sketch is for, None for any.
+    pairs: rank r goes to (r + offset) mod group within its group; group 0 stands for all ranks. `permutations` are
+    more symmetries, each as the images of all ranks of the cluster. `input_bytes` is the default size of one rank's
+    input buffer. `node_count` is the number of nodes that the sketch is for, None for any.
     """
 
     name: str
@@ -64,9 +65,52 @@ class Sketch:
     policies: tuple[Policy, ...] = ()
     inter_node: InterNode | None = None
     symmetry: tuple[tuple[int, int], ...] = ()
+    permutations: tuple[tuple[int, ...], ...] = ()
     chunks_per_rank: int = 1
     input_bytes: int | None = None
     node_count: int | None = None
+
+
+def sketch_data(sketch: Sketch) -> dict[str, Any]:
+    """The sketch as the object that `read_sketch` reads back from a JSON file."""
+    data: dict[str, Any] = {"intranode_sketch": {"strategy": "none"}}
+    if sketch.switches:
+        switches, policies = [list(ranks) for ranks in sketch.switches], list(sketch.policies)
+        data["intranode_sketch"] = {
+            "strategy": "switch", "switches": switches, "switch_hyperedge_strategy": policies,
+        }  # fmt: skip
+    if sketch.inter_node is not None:
+        data["internode_sketch"] = _inter_node_data(sketch.inter_node)
+    if sketch.symmetry:
+        data["symmetry_offsets"] = [[offset, group or "all"] for offset, group in sketch.symmetry]
+    if sketch.permutations:
+        data["symmetry_permutations"] = [list(images) for images in sketch.permutations]
+    if sketch.node_count is not None:
+        data["nnodes"] = sketch.node_count
+    data["hyperparameters"] = {"input_chunkup": sketch.chunks_per_rank}
+    if sketch.input_bytes is not None:
+        data["hyperparameters"]["input_size"] = f"{sketch.input_bytes}B"
+    return data
+
+
+def _inter_node_data(inter_node: InterNode) -> dict[str, Any]:
+    connections: Any = inter_node.connections
+    if not isinstance(connections, str):
+        connections = {str(sender): list(its) for sender, its in connections.items()}
+    data: dict[str, Any] = {"strategy": "relay", "internode_conn": connections}
+    if inter_node.beta_split is not None:
+        data["beta_split"] = {str(sender): split for sender, split in inter_node.beta_split.items()}
+    if inter_node.relays is not None:
+        served: dict[int, list[int]] = {}
+        for origin, senders in inter_node.relays.items():
+            for sender in senders:
+                served.setdefault(sender, []).append(origin)
+        data["gpus_to_sender_rev_map"] = {str(sender): its for sender, its in sorted(served.items())}
+    if inter_node.relay_rule is not None:
+        data["chunk_to_relay_map"] = list(inter_node.relay_rule)
+    if inter_node.enforce_ordering:
+        data["enforce_ordering"] = True
+    return data
 
 
 def sketch_names() -> list[str]:
@@ -101,6 +145,7 @@ def _read(record: Record, name: str) -> Sketch:
         policies=policies,
         inter_node=None if inter_node is None else _read_inter_node(inter_node),
         symmetry=_read_symmetry(record),
+        permutations=_read_permutations(record),
         chunks_per_rank=hyper.integer("input_chunkup", 1, default=1),
         input_bytes=None if size is None else parse_bytes(size, f"{hyper.where}: input_size"),
         node_count=record.integer("nnodes", 1, default=None),
@@ -178,6 +223,18 @@ def _read_symmetry(record: Record) -> tuple[tuple[int, int], ...]:
             raise record.fail(title, "a pair with offset < group size", entry)
         pairs.append((offset, group))
     return tuple(pairs)
+
+
+def _read_permutations(record: Record) -> tuple[tuple[int, ...], ...]:
+    """`symmetry_permutations`, our addition to the format: lists of images of ranks."""
+    entries = record.array("symmetry_permutations", default=[])
+    return tuple(
+        tuple(
+            record.whole(f"symmetry_permutations[{k}][{n}]", rank, 0)
+            for n, rank in enumerate(_ranks(record, f"symmetry_permutations[{k}]", entry))
+        )
+        for k, entry in enumerate(entries)
+    )
 
 
 def _rank_lists(record: Record, key: str, value: object) -> dict[int, tuple[int, ...]]:

@@ -16,7 +16,12 @@ _EXAMPLE = """\
 example:
   planwright solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB \\
       -o plan.json --xml allgather.xml --instances 8
+  planwright solve taccl --topology dgx2 --nodes 2 --sketch auto --size 1MB --time-limit 60 -o plan.json
 """
+
+
+AUTO = "auto"
+"""The sketch that stands for a search over sketches."""
 
 
 def add_command(systems: Any) -> None:
@@ -33,7 +38,7 @@ def add_command(systems: Any) -> None:
     group.add_argument(
         "--nodes", type=shared.whole(1, 10**6), metavar="N", help="number of nodes (default: the sketch's, or 1)"
     )
-    group.add_argument("--sketch", metavar="NAME", help="a shipped sketch: `planwright list sketches`")
+    group.add_argument("--sketch", metavar="NAME", help="a shipped sketch (`planwright list sketches`), or auto")
     group.add_argument("--sketch-file", metavar="FILE", help="a sketch in TACCL's format")
     group.add_argument("--collective", default="allgather", metavar="NAME", help="allgather (default)")
     group.add_argument(
@@ -66,7 +71,9 @@ def _solve(arguments: argparse.Namespace) -> int:
         _write_model(problem, arguments.write_model)
     result = run(problem, arguments)
     if result.schedule is not None and result.valid and arguments.xml is not None:
-        write_taccl_ef(arguments.xml, result.schedule, problem.description, **shared.ef_options(arguments))
+        write_taccl_ef(arguments.xml, result.schedule, result.problem.description, **shared.ef_options(arguments))
+    if "sketches" in result.details and not arguments.json and not arguments.quiet:
+        _print_tried(result.details["sketches"])
     return finish(result, arguments, {"xml": arguments.xml if result.valid else None})
 
 
@@ -78,6 +85,8 @@ def _problem(arguments: argparse.Namespace) -> Any:
         raise InputError("give --sketch or --sketch-file, not both")
     if arguments.topology is None and arguments.topology_file is None:
         raise InputError("give --topology NAME (`planwright list topologies`) or --topology-file FILE")
+    if arguments.sketch == AUTO:
+        return _sketch_search(arguments)
     sketch = None
     if arguments.sketch_file is not None:
         sketch = taccl.read_sketch(arguments.sketch_file)
@@ -89,6 +98,32 @@ def _problem(arguments: argparse.Namespace) -> Any:
         raise InputError("give --size: the sketch names no input_size")
     topology = load_topology(arguments.topology, nodes, arguments.topology_file)
     return taccl.Problem.of(topology, arguments.collective, size_bytes, sketch, arguments.path_slack)
+
+
+def _sketch_search(arguments: argparse.Namespace) -> Any:
+    from planwright.encodings.taccl import Problem
+    from planwright.encodings.taccl.sketch_search import SketchSearch
+    from planwright.topologies.files import load_topology
+
+    for option, value in (("--size", arguments.size), ("--nodes", arguments.nodes)):
+        if value is None:
+            raise InputError(f"give {option}: --sketch auto has no default for it")
+    for option, value in (("--write-model", arguments.write_model), ("--path-slack", arguments.path_slack)):
+        if value is not None:
+            raise InputError(f"{option}: is for one sketch, not for --sketch auto")
+    topology = load_topology(arguments.topology, arguments.nodes, arguments.topology_file)
+    return SketchSearch(
+        lambda sketch: Problem.of(topology, arguments.collective, arguments.size, sketch), arguments.size
+    )
+
+
+def _print_tried(rows: list[dict[str, Any]]) -> None:
+    """The sketches that were tried, the best first."""
+    from planwright.cli.output import described, print_table
+
+    columns = ("sketch", "status", "makespan_s", "bound_s", "solve_s")
+    titles = ["sketch", "status", "makespan", "bound", "solve"]
+    print_table([titles, *([described(column, row[column]) for column in columns] for row in rows)])
 
 
 def _write_model(problem: Any, path: str) -> None:
