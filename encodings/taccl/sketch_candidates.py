@@ -19,6 +19,7 @@ from planwright.topologies.topology import Topology
 
 __all__ = ["Candidate", "Make", "bare", "candidate", "outlines", "partitions"]
 
+Ranks = dict[int, tuple[int, ...]]
 Make = Callable[[Sketch], Problem]
 """The problem of one collective, topology and size under a sketch; raises `InputError` where the sketch doesn't fit."""
 
@@ -102,7 +103,7 @@ def _ways_out(topology: Topology) -> Iterator[tuple[str, InterNode | None]]:
     local_count = topology.device_count // topology.node_count
     joined = _joined(topology, local_count)
     yield "every-link", InterNode(joined, dict.fromkeys(joined, 1.0))
-    rails = {sender: (sender,) for sender, receivers in joined.items() if sender in receivers}
+    rails: Ranks = {sender: (sender,) for sender, receivers in joined.items() if sender in receivers}
     if len(rails) == len(joined) and rails != joined:
         yield "rails", InterNode(rails, dict.fromkeys(rails, 1.0))
     nics = [nic.ranks for nic in topology.nics if nic.node == 0]
@@ -110,13 +111,13 @@ def _ways_out(topology: Topology) -> Iterator[tuple[str, InterNode | None]]:
     if not nics or min(map(len, nics)) < 2:
         return
     for send in range(_SENDERS):
-        chosen = {ranks[send]: (ranks[0],) for ranks in nics}
+        chosen: Ranks = {ranks[send]: (ranks[0],) for ranks in nics}
         if any(receivers[0] not in joined.get(sender, ()) for sender, receivers in chosen.items()):
             continue
         split = dict.fromkeys(chosen, 1.0)
         yield f"nic{send}0", InterNode(chosen, split)
         if len(nics) > 1:
-            relays = {rank: (ranks[send],) for ranks in nics for rank in ranks}
+            relays: Ranks = {rank: (ranks[send],) for ranks in nics for rank in ranks}
             yield f"nic{send}0-own", InterNode(chosen, split, relays)
 
 

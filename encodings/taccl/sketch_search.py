@@ -166,13 +166,13 @@ class _Search:
         """The best plan, and what was tried for it."""
         rows = sorted((attempt.row for attempt in self.tries), key=_by_makespan)
         details: dict[str, Any] = {"sketches_tried": len(rows), "sketches": rows}
-        if self.best is None or self.best.answer is None or self.best.answer.plan is None:
+        best = self.best
+        if best is None or best.answer is None or best.answer.plan is None:
             return Plan(self._solution(None), None, details)
-        best, plan = self.best, self.best.answer.plan
         assert self.bound_s <= best.makespan_s * (1 + 1e-9), "a schedule beats its lower bound"
         own = {"ratio": best.makespan_s / self.bound_s}
         details = {**best.answer.details, **own, **details, "sketch_file": sketch_data(best.candidate.sketch)}
-        return Plan(self._solution(best), plan.schedule, details, problem=best.candidate.problem)
+        return Plan(self._solution(best), best.answer.plan.schedule, details, problem=best.candidate.problem)
 
     def _solution(self, best: _Try | None) -> Solution:
         proven = self.gap is not None and self.gap <= 1e-6
