@@ -17,13 +17,18 @@ __all__ = ["Deadline", "Progress", "SolveOptions"]
 
 @dataclass(frozen=True)
 class Progress:
-    """One report of a running solve; `incumbent` and `bound`, in `unit`, are None while unknown."""
+    """One report of a running solve; `incumbent` and `bound`, in `unit`, are None while unknown.
+
+    `done` of `total` instances have an answer, where several are solved.
+    """
 
     wall_s: float
     incumbent: float | None
     bound: float | None
     phase: str = ""
     unit: Unit = "s"
+    done: int | None = None
+    total: int | None = None
 
     @property
     def gap(self) -> float | None:

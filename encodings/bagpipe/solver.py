@@ -68,7 +68,8 @@ def plan_run(problem: Problem, options: SolveOptions, deadline: Deadline) -> Run
         for plan in batch_plans(problem.trace, problem.planning, problem.effort, options):
             run.take(plan)
             if options.on_progress is not None:
-                options.on_progress(Progress(deadline.elapsed_s, None, None, f"batch {plan.step.batch + 1}"))
+                done, total = plan.step.batch + 1, problem.planning.batches
+                options.on_progress(Progress(deadline.elapsed_s, None, None, "batches", done=done, total=total))
             yield plan
             if deadline.over:
                 return

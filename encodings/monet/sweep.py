@@ -84,10 +84,11 @@ class _Sweep:
         """Tell the caller that one more budget is done."""
         self.open.discard(place)
         if self.options.on_progress is not None:
-            row, count = self.rows[place], f"{len(self.budgets) - len(self.open)} of {len(self.budgets)}"
-            phase = f"{count}, {format_bytes(self.budgets[place])}: {row.verdict}"
+            row, total = self.rows[place], len(self.budgets)
+            phase = f"{format_bytes(self.budgets[place])}: {row.verdict}"
             cost, bound = (row.cost_s, row.bound_s) if self.unit == "s" else (row.energy_j, row.bound_j)
-            self.options.on_progress(Progress(time.monotonic() - self.begin_s, cost, bound, phase, self.unit))
+            elapsed_s, done = time.monotonic() - self.begin_s, total - len(self.open)
+            self.options.on_progress(Progress(elapsed_s, cost, bound, phase, self.unit, done, total))
 
 
 def sweep(

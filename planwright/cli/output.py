@@ -9,13 +9,11 @@ from typing import Any
 
 from planwright import __version__
 from planwright.checker import Report
-from planwright.options import Progress, relative_gap
 from planwright.solution import Status
 from planwright.units import format_bandwidth, format_bytes, format_joules, format_seconds
 
 __all__ = [
     "EXIT_CODES",
-    "ProgressLines",
     "described",
     "exit_code",
     "print_json",
@@ -94,24 +92,3 @@ def words(name: str) -> str:
     for ending in ("_s", "_j", "_bytes"):
         name = name.removesuffix(ending)
     return name.replace("_", " ")
-
-
-class ProgressLines:
-    """Prints progress to stderr, a line for every news."""
-
-    def __init__(self) -> None:
-        self._last: tuple[Any, ...] | None = None
-
-    def __call__(self, progress: Progress) -> None:
-        news = (progress.phase, progress.incumbent, progress.bound)
-        if news == self._last:
-            return
-        self._last = news
-        gap = relative_gap(progress.incumbent, progress.bound)
-        parts = [
-            f"{progress.wall_s:7.2f} s  {progress.phase:<11}",
-            f"incumbent {described(f'incumbent_{progress.unit}', progress.incumbent):>9}",
-            f"bound {described(f'bound_{progress.unit}', progress.bound):>9}",
-            f"gap {described('gap', gap)}",
-        ]
-        print("  ".join(parts), file=sys.stderr, flush=True)

@@ -27,14 +27,13 @@ _SHOWN = (
 
 def run(problem: Problem, arguments: argparse.Namespace) -> Result:
     """Solve with progress on stderr; the first Ctrl-C asks the solvers to stop, the second leaves at once."""
-    from planwright.cli.output import ProgressLines
+    from planwright.cli.progress import progress_on_stderr
     from planwright.recipe import solve
 
     stop = threading.Event()
-    on_progress = None if arguments.quiet else ProgressLines()
-    options = shared.solve_options(arguments, problem.default_options, on_progress, stop)
-    with stop_on_interrupt(stop, "stopping with the best plan so far; Ctrl-C again leaves at once"):
-        return solve(problem, options)
+    line = "stopping with the best plan so far; Ctrl-C again leaves at once"
+    with stop_on_interrupt(stop, line), progress_on_stderr(arguments.quiet) as on_progress:
+        return solve(problem, shared.solve_options(arguments, problem.default_options, on_progress, stop))
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def _budgets(text: str) -> list[tuple[int, float | None]]:
 
 
 def _sweep_monet(arguments: argparse.Namespace) -> int:
-    from planwright.cli.output import ProgressLines
+    from planwright.cli.progress import progress_on_stderr
     from planwright.encodings.monet import Problem
     from planwright.encodings.monet.sweep import sweep
     from planwright.plot import check_plot, write_plot
@@ -82,10 +82,9 @@ def _sweep_monet(arguments: argparse.Namespace) -> int:
     graph = read_graph(arguments)
     budgets = sorted({bytes_of(budget, graph) for budget in arguments.budgets})
     stop = threading.Event()
-    on_progress = None if arguments.quiet else ProgressLines()
-    options = shared.solve_options(arguments, Problem(graph, budgets[0]).default_options, on_progress, stop)
     line = "stopping with the best plans so far; the same command goes on from them; Ctrl-C again leaves at once"
-    with stop_on_interrupt(stop, line):
+    with stop_on_interrupt(stop, line), progress_on_stderr(arguments.quiet) as on_progress:
+        options = shared.solve_options(arguments, Problem(graph, budgets[0]).default_options, on_progress, stop)
         rows = sweep(graph, budgets, options, arguments.workers, arguments.output, arguments.objective)
         if arguments.plot is not None:
             write_plot(arguments.plot, rows, "energy" if arguments.objective == "energy" else "compute")

@@ -77,7 +77,7 @@ def test_table_is_printed_and_progress_goes_to_stderr(capsys: pytest.CaptureFixt
     assert len({len(line) for line in lines}) == 1
     assert re.match(r"budget +ratio +status +cost +bound +gap +overhead +peak +solved in", lines[0].strip())
     assert re.match(r"20 B +0\.\d+ +infeasible +- +- +- +- +-", lines[1].strip())
-    assert "1 of 3, 20 B: infeasible" in err
+    assert "1/3  20 B: infeasible" in err
 
 
 def test_plans_of_a_sweep_are_shown_and_checked_as_any(capsys: pytest.CaptureFixture[str], made: Path) -> None:
@@ -97,7 +97,7 @@ def test_energy_is_swept_in_joules(capsys: pytest.CaptureFixture[str], tmp_path:
     head, line = out.splitlines()
     assert re.match(r"budget +ratio +status +time +energy +bound +gap +overhead +peak +solved in", head.strip())
     assert re.match(r"1 KB +\d+\.\d+ +optimal +8 s +160 J +160 J +0\.00 % +0\.00 % ", line.strip())
-    assert re.search(r"1 of 1, 1 KB: optimal +incumbent +160 J +bound +160 J", err)
+    assert re.search(r"1/1  1 KB: optimal +incumbent +160 J +bound +160 J", err)
     data = json.loads(run(capsys, *arguments, "--json", "--quiet")[1])
     assert (data["objective"], data["rows"][0]["energy_j"]) == ("energy", pytest.approx(160))
 
@@ -151,7 +151,7 @@ def at_work(folder: Path) -> subprocess.Popen[str]:
     )
     assert process.stderr is not None
     first = process.stderr.readline()
-    assert "1 of 2" in first, first
+    assert "1/2" in first, first
     return process
 
 
@@ -171,7 +171,7 @@ def test_interrupt_hands_over_the_plans_at_work_and_the_same_command_goes_on_fro
     out, err = process.communicate(timeout=60)
     assert process.returncode == 4, err
     assert "stopping with the best plans so far; the same command goes on from them" in err
-    assert re.search(r"2 of 2, .*: interrupted", err)
+    assert re.search(r"2/2 .*: interrupted", err)
     assert "1 of 2 budgets have an answer" in err
     assert "Traceback" not in err
     assert statuses(out) == ["feasible", "interrupted"]

@@ -199,12 +199,12 @@ def test_stop_keeps_what_is_there_and_gives_up_the_rest(folder: Path, rows: list
     heard: list[str] = []
 
     def hear(progress: Progress) -> None:
-        heard.append(progress.phase)
+        heard.append(f"{progress.done}/{progress.total} {progress.phase}")
         stop.set()
 
     options = replace(OPTIONS, stop=stop, on_progress=hear)
     assert sweep(chain(6), [LITTLE, LITTLE + 1], options, 0, target) == [rows[1]]
-    assert heard == ["1 of 2, 45 B: " + rows[1].status.value]
+    assert heard == ["1/2 45 B: " + rows[1].status.value]
     assert times(target) == times(target) | dict.fromkeys((), 0)
     assert json.loads((target / "summary.json").read_text()) == [rows[1].data]
 
