@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from planwright.errors import InputError
 
 __all__ = ["Link", "Links"]
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,13 @@ class Links(Sequence[Link]):
         held: NDArray[np.int64] | None = None,
     ) -> None:
         count = len(source)
-        self.source = _column(source, np.int64)
-        self.target = _column(target, np.int64)
-        self.alpha_s = _column(alpha_s, np.float64)
-        self.beta_s_per_byte = _column(beta_s_per_byte, np.float64)
-        self.held_start = _column(np.zeros(count + 1) if held_start is None else held_start, np.int64)
-        self.held = _column(np.empty(0) if held is None else held, np.int64)
+        self.source = _frozen(np.asarray(source, dtype=np.int64))
+        self.target = _frozen(np.asarray(target, dtype=np.int64))
+        self.alpha_s = _frozen(np.asarray(alpha_s, dtype=np.float64))
+        self.beta_s_per_byte = _frozen(np.asarray(beta_s_per_byte, dtype=np.float64))
+        held_start = np.zeros(count + 1, dtype=np.int64) if held_start is None else held_start
+        self.held_start = _frozen(np.asarray(held_start, dtype=np.int64))
+        self.held = _frozen(np.empty(0, dtype=np.int64) if held is None else np.asarray(held, dtype=np.int64))
         if not count == len(self.target) == len(self.alpha_s) == len(self.beta_s_per_byte) == len(self.held_start) - 1:
             raise InputError(f"links: all columns must have {count} entries, as source has (held_start one more)")
         ends = self.held_start
@@ -110,7 +113,7 @@ class Links(Sequence[Link]):
         if isinstance(other, Links):
             pairs = zip(self._columns(), other._columns(), strict=True)
             return all(np.array_equal(mine, others) for mine, others in pairs)
-        return isinstance(other, Sequence) and len(self) == len(other) and all(a == b for a, b in zip(self, other))
+        return isinstance(other, Sequence) and len(self) == len(other) and list(self) == list(other)
 
     def __hash__(self) -> int:
         return hash(tuple(column.tobytes() for column in self._columns()))
@@ -142,9 +145,9 @@ class Links(Sequence[Link]):
         return self.source, self.target, self.alpha_s, self.beta_s_per_byte, self.held_start, self.held
 
 
-def _column(values: NDArray[np.generic], kind: type[np.generic]) -> NDArray[np.generic]:
-    """The values as a read-only array, copied only where they have another type."""
-    column = np.asarray(values, dtype=kind).view()
+def _frozen(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
+    """The same values, read-only."""
+    column = values.view()
     column.flags.writeable = False
     return column
 

@@ -56,8 +56,8 @@ class Fabric:
 
     A lane is an exclusive resource like any other: it carries one transfer at a time. An uplink that is as wide as k
     NICs is therefore k lanes, not one resource of capacity k. Routing is static, as InfiniBand's for fat trees: a
-    transfer to NIC number d (node number d, with rails) takes lane d modulo `uplinks_per_leaf`, up from its own leaf and
-    down to the target's. So the oversubscription is what the checker replays, and a load of any resource bounds any plan.
+    transfer to NIC number d (node number d, with rails) takes lane d modulo `uplinks_per_leaf`, up from its own leaf
+    and down to the target's. So the checker enforces the oversubscription, and the load of a lane bounds every plan.
 
     `alpha_s` is added to the latency of what passes the spine; `beta_s_per_byte` is a lane's own inverse bandwidth, and
     the slowest of NICs and lane sets the pace.
@@ -168,9 +168,9 @@ def _add_nodes(builder: LinkBuilder, template: NodeTemplate, nodes: int) -> list
         local = np.array([[*row[4], *[-1] * (width - len(row[4]))] for row in rows], dtype=np.int64)
         keys = first + np.arange(nodes)[:, None, None] * len(names) + local
         base = np.repeat(np.arange(nodes) * template.ranks_per_node, len(rows))
-        source, target, alpha_s, beta_s = (np.tile(np.array([row[k] for row in rows]), nodes) for k in range(4))
+        from_rank, to_rank, alpha_s, beta_s = (np.tile(np.array([row[k] for row in rows]), nodes) for k in range(4))
         keys = np.where(local < 0, -1, keys).reshape(nodes * len(rows), width)
-        builder.add(base + source, base + target, alpha_s, beta_s, keys)
+        builder.add(base + from_rank, base + to_rank, alpha_s, beta_s, keys)
     return [
         f"node{node}:{name}" + ("" if rank is None else str(node * template.ranks_per_node + rank))
         for node in range(nodes)
@@ -179,7 +179,10 @@ def _add_nodes(builder: LinkBuilder, template: NodeTemplate, nodes: int) -> list
 
 
 def _join_nodes(builder: LinkBuilder, template: NodeTemplate, nodes: int) -> list[str]:
-    """The links between nodes; returns the names of their resources, by key. NICs are numbered node after node."""
+    """The links between nodes; returns the names of their resources, by key. NICs are numbered node after node.
+
+    A link holds the NIC that it leaves by first, the NIC that it comes in by last.
+    """
     count, fabric = len(template.nics), template.fabric
     nic = np.arange(nodes * count)
     joined = nic[:, None] // count != nic // count
@@ -187,22 +190,22 @@ def _join_nodes(builder: LinkBuilder, template: NodeTemplate, nodes: int) -> lis
         joined &= nic[:, None] % count == nic % count
     source, target = np.nonzero(joined)
     first = builder.keys(2 * len(nic))
-    held = [first + 2 * source, first + 2 * target + 1]
+    nic_out, nic_in = first + 2 * source, first + 2 * target + 1
     # The slower side sets the pace.
     alpha_s, beta_s = (
         np.maximum(cost[source % count], cost[target % count])
         for cost in np.array([(its.alpha_s, its.beta_s_per_byte) for its in template.nics]).T
     )
     names = [f"node{n // count}:nic{n % count}:{side}" for n in range(len(nic)) for side in ("out", "in")]
+    lanes: list[NDArray[np.int64]] = []
     if fabric.nodes_per_leaf is not None:
-        keys, lane_names = _lanes(builder, fabric, count, source, target)
-        held += keys
+        lanes, lane_names = _lanes(builder, fabric, count, source, target)
         names += lane_names
-        passes = keys[0] >= 0
+        passes = lanes[0] >= 0
         alpha_s = np.where(passes, alpha_s + fabric.alpha_s, alpha_s)
         beta_s = np.where(passes, np.maximum(beta_s, fabric.beta_s_per_byte), beta_s)
     pair, from_rank, to_rank = _rank_pairs(template, source, target)
-    builder.add(from_rank, to_rank, alpha_s[pair], beta_s[pair], np.stack(held, axis=1)[pair])
+    builder.add(from_rank, to_rank, alpha_s[pair], beta_s[pair], np.stack([nic_out, *lanes, nic_in], axis=1)[pair])
     return names
 
 

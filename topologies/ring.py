@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from planwright.errors import InputError
 from planwright.topologies.topology import Topology
 
@@ -22,7 +24,7 @@ def fastest_ring(topology: Topology) -> list[int]:
     """
     if topology.device_count == 1:
         return []
-    slowest = sorted({link.beta_s_per_byte for link in topology.links})
+    slowest = np.unique(topology.beta_s_per_byte).tolist()
     for node_by_node in (True, False):
         for limit in slowest if node_by_node else slowest[-1:]:
             links = _best_links(topology, limit)
@@ -36,17 +38,13 @@ def fastest_ring(topology: Topology) -> list[int]:
 
 def _best_links(topology: Topology, limit_s_per_byte: float) -> dict[tuple[int, int], int]:
     """The fastest link of each ordered pair of ranks, among those that are fast enough."""
+    order = np.lexsort((topology.alpha_s, topology.beta_s_per_byte))
+    order = order[topology.beta_s_per_byte[order] <= limit_s_per_byte]
+    ends = zip(topology.link_source[order].tolist(), topology.link_target[order].tolist(), strict=True)
     best: dict[tuple[int, int], int] = {}
-    order = sorted(range(len(topology.links)), key=lambda number: _slowness(topology, number))
-    for number in order:
-        link = topology.links[number]
-        if link.beta_s_per_byte <= limit_s_per_byte:
-            best.setdefault((link.source, link.target), number)
+    for pair, number in zip(ends, order.tolist(), strict=True):
+        best.setdefault(pair, number)
     return best
-
-
-def _slowness(topology: Topology, number: int) -> tuple[float, float]:
-    return topology.links[number].beta_s_per_byte, topology.links[number].alpha_s
 
 
 def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: bool) -> list[int]:

@@ -40,8 +40,8 @@ class Topology:
 
     `node_of_device[d]`: the node (chassis) of device d. `memory_bytes[d]`: its capacity, inf for no limit.
     `engines[e]`: (device, name) of compute stream e; without any, every device has one. `resources`: names of what only
-    one transfer may hold at a time; each link and each engine is exclusive besides. `links` may be given as any sequence
-    of `Link` or as `Links`, and is held as `Links`: columns for algorithms, rows on demand for people.
+    one transfer may hold at a time; each link and each engine is exclusive besides. `links` may be given as any
+    sequence of `Link` or as `Links`, and is held as `Links`: columns for algorithms, rows on demand for people.
     Raises `InputError` where a number is out of range; the message names link and field.
     """
 
@@ -80,7 +80,7 @@ class Topology:
     @property
     def columns(self) -> Links:
         """The links in columns."""
-        return cast(Links, self.links)
+        return cast("Links", self.links)
 
     @property
     def device_count(self) -> int:
