@@ -1,8 +1,8 @@
 """Generated topologies by name: `ring:8`, `torus:4x4x4`, `fat-tree:k=4`, with costs behind a comma.
 
 `family:size,alpha_us=A,beta_us_per_mb=B`; A and B are one number for all links, or one for each dimension, split by
-`/`: `torus:4x4,beta_us_per_mb=20/40`. A fat tree and a dragonfly have three, for routes that stay at one switch, in one pod
-or group, or pass between them. Every rank is a node of its own, so that chunks may travel together on every link.
+`/`: `torus:4x4,beta_us_per_mb=20/40`. A fat tree and a dragonfly have three, for routes that stay at one switch, in one
+pod or group, or pass between them. Every rank is a node of its own, so that chunks may travel together on every link.
 Links go both ways.
 
 Without costs, a link is a single NVLink of an NDv2 (0.7 us, 46 us/MB), and in a fat tree or a dragonfly its NIC

@@ -92,7 +92,7 @@ def load_topology(name: str | None, nodes: int | None = None, path: str | Path |
         return family_topology(name)
     if _ALIASES.get(head, head) not in topology_names():
         known = [*topology_names(), *FAMILIES]
-        hint = suggestion(head, [*known, *_ALIASES]) or "`planwright list topologies` explains them"
+        hint = suggestion(head, known) or "`planwright list topologies` explains them"
         raise InputError(f"topology: must be one of {', '.join(known)}, got {name!r}; {hint}")
     return _machine(name).cluster(1 if nodes is None else nodes)
 

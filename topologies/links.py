@@ -39,7 +39,7 @@ class Links(Sequence[Link]):
     """Links in columns, read-only; a row is made into a `Link` when somebody asks for it.
 
     `source`, `target`: int64 of shape (links,). `alpha_s`, `beta_s_per_byte`: float of the same shape. Link k holds the
-    resources `held[held_start[k]:held_start[k + 1]]`, int64 (CSR). Equal to any sequence of the same links.
+    resources `held[held_start[k]:held_start[k + 1]]`, int64 (CSR), each once. Equal to any sequence of the same links.
     """
 
     def __init__(
@@ -71,13 +71,14 @@ class Links(Sequence[Link]):
         if isinstance(links, cls):
             return links
         rows = list(links)
+        held = [tuple(dict.fromkeys(link.resources)) for link in rows]  # named twice, it is still held once
         return cls(
             np.array([link.source for link in rows], dtype=np.int64),
             np.array([link.target for link in rows], dtype=np.int64),
             np.array([link.alpha_s for link in rows], dtype=np.float64),
             np.array([link.beta_s_per_byte for link in rows], dtype=np.float64),
-            np.cumsum([0, *(len(link.resources) for link in rows)], dtype=np.int64),
-            np.array([resource for link in rows for resource in link.resources], dtype=np.int64),
+            np.cumsum([0, *map(len, held)], dtype=np.int64),
+            np.array([resource for its in held for resource in its], dtype=np.int64),
         )
 
     def __len__(self) -> int:
@@ -129,11 +130,17 @@ class Links(Sequence[Link]):
         for field in ("alpha_s", "beta_s_per_byte"):
             value: NDArray[np.float64] = getattr(self, field)
             self._refuse(~((value >= 0) & (value < math.inf)), f"{field} must be finite and >= 0", value)
+        holder = np.repeat(np.arange(len(self)), np.diff(self.held_start))
         stray = np.flatnonzero(~_within(self.held, resource_count))
         if len(stray):
-            link = int(np.searchsorted(self.held_start, stray[0], side="right")) - 1
             rule = f"resources must be in 0..{resource_count - 1}, got {self.held[stray[0]]}"
-            raise InputError(f"link {self.source[link]} -> {self.target[link]}: {rule}")
+            raise InputError(f"link {self.source[holder[stray[0]]]} -> {self.target[holder[stray[0]]]}: {rule}")
+        uses = np.sort(holder * max(resource_count, 1) + self.held)
+        twice = uses[1:][uses[1:] == uses[:-1]]
+        if len(twice):
+            link, resource = divmod(int(twice[0]), resource_count)
+            ends = f"link {self.source[link]} -> {self.target[link]}"
+            raise InputError(f"{ends}: resources must differ, got {resource} twice")
 
     def _refuse(self, broken: NDArray[np.bool_], rule: str, value: NDArray[np.float64] | None = None) -> None:
         if broken.any():

@@ -254,12 +254,9 @@ def _holds(
     links = len(topology.links)
     base = links + len(topology.engines)
     shared = Ragged(topology.held_start, topology.held).take(place[transfers])
-    # A link may name a resource twice; the transfer holds it once.
-    by_use = np.unique(shared.owner * max(len(topology.resources), 1) + shared.values)
-    owner, resource = np.divmod(by_use, max(len(topology.resources), 1))
     return Rows(
-        np.concatenate([transfers, transfers[owner], computes]),
-        np.concatenate([place[transfers], base + resource, links + place[computes]]),
+        np.concatenate([transfers, transfers[shared.owner], computes]),
+        np.concatenate([place[transfers], base + shared.values, links + place[computes]]),
     )
 
 
