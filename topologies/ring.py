@@ -51,16 +51,23 @@ def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: b
     """The ranks in the order of a ring, or nothing."""
     count, node_of = topology.device_count, topology.node_of_device
     successors: list[list[int]] = [[] for _ in range(count)]
+    predecessors: list[list[int]] = [[] for _ in range(count)]
     for source, target in links:
         successors[source].append(target)
+        predecessors[target].append(source)
     unvisited = set(range(1, count))
+    open_ways = [len(unvisited.intersection(its)) for its in successors]
+
+    def count_ways(rank: int, change: int) -> None:
+        for source in predecessors[rank]:
+            open_ways[source] += change
 
     def ways_on(rank: int) -> Iterator[int]:
         """Unvisited ranks, those with the fewest ways on first: they are the hardest to come back to."""
         found = [target for target in successors[rank] if target in unvisited]
         if node_by_node and any(node_of[other] == node_of[rank] for other in unvisited):
             found = [target for target in found if node_of[target] == node_of[rank]]
-        return iter(sorted(found, key=lambda target: (len(unvisited.intersection(successors[target])), target)))
+        return iter(sorted(found, key=lambda target: (open_ways[target], target)))
 
     path, choices = [0], [ways_on(0)]
     for _ in range(_STEPS):
@@ -69,9 +76,11 @@ def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: b
             choices.pop()
             if not choices:
                 return []
-            unvisited.add(path.pop())
+            unvisited.add(path[-1])
+            count_ways(path.pop(), 1)
         elif len(path) < count - 1:
             unvisited.remove(rank)
+            count_ways(rank, -1)
             path.append(rank)
             choices.append(ways_on(rank))
         elif (rank, 0) in links:
