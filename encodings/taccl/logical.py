@@ -130,7 +130,8 @@ def _inter_node_links(topology: Topology, sketch: InterNode, resources: list[str
         if not _same_node(topology, link) and link.target % local_count in receivers.get(link.source % local_count, ())
     ]
     lanes = {name: number for number, name in enumerate(resources)}
-    connections = [(sender, receiver) for sender, its in receivers.items() for receiver in its]
+    joined = {(link.source % local_count, link.target % local_count) for link in kept}  # rails join some pairs only
+    connections = [(sender, its) for sender in receivers for its in receivers[sender] if (sender, its) in joined]
     splits = {pair: _split(topology, sketch, pair, connections) for pair in connections}
     _check_shares(topology, sketch, splits, where)
     links = []
@@ -140,7 +141,12 @@ def _inter_node_links(topology: Topology, sketch: InterNode, resources: list[str
             links.append(link)
             continue
         lane = f"{pair[0]}" if sketch.beta_split is not None else f"{pair[0]}-{pair[1]}"
-        names = [f"{topology.resources[resource]}:lane{lane}" for resource in link.resources]
+        # A link names the NICs that it leaves by and comes in by first and last. What lies between, an uplink, is not
+        # split: it stays one resource that every connection takes whole.
+        names = [
+            topology.resources[resource] + ("" if 0 < k < len(link.resources) - 1 else f":lane{lane}")
+            for k, resource in enumerate(link.resources)
+        ]
         numbers = tuple(lanes.setdefault(name, len(lanes)) for name in names)
         links.append(Link(link.source, link.target, link.alpha_s, link.beta_s_per_byte * splits[pair], numbers))
     resources[:] = list(lanes)
