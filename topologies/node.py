@@ -213,19 +213,20 @@ def _lanes(
     builder: LinkBuilder, fabric: Fabric, count: int, source: NDArray[np.int64], target: NDArray[np.int64]
 ) -> tuple[list[NDArray[np.int64]], list[str]]:
     """Keys of the lanes up and down that each pair of NICs takes, -1 under one leaf; and the lanes' names."""
-    per_leaf, lanes = fabric.nodes_per_leaf or 1, fabric.uplinks_per_leaf
-    rails = count if fabric.rails else 1
+    per_leaf, rails = fabric.nodes_per_leaf or 1, count if fabric.rails else 1
     ends = [(nic // count // per_leaf) * rails + nic % rails for nic in (source, target)]  # leaf switches
-    lane = (target // count if fabric.rails else target) % lanes
+    number = target // count if fabric.rails else target
+    lanes = min(fabric.uplinks_per_leaf, int(number.max()) + 1)  # more than there are targets would stay unused
+    lane = number % lanes
     leaves = int(ends[0].max()) + 1
     first = builder.keys(2 * leaves * lanes)
     keys = [
         np.where(ends[0] == ends[1], -1, first + 2 * (leaf * lanes + lane) + side) for side, leaf in enumerate(ends)
     ]
     names = [
-        (f"rail{leaf % rails}:" if fabric.rails else "") + f"leaf{leaf // rails}:{side}{number}"
+        (f"rail{leaf % rails}:" if fabric.rails else "") + f"leaf{leaf // rails}:{side}{k}"
         for leaf in range(leaves)
-        for number in range(lanes)
+        for k in range(lanes)
         for side in ("up", "down")
     ]
     return keys, names

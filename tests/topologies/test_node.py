@@ -57,6 +57,11 @@ def test_target_chooses_the_lane() -> None:
             assert held(leaves, source, target)[1:3] == [f"leaf0:up{target % 2}", f"leaf1:down{target % 2}"]
 
 
+def test_more_lanes_than_targets_change_nothing() -> None:
+    enough, plenty = (node(Fabric(nodes_per_leaf=2, uplinks_per_leaf=lanes)).cluster(4) for lanes in (8, 10**9))
+    assert enough == plenty
+
+
 def test_each_rail_has_leaves_and_lanes_of_its_own() -> None:
     leaves = node(Fabric(rails=True, nodes_per_leaf=2, uplinks_per_leaf=2)).cluster(4)
     assert held(leaves, 1, 5) == ["node0:nic1:out", "rail1:leaf0:up0", "rail1:leaf1:down0", "node2:nic1:in"]
