@@ -27,7 +27,7 @@ from planwright.topologies.networks import dragonfly_routes, fat_tree_routes
 from planwright.topologies.topology import Nic, Topology
 from planwright.units import BYTES_PER_MB, S_PER_US
 
-__all__ = ["FAMILIES", "Family", "family_topology", "read_options"]
+__all__ = ["FAMILIES", "Family", "family_topology", "is_generated", "read_options"]
 
 _NVLINK_US = (0.7, 46.0)
 _NIC_US = (1.7, 106.0)
@@ -45,6 +45,11 @@ class Family:
     what: str
     positional: str
     build: Callable[[str, Record], Topology]
+
+
+def is_generated(text: str) -> bool:
+    """Whether a name such as `torus:4x4` is one of a family, so that it says its size."""
+    return text.partition(":")[0] in FAMILIES
 
 
 def family_topology(text: str) -> Topology:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from planwright.errors import InputError
 from planwright.io.record import Record, load_record, parse_record, suggestion
-from planwright.topologies.families import FAMILIES, family_topology, read_options
+from planwright.topologies.families import FAMILIES, family_topology, is_generated, read_options
 from planwright.topologies.node import Fabric, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
 from planwright.topologies.topology import Topology
 from planwright.units import BYTES_PER_MB, S_PER_US, parse_bytes
@@ -86,7 +86,7 @@ def load_topology(name: str | None, nodes: int | None = None, path: str | Path |
     if name is None:
         raise InputError("topology: name one of the shipped machines, or give a file")
     head = name.partition(":")[0]
-    if head in FAMILIES:
+    if is_generated(name):
         if nodes not in (None, 1):
             raise InputError(f"topology {name!r}: its name says its size, got {nodes} nodes besides; leave nodes out")
         return family_topology(name)

@@ -154,12 +154,17 @@ def _inter_node_links(topology: Topology, sketch: InterNode, resources: list[str
 
 
 def _split(topology: Topology, sketch: InterNode, pair: tuple[int, int], connections: list[tuple[int, int]]) -> float:
-    """1/n of the NIC's bandwidth is this connection's: as `beta_split` says, else an even share of the busier NIC."""
+    """1/n of the NIC's bandwidth is this connection's: as `beta_split` says, else an even share of the busier NIC.
+
+    Ranks that are joined without a NIC, as in a torus, share nothing.
+    """
+    nic = _nic_of_local_rank(topology)
+    if not {*pair} <= nic.keys():
+        return 1
     if sketch.beta_split is not None:
         return sketch.beta_split[pair[0]]
-    nic = _nic_of_local_rank(topology)
-    out = sum(nic[sender] == nic[pair[0]] for sender, _ in connections)
-    into = sum(nic[receiver] == nic[pair[1]] for _, receiver in connections)
+    out = sum(nic.get(sender) == nic[pair[0]] for sender, _ in connections)
+    into = sum(nic.get(receiver) == nic[pair[1]] for _, receiver in connections)
     return max(out, into)
 
 
@@ -169,6 +174,8 @@ def _check_shares(topology: Topology, sketch: InterNode, splits: dict[tuple[int,
     for side in (0, 1):
         shares: dict[int, dict[object, float]] = {}
         for pair, split in splits.items():
+            if pair[side] not in nic:
+                continue
             lane = pair[0] if sketch.beta_split is not None else pair
             shares.setdefault(nic[pair[side]], {})[lane] = 1 / split
         for number, its in sorted(shares.items()):

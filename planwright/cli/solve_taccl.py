@@ -108,10 +108,12 @@ def _problem(arguments: argparse.Namespace) -> Any:
 def _sketch_search(arguments: argparse.Namespace) -> Any:
     from planwright.encodings.taccl import Problem
     from planwright.encodings.taccl.sketch_search import SketchSearch
+    from planwright.topologies.families import is_generated
     from planwright.topologies.files import load_topology
 
+    sized = arguments.topology is not None and is_generated(arguments.topology)
     for option, value in (("--size", arguments.size), ("--nodes", arguments.nodes)):
-        if value is None:
+        if value is None and not (sized and option == "--nodes"):
             raise InputError(f"give {option}: --sketch auto has no default for it")
     for option, value in (("--write-model", arguments.write_model), ("--path-slack", arguments.path_slack)):
         if value is not None:

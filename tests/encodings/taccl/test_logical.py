@@ -74,6 +74,12 @@ def test_rails_split_no_nic_for_connections_that_they_lack() -> None:
     assert set(logical.beta_s_per_byte[crossing].tolist()) == set(rails.beta_s_per_byte[rails.is_inter_node].tolist())
 
 
+def test_ranks_that_are_joined_without_a_nic_share_none() -> None:
+    torus = load_topology("torus:3x3")
+    logical = apply_sketch(torus, allgather(9), Sketch("test", inter_node=InterNode("direct-map"))).topology
+    assert logical.links == torus.links
+
+
 def test_split_nics_take_an_uplink_whole() -> None:
     """All pairs of ranks are connected at an eighth of a NIC each; there is one lane up, and they take turns."""
     oversubscribed = load_topology("dgx-h100:rails=false,nodes_per_leaf=1,uplinks_per_leaf=1", 2)
