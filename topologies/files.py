@@ -6,24 +6,32 @@ Our format, version 1, describes one node; `//` comments are allowed::
      "links":    [{"from": 0, "to": 1, "alpha_us": 0.7, "beta_us_per_mb": 46, "both_ways": true, "resources": []}],
      "switches": [{"ranks": [0, 1], "alpha_us": 0.7, "beta_us_per_mb": 8}],
      "nics":     [{"ranks": [0, 1], "alpha_us": 1.7, "beta_us_per_mb": 106}],
+     "fabric":   {"rails": true, "nodes_per_leaf": 16, "uplinks_per_leaf": 8, "alpha_us": 0.3, "beta_us_per_mb": 40},
      "source": "where the numbers are from"}
 
-A link may name `resources` that it shares with others: only one transfer at a time holds a resource.
+A link may name `resources` that it shares with others: only one transfer at a time holds a resource. `fabric` joins the
+NICs of different nodes (see `Fabric`); without it, every NIC reaches every other at full bandwidth. docs/topologies.md
+explains each field.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
 from planwright.errors import InputError
 from planwright.io.record import Record, load_record, parse_record, suggestion
-from planwright.topologies.node import LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
+from planwright.topologies.families import FAMILIES, family_topology, is_generated, read_options
+from planwright.topologies.node import Fabric, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
 from planwright.topologies.topology import Topology
 from planwright.units import BYTES_PER_MB, S_PER_US, parse_bytes
 
 __all__ = ["load_topology", "named_node", "read_node", "topology_names"]
+
+_ALIASES = {"ndv4": "dgx-a100", "ndv5": "dgx-h100"}
+"""Azure's names of machines that are the same inside."""
 
 _TACCL_UNIT_US = {1_000_000: 1.0, 32_000: 0.1, 1_000: 0.01}
 """TACCL scales the numbers of its shipped profiles to be friendly to integers; the files don't say by how much."""
@@ -42,6 +50,7 @@ def topology_names() -> list[str]:
 def named_node(name: str) -> NodeTemplate:
     """A machine that planwright ships. Raises `InputError` for an unknown name."""
     names = topology_names()
+    name = _ALIASES.get(name, name)
     if name not in names:
         hint = suggestion(name, names) or "--topology-file takes a file"
         raise InputError(f"topology: must be one of {', '.join(names)}, got {name!r}; {hint}")
@@ -65,13 +74,37 @@ def read_node(path: str | Path, machine: str | None = None) -> NodeTemplate:
     )
 
 
-def load_topology(name: str | None, nodes: int, path: str | Path | None = None) -> Topology:
-    """The cluster of `nodes` nodes of a named machine, or of the machine in a file."""
+def load_topology(name: str | None, nodes: int | None = None, path: str | Path | None = None) -> Topology:
+    """A topology by name or from a file.
+
+    `name` is a shipped machine, with `nodes` of them (1 by default) and perhaps options of its fabric
+    (`dgx-h100:nodes_per_leaf=16,uplinks_per_leaf=4`), or a generated family with its size (`torus:4x4x4`; no `nodes`).
+    With `path`, `name` is only needed for TACCL's profiles (see `read_node`).
+    """
     if path is not None:
-        return read_node(path, name).cluster(nodes)
+        return read_node(path, name).cluster(1 if nodes is None else nodes)
     if name is None:
         raise InputError("topology: name one of the shipped machines, or give a file")
-    return named_node(name).cluster(nodes)
+    head = name.partition(":")[0]
+    if is_generated(name):
+        if nodes not in (None, 1):
+            raise InputError(f"topology {name!r}: its name says its size, got {nodes} nodes besides; leave nodes out")
+        return family_topology(name)
+    if _ALIASES.get(head, head) not in topology_names():
+        known = [*topology_names(), *FAMILIES]
+        hint = suggestion(head, known) or "`planwright list topologies` explains them"
+        raise InputError(f"topology: must be one of {', '.join(known)}, got {name!r}; {hint}")
+    return _machine(name).cluster(1 if nodes is None else nodes)
+
+
+def _machine(name: str) -> NodeTemplate:
+    """A shipped machine by name, with other options of its fabric behind a colon."""
+    head, colon, options = name.partition(":")
+    node = named_node(head)
+    if not colon:
+        return node
+    record = read_options(options, f"topology {name!r}")
+    return replace(node, name=name, fabric=_read_fabric(record, node.fabric.rails))
 
 
 def _read_own(record: Record) -> NodeTemplate:
@@ -90,9 +123,23 @@ def _read_own(record: Record) -> NodeTemplate:
             for entry in record.records("nics", default=[])
         ),
         source=record.text("source", default=""),
+        fabric=_read_fabric(record.record("fabric", default=None) or Record({}, record.where)),
     )
     record.close()
     return node
+
+
+def _read_fabric(entry: Record, rails: bool = False) -> Fabric:
+    rails = entry.boolean("rails", default=rails)
+    nodes_per_leaf = entry.integer("nodes_per_leaf", 1, default=None)
+    if nodes_per_leaf is None:
+        for field in ("uplinks_per_leaf", "alpha_us", "beta_us_per_mb"):
+            if field in entry:
+                raise entry.fail(field, "absent without nodes_per_leaf: there are no uplinks", entry.raw(field))
+        entry.close()
+        return Fabric(rails)
+    uplinks = entry.integer("uplinks_per_leaf", 1)
+    return Fabric(rails, nodes_per_leaf, uplinks, *_read_costs(entry, default=0.0))
 
 
 def _read_link(entry: Record, count: int) -> list[LocalLink]:
@@ -107,10 +154,10 @@ def _read_link(entry: Record, count: int) -> list[LocalLink]:
     return [LocalLink(start, end, *costs, tuple(names)) for start, end in ends]
 
 
-def _read_costs(entry: Record) -> tuple[float, float]:
+def _read_costs(entry: Record, **default: float) -> tuple[float, float]:
     """`alpha_us` and `beta_us_per_mb` in seconds and seconds per byte; the last fields of an entry."""
-    alpha_us = entry.number("alpha_us", minimum=0)
-    beta_us_per_mb = entry.number("beta_us_per_mb", minimum=0)
+    alpha_us = entry.number("alpha_us", minimum=0, **default)
+    beta_us_per_mb = entry.number("beta_us_per_mb", minimum=0, **default)
     entry.close()
     return alpha_us * S_PER_US, beta_us_per_mb * S_PER_US / BYTES_PER_MB
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections import Counter
 from dataclasses import dataclass
 from itertools import permutations
 
-from planwright.errors import InputError
-from planwright.topologies.topology import Link, Nic, Switch, Topology
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["LocalLink", "NicTemplate", "NodeTemplate", "SwitchTemplate"]
+from planwright.errors import InputError
+from planwright.topologies.building import LinkBuilder, refuse_too_many
+from planwright.topologies.topology import Nic, Switch, Topology
+
+__all__ = ["Fabric", "LocalLink", "NicTemplate", "NodeTemplate", "SwitchTemplate"]
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,46 @@ class NicTemplate:
 
 
 @dataclass(frozen=True)
+class Fabric:
+    """The network between nodes. Raises `InputError` naming the field.
+
+    With `rails`, NIC i of a node reaches NIC i of the others only (each rail is a network of its own); without, every
+    NIC. Without `nodes_per_leaf` the network is non-blocking. With it, that many consecutive nodes hang on one leaf
+    switch (one a rail, with rails), which has `uplinks_per_leaf` lanes up to the spine and as many down.
+
+    A lane is an exclusive resource like any other: it carries one transfer at a time. An uplink that is as wide as k
+    NICs is therefore k lanes, not one resource of capacity k. Routing is static, as InfiniBand's for fat trees: a
+    transfer to NIC number d (node number d, with rails) takes lane d modulo `uplinks_per_leaf`, up from its own leaf
+    and down to the target's. So the checker enforces the oversubscription, and the load of a lane bounds every plan.
+
+    `alpha_s` is added to the latency of what passes the spine; `beta_s_per_byte` is a lane's own inverse bandwidth, and
+    the slowest of NICs and lane sets the pace.
+    """
+
+    rails: bool = False
+    nodes_per_leaf: int | None = None
+    uplinks_per_leaf: int = 0
+    alpha_s: float = 0.0
+    beta_s_per_byte: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.nodes_per_leaf is None:
+            if self.uplinks_per_leaf or self.alpha_s or self.beta_s_per_byte:
+                raise InputError("fabric: uplinks must come with nodes_per_leaf, got none")
+            return
+        for field, value in (("nodes_per_leaf", self.nodes_per_leaf), ("uplinks_per_leaf", self.uplinks_per_leaf)):
+            if value < 1:
+                raise InputError(f"fabric: {field} must be >= 1, got {value}")
+        for field, cost in (("alpha_s", self.alpha_s), ("beta_s_per_byte", self.beta_s_per_byte)):
+            if not (cost >= 0 and math.isfinite(cost)):
+                raise InputError(f"fabric: {field} must be finite and >= 0, got {cost}")
+
+
+@dataclass(frozen=True)
 class NodeTemplate:
     """One node: ranks 0 .. ranks_per_node - 1, links, switches, NICs. Raises `InputError` naming the field.
 
-    Every rank of a node reaches every rank of the other nodes through the NICs of both, in full bandwidth between them.
+    Ranks of different nodes reach each other through the NICs of both, as `fabric` says.
     """
 
     name: str
@@ -54,6 +95,7 @@ class NodeTemplate:
     switches: tuple[SwitchTemplate, ...] = ()
     nics: tuple[NicTemplate, ...] = ()
     source: str = ""
+    fabric: Fabric = Fabric()
 
     def __post_init__(self) -> None:
         groups = [("switches", switch.ranks) for switch in self.switches] + [("nics", nic.ranks) for nic in self.nics]
@@ -68,9 +110,8 @@ class NodeTemplate:
                 raise InputError(
                     f"{self.name}: switches: a switch must join at least 2 ranks, got {list(switch.ranks)}"
                 )
-        served = [rank for nic in self.nics for rank in nic.ranks]
-        for rank in served:
-            if served.count(rank) > 1:
+        for rank, count in Counter(rank for nic in self.nics for rank in nic.ranks).items():
+            if count > 1:
                 raise InputError(f"{self.name}: nics: a rank must use at most one NIC, rank {rank} uses two")
 
     def cluster(self, nodes: int) -> Topology:
@@ -82,64 +123,129 @@ class NodeTemplate:
             raise InputError(f"nodes: must be >= 1, got {nodes}")
         if nodes > 1 and not self.nics:
             raise InputError(f"{self.name}: nics: must hold at least one to join {nodes} nodes, got none")
-        builder = _Builder()
-        for node in range(nodes):
-            self._add_node(builder, node)
-        nics = [(node, nic) for node in range(nodes) for nic in self.nics]
-        for (source_node, source_nic), (target_node, target_nic) in permutations(nics, 2):
-            if source_node != target_node:
-                self._join(builder, source_node, source_nic, target_node, target_nic)
+        self._refuse_too_many(nodes)
+        builder = LinkBuilder()
+        names = _add_nodes(builder, self, nodes)
+        if nodes > 1:
+            names += _join_nodes(builder, self, nodes)
+        links, keys = builder.finish()
         return Topology(
             name=f"{self.name} x {nodes}",
-            node_of_device=tuple(node for node in range(nodes) for _ in range(self.ranks_per_node)),
-            links=tuple(builder.links),
-            resources=tuple(builder.resources),
-            nics=tuple(Nic(node, self._globals(node, nic.ranks)) for node, nic in nics),
+            node_of_device=tuple(np.repeat(np.arange(nodes), self.ranks_per_node).tolist()),
+            links=links,
+            resources=tuple(names[key] for key in keys.tolist()),
+            nics=tuple(Nic(node, self._globals(node, nic.ranks)) for node in range(nodes) for nic in self.nics),
             switches=tuple(Switch(n, self._globals(n, switch.ranks)) for n in range(nodes) for switch in self.switches),
         )
+
+    def _refuse_too_many(self, nodes: int) -> None:
+        sizes = [len(nic.ranks) for nic in self.nics]
+        joined = sum(size**2 for size in sizes) if self.fabric.rails else sum(sizes) ** 2
+        local = len(self.links) + sum(len(switch.ranks) * (len(switch.ranks) - 1) for switch in self.switches)
+        total = nodes * local + nodes * (nodes - 1) * joined
+        way_out = "ask for fewer nodes" if self.fabric.rails else "ask for fewer nodes, or for rails"
+        refuse_too_many(f"{self.name} x {nodes}", total, way_out)
 
     def _globals(self, node: int, ranks: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(node * self.ranks_per_node + rank for rank in ranks)
 
-    def _add_node(self, builder: _Builder, node: int) -> None:
-        base = node * self.ranks_per_node
-        for link in self.links:
-            shared = tuple(f"node{node}:{name}" for name in link.resources)
-            builder.add(base + link.source, base + link.target, link.alpha_s, link.beta_s_per_byte, shared)
-        for number, switch in enumerate(self.switches):
-            for source, target in permutations(switch.ranks, 2):
-                sides = (
-                    f"node{node}:switch{number}:out{base + source}",
-                    f"node{node}:switch{number}:in{base + target}",
-                )
-                builder.add(base + source, base + target, switch.alpha_s, switch.beta_s_per_byte, sides)
 
-    def _join(
-        self, builder: _Builder, source_node: int, source: NicTemplate, target_node: int, target: NicTemplate
-    ) -> None:
-        alpha_s = max(source.alpha_s, target.alpha_s)
-        beta_s_per_byte = max(source.beta_s_per_byte, target.beta_s_per_byte)  # the slower side sets the pace
-        sides = (
-            f"node{source_node}:nic{self.nics.index(source)}:out",
-            f"node{target_node}:nic{self.nics.index(target)}:in",
-        )
-        for source_rank, target_rank in _pairs(
-            self._globals(source_node, source.ranks), self._globals(target_node, target.ranks)
-        ):
-            builder.add(source_rank, target_rank, alpha_s, beta_s_per_byte, sides)
-
-
-class _Builder:
-    """Collects links and numbers the named resources in order of first use."""
-
-    def __init__(self) -> None:
-        self.links: list[Link] = []
-        self.resources: dict[str, int] = {}
-
-    def add(self, source: int, target: int, alpha_s: float, beta_s_per_byte: float, resources: tuple[str, ...]) -> None:
-        numbers = tuple(self.resources.setdefault(name, len(self.resources)) for name in resources)
-        self.links.append(Link(source, target, alpha_s, beta_s_per_byte, numbers))
+def _add_nodes(builder: LinkBuilder, template: NodeTemplate, nodes: int) -> list[str]:
+    """The links inside all nodes; returns the names of their resources, by key."""
+    names: dict[tuple[str, int | None], int] = {}  # name, and the rank that follows it, as the cluster numbers it
+    rows: list[tuple[int, int, float, float, list[int]]] = []
+    for link in template.links:
+        held = [names.setdefault((name, None), len(names)) for name in link.resources]
+        rows.append((link.source, link.target, link.alpha_s, link.beta_s_per_byte, held))
+    for number, switch in enumerate(template.switches):
+        for source, target in permutations(switch.ranks, 2):
+            sides = ((f"switch{number}:out", source), (f"switch{number}:in", target))
+            held = [names.setdefault(side, len(names)) for side in sides]
+            rows.append((source, target, switch.alpha_s, switch.beta_s_per_byte, held))
+    first = builder.keys(nodes * len(names))
+    if rows:
+        width = max(len(row[4]) for row in rows)
+        local = np.array([[*row[4], *[-1] * (width - len(row[4]))] for row in rows], dtype=np.int64)
+        keys = first + np.arange(nodes)[:, None, None] * len(names) + local
+        base = np.repeat(np.arange(nodes) * template.ranks_per_node, len(rows))
+        from_rank, to_rank, alpha_s, beta_s = (np.tile(np.array([row[k] for row in rows]), nodes) for k in range(4))
+        keys = np.where(local < 0, -1, keys).reshape(nodes * len(rows), width)
+        builder.add(base + from_rank, base + to_rank, alpha_s, beta_s, keys)
+    return [
+        f"node{node}:{name}" + ("" if rank is None else str(node * template.ranks_per_node + rank))
+        for node in range(nodes)
+        for name, rank in names
+    ]
 
 
-def _pairs(sources: tuple[int, ...], targets: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    return ((source, target) for source in sources for target in targets)
+def _join_nodes(builder: LinkBuilder, template: NodeTemplate, nodes: int) -> list[str]:
+    """The links between nodes; returns the names of their resources, by key. NICs are numbered node after node.
+
+    A link holds the NIC that it leaves by first, the NIC that it comes in by last.
+    """
+    count, fabric = len(template.nics), template.fabric
+    nic = np.arange(nodes * count)
+    joined = nic[:, None] // count != nic // count
+    if fabric.rails:
+        joined &= nic[:, None] % count == nic % count
+    source, target = np.nonzero(joined)
+    first = builder.keys(2 * len(nic))
+    nic_out, nic_in = first + 2 * source, first + 2 * target + 1
+    # The slower side sets the pace.
+    alpha_s, beta_s = (
+        np.maximum(cost[source % count], cost[target % count])
+        for cost in np.array([(its.alpha_s, its.beta_s_per_byte) for its in template.nics]).T
+    )
+    names = [f"node{n // count}:nic{n % count}:{side}" for n in range(len(nic)) for side in ("out", "in")]
+    lanes: list[NDArray[np.int64]] = []
+    if fabric.nodes_per_leaf is not None:
+        lanes, lane_names = _lanes(builder, fabric, count, source, target)
+        names += lane_names
+        passes = lanes[0] >= 0
+        alpha_s = np.where(passes, alpha_s + fabric.alpha_s, alpha_s)
+        beta_s = np.where(passes, np.maximum(beta_s, fabric.beta_s_per_byte), beta_s)
+    pair, from_rank, to_rank = _rank_pairs(template, source, target)
+    builder.add(from_rank, to_rank, alpha_s[pair], beta_s[pair], np.stack([nic_out, *lanes, nic_in], axis=1)[pair])
+    return names
+
+
+def _lanes(
+    builder: LinkBuilder, fabric: Fabric, count: int, source: NDArray[np.int64], target: NDArray[np.int64]
+) -> tuple[list[NDArray[np.int64]], list[str]]:
+    """Keys of the lanes up and down that each pair of NICs takes, -1 under one leaf; and the lanes' names."""
+    per_leaf, rails = fabric.nodes_per_leaf or 1, count if fabric.rails else 1
+    ends = [(nic // count // per_leaf) * rails + nic % rails for nic in (source, target)]  # leaf switches
+    number = target // count if fabric.rails else target
+    lanes = min(fabric.uplinks_per_leaf, int(number.max()) + 1)  # more than there are targets would stay unused
+    lane = number % lanes
+    leaves = int(ends[0].max()) + 1
+    first = builder.keys(2 * leaves * lanes)
+    keys = [
+        np.where(ends[0] == ends[1], -1, first + 2 * (leaf * lanes + lane) + side) for side, leaf in enumerate(ends)
+    ]
+    names = [
+        (f"rail{leaf % rails}:" if fabric.rails else "") + f"leaf{leaf // rails}:{side}{k}"
+        for leaf in range(leaves)
+        for k in range(lanes)
+        for side in ("up", "down")
+    ]
+    return keys, names
+
+
+def _rank_pairs(
+    template: NodeTemplate, source: NDArray[np.int64], target: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """All (sender, receiver) behind pairs of NICs, and the number of their pair."""
+    count, per_node = len(template.nics), template.ranks_per_node
+    size = np.array([len(nic.ranks) for nic in template.nics], dtype=np.int64)
+    start = np.cumsum(size) - size
+    rank = np.array([rank for nic in template.nics for rank in nic.ranks], dtype=np.int64)
+    pairs = size[source % count] * size[target % count]
+    pair = np.repeat(np.arange(len(source)), pairs)
+    offset = np.arange(len(pair)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
+    ends, width = (source[pair], target[pair]), size[target[pair] % count]
+    local = (offset // width, offset % width)
+    sender, receiver = (
+        nic // count * per_node + rank[start[nic % count] + k] for nic, k in zip(ends, local, strict=True)
+    )
+    return pair, sender, receiver

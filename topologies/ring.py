@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from planwright.errors import InputError
 from planwright.topologies.topology import Topology
 
@@ -22,7 +24,7 @@ def fastest_ring(topology: Topology) -> list[int]:
     """
     if topology.device_count == 1:
         return []
-    slowest = sorted({link.beta_s_per_byte for link in topology.links})
+    slowest = np.unique(topology.beta_s_per_byte).tolist()
     for node_by_node in (True, False):
         for limit in slowest if node_by_node else slowest[-1:]:
             links = _best_links(topology, limit)
@@ -36,33 +38,36 @@ def fastest_ring(topology: Topology) -> list[int]:
 
 def _best_links(topology: Topology, limit_s_per_byte: float) -> dict[tuple[int, int], int]:
     """The fastest link of each ordered pair of ranks, among those that are fast enough."""
+    order = np.lexsort((topology.alpha_s, topology.beta_s_per_byte))
+    order = order[topology.beta_s_per_byte[order] <= limit_s_per_byte]
+    ends = zip(topology.link_source[order].tolist(), topology.link_target[order].tolist(), strict=True)
     best: dict[tuple[int, int], int] = {}
-    order = sorted(range(len(topology.links)), key=lambda number: _slowness(topology, number))
-    for number in order:
-        link = topology.links[number]
-        if link.beta_s_per_byte <= limit_s_per_byte:
-            best.setdefault((link.source, link.target), number)
+    for pair, number in zip(ends, order.tolist(), strict=True):
+        best.setdefault(pair, number)
     return best
-
-
-def _slowness(topology: Topology, number: int) -> tuple[float, float]:
-    return topology.links[number].beta_s_per_byte, topology.links[number].alpha_s
 
 
 def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: bool) -> list[int]:
     """The ranks in the order of a ring, or nothing."""
     count, node_of = topology.device_count, topology.node_of_device
     successors: list[list[int]] = [[] for _ in range(count)]
+    predecessors: list[list[int]] = [[] for _ in range(count)]
     for source, target in links:
         successors[source].append(target)
+        predecessors[target].append(source)
     unvisited = set(range(1, count))
+    open_ways = [len(unvisited.intersection(its)) for its in successors]
+
+    def count_ways(rank: int, change: int) -> None:
+        for source in predecessors[rank]:
+            open_ways[source] += change
 
     def ways_on(rank: int) -> Iterator[int]:
         """Unvisited ranks, those with the fewest ways on first: they are the hardest to come back to."""
         found = [target for target in successors[rank] if target in unvisited]
         if node_by_node and any(node_of[other] == node_of[rank] for other in unvisited):
             found = [target for target in found if node_of[target] == node_of[rank]]
-        return iter(sorted(found, key=lambda target: (len(unvisited.intersection(successors[target])), target)))
+        return iter(sorted(found, key=lambda target: (open_ways[target], target)))
 
     path, choices = [0], [ways_on(0)]
     for _ in range(_STEPS):
@@ -71,9 +76,11 @@ def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: b
             choices.pop()
             if not choices:
                 return []
-            unvisited.add(path.pop())
+            unvisited.add(path[-1])
+            count_ways(path.pop(), 1)
         elif len(path) < count - 1:
             unvisited.remove(rank)
+            count_ways(rank, -1)
             path.append(rank)
             choices.append(ways_on(rank))
         elif (rank, 0) in links:

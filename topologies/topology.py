@@ -6,32 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from planwright.errors import InputError
+from planwright.topologies.links import Link, Links
 
-__all__ = ["Link", "Nic", "Switch", "Topology"]
-
-
-@dataclass(frozen=True)
-class Link:
-    """A directed link. Moving `n` bytes takes `alpha_s + beta_s_per_byte * n` and holds the link and its `resources`.
-
-    `resources` are numbers into `Topology.resources`: a switch side, a NIC side, an uplink.
-    """
-
-    source: int
-    target: int
-    alpha_s: float
-    beta_s_per_byte: float
-    resources: tuple[int, ...] = ()
-
-    def duration_s(self, size_bytes: float) -> float:
-        """Time to move that many bytes in one transfer."""
-        return self.alpha_s + self.beta_s_per_byte * size_bytes
+__all__ = ["Link", "Links", "Nic", "Switch", "Topology"]
 
 
 @dataclass(frozen=True)
@@ -56,13 +40,14 @@ class Topology:
 
     `node_of_device[d]`: the node (chassis) of device d. `memory_bytes[d]`: its capacity, inf for no limit.
     `engines[e]`: (device, name) of compute stream e; without any, every device has one. `resources`: names of what only
-    one transfer may hold at a time; each link and each engine is exclusive besides.
+    one transfer may hold at a time; each link and each engine is exclusive besides. `links` may be given as any
+    sequence of `Link` or as `Links`, and is held as `Links`: columns for algorithms, rows on demand for people.
     Raises `InputError` where a number is out of range; the message names link and field.
     """
 
     name: str
     node_of_device: tuple[int, ...]
-    links: tuple[Link, ...] = ()
+    links: Sequence[Link] = ()
     resources: tuple[str, ...] = ()
     nics: tuple[Nic, ...] = ()
     switches: tuple[Switch, ...] = ()
@@ -73,6 +58,7 @@ class Topology:
         count = len(self.node_of_device)
         if not count:
             raise InputError(f"topology {self.name!r}: must have at least one device, got none")
+        object.__setattr__(self, "links", Links.of(self.links))
         object.__setattr__(self, "memory_bytes", self.memory_bytes or (math.inf,) * count)
         object.__setattr__(self, "engines", self.engines or tuple((device, "compute") for device in range(count)))
         if len(self.memory_bytes) != count:
@@ -81,8 +67,7 @@ class Topology:
         for device, capacity in enumerate(self.memory_bytes):
             if not capacity >= 0:
                 raise InputError(f"device {device}: memory_bytes must be >= 0, got {capacity}")
-        for link in self.links:
-            self._check_link(link)
+        self.columns.check(count, len(self.resources))
         for device, engine in self.engines:
             if not 0 <= device < count:
                 raise InputError(f"engine {engine!r}: device must be in 0..{count - 1}, got {device}")
@@ -92,19 +77,10 @@ class Topology:
                 if not 0 <= rank < count:
                     raise InputError(f"{type(group).__name__.lower()}: ranks must be in 0..{count - 1}, got {rank}")
 
-    def _check_link(self, link: Link) -> None:
-        where, count = f"link {link.source} -> {link.target}", len(self.node_of_device)
-        if not (0 <= link.source < count and 0 <= link.target < count):
-            raise InputError(f"{where}: both ends must be in 0..{count - 1}")
-        if link.source == link.target:
-            raise InputError(f"{where}: the ends must differ")
-        for field in ("alpha_s", "beta_s_per_byte"):
-            value = getattr(link, field)
-            if not (value >= 0 and math.isfinite(value)):
-                raise InputError(f"{where}: {field} must be finite and >= 0, got {value}")
-        for resource in link.resources:
-            if not 0 <= resource < len(self.resources):
-                raise InputError(f"{where}: resources must be in 0..{len(self.resources) - 1}, got {resource}")
+    @property
+    def columns(self) -> Links:
+        """The links in columns."""
+        return cast("Links", self.links)
 
     @property
     def device_count(self) -> int:
@@ -116,31 +92,50 @@ class Topology:
         """The number of nodes (chassis)."""
         return max(self.node_of_device) + 1
 
-    @cached_property
+    @property
     def link_source(self) -> NDArray[np.int64]:
         """Source device of each link, int64."""
-        return np.array([link.source for link in self.links], dtype=np.int64)
+        return self.columns.source
 
-    @cached_property
+    @property
     def link_target(self) -> NDArray[np.int64]:
         """Target device of each link, int64."""
-        return np.array([link.target for link in self.links], dtype=np.int64)
+        return self.columns.target
 
-    @cached_property
+    @property
     def alpha_s(self) -> NDArray[np.float64]:
         """Latency of each link, float."""
-        return np.array([link.alpha_s for link in self.links], dtype=np.float64)
+        return self.columns.alpha_s
 
-    @cached_property
+    @property
     def beta_s_per_byte(self) -> NDArray[np.float64]:
         """Inverse bandwidth of each link, float."""
-        return np.array([link.beta_s_per_byte for link in self.links], dtype=np.float64)
+        return self.columns.beta_s_per_byte
+
+    @property
+    def held_start(self) -> NDArray[np.int64]:
+        """Where each link's resources begin in `held`, int64 of shape (links + 1,)."""
+        return self.columns.held_start
+
+    @property
+    def held(self) -> NDArray[np.int64]:
+        """The resources that the links hold, link after link: numbers into `resources`, int64."""
+        return self.columns.held
+
+    @cached_property
+    def held_by(self) -> NDArray[np.int64]:
+        """The link that each entry of `held` belongs to, int64."""
+        return np.repeat(np.arange(len(self.links)), np.diff(self.held_start))
+
+    @cached_property
+    def node_of(self) -> NDArray[np.int64]:
+        """`node_of_device` as an array, int64."""
+        return np.array(self.node_of_device, dtype=np.int64)
 
     @cached_property
     def is_inter_node(self) -> NDArray[np.bool_]:
         """Whether each link joins two nodes, bool."""
-        node = np.array(self.node_of_device, dtype=np.int64)
-        return np.asarray(node[self.link_source] != node[self.link_target]) if self.links else np.empty(0, np.bool_)
+        return np.asarray(self.node_of[self.link_source] != self.node_of[self.link_target])
 
     def ranks_of_node(self, node: int) -> list[int]:
         """The devices of one node, ascending."""
@@ -148,16 +143,17 @@ class Topology:
 
     def link_name(self, link: int) -> str:
         """`3->7`."""
-        return f"{self.links[link].source}->{self.links[link].target}"
+        return f"{self.link_source[link]}->{self.link_target[link]}"
 
     def to_networkx(self, size_bytes: float = 0.0, links: Sequence[int] | None = None) -> nx.DiGraph[int]:
         """Devices and (some) links; the edge attribute `duration_s` is the time of one transfer of `size_bytes`."""
         graph: nx.DiGraph[int] = nx.DiGraph()
         graph.add_nodes_from(range(self.device_count))
-        for number in range(len(self.links)) if links is None else links:
-            link = self.links[number]
-            duration_s = link.duration_s(size_bytes)
-            known = graph.get_edge_data(link.source, link.target)
-            if known is None or duration_s < known["duration_s"]:
-                graph.add_edge(link.source, link.target, duration_s=duration_s, link=number)
+        chosen = np.arange(len(self.links)) if links is None else np.asarray(links, dtype=np.int64)
+        duration_s = self.alpha_s[chosen] + self.beta_s_per_byte[chosen] * size_bytes
+        # The last of parallel edges stays: the fastest, and of equally fast ones the first.
+        order = np.lexsort((-np.arange(len(chosen)), -duration_s))
+        rows = (self.link_source[chosen], self.link_target[chosen], duration_s, chosen)
+        for source, target, its_s, number in zip(*(column[order].tolist() for column in rows), strict=True):
+            graph.add_edge(source, target, duration_s=its_s, link=number)
         return graph

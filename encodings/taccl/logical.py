@@ -130,7 +130,8 @@ def _inter_node_links(topology: Topology, sketch: InterNode, resources: list[str
         if not _same_node(topology, link) and link.target % local_count in receivers.get(link.source % local_count, ())
     ]
     lanes = {name: number for number, name in enumerate(resources)}
-    connections = [(sender, receiver) for sender, its in receivers.items() for receiver in its]
+    joined = {(link.source % local_count, link.target % local_count) for link in kept}  # rails join some pairs only
+    connections = [(sender, its) for sender in receivers for its in receivers[sender] if (sender, its) in joined]
     splits = {pair: _split(topology, sketch, pair, connections) for pair in connections}
     _check_shares(topology, sketch, splits, where)
     links = []
@@ -140,7 +141,12 @@ def _inter_node_links(topology: Topology, sketch: InterNode, resources: list[str
             links.append(link)
             continue
         lane = f"{pair[0]}" if sketch.beta_split is not None else f"{pair[0]}-{pair[1]}"
-        names = [f"{topology.resources[resource]}:lane{lane}" for resource in link.resources]
+        # A link names the NICs that it leaves by and comes in by first and last. What lies between, an uplink, is not
+        # split: it stays one resource that every connection takes whole.
+        names = [
+            topology.resources[resource] + ("" if 0 < k < len(link.resources) - 1 else f":lane{lane}")
+            for k, resource in enumerate(link.resources)
+        ]
         numbers = tuple(lanes.setdefault(name, len(lanes)) for name in names)
         links.append(Link(link.source, link.target, link.alpha_s, link.beta_s_per_byte * splits[pair], numbers))
     resources[:] = list(lanes)
@@ -148,12 +154,17 @@ def _inter_node_links(topology: Topology, sketch: InterNode, resources: list[str
 
 
 def _split(topology: Topology, sketch: InterNode, pair: tuple[int, int], connections: list[tuple[int, int]]) -> float:
-    """1/n of the NIC's bandwidth is this connection's: as `beta_split` says, else an even share of the busier NIC."""
+    """1/n of the NIC's bandwidth is this connection's: as `beta_split` says, else an even share of the busier NIC.
+
+    Ranks that are joined without a NIC, as in a torus, share nothing.
+    """
+    nic = _nic_of_local_rank(topology)
+    if not {*pair} <= nic.keys():
+        return 1
     if sketch.beta_split is not None:
         return sketch.beta_split[pair[0]]
-    nic = _nic_of_local_rank(topology)
-    out = sum(nic[sender] == nic[pair[0]] for sender, _ in connections)
-    into = sum(nic[receiver] == nic[pair[1]] for _, receiver in connections)
+    out = sum(nic.get(sender) == nic[pair[0]] for sender, _ in connections)
+    into = sum(nic.get(receiver) == nic[pair[1]] for _, receiver in connections)
     return max(out, into)
 
 
@@ -163,6 +174,8 @@ def _check_shares(topology: Topology, sketch: InterNode, splits: dict[tuple[int,
     for side in (0, 1):
         shares: dict[int, dict[object, float]] = {}
         for pair, split in splits.items():
+            if pair[side] not in nic:
+                continue
             lane = pair[0] if sketch.beta_split is not None else pair
             shares.setdefault(nic[pair[side]], {})[lane] = 1 / split
         for number, its in sorted(shares.items()):

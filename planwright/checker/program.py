@@ -250,14 +250,13 @@ def _holds(
     schedule: Schedule, place: NDArray[np.int64], transfers: NDArray[np.int64], computes: NDArray[np.int64]
 ) -> Rows:
     """What each event holds from start to end: its engine, or its link and the link's resources."""
-    links, engines = schedule.topology.links, schedule.topology.engines
-    base = len(links) + len(engines)
-    of_link = Ragged.of(
-        [number, *(base + resource for resource in dict.fromkeys(link.resources))] for number, link in enumerate(links)
-    )
-    held = of_link.take(place[transfers])
+    topology = schedule.topology
+    links = len(topology.links)
+    base = links + len(topology.engines)
+    shared = Ragged(topology.held_start, topology.held).take(place[transfers])
     return Rows(
-        np.concatenate([transfers[held.owner], computes]), np.concatenate([held.values, len(links) + place[computes]])
+        np.concatenate([transfers, transfers[shared.owner], computes]),
+        np.concatenate([place[transfers], base + shared.values, links + place[computes]]),
     )
 
 

@@ -9,6 +9,7 @@ from planwright.checker.copies import BEGIN, END, READ, CopyLog
 from planwright.checker.program import Program
 from planwright.checker.report import BusyTime, Findings, Rule, Violation
 from planwright.checker.timeline import Timeline
+from planwright.topologies.topology import Topology
 
 __all__ = ["check_durations", "check_memory", "check_resources", "energy_of"]
 
@@ -47,28 +48,30 @@ def check_resources(program: Program, timeline: Timeline, findings: Findings) ->
     taken, event = taken[order], holds.event[order]
     held_until = np.maximum.accumulate((holds.copy[order] << bits) | timeline.end[event])
     bad = np.flatnonzero(held_until[:-1] > taken[1:]) + 1
-    names = _resource_names(program)
+    links = len(topology.links)
+    named = links + len(topology.engines)
 
     def explain(k: int) -> Violation:
         other = timeline.event_at[held_until[bad[k] - 1] & ((1 << bits) - 1)]
-        name = names[int(taken[bad[k]] >> bits)]
+        name = _resource_name(topology, int(taken[bad[k]] >> bits))
         text = f"takes {name} while event {program.numbers[other]} holds it until {program.end_s[other]:.9g} s"
         return program.violation(Rule.RESOURCE_OVERLAP, int(event[bad[k]]), -1, text)
 
     findings.add(Rule.RESOURCE_OVERLAP, len(bad), explain)
     held_s = (program.end_s - program.start_s)[holds.event]
-    busy = np.bincount(holds.copy, weights=held_s, minlength=len(names)).tolist()
-    engines, named = len(topology.links), len(topology.links) + len(topology.engines)
-    return BusyTime(tuple(busy[:engines]), tuple(busy[engines:named]), tuple(busy[named:]))
+    busy = np.bincount(holds.copy, weights=held_s, minlength=named + len(topology.resources)).tolist()
+    return BusyTime(tuple(busy[:links]), tuple(busy[links:named]), tuple(busy[named:]))
 
 
-def _resource_names(program: Program) -> list[str]:
-    topology = program.schedule.topology
-    return [
-        *(f"link {topology.link_name(number)}" for number in range(len(topology.links))),
-        *(f"engine {name} of device {device}" for device, name in topology.engines),
-        *(f"resource {name}" for name in topology.resources),
-    ]
+def _resource_name(topology: Topology, number: int) -> str:
+    """The name of what `Program.holds` numbers: links, then engines, then named resources."""
+    if number < len(topology.links):
+        return f"link {topology.link_name(number)}"
+    number -= len(topology.links)
+    if number < len(topology.engines):
+        device, name = topology.engines[number]
+        return f"engine {name} of device {device}"
+    return f"resource {topology.resources[number - len(topology.engines)]}"
 
 
 def check_memory(program: Program, timeline: Timeline, log: CopyLog, findings: Findings) -> tuple[int, ...]:

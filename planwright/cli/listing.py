@@ -34,18 +34,30 @@ def _list(arguments: argparse.Namespace) -> int:
     widths = [max(len(cells[k]) for cells in table) for k in range(len(titles))]
     for cells in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+    if arguments.what in _NOTES:
+        print(f"\n{_NOTES[arguments.what]}")
     return 0
 
 
 def _topologies() -> Rows:
+    from planwright.topologies.families import FAMILIES, family_topology
     from planwright.topologies.files import named_node, topology_names
 
     nodes = [named_node(name) for name in topology_names()]
-    return [
-        {"name": node.name, "ranks": node.ranks_per_node, "links": len(node.links), "switches": len(node.switches),
-         "nics": len(node.nics), "source": node.source}
+    machines = [
+        {"name": node.name, "example": f"{node.name} --nodes 2", "ranks": node.ranks_per_node,
+         "links": len(node.cluster(1).links), "switches": len(node.switches), "nics": len(node.nics),
+         "source": node.source}
         for node in nodes
     ]  # fmt: skip
+    families = []
+    for name, family in FAMILIES.items():
+        topology = family_topology(family.example)
+        families.append({
+            "name": name, "example": family.example, "ranks": topology.device_count, "links": len(topology.links),
+            "switches": 0, "nics": len(topology.nics), "source": f"generated: {family.what}",
+        })  # fmt: skip
+    return machines + families
 
 
 def _sketches() -> Rows:
@@ -119,6 +131,14 @@ def _solvers() -> Rows:
         for backend in backends(look_inside=True)
     ]
 
+
+_NOTES = {
+    "topologies": """\
+Ranks and links are those of one node, or of the example. A generated one says its size, and perhaps its costs, for all
+links or for each dimension: torus:4x4x4,alpha_us=0.7,beta_us_per_mb=20/20/40. A machine may have other wiring between
+its nodes: dgx-h100:nodes_per_leaf=16,uplinks_per_leaf=4 or dgx-h100:rails=false. Anything else: --topology-file.""",
+}
+"""What a table leaves unsaid."""
 
 _LISTS: dict[str, Callable[[], Rows]] = {
     "collectives": _collectives,

@@ -21,7 +21,9 @@ def add_network_options(group: Any) -> None:
     group.add_argument("--ranks", type=shared.whole(2, 10**6), metavar="N", help="workers in a ring")
     group.add_argument("--bandwidth", type=shared.bandwidth, metavar="B", help="out of a rank: 10Gbps, 1.25GB/s")
     group.add_argument("--latency", type=shared.duration, metavar="T", help="of one step of the ring (default 10us)")
-    group.add_argument("--topology", metavar="NAME", help="or a ring through a shipped machine's ranks")
+    group.add_argument(
+        "--topology", metavar="NAME", help="or a ring through a topology's ranks, such as ndv2 or torus:4x4"
+    )
     group.add_argument("--nodes", type=shared.whole(1, 10**6), metavar="N", help="number of its nodes (default 1)")
 
 
@@ -42,4 +44,4 @@ def read_network(arguments: argparse.Namespace) -> RingNetwork:
     for name, value in numbers.items():
         if value is not None:
             raise InputError(f"give --topology or --{name}, not both")
-    return ring_network(load_topology(arguments.topology, arguments.nodes or 1))
+    return ring_network(load_topology(arguments.topology, arguments.nodes))

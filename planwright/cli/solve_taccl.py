@@ -33,10 +33,15 @@ def add_command(systems: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     group = parser.add_argument_group("problem")
-    group.add_argument("--topology", metavar="NAME", help="a shipped machine: `planwright list topologies`")
+    group.add_argument(
+        "--topology", metavar="NAME", help="a machine (ndv2) or a family (torus:4x4): `planwright list topologies`"
+    )
     group.add_argument("--topology-file", metavar="FILE", help="a topology in planwright's or TACCL's format")
     group.add_argument(
-        "--nodes", type=shared.whole(1, 10**6), metavar="N", help="number of nodes (default: the sketch's, or 1)"
+        "--nodes",
+        type=shared.whole(1, 10**6),
+        metavar="N",
+        help="number of a machine's nodes (default: the sketch's, or 1)",
     )
     group.add_argument("--sketch", metavar="NAME", help="a shipped sketch (`planwright list sketches`), or auto")
     group.add_argument("--sketch-file", metavar="FILE", help="a sketch in TACCL's format")
@@ -103,10 +108,12 @@ def _problem(arguments: argparse.Namespace) -> Any:
 def _sketch_search(arguments: argparse.Namespace) -> Any:
     from planwright.encodings.taccl import Problem
     from planwright.encodings.taccl.sketch_search import SketchSearch
+    from planwright.topologies.families import is_generated
     from planwright.topologies.files import load_topology
 
+    sized = arguments.topology is not None and is_generated(arguments.topology)
     for option, value in (("--size", arguments.size), ("--nodes", arguments.nodes)):
-        if value is None:
+        if value is None and not (sized and option == "--nodes"):
             raise InputError(f"give {option}: --sketch auto has no default for it")
     for option, value in (("--write-model", arguments.write_model), ("--path-slack", arguments.path_slack)):
         if value is not None:

@@ -23,7 +23,7 @@ from planwright.io.atomic import write_text
 from planwright.io.record import Record, load_record
 from planwright.schedule import Ragged, Schedule
 from planwright.solution import Solution
-from planwright.topologies.topology import Link, Nic, Switch, Topology
+from planwright.topologies.topology import Links, Nic, Switch, Topology
 
 __all__ = ["SavedPlan", "claim_data", "plan_text", "read_plan", "write_plan"]
 
@@ -214,7 +214,7 @@ def _read_placement(record: Record) -> Placement:
 
 
 def _topology_data(topology: Topology) -> dict[str, Any]:
-    shared = Ragged.of(link.resources for link in topology.links)
+    shared = Ragged(topology.held_start, topology.held)
     return {
         "name": topology.name,
         "node_of_device": list(topology.node_of_device),
@@ -261,15 +261,14 @@ def _read_group(entry: Record) -> tuple[int, tuple[int, ...]]:
     return node, ranks
 
 
-def _read_links(record: Record) -> tuple[Link, ...]:
-    source, target = _int_column(record, "source").tolist(), _int_column(record, "target").tolist()
-    alpha_s, beta_s = _float_column(record, "alpha_s").tolist(), _float_column(record, "beta_s_per_byte").tolist()
+def _read_links(record: Record) -> Links:
+    source, target = _int_column(record, "source"), _int_column(record, "target")
+    alpha_s, beta_s = _float_column(record, "alpha_s"), _float_column(record, "beta_s_per_byte")
     shared = _read_ragged(record.record("resources"))
     record.close()
     if not len(source) == len(target) == len(alpha_s) == len(beta_s) == len(shared):
         raise InputError(f"{record.where}: all columns must have {len(source)} entries, as source has")
-    held = [tuple(shared[number].tolist()) for number in range(len(shared))]
-    return tuple(Link(*row) for row in zip(source, target, alpha_s, beta_s, held, strict=True))
+    return Links(source, target, alpha_s, beta_s, shared.start, shared.values)
 
 
 # -- schedule ----------------------------------------------------------------------------------------------------------

@@ -145,8 +145,19 @@ def test_lists_name_what_is_there(capsys: pytest.CaptureFixture[str], what: str)
     assert run(capsys, "list", what)[0] == 0
 
 
+def test_generated_topologies_are_listed_with_an_example_that_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {row["name"]: row for row in json.loads(run(capsys, "list", "topologies", "--json")[1])}
+    assert {"dgx-h100", "ring", "fat-tree"} <= set(rows)
+    assert "--topology-file" in run(capsys, "list", "topologies")[1]
+    code, out, _ = run(capsys, "solve", "taccl", "--topology", rows["ring"]["example"], "--size", "1MB", "--json")
+    assert code == 0
+    assert json.loads(out)["makespan_s"] == pytest.approx(4 * 46.7e-6)
+
+
 BAD_INPUT = [
     (["solve", "taccl", "--topology", "ndv3", "--size", "1MB"], r"got 'ndv3'; did you mean 'ndv2'\?"),
+    (["solve", "taccl", "--topology", "ring:8", "--nodes", "2", "--size", "1MB"], r"its name says its size, got 2"),
+    (["solve", "taccl", "--topology", "mesh:4x", "--size", "1MB"], r"shape: must be sizes of dimensions such as 4x4x4"),
     (["solve", "taccl", "--size", "1MB"], r"give --topology NAME"),
     (["solve", "taccl", "--topology", "ndv2", "--nodes", "2"], r"give --size"),
     ([*SOLVE[:-1], "1XB"], r"--size: must be a number and a unit such as 1MB"),

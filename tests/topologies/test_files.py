@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from planwright.errors import InputError
-from planwright.topologies.files import load_topology, named_node, read_node, topology_names
-from planwright.topologies.node import LocalLink, NicTemplate, SwitchTemplate
+from planwright.topologies.files import load_topology, named_node, read_node
+from planwright.topologies.node import Fabric, LocalLink, NicTemplate, SwitchTemplate
 
 OWN: dict[str, Any] = {
     "format": "planwright.topology",
@@ -41,7 +41,6 @@ def us(part: LocalLink | SwitchTemplate | NicTemplate) -> tuple[float, float]:
 
 
 def test_shipped_machines_have_the_numbers_of_table_5_1() -> None:
-    assert topology_names() == ["dgx2", "ndv2"]
     ndv2, dgx2 = named_node("ndv2"), named_node("dgx2")
     assert {us(link) for link in ndv2.links} == {(0.7, 23.0), (0.7, 46.0)}
     assert len(ndv2.links) == 32
@@ -74,6 +73,41 @@ def test_own_format_is_read(tmp_path: Path) -> None:
     cluster = node.cluster(2)
     assert cluster.resources[0] == "node0:bus"
     assert cluster.node_count == 2
+
+
+def test_fabric_of_a_file_is_read(tmp_path: Path) -> None:
+    wiring = {"rails": True, "nodes_per_leaf": 4, "uplinks_per_leaf": 2, "alpha_us": 0.5, "beta_us_per_mb": 200}
+    fabric = read_node(write(tmp_path, {**OWN, "fabric": wiring})).fabric
+    assert (fabric.rails, fabric.nodes_per_leaf, fabric.uplinks_per_leaf) == (True, 4, 2)
+    assert (fabric.alpha_s, fabric.beta_s_per_byte) == (pytest.approx(0.5e-6), pytest.approx(200e-12))
+    lanes = {"nodes_per_leaf": 4, "uplinks_per_leaf": 2}
+    assert read_node(write(tmp_path, {**OWN, "fabric": lanes})).fabric == Fabric(False, 4, 2)
+    assert read_node(write(tmp_path, OWN)).fabric == Fabric()
+
+
+def test_machine_takes_other_wiring_behind_a_colon() -> None:
+    name = "dgx-h100:nodes_per_leaf=2,uplinks_per_leaf=1"
+    assert load_topology(name, 4).name == f"{name} x 4"
+    assert any("rail3:leaf1:up0" in resource for resource in load_topology(name, 4).resources)
+    assert len(load_topology("dgx-h100:rails=false", 2).links) == 2 * 56 + 2 * 64
+    assert load_topology("ndv4", 2) == load_topology("dgx-a100", 2)
+
+
+BAD_NAMES = [
+    ("dgx-h10", r"must be one of dgx-a100, .*, dragonfly, got 'dgx-h10'; did you mean 'dgx-h100'\?"),
+    ("torsu:4x4", r"got 'torsu:4x4'; did you mean 'torus'\?"),
+    ("quantum", r"got 'quantum'; `planwright list topologies` explains them"),
+    ("ndv2:rail=true", r"topology 'ndv2:rail=true': field 'rail' is unknown; did you mean 'rails'\?"),
+    ("ndv2:nodes_per_leaf=2", r"field 'uplinks_per_leaf' is missing"),
+    ("ndv2:8", r"topology 'ndv2:8': options must read name=value, got '8'"),
+]
+
+
+@pytest.mark.parametrize(("name", "message"), BAD_NAMES)
+def test_bad_name_is_refused_in_one_line(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        load_topology(name, 2)
+    assert "\n" not in str(error.value)
 
 
 def test_known_taccl_profile_takes_the_links_of_its_machine(tmp_path: Path) -> None:
@@ -114,10 +148,15 @@ BROKEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (OWN, {"links": [{"from": 0, "to": 1, "alpha": 1, "alpha_us": 1, "beta_us_per_mb": 1}]}, r"'alpha' is unknown"),
     (OWN, {"nics": [{"ranks": [0], "alpha_us": 1, "beta_us_per_mb": 1}] * 2}, r"rank 0 uses two"),
     (OWN, {"switches": [{"ranks": [1], "alpha_us": 1, "beta_us_per_mb": 1}]}, r"a switch must join at least 2 ranks"),
+    (OWN, {"fabric": {"rail": True}}, r"fabric: field 'rail' is unknown; did you mean 'rails'\?"),
+    (OWN, {"fabric": {"rails": 1}}, r"fabric: rails: must be true or false, got 1"),
+    (OWN, {"fabric": {"uplinks_per_leaf": 2}}, r"fabric: uplinks_per_leaf: must be absent without nodes_per_leaf"),
+    (OWN, {"fabric": {"nodes_per_leaf": 2}}, r"fabric: field 'uplinks_per_leaf' is missing"),
+    (OWN, {"fabric": {"nodes_per_leaf": 0, "uplinks_per_leaf": 1}}, r"nodes_per_leaf: must be a whole number >= 1"),
     (KNOWN, {"gpus_per_node": 4}, r"gpus_per_node: must be 8, as a ndv2 node has, got 4"),
     (KNOWN, {"node_betas_list": [23]}, r"node_betas_list: must be 2 numbers >= 0, fastest first"),
     (KNOWN, {"name": "NDv2"}, r"name: must be a name that ends in the chunk size .* add the field 'chunk_size'"),
-    (KNOWN, {"name": "DGX9_1MB"}, r"topology: must be one of dgx2, ndv2, got 'dgx9'; did you mean 'dgx2'\?"),
+    (KNOWN, {"name": "DGX9_1MB"}, r"topology: must be one of .*, dgx2, .*, ndv2, got 'dgx9'; did you mean 'dgx2'\?"),
     (CUSTOM, {"links": [[0, 1]]}, r"links: must be a 2 x 2 matrix"),
     (CUSTOM, {"betas": [[0, "x"], [1, 0]]}, r"betas: must be a matrix of numbers >= 0"),
     (CUSTOM, {"nics_per_node": 3}, r"nics_per_node: must be a divisor of gpus_per_node"),

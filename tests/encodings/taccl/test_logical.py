@@ -65,6 +65,32 @@ def test_nic_is_shared_between_all_other_nodes() -> None:
     assert [logical.resources[resource] for resource in shared] == ["node0:nic0:out"]
 
 
+def test_rails_split_no_nic_for_connections_that_they_lack() -> None:
+    """Fully connected, on rails, is each NIC to its counterpart at full bandwidth."""
+    rails = load_topology("dgx-h100", 2)
+    logical = apply_sketch(rails, allgather(16), Sketch("test", inter_node=InterNode("fully-connected"))).topology
+    crossing = logical.is_inter_node
+    assert crossing.sum() == 16
+    assert set(logical.beta_s_per_byte[crossing].tolist()) == set(rails.beta_s_per_byte[rails.is_inter_node].tolist())
+
+
+def test_ranks_that_are_joined_without_a_nic_share_none() -> None:
+    torus = load_topology("torus:3x3")
+    logical = apply_sketch(torus, allgather(9), Sketch("test", inter_node=InterNode("direct-map"))).topology
+    assert logical.links == torus.links
+
+
+def test_split_nics_take_an_uplink_whole() -> None:
+    """All pairs of ranks are connected at an eighth of a NIC each; there is one lane up, and they take turns."""
+    oversubscribed = load_topology("dgx-h100:rails=false,nodes_per_leaf=1,uplinks_per_leaf=1", 2)
+    logical = apply_sketch(oversubscribed, allgather(16), Sketch("test", inter_node=InterNode("fully-connected")))
+    for link in logical.topology.links[:]:
+        if link.source < 8 <= link.target:
+            names = [logical.topology.resources[resource] for resource in link.resources]
+            assert names[1:3] == ["leaf0:up0", "leaf1:down0"]
+            assert all(":lane" in name for name in (names[0], names[3]))
+
+
 def test_enforced_order_marks_the_links_between_nodes() -> None:
     sketch = Sketch("test", inter_node=InterNode({0: (1,)}, relay_rule=(8, 0), enforce_ordering=True))
     logical = apply_sketch(NDV2, allgather(16), sketch)
