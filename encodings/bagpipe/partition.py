@@ -111,15 +111,18 @@ def partition(
     effort
         Rounds of `search` and its bound; all defaults if None.
     options
-        Time limit and seed; the backend of `milp` and `lp`.
+        Time limit and seed; the backend, of `milp` and `lp` alone.
 
     Raises
     ------
     InputError
-        For an unknown objective or method, a method that doesn't suit the objective, capacities that don't fit.
+        For an unknown objective or method, a method that doesn't suit the objective or takes no backend, capacities
+        that don't fit.
     """
     chosen = _checked_method(objective, method)
     options, effort = options or SolveOptions(), effort or Effort()
+    if options.solver is not None and chosen not in ("milp", "lp"):
+        raise InputError(f"solver: goes with method milp or lp, got {options.solver!r} with {chosen}")
     places = checked_capacities(capacity, batch.examples, batch.trainers)
     if chosen in ("contiguous", "random"):
         trainer = contiguous(places) if chosen == "contiguous" else randomly(places, options.seed)
