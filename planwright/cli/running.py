@@ -21,7 +21,8 @@ _SHOWN = (
     "status", "stop_reason", "makespan_s", "energy_j", "bound_s", "bound_j", "gap", "ratio", "overhead",
     "overhead_bound", "peak_bytes", "least_budget_bound_bytes", "least_budget_found_bytes", "sends", "solve_s",
     "stages", "solver", "method", "nodes", "scaling", "exposed_s", "batches_planned", "fetched_rows", "sync_now_rows",
-    "sync_later_rows", "evicted_rows", "cache_rows_peak", "partition_cost", "partition_bound", "iteration_s", "plan", "xml",
+    "sync_later_rows", "evicted_rows", "cache_rows_peak", "partition_cost", "partition_bound", "iteration_s", "plan",
+    "xml",
 )  # fmt: skip
 """What a summary for people has of the JSON object, where it is there."""
 
