@@ -7,6 +7,7 @@ and sends. The first has an exact method in milliseconds, the others a search an
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -167,8 +168,10 @@ def _search(batch: Batch, places: Ints, objective: str, effort: Effort, options:
     goal, bound_of = _GOALS[objective]
     papers = transport(cost_matrix(batch), places).trainer
     found = search(sharing, places, goal, [papers], effort.search_rounds, options.seed, deadline)
+    begin_s = time.perf_counter()
     bound = bound_of(sharing, places, effort.bound_rounds, deadline) if effort.with_bound else None
     details = {
+        "bound_s": time.perf_counter() - begin_s,
         "rounds": found.rounds,
         "accepted": found.accepted,
         "of_papers_optimum": goal.value(sharing.traffic(papers)),

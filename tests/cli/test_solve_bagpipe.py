@@ -29,6 +29,13 @@ def test_the_json_object_holds_totals_and_medians(capsys: pytest.CaptureFixture[
     assert found["lookahead_examples_per_s"] > 0
 
 
+@pytest.mark.parametrize("objective", ["fetches", "max-load"])
+def test_the_other_objectives_have_a_bound(capsys: pytest.CaptureFixture[str], objective: str) -> None:
+    assert main(["solve", "bagpipe", *SMALL, "--objective", objective, "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 0 < found["partition_bound"] <= found["partition_cost"]
+
+
 def test_a_batch_size_that_the_trainers_do_not_divide_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", "bagpipe", *SMALL[:-1], "31", "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["valid"]
