@@ -41,8 +41,9 @@ _DIMENSIONS = dict.fromkeys(("meta", *_BY_BATCH, "trainer", *_BY_ROW), 1) | {"us
 _EXACT_TYPES = {"meta": np.uint8, "users": np.uint8, "spans": np.float64}
 """The other arrays are of any integer type, and become int64."""
 
-_MOST_BYTES = 2**31
-"""Of a row, so that all rows of a run together have a size in 64 bits."""
+_MOST_COUNT = 2**53
+_MOST_ROW_BYTES = 2**31
+"""So that all rows of a run together have a size in 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def write_run(
         whole = np.concatenate([getattr(batch, name) for batch in actions])
         columns[name] = whole if name == "ids" else whole.astype(np.int16)
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **columns)
+    np.savez_compressed(buffer, **columns)
     write_bytes(path, buffer.getvalue())
 
 
@@ -96,8 +97,8 @@ def read_run(path: str | Path) -> SavedPlan:
     meta.text("format", choices=[_FORMAT])
     meta.integer("version", _VERSION, _VERSION)
     told = {name: _mapping(meta, name) for name in ("problem", "claim", "details")}
-    share = np.array(meta.integers("share", 0, 2**53), dtype=np.int64)
-    cache_rows = meta.integer("cache_rows", 0, 2**53)
+    share = np.array(meta.integers("share", 0, _MOST_COUNT), dtype=np.int64)
+    cache_rows = meta.integer("cache_rows", 0, _MOST_COUNT)
     entry = meta.record("cluster")
     meta.close()
     try:
@@ -136,7 +137,8 @@ def _column(path: str | Path, name: str, column: Any) -> NDArray[Any]:
         return np.asarray(column)
     if len(column) and not -(2**63) <= int(column.max()) < 2**63:
         raise InputError(f"{path}: {name}: must fit into int64, got {column.max()}")
-    return column.astype(np.int64)
+    whole: NDArray[np.int64] = column.astype(np.int64)
+    return whole
 
 
 def _mapping(meta: Record, key: str) -> dict[str, Any]:
@@ -147,7 +149,11 @@ def _mapping(meta: Record, key: str) -> dict[str, Any]:
 def _cluster(entry: Record) -> Cluster:
     whole = {"trainers", "servers", "row_bytes", "dense_bytes"}
     names = Cluster.__dataclass_fields__
-    values = {name: entry.integer(name, 0, _MOST_BYTES) if name in whole else entry.number(name, 0) for name in names}
+    most = {"row_bytes": _MOST_ROW_BYTES}
+    values = {
+        name: entry.integer(name, 0, most.get(name, _MOST_COUNT)) if name in whole else entry.number(name, 0)
+        for name in names
+    }
     entry.close()
     return Cluster(**values)
 
