@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from changed_files import arrays_of
+from changed_files import arrays_of, as_meta, meta_of
 from spawned import spawn
 
 from planwright.cli.main import main
@@ -143,6 +143,15 @@ def test_a_plan_that_breaks_consistency_ends_with_5(plan: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["violations"]["input-stale"] > 0
     assert main(["show", str(plan)]) == 5
     assert "input-stale" in capsys.readouterr().out
+
+
+def test_a_claim_of_any_number_is_shown(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arrays = arrays_of(plan)
+    meta = meta_of(arrays)
+    meta["claim"] |= {"objective_s": 10**400, "gap": "none", "solve_s": None}
+    np.savez(plan, **(arrays | {"meta": as_meta(json.dumps(meta))}))
+    assert main(["show", str(plan)]) == 0
+    assert "1000000000" in capsys.readouterr().out
 
 
 def test_what_is_no_plan_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
