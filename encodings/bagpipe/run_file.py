@@ -73,7 +73,7 @@ def write_run(
         "format": _FORMAT, "version": _VERSION, "cluster": asdict(machine.cluster), "share": machine.share.tolist(),
         "cache_rows": machine.cache_rows, **told,
     }  # fmt: skip
-    columns: dict[str, NDArray[Any]] = {
+    columns: dict[str, Any] = {
         "meta": np.frombuffer(json.dumps(meta, allow_nan=False).encode("utf-8"), dtype=np.uint8),
         "rows": np.array([len(batch.ids) for batch in actions]),
         "examples": np.array([len(part) for part in trainer]),
