@@ -198,16 +198,20 @@ def _check_placement(title: str, placement: Placement, tensor_count: int) -> Non
 def _check_acyclic(graph: Graph) -> None:
     # An op that reads and writes a tensor updates it and does not make it: whatever else reads the tensor may come
     # before, even lead to the update (a weight, its gradient, the weight's step), so the update's edge is left out.
-    updates = [
-        (f"o{number}", f"t{tensor}")
-        for number, op in enumerate(graph.ops)
-        for tensor in set(op.outputs).intersection(
-            *[{*op.reads(choice), *op.inputs} for choice in range(len(op.implementations))]
-        )
-    ]
-    network = graph.to_networkx()
-    network.remove_edges_from(updates)
+    makes = [_made(op) for op in graph.ops]
+    made = set().union(*makes)  # no cycle leads through other tensors, of which there may be many
+    network: nx.DiGraph[str] = nx.DiGraph()
+    for number, op in enumerate(graph.ops):
+        read = {tensor for k in range(len(op.implementations)) for tensor in made.intersection(op.reads(k))}
+        network.add_edges_from((f"t{tensor}", f"o{number}") for tensor in sorted(read))
+        network.add_edges_from((f"o{number}", f"t{tensor}") for tensor in sorted(makes[number]))
     if not nx.is_directed_acyclic_graph(network):
         cycle = [edge[0] for edge in nx.find_cycle(network)]
         names = [graph.ops[int(node[1:])].name for node in cycle if node.startswith("o")]
         raise InputError(f"graph: ops must not form a cycle, got {' -> '.join(names)}")
+
+
+def _made(op: Op) -> set[int]:
+    """The outputs that an op doesn't also read, whichever way it runs."""
+    updated = set(op.outputs).intersection(*[{*op.reads(k), *op.inputs} for k in range(len(op.implementations))])
+    return set(op.outputs) - updated

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import lzma
 import zipfile
 import zlib
 from collections import defaultdict
@@ -143,6 +144,13 @@ def _shortened(names: Iterable[str]) -> str:
     return text if len(text) <= 300 else text[:297] + "..."
 
 
+_UNREADABLE = (
+    gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, lzma.LZMAError, csv.Error, EOFError, ValueError,
+    MemoryError, OverflowError, RuntimeError,
+)  # fmt: skip
+"""The last three for headers that promise too much, and archives with a password."""
+
+
 @contextmanager
 def file_errors(path: str | Path) -> Iterator[None]:
     """Turn what reading a file can raise into an `InputError` of one line."""
@@ -152,7 +160,7 @@ def file_errors(path: str | Path) -> Iterator[None]:
         raise
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: must be a UTF-8 text file, got byte {error.object[error.start]:#04x}") from None
-    except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, csv.Error, EOFError, ValueError) as error:
+    except _UNREADABLE as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path}: not readable: {first}") from None
     except OSError as error:

@@ -46,6 +46,8 @@ class Actions:
 
     def __post_init__(self) -> None:
         trainers = len(self.examples)
+        if not len(self.ids) or self.ids[0] < 0 or (np.diff(self.ids) <= 0).any():
+            raise InputError("ids: must be at least one, each >= 0 and larger than the one before")
         limits = {
             "fetched_by": (NOT_FETCHED, trainers - 1), "private_to": (SHARED, trainers - 1), "sync": (0, SYNC_LATER),
             "evicted": (0, 1),
@@ -54,7 +56,7 @@ class Actions:
             column = getattr(self, title)
             if column.shape != self.ids.shape:
                 raise InputError(f"{title}: must have one entry for each of {len(self.ids)} ids, got {len(column)}")
-            if len(column) and not (low <= column.min() and column.max() <= high):
+            if not (low <= column.min() and column.max() <= high):
                 raise InputError(f"{title}: must be between {low} and {high}, got {column.min()}..{column.max()}")
 
     @classmethod

@@ -7,6 +7,7 @@ and sends. The first has an exact method in milliseconds, the others a search an
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -111,15 +112,18 @@ def partition(
     effort
         Rounds of `search` and its bound; all defaults if None.
     options
-        Time limit and seed; the backend of `milp` and `lp`.
+        Time limit and seed; the backend, of `milp` and `lp` alone.
 
     Raises
     ------
     InputError
-        For an unknown objective or method, a method that doesn't suit the objective, capacities that don't fit.
+        For an unknown objective or method, a method that doesn't suit the objective or takes no backend, capacities
+        that don't fit.
     """
     chosen = _checked_method(objective, method)
     options, effort = options or SolveOptions(), effort or Effort()
+    if options.solver is not None and chosen not in ("milp", "lp"):
+        raise InputError(f"solver: goes with method milp or lp, got {options.solver!r} with {chosen}")
     places = checked_capacities(capacity, batch.examples, batch.trainers)
     if chosen in ("contiguous", "random"):
         trainer = contiguous(places) if chosen == "contiguous" else randomly(places, options.seed)
@@ -164,8 +168,10 @@ def _search(batch: Batch, places: Ints, objective: str, effort: Effort, options:
     goal, bound_of = _GOALS[objective]
     papers = transport(cost_matrix(batch), places).trainer
     found = search(sharing, places, goal, [papers], effort.search_rounds, options.seed, deadline)
+    begin_s = time.perf_counter()
     bound = bound_of(sharing, places, effort.bound_rounds, deadline) if effort.with_bound else None
     details = {
+        "bound_s": time.perf_counter() - begin_s,
         "rounds": found.rounds,
         "accepted": found.accepted,
         "of_papers_optimum": goal.value(sharing.traffic(papers)),

@@ -2,16 +2,16 @@
 
 A .npz file, format `planwright.bagpipe-run`, version 1. `meta`: JSON text as bytes, with format, version, problem,
 claim, details, cluster, share and cache_rows. By batch: `rows` and `examples` (how many), `prefetch_after`; `spans`:
-float64, shape (7, 2, batches), start and end of each of `TIMES`. By example, all batches in a row: `trainer`. By row:
-`ids`, `fetched_by`, `private_to`, `sync`, `evicted` as in `planwright.encodings.bagpipe.actions`, and `users`: uint8,
-the trainers that use it, bit by bit, the first in the highest bit.
+float64, shape (7, 2, batches), start and end of each of `TIMES`; transfers are laid out so that the last ends there.
+By example, all batches in a row: `trainer`. By row: `ids`, `fetched_by`, `private_to`, `sync`, `evicted` as in
+`planwright.encodings.bagpipe.actions`, and `users`: uint8, the trainers that use it, bit by bit, the first in the
+highest bit.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from planwright.errors import InputError
 from planwright.io.atomic import write_bytes
 from planwright.io.plan import SavedPlan
 from planwright.io.record import Record, parse_record
+from planwright.profiles.trace_csv import file_errors
 
 __all__ = ["TIMES", "SavedTimes", "read_run", "write_run"]
 
@@ -35,6 +36,14 @@ _FORMAT, _VERSION = "planwright.bagpipe-run", 1
 
 TIMES = ("prefetch", "forward", "backward", "sync_now", "sync_later", "write_early", "write_late")
 _BY_ROW = ("ids", "fetched_by", "private_to", "sync", "evicted")
+_BY_BATCH = ("rows", "examples", "prefetch_after")
+_DIMENSIONS = dict.fromkeys(("meta", *_BY_BATCH, "trainer", *_BY_ROW), 1) | {"users": 2, "spans": 3}
+_EXACT_TYPES = {"meta": np.uint8, "users": np.uint8, "spans": np.float64}
+"""The other arrays are of any integer type, and become int64."""
+
+_MOST_COUNT = 2**53
+_MOST_ROW_BYTES = 2**31
+"""So that all rows of a run together have a size in 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,7 @@ def write_run(
         "format": _FORMAT, "version": _VERSION, "cluster": asdict(machine.cluster), "share": machine.share.tolist(),
         "cache_rows": machine.cache_rows, **told,
     }  # fmt: skip
-    columns: dict[str, NDArray[Any]] = {
+    columns: dict[str, Any] = {
         "meta": np.frombuffer(json.dumps(meta, allow_nan=False).encode("utf-8"), dtype=np.uint8),
         "rows": np.array([len(batch.ids) for batch in actions]),
         "examples": np.array([len(part) for part in trainer]),
@@ -77,47 +86,59 @@ def write_run(
         whole = np.concatenate([getattr(batch, name) for batch in actions])
         columns[name] = whole if name == "ids" else whole.astype(np.int16)
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **columns)
+    np.savez_compressed(buffer, **columns)
     write_bytes(path, buffer.getvalue())
 
 
 def read_run(path: str | Path) -> SavedPlan:
     """The run in a file, lowered to a schedule, as any plan. Raises `InputError` naming file, field and rule."""
-    columns = _columns(path)
+    columns = {name: _column(path, name, column) for name, column in _arrays(path).items()}
     meta = parse_record(columns["meta"].tobytes().decode("utf-8", "replace"), f"{path}: meta")
     meta.text("format", choices=[_FORMAT])
     meta.integer("version", _VERSION, _VERSION)
     told = {name: _mapping(meta, name) for name in ("problem", "claim", "details")}
-    cluster = _cluster(meta)
-    machine = Machine(
-        cluster, np.array(meta.integers("share", 0), dtype=np.int64), meta.integer("cache_rows", 0, 2**53)
-    )
+    share = np.array(meta.integers("share", 0, _MOST_COUNT), dtype=np.int64)
+    cache_rows = meta.integer("cache_rows", 0, _MOST_COUNT)
+    entry = meta.record("cluster")
     meta.close()
-    if len(machine.share) != cluster.trainers:
-        raise meta.fail("share", f"one number for each of {cluster.trainers} trainers", machine.share.tolist())
-    actions = _actions(path, columns, cluster.trainers)
-    schedule = to_schedule(actions, _times(path, columns, len(actions)), machine)
+    try:
+        machine = Machine(_cluster(entry), share, cache_rows)
+        if len(share) != machine.cluster.trainers:
+            raise meta.fail("share", f"one number for each of {machine.cluster.trainers} trainers", share.tolist())
+        actions = _actions(columns, machine.cluster.trainers)
+        schedule = to_schedule(actions, _times(columns["spans"], len(actions)), machine)
+    except InputError as error:  # actions, cluster and schedule name the field, not the file
+        message = str(error)
+        raise InputError(message if message.startswith(str(path)) else f"{path}: {message}") from None
     return SavedPlan("bagpipe", told["problem"], told["claim"], told["details"], schedule)
 
 
-def _columns(path: str | Path) -> dict[str, NDArray[Any]]:
-    wanted = ("meta", "rows", "examples", "prefetch_after", "spans", "trainer", "users", *_BY_ROW)
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            missing = [name for name in wanted if name not in data]
+def _arrays(path: str | Path) -> dict[str, Any]:
+    with file_errors(path), Path(path).open("rb") as stream:  # numpy leaves a file that is no archive open
+        archive = np.load(stream, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise InputError(f"{path}: must be a {_FORMAT}, a .npz of several arrays; got one array")
+        with archive:
+            missing = [name for name in _DIMENSIONS if name not in archive]
             if missing:
                 raise InputError(f"{path}: array {missing[0]!r} is missing; is it a {_FORMAT}?")
-            columns = {name: data[name] for name in wanted}
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except InputError:
-        raise
-    except (ValueError, zipfile.BadZipFile, KeyError, EOFError, NotImplementedError) as error:
-        raise InputError(f"{path}: not readable as .npz: {error}") from None
-    for name, column in columns.items():
-        if name != "spans" and not np.issubdtype(column.dtype, np.integer):
-            raise InputError(f"{path}: array {name!r} must hold integers, got {column.dtype}")
-    return columns
+            return {name: archive[name] for name in _DIMENSIONS}
+
+
+def _column(path: str | Path, name: str, column: Any) -> NDArray[Any]:
+    """An array of the type and dimensions that its name asks for; whole numbers as int64."""
+    exact = _EXACT_TYPES.get(name)
+    kind = np.dtype(exact).name if exact else "integers"
+    got = f"{column.dtype} of shape {column.shape}" if isinstance(column, np.ndarray) else "no array"
+    is_kind = isinstance(column, np.ndarray) and (column.dtype == exact if exact else column.dtype.kind in "iu")
+    if not is_kind or column.ndim != _DIMENSIONS[name]:
+        raise InputError(f"{path}: {name}: must be {kind} in {_DIMENSIONS[name]} dimensions, got {got}")
+    if exact:
+        return np.asarray(column)
+    if len(column) and not -(2**63) <= int(column.max()) < 2**63:
+        raise InputError(f"{path}: {name}: must fit into int64, got {column.max()}")
+    whole: NDArray[np.int64] = column.astype(np.int64)
+    return whole
 
 
 def _mapping(meta: Record, key: str) -> dict[str, Any]:
@@ -125,60 +146,81 @@ def _mapping(meta: Record, key: str) -> dict[str, Any]:
     return {name: nested.raw(name) for name in nested.names()}
 
 
-def _cluster(meta: Record) -> Cluster:
-    entry = meta.record("cluster")
+def _cluster(entry: Record) -> Cluster:
     whole = {"trainers", "servers", "row_bytes", "dense_bytes"}
     names = Cluster.__dataclass_fields__
-    values = {name: entry.integer(name, 0) if name in whole else entry.number(name, 0) for name in names}
+    most = {"row_bytes": _MOST_ROW_BYTES}
+    values = {
+        name: entry.integer(name, 0, most.get(name, _MOST_COUNT)) if name in whole else entry.number(name, 0)
+        for name in names
+    }
     entry.close()
     return Cluster(**values)
 
 
-def _times(path: str | Path, columns: Mapping[str, NDArray[Any]], batches: int) -> SavedTimes:
-    spans = columns["spans"]
-    if spans.shape != (len(TIMES), 2, batches) or spans.dtype != np.float64 or not np.isfinite(spans).all():
-        rule = f"finite float64 of shape {(len(TIMES), 2, batches)}"
-        raise InputError(f"{path}: spans: must be {rule}, got {spans.dtype} of shape {spans.shape}")
+def _times(spans: NDArray[Any], batches: int) -> SavedTimes:
+    if spans.shape != (len(TIMES), 2, batches) or not np.isfinite(spans).all():
+        raise InputError(f"spans: must be finite, of shape {(len(TIMES), 2, batches)}, got shape {spans.shape}")
+    for name, (start_s, end_s) in zip(TIMES, spans, strict=True):
+        if (start_s > end_s).any():
+            late = int((start_s > end_s).argmax())
+            raise InputError(f"spans: {name} of batch {late} must start before it ends, at {end_s[late]:g} s")
     return SavedTimes(**{name: Spans(*span) for name, span in zip(TIMES, spans, strict=True)})
 
 
-def _actions(path: str | Path, columns: Mapping[str, NDArray[Any]], trainers: int) -> list[Actions]:
-    rows, examples = columns["rows"], columns["examples"]
-    users = np.unpackbits(columns["users"].astype(np.uint8), axis=1, count=trainers).astype(np.bool_)
-    by_row = {name: columns[name].astype(np.int64) for name in _BY_ROW}
-    lengths = {name: len(column) for name, column in {**by_row, "users": users}.items()}
-    lengths |= {"trainer": len(columns["trainer"]) - int(examples.sum()) + int(rows.sum())}
-    if len({len(rows), len(examples), len(columns["prefetch_after"])}) > 1 or rows.min(initial=0) < 0:
-        raise InputError(f"{path}: rows, examples and prefetch_after must have one entry for each batch")
-    for name, length in lengths.items():
-        if length != int(rows.sum()):
-            raise InputError(f"{path}: array {name!r} must have as many entries as the batches say")
-    trainer = columns["trainer"].astype(np.int64)
-    if len(trainer) and not (trainer.min() >= 0 and trainer.max() < trainers):
-        raise InputError(f"{path}: trainer: must be in 0..{trainers - 1}, got {trainer.min()}..{trainer.max()}")
+def _actions(columns: Mapping[str, NDArray[Any]], trainers: int) -> list[Actions]:
+    rows, examples, prefetch_after = (columns[name] for name in _BY_BATCH)
+    _check_lengths(columns, trainers)
+    trainer, users = columns["trainer"], np.unpackbits(columns["users"], axis=1, count=trainers).astype(np.bool_)
+    if not (trainer.min() >= 0 and trainer.max() < trainers):
+        raise InputError(f"trainer: must be in 0..{trainers - 1}, got {trainer.min()}..{trainer.max()}")
     row_cuts, example_cuts = np.cumsum(rows)[:-1], np.cumsum(examples)[:-1]
-    parts = {name: np.split(column, row_cuts) for name, column in by_row.items()}
+    parts = {name: np.split(columns[name], row_cuts) for name in _BY_ROW}
     places = np.split(trainer, example_cuts)
     found = []
     for number, used in enumerate(np.split(users, row_cuts)):
         batch = Actions(
             **{name: parts[name][number] for name in _BY_ROW},
             examples=np.bincount(places[number], minlength=trainers),
-            prefetch_after=int(columns["prefetch_after"][number]),
+            prefetch_after=int(prefetch_after[number]),
         )
-        _check_private(f"{path}: batch {number}", batch, used)
+        if not -1 <= batch.prefetch_after < number:
+            raise InputError(
+                f"prefetch_after: batch {number} must have one before it or -1, got {batch.prefetch_after}"
+            )
+        _check_users(number, batch, used)
         found.append(batch)
     return found
 
 
-def _check_private(where: str, batch: Actions, users: NDArray[np.bool_]) -> None:
-    """A row that is private to a trainer is used by no other: the others could not have it."""
-    private = np.flatnonzero(batch.private_to != SHARED)
-    others = users[private].copy()
-    others[np.arange(len(private)), batch.private_to[private]] = False
-    wrong = private[others.any(axis=1)]
-    if len(wrong):
-        row = int(wrong[0])
-        user = int(others[others.any(axis=1)][0].argmax())
-        rule = f"row {batch.ids[row]} must be used by trainer {batch.private_to[row]} alone"
-        raise InputError(f"{where}: private_to: {rule}, trainer {user} uses it too")
+def _check_lengths(columns: Mapping[str, NDArray[Any]], trainers: int) -> None:
+    """As many entries of each array as the batches have rows and examples, and at least one of each."""
+    batches = len(columns["rows"])
+    for name in _BY_BATCH:
+        if len(columns[name]) != batches or not batches:
+            raise InputError(f"{name}: must have one entry for each batch, {max(1, batches)}; got {len(columns[name])}")
+    counted = {name: sum(columns[name].tolist()) for name in ("rows", "examples")}  # exact: no 64 bits overflow
+    for name in counted:
+        if columns[name].min() < 1:
+            raise InputError(f"{name}: must be >= 1 in each batch, got {columns[name].min()}")
+    for name in (*_BY_ROW, "users", "trainer"):
+        of = "examples" if name == "trainer" else "rows"
+        if len(columns[name]) != counted[of]:
+            got = len(columns[name])
+            raise InputError(f"{name}: must have as many entries as the batches have {of}, {counted[of]}; got {got}")
+    if columns["users"].shape[1] != -(-trainers // 8):
+        raise InputError(
+            f"users: must have a bit for each of {trainers} trainers, got {columns['users'].shape[1]} bytes"
+        )
+
+
+def _check_users(number: int, batch: Actions, users: NDArray[np.bool_]) -> None:
+    """Every row is used, and one that is private to a trainer by that one alone: the others could not have it."""
+    alone = np.arange(users.shape[1]) == batch.private_to[:, None]
+    wrong = np.where(batch.private_to == SHARED, ~users.any(axis=1), (users != alone).any(axis=1))
+    if wrong.any():
+        row = int(wrong.argmax())
+        private_to = int(batch.private_to[row])
+        rule = "a trainer" if private_to == SHARED else f"trainer {private_to} alone, to which it is private"
+        got = np.flatnonzero(users[row]).tolist()
+        raise InputError(f"batch {number}: users: row {batch.ids[row]} must be used by {rule}, got {got}")

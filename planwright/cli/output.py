@@ -28,6 +28,7 @@ EXIT_VIOLATIONS = 5
 _UNITS: dict[str, Callable[[float], str]] = {
     "_bytes": format_bytes,
     "bytes_per_s": format_bandwidth,
+    "_per_s": lambda rate: f"{rate:.0f} a second",
     "_j": format_joules,
     "_s": format_seconds,
     "gap": lambda gap: f"{100 * gap:.2f} %",
@@ -73,7 +74,7 @@ def described(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
         inner = name if name.endswith("_s") else f"{name}_s" if name == "stages" else ""
         return ", ".join(f"{key} {described(inner or key, part)}" for key, part in value.items())
-    if isinstance(value, (int, float)):
+    if isinstance(value, (int, float)) and abs(value) <= sys.float_info.max:  # a file may hold any whole number
         for ending, in_words in _UNITS.items():
             if name.endswith(ending):
                 return in_words(value)
@@ -89,6 +90,6 @@ def print_table(table: Sequence[Sequence[str]]) -> None:
 
 def words(name: str) -> str:
     """A name without the ending that tells the unit."""
-    for ending in ("_s", "_j", "_bytes"):
+    for ending in ("_per_s", "_s", "_j", "_bytes"):
         name = name.removesuffix(ending)
     return name.replace("_", " ")

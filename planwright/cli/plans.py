@@ -22,7 +22,7 @@ _SHOWN_RESOURCES = 8
 def add_commands(commands: Any) -> None:
     """Add `check`, `show` and `export`."""
     check = commands.add_parser("check", help="replay a saved plan, or execute a TACCL-EF XML file")
-    check.add_argument("file", metavar="FILE", help="a plan (.json), or TACCL-EF (.xml)")
+    check.add_argument("file", metavar="FILE", help="a plan (.json, .npz), or TACCL-EF (.xml)")
     shared.add_output_options(check)
     check.set_defaults(run=_check)
     show = commands.add_parser("show", help="print a summary of a plan")

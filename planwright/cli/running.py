@@ -20,7 +20,9 @@ __all__ = ["finish", "run", "stop_on_interrupt"]
 _SHOWN = (
     "status", "stop_reason", "makespan_s", "energy_j", "bound_s", "bound_j", "gap", "ratio", "overhead",
     "overhead_bound", "peak_bytes", "least_budget_bound_bytes", "least_budget_found_bytes", "sends", "solve_s",
-    "stages", "solver", "method", "nodes", "scaling", "exposed_s", "plan", "xml",
+    "stages", "solver", "method", "nodes", "scaling", "exposed_s", "batches_planned", "fetched_rows", "sync_now_rows",
+    "sync_later_rows", "evicted_rows", "cache_rows_peak", "partition_cost", "partition_bound", "iteration_s", "plan",
+    "xml",
 )  # fmt: skip
 """What a summary for people has of the JSON object, where it is there."""
 
@@ -31,7 +33,7 @@ def run(problem: Problem, arguments: argparse.Namespace) -> Result:
     from planwright.recipe import solve
 
     stop = threading.Event()
-    line = "stopping with the best plan so far; Ctrl-C again leaves at once"
+    line = "stopping with the best plan so far, if there is one; Ctrl-C again leaves at once"
     with stop_on_interrupt(stop, line), progress_on_stderr(arguments.quiet) as on_progress:
         return solve(problem, shared.solve_options(arguments, problem.default_options, on_progress, stop))
 

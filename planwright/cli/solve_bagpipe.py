@@ -46,8 +46,9 @@ def add_command(systems: Any) -> None:
     group.add_argument("--batches", type=shared.whole(1), default=_BATCHES, metavar="N", help=f"(default {_BATCHES})")
     group.add_argument("--search-rounds", type=shared.whole(0), default=24, metavar="N", help="a batch (default 24)")
     group.add_argument(
-        "--bound-rounds", type=shared.whole(0), default=0, metavar="N", help="a batch; 0 for no bound (default)"
-    )
+        "--bound-rounds", type=shared.whole(0), default=10, metavar="N",
+        help="of the bound of fetches and max-load, a batch; 0 for none (default 10)",
+    )  # fmt: skip
     group.add_argument("-o", "--output", metavar="FILE", help="the plan to write, ending in .npz")
     add_cluster_options(parser.add_argument_group("cluster"))
     shared.add_solve_options(parser)

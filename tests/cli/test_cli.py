@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from powered_training import fast_or_frugal, with_power
+from spawned import spawn
 
 from planwright.cli.main import main
 from planwright.profiles.training_graph_file import write_training_graph
 
 SOLVE = ["solve", "taccl", "--topology", "ndv2", "--nodes", "2", "--sketch", "ndv2-sk-1", "--size", "1MB"]
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -225,15 +222,6 @@ def test_budget_of_one_second_gives_a_replayed_plan(capsys: pytest.CaptureFixtur
     code, out, _ = run(capsys, *arguments, "--json", "--quiet", "-o", str(tmp_path / "plan.json"))
     assert code == 0
     assert json.loads(out)["valid"] is True
-
-
-def spawn(*arguments: str) -> subprocess.Popen[str]:
-    """The command in a process of its own, which signals can reach."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "planwright", *arguments]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
-    )
 
 
 def interrupted(folder: Path, after: str) -> tuple[int, str, list[Path]]:

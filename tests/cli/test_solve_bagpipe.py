@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
+from changed_files import arrays_of, as_meta, meta_of
+from spawned import spawn
 
 from planwright.cli.main import main
 
@@ -23,6 +27,13 @@ def test_the_json_object_holds_totals_and_medians(capsys: pytest.CaptureFixture[
     assert found["makespan_s"] == found["objective_s"]
     assert found["cache_rows_peak"] > 0
     assert found["lookahead_examples_per_s"] > 0
+
+
+@pytest.mark.parametrize("objective", ["fetches", "max-load"])
+def test_the_other_objectives_have_a_bound(capsys: pytest.CaptureFixture[str], objective: str) -> None:
+    assert main(["solve", "bagpipe", *SMALL, "--objective", objective, "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 0 < found["partition_bound"] <= found["partition_cost"]
 
 
 def test_a_batch_size_that_the_trainers_do_not_divide_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,6 +54,7 @@ def test_more_trainers_than_examples_is_fine(capsys: pytest.CaptureFixture[str])
         (["--objective", "paperr"], "did you mean 'paper'?"),
         (["--ownership", "mine"], "ownership: must be one of first-touch, hash, got 'mine'"),
         (["--objective", "fetches", "--method", "lp"], "lp is for the paper's objective"),
+        (["--solver", "highs"], "solver: goes with method milp or lp, got 'highs' with transport"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(
@@ -54,13 +66,144 @@ def test_what_cannot_be_planned_is_one_line(
     assert len(error.strip().splitlines()) == 1
 
 
-def test_negative_ids_and_ragged_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    negative, ragged = tmp_path / "negative.npy", tmp_path / "ragged.csv"
-    np.save(negative, np.array([[1, 2], [3, -4]]))
-    ragged.write_text("a,b\n1,2\n3\n")
-    for file, options in ((negative, []), (ragged, ["--columns", "a,b"])):
-        arguments = ["--trace", str(file), *options, "--trainers", "2", "--batch-size", "1", "--quiet"]
-        assert main(["solve", "bagpipe", *arguments]) == 2
-        error = capsys.readouterr().err
-        assert file.name in error
-        assert len(error.strip().splitlines()) == 1
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("t.npy", np.array([[1, 2], [3, -4]]), [], "ids must be in 0..17592186044415, got -4 in example 1, table 1"),
+        ("t.npy", np.zeros((0, 2), dtype=int), [], "must be integers, examples x tables, at least one of each"),
+        ("t.npy", np.ones((3, 2)), [], "must be integers, examples x tables"),
+        ("t.csv", "a,b\n1,2\n3\n", ["--columns", "a,b"], "line 3: must have 2 fields as the header, got 1"),
+        ("t.csv", "a,b\n1,2\n3,-4\n", ["--columns", "a,b"], "line 3: column 'b' must be a whole number in 0.."),
+        ("t.csv", "a,b\n1,2\n", ["--columns", "a,bb"], "column 'bb' must be one of a, b; did you mean 'b'?"),
+        ("t.csv", "a,b\n1,2\n", [], "columns must name at least one of a, b"),
+        ("t.csv", "a,b\n", ["--columns", "a,b"], "must hold a header and at least one line of values"),
+        ("t.csv", "", ["--columns", "a"], "must hold a header and at least one line of values"),
+        ("t.npz", "text", [], "not readable: File is not a zip file"),
+        ("t.csv.gz", None, ["--columns", "a"], "No such file or directory"),
+        ("t.txt", None, [], "must be one of criteo-like, zipf, skew, or a file ending in .npy, .npz, .csv or .csv.gz"),
+    ],
+)
+def test_a_trace_that_is_none_is_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    content: np.ndarray | str | None,
+    options: list[str],
+    message: str,
+) -> None:
+    file = tmp_path / name
+    if isinstance(content, str):
+        file.write_text(content)
+    elif content is not None:
+        np.save(file, content)
+    arguments = ["--trace", str(file), *options, "--trainers", "2", "--batch-size", "1", "--quiet"]
+    assert main(["solve", "bagpipe", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert str(file) in error
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.npz"
+    assert main(["solve", "bagpipe", *SMALL, "--lookahead", "2", "--quiet", "-o", str(path)]) == 0
+    return path
+
+
+def test_a_plan_is_checked_and_shown(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(plan), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["problem"] == "bagpipe"
+    assert found["valid"]
+    assert main(["show", str(plan), "--events", "3"]) == 0
+    shown = capsys.readouterr().out
+    assert "problem (bagpipe)" in shown
+    assert "fetched rows" in shown
+    assert re.search(r"lookahead examples +\d+ a second", shown)
+    assert "valid" in shown
+    assert list(plan.parent.iterdir()) == [plan]
+
+
+def test_a_summary_for_people_says_what_is_fetched(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", "bagpipe", *SMALL, "--lookahead", "2"]) == 0
+    said = capsys.readouterr()
+    assert "fetched rows" in said.out
+    assert "batch 10" in said.err
+
+
+def test_a_plan_that_breaks_consistency_ends_with_5(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arrays = arrays_of(plan)
+    arrays["sync"][arrays["sync"] == 1] = 0
+    np.savez(plan, **arrays)
+    assert main(["check", str(plan), "--json"]) == 5
+    assert json.loads(capsys.readouterr().out)["violations"]["input-stale"] > 0
+    assert main(["show", str(plan)]) == 5
+    assert "input-stale" in capsys.readouterr().out
+
+
+def test_a_claim_of_any_number_is_shown(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arrays = arrays_of(plan)
+    meta = meta_of(arrays)
+    meta["claim"] |= {"objective_s": 10**400, "gap": "none", "solve_s": None}
+    np.savez(plan, **(arrays | {"meta": as_meta(json.dumps(meta))}))
+    assert main(["show", str(plan)]) == 0
+    assert "1000000000" in capsys.readouterr().out
+
+
+def test_what_is_no_plan_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other, missing = tmp_path / "other.npz", tmp_path / "missing.npz"
+    np.savez(other, ids=np.arange(3))
+    for command in ("check", "show"):
+        for path in (other, missing):
+            assert main([command, str(path)]) == 2
+            error = capsys.readouterr().err
+            assert str(path) in error
+            assert len(error.strip().splitlines()) == 1
+
+
+def test_no_runtime_format_takes_a_plan_of_bagpipe(
+    plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(plan), "--format", "taccl-ef", "-o", str(tmp_path / "plan.xml")]) == 2
+    assert "takes plans of taccl, got one of bagpipe" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("path", "message"), [("plan.json", "a plan of bagpipe is a .npz file"), ("no/plan.npz", "there is no folder")]
+)
+def test_a_place_that_takes_no_plan_is_refused_before_work_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str, message: str
+) -> None:
+    assert main(["solve", "bagpipe", *SMALL, "-o", str(tmp_path / path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "batch 1" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("options", "code"), [(["--time-limit", "0.000001"], 4), (["--cache-rows", "5"], 2)])
+def test_a_run_without_a_plan_leaves_the_file_that_is_there(plan: Path, options: list[str], code: int) -> None:
+    before = plan.read_bytes()
+    assert main(["solve", "bagpipe", *SMALL, *options, "--quiet", "-o", str(plan)]) == code
+    assert plan.read_bytes() == before
+    assert list(plan.parent.iterdir()) == [plan]
+
+
+def test_interrupt_ends_a_run_without_a_plan_or_half_a_file(tmp_path: Path) -> None:
+    """The rows that are still cached would never get home, so that no part of a run is a plan."""
+    arguments = ["--trace", "zipf", "--table-rows", "50,9000", "--examples", "100000", "--trainers", "4"]
+    arguments += ["--batch-size", "50", "--batches", "2000", "--lookahead", "5", "-o", str(tmp_path / "plan.npz")]
+    process = spawn("solve", "bagpipe", *arguments)
+    assert process.stderr is not None
+    while "batch 3 " not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 4
+    assert "no plan: no_solution (interrupted)" in rest
+    assert "Traceback" not in rest
+    assert list(tmp_path.iterdir()) == []
