@@ -56,6 +56,13 @@ class Problem:
         }
 
     @property
+    def batch_count(self) -> int | None:
+        """How many batches will be planned, None where the trace doesn't say how long it is."""
+        examples, asked = self.trace.examples, self.planning.batches
+        there = None if examples is None else -(-examples // self.planning.batch_size)
+        return min((count for count in (there, asked) if count is not None), default=None)
+
+    @property
     def default_options(self) -> SolveOptions:
         """As long as it takes."""
         return SolveOptions()

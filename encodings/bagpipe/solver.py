@@ -68,7 +68,7 @@ def plan_run(problem: Problem, options: SolveOptions, deadline: Deadline) -> Run
         for plan in batch_plans(problem.trace, problem.planning, problem.effort, options):
             run.take(plan)
             if options.on_progress is not None:
-                done, total = plan.step.batch + 1, problem.planning.batches
+                done, total = plan.step.batch + 1, problem.batch_count
                 options.on_progress(Progress(deadline.elapsed_s, None, None, "batches", done=done, total=total))
             yield plan
             if deadline.over:
