@@ -50,7 +50,10 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """A solved problem: what the solver claims (`solution`) and what the replay found (`report`)."""
+    """A solved problem: what the solver claims (`solution`) and what the replay found (`report`).
+
+    `run`: how it was solved, as the command line keeps it in the plan file; empty where nobody noted it.
+    """
 
     problem: Problem
     solution: Solution
@@ -58,6 +61,7 @@ class Result:
     report: Report | None
     details: Mapping[str, Any]
     product: Any = None
+    run: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def status(self) -> Status:

@@ -11,7 +11,7 @@ from planwright.checker.report import BusyTime, Findings, Rule, Violation
 from planwright.checker.timeline import Timeline
 from planwright.topologies.topology import Topology
 
-__all__ = ["check_durations", "check_memory", "check_resources", "energy_of"]
+__all__ = ["check_durations", "check_memory", "check_resources", "energy_of", "memory_levels"]
 
 
 def check_durations(program: Program, findings: Findings) -> None:
@@ -76,10 +76,27 @@ def _resource_name(topology: Topology, number: int) -> str:
 
 def check_memory(program: Program, timeline: Timeline, log: CopyLog, findings: Findings) -> tuple[int, ...]:
     """No device holds more bytes than it has, at any instant; returns each device's peak."""
-    device, position, size_bytes = _allocations(program, timeline, log)
     peaks = [0] * program.device_count
+    for where, (position, level) in enumerate(memory_levels(program, timeline, log)):
+        if not len(level):
+            continue
+        top = int(level.argmax())
+        peaks[where] = max(0, int(level[top]))
+        event = int(timeline.event_at[position[top]])
+        if peaks[where] > program.schedule.topology.memory_bytes[where]:
+            _report_memory(program, findings, where, event, peaks[where])
+    return tuple(peaks)
+
+
+def memory_levels(
+    program: Program, timeline: Timeline, log: CopyLog
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """For each device the positions at which its live bytes change, ascending, and the bytes from there on; int64."""
+    device, position, size_bytes = _allocations(program, timeline, log)
+    empty = np.empty(0, dtype=np.int64)
+    levels = [(empty, empty)] * program.device_count
     if not len(device):
-        return tuple(peaks)
+        return levels
     bits = len(timeline.event_at).bit_length()
     moment = (device << bits) | position
     order = np.argsort(moment)
@@ -91,12 +108,8 @@ def check_memory(program: Program, timeline: Timeline, log: CopyLog, findings: F
     first = np.flatnonzero(np.diff(moment >> bits, prepend=-1))
     level -= np.repeat(np.append(0, level[first[1:] - 1]), np.diff(np.append(first, len(level))))
     for begin, stop in zip(first.tolist(), [*first[1:].tolist(), len(level)], strict=True):
-        where, top = int(moment[begin] >> bits), begin + int(level[begin:stop].argmax())
-        peaks[where] = max(0, int(level[top]))
-        event = int(timeline.event_at[moment[top] & ((1 << bits) - 1)])
-        if peaks[where] > program.schedule.topology.memory_bytes[where]:
-            _report_memory(program, findings, where, event, peaks[where])
-    return tuple(peaks)
+        levels[int(moment[begin] >> bits)] = (moment[begin:stop] & ((1 << bits) - 1), level[begin:stop])
+    return levels
 
 
 def _report_memory(program: Program, findings: Findings, device: int, event: int, peak: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from planwright import __version__
-from planwright.cli import advising, listing, plans, solving, sweeping
+from planwright.cli import advising, doctoring, drawing, listing, plans, reporting, solving, sweeping
 from planwright.errors import PlanwrightError
 
 __all__ = ["main"]
@@ -38,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     try:
         arguments = _parser().parse_args(argv)
+        arguments.command_line = list(sys.argv[1:] if argv is None else argv)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
         return code
@@ -65,7 +66,10 @@ def _parser() -> argparse.ArgumentParser:
     sweeping.add_commands(commands)
     advising.add_commands(commands)
     plans.add_commands(commands)
+    drawing.add_commands(commands)
+    reporting.add_commands(commands)
     listing.add_commands(commands)
+    doctoring.add_commands(commands)
     return parser
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from planwright.cli import arguments as shared
+from planwright.cli.views import busiest, device_names, read_any_plan
 from planwright.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def add_commands(commands: Any) -> None:
     show.add_argument("file", metavar="PLAN")
     show.add_argument("--events", type=shared.whole(0), default=0, metavar="N", help="also list the first N events")
     show.set_defaults(run=_show)
-    export = commands.add_parser("export", help="write a plan in the format of a runtime")
+    export = commands.add_parser("export", help="write a plan in the format of a runtime or a viewer")
     export.add_argument("file", metavar="PLAN")
     export.add_argument("--format", choices=sorted(_EXPORTS), required=True)
     export.add_argument("-o", "--output", metavar="FILE", required=True)
@@ -42,7 +43,7 @@ def _check(arguments: argparse.Namespace) -> int:
         return _check_xml(arguments)
     from planwright.cli.output import EXIT_VIOLATIONS, print_json, report_data
 
-    plan = _read(arguments.file)
+    plan = read_any_plan(arguments.file)
     report = _replay(plan)
     if arguments.json:
         data = {"problem": plan.system, "file": arguments.file, **report_data(report), "events": report.event_count}
@@ -74,17 +75,24 @@ def _check_xml(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
+    from planwright.checker import Rule
     from planwright.cli.output import EXIT_VIOLATIONS, described, words
+    from planwright.io.plan import RUN, run_of
 
-    plan = _read(arguments.file)
+    plan = read_any_plan(arguments.file)
     report = _replay(plan)
     for title, section in (("problem", plan.problem), ("claim", plan.claim), ("details", plan.details)):
         print(f"{title} ({plan.system})" if title == "problem" else title)
         for name, value in section.items():
-            print(f"  {words(name):<16} {described(name, value)}")
+            if name != RUN:
+                print(f"  {words(name):<16} {described(name, value)}")
+    if "command" in run_of(plan):
+        print(f"made by\n  {run_of(plan)['command']}")
     print("replay")
     for line in report.summary().splitlines():
         print(f"  {line}")
+    if Rule.UNKNOWN_ID in report.violation_counts:  # views and lines of events look up what the events name
+        return EXIT_VIOLATIONS
     _VIEWS.get(plan.system, _print_busiest)(plan, report)
     for number in range(min(arguments.events, len(plan.schedule))):
         print(f"  {_event_line(plan, number)}")
@@ -107,17 +115,9 @@ def _print_fusion(plan: SavedPlan, report: Report) -> None:
 
 
 def _print_busiest(plan: SavedPlan, report: Report) -> None:
-    topology, busy = plan.schedule.topology, report.busy_s
-    named = [(f"link {topology.link_name(number)}", busy_s) for number, busy_s in enumerate(busy.links)]
-    named += [
-        (f"engine {name} of {device}", busy_s)
-        for (device, name), busy_s in zip(topology.engines, busy.engines, strict=True)
-    ]
-    named += list(zip(topology.resources, busy.resources, strict=True))
-    busiest = sorted(((busy_s, name) for name, busy_s in named if busy_s > 0), key=lambda entry: (-entry[0], entry[1]))
     print("busiest")
-    for busy_s, name in busiest[:_SHOWN_RESOURCES]:
-        print(f"  {name:<28} {100 * busy_s / report.makespan_s:5.1f} % of the makespan")
+    for name, share in busiest(plan, report)[:_SHOWN_RESOURCES]:
+        print(f"  {name:<28} {100 * share:5.1f} % of the makespan")
 
 
 _VIEWS: dict[str, Callable[[SavedPlan, Report], None]] = {"monet": _print_memory, "cupcake": _print_fusion}
@@ -139,9 +139,9 @@ def _event_line(plan: SavedPlan, number: int) -> str:
 def _export(arguments: argparse.Namespace) -> int:
     from planwright.cli.output import EXIT_VIOLATIONS
 
-    plan = _read(arguments.file)
+    plan = read_any_plan(arguments.file)
     system, write = _EXPORTS[arguments.format]
-    if plan.system != system:
+    if system is not None and plan.system != system:
         raise InputError(
             f"{arguments.file}: --format {arguments.format} takes plans of {system}, got one of {plan.system}"
         )
@@ -171,19 +171,21 @@ def _write_ddp_buckets(arguments: argparse.Namespace, plan: SavedPlan) -> str:
     return f"{len(buckets.groups)} buckets for {held}"
 
 
-_EXPORTS = {"taccl-ef": ("taccl", _write_taccl_ef), "ddp-buckets": ("cupcake", _write_ddp_buckets)}
-"""For each format, the system whose plans it takes, and what writes it and says what was written."""
+def _write_perfetto(arguments: argparse.Namespace, plan: SavedPlan) -> str:
+    from planwright import __version__
+    from planwright.io.perfetto import write_perfetto
+
+    about = {"planwright": __version__, "system": plan.system, "problem": plan.problem, "claim": plan.claim}
+    count = write_perfetto(arguments.output, plan.schedule, device_names(plan), about)
+    return f"{count} trace events of {len(plan.schedule)} events, for ui.perfetto.dev or chrome://tracing"
 
 
-def _read(path: str) -> SavedPlan:
-    """The plan in a file of ours, whatever its format."""
-    if path.endswith(".npz"):
-        from planwright.encodings.bagpipe.run_file import read_run
-
-        return read_run(path)
-    from planwright.io.plan import read_plan
-
-    return read_plan(path)
+_EXPORTS: dict[str, tuple[str | None, Callable[[argparse.Namespace, SavedPlan], str]]] = {
+    "taccl-ef": ("taccl", _write_taccl_ef),
+    "ddp-buckets": ("cupcake", _write_ddp_buckets),
+    "perfetto": (None, _write_perfetto),
+}
+"""For each format, the system whose plans it takes (None: any), and what writes it and says what was written."""
 
 
 def _replay(plan: SavedPlan) -> Report:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planwright.cli import arguments as shared
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
+    from planwright.progress_log import ProgressLog
     from planwright.recipe import Problem, Result
 
-__all__ = ["finish", "run", "stop_on_interrupt"]
+__all__ = ["claim_to_keep", "finish", "run", "stop_on_interrupt"]
 
 _SHOWN = (
     "status", "stop_reason", "makespan_s", "energy_j", "bound_s", "bound_j", "gap", "ratio", "overhead",
@@ -30,12 +33,27 @@ _SHOWN = (
 def run(problem: Problem, arguments: argparse.Namespace) -> Result:
     """Solve with progress on stderr; the first Ctrl-C asks the solvers to stop, the second leaves at once."""
     from planwright.cli.progress import progress_on_stderr
+    from planwright.progress_log import ProgressLog
     from planwright.recipe import solve
 
     stop = threading.Event()
     line = "stopping with the best plan so far, if there is one; Ctrl-C again leaves at once"
-    with stop_on_interrupt(stop, line), progress_on_stderr(arguments.quiet) as on_progress:
-        return solve(problem, shared.solve_options(arguments, problem.default_options, on_progress, stop))
+    with stop_on_interrupt(stop, line), progress_on_stderr(arguments.quiet) as tell:
+        log = ProgressLog(tell)
+        result = solve(problem, shared.solve_options(arguments, problem.default_options, log, stop))
+    return replace(result, run=run_data(arguments, log))
+
+
+def run_data(arguments: argparse.Namespace, log: ProgressLog) -> dict[str, Any]:
+    """How a plan came to be: the command, the versions, and how incumbent and bound converged."""
+    from planwright.doctor import library_versions
+
+    convergence = log.convergence
+    return {
+        "command": shlex.join(["planwright", *arguments.command_line]),
+        "versions": library_versions(),
+        "convergence": None if convergence is None else convergence.data,
+    }
 
 
 @contextmanager
@@ -97,12 +115,18 @@ def finish(
 
 
 def _write_plan(path: str, result: Result) -> None:
-    from planwright.io.plan import SavedPlan, claim_data, write_plan
+    from planwright.io.plan import SavedPlan, write_plan
 
     assert result.schedule is not None
-    problem = result.problem
-    claim = claim_data(result.solution)
+    problem, claim = result.problem, claim_to_keep(result)
     write_plan(path, SavedPlan(problem.system, problem.description, claim, result.details, result.schedule))
+
+
+def claim_to_keep(result: Result) -> dict[str, Any]:
+    """What a plan file has of the solver's claim, and how the plan was made."""
+    from planwright.io.plan import RUN, claim_data
+
+    return {**claim_data(result.solution), **({RUN: dict(result.run)} if result.run else {})}
 
 
 def _print_outcome(result: Result, data: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from planwright.cli import arguments as shared
 from planwright.cli.clusters import add_cluster_options, read_cluster_options
-from planwright.cli.running import finish, run
+from planwright.cli.running import claim_to_keep, finish, run
 from planwright.cli.traces import add_trace_options, read_trace_options
 from planwright.errors import InputError
 
@@ -75,8 +75,7 @@ def _solve(arguments: argparse.Namespace) -> int:
 
 def _write(path: str, result: Result) -> None:
     from planwright.encodings.bagpipe.run_file import write_run
-    from planwright.io.plan import claim_data
 
     product = result.product
-    told = {"problem": result.problem.description, "claim": claim_data(result.solution), "details": result.details}
+    told = {"problem": result.problem.description, "claim": claim_to_keep(result), "details": result.details}
     write_run(path, product.actions, product.users, product.trainer, product.times, product.machine, told)

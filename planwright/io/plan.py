@@ -25,9 +25,12 @@ from planwright.schedule import Ragged, Schedule
 from planwright.solution import Solution
 from planwright.topologies.topology import Links, Nic, Switch, Topology
 
-__all__ = ["SavedPlan", "claim_data", "plan_text", "read_plan", "write_plan"]
+__all__ = ["RUN", "SavedPlan", "claim_data", "plan_text", "read_plan", "run_of", "write_plan"]
 
 FORMAT, VERSION = "planwright.plan", 1
+
+RUN = "run"
+"""The entry of a claim that says how the plan was made: command, versions, convergence. Plans may be without."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,8 @@ class SavedPlan:
     """The content of a plan file.
 
     `system` names the encoding; `problem` says, in its words, what was asked; `claim` is what the solver said of the
-    schedule (status, objective_s, bound_s, solver, ...; objective_j and bound_j for joules); `details` is the
-    encoding's own account.
+    schedule (status, objective_s, bound_s, solver, ...; objective_j and bound_j for joules) and how it was made
+    (`run_of`); `details` is the encoding's own account.
     """
 
     system: str
@@ -59,6 +62,12 @@ def claim_data(solution: Solution) -> dict[str, Any]:
         "solver_version": solution.version,
         "seed": solution.seed,
     }
+
+
+def run_of(plan: SavedPlan) -> Mapping[str, Any]:
+    """How a plan was made: `command`, `versions` and `convergence`, as far as the plan says."""
+    run = plan.claim.get(RUN)
+    return run if isinstance(run, Mapping) else {}
 
 
 def write_plan(path: str | Path, plan: SavedPlan) -> None:

@@ -109,6 +109,18 @@ def test_show_tells_chunk_input_and_output_sizes(capsys: pytest.CaptureFixture[s
     assert "busiest" in out
 
 
+def test_show_of_a_plan_that_names_unknown_things_says_so(capsys: pytest.CaptureFixture[str], plan: Path) -> None:
+    altered(plan, lambda data: data["schedule"]["place"].__setitem__(0, 10**6))
+    code, out, _ = run(capsys, "show", str(plan), "--events", "3")
+    assert code == 5
+    assert "unknown-id (1)" in out
+
+
+def test_show_says_which_command_made_the_plan(capsys: pytest.CaptureFixture[str], plan: Path) -> None:
+    out = run(capsys, "show", str(plan))[1]
+    assert "made by\n  planwright solve taccl --topology ndv2 " in out
+
+
 @pytest.mark.parametrize("instances", ["1", "8"])
 def test_exported_xml_passes_its_own_check(
     capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, instances: str

@@ -1,0 +1,91 @@
+"""`planwright plot`: a plan or a sweep as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from planwright.cli.views import device_names, read_any_plan
+from planwright.errors import InputError
+
+if TYPE_CHECKING:
+    from planwright.io.plan import SavedPlan
+
+__all__ = ["add_commands"]
+
+_PLOT_EXAMPLE = """\
+Without --kind: the Gantt chart of links and streams (taccl, cupcake, bagpipe), the memory over the step (monet), the
+trade-off curve (the summary.json of a sweep). A plan that does not replay clean is drawn, and ends with exit code 5.
+
+example:
+  planwright plot plan.json -o plan.svg
+  planwright plot plan.json --kind topology -o links.png
+  planwright plot curve/summary.json -o curve.pdf
+"""
+
+
+def add_commands(commands: Any) -> None:
+    """Add `plot`."""
+    plot = commands.add_parser(
+        "plot",
+        help="draw a plan or a sweep (needs the extra `plot`)",
+        epilog=_PLOT_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    plot.add_argument("file", metavar="FILE", help="a plan, or the summary.json of a sweep")
+    plot.add_argument("-o", "--output", metavar="FILE", required=True, help="ending in .png, .svg or .pdf")
+    plot.add_argument(
+        "--kind", default="auto", metavar="KIND", help="gantt, memory, topology, convergence, tradeoff (default: auto)"
+    )
+    plot.add_argument("--quiet", action="store_true", help="print nothing")
+    plot.set_defaults(run=_plot)
+
+
+def _plot(arguments: argparse.Namespace) -> int:
+    from planwright.io.record import suggestion
+    from planwright.plot.pictures import KINDS, is_sweep, pictures_of
+    from planwright.plot.style import check_plot
+
+    kind = arguments.kind
+    if kind not in ("auto", *KINDS):
+        hint = suggestion(kind, KINDS)
+        rule = f"must be one of auto, {', '.join(KINDS)}"
+        raise InputError(f"--kind: {rule}, got {kind!r}" + (f"; {hint}" if hint else ""))
+    check_plot(arguments.output)
+    if is_sweep(arguments.file):
+        return _plot_sweep(arguments)
+    if kind == "tradeoff":
+        raise InputError(f"{arguments.file}: --kind tradeoff takes the summary.json of a sweep, got a plan")
+    plan = read_any_plan(arguments.file)
+    chosen = pictures_of(plan)[0] if kind == "auto" else kind
+    return _plot_plan(arguments, plan, chosen)
+
+
+def _plot_plan(arguments: argparse.Namespace, plan: SavedPlan, kind: str) -> int:
+    from planwright.checker import check
+    from planwright.cli.output import EXIT_VIOLATIONS
+    from planwright.plot.pictures import draw
+    from planwright.plot.style import save
+
+    save(draw(plan, kind, device_names=device_names(plan)).figure, arguments.output)
+    if not arguments.quiet:
+        print(f"{arguments.output}: {kind} of {len(plan.schedule)} events")
+    report = check(plan.schedule)
+    if not report.valid:
+        print(f"planwright: drawn, but it does not replay clean: {report.summary()}", file=sys.stderr)
+        return EXIT_VIOLATIONS
+    return 0
+
+
+def _plot_sweep(arguments: argparse.Namespace) -> int:
+    from planwright.plot import write_plot
+    from planwright.plot.pictures import read_sweep
+
+    if arguments.kind not in ("auto", "tradeoff"):
+        raise InputError(f"{arguments.file}: --kind {arguments.kind} takes a plan, got the table of a sweep")
+    rows = read_sweep(arguments.file)
+    write_plot(arguments.output, rows)
+    if not arguments.quiet:
+        print(f"{arguments.output}: trade-off curve of {len(rows)} rows")
+    return 0

@@ -1,0 +1,20 @@
+"""Pictures of plans: axes in, axes out. matplotlib is the extra `plot`, imported only when something is drawn."""
+
+from __future__ import annotations
+
+from planwright.plot.curves import TradeoffPoint, plot_convergence, plot_tradeoff, write_plot
+from planwright.plot.gantt import plot_gantt
+from planwright.plot.memory import plot_memory
+from planwright.plot.network import plot_topology
+from planwright.plot.style import check_plot
+
+__all__ = [
+    "TradeoffPoint",
+    "check_plot",
+    "plot_convergence",
+    "plot_gantt",
+    "plot_memory",
+    "plot_topology",
+    "plot_tradeoff",
+    "write_plot",
+]

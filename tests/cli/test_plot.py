@@ -1,0 +1,102 @@
+"""`planwright plot`: what it writes, and how it ends."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from small_plans import SYSTEMS, small_plan
+
+from planwright.cli.main import main
+
+HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
+needs_matplotlib = pytest.mark.skipif(not HAS_MATPLOTLIB, reason="needs the extra `plot`")
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_plan("taccl", tmp_path_factory.mktemp("plot"))
+
+
+@needs_matplotlib
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_plan_of_every_system_is_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path, system: str) -> None:
+    path = small_plan(system, tmp_path)
+    assert main(["plot", str(path), "-o", str(tmp_path / "out.svg")]) == 0
+    kind = "memory" if system == "monet" else "gantt"
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'out.svg'}: {kind} of ")
+
+
+@needs_matplotlib
+@pytest.mark.parametrize(("ending", "opening"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF-")])
+def test_the_ending_names_the_kind_of_file(plan: Path, tmp_path: Path, ending: str, opening: bytes) -> None:
+    path = tmp_path / f"out.{ending}"
+    assert main(["plot", str(plan), "--kind", "topology", "-o", str(path), "--quiet"]) == 0
+    assert path.read_bytes().startswith(opening)
+    before = path.read_bytes()
+    assert main(["plot", str(plan), "--kind", "topology", "-o", str(path), "--quiet"]) == 0
+    assert path.read_bytes() == before
+
+
+@needs_matplotlib
+def test_table_of_a_sweep_becomes_a_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    table = tmp_path / "summary.json"
+    table.write_text(json.dumps([{"memory_ratio": 0.5, "overhead": 0.1, "overhead_bound": 0.05}]))
+    assert main(["plot", str(table), "-o", str(tmp_path / "curve.pdf")]) == 0
+    assert "trade-off curve of 1 rows" in capsys.readouterr().out
+    assert main(["plot", str(table), "--kind", "gantt", "-o", str(tmp_path / "curve.pdf")]) == 2
+
+
+@needs_matplotlib
+def test_plan_with_violations_is_drawn_and_ends_with_5(
+    capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path
+) -> None:
+    data = json.loads(plan.read_text())
+    data["schedule"]["start_s"][0] = 5e-4
+    broken = tmp_path / "broken.json"
+    broken.write_text(json.dumps(data))
+    assert main(["plot", str(broken), "-o", str(tmp_path / "out.png"), "--quiet"]) == 5
+    assert "does not replay clean" in capsys.readouterr().err
+    assert (tmp_path / "out.png").exists()
+
+
+@needs_matplotlib
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--kind", "gant", "-o", "x.png"], "--kind: must be one of auto, gantt, memory, topology, convergence, "),
+        (["--kind", "gant", "-o", "x.png"], "did you mean 'gantt'?"),
+        (["-o", "x.gif"], "must end in .pdf, .png or .svg, got 'x.gif'"),
+        (["-o", "nowhere/x.png"], "there is no folder nowhere"),
+        (["--kind", "tradeoff", "-o", "x.png"], "takes the summary.json of a sweep, got a plan"),
+    ],
+)
+def test_bad_options_get_one_line(
+    capsys: pytest.CaptureFixture[str], plan: Path, arguments: list[str], message: str
+) -> None:
+    assert main(["plot", str(plan), *arguments]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@needs_matplotlib
+def test_missing_file_gets_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["plot", str(tmp_path / "none.json"), "-o", str(tmp_path / "x.png")]) == 2
+    assert capsys.readouterr().err.startswith("planwright: error: cannot read ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["plot", "report"])
+def test_without_matplotlib_one_line_says_how_to_install(
+    capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "matplotlib" else real(name))
+    path = tmp_path / ("out.png" if command == "plot" else "out.html")
+    assert main([command, str(plan), "-o", str(path)]) == 2
+    expected = "planwright: error: plotting needs matplotlib, which is not installed; pip install 'planwright[plot]'\n"
+    assert capsys.readouterr().err == expected
+    assert not path.exists()

@@ -1,0 +1,181 @@
+"""Pictures as matplotlib has them: what is on the axes, and that many events stay legible."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_plans import SYSTEMS, small_plan
+
+from planwright.checker import check
+from planwright.cli.views import device_names, read_any_plan
+from planwright.errors import InputError
+from planwright.graph import Graph, Placement
+from planwright.io.plan import SavedPlan
+from planwright.plot import plot_convergence, plot_gantt, plot_memory, plot_topology
+from planwright.plot.gantt import MOST_BARS, MOST_ROWS
+from planwright.plot.pictures import draw, pictures_of
+from planwright.plot.style import svg_text
+from planwright.progress_log import Convergence
+from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
+from planwright.topologies.topology import Link, Topology
+
+pytest.importorskip("matplotlib", reason="needs the extra `plot`")
+
+
+@pytest.fixture(scope="module", params=SYSTEMS)
+def plan(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SavedPlan:
+    return read_any_plan(str(small_plan(request.param, tmp_path_factory.mktemp(request.param))))
+
+
+def pixels(ax: Any) -> np.ndarray:
+    """The picture as it is drawn, shape (height, width, 3), 0 to 1."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(ax.figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[:, :, :3] / 255
+
+
+def ring(ranks: int, rounds: int) -> Schedule:
+    """Every rank sends to the next in every round, with a pause between rounds."""
+    links = tuple(Link(k, (k + 1) % ranks, 1.0, 0.0) for k in range(ranks))
+    topology = Topology("ring", tuple(k // 8 for k in range(ranks)), links)
+    graph = Graph(np.array([8]), initial=Placement.of([(0, k) for k in range(ranks)]))
+    events = [
+        Event(EventKind.TRANSFER, 2.0 * turn, 2.0 * turn + 1.0, link, moves=(0,))
+        for turn in range(rounds)
+        for link in range(ranks)
+    ]
+    return schedule_from_events(graph, topology, events, "ring")
+
+
+def test_every_picture_of_every_system_is_drawn(plan: SavedPlan) -> None:
+    for kind in pictures_of(plan):
+        ax = draw(plan, kind, device_names=device_names(plan))
+        assert pixels(ax).min() < 0.9  # something is there
+        assert svg_text(ax.figure, kind).startswith("<svg")
+
+
+def test_axes_in_axes_out(plan: SavedPlan) -> None:
+    from matplotlib.figure import Figure
+
+    for plot in (plot_gantt, plot_memory):
+        ax = Figure().add_subplot()
+        assert plot(plan.schedule, ax) is ax
+        assert ax.has_data()
+
+
+def test_gantt_is_as_long_as_the_replay_says(plan: SavedPlan) -> None:
+    ax = plot_gantt(plan.schedule)
+    scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[ax.get_xlabel().split("(")[1].split(")")[0]]
+    assert ax.get_xlim()[1] * scale == pytest.approx(check(plan.schedule).makespan_s)
+
+
+def test_few_links_have_a_bar_for_each_event() -> None:
+    ax = plot_gantt(ring(ranks=4, rounds=5))
+    assert len([patch for patch in ax.patches if patch.get_width()]) == 20
+    assert [text.get_text() for text in ax.get_yticklabels()] == [
+        "0 \u2192 1", "1 \u2192 2", "2 \u2192 3", "3 \u2192 0",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ranks", "rounds"), [(80, 20), (4, 2000), (1024, 3)])
+def test_many_ranks_or_events_become_shades_and_never_a_black_block(ranks: int, rounds: int) -> None:
+    ax = plot_gantt(ring(ranks, rounds))
+    rows = len(ax.get_yticklabels())
+    assert rows <= MOST_ROWS
+    assert rounds <= MOST_BARS or len(ax.images) == 1
+    picture = pixels(ax)
+    assert (picture.max(axis=2) < 0.2).mean() < 0.05  # black is but text and axes
+    height_px = ax.get_window_extent().height / rows
+    assert height_px >= 5
+    labels = [text.get_window_extent() for text in ax.get_yticklabels()]
+    assert all(not one.overlaps(other) for one, other in itertools.pairwise(labels))
+
+
+def test_row_that_is_idle_half_the_time_is_half_as_dark() -> None:
+    busy = np.asarray(plot_gantt(ring(4, 2000)).images[0].get_array())
+    middle = busy[:, 100:-100].mean(axis=1)
+    assert np.ptp(middle, axis=0).max() < 0.01
+    assert busy.shape[0] == 4
+    assert 0.2 < middle[0][0] < 0.9
+
+
+def test_bars_are_told_apart_without_red_and_green() -> None:
+    from matplotlib.colors import to_rgb
+
+    from planwright.plot.style import PALETTE
+
+    # What is left of a colour in deuteranopia, the most common kind (Machado, Oliveira, Fernandes 2009, severity 1).
+    seen_by = np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]])
+    seen = np.array([to_rgb(colour) for colour in PALETTE]) @ seen_by.T
+    distance = np.linalg.norm(seen[:, None] - seen[None], axis=2) + np.eye(len(seen))
+    assert distance.min() > 0.1
+
+
+def test_memory_shows_the_peak_the_budget_and_what_runs_again(tmp_path: Path) -> None:
+    schedule = read_any_plan(str(small_plan("monet", tmp_path))).schedule
+    ax = plot_memory(schedule)
+    titles = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert titles[1] == "budget 45 B"
+    assert {"recomputation", "backward"} <= set(titles)
+    live = ax.lines[0].get_ydata()
+    assert max(live) == check(schedule).peak_bytes[0]
+    assert max(ax.get_ylim()) > 45
+
+
+def test_memory_of_many_levels_keeps_the_peak(random_schedule: Callable[[random.Random], Schedule]) -> None:
+    for seed in range(30):
+        schedule = random_schedule(random.Random(seed))
+        for device, peak in enumerate(check(schedule).peak_bytes):
+            assert max(plot_memory(schedule, device=device).lines[0].get_ydata()) == peak
+    with pytest.raises(InputError, match="device must be in 0"):
+        plot_memory(schedule, device=99)
+
+
+def test_memory_of_thousands_of_levels_is_drawn_with_a_few_thousand_points() -> None:
+    schedule = ring(2, 20_000)
+    frees = np.full(len(schedule), 1)
+    lists = replace(schedule.moves, start=np.arange(len(schedule) + 1), values=np.zeros(len(schedule), dtype=np.int64))
+    target = schedule.topology.link_target[schedule.place]
+    schedule = replace(schedule, freed_tensor=lists, freed_device=replace(lists, values=target))
+    assert frees.sum() == len(schedule)
+    assert len(plot_memory(schedule, device=0).lines[0].get_ydata()) < 5000
+
+
+def test_topology_is_arrows_for_few_ranks_and_a_matrix_for_many() -> None:
+    few, many = plot_topology(ring(8, 2)), plot_topology(ring(80, 2))
+    assert (len(few.patches), len(few.images)) == (8, 0)
+    assert len(many.images) == 2
+    shown = np.asarray(many.images[1].get_array().filled(np.nan))
+    assert np.nanmax(shown) == pytest.approx(100 * 2 / 3)  # two rounds of one second in three
+    assert np.isfinite(shown).sum() == 80
+    assert "80 of 80 links in use" in many.get_title(loc="left")
+
+
+def test_convergence_has_both_lines_and_no_point_where_nothing_was_known() -> None:
+    ax = plot_convergence(Convergence((0.1, 0.2, 0.3), (None, 8e-3, 6e-3), (4e-3, 4e-3, 5e-3)))
+    incumbent, bound = ax.lines[:2]
+    assert list(incumbent.get_xdata()) == [0.2, 0.3]
+    assert list(incumbent.get_ydata()) == pytest.approx([8.0, 6.0])
+    assert list(bound.get_ydata()) == pytest.approx([4.0, 4.0, 5.0])
+    assert ax.get_ylabel() == "objective (ms)"
+
+
+def test_equal_pictures_are_equal_files(plan: SavedPlan) -> None:
+    first, second = (svg_text(draw(plan, "gantt").figure, "gantt") for _ in range(2))
+    assert first == second
+
+
+def test_a_plan_without_events_is_drawn_empty() -> None:
+    graph = Graph(np.array([1]), initial=Placement.of([(0, 0)]))
+    schedule = schedule_from_events(graph, Topology("one", (0,)), [], "nothing")
+    for plot in (plot_gantt, plot_memory, plot_topology):
+        pixels(plot(schedule))

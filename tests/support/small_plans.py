@@ -1,0 +1,36 @@
+"""A small plan file of each system, as its own command writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hand_training import chain
+
+from planwright.cli.main import main
+from planwright.profiles.training_graph_file import write_training_graph
+
+SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake")
+
+
+def solve_command(system: str, folder: Path) -> list[str]:
+    """The arguments of the command that makes the plan `small_plan` returns."""
+    graph = folder / "chain.json"
+    arguments = {
+        "taccl": ["--topology", "ndv2", "--nodes", "2", "--sketch", "ndv2-sk-1", "--size", "1MB"],
+        "monet": ["--graph", str(graph), "--budget", "45B", "--time-limit", "2"],
+        "bagpipe": [
+            *["--trace", "zipf", "--table-rows", "50,400", "--examples", "300"],
+            *["--trainers", "4", "--batch-size", "30", "--lookahead", "3"],
+        ],
+        "cupcake": ["--profile", "resnet50"],
+    }[system]
+    if system == "monet":
+        write_training_graph(graph, chain(6))
+    return ["solve", system, *arguments, "-o", str(folder / f"plan.{'npz' if system == 'bagpipe' else 'json'}")]
+
+
+def small_plan(system: str, folder: Path) -> Path:
+    """Solve, and return the plan's path in `folder`."""
+    command = solve_command(system, folder)
+    assert main([*command, "--quiet"]) == 0
+    return Path(command[-1])
