@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 _LIBRARIES = ("numpy", "networkx", "highspy", "ortools", "pulp")
-_MOST_S = 60.0
+_MOST_S = 120.0
 """Time for the self test in its own process, imports on a cold disk included; it takes about two seconds."""
-_SOLVE_S = 0.5
-"""Time limit of each solve of the self test."""
+_SOLVE_S = 15.0
+"""Time limit of each solve of the self test: they take far less, but a busy machine is not a broken one."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _planned() -> Finding:
     name = "a plan, replayed"
     try:
         problem = taccl.Problem.of(load_topology("ndv2", nodes=1), "allgather", 1_000_000)
-        result = solve(problem, SolveOptions(time_limit_s=2 * _SOLVE_S, gap=0.05, threads=1))
+        result = solve(problem, SolveOptions(time_limit_s=_SOLVE_S, gap=0.05, threads=1))
     except (PlanwrightError, ImportError, OSError) as error:
         return Finding(name, False, f"{type(error).__name__}: {error}")
     makespan = "no plan" if result.report is None else format_seconds(result.report.makespan_s)
