@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from planwright.errors import InputError
 from planwright.io.taccl_ef.buffers import Allocation
+from planwright.io.taccl_ef.hazards import RECEIVE, Access, Needs
 from planwright.io.taccl_ef.program import MAX_CHANNELS, MAX_PEERS_PER_CHANNEL
 
 __all__ = ["MERGE_ABOVE", "Plan", "Shape", "Side", "plan_blocks"]
@@ -37,75 +39,149 @@ class Shape:
 @dataclass(frozen=True)
 class Plan:
     """`lanes[m]`: the lane of message m; `shapes[r]`: the blocks of rank r in every instance; `block_of[side]`: the
-    number of a side's block among them; `slots`: channels of one instance; `step_limit`: steps of a block."""
+    number of a side's block among them; `slots`: channels of one instance; `step_limit`: steps of a block;
+    `sends_on[m]`: the message whose receive the send of message m may be fused with."""
 
     lanes: list[int]
     shapes: list[list[Shape]]
     block_of: dict[Side, int]
     slots: int
     step_limit: int
+    sends_on: dict[int, int]
 
 
 def plan_blocks(
     allocation: Allocation,
-    needs: list[list[list[tuple[int, int]]]],
+    needs: Needs,
     instances: int,
     merge: bool | None,
+    fuse: bool,
     merge_above: int,
     step_limit: int,
 ) -> Plan:
     """One block for each direction to each peer, more where its steps exceed the limit, merged if asked or needed.
 
-    `needs[m][k]`: what message m waits for in instance k; a send takes a step for each of them, at least one.
-    Raises `InputError` where the channels don't suffice.
+    A step takes a nop for each dependency but one. With `fuse`, a receiving and a sending block are merged where at
+    least half of the steps of either become one step. Raises `InputError` where the channels don't suffice.
     """
-    weights = [max(1, *(len(parts) for parts in by_instance)) for by_instance in needs]
-    lanes, loads = _lanes(allocation, weights, step_limit)
+    lanes, loads, numbers = _lanes(allocation, needs, step_limit)
     slot_of = _slots(loads)
     slots = 1 + max(slot_of.values(), default=0)
     if slots * instances > MAX_CHANNELS:
         needed = f"{slots * instances} ({slots} for each of {instances} instances)"
         raise InputError(f"taccl-ef: there are {MAX_CHANNELS} channels, needed are {needed}; use fewer instances")
+    sends_on = _chains(allocation, needs, instances) if fuse and merge is not False else {}
+    partner = _fusing_pairs(allocation, lanes, numbers, sends_on, slot_of, loads, step_limit)
     if merge is None:
         blocks = Counter(side.rank for side in loads)
+        blocks.subtract(Counter(side.rank for side in partner if side.is_send))
         merge = any(instances * (count + bool(allocation.copies[rank])) > merge_above for rank, count in blocks.items())
     shapes: list[list[Shape]] = [[] for _ in allocation.scratch]
     block_of: dict[Side, int] = {}
-    for rank, blocks_here in enumerate(shapes):
-        mine = [side for side in loads if side.rank == rank]
-        partner = _pairs(mine, loads, slot_of, step_limit) if merge else {}
+    sides_of: dict[int, list[Side]] = {}
+    for side in loads:
+        sides_of.setdefault(side.rank, []).append(side)
+    for rank, mine in sides_of.items():
+        if merge:
+            partner.update(_pairs([side for side in mine if side not in partner], loads, slot_of, step_limit))
         for side in mine:
             if side in block_of:
                 continue
             other = partner.get(side)
-            block_of.update({each: len(blocks_here) for each in (side, other) if each is not None})
+            block_of.update({each: len(shapes[rank]) for each in (side, other) if each is not None})
             peers = {each.is_send: each.peer for each in (side, other) if each is not None}
-            blocks_here.append(Shape(peers.get(True, -1), peers.get(False, -1), slot_of[side]))
-    return Plan(lanes, shapes, block_of, slots, step_limit)
+            shapes[rank].append(Shape(peers.get(True, -1), peers.get(False, -1), slot_of[side]))
+    return Plan(lanes, shapes, block_of, slots, step_limit, sends_on)
 
 
-def _lanes(allocation: Allocation, weights: list[int], step_limit: int) -> tuple[list[int], dict[Side, int]]:
-    """The lane of each message, and the steps on each side of each lane, sorted by side.
+def _lanes(
+    allocation: Allocation, needs: Needs, step_limit: int
+) -> tuple[list[int], dict[Side, int], dict[Side, list[int]]]:
+    """The lane of each message, and by side, sorted, the steps and the messages on each side of each lane.
 
     A link's messages are dealt in turn to as few lanes as keep the limit, so that their order is kept roughly.
     """
     by_link: dict[tuple[int, int], list[int]] = {}
     for number, message in enumerate(allocation.messages):
         by_link.setdefault((message.source, message.target), []).append(number)
+    weights = [[_weight(by_instance) for by_instance in side] for side in (needs.send, needs.receive)]
     lanes = [0] * len(allocation.messages)
     loads: dict[Side, int] = {}
+    dealt: dict[Side, list[int]] = {}
     for (source, target), numbers in by_link.items():
+        for title, side in zip(("sends", "receives"), weights, strict=True):
+            most = max(side[number] for number in numbers)
+            if most > step_limit:
+                message = f"a message from rank {source} to {target} {title} after {most} dependencies"
+                raise InputError(f"taccl-ef: {message}, a block has {step_limit} steps; use fewer instances")
         count = 0
-        steps = [step_limit + 1]
-        while max(steps) > step_limit:
+        steps = [(step_limit + 1, 0)]
+        while max(map(max, steps)) > step_limit:
             count += 1
-            steps = [sum(weights[number] for number in numbers[lane::count]) for lane in range(count)]
+            steps = [
+                (sum(weights[0][n] for n in numbers[lane::count]), sum(weights[1][n] for n in numbers[lane::count]))
+                for lane in range(count)
+            ]
         for lane in range(count):
-            loads[Side(source, True, target, lane)] = steps[lane]
-            loads[Side(target, False, source, lane)] = len(numbers[lane::count])
+            for is_send, side in ((True, Side(source, True, target, lane)), (False, Side(target, False, source, lane))):
+                loads[side] = steps[lane][not is_send]
+                dealt[side] = numbers[lane::count]
             for number in numbers[lane::count]:
                 lanes[number] = lane
-    return lanes, dict(sorted(loads.items()))
+    return lanes, dict(sorted(loads.items())), dealt
+
+
+def _weight(by_instance: list[list[Access]]) -> int:
+    """Steps that a send or receive takes at most: itself and a nop for each dependency but one."""
+    return max(1, *(len(accesses) for accesses in by_instance))
+
+
+def _chains(allocation: Allocation, needs: Needs, instances: int) -> dict[int, int]:
+    """By message, the earlier one that brought exactly what it sends on, if nothing else waits for that before."""
+    found = {}
+    for number, message in enumerate(allocation.messages):
+        if len(needs.send[number][0]) != 1 or needs.send[number][0][0].kind != RECEIVE:
+            continue
+        other = needs.send[number][0][0].number
+        brought = allocation.messages[other]
+        if (brought.write_at, brought.count) == (message.read_at, message.count) and all(
+            needs.send[number][instance] == [Access(RECEIVE, message.source, other, instance)]
+            and needs.uses[other, instance][0].number == number
+            for instance in range(instances)
+        ):
+            found[number] = other
+    return found
+
+
+def _fusing_pairs(
+    allocation: Allocation,
+    lanes: list[int],
+    numbers: dict[Side, list[int]],
+    sends_on: dict[int, int],
+    slot_of: dict[Side, int],
+    loads: dict[Side, int],
+    step_limit: int,
+) -> dict[Side, Side]:
+    """Receiving and sending sides of one rank most of whose steps would be one: the most fused first."""
+    chains: dict[tuple[Side, Side], list[tuple[int, int]]] = {}
+    for number, other in sends_on.items():
+        rank, peer = allocation.messages[number].source, allocation.messages[number].target
+        receive = Side(rank, False, allocation.messages[other].source, lanes[other])
+        chains.setdefault((receive, Side(rank, True, peer, lanes[number])), []).append((other, number))
+    ranked = []
+    for (receive, send), pairs in chains.items():
+        longer = max(len(numbers[receive]), len(numbers[send]))
+        if slot_of[receive] == slot_of[send] and 2 * len(pairs) >= longer:
+            merged = sorted((*numbers[receive], *numbers[send]))
+            follows = set(pairwise(merged))
+            fused = sum(pair in follows for pair in pairs)
+            if 2 * fused >= longer and loads[receive] + loads[send] - fused <= step_limit:
+                ranked.append((-fused, receive, send))
+    partner: dict[Side, Side] = {}
+    for _, receive, send in sorted(ranked):
+        if receive not in partner and send not in partner:
+            partner[receive], partner[send] = send, receive
+    return partner
 
 
 def _slots(loads: dict[Side, int]) -> dict[Side, int]:

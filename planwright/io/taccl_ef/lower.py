@@ -1,9 +1,17 @@
 """Lower a replayed schedule to a TACCL-EF program (thesis, section 5.6.2).
 
-Every transfer becomes sends and receives between buffer places (buffers.py). They are dealt to thread blocks, one block
-for each direction to each peer, in the order of the schedule everywhere. That order is what excludes deadlock, whatever
-a connection holds and however blocks are merged: of the transfers that are not finished, the first in the order has its
-send and its receive at the head of their blocks, and the steps that it depends on belong to earlier transfers.
+Every transfer becomes sends and receives between buffer places (buffers.py), which wait for the steps that they can't
+run before (hazards.py). They are dealt to thread blocks, one block for each direction to each peer, in the order of the
+schedule everywhere. That order is what excludes deadlock, whatever a connection holds and however blocks are merged: of
+the transfers that are not finished, the first in the order has its send and its receive at the head of their blocks,
+and the steps that it depends on belong to earlier transfers.
+
+A fused step is the receive of a transfer m and the send of a later one n that sends on what m brought. It keeps the
+argument under three conditions. Nothing lies between the two in their block, so that every other step of the block
+still belongs to transfers all before m or all after n. What it waits for belongs to transfers before m. Nothing that
+belongs to a transfer between m and n waits for it. Then whatever a step waits for (a message, a place in a queue, a
+receiver that must arrive, a dependency) is held up only by steps that wait for an earlier transfer than it does itself,
+and waiting can't come round.
 
 Instances cut each chunk into n parts that take the same way on blocks and channels of their own. A run of m
 neighbouring chunks is cut as a whole, into n runs of m parts, so that it stays one message in every instance;
@@ -13,13 +21,22 @@ dependencies are therefore kept by part, and may cross instances.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from planwright.collective import Collective
 from planwright.errors import InputError
-from planwright.io.taccl_ef.blocks import MERGE_ABOVE, Plan, Side, plan_blocks
-from planwright.io.taccl_ef.buffers import Allocation, Message, Place, allocate
-from planwright.io.taccl_ef.program import NO_MAX_BYTES, RUNTIMES, Gpu, Program, Step, ThreadBlock
+from planwright.io.taccl_ef.blocks import MERGE_ABOVE, plan_blocks
+from planwright.io.taccl_ef.buffers import MAX_RUN, Allocation, allocate
+from planwright.io.taccl_ef.emit import Builder, compact_scratch, emit
+from planwright.io.taccl_ef.hazards import find_needs
+from planwright.io.taccl_ef.program import (
+    NO_MAX_BYTES,
+    RUNTIMES,
+    Gpu,
+    Program,
+    Step,
+    ThreadBlock,
+    written_name,
+)
 from planwright.io.taccl_ef.verify import verify
 from planwright.schedule import Schedule
 
@@ -27,9 +44,6 @@ __all__ = ["PLACEMENTS", "lower"]
 
 PLACEMENTS = {"out-of-place": (False, True), "in-place": (True, False), "both": (True, True)}
 """By name: (inplace, outofplace)."""
-
-Part = tuple[int, int]
-"""(message, instance)."""
 
 
 def lower(
@@ -45,36 +59,38 @@ def lower(
     runtime: str = "both",
     sm_count: int | None = None,
     merge_blocks: bool | None = None,
+    fuse: bool = True,
 ) -> Program:
-    """The program that does what a clean schedule of plain transfers does; tensor ids are the collective's chunks.
+    """The program that does what a clean schedule of transfers does; tensor ids are the collective's chunks.
 
     `instances`: parts that each chunk is cut into, each on its own blocks and channels. `placement`: `out-of-place`
-    (own chunks are copied from input to output), `in-place` (only the larger buffer is used) or `both` (the same as
-    out-of-place; in place the copy stores what is there already). `min_bytes`, `max_bytes`: range of the larger
-    buffer's size, 0 for no upper limit. `runtime`, `sm_count`: whose limits to keep, see `verify`. `merge_blocks`:
-    whether one block may send and receive; None merges only where a GPU would otherwise have more than `sm_count`
-    blocks, 80 if that is unknown.
+    (own chunks are copied from input to output, the input is never written), `in-place` (only the larger buffer is
+    used) or `both` (as out-of-place; in place the copy stores what is there already). `min_bytes`, `max_bytes`: range
+    of the larger buffer's size, 0 for no upper limit. `runtime`, `sm_count`: whose limits to keep, see `verify`, and
+    whose name of the collective to write. `merge_blocks`: whether one block may send and receive; None merges only
+    where a GPU would otherwise have more than `sm_count` blocks, 80 if that is unknown, and where steps are fused.
+    `fuse`: whether a block that sends on what it receives does so in one step (rcs, rrs, rrcs).
 
     Raises `InputError` where the schedule can't be lowered or a limit is exceeded; the message has both numbers.
     """
     _check_options(instances, placement, runtime)
     in_place, out_of_place = PLACEMENTS[placement]
-    allocation = allocate(schedule, collective, in_place=placement == "in-place")
-    needs = list(_needs(allocation.messages, instances))
-    limits = (MERGE_ABOVE if sm_count is None else sm_count, RUNTIMES[runtime].steps)
-    plan = plan_blocks(allocation, needs, instances, merge_blocks, *limits)
-    builders = _emit(allocation, needs, plan, instances)
+    coll = written_name(collective.name, runtime)
+    allocation, builders = _build(
+        schedule, collective, placement, instances, merge_blocks, fuse, RUNTIMES[runtime].steps, sm_count
+    )
     program = Program(
         name=name or f"{collective.name}_{collective.rank_count}",
         proto=proto,
-        nchannels=1 + max(builder.chan for blocks in builders for builder in blocks),
+        nchannels=1 + max((builder.chan for blocks in builders for builder in blocks), default=0),
         nchunksperloop=instances * max(len(buffer) for buffer in (*collective.inputs, *collective.outputs)),
         ngpus=collective.rank_count,
-        coll=collective.name,
+        coll=coll,
         inplace=in_place,
         outofplace=out_of_place,
         min_bytes=min_bytes,
         max_bytes=max_bytes or NO_MAX_BYTES,
+        redop="sum" if collective.reduces else "nop",
         gpus=tuple(_gpus(collective, allocation, builders, instances, placement == "in-place")),
     )
     problems = verify(program, runtime, sm_count)
@@ -92,114 +108,37 @@ def _check_options(instances: int, placement: str, runtime: str) -> None:
         raise InputError(f"instances: must be >= 1, got {instances}")
 
 
-def _needs(messages: list[Message], instances: int) -> Iterator[list[list[Part]]]:
-    """For each message and instance, the parts of earlier messages that brought what it sends."""
-    writers: dict[tuple[int, str, int], Part] = {}
-    for number, message in enumerate(messages):
-        found = []
-        for instance in range(instances):
-            start, cells = message.read_at[1] * instances + instance * message.count, set()
-            for cell in range(start, start + message.count):
-                cells.add(writers.get((message.source, message.read_at[0], cell)))
-            found.append(sorted(part for part in cells if part is not None))
-        yield found
-        for instance in range(instances):
-            start = message.write_at[1] * instances + instance * message.count
-            for cell in range(start, start + message.count):
-                writers[message.target, message.write_at[0], cell] = (number, instance)
-
-
-@dataclass
-class _Draft:
-    """A step whose dependency still points to a block that has no number yet."""
-
-    type: str
-    source: Place
-    target: Place
-    cnt: int
-    awaited: tuple[_Builder, int] | None = None
-    hasdep: bool = False
-
-
-@dataclass(eq=False)
-class _Builder:
-    """A thread block that is being filled; `waited` has the last step of each other block that it waited for."""
-
-    send: int
-    recv: int
-    chan: int
-    steps: list[_Draft] = field(default_factory=list)
-    waited: dict[_Builder, int] = field(default_factory=dict)
-    id: int = -1
-
-
-def _emit(allocation: Allocation, needs: list[list[list[Part]]], plan: Plan, instances: int) -> list[list[_Builder]]:
-    """All blocks of each rank, filled in the order of the schedule and numbered."""
-    blocks: list[list[_Builder]] = [[] for _ in allocation.scratch]
-    built: dict[tuple[int, int], list[_Builder]] = {}
-    for rank, shapes in enumerate(plan.shapes):
-        for number, shape in enumerate(shapes):
-            chans = [instance * plan.slots + shape.slot for instance in range(instances)]
-            built[rank, number] = [_Builder(shape.send, shape.recv, chan) for chan in chans]
-            blocks[rank] += built[rank, number]
-    arrived: dict[Part, tuple[_Builder, int]] = {}
-    for number, message in enumerate(allocation.messages):
-        lane = plan.lanes[number]
-        sending = built[message.source, plan.block_of[Side(message.source, True, message.target, lane)]]
-        receiving = built[message.target, plan.block_of[Side(message.target, False, message.source, lane)]]
-        for instance in range(instances):
-            step = _cut(message.read_at, message.write_at, message.count, instance, instances)
-            _send(sending[instance], step, [arrived[part] for part in needs[number][instance]])
-            receiver = receiving[instance]
-            arrived[number, instance] = (receiver, len(receiver.steps))
-            receiver.steps.append(_Draft("r", *step))
-    for rank, copies in enumerate(allocation.copies):
-        for instance in range(instances):
-            blocks[rank] += _copies(copies, instance, instances, instance * plan.slots, plan.step_limit)
-        _number(blocks[rank])
-    return blocks
-
-
-def _cut(read_at: Place, write_at: Place, count: int, instance: int, instances: int) -> tuple[Place, Place, int]:
-    """One instance's share of a run of `count` chunks: as many parts, side by side again."""
-    shift = instance * count
-    return (read_at[0], read_at[1] * instances + shift), (write_at[0], write_at[1] * instances + shift), count
-
-
-def _send(block: _Builder, step: tuple[Place, Place, int], sources: list[tuple[_Builder, int]]) -> None:
-    """Append a send that waits for the steps that brought its chunks; all but one of them on nops before it."""
-    awaited: dict[_Builder, int] = {}
-    for other, number in sources:
-        # What the block itself received, or waited for earlier, is there by the order of its steps.
-        if other is not block and number > block.waited.get(other, -1):
-            awaited[other] = max(number, awaited.get(other, -1))
-    for other, number in awaited.items():
-        other.steps[number].hasdep = True
-    block.waited.update(awaited)
-    targets = list(awaited.items())
-    block.steps += [_Draft("nop", ("i", -1), ("o", -1), 0, target) for target in targets[:-1]]
-    block.steps.append(_Draft("s", *step, targets[-1] if targets else None))
-
-
-def _copies(
-    copies: list[tuple[Place, Place, int]], instance: int, instances: int, chan: int, step_limit: int
-) -> Iterator[_Builder]:
-    """Blocks that copy a rank's own chunks from input to output, one instance's share."""
-    steps = [_Draft("cpy", *_cut(*copy, instance, instances)) for copy in copies]
-    for start in range(0, len(steps), step_limit):
-        yield _Builder(-1, -1, chan, steps[start : start + step_limit])
-
-
-def _number(blocks: list[_Builder]) -> None:
-    """Number a rank's blocks: those that others wait for first, since a dependency reaches only blocks 0..127."""
-    blocks.sort(key=lambda block: not any(step.hasdep for step in block.steps))
-    for number, block in enumerate(blocks):
-        block.id = number
+def _build(
+    schedule: Schedule,
+    collective: Collective,
+    placement: str,
+    instances: int,
+    merge: bool | None,
+    fuse: bool,
+    step_limit: int,
+    sm_count: int | None,
+) -> tuple[Allocation, list[list[Builder]]]:
+    """Buffers and filled blocks; messages are cut where their dependencies would not fit a block."""
+    max_run = MAX_RUN
+    fuse = fuse and merge is not False
+    while True:
+        allocation = allocate(schedule, collective, placement, fuse, max_run)
+        needs = find_needs(allocation, instances)
+        most = max((len(found) for side in (needs.send, needs.receive) for row in side for found in row), default=0)
+        most = max([most, *(len(found) for rows in needs.copy for row in rows for found in row)])
+        if most <= step_limit or max_run == 1:
+            break
+        max_run //= 2
+    plan = plan_blocks(
+        allocation, needs, instances, merge, fuse, MERGE_ABOVE if sm_count is None else sm_count, step_limit
+    )
+    return allocation, emit(allocation, needs, plan, instances)
 
 
 def _gpus(
-    collective: Collective, allocation: Allocation, builders: list[list[_Builder]], instances: int, in_place: bool
+    collective: Collective, allocation: Allocation, builders: list[list[Builder]], instances: int, in_place: bool
 ) -> Iterator[Gpu]:
+    scratch = compact_scratch(builders)
     for rank, blocks in enumerate(builders):
         inputs, outputs = len(collective.inputs[rank]), len(collective.outputs[rank])
         if in_place:
@@ -208,14 +147,14 @@ def _gpus(
             id=rank,
             i_chunks=inputs * instances,
             o_chunks=outputs * instances,
-            s_chunks=allocation.scratch[rank] * instances,
+            s_chunks=scratch[rank],
             threadblocks=tuple(
                 ThreadBlock(block.id, block.send, block.recv, block.chan, tuple(_steps(block))) for block in blocks
             ),
         )
 
 
-def _steps(block: _Builder) -> Iterator[Step]:
+def _steps(block: Builder) -> Iterator[Step]:
     for number, draft in enumerate(block.steps):
         depid, deps = (draft.awaited[0].id, draft.awaited[1]) if draft.awaited else (-1, -1)
         yield Step(number, draft.type, *draft.source, *draft.target, draft.cnt, depid, deps, draft.hasdep)

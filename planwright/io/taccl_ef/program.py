@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planwright.errors import InputError
+
 __all__ = [
     "BUFFERS",
     "NO_MAX_BYTES",
@@ -24,6 +26,7 @@ __all__ = [
     "Runtime",
     "Step",
     "ThreadBlock",
+    "written_name",
 ]
 
 BUFFERS = ("i", "o", "s")
@@ -108,6 +111,28 @@ RUNTIMES = {
     ),
 }
 """`executor` is the newer runtime (also RCCL's), `original` the older one, `both` has the narrower of each limit."""
+
+
+def written_name(collective: str, runtime: str) -> str:
+    """The `coll` of a collective in a file for a runtime; `both` prefers the executor's name where they differ.
+
+    What has no name in the original runtime is called `custom` there. Raises `InputError` where the runtime can't
+    offer the collective at all.
+    """
+    names = {
+        "executor": collective,
+        "original": {"reducescatter": "reduce_scatter"}.get(collective, collective),
+    }
+    if names["original"] not in _ORIGINAL.collectives:
+        names["original"] = "custom"
+    names["both"] = names["executor" if collective in _EXECUTOR.collectives else "original"]
+    name = names[runtime]
+    if name not in RUNTIMES[runtime].collectives:
+        known = ", ".join(sorted(RUNTIMES[runtime].collectives))
+        raise InputError(
+            f"runtime: {runtime} knows the collectives {known}, not {collective}; original runs it as custom"
+        )
+    return name
 
 
 @dataclass(frozen=True)

@@ -275,7 +275,7 @@ def test_chunks_received_in_the_wrong_order_are_named(make_program):
 
 def test_every_dependency_of_a_lowered_program_prevents_a_race(make_ring):
     collective, schedule = make_ring(5, 2)
-    program = lower(schedule, collective, instances=2)
+    program = lower(schedule, collective, instances=2, fuse=False)
     waiting = [
         (gpu.id, block.id, step.s)
         for gpu in program.gpus
