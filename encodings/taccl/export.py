@@ -23,14 +23,15 @@ def collective_of(description: Mapping[str, Any], where: str) -> Collective:
 
 
 def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Program:
-    """Lower a clean schedule (`how` goes to `lower`) and execute the program with one message in flight at a time.
+    """Lower a clean schedule (`how` goes to `lower`) and execute the program with 1 and 8 messages in flight.
 
     Raises `InputError` where a limit of the runtime is exceeded, `PlanwrightError` if the execution finds a fault.
     """
     program = lower(schedule, collective, **how)
-    outcome = run(program, collective, slots=1)
-    if not outcome.is_ok:
-        raise PlanwrightError(f"taccl-ef: the lowered program fails its execution: {outcome.problems[0]}")
+    for slots in (1, 8):
+        outcome = run(program, collective, slots=slots)
+        if not outcome.is_ok:
+            raise PlanwrightError(f"taccl-ef: the lowered program fails its execution: {outcome.problems[0]}")
     return program
 
 

@@ -146,10 +146,26 @@ def add_ef_options(parser: argparse.ArgumentParser) -> None:
         "--runtime",
         choices=["both", "executor", "original"],
         default="both",
-        help="whose limits to keep (default both)",
+        help="whose limits to keep, and whose name of the collective to write (default both)",
     )
+    group.add_argument(
+        "--no-fuse", dest="fuse", action="store_false", help="keep receives and sends apart, no rcs, rrs, rrcs steps"
+    )
+
+
+def add_ef_check_options(parser: argparse.ArgumentParser) -> None:
+    """How to judge a TACCL-EF file."""
+    group = parser.add_argument_group("TACCL-EF")
+    group.add_argument(
+        "--runtime",
+        choices=["both", "executor", "original"],
+        default="both",
+        help="whose limits to keep (default both: the narrower of each)",
+    )
+    group.add_argument("--collective", metavar="NAME", help="what the program must do (default: what its coll says)")
+    group.add_argument("--root", type=whole(0), metavar="RANK", help="its root (default: found from who sends)")
 
 
 def ef_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The lowering options that the command line gives."""
-    return {key: getattr(arguments, key) for key in ("instances", "proto", "placement", "runtime")}
+    return {key: getattr(arguments, key) for key in ("instances", "proto", "placement", "runtime", "fuse")}

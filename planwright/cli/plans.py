@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["add_commands"]
 
 _SHOWN_RESOURCES = 8
+_SHOWN_PROBLEMS = 20
 
 
 def add_commands(commands: Any) -> None:
     """Add `check`, `show` and `export`."""
     check = commands.add_parser("check", help="replay a saved plan, or execute a TACCL-EF XML file")
     check.add_argument("file", metavar="FILE", help="a plan (.json, .npz), or TACCL-EF (.xml)")
+    shared.add_ef_check_options(check)
     shared.add_output_options(check)
     check.set_defaults(run=_check)
     show = commands.add_parser("show", help="print a summary of a plan")
@@ -55,23 +57,26 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _check_xml(arguments: argparse.Namespace) -> int:
     from planwright.cli.output import EXIT_VIOLATIONS, print_json
-    from planwright.collective import COLLECTIVES
-    from planwright.io.taccl_ef import read_program, run, verify
+    from planwright.io.taccl_ef import judge, read_program
 
     program, warnings = read_program(arguments.file)
-    problems = list(verify(program))
-    executed = not problems and program.coll in COLLECTIVES
-    if executed:
-        problems += run(program, COLLECTIVES[program.coll](program.ngpus), slots=1).problems
+    verdict = judge(
+        program, arguments.runtime, collective=arguments.collective, root=arguments.root, warnings=tuple(warnings)
+    )
     if arguments.json:
-        data = {"file": arguments.file, "valid": not problems, "executed": executed, "warnings": warnings}
-        print_json({**data, "violations": [str(problem) for problem in problems]})
+        judged = None if verdict.collective is None else verdict.collective.name
+        data = {"file": arguments.file, "valid": verdict.is_valid, "executed": verdict.executed}
+        data |= {"collective": judged, "root": verdict.root, "warnings": list(verdict.warnings)}
+        print_json({**data, "violations": [str(problem) for problem in verdict.problems]})
     elif not arguments.quiet:
-        for line in (*warnings, *map(str, problems[:20])):
-            print(line)
-        verdict = f"{len(problems)} faults" if problems else "valid" if executed else "well-formed"
-        print(f"{program.coll} on {program.ngpus} GPUs: {verdict}" + ("" if executed else ", not executed"))
-    return EXIT_VIOLATIONS if problems else 0
+        for line in verdict.warnings:
+            print(f"warning: {line}")
+        for problem in verdict.problems[:_SHOWN_PROBLEMS]:
+            print(problem)
+        if len(verdict.problems) > _SHOWN_PROBLEMS:
+            print(f"... and {len(verdict.problems) - _SHOWN_PROBLEMS} more")
+        print(verdict.summary())
+    return 0 if verdict.is_valid else EXIT_VIOLATIONS
 
 
 def _show(arguments: argparse.Namespace) -> int:

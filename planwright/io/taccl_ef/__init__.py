@@ -1,5 +1,6 @@
 """TACCL-EF (MSCCL XML): the program, its reader and writer, the checks, an interpreter, and the lowering to it."""
 
+from planwright.io.taccl_ef.check import Verdict, judge
 from planwright.io.taccl_ef.interpret import Outcome, run
 from planwright.io.taccl_ef.lower import PLACEMENTS, lower
 from planwright.io.taccl_ef.program import RUNTIMES, Gpu, Problem, Program, Runtime, Step, ThreadBlock
@@ -17,6 +18,8 @@ __all__ = [
     "Runtime",
     "Step",
     "ThreadBlock",
+    "Verdict",
+    "judge",
     "lower",
     "parse_xml",
     "read_program",

@@ -29,6 +29,8 @@ Values = NDArray[np.int64]
 ELEMENTS = 4
 """Elements of a chunk: the first is the chunk's own number, for names; the others are random, so that sums of other
 parts, or chunks at the wrong place, never look right."""
+NAMED_CHUNKS = 64
+"""Wrong chunks that are looked up one by one; the others are counted."""
 RANDOM_BITS = 40
 """So that a sum over thousands of ranks still fits 63 bits."""
 
@@ -158,16 +160,22 @@ class _Memory:
                 value = self.inputs[rank][index * parts : (index + 1) * parts]
                 expected[chunk] = expected[chunk] + value if chunk in expected else value
                 holders.setdefault(chunk, []).append(f"rank {rank}'s input {index}")
-        problems = []
+        problems: list[Problem] = []
+        unnamed = 0
         for rank, buffer in enumerate(collective.outputs):
             base = self.bases[rank]["o"]
             for index, chunk in enumerate(buffer):
                 here = slice(base + index * parts, base + (index + 1) * parts)
                 wrong = (self.cells[rank][here] != expected[chunk]).any(axis=1)
                 for part in np.flatnonzero(wrong).tolist():
+                    if len(problems) == NAMED_CHUNKS:
+                        unnamed += 1
+                        continue
                     cell = base + index * parts + part
                     name = f"rank {rank} output chunk {index}" + (f" part {part} of {parts}" if parts > 1 else "")
                     problems.append(self._wrong(rank, cell, name, holders[chunk], parts))
+        if unnamed:
+            problems.append(Problem("wrong-chunk", f"{unnamed} more output chunks are wrong"))
         return problems
 
     def _wrong(self, rank: int, cell: int, name: str, holders: list[str], parts: int) -> Problem:

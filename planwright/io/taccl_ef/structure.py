@@ -55,8 +55,9 @@ def _algo(program: Program, runtime: Runtime, runtime_name: str) -> Iterator[Pro
     if program.coll not in runtime.collectives:
         known = ", ".join(sorted(runtime.collectives))
         yield Problem("coll", f"coll must be one of {known}, got {program.coll!r}")
-    if program.nchunksperloop < 1:
-        yield Problem("chunk-count", f"nchunksperloop must be >= 1, got {program.nchunksperloop}")
+    if not 1 <= program.nchunksperloop <= MAX_OFFSET + 1:
+        message = f"nchunksperloop must be in 1..{MAX_OFFSET + 1}, got {program.nchunksperloop}"
+        yield Problem("chunk-count", message)
     if not (program.inplace or program.outofplace):
         yield Problem("placement", "inplace or outofplace must be 1, or no call ever fits")
     if program.nthreads is not None and (program.nthreads < 32 or program.nthreads % 32):
@@ -73,7 +74,9 @@ def _algo(program: Program, runtime: Runtime, runtime_name: str) -> Iterator[Pro
 
 def _gpus(program: Program) -> Iterator[Problem]:
     ids = [gpu.id for gpu in program.gpus]
-    if sorted(ids) != list(range(program.ngpus)):
+    if not 2 <= program.ngpus <= MAX_CHILDREN:
+        yield Problem("gpu-ids", f"ngpus must be in 2..{MAX_CHILDREN}, got {program.ngpus}")
+    elif sorted(ids) != list(range(program.ngpus)):
         twice = [rank for rank, count in Counter(ids).items() if count > 1]
         odd = sorted(set(range(program.ngpus)) ^ set(ids)) or twice
         yield Problem("gpu-ids", f"there must be one gpu element for each of the {program.ngpus} ranks: gpu {odd[0]}")
@@ -89,20 +92,24 @@ def _gpus(program: Program) -> Iterator[Problem]:
 def buffer_chunks(program: Program) -> tuple[int, int] | None:
     """Chunks of the input and the output buffer that the collective implies, or None where it implies none."""
     total, parts = program.nchunksperloop, max(program.ngpus, 1)
-    if program.coll == "allgather":
+    if program.coll in ("allgather", "gather"):
         return total // parts, total
-    if program.coll in ("reducescatter", "reduce_scatter"):
+    if program.coll in ("reducescatter", "reduce_scatter", "scatter"):
         return total, total // parts
-    if program.coll in ("allreduce", "alltoall"):
+    if program.coll in ("allreduce", "alltoall", "broadcast", "reduce"):
         return total, total
     return None
+
+
+DIVIDED = frozenset({"allgather", "gather", "reducescatter", "reduce_scatter", "scatter", "alltoall"})
+"""Collectives whose larger buffer has an equal part for each rank."""
 
 
 def _chunk_counts(program: Program, gpu: Gpu) -> Iterator[Problem]:
     sizes = buffer_chunks(program)
     if sizes is not None:
-        whole = max(sizes) if min(sizes) == max(sizes) else min(sizes) * program.ngpus
-        if whole != program.nchunksperloop and gpu is program.gpus[0]:
+        is_uneven = program.coll in DIVIDED and program.nchunksperloop % max(program.ngpus, 1)
+        if is_uneven and gpu is program.gpus[0]:
             message = f"nchunksperloop must be a multiple of ngpus = {program.ngpus}, got {program.nchunksperloop}"
             yield Problem("chunk-count", message)
         # A buffer that the program leaves alone may be declared with 0 chunks; an in-place program has one of those.

@@ -165,7 +165,7 @@ def test_more_awaited_blocks_than_an_int8_numbers_are_refused(make_star):
 def test_more_chunks_than_an_int16_numbers_are_refused(make_schedule):
     collective = allgather(2, 2000)
     sends = [(0, rank, 1 - rank, collective.inputs[rank]) for rank in range(2)]
-    with pytest.raises(InputError, match=re.escape("o_chunks must be in 0..32768, got 36000")):
+    with pytest.raises(InputError, match=re.escape("nchunksperloop must be in 1..32768, got 36000")):
         lower(make_schedule(collective, sends), collective, instances=9)
 
 
