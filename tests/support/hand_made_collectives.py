@@ -83,9 +83,7 @@ def pairs_reducescatter(ranks: int, parts: int = 1) -> Case:
 
 def pairs_allreduce(ranks: int, parts: int = 1) -> Case:
     collective, shares = allreduce(ranks, parts), allgather(ranks, parts).inputs
-    copies = [
-        (rank, (rank + at) % ranks, shares[rank], False) for at in range(1, ranks) for rank in range(ranks)
-    ]
+    copies = [(rank, (rank + at) % ranks, shares[rank], False) for at in range(1, ranks) for rank in range(ranks)]
     return collective, in_rounds(collective, _pairs(shares, ranks, True) + copies)
 
 
@@ -155,7 +153,9 @@ def _tree_copies(ranks: int, parts: int, root: int) -> list[Move]:
 def chain_broadcast(ranks: int, parts: int = 1, root: int = 0) -> Case:
     collective = broadcast(ranks, parts, root)
     moves = [
-        ((root + at) % ranks, (root + at + 1) % ranks, [part], False) for part in range(parts) for at in range(ranks - 1)
+        ((root + at) % ranks, (root + at + 1) % ranks, [part], False)
+        for part in range(parts)
+        for at in range(ranks - 1)
     ]
     return collective, in_rounds(collective, moves)
 
@@ -204,7 +204,7 @@ def gathering_inverse(ranks: int) -> Case:
 
 
 def random_allreduce(ranks: int, parts: int, chance: random.Random, is_scattered: bool = False) -> Case:
-    """Each chunk is summed along a random tree to a random rank, then copied along another; or stays where it belongs."""
+    """Each chunk is summed along a random tree to a random rank, then copied along another or kept there."""
     collective = reducescatter(ranks, parts) if is_scattered else allreduce(ranks, parts)
     sums: list[list[Move]] = []
     for chunk in range(collective.chunk_count):

@@ -104,31 +104,35 @@ def _lanes(
     by_link: dict[tuple[int, int], list[int]] = {}
     for number, message in enumerate(allocation.messages):
         by_link.setdefault((message.source, message.target), []).append(number)
-    weights = [[_weight(by_instance) for by_instance in side] for side in (needs.send, needs.receive)]
+    sending, receiving = ([_weight(found) for found in side] for side in (needs.send, needs.receive))
     lanes = [0] * len(allocation.messages)
     loads: dict[Side, int] = {}
     dealt: dict[Side, list[int]] = {}
     for (source, target), numbers in by_link.items():
-        for title, side in zip(("sends", "receives"), weights, strict=True):
-            most = max(side[number] for number in numbers)
-            if most > step_limit:
-                message = f"a message from rank {source} to {target} {title} after {most} dependencies"
-                raise InputError(f"taccl-ef: {message}, a block has {step_limit} steps; use fewer instances")
-        count = 0
-        steps = [(step_limit + 1, 0)]
-        while max(map(max, steps)) > step_limit:
+        _check_weights(source, target, max(max(sending[n], receiving[n]) for n in numbers), step_limit)
+        count = 1
+        while any(_load(weights, numbers, count) > step_limit for weights in (sending, receiving)):
             count += 1
-            steps = [
-                (sum(weights[0][n] for n in numbers[lane::count]), sum(weights[1][n] for n in numbers[lane::count]))
-                for lane in range(count)
-            ]
         for lane in range(count):
-            for is_send, side in ((True, Side(source, True, target, lane)), (False, Side(target, False, source, lane))):
-                loads[side] = steps[lane][not is_send]
-                dealt[side] = numbers[lane::count]
-            for number in numbers[lane::count]:
+            mine = numbers[lane::count]
+            ends = (Side(source, True, target, lane), Side(target, False, source, lane))
+            for side, weights in zip(ends, (sending, receiving), strict=True):
+                loads[side] = sum(weights[number] for number in mine)
+                dealt[side] = mine
+            for number in mine:
                 lanes[number] = lane
     return lanes, dict(sorted(loads.items())), dealt
+
+
+def _load(weights: list[int], numbers: list[int], count: int) -> int:
+    """Steps of the fullest of so many lanes."""
+    return max(sum(weights[number] for number in numbers[lane::count]) for lane in range(count))
+
+
+def _check_weights(source: int, target: int, most: int, step_limit: int) -> None:
+    if most > step_limit:
+        message = f"a message from rank {source} to {target} waits for {most} others, a block has {step_limit} steps"
+        raise InputError(f"taccl-ef: {message}; use fewer instances")
 
 
 def _weight(by_instance: list[list[Access]]) -> int:

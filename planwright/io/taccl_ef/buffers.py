@@ -177,9 +177,7 @@ class _State:
     def is_free(self, position: int, rank: int, chunk: int, place: Place) -> bool:
         """Whether a place holds no other chunk that is needed from here on."""
         other = self.used[rank].get(self.cell(rank, place), chunk)
-        return other == chunk or (
-            self.last_use.get((rank, other), -1) < position and other not in self.wanted[rank]
-        )
+        return other == chunk or (self.last_use.get((rank, other), -1) < position and other not in self.wanted[rank])
 
     def copies(self, rank: int, max_run: int) -> list[Copy]:
         """What still has to go where it belongs; in place by way of scratch, if it could overwrite another output."""

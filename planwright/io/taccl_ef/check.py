@@ -26,8 +26,8 @@ RESULT_RULES = ("wrong-chunk", "missing-chunk")
 class Verdict:
     """What is known of a program.
 
-    `collective`: what its result was compared with, None where that is unknown. `root`: its root, None for a collective
-    without. `executed`: whether it was run, which it is where it breaks no rule. `warnings`: what doesn't make it wrong.
+    `collective`: what its result was compared with, None where that is unknown. `root`: its root, None where it has
+    none. `executed`: whether it was run, as it is where it breaks no rule. `warnings`: what doesn't make it wrong.
     """
 
     program: Program

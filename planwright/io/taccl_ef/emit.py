@@ -143,7 +143,8 @@ def _copies(
         if len(block.steps) + max(1, len(needed)) > plan.step_limit:
             yield block
             block = Builder(-1, -1, instance * plan.slots)
-        draft = Draft("cpy", *(_cut(place, count, instance, instances) for place in (source, target)), count)
+        here, there = (_cut(place, count, instance, instances) for place in (source, target))
+        draft = Draft("cpy", here, there, count)
         _append(block, draft, needed, done)
         done[Access(COPY, rank, number, instance)] = (block, len(block.steps) - 1)
     if block.steps:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from hand_made_collectives import CASES
 
 from planwright.checker import check
-from planwright.errors import InputError
 from planwright.io.taccl_ef import PLACEMENTS, lower, parse_xml, run, verify, xml_text
 
 
