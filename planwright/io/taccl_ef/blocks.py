@@ -64,13 +64,13 @@ def plan_blocks(
     A step takes a nop for each dependency but one. With `fuse`, a receiving and a sending block are merged where at
     least half of the steps of either become one step. Raises `InputError` where the channels don't suffice.
     """
-    lanes, loads, numbers = _lanes(allocation, needs, step_limit)
+    sends_on = _chains(allocation, needs, instances) if fuse and merge is not False else {}
+    lanes, loads, numbers = _lanes(allocation, needs, sends_on, step_limit)
     slot_of = _slots(loads)
     slots = 1 + max(slot_of.values(), default=0)
     if slots * instances > MAX_CHANNELS:
         needed = f"{slots * instances} ({slots} for each of {instances} instances)"
         raise InputError(f"taccl-ef: there are {MAX_CHANNELS} channels, needed are {needed}; use fewer instances")
-    sends_on = _chains(allocation, needs, instances) if fuse and merge is not False else {}
     partner = _fusing_pairs(allocation, lanes, numbers, sends_on, slot_of, loads, step_limit)
     if merge is None:
         blocks = Counter(side.rank for side in loads)
@@ -95,26 +95,21 @@ def plan_blocks(
 
 
 def _lanes(
-    allocation: Allocation, needs: Needs, step_limit: int
+    allocation: Allocation, needs: Needs, sends_on: dict[int, int], step_limit: int
 ) -> tuple[list[int], dict[Side, int], dict[Side, list[int]]]:
-    """The lane of each message, and by side, sorted, the steps and the messages on each side of each lane.
-
-    A link's messages are dealt in turn to as few lanes as keep the limit, so that their order is kept roughly.
-    """
+    """The lane of each message, and by side, sorted, the steps and the messages on each side of each lane."""
     by_link: dict[tuple[int, int], list[int]] = {}
     for number, message in enumerate(allocation.messages):
         by_link.setdefault((message.source, message.target), []).append(number)
     sending, receiving = ([_weight(found) for found in side] for side in (needs.send, needs.receive))
+    chain = _chain_numbers(len(allocation.messages), sends_on)
     lanes = [0] * len(allocation.messages)
     loads: dict[Side, int] = {}
     dealt: dict[Side, list[int]] = {}
     for (source, target), numbers in by_link.items():
         _check_weights(source, target, max(max(sending[n], receiving[n]) for n in numbers), step_limit)
-        count = 1
-        while any(_load(weights, numbers, count) > step_limit for weights in (sending, receiving)):
-            count += 1
-        for lane in range(count):
-            mine = numbers[lane::count]
+        hands = _deal(numbers, chain, sending, receiving, step_limit)
+        for lane, mine in enumerate(hands):
             ends = (Side(source, True, target, lane), Side(target, False, source, lane))
             for side, weights in zip(ends, (sending, receiving), strict=True):
                 loads[side] = sum(weights[number] for number in mine)
@@ -124,9 +119,33 @@ def _lanes(
     return lanes, dict(sorted(loads.items())), dealt
 
 
-def _load(weights: list[int], numbers: list[int], count: int) -> int:
-    """Steps of the fullest of so many lanes."""
-    return max(sum(weights[number] for number in numbers[lane::count]) for lane in range(count))
+def _chain_numbers(count: int, sends_on: dict[int, int]) -> list[int]:
+    """By message, the number of the chain of messages that send the same on."""
+    chain: list[int] = []
+    heads = 0
+    for number in range(count):
+        chain.append(chain[sends_on[number]] if number in sends_on else heads)
+        heads += number not in sends_on
+    return chain
+
+
+def _deal(
+    numbers: list[int], chain: list[int], sending: list[int], receiving: list[int], step_limit: int
+) -> list[list[int]]:
+    """A link's messages dealt to as few lanes as keep the limit, each in order.
+
+    Those of a chain go to one lane, the same everywhere where links have as many, since only what shares a channel can
+    be fused. Where chains don't spread evenly, messages are dealt in turn, so that their order is kept roughly.
+    """
+    count = 1
+    while True:
+        by_chain = [[n for n in numbers if chain[n] % count == lane] for lane in range(count)]
+        in_turn = [numbers[lane::count] for lane in range(count)]
+        for hands in (by_chain, in_turn):
+            loads = [sum(weights[n] for n in hand) for hand in hands for weights in (sending, receiving)]
+            if all(hands) and max(loads) <= step_limit:
+                return hands
+        count += 1
 
 
 def _check_weights(source: int, target: int, most: int, step_limit: int) -> None:
