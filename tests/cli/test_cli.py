@@ -133,6 +133,41 @@ def test_exported_xml_passes_its_own_check(
     assert json.loads(out)["executed"] is True
 
 
+def test_check_of_xml_says_what_it_found_in_one_last_line(
+    capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path
+) -> None:
+    xml = tmp_path / "out.xml"
+    run(capsys, "export", str(plan), "--format", "taccl-ef", "-o", str(xml))
+    code, out, _ = run(capsys, "check", str(xml))
+    assert code == 0
+    last = "allgather on 16 GPUs: valid, executed out of place and in place with 1 and 8 messages in flight"
+    assert out.splitlines() == [last]
+    code, out, _ = run(capsys, "check", str(xml), "--collective", "alltoall", "--json")
+    assert code == 5
+    assert json.loads(out)["violations"]
+    code, _, err = run(capsys, "check", str(xml), "--root", "1")
+    assert code == 2
+    assert "root: must be left out, allgather has none" in err
+
+
+def test_a_missing_executor_attribute_is_a_warning(
+    capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path
+) -> None:
+    xml = tmp_path / "out.xml"
+    run(capsys, "export", str(plan), "--format", "taccl-ef", "-o", str(xml))
+    xml.write_text(re.sub(r' (minBytes|maxBytes)="\d+"', "", xml.read_text()))
+    code, out, _ = run(capsys, "check", str(xml))
+    assert code == 0
+    assert len(re.findall(r"^warning: .* is missing, the executor refuses the file", out, re.MULTILINE)) == 2
+
+
+def test_fusing_can_be_turned_off(capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path) -> None:
+    xml = tmp_path / "out.xml"
+    run(capsys, "export", str(plan), "--format", "taccl-ef", "-o", str(xml), "--no-fuse")
+    assert not re.search(r'type="(rcs|rrs|rrcs)"', xml.read_text())
+    assert run(capsys, "check", str(xml), "--runtime", "original")[0] == 0
+
+
 def test_broken_xml_is_refused_with_the_reason(capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path) -> None:
     xml = tmp_path / "out.xml"
     run(capsys, "export", str(plan), "--format", "taccl-ef", "-o", str(xml))

@@ -160,7 +160,7 @@ def test_the_collective_is_named_as_the_runtime_knows_it(name, runtime, coll):
 
 def test_a_collective_that_a_runtime_does_not_offer_is_refused():
     collective, schedule = CASES["sendrecv-relayed"]()
-    with pytest.raises(InputError, match="runtime: executor knows .*, not sendrecv; original runs it as custom"):
+    with pytest.raises(InputError, match=r"runtime: executor knows .*, not sendrecv; original runs it as custom"):
         lower(schedule, collective, runtime="executor")
 
 
@@ -192,16 +192,12 @@ def test_a_copy_of_what_is_there_is_not_sent():
     seed=st.integers(0, 10**6),
     is_scattered=st.booleans(),
     placement=st.sampled_from(sorted(PLACEMENTS)),
-    how=st.sampled_from([{}, {"fuse": False}, {"merge_blocks": True}, {"instances": 2}, {"sm_count": 4}]),
+    how=st.sampled_from([{}, {"fuse": False}, {"merge_blocks": True}, {"instances": 2}, {"runtime": "original"}]),
     order=st.none() | st.integers(0, 9),
 )
 def test_random_reductions_run_clean_for_every_interleaving(ranks, parts, seed, is_scattered, placement, how, order):
     collective, schedule = random_allreduce(ranks, parts, random.Random(seed), is_scattered)
     assert check(schedule).valid
-    try:
-        program = lower(schedule, collective, placement=placement, **how)
-    except InputError as error:
-        assert "all thread blocks must run at once on 4 multiprocessors" in str(error)
-        return
+    program = lower(schedule, collective, placement=placement, **how)
     for slots in (0, 1, 2):
         assert run(program, collective, slots=slots, order=order).problems == ()

@@ -1,0 +1,174 @@
+"""Anybody's program is judged against the collective that it claims to be, with its root."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+from hand_made_collectives import (
+    CASES,
+    chain_broadcast,
+    chain_gather,
+    chain_reduce,
+    chain_scatter,
+    relayed_sendrecv,
+    ring_allgather,
+    tree_broadcast,
+    tree_reduce,
+)
+
+from planwright.errors import InputError
+from planwright.io.taccl_ef import Gpu, Step, ThreadBlock, judge, lower, parse_xml, xml_text
+
+ROOTED = {
+    "broadcast": (chain_broadcast, tree_broadcast),
+    "gather": (chain_gather,),
+    "reduce": (chain_reduce, tree_reduce),
+    "scatter": (chain_scatter,),
+}
+TOOL_MADE = """<algo name="allreduce_ring" nchannels="1" nchunksperloop="3" proto="{proto}" ngpus="3" coll="allreduce" \
+inplace="1" redop="sum">
+{gpus}</algo>
+"""
+
+
+def ring_by_a_tool(proto="Simple", kinds=("s", "rrs", "rrcs", "rcs", "r")):
+    """A ring allreduce in place as a public tool writes it: one block a rank, attributes of the executor left out."""
+    gpus = ""
+    for rank in range(3):
+        gpus += f'  <gpu id="{rank}" i_chunks="3" o_chunks="0" s_chunks="0">\n'
+        gpus += f'    <tb id="0" send="{(rank + 1) % 3}" recv="{(rank - 1) % 3}" chan="0">\n'
+        for at, kind in enumerate(kinds):
+            chunk = (rank - at) % 3
+            gpus += f'      <step s="{at}" type="{kind}" srcbuf="i" srcoff="{chunk}" dstbuf="i" dstoff="{chunk}" '
+            gpus += 'cnt="1" depid="-1" deps="-1" hasdep="0"/>\n'
+        gpus += "    </tb>\n  </gpu>\n"
+    return TOOL_MADE.format(proto=proto, gpus=gpus)
+
+
+def judge_text(text, **how):
+    program, warnings = parse_xml(text, "f.xml")
+    return judge(program, warnings=tuple(warnings), **how)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("runtime", ["both", "original"])
+def test_every_exported_collective_is_recognised(name, runtime):
+    collective, schedule = CASES[name]()
+    verdict = judge(lower(schedule, collective, runtime=runtime), runtime)
+    assert verdict.is_valid
+    assert verdict.executed
+    assert verdict.warnings == ()
+    assert verdict.collective is not None
+    # The inverse of a gather is a scatter, and is called custom as it has no name of its own.
+    assert verdict.collective.name == collective.name.replace("custom", "scatter")
+
+
+@pytest.mark.parametrize("placement", ["in-place", "out-of-place", "both"])
+@pytest.mark.parametrize("root", range(4))
+@pytest.mark.parametrize("name", ROOTED)
+def test_the_root_is_found(name, root, placement):
+    for build in ROOTED[name]:
+        collective, schedule = build(4, 2, root)
+        verdict = judge(lower(schedule, collective, placement=placement))
+        assert (verdict.is_valid, verdict.root) == (True, root)
+        assert f"{name} with root {root} on 4 GPUs: valid, executed" in verdict.summary()
+
+
+def test_another_root_or_collective_than_the_program_has_is_a_fault():
+    program = lower(*chain_broadcast(4, 2, 1)[::-1])
+    assert judge(program, root=1).is_valid
+    for wrong in (judge(program, root=2), judge(program, collective="reduce", root=1)):
+        assert {"wrong-chunk", "missing-chunk", "chunk-count"} & {problem.rule for problem in wrong.problems}
+        assert re.search(r": \d+ faults?$", wrong.summary())
+
+
+def test_a_custom_program_is_recognised_by_what_it_does():
+    program = lower(*relayed_sendrecv(3)[::-1], runtime="original")
+    verdict = judge(program, "original")
+    assert "custom (it does sendrecv) with root 0 on 3 GPUs: valid" in verdict.summary()
+
+
+def test_a_custom_program_that_does_nothing_known_runs_and_is_not_judged():
+    def blocks(peer, waits):
+        """Receive what the peer adds to the own chunk; once that is done, add the own chunk again."""
+        receive = Step(0, "rrc", "i", 0, "o", 0, 1, hasdep=True)
+        again = Step(0, "re", "i", 0, "o", 0, 1, *((1, 0) if waits else (-1, -1)))
+        return (
+            ThreadBlock(0, peer, -1, 0, (Step(0, "s", "i", 0, "o", 0, 1),)),
+            ThreadBlock(1, -1, peer, 0, (receive,)),
+            ThreadBlock(2, -1, -1, 0, (again,)),
+        )
+
+    gpus = tuple(Gpu(rank, 1, 1, 0, blocks(1 - rank, True)) for rank in range(2))
+    program = dataclasses.replace(
+        lower(*ring_allgather(2)[::-1]), coll="custom", nchunksperloop=1, gpus=gpus, inplace=False, outofplace=True
+    )
+    verdict = judge(program)
+    assert verdict.problems == ()
+    assert verdict.collective is None
+    assert "its result can't be judged" in verdict.summary()
+    broken = dataclasses.replace(program, gpus=(dataclasses.replace(gpus[0], threadblocks=blocks(1, False)), gpus[1]))
+    assert "race" in {problem.rule for problem in judge(broken).problems}
+
+
+def test_a_file_of_the_public_tools_is_warned_of_and_valid():
+    verdict = judge_text(ring_by_a_tool())
+    assert verdict.is_valid
+    assert verdict.summary() == "allreduce on 3 GPUs: valid, executed in place with 1 and 8 messages in flight"
+    missing = [re.search(r"algo: (\w+) is missing", warning) for warning in verdict.warnings]
+    assert [match.group(1) for match in missing if match] == ["outofplace", "minBytes", "maxBytes"]
+    assert "needs 2 messages in flight on a connection: Simple holds 2" in verdict.warnings[-1]
+
+
+def test_more_messages_in_flight_than_the_protocol_holds_are_a_fault():
+    def turned(proto):
+        """Every rank sends three messages before it receives one."""
+        return ring_by_a_tool(proto, ("s", "s", "s", "rrc", "rrc", "rrc"))
+
+    few = judge_text(turned("Simple"))
+    assert any("needs 3 messages in flight on a connection, Simple holds 2" in str(each) for each in few.problems)
+    assert any(
+        "needs 3 messages in flight on a connection: LL holds 8" in each for each in judge_text(turned("LL")).warnings
+    )
+
+
+def test_no_upper_byte_limit_is_a_fault_for_the_original_runtime_only():
+    program = dataclasses.replace(lower(*ring_allgather(4)[::-1]), max_bytes=0)
+    assert judge(program, "executor").warnings == ()
+    assert "the executor takes it for no limit" in judge(program).warnings[0]
+    assert [problem.rule for problem in judge(program, "original").problems] == ["byte-range"]
+
+
+def test_what_is_asked_for_must_exist():
+    program = lower(*ring_allgather(4)[::-1])
+    with pytest.raises(InputError, match=r"collective: must be one of .*, got 'allsum'"):
+        judge(program, collective="allsum")
+    with pytest.raises(InputError, match="root: must be left out, allgather has none; got 1"):
+        judge(program, root=1)
+    with pytest.raises(InputError, match=re.escape("root must be in 0..3, got 4")):
+        judge(program, collective="broadcast", root=4)
+
+
+def test_buffers_that_do_not_fit_the_collective_asked_for_are_a_fault():
+    program = lower(*CASES["alltoall-pairs"]()[::-1])
+    assert {problem.rule for problem in judge(program, collective="scatter").problems} >= {"chunk-count"}
+
+
+def test_a_program_that_breaks_a_rule_is_not_executed():
+    text = xml_text(lower(*ring_allgather(4)[::-1])).replace('chan="0"', 'chan="3"', 1)
+    verdict = judge_text(text)
+    assert not verdict.executed
+    assert verdict.summary().endswith("faults, not executed")
+
+
+def test_hundreds_of_wrong_chunks_are_named_up_to_a_number():
+    program = lower(*ring_allgather(12, 8)[::-1])
+    gpus = tuple(
+        dataclasses.replace(gpu, threadblocks=tuple(b for b in gpu.threadblocks if b.send >= 0 or b.recv >= 0))
+        for gpu in program.gpus
+    )
+    problems = judge(dataclasses.replace(program, gpus=gpus)).problems
+    assert len(problems) == 64 + 1
+    assert problems[-1].message == f"{12 * 8 - 64} more output chunks are wrong"
