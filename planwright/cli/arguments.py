@@ -148,6 +148,20 @@ def add_ef_options(parser: argparse.ArgumentParser) -> None:
         default="both",
         help="whose limits to keep, and whose name of the collective to write (default both)",
     )
+    for end, meaning in (("min", "least"), ("max", "most, 0 for no limit")):
+        group.add_argument(
+            f"--{end}-bytes",
+            type=size,
+            default=0,
+            metavar="SIZE",
+            help=f"size of the larger buffer for which the runtime may choose the program: {meaning} (default 0)",
+        )
+    group.add_argument(
+        "--sm-count",
+        type=whole(1),
+        metavar="N",
+        help="multiprocessors of the GPU: so many thread blocks at most (default: merge above 80, no limit)",
+    )
     group.add_argument(
         "--no-fuse", dest="fuse", action="store_false", help="keep receives and sends apart, no rcs, rrs, rrcs steps"
     )
@@ -168,4 +182,5 @@ def add_ef_check_options(parser: argparse.ArgumentParser) -> None:
 
 def ef_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The lowering options that the command line gives."""
-    return {key: getattr(arguments, key) for key in ("instances", "proto", "placement", "runtime", "fuse")}
+    keys = ("instances", "proto", "placement", "runtime", "min_bytes", "max_bytes", "sm_count", "fuse")
+    return {key: getattr(arguments, key) for key in keys}

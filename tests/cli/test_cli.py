@@ -168,6 +168,18 @@ def test_fusing_can_be_turned_off(capsys: pytest.CaptureFixture[str], plan: Path
     assert run(capsys, "check", str(xml), "--runtime", "original")[0] == 0
 
 
+def test_the_byte_range_and_the_blocks_of_an_export_can_be_set(
+    capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path
+) -> None:
+    xml = tmp_path / "out.xml"
+    arguments = ["export", str(plan), "--format", "taccl-ef", "-o", str(xml)]
+    assert run(capsys, *arguments, "--min-bytes", "1MB", "--max-bytes", "32MB")[0] == 0
+    assert 'minBytes="1000000" maxBytes="32000000"' in xml.read_text()
+    code, _, err = run(capsys, *arguments, "--sm-count", "2")
+    assert code == 2
+    assert re.search("all thread blocks must run at once on 2 multiprocessors, got [0-9]+", err)
+
+
 def test_broken_xml_is_refused_with_the_reason(capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path) -> None:
     xml = tmp_path / "out.xml"
     run(capsys, "export", str(plan), "--format", "taccl-ef", "-o", str(xml))
