@@ -172,3 +172,45 @@ def test_hundreds_of_wrong_chunks_are_named_up_to_a_number():
     problems = judge(dataclasses.replace(program, gpus=gpus)).problems
     assert len(problems) == 64 + 1
     assert problems[-1].message == f"{12 * 8 - 64} more output chunks are wrong"
+
+
+def one_pass_allreduce(ranks):
+    """Everyone sends all to everyone in one step and adds up in place, one block a chunk, with fused `re` steps."""
+    gpus = []
+    for rank in range(ranks):
+        peers = [peer for peer in range(ranks) if peer != rank]
+        blocks = []
+        for block in range(ranks):
+            steps = []
+            if block:
+                slot = (block - 1) * ranks
+                there = (rank - (rank > peers[block - 1])) * ranks
+                steps.append(Step(0, "s", "i", 0, "s", there, ranks, hasdep=True))
+                steps.append(Step(1, "r", "i", 0, "s", slot, ranks, hasdep=True))
+            awaited = [(other, at) for other in range(1, ranks) if other != block for at in (0, 1)]
+            steps += [Step(0, "nop", "i", -1, "o", -1, 0, *each) for each in awaited[:-1]]
+            last = awaited[-1]
+            for each in range(ranks - 1):
+                steps.append(Step(0, "re", "s", each * ranks + block, "i", block, 1, *(last if not each else (-1, -1))))
+            numbered = tuple(dataclasses.replace(step, s=number) for number, step in enumerate(steps))
+            peer = peers[block - 1] if block else -1
+            blocks.append(ThreadBlock(block, peer, peer, 0, numbered))
+        gpus.append(Gpu(rank, ranks, 0, ranks * (ranks - 1), tuple(blocks)))
+    return tuple(gpus)
+
+
+def test_a_one_pass_allreduce_with_fused_reductions_is_valid_and_its_dependencies_count():
+    base = lower(*ring_allgather(4)[::-1], placement="in-place")
+    program = dataclasses.replace(base, coll="allreduce", nchunksperloop=4, gpus=one_pass_allreduce(4))
+    assert judge(program).summary().startswith("allreduce on 4 GPUs: valid")
+    for number in range(4):
+        # A nop that no longer waits for what the reduction overwrites, or reads.
+        gpu = program.gpus[0]
+        block = gpu.threadblocks[0]
+        other = dataclasses.replace(block.steps[number], depid=block.steps[-3].depid, deps=block.steps[-3].deps)
+        steps = (*block.steps[:number], other, *block.steps[number + 1 :])
+        blocks = (dataclasses.replace(block, steps=steps), *gpu.threadblocks[1:])
+        broken = dataclasses.replace(program, gpus=(dataclasses.replace(gpu, threadblocks=blocks), *program.gpus[1:]))
+        found = {problem.rule for problem in judge(broken).problems}
+        # That a peer was sent to is known too where its answer came: both steps are in one block, in this order.
+        assert found == ({"race"} if number % 2 else set())
