@@ -68,6 +68,9 @@ def plan_blocks(
     lanes, loads, numbers = _lanes(allocation, needs, sends_on, step_limit)
     slot_of = _slots(loads)
     slots = 1 + max(slot_of.values(), default=0)
+    if slots * instances > MAX_CHANNELS and sends_on:
+        # Fusing took a lane more than there is room for.
+        return plan_blocks(allocation, needs, instances, merge, False, merge_above, step_limit)
     if slots * instances > MAX_CHANNELS:
         needed = f"{slots * instances} ({slots} for each of {instances} instances)"
         raise InputError(f"taccl-ef: there are {MAX_CHANNELS} channels, needed are {needed}; use fewer instances")
@@ -103,12 +106,14 @@ def _lanes(
         by_link.setdefault((message.source, message.target), []).append(number)
     sending, receiving = ([_weight(found) for found in side] for side in (needs.send, needs.receive))
     chain = _chain_numbers(len(allocation.messages), sends_on)
+    lengths = Counter(chain)
     lanes = [0] * len(allocation.messages)
     loads: dict[Side, int] = {}
     dealt: dict[Side, list[int]] = {}
     for (source, target), numbers in by_link.items():
         _check_weights(source, target, max(max(sending[n], receiving[n]) for n in numbers), step_limit)
-        hands = _deal(numbers, chain, sending, receiving, step_limit)
+        may_fuse = 2 * sum(lengths[chain[number]] > 1 for number in numbers) >= len(numbers)
+        hands = _deal(numbers, chain, may_fuse, sending, receiving, step_limit)
         for lane, mine in enumerate(hands):
             ends = (Side(source, True, target, lane), Side(target, False, source, lane))
             for side, weights in zip(ends, (sending, receiving), strict=True):
@@ -130,22 +135,28 @@ def _chain_numbers(count: int, sends_on: dict[int, int]) -> list[int]:
 
 
 def _deal(
-    numbers: list[int], chain: list[int], sending: list[int], receiving: list[int], step_limit: int
+    numbers: list[int], chain: list[int], may_fuse: bool, sending: list[int], receiving: list[int], step_limit: int
 ) -> list[list[int]]:
     """A link's messages dealt to as few lanes as keep the limit, each in order.
 
-    Those of a chain go to one lane, the same everywhere where links have as many, since only what shares a channel can
-    be fused. Where chains don't spread evenly, messages are dealt in turn, so that their order is kept roughly.
+    Where most may fuse, those of a chain go to one lane, the same everywhere where links have as many, since only what
+    shares a channel can be fused. Else, or where chains don't spread evenly, messages are dealt in turn, so that their
+    order is kept roughly.
     """
-    count = 1
-    while True:
+
+    def fits(hands: list[list[int]], limit: int) -> bool:
+        loads = [sum(weights[n] for n in hand) for hand in hands for weights in (sending, receiving)]
+        return all(hands) and max(loads) <= limit
+
+    fewest = next(
+        count for count in range(1, len(numbers) + 1) if fits([numbers[k::count] for k in range(count)], step_limit)
+    )
+    # A merged block also holds the steps that stay apart, so one more lane may be what lets all the others fuse.
+    for count, limit in ((fewest, step_limit - step_limit // 8), (fewest + 1, step_limit), (fewest, step_limit)):
         by_chain = [[n for n in numbers if chain[n] % count == lane] for lane in range(count)]
-        in_turn = [numbers[lane::count] for lane in range(count)]
-        for hands in (by_chain, in_turn):
-            loads = [sum(weights[n] for n in hand) for hand in hands for weights in (sending, receiving)]
-            if all(hands) and max(loads) <= step_limit:
-                return hands
-        count += 1
+        if may_fuse and fits(by_chain, limit):
+            return by_chain
+    return [numbers[lane::fewest] for lane in range(fewest)]
 
 
 def _check_weights(source: int, target: int, most: int, step_limit: int) -> None:

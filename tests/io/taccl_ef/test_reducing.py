@@ -123,10 +123,17 @@ def test_a_block_that_may_not_send_and_receive_fuses_nothing(case):
 def test_fused_chains_share_a_lane_where_there_are_several():
     collective, schedule = ring_allreduce(40)
     program = lower(schedule, collective, instances=2)
-    assert program.nchannels == 4
+    assert program.nchannels == 6
     assert max(len(block.steps) for gpu in program.gpus for block in gpu.threadblocks) <= 64
     assert counts(program)["rrs"] > counts(program)["rrc"]
     assert run(program, collective).is_ok
+
+
+def test_where_the_channels_of_fused_lanes_do_not_suffice_nothing_is_fused():
+    collective, schedule = ring_allreduce(40)
+    program = lower(schedule, collective, instances=16)
+    assert program.nchannels == 32
+    assert not counts(program).keys() & {"rcs", "rrs", "rrcs"}
 
 
 def test_a_message_is_cut_where_its_dependencies_would_not_fit_a_block():
