@@ -24,7 +24,7 @@ from planwright.errors import InputError
 from planwright.solvers.max_flow import max_flow
 from planwright.topologies.topology import Topology
 
-__all__ = ["Bottleneck", "Network", "allgather_bottleneck", "bottleneck"]
+__all__ = ["Bottleneck", "Network", "allgather_bottleneck", "allgather_bottlenecks", "bottleneck"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -93,11 +93,17 @@ class Network:
 
 
 def allgather_bottleneck(topology: Topology, occupancy_s: Floats, rotations: Rotations | None = None) -> Bottleneck:
-    """The bottleneck where every rank has one chunk that all others want; one rank of each orbit is looked at."""
+    """The bottleneck where every rank has one chunk that all others want."""
+    return max(allgather_bottlenecks(topology, occupancy_s, rotations), key=lambda cut: cut.time_s)
+
+
+def allgather_bottlenecks(
+    topology: Topology, occupancy_s: Floats, rotations: Rotations | None = None
+) -> list[Bottleneck]:
+    """The bottleneck on the way to one rank of each orbit, where every rank has one chunk that all others want."""
     rotations = rotations or find_rotations(topology)
     network, owned = Network.of(topology, occupancy_s), np.ones(topology.device_count, dtype=np.int64)
-    ranks = np.unique(rotations.rank_orbit).tolist()
-    return max((bottleneck(network, owned, np.array([rank])) for rank in ranks), key=lambda cut: cut.time_s)
+    return [bottleneck(network, owned, np.array([rank])) for rank in np.unique(rotations.rank_orbit).tolist()]
 
 
 def bottleneck(network: Network, owned: Ids, sinks: Ids) -> Bottleneck:
