@@ -90,7 +90,7 @@ def lay_out(problem: Problem, rotations: Rotations | None = None) -> Board:
     if images is None:
         rotations = no_rotations(topology)
         images = np.arange(len(problem.owners))[None, :]
-    chunks = np.flatnonzero(images.min(axis=0) == images[0])
+    chunks = np.flatnonzero((images.min(axis=0) == images[0]) & problem.wanted.any(axis=1))
     held = resources_of(topology)
     orbits, of_resource = np.unique(rotations.resource_orbit, return_inverse=True)
     link_orbit = (len(orbits) + rotations.link_orbit).tolist()
@@ -120,16 +120,16 @@ def lay_out(problem: Problem, rotations: Rotations | None = None) -> Board:
 def _images(problem: Problem, rotations: Rotations) -> Ids | None:
     """`images[g, c]`: where rotation g takes chunk c, None where it has no counterpart.
 
-    Chunks that go from one rank to all others, or to a single one, are told by these two ends; the k-th of several
-    alike goes to the k-th.
+    Chunks that go from one rank to all others, or to a single one (itself where nobody else wants it), are told by
+    these two ends; the k-th of several alike goes to the k-th.
     """
     ranks = problem.collective.rank_count
     if len(rotations) == 1:
         return np.arange(len(problem.owners))[None, :]
     wanted_by = problem.wanted.sum(axis=1)
-    if not np.isin(wanted_by, (1, ranks - 1)).all():
+    if not np.isin(wanted_by, (0, 1, ranks - 1)).all():
         return None
-    only = np.where(wanted_by == 1, problem.wanted.argmax(axis=1), ranks)
+    only = np.select([wanted_by == 0, wanted_by == 1], [problem.owners, problem.wanted.argmax(axis=1)], ranks)
     moved = np.concatenate([rotations.ranks, np.full((len(rotations), 1), ranks)], axis=1)
     key = problem.owners * (ranks + 1) + only
     order = np.argsort(key, kind="stable")

@@ -48,9 +48,11 @@ def apply_sketch(topology: Topology, collective: Collective, sketch: Sketch | No
     more than it has, leaves a chunk no way to a rank that needs it, or asks for a symmetry that isn't one.
     """
     if sketch is None:
-        allowed = np.ones((collective.chunk_count, len(topology.links)), dtype=np.bool_)
+        allowed = np.broadcast_to(np.bool_(True), (collective.chunk_count, len(topology.links)))  # takes no memory
         own_first = np.zeros(len(topology.links), dtype=np.bool_)
         logical = LogicalTopology(topology, allowed, (), (), own_first)
+        if nx.is_strongly_connected(topology.to_networkx()):
+            return logical
     else:
         logical = _apply(topology, collective, sketch)
     _check_reach(logical, collective, "topology" if sketch is None else f"sketch {sketch.name}")

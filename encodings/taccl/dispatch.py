@@ -1,0 +1,154 @@
+"""Dispatch: the sends of a board put in order and grouped, whoever is ready and most urgent first.
+
+As stage 2 does, for tables too long for it: a send waits at one of the clocks that it needs, and is looked at again only
+when that one is free. What may be grouped leaves with others that wait for the same link: fewer latencies, but the first
+of a group arrives with its last, so that how many may go together is worth trying out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.taccl.ordering import Ordering
+from planwright.encodings.taccl.sends import Sends
+
+__all__ = ["Rule", "dispatch"]
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`most`: chunks that may travel together. `backwards`: place the ends of the ways first and mirror the time.
+
+    `longest_first`: whether the longest way from now on decides what is urgent, or else the order that was given.
+    """
+
+    most: int
+    backwards: bool
+    longest_first: bool
+
+    @property
+    def name(self) -> str:
+        """For people: `longest from now, reversed, groups of 4`."""
+        first = "longest from now" if self.longest_first else "as matched"
+        return f"{first}{', reversed' if self.backwards else ''}, groups of {self.most}"
+
+
+def dispatch(sends: Sends, given_s: Floats, rule: Rule) -> Ordering:
+    """Order and group the rows; `given_s`: start times of a plan to follow, float, shape (rows,)."""
+    parents = [[parent] if parent >= 0 else [] for parent in sends.parent]
+    if rule.backwards:
+        before: list[list[int]] = [[] for _ in parents]
+        for row, its in enumerate(parents):
+            for parent in its:
+                before[parent].append(row)
+    else:
+        before = parents
+    urgency = -_way_s(sends, before) if rule.longest_first else (-given_s if rule.backwards else given_s)
+    run = _Run(sends, before, urgency.tolist(), rule.most)
+    run.work()
+    start_s, end_s = np.array(run.start_s), np.array(run.end_s)
+    makespan_s = float(end_s.max(initial=0.0))
+    return Ordering(
+        sends=sends,
+        start_s=makespan_s - end_s if rule.backwards else start_s,
+        place=np.array(run.place, dtype=np.int64),
+        makespan_s=makespan_s,
+        variant=rule.name,
+    )
+
+
+def _way_s(sends: Sends, before: list[list[int]]) -> Floats:
+    """The longest way from the start of each row to the end of all that waits for it."""
+    duration_s, count = sends.duration_s.tolist(), len(sends)
+    way_s = list(duration_s)
+    forwards = all(first < row for row, rows in enumerate(before) for first in rows)
+    for row in range(count - 1, -1, -1) if forwards else range(count):
+        for first in before[row]:
+            way_s[first] = max(way_s[first], duration_s[first] + way_s[row])
+    return np.array(way_s)
+
+
+class _Run:
+    """Event by event: which rows wait for which clock, and which are ready for a link.
+
+    `latest_s[row]`: when the last of what must go before it is over. `ready[link]`: rows that wait to leave by it.
+    """
+
+    def __init__(self, sends: Sends, before: list[list[int]], urgency: list[float], most: int) -> None:
+        count = len(sends)
+        self.sends, self.urgency, self.most = sends, urgency, most
+        self.alpha_s, self.beta_s = sends.alpha_s.tolist(), sends.beta_s.tolist()
+        self.may_join = sends.may_join.tolist()
+        self.left = [len(rows) for rows in before]
+        self.after: list[list[int]] = [[] for _ in range(count)]
+        for row, rows in enumerate(before):
+            for first in rows:
+                self.after[first].append(row)
+        self.start_s, self.end_s, self.place = [-1.0] * count, [0.0] * count, [0] * count
+        self.free_s: dict[int, float] = {}
+        self.waiting: dict[int, list[tuple[float, int]]] = {}
+        self.ready: dict[int, list[tuple[float, int]]] = {}
+        self.arrivals: list[tuple[float, int]] = []
+        self.freed: list[tuple[float, int]] = []
+
+    def work(self) -> None:
+        """Place every row."""
+        doors = {self._offer(row) for row, left in enumerate(self.left) if not left}
+        now_s = 0.0
+        while True:
+            for door in sorted(doors):
+                self._serve(door, now_s)
+            if not self.arrivals and not self.freed:
+                return
+            now_s = min(events[0][0] for events in (self.arrivals, self.freed) if events)
+            doors = set()
+            while self.arrivals and self.arrivals[0][0] <= now_s:
+                for row in self.after[heapq.heappop(self.arrivals)[1]]:
+                    self.left[row] -= 1
+                    if not self.left[row]:
+                        doors.add(self._offer(row))
+            while self.freed and self.freed[0][0] <= now_s:
+                doors.add(heapq.heappop(self.freed)[1])
+
+    def _offer(self, row: int) -> int:
+        """A row is ready: it waits for its last clock, which is returned, and may join others on its link."""
+        door = self.sends.groups[row][-1]
+        heapq.heappush(self.waiting.setdefault(door, []), (self.urgency[row], row))
+        if self.may_join[row]:
+            heapq.heappush(self.ready.setdefault(self.sends.link[row], []), (self.urgency[row], row))
+        return door
+
+    def _serve(self, door: int, now_s: float) -> None:
+        queue = self.waiting.get(door, [])
+        while queue and self.free_s.get(door, 0.0) <= now_s:
+            row = heapq.heappop(queue)[1]
+            if self.start_s[row] >= 0:
+                continue
+            latest = max(self.sends.groups[row], key=lambda group: self.free_s.get(group, 0.0))
+            if self.free_s.get(latest, 0.0) > now_s:
+                heapq.heappush(self.waiting.setdefault(latest, []), (self.urgency[row], row))
+            else:
+                self._start(row, now_s)
+
+    def _start(self, row: int, now_s: float) -> None:
+        """Send a row and what may go with it."""
+        rows = [row]
+        others = self.ready.get(self.sends.link[row], []) if self.may_join[row] else []
+        while others and len(rows) < self.most:
+            other = heapq.heappop(others)[1]
+            if self.start_s[other] < 0 and other != row:
+                rows.append(other)
+        end_s = now_s + self.alpha_s[row] + self.beta_s[row] * len(rows)
+        for place, joined in enumerate(rows):
+            self.start_s[joined], self.end_s[joined], self.place[joined] = now_s, end_s, place
+            heapq.heappush(self.arrivals, (end_s, joined))
+        for group in self.sends.groups[row]:
+            self.free_s[group] = end_s
+            heapq.heappush(self.freed, (end_s, group))
