@@ -64,7 +64,7 @@ def _transfers(ordering: Ordering) -> list[list[int]]:
     return transfers
 
 
-def moves_of(problem: Problem, board: Board, chunk: Ids, link: Ids, ordering: Ordering) -> Moves:
+def moves_of(board: Board, chunk: Ids, link: Ids, ordering: Ordering) -> Moves:
     """All sends of the collective, in order of their starts; `chunk`, `link`: of each row of the ordering."""
     end_s = np.zeros(len(chunk))
     sends = ordering.sends

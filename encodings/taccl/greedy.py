@@ -1,0 +1,238 @@
+"""Synthesis without a MILP, for clusters whose models are too large: match or route on orbits, dispatch, unfold.
+
+Everything happens on one chunk of each orbit under the rotations that the topology has (`board`), so that tries are
+cheap: many are made, and the best is kept until it is proven good enough or the time is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.encodings.taccl.assembly import as_sends, moves_of, settle, to_schedule
+from planwright.encodings.taccl.bandwidth import Bottleneck
+from planwright.encodings.taccl.board import Board, Moves, lay_out
+from planwright.encodings.taccl.dispatch import Rule, dispatch
+from planwright.encodings.taccl.large_bounds import LargeBounds, large_bounds
+from planwright.encodings.taccl.matching import Match, match
+from planwright.encodings.taccl.ordering import Ordering
+from planwright.encodings.taccl.paths import route_paths
+from planwright.encodings.taccl.pods import find_pods
+from planwright.encodings.taccl.problem import Problem
+from planwright.errors import InputError
+from planwright.options import Deadline, Progress, SolveOptions
+from planwright.recipe import Plan
+from planwright.schedule import Schedule
+from planwright.solution import Solution, Status, StopReason
+
+__all__ = ["Greedy", "find_moves", "plan_greedy"]
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+SOLVER = "greedy"
+_VERSION = "1"
+_SEEDS = 16
+_SPARE_SHARES = (0.0, 0.8, 0.9, 0.95, 1.0)
+"""Until when a door may bring a chunk again, as a part of the best time so far."""
+_GROUPS = (1, 2, 4, 8, 1 << 30)
+_ROWS_FOR_ALL_TRIES = 20_000
+"""With more sends than this on the board, one seed and one spare share are tried after the first."""
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """What the search found: the sends of the board's chunks with their times, and all of them unfolded."""
+
+    board: Board
+    chunk: Ids
+    link: Ids
+    ordering: Ordering
+    moves: Moves
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Sends of the board's chunks, parents first; `given_s`: when a matching starts them, zeros without one."""
+
+    chunk: Ids
+    link: Ids
+    parent: Ids
+    given_s: Floats
+
+
+@dataclass
+class _Search:
+    problem: Problem
+    options: SolveOptions
+    deadline: Deadline
+    bounds: LargeBounds | None = None
+    best: tuple[_Rows, Ordering] | None = None
+    tries: int = 0
+    stage_s: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Charge the time of the block to the stage."""
+        begin_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self.stage_s[stage] = self.stage_s.get(stage, 0.0) + time.monotonic() - begin_s
+
+    @property
+    def over(self) -> bool:
+        """Whether there is a plan, and it is good enough or the time is up."""
+        return self.best is not None and (self.deadline.over or self.is_within(self.options.gap))
+
+    def is_within(self, gap: float) -> bool:
+        """Whether the best plan is proven to be within `gap` of the best possible."""
+        if self.bounds is None or self.best is None:
+            return False
+        return self.best[1].makespan_s - self.bounds.best_s <= gap * self.best[1].makespan_s
+
+    def offer(self, rows: _Rows, ordering: Ordering) -> None:
+        """Keep an ordering if it is the best so far."""
+        self.tries += 1
+        if self.best is None or ordering.makespan_s < self.best[1].makespan_s * (1 - 1e-9):
+            self.best = (rows, ordering)
+            if self.options.on_progress is not None:
+                bound_s = None if self.bounds is None else self.bounds.best_s
+                self.options.on_progress(Progress(self.deadline.elapsed_s, ordering.makespan_s, bound_s, "greedy"))
+
+
+def plan_greedy(problem: Problem, options: SolveOptions) -> Plan:
+    """The best plan of the greedy, with bounds on what any plan could reach."""
+    search = _Search(problem, options, Deadline(options))
+    found = _find(search)
+    with search.timed("schedule"):
+        schedule = to_schedule(problem, found.moves)
+    solution = _solution(search)
+    assert solution.bound is not None
+    return Plan(solution, schedule, _details(search, found, schedule, solution.bound))
+
+
+def find_moves(problem: Problem, options: SolveOptions | None = None) -> Greedy:
+    """All sends of the plan in order of their starts, as columns."""
+    options = options or problem.default_options
+    return _find(_Search(problem, options, Deadline(options)))
+
+
+def _find(search: _Search) -> Greedy:
+    problem = search.problem
+    if problem.collective.reduces:
+        raise InputError(f"{problem.collective.name}: the greedy plans no reductions; plan the inverse and reverse it")
+    if problem.sketch is not None:
+        raise InputError(f"sketch {problem.sketch.name}: the greedy keeps to no sketch; leave it out, or take the MILP")
+    with search.timed("board"):
+        board = lay_out(problem)
+    with search.timed("bounds"):
+        search.bounds = large_bounds(problem, board, search.deadline.stage(0.1 * search.deadline.remaining_s))
+    if (board.wanted.sum(axis=1) == 1).all():
+        _route(search, board)
+    else:
+        _match(search, board, search.bounds.bottlenecks)
+    assert search.best is not None  # both offer at least one
+    rows, ordering = search.best
+    with search.timed("schedule"):
+        moves = moves_of(board, rows.chunk, rows.link, ordering)
+    return Greedy(board, rows.chunk, rows.link, ordering, moves)
+
+
+def _route(search: _Search, board: Board) -> None:
+    """Chunks that one rank wants: ways by load, then every rule of dispatch."""
+    with search.timed("routing"):
+        routes = route_paths(board, search.problem.occupancy_s)
+    rows = _Rows(routes.chunk, routes.link, routes.parent, np.zeros(len(routes.chunk)))
+    _dispatch(search, board, rows, (False, True))
+
+
+def _match(search: _Search, board: Board, bottlenecks: tuple[Bottleneck, ...]) -> None:
+    """Chunks that many ranks want: matchings from other seeds and with more spare sends, each dispatched again."""
+    pods = find_pods(board.topology, list(bottlenecks), board.rotations)
+    for seed in range(search.options.seed, search.options.seed + _SEEDS):
+        for share in _SPARE_SHARES:
+            spare_s = 0.0 if search.best is None else share * search.best[1].makespan_s
+            with search.timed("matching"):
+                rows = _useful(board, match(board, pods, spare_s, seed))
+            _dispatch(search, board, rows, (True,) if search.tries else (False, True))
+            if search.over or (len(rows.chunk) * len(board.rotations) > _ROWS_FOR_ALL_TRIES and search.tries > 60):
+                return
+
+
+def _dispatch(search: _Search, board: Board, rows: _Rows, longest: tuple[bool, ...]) -> None:
+    """Order and group the rows by every rule."""
+    sends = as_sends(search.problem, board, rows.link, rows.parent)
+    groups = _GROUPS if sends.may_join.any() else (1,)
+    with search.timed("ordering"):
+        for longest_first in longest:
+            for backwards in (False, True):
+                for most in groups:
+                    rule = Rule(most, backwards, longest_first)
+                    search.offer(rows, settle(dispatch(sends, rows.given_s, rule)))
+                    if search.over:
+                        return
+
+
+def _useful(board: Board, matched: Match) -> _Rows:
+    """The matching without sends that lead nowhere wanted."""
+    target = board.topology.link_target[matched.link]
+    useful = board.wanted[matched.chunk, target].tolist()
+    parents = matched.parent.tolist()
+    for row in range(len(parents) - 1, -1, -1):  # children stand behind their parents
+        if useful[row] and parents[row] >= 0:
+            useful[parents[row]] = True
+    kept = np.array(useful, dtype=np.bool_)
+    number = np.cumsum(kept) - 1
+    parent = np.where(matched.parent >= 0, number[matched.parent], -1)
+    return _Rows(matched.chunk[kept], matched.link[kept], parent[kept], matched.start_s[kept])
+
+
+def _solution(search: _Search) -> Solution:
+    assert search.best is not None and search.bounds is not None
+    makespan_s = search.best[1].makespan_s
+    assert search.bounds.best_s <= makespan_s * (1 + 1e-6), "a schedule beats its lower bound"
+    bound_s = min(search.bounds.best_s, makespan_s)
+    proven = search.is_within(1e-6)
+    reason = StopReason.FINISHED
+    if not proven and search.is_within(search.options.gap):
+        reason = StopReason.GAP_REACHED
+    elif not proven and search.deadline.over:
+        reason = StopReason.INTERRUPTED if search.options.stop.is_set() else StopReason.TIME_LIMIT
+    return Solution(
+        status=Status.OPTIMAL if proven else Status.FEASIBLE,
+        stop_reason=reason,
+        solver=SOLVER,
+        version=_VERSION,
+        seed=search.options.seed,
+        wall_s=search.deadline.elapsed_s,
+        objective=makespan_s,
+        bound=bound_s,
+    )
+
+
+def _details(search: _Search, found: Greedy, schedule: Schedule, bound_s: float) -> dict[str, Any]:
+    assert search.bounds is not None
+    return {
+        "method": "greedy",
+        "ratio": found.ordering.makespan_s / bound_s,
+        "sends": len(schedule),
+        "chunk_transfers": len(found.moves),
+        "links_used": len(np.unique(found.moves.link)),
+        "stages": {stage: round(duration_s, 6) for stage, duration_s in search.stage_s.items()},
+        "bounds_s": {
+            "latency": search.bounds.latency_s,
+            "bandwidth": search.bounds.bandwidth_s,
+            "bandwidth_is_exact": search.bounds.exact,
+        },
+        "rotations": len(found.board.rotations),
+        "rotation_generators": [list(pair) for pair in found.board.rotations.generators],
+        "tries": search.tries,
+        "ordering": found.ordering.variant,
+    }
