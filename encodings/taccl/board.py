@@ -16,14 +16,14 @@ from planwright.encodings.taccl.problem import Problem
 from planwright.encodings.taccl.rotations import Rotations, find_rotations, no_rotations, resources_of
 from planwright.topologies.topology import Topology
 
-__all__ = ["Board", "Moves", "lay_out"]
+__all__ = ["Board", "Columns", "lay_out"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Moves:
+class Columns:
     """Sends as columns: `chunk` (its number in the collective) over `link` from `start_s` to `end_s`.
 
     `place`: int64, 0 for the first chunk of a transfer, 1 for the one that joins it, and so on.
@@ -58,7 +58,7 @@ class Board:
     duration_s: Floats
     links_of: list[list[int]]
 
-    def columns(self, chunk: Ids, link: Ids, start_s: Floats, end_s: Floats, place: Ids) -> Moves:
+    def columns(self, chunk: Ids, link: Ids, start_s: Floats, end_s: Floats, place: Ids) -> Columns:
         """All images of sends of the board's chunks (`chunk` is a place in `chunks`), in order of their starts."""
         topology, count = self.topology, self.topology.device_count
         ranks = self.rotations.ranks
@@ -70,7 +70,7 @@ class Board:
             links = link[None, :]  # parallel links have the same ends
         copies = len(ranks)
         every = np.argsort(np.tile(start_s, copies), kind="stable")
-        return Moves(
+        return Columns(
             chunk=self.images[:, chunk].ravel()[every],
             link=links.ravel()[every],
             start_s=np.tile(start_s, copies)[every],

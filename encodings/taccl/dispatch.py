@@ -13,10 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.ordering import Ordering
-from planwright.encodings.taccl.sends import Sends
-
-__all__ = ["Rule", "dispatch"]
+__all__ = ["Rule", "Table", "Timing", "dispatch", "settle"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -40,33 +37,94 @@ class Rule:
         return f"{first}{', reversed' if self.backwards else ''}, groups of {self.most}"
 
 
-def dispatch(sends: Sends, given_s: Floats, rule: Rule) -> Ordering:
+@dataclass(frozen=True)
+class Table:
+    """Sends to be put in order, one a row, parents before children.
+
+    `parent[i]`: the row that brings the chunk, -1 at its owner. `link[i]`: where row i travels; `clocks[i]`: all that it
+    holds exclusively, a clock of the link among it. `alpha_s`, `beta_s`: float, latency and chunk time. `may_join[i]`:
+    whether the row may be grouped with others on its link.
+    """
+
+    parent: list[int]
+    link: list[int]
+    clocks: list[tuple[int, ...]]
+    alpha_s: Floats
+    beta_s: Floats
+    may_join: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    @property
+    def duration_s(self) -> Floats:
+        """Seconds for each row's chunk alone, float."""
+        return np.asarray(self.alpha_s + self.beta_s)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """When each row of a table starts and ends, float, and its `place` in its transfer: 0 for the first chunk."""
+
+    start_s: Floats
+    end_s: Floats
+    place: Ids
+    variant: str
+
+    @property
+    def makespan_s(self) -> float:
+        """The end of the last."""
+        return float(self.end_s.max(initial=0.0))
+
+
+def dispatch(table: Table, given_s: Floats, rule: Rule) -> Timing:
     """Order and group the rows; `given_s`: start times of a plan to follow, float, shape (rows,)."""
-    parents = [[parent] if parent >= 0 else [] for parent in sends.parent]
+    before: list[list[int]] = [[parent] if parent >= 0 else [] for parent in table.parent]
     if rule.backwards:
-        before: list[list[int]] = [[] for _ in parents]
-        for row, its in enumerate(parents):
-            for parent in its:
+        before = [[] for _ in table.parent]
+        for row, parent in enumerate(table.parent):
+            if parent >= 0:
                 before[parent].append(row)
-    else:
-        before = parents
-    urgency = -_way_s(sends, before) if rule.longest_first else (-given_s if rule.backwards else given_s)
-    run = _Run(sends, before, urgency.tolist(), rule.most)
+    urgency = -_way_s(table, before) if rule.longest_first else (-given_s if rule.backwards else given_s)
+    run = _Run(table, before, urgency.tolist(), rule.most)
     run.work()
     start_s, end_s = np.array(run.start_s), np.array(run.end_s)
-    makespan_s = float(end_s.max(initial=0.0))
-    return Ordering(
-        sends=sends,
-        start_s=makespan_s - end_s if rule.backwards else start_s,
-        place=np.array(run.place, dtype=np.int64),
-        makespan_s=makespan_s,
-        variant=rule.name,
-    )
+    if rule.backwards:
+        start_s, end_s = end_s.max(initial=0.0) - end_s, end_s.max(initial=0.0) - start_s
+    return settle(table, Timing(start_s, end_s, np.array(run.place, dtype=np.int64), rule.name))
 
 
-def _way_s(sends: Sends, before: list[list[int]]) -> Floats:
+def settle(table: Table, timing: Timing) -> Timing:
+    """The same order and grouping, each transfer as early as possible."""
+    start_s, end_s = [0.0] * len(table), [0.0] * len(table)
+    alpha_s, beta_s = table.alpha_s.tolist(), table.beta_s.tolist()
+    free_s: dict[int, float] = {}
+    for rows in _transfers(table, timing):
+        ready_s = [end_s[table.parent[row]] for row in rows if table.parent[row] >= 0]
+        at_s = max([*ready_s, *(free_s.get(clock, 0.0) for clock in table.clocks[rows[0]])])
+        over_s = at_s + (alpha_s[rows[0]] + beta_s[rows[0]] * len(rows))
+        for row in rows:
+            start_s[row], end_s[row] = at_s, over_s
+        free_s.update(dict.fromkeys(table.clocks[rows[0]], over_s))
+    return Timing(np.array(start_s), np.array(end_s), timing.place, timing.variant)
+
+
+def _transfers(table: Table, timing: Timing) -> list[list[int]]:
+    """The rows of each transfer, transfers in order of their starts."""
+    order = np.lexsort((timing.place, np.array(table.link), timing.start_s)).tolist()
+    place = timing.place.tolist()
+    transfers: list[list[int]] = []
+    for row in order:
+        if place[row] > 0:
+            transfers[-1].append(row)
+        else:
+            transfers.append([row])
+    return transfers
+
+
+def _way_s(table: Table, before: list[list[int]]) -> Floats:
     """The longest way from the start of each row to the end of all that waits for it."""
-    duration_s, count = sends.duration_s.tolist(), len(sends)
+    duration_s, count = table.duration_s.tolist(), len(table)
     way_s = list(duration_s)
     forwards = all(first < row for row, rows in enumerate(before) for first in rows)
     for row in range(count - 1, -1, -1) if forwards else range(count):
@@ -81,11 +139,11 @@ class _Run:
     `latest_s[row]`: when the last of what must go before it is over. `ready[link]`: rows that wait to leave by it.
     """
 
-    def __init__(self, sends: Sends, before: list[list[int]], urgency: list[float], most: int) -> None:
-        count = len(sends)
-        self.sends, self.urgency, self.most = sends, urgency, most
-        self.alpha_s, self.beta_s = sends.alpha_s.tolist(), sends.beta_s.tolist()
-        self.may_join = sends.may_join.tolist()
+    def __init__(self, table: Table, before: list[list[int]], urgency: list[float], most: int) -> None:
+        count = len(table)
+        self.table, self.urgency, self.most = table, urgency, most
+        self.alpha_s, self.beta_s = table.alpha_s.tolist(), table.beta_s.tolist()
+        self.may_join = table.may_join.tolist()
         self.left = [len(rows) for rows in before]
         self.after: list[list[int]] = [[] for _ in range(count)]
         for row, rows in enumerate(before):
@@ -119,10 +177,10 @@ class _Run:
 
     def _offer(self, row: int) -> int:
         """A row is ready: it waits for its last clock, which is returned, and may join others on its link."""
-        door = self.sends.groups[row][-1]
+        door = self.table.clocks[row][-1]
         heapq.heappush(self.waiting.setdefault(door, []), (self.urgency[row], row))
         if self.may_join[row]:
-            heapq.heappush(self.ready.setdefault(self.sends.link[row], []), (self.urgency[row], row))
+            heapq.heappush(self.ready.setdefault(self.table.link[row], []), (self.urgency[row], row))
         return door
 
     def _serve(self, door: int, now_s: float) -> None:
@@ -131,7 +189,7 @@ class _Run:
             row = heapq.heappop(queue)[1]
             if self.start_s[row] >= 0:
                 continue
-            latest = max(self.sends.groups[row], key=lambda group: self.free_s.get(group, 0.0))
+            latest = max(self.table.clocks[row], key=lambda clock: self.free_s.get(clock, 0.0))
             if self.free_s.get(latest, 0.0) > now_s:
                 heapq.heappush(self.waiting.setdefault(latest, []), (self.urgency[row], row))
             else:
@@ -140,7 +198,7 @@ class _Run:
     def _start(self, row: int, now_s: float) -> None:
         """Send a row and what may go with it."""
         rows = [row]
-        others = self.ready.get(self.sends.link[row], []) if self.may_join[row] else []
+        others = self.ready.get(self.table.link[row], []) if self.may_join[row] else []
         while others and len(rows) < self.most:
             other = heapq.heappop(others)[1]
             if self.start_s[other] < 0 and other != row:
@@ -149,6 +207,6 @@ class _Run:
         for place, joined in enumerate(rows):
             self.start_s[joined], self.end_s[joined], self.place[joined] = now_s, end_s, place
             heapq.heappush(self.arrivals, (end_s, joined))
-        for group in self.sends.groups[row]:
-            self.free_s[group] = end_s
-            heapq.heappush(self.freed, (end_s, group))
+        for clock in self.table.clocks[row]:
+            self.free_s[clock] = end_s
+            heapq.heappush(self.freed, (end_s, clock))

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.assembly import as_sends, moves_of, settle, to_schedule
+from planwright.encodings.taccl.assembly import table_of, to_schedule
 from planwright.encodings.taccl.bandwidth import Bottleneck
-from planwright.encodings.taccl.board import Board, Moves, lay_out
-from planwright.encodings.taccl.dispatch import Rule, dispatch
+from planwright.encodings.taccl.board import Board, Columns, lay_out
+from planwright.encodings.taccl.dispatch import Rule, Timing, dispatch
 from planwright.encodings.taccl.large_bounds import LargeBounds, large_bounds
 from planwright.encodings.taccl.matching import Match, match
-from planwright.encodings.taccl.ordering import Ordering
 from planwright.encodings.taccl.paths import route_paths
 from planwright.encodings.taccl.pods import find_pods
 from planwright.encodings.taccl.problem import Problem
@@ -53,8 +52,8 @@ class Greedy:
     board: Board
     chunk: Ids
     link: Ids
-    ordering: Ordering
-    moves: Moves
+    timing: Timing
+    moves: Columns
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class _Search:
     options: SolveOptions
     deadline: Deadline
     bounds: LargeBounds | None = None
-    best: tuple[_Rows, Ordering] | None = None
+    best: tuple[_Rows, Timing] | None = None
     tries: int = 0
     stage_s: dict[str, float] = field(default_factory=dict)
 
@@ -97,14 +96,14 @@ class _Search:
             return False
         return self.best[1].makespan_s - self.bounds.best_s <= gap * self.best[1].makespan_s
 
-    def offer(self, rows: _Rows, ordering: Ordering) -> None:
-        """Keep an ordering if it is the best so far."""
+    def offer(self, rows: _Rows, timing: Timing) -> None:
+        """Keep a timing if it is the best so far."""
         self.tries += 1
-        if self.best is None or ordering.makespan_s < self.best[1].makespan_s * (1 - 1e-9):
-            self.best = (rows, ordering)
+        if self.best is None or timing.makespan_s < self.best[1].makespan_s * (1 - 1e-9):
+            self.best = (rows, timing)
             if self.options.on_progress is not None:
                 bound_s = None if self.bounds is None else self.bounds.best_s
-                self.options.on_progress(Progress(self.deadline.elapsed_s, ordering.makespan_s, bound_s, "greedy"))
+                self.options.on_progress(Progress(self.deadline.elapsed_s, timing.makespan_s, bound_s, "greedy"))
 
 
 def plan_greedy(problem: Problem, options: SolveOptions) -> Plan:
@@ -139,10 +138,10 @@ def _find(search: _Search) -> Greedy:
     else:
         _match(search, board, search.bounds.bottlenecks)
     assert search.best is not None  # both offer at least one
-    rows, ordering = search.best
+    rows, timing = search.best
     with search.timed("schedule"):
-        moves = moves_of(board, rows.chunk, rows.link, ordering)
-    return Greedy(board, rows.chunk, rows.link, ordering, moves)
+        moves = board.columns(rows.chunk, rows.link, timing.start_s, timing.end_s, timing.place)
+    return Greedy(board, rows.chunk, rows.link, timing, moves)
 
 
 def _route(search: _Search, board: Board) -> None:
@@ -168,14 +167,14 @@ def _match(search: _Search, board: Board, bottlenecks: tuple[Bottleneck, ...]) -
 
 def _dispatch(search: _Search, board: Board, rows: _Rows, longest: tuple[bool, ...]) -> None:
     """Order and group the rows by every rule."""
-    sends = as_sends(search.problem, board, rows.link, rows.parent)
-    groups = _GROUPS if sends.may_join.any() else (1,)
+    table = table_of(search.problem, board, rows.link, rows.parent)
+    groups = _GROUPS if table.may_join.any() else (1,)
     with search.timed("ordering"):
         for longest_first in longest:
             for backwards in (False, True):
                 for most in groups:
                     rule = Rule(most, backwards, longest_first)
-                    search.offer(rows, settle(dispatch(sends, rows.given_s, rule)))
+                    search.offer(rows, dispatch(table, rows.given_s, rule))
                     if search.over:
                         return
 
@@ -221,7 +220,7 @@ def _details(search: _Search, found: Greedy, schedule: Schedule, bound_s: float)
     assert search.bounds is not None
     return {
         "method": "greedy",
-        "ratio": found.ordering.makespan_s / bound_s,
+        "ratio": found.timing.makespan_s / bound_s,
         "sends": len(schedule),
         "chunk_transfers": len(found.moves),
         "links_used": len(np.unique(found.moves.link)),
@@ -234,5 +233,5 @@ def _details(search: _Search, found: Greedy, schedule: Schedule, bound_s: float)
         "rotations": len(found.board.rotations),
         "rotation_generators": [list(pair) for pair in found.board.rotations.generators],
         "tries": search.tries,
-        "ordering": found.ordering.variant,
+        "ordering": found.timing.variant,
     }
