@@ -7,7 +7,7 @@ instead of a million for an ALLGATHER on 1,024 ranks. `Board.columns` turns the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,24 @@ class Board:
             end_s=np.tile(end_s, copies)[every],
             place=np.tile(place, copies)[every],
         )
+
+
+    def with_single_doors(self) -> Board | None:
+        """The board with one link for each way between two resources of different nodes; None where that is all.
+
+        Chunks that leave by one NIC for another then share a link, and can be grouped.
+        """
+        topology = self.topology
+        held = resources_of(topology)
+        shared = np.flatnonzero(topology.is_inter_node & (held.lengths > 0))
+        kept: dict[tuple[int, ...], tuple[int, int]] = {}
+        for link in shared.tolist():
+            key, choice = tuple(held[link].tolist()), (int(self.rotations.link_orbit[link]), link)
+            kept[key] = min(kept.get(key, choice), choice)
+        closed = set(shared.tolist()) - {link for _, link in kept.values()}
+        if not closed:
+            return None
+        return replace(self, links_of=[[link for link in its if link not in closed] for its in self.links_of])
 
 
 def lay_out(problem: Problem, rotations: Rotations | None = None) -> Board:

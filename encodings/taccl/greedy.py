@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,11 @@ _SEEDS = 16
 _SPARE_SHARES = (0.0, 0.8, 0.9, 0.95, 1.0)
 """Until when a door may bring a chunk again, as a part of the best time so far."""
 _GROUPS = (1, 2, 4, 8, 1 << 30)
+_ALPHA_SHARE = 0.1
+"""Of a link's time for a chunk; where latencies are a larger part, matchings that share them are tried as well."""
+_SHARED_BY = 8
 _ROWS_FOR_ALL_TRIES = 20_000
-"""With more sends than this on the board, one seed and one spare share are tried after the first."""
+"""With more sends than this in all, a single seed is tried."""
 
 
 @dataclass(frozen=True)
@@ -155,14 +158,30 @@ def _route(search: _Search, board: Board) -> None:
 def _match(search: _Search, board: Board, bottlenecks: tuple[Bottleneck, ...]) -> None:
     """Chunks that many ranks want: matchings from other seeds and with more spare sends, each dispatched again."""
     pods = find_pods(board.topology, list(bottlenecks), board.rotations)
+    boards = _variants(search.problem, board)
+    large = False
     for seed in range(search.options.seed, search.options.seed + _SEEDS):
         for share in _SPARE_SHARES:
-            spare_s = 0.0 if search.best is None else share * search.best[1].makespan_s
-            with search.timed("matching"):
-                rows = _useful(board, match(board, pods, spare_s, seed))
-            _dispatch(search, board, rows, (True,) if search.tries else (False, True))
-            if search.over or (len(rows.chunk) * len(board.rotations) > _ROWS_FOR_ALL_TRIES and search.tries > 60):
-                return
+            for doors in boards:
+                spare_s = 0.0 if search.best is None else share * search.best[1].makespan_s
+                with search.timed("matching"):
+                    rows = _useful(board, match(doors, pods, spare_s, seed))
+                _dispatch(search, board, rows, (False, True))
+                large = len(rows.chunk) * len(board.rotations) > _ROWS_FOR_ALL_TRIES
+                if search.over:
+                    return
+        if large:
+            return
+
+
+def _variants(problem: Problem, board: Board) -> list[Board]:
+    """The board, with fewer links between nodes, and with latencies that groups share, where that makes a difference."""
+    boards = [found for found in (board, board.with_single_doors()) if found is not None]
+    alpha_s = np.where(problem.may_group, board.topology.alpha_s, 0.0)
+    if (alpha_s < _ALPHA_SHARE * board.duration_s).all():
+        return boards
+    shared_s = board.duration_s - alpha_s * (1 - 1 / _SHARED_BY)
+    return [*boards, *(replace(found, duration_s=shared_s) for found in boards)]
 
 
 def _dispatch(search: _Search, board: Board, rows: _Rows, longest: tuple[bool, ...]) -> None:
