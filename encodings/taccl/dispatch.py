@@ -101,11 +101,12 @@ def settle(table: Table, timing: Timing) -> Timing:
     free_s: dict[int, float] = {}
     for rows in _transfers(table, timing):
         ready_s = [end_s[table.parent[row]] for row in rows if table.parent[row] >= 0]
-        at_s = max([*ready_s, *(free_s.get(clock, 0.0) for clock in table.clocks[rows[0]])])
+        clocks = {clock for row in rows for clock in table.clocks[row]}
+        at_s = max([*ready_s, *(free_s.get(clock, 0.0) for clock in clocks)])
         over_s = at_s + (alpha_s[rows[0]] + beta_s[rows[0]] * len(rows))
         for row in rows:
             start_s[row], end_s[row] = at_s, over_s
-        free_s.update(dict.fromkeys(table.clocks[rows[0]], over_s))
+        free_s.update(dict.fromkeys(clocks, over_s))
     return Timing(np.array(start_s), np.array(end_s), timing.place, timing.variant)
 
 
@@ -199,14 +200,21 @@ class _Run:
         """Send a row and what may go with it."""
         rows = [row]
         others = self.ready.get(self.table.link[row], []) if self.may_join[row] else []
+        held_up = []
         while others and len(rows) < self.most:
-            other = heapq.heappop(others)[1]
-            if self.start_s[other] < 0 and other != row:
-                rows.append(other)
+            entry = heapq.heappop(others)
+            if self.start_s[entry[1]] >= 0 or entry[1] == row:
+                continue
+            if any(self.free_s.get(clock, 0.0) > now_s for clock in self.table.clocks[entry[1]]):
+                held_up.append(entry)
+            else:
+                rows.append(entry[1])
+        for entry in held_up:
+            heapq.heappush(others, entry)
         end_s = now_s + self.alpha_s[row] + self.beta_s[row] * len(rows)
         for place, joined in enumerate(rows):
             self.start_s[joined], self.end_s[joined], self.place[joined] = now_s, end_s, place
             heapq.heappush(self.arrivals, (end_s, joined))
-        for clock in self.table.clocks[row]:
+        for clock in sorted({clock for joined in rows for clock in self.table.clocks[joined]}):
             self.free_s[clock] = end_s
             heapq.heappush(self.freed, (end_s, clock))

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.assembly import table_of, to_schedule
+from planwright import __version__
+from planwright.encodings.taccl.assembly import reversed_columns, table_of, to_schedule
 from planwright.encodings.taccl.bandwidth import Bottleneck
 from planwright.encodings.taccl.board import Board, Columns, lay_out
 from planwright.encodings.taccl.dispatch import Rule, Timing, dispatch
@@ -23,6 +24,8 @@ from planwright.encodings.taccl.large_bounds import LargeBounds, large_bounds
 from planwright.encodings.taccl.matching import Match, match
 from planwright.encodings.taccl.paths import route_paths
 from planwright.encodings.taccl.pods import find_pods
+from planwright.encodings.taccl.reduction import phases_of
+from planwright.encodings.taccl.rotations import Rotations
 from planwright.encodings.taccl.problem import Problem
 from planwright.errors import InputError
 from planwright.options import Deadline, Progress, SolveOptions
@@ -30,13 +33,12 @@ from planwright.recipe import Plan
 from planwright.schedule import Schedule
 from planwright.solution import Solution, Status, StopReason
 
-__all__ = ["Greedy", "find_moves", "plan_greedy"]
+__all__ = ["plan_greedy"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 SOLVER = "greedy"
-_VERSION = "1"
 _SEEDS = 16
 _SPARE_SHARES = (0.0, 0.8, 0.9, 0.95, 1.0)
 """Until when a door may bring a chunk again, as a part of the best time so far."""
@@ -46,17 +48,6 @@ _ALPHA_SHARE = 0.1
 _SHARED_BY = 8
 _ROWS_FOR_ALL_TRIES = 20_000
 """With more sends than this in all, a single seed is tried."""
-
-
-@dataclass(frozen=True)
-class Greedy:
-    """What the search found: the sends of the board's chunks with their times, and all of them unfolded."""
-
-    board: Board
-    chunk: Ids
-    link: Ids
-    timing: Timing
-    moves: Columns
 
 
 @dataclass(frozen=True)
@@ -74,6 +65,8 @@ class _Search:
     problem: Problem
     options: SolveOptions
     deadline: Deadline
+    one_at_a_time: bool
+    rotations: Rotations | None = None
     bounds: LargeBounds | None = None
     best: tuple[_Rows, Timing] | None = None
     tries: int = 0
@@ -110,28 +103,30 @@ class _Search:
 
 
 def plan_greedy(problem: Problem, options: SolveOptions) -> Plan:
-    """The best plan of the greedy, with bounds on what any plan could reach."""
-    search = _Search(problem, options, Deadline(options))
-    found = _find(search)
-    with search.timed("schedule"):
-        schedule = to_schedule(problem, found.moves)
-    solution = _solution(search)
-    assert solution.bound is not None
-    return Plan(solution, schedule, _details(search, found, schedule, solution.bound))
+    """The best plan of the greedy, with bounds on what any plan could reach.
 
-
-def find_moves(problem: Problem, options: SolveOptions | None = None) -> Greedy:
-    """All sends of the plan in order of their starts, as columns."""
-    options = options or problem.default_options
-    return _find(_Search(problem, options, Deadline(options)))
-
-
-def _find(search: _Search) -> Greedy:
-    problem = search.problem
-    if problem.collective.reduces:
-        raise InputError(f"{problem.collective.name}: the greedy plans no reductions; plan the inverse and reverse it")
+    What reduces is planned backwards in time, as the spreading of its chunks over links that are turned round; where
+    the sums are wanted by more than one rank (ALLREDUCE), they are spread in a second phase.
+    """
     if problem.sketch is not None:
         raise InputError(f"sketch {problem.sketch.name}: the greedy keeps to no sketch; leave it out, or take the MILP")
+    deadline = Deadline(options)
+    phases = phases_of(problem)
+    searches, parts = [], []
+    for number, phase in enumerate(phases):
+        share = deadline.stage(deadline.remaining_s / (len(phases) - number))
+        search = _Search(phase.problem, share, Deadline(share), phase.backwards)
+        found = _find(search)
+        searches.append(search)
+        parts.append((reversed_columns(found) if phase.backwards else found, phase.backwards))
+    schedule = to_schedule(problem, parts)
+    solution = _solution(searches, options, deadline)
+    return Plan(solution, schedule, _details(searches, parts, schedule, solution))
+
+
+def _find(search: _Search) -> Columns:
+    """All sends of the best plan for one phase, in order of their starts."""
+    problem = search.problem
     with search.timed("board"):
         board = lay_out(problem)
     with search.timed("bounds"):
@@ -142,9 +137,9 @@ def _find(search: _Search) -> Greedy:
         _match(search, board, search.bounds.bottlenecks)
     assert search.best is not None  # both offer at least one
     rows, timing = search.best
-    with search.timed("schedule"):
-        moves = board.columns(rows.chunk, rows.link, timing.start_s, timing.end_s, timing.place)
-    return Greedy(board, rows.chunk, rows.link, timing, moves)
+    search.rotations = board.rotations
+    with search.timed("unfolding"):
+        return board.columns(rows.chunk, rows.link, timing.start_s, timing.end_s, timing.place)
 
 
 def _route(search: _Search, board: Board) -> None:
@@ -165,7 +160,10 @@ def _match(search: _Search, board: Board, bottlenecks: tuple[Bottleneck, ...]) -
             for doors in boards:
                 spare_s = 0.0 if search.best is None else share * search.best[1].makespan_s
                 with search.timed("matching"):
-                    rows = _useful(board, match(doors, pods, spare_s, seed))
+                    matched = match(doors, pods, spare_s, seed)
+                    if matched is None:
+                        continue
+                    rows = _useful(board, matched)
                 _dispatch(search, board, rows, (False, True))
                 large = len(rows.chunk) * len(board.rotations) > _ROWS_FOR_ALL_TRIES
                 if search.over:
@@ -186,7 +184,7 @@ def _variants(problem: Problem, board: Board) -> list[Board]:
 
 def _dispatch(search: _Search, board: Board, rows: _Rows, longest: tuple[bool, ...]) -> None:
     """Order and group the rows by every rule."""
-    table = table_of(search.problem, board, rows.link, rows.parent)
+    table = table_of(search.problem, board, rows.chunk, rows.link, rows.parent, search.one_at_a_time)
     groups = _GROUPS if table.may_join.any() else (1,)
     with search.timed("ordering"):
         for longest_first in longest:
@@ -212,45 +210,52 @@ def _useful(board: Board, matched: Match) -> _Rows:
     return _Rows(matched.chunk[kept], matched.link[kept], parent[kept], matched.start_s[kept])
 
 
-def _solution(search: _Search) -> Solution:
-    assert search.best is not None and search.bounds is not None
-    makespan_s = search.best[1].makespan_s
-    assert search.bounds.best_s <= makespan_s * (1 + 1e-6), "a schedule beats its lower bound"
-    bound_s = min(search.bounds.best_s, makespan_s)
-    proven = search.is_within(1e-6)
+def _solution(searches: list[_Search], options: SolveOptions, deadline: Deadline) -> Solution:
+    """What is claimed of the phases one after the other; each phase's bound holds for the whole, but not their sum."""
+    makespan_s = sum(search.best[1].makespan_s for search in searches if search.best is not None)
+    best_s = max(search.bounds.best_s for search in searches if search.bounds is not None)
+    assert best_s <= makespan_s * (1 + 1e-6), "a schedule beats its lower bound"
+    bound_s = min(best_s, makespan_s)
+    proven = makespan_s - bound_s <= 1e-6 * makespan_s
     reason = StopReason.FINISHED
-    if not proven and search.is_within(search.options.gap):
+    if not proven and makespan_s - bound_s <= options.gap * makespan_s:
         reason = StopReason.GAP_REACHED
-    elif not proven and search.deadline.over:
-        reason = StopReason.INTERRUPTED if search.options.stop.is_set() else StopReason.TIME_LIMIT
+    elif not proven and deadline.over:
+        reason = StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
     return Solution(
         status=Status.OPTIMAL if proven else Status.FEASIBLE,
         stop_reason=reason,
         solver=SOLVER,
-        version=_VERSION,
-        seed=search.options.seed,
-        wall_s=search.deadline.elapsed_s,
+        version=__version__,
+        seed=options.seed,
+        wall_s=deadline.elapsed_s,
         objective=makespan_s,
         bound=bound_s,
     )
 
 
-def _details(search: _Search, found: Greedy, schedule: Schedule, bound_s: float) -> dict[str, Any]:
-    assert search.bounds is not None
+def _details(
+    searches: list[_Search], parts: list[tuple[Columns, bool]], schedule: Schedule, solution: Solution
+) -> dict[str, Any]:
+    assert solution.bound is not None and solution.objective is not None
+    stages = {stage for search in searches for stage in search.stage_s}
+    bounds = [search.bounds for search in searches if search.bounds is not None]
+    rotations = searches[0].rotations
+    assert rotations is not None
     return {
         "method": "greedy",
-        "ratio": found.timing.makespan_s / bound_s,
+        "ratio": solution.objective / solution.bound,
         "sends": len(schedule),
-        "chunk_transfers": len(found.moves),
-        "links_used": len(np.unique(found.moves.link)),
-        "stages": {stage: round(duration_s, 6) for stage, duration_s in search.stage_s.items()},
+        "chunk_transfers": sum(len(moves) for moves, _ in parts),
+        "links_used": len(np.unique(np.concatenate([moves.link for moves, _ in parts]))),
+        "stages": {stage: round(sum(s.stage_s.get(stage, 0.0) for s in searches), 6) for stage in sorted(stages)},
         "bounds_s": {
-            "latency": search.bounds.latency_s,
-            "bandwidth": search.bounds.bandwidth_s,
-            "bandwidth_is_exact": search.bounds.exact,
+            "latency": max(bound.latency_s for bound in bounds),
+            "bandwidth": max(bound.bandwidth_s for bound in bounds),
+            "bandwidth_is_exact": all(bound.exact for bound in bounds),
         },
-        "rotations": len(found.board.rotations),
-        "rotation_generators": [list(pair) for pair in found.board.rotations.generators],
-        "tries": search.tries,
-        "ordering": found.timing.variant,
+        "rotations": len(rotations),
+        "rotation_generators": [list(pair) for pair in rotations.generators],
+        "tries": sum(search.tries for search in searches),
+        "ordering": "; ".join(search.best[1].variant for search in searches if search.best is not None),
     }

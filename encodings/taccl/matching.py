@@ -38,23 +38,23 @@ class Match:
     makespan_s: float
 
 
-def match(board: Board, pods: Sequence[Sequence[int]], spare_until_s: float = 0.0, seed: int = 0) -> Match:
+def match(
+    board: Board, pods: Sequence[Sequence[int]], spare_until_s: float = 0.0, seed: int = 0
+) -> Match | None:  # fmt: skip
     """The plan that the greedy finds; ties are broken at random, the same way for the same seed.
 
-    `pods`: the sets of ranks that a chunk enters once; a second time only by a send that ends by `spare_until_s`.
+    `pods`: the sets of ranks that a chunk enters once; a second time only by a send that ends by `spare_until_s`, or
+    where a rank gets it in no other way. None where the board's links do not bring every chunk to every rank.
     """
     state = _State(board, pods, spare_until_s, random.Random(seed))
-    while state.arrivals or state.freed:
-        now_s = min(events[0][0] for events in (state.arrivals, state.freed) if events)
-        doors: set[int] = set()
-        while state.arrivals and state.arrivals[0][0] <= now_s:
-            _, chunk, rank = heapq.heappop(state.arrivals)
-            state.offer(chunk, rank, doors)
-        while state.freed and state.freed[0][0] <= now_s:
-            doors.add(heapq.heappop(state.freed)[1])
-        for door in sorted(doors):
-            state.serve(door, now_s)
-    return state.result()
+    now_s = state.work()
+    if not state.complete:
+        state.spare_until_s = np.inf
+        state.arrivals = [
+            (now_s, chunk, rank) for chunk, lacks in enumerate(state.lacks) for rank in np.flatnonzero(~np.array(lacks)).tolist()
+        ]
+        state.work()
+    return state.result() if state.complete else None
 
 
 class _State:
@@ -77,7 +77,7 @@ class _State:
         self.brought_by = [[-1] * topology.device_count for _ in board.owner]
         self.lacks = [[True] * topology.device_count for _ in board.owner]
         self.entered = [set(self.pods_of[owner]) for owner in board.owner]
-        self.missing = [topology.device_count] * len(board.owner)
+        self.missing = [topology.device_count - 1] * len(board.owner)
         self.free_s = [0.0] * board.group_count
         self.waiting: dict[int, list[tuple[float, float, int, int]]] = {}
         self.spare: dict[int, list[tuple[float, float, int, int]]] = {}
@@ -86,6 +86,26 @@ class _State:
         self.sends: list[tuple[int, int, int, float]] = []
         for chunk, owner in enumerate(board.owner):
             self.lacks[chunk][owner] = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has every chunk."""
+        return max(self.missing) == 0
+
+    def work(self) -> float:
+        """Event by event until nothing moves; returns the time of the last."""
+        now_s = 0.0
+        while self.arrivals or self.freed:
+            now_s = min(events[0][0] for events in (self.arrivals, self.freed) if events)
+            doors: set[int] = set()
+            while self.arrivals and self.arrivals[0][0] <= now_s:
+                _, chunk, rank = heapq.heappop(self.arrivals)
+                self.offer(chunk, rank, doors)
+            while self.freed and self.freed[0][0] <= now_s:
+                doors.add(heapq.heappop(self.freed)[1])
+            for door in sorted(doors):
+                self.serve(door, now_s)
+        return now_s
 
     def offer(self, chunk: int, rank: int, doors: set[int]) -> None:
         """A chunk has arrived: put it up at the links out of its rank."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import networkx as nx
 import numpy as np
@@ -20,7 +20,10 @@ from planwright.options import SolveOptions
 from planwright.recipe import Plan
 from planwright.topologies.topology import Topology
 
-__all__ = ["Problem"]
+__all__ = ["METHODS", "Method", "Problem"]
+
+Method = Literal["auto", "milp", "greedy"]
+METHODS: tuple[Method, ...] = ("auto", "milp", "greedy")
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,9 @@ class Problem:
 
     Chunks that travel between nodes may be grouped: n of them take `alpha + n * beta * size`. Inside a node every chunk
     is a transfer of its own, as in TACCL (section 5.4.2). With a `path_slack` s, a chunk takes only links that bring it
-    to their end within (1 + s) times the shortest time: fewer variables, and perhaps a worse optimum. Raises
-    `InputError` where sketch and topology don't fit.
+    to their end within (1 + s) times the shortest time: fewer variables, and perhaps a worse optimum. `method`: how to
+    plan, `auto` for the MILP where it is small and the greedy where it isn't. Raises `InputError` where sketch and
+    topology don't fit.
     """
 
     topology: Topology
@@ -38,6 +42,7 @@ class Problem:
     chunk_bytes: int
     sketch: Sketch | None = None
     path_slack: float | None = None
+    method: Method = "auto"
 
     def __post_init__(self) -> None:
         if self.chunk_bytes < 1:
@@ -50,6 +55,8 @@ class Problem:
         assert self.logical is not None  # the sketch is applied, and so checked, at once
         if self.path_slack is not None and not 0 <= self.path_slack < np.inf:
             raise InputError(f"path_slack must be a finite number >= 0, got {self.path_slack}")
+        if self.method not in METHODS:
+            raise InputError(f"method: must be one of {', '.join(METHODS)}, got {self.method!r}")
         free = [k for k, duration_s in enumerate(self.duration_s) if duration_s <= 0]
         if free:
             raise InputError(
@@ -76,6 +83,7 @@ class Problem:
             "nodes": self.topology.node_count,
             "sketch": None if self.sketch is None else self.sketch.name,
             "path_slack": self.path_slack,
+            "method": self.method,
         }
 
     @property
@@ -84,10 +92,10 @@ class Problem:
         return SolveOptions(gap=0.05)
 
     def plan(self, options: SolveOptions) -> Plan:
-        """Synthesise: routing, ordering, contiguity."""
-        from planwright.encodings.taccl.synthesis import synthesise  # it imports this module
+        """Synthesise: routing, ordering, contiguity, or the greedy for large clusters."""
+        from planwright.encodings.taccl.methods import plan  # it imports this module
 
-        return synthesise(self, options)
+        return plan(self, options)
 
     def model(self) -> Model:
         """The routing MILP that minimises the time, for writing to a file."""
@@ -105,16 +113,19 @@ class Problem:
         input_bytes: int,
         sketch: Sketch | None = None,
         path_slack: float | None = None,
+        method: Method = "auto",
+        chunks_per_rank: int | None = None,
     ) -> Problem:
         """From a collective's name and the size of one rank's input buffer.
 
-        The sketch says into how many chunks the buffer is cut; a chunk is rounded up to whole bytes.
+        The buffer is cut into `chunks_per_rank` chunks, or as many as the sketch says; a chunk is rounded up to whole
+        bytes.
         """
         if input_bytes < 1:
             raise InputError(f"input_bytes must be >= 1, got {input_bytes}")
-        parts = 1 if sketch is None else sketch.chunks_per_rank
+        parts = chunks_per_rank or (1 if sketch is None else sketch.chunks_per_rank)
         definition = collective_by_name(collective, topology.device_count, parts)
-        return cls(topology, definition, -(-input_bytes // parts), sketch, path_slack)
+        return cls(topology, definition, -(-input_bytes // parts), sketch, path_slack, method)
 
     @cached_property
     def logical(self) -> LogicalTopology:

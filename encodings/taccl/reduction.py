@@ -1,0 +1,64 @@
+"""A collective that reduces as phases that don't, for synthesis without a MILP.
+
+Backwards in time and on links that are turned round, a sum that is built at one rank is a chunk that is spread from
+there: REDUCESCATTER is ALLGATHER backwards, REDUCE is BROADCAST. ALLREDUCE is both, one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planwright.collective import Buffers, Collective
+from planwright.encodings.taccl.problem import Problem
+from planwright.errors import InputError
+from planwright.topologies.topology import Topology
+
+__all__ = ["Phase", "phases_of", "turned_round"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A problem that doesn't reduce; `backwards`: its links and its time run against those of the whole."""
+
+    problem: Problem
+    backwards: bool
+
+
+def phases_of(problem: Problem) -> list[Phase]:
+    """The phases in the order of time.
+
+    Raises `InputError` for a collective that reduces and is none of REDUCESCATTER, REDUCE and ALLREDUCE in kind: its
+    sums wanted by one rank each, or by all, every rank holding a part of every chunk.
+    """
+    collective = problem.collective
+    if not collective.reduces:
+        return [Phase(problem, backwards=False)]
+    ranks = collective.rank_count
+    wanted = {len(its) for its in collective.destinations}
+    if any(len(its) < ranks for its in collective.contributors) or wanted not in ({1}, {ranks}):
+        raise InputError(f"{collective.name}: the greedy takes sums of all ranks, wanted by one rank or by all of them")
+    homes = _homes(collective)
+    everywhere = collective.inputs
+    spread = replace(collective, name=f"{collective.name}, sums", inputs=homes, outputs=everywhere, reduces=False)
+    backwards = replace(problem, topology=turned_round(problem.topology), collective=spread)
+    phases = [Phase(backwards, backwards=True)]
+    if wanted == {ranks}:
+        phases.append(Phase(replace(problem, collective=spread), backwards=False))
+    return phases
+
+
+def turned_round(topology: Topology) -> Topology:
+    """The same links under the same numbers, each the other way round."""
+    links = tuple(
+        replace(link, source=link.target, target=link.source, resources=link.resources[::-1]) for link in topology.links
+    )
+    return replace(topology, links=links)
+
+
+def _homes(collective: Collective) -> Buffers:
+    """The chunks whose sums are built on each rank: those it wants, or an equal run of those that all want."""
+    ranks, chunks = collective.rank_count, collective.chunk_count
+    homes: list[list[int]] = [[] for _ in range(ranks)]
+    for chunk, wanted in enumerate(collective.destinations):
+        homes[wanted[0] if len(wanted) == 1 else chunk * ranks // chunks].append(chunk)
+    return tuple(map(tuple, homes))
