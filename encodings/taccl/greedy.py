@@ -160,7 +160,7 @@ def _match(search: _Search, board: Board, bottlenecks: tuple[Bottleneck, ...]) -
             for doors in boards:
                 spare_s = 0.0 if search.best is None else share * search.best[1].makespan_s
                 with search.timed("matching"):
-                    matched = match(doors, pods, spare_s, seed)
+                    matched = match(doors, pods, spare_s, seed, search.one_at_a_time)
                     if matched is None:
                         continue
                     rows = _useful(board, matched)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planwright.encodings.taccl.board import Board
+from planwright.encodings.taccl.pods import Pod
 
 __all__ = ["Match", "match"]
 
@@ -39,14 +40,15 @@ class Match:
 
 
 def match(
-    board: Board, pods: Sequence[Sequence[int]], spare_until_s: float = 0.0, seed: int = 0
-) -> Match | None:  # fmt: skip
+    board: Board, pods: Sequence[Pod], spare_until_s: float = 0.0, seed: int = 0, one_at_a_time: bool = False
+) -> Match | None:
     """The plan that the greedy finds; ties are broken at random, the same way for the same seed.
 
     `pods`: the sets of ranks that a chunk enters once; a second time only by a send that ends by `spare_until_s`, or
-    where a rank gets it in no other way. None where the board's links do not bring every chunk to every rank.
+    where a rank gets it in no other way. `one_at_a_time`: whether a rank sends a chunk to one rank only at a time (see
+    `table_of`). None where the board's links do not bring every chunk to every rank.
     """
-    state = _State(board, pods, spare_until_s, random.Random(seed))
+    state = _State(board, pods, spare_until_s, random.Random(seed), one_at_a_time)
     now_s = state.work()
     if not state.complete:
         state.spare_until_s = np.inf
@@ -65,9 +67,11 @@ class _State:
     likewise, sends into pods that have the chunk.
     """
 
-    def __init__(self, board: Board, pods: Sequence[Sequence[int]], spare_until_s: float, rng: random.Random) -> None:
+    def __init__(
+        self, board: Board, pods: Sequence[Pod], spare_until_s: float, rng: random.Random, one_at_a_time: bool
+    ) -> None:
         topology = board.topology
-        self.board, self.rng, self.spare_until_s = board, rng, spare_until_s
+        self.board, self.rng, self.spare_until_s, self.one_at_a_time = board, rng, spare_until_s, one_at_a_time
         self.pods_of: list[set[int]] = [set() for _ in range(topology.device_count)]
         for number, ranks in enumerate(pods):
             for rank in ranks:
@@ -78,7 +82,7 @@ class _State:
         self.lacks = [[True] * topology.device_count for _ in board.owner]
         self.entered = [set(self.pods_of[owner]) for owner in board.owner]
         self.missing = [topology.device_count - 1] * len(board.owner)
-        self.free_s = [0.0] * board.group_count
+        self.free_s: dict[int, float] = {}
         self.waiting: dict[int, list[tuple[float, float, int, int]]] = {}
         self.spare: dict[int, list[tuple[float, float, int, int]]] = {}
         self.arrivals = [(0.0, chunk, owner) for chunk, owner in enumerate(board.owner)]
@@ -120,6 +124,13 @@ class _State:
         inside, entered = self.pods_of[self.source[link]], self.entered[chunk]
         return not any(pod in entered and pod not in inside for pod in self.pods_of[self.target[link]])
 
+    def clocks(self, chunk: int, link: int) -> tuple[int, ...]:
+        """All that the send holds."""
+        groups = self.board.groups[link]
+        if not self.one_at_a_time:
+            return groups
+        return (*groups, self.board.group_count + chunk * len(self.pods_of) + self.source[link])
+
     def wait(self, door: int, chunk: int, link: int) -> None:
         """Wait for a clock; the chunk that most ranks lack goes first."""
         queues = self.waiting if self.is_first(chunk, link) else self.spare
@@ -129,12 +140,12 @@ class _State:
     def serve(self, door: int, now_s: float) -> None:
         """Start what waits for a clock until it is taken; what another clock holds up goes on to wait for that one."""
         for queue in (self.waiting.get(door, []), self.spare.get(door, [])):
-            while queue and self.free_s[door] <= now_s:
+            while queue and self.free_s.get(door, 0.0) <= now_s:
                 _, _, chunk, link = heapq.heappop(queue)
                 if not self.lacks[chunk][self.target[link]]:
                     continue
-                latest = max(self.board.groups[link], key=self.free_s.__getitem__)
-                if self.free_s[latest] > now_s:
+                latest = max(self.clocks(chunk, link), key=lambda clock: self.free_s.get(clock, 0.0))
+                if self.free_s.get(latest, 0.0) > now_s:
                     self.wait(latest, chunk, link)
                 elif self.is_first(chunk, link) or now_s + self.duration_s[link] <= self.spare_until_s:
                     self.send(chunk, link, now_s)
@@ -150,9 +161,9 @@ class _State:
         self.sends.append((chunk, link, self.brought_by[chunk][self.source[link]], now_s))
         self.brought_by[chunk][target] = len(self.sends) - 1
         heapq.heappush(self.arrivals, (end_s, chunk, target))
-        for group in self.board.groups[link]:
-            self.free_s[group] = end_s
-            heapq.heappush(self.freed, (end_s, group))
+        for clock in self.clocks(chunk, link):
+            self.free_s[clock] = end_s
+            heapq.heappush(self.freed, (end_s, clock))
 
     def result(self) -> Match:
         """The sends as columns."""

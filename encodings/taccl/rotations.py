@@ -68,25 +68,26 @@ def find_rotations(topology: Topology) -> Rotations:
     """The largest group that a greedy choice finds: rotations that make large orbits come first."""
     count = topology.device_count
     table = _LinkTable(topology)
-    ranks = np.arange(count)[None, :]
-    resources = np.arange(len(topology.resources))[None, :]
+    group = np.arange(count + len(topology.resources))[None, :]  # ranks first, then resources
+    moved = np.append(np.arange(count), count + table.used)
     images: list[_Image] = []
     generators: list[tuple[int, int]] = []
     for offset, size in _candidates(count):
         permutation = rotation(offset, size, count)
-        if (ranks == permutation).all(axis=1).any() or not all(_commute(permutation, i.ranks) for i in images):
+        known = (group[:, :count] == permutation).all(axis=1).any()
+        if known or not all(_commute(permutation, image.ranks) for image in images):
             continue
         image = table.image(permutation)
         if image is None:
             continue
-        more_ranks = _closure(ranks, permutation)
-        more_resources = _closure(resources, image.resources)
-        if _is_free(more_ranks) and len(more_resources) == len(more_ranks) and _is_free(more_resources[:, table.used]):
-            ranks, resources = more_ranks, more_resources
+        larger = _closure(group, np.append(image.ranks, count + image.resources))
+        if _is_free(larger[:, moved], moved):
+            group = larger
             images.append(image)
             generators.append((offset, size))
-    group = _group(topology, ranks, images, generators)
-    return group if _one_of_an_orbit(topology, group) else no_rotations(topology)
+    ranks = group[:, :count]
+    found = _group(topology, ranks, images, generators)
+    return found if _one_of_an_orbit(topology, found) else no_rotations(topology)
 
 
 def _group(topology: Topology, ranks: Ids, images: list[_Image], generators: list[tuple[int, int]]) -> Rotations:
@@ -118,9 +119,9 @@ def _closure(group: Ids, permutation: Ids) -> Ids:
     return np.concatenate(parts)
 
 
-def _is_free(group: Ids) -> bool:
+def _is_free(group: Ids, identity: Ids) -> bool:
     """Whether nothing but the identity leaves anything where it is."""
-    return not bool((group[1:] == np.arange(group.shape[1])).any())
+    return not bool((group[1:] == identity).any())
 
 
 def _one_of_an_orbit(topology: Topology, group: Rotations) -> bool:

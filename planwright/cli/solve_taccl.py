@@ -55,6 +55,18 @@ def add_command(systems: Any) -> None:
         metavar="S",
         help="only links within (1 + S) of the shortest way of a chunk (default: all)",
     )
+    group.add_argument(
+        "--method",
+        choices=["auto", "milp", "greedy"],
+        default="auto",
+        help="auto (default): the MILP where it is small enough, the greedy for large clusters; the answer says which",
+    )
+    group.add_argument(
+        "--chunks",
+        type=shared.whole(1),
+        metavar="N",
+        help="chunks that a rank's own data are cut into (default: the sketch's, else the number that is tried out best)",
+    )
     group.add_argument("-o", "--output", metavar="FILE", help="the plan to write")
     group.add_argument("--xml", metavar="FILE", help="also write TACCL-EF XML")
     group.add_argument("--write-model", metavar="FILE", help="also write the routing MILP, as .lp or .mps")
@@ -102,7 +114,13 @@ def _problem(arguments: argparse.Namespace) -> Any:
     if size_bytes is None:
         raise InputError("give --size: the sketch names no input_size")
     topology = load_topology(arguments.topology, nodes, arguments.topology_file)
-    return taccl.Problem.of(topology, arguments.collective, size_bytes, sketch, arguments.path_slack)
+    chunks = arguments.chunks
+    if chunks is None and sketch is None:
+        from planwright.encodings.taccl.chunking import best_chunking
+
+        chunks = best_chunking(topology, arguments.collective, size_bytes)
+    how = {"path_slack": arguments.path_slack, "method": arguments.method, "chunks_per_rank": chunks}
+    return taccl.Problem.of(topology, arguments.collective, size_bytes, sketch, **how)
 
 
 def _sketch_search(arguments: argparse.Namespace) -> Any:
@@ -115,7 +133,9 @@ def _sketch_search(arguments: argparse.Namespace) -> Any:
     for option, value in (("--size", arguments.size), ("--nodes", arguments.nodes)):
         if value is None and not (sized and option == "--nodes"):
             raise InputError(f"give {option}: --sketch auto has no default for it")
-    for option, value in (("--write-model", arguments.write_model), ("--path-slack", arguments.path_slack)):
+    for option, value in (
+        ("--write-model", arguments.write_model), ("--path-slack", arguments.path_slack), ("--chunks", arguments.chunks)
+    ):  # fmt: skip
         if value is not None:
             raise InputError(f"{option}: is for one sketch, not for --sketch auto")
     topology = load_topology(arguments.topology, arguments.nodes, arguments.topology_file)

@@ -1,0 +1,45 @@
+"""Chunking: into how many chunks a rank's data are best cut, where no sketch says it.
+
+Few chunks pay few latencies, many let a rank hand on the beginning of what it is still receiving, and share out over
+unlike links. Which weighs more depends on size and machine, so a handful of numbers is tried with the greedy.
+"""
+
+from __future__ import annotations
+
+from planwright.collective import collective_by_name
+from planwright.encodings.taccl.greedy import plan_greedy
+from planwright.encodings.taccl.problem import Problem
+from planwright.options import SolveOptions
+from planwright.topologies.topology import Topology
+
+__all__ = ["best_chunking"]
+
+_NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16)
+_MOST_MOVES = 60_000
+"""Sends of chunks to ranks: beyond, one chunk a rank is taken (what is large is in many pieces already)."""
+_TRY_S = 0.5
+_WORSE = 1.3
+"""Larger numbers are not tried once one is this much worse than the best."""
+
+
+def best_chunking(topology: Topology, collective: str, input_bytes: int) -> int:
+    """The number of chunks of one rank's data with which the greedy is fastest; 1 where the data are cut by rank."""
+    if collective not in _CUT_AT_WILL or topology.device_count < 2:
+        return 1
+    best, best_s = 1, float("inf")
+    for number in _NUMBERS:
+        definition = collective_by_name(collective, topology.device_count, number)
+        moves = definition.chunk_count * topology.device_count
+        if number > 1 and (moves > _MOST_MOVES or number > input_bytes):
+            break
+        problem = Problem(topology, definition, -(-input_bytes // number), method="greedy")
+        found = plan_greedy(problem, SolveOptions(time_limit_s=_TRY_S, gap=1e-3)).solution
+        if found.objective is None or found.objective > _WORSE * best_s:
+            break
+        if found.objective < best_s * (1 - 1e-9):
+            best, best_s = number, found.objective
+    return best
+
+
+_CUT_AT_WILL = ("allgather", "broadcast")
+"""Collectives whose input buffer is a rank's own data, in as many chunks as one likes."""

@@ -1,0 +1,64 @@
+"""Methods: which route plans what, and that the better plan is kept."""
+
+from __future__ import annotations
+
+import pytest
+from rails import rails
+
+import planwright
+from planwright.encodings.taccl import Problem, load_sketch
+from planwright.encodings.taccl.chunking import best_chunking
+from planwright.encodings.taccl.methods import milp_binaries
+from planwright.errors import InputError
+from planwright.options import SolveOptions
+from planwright.topologies.files import load_topology
+
+QUICK = SolveOptions(time_limit_s=3.0, gap=0.02)
+
+
+def test_orbits_are_counted() -> None:
+    problem = Problem.of(load_topology("ndv2", 2), "allgather", 10**6, load_sketch("ndv2-sk-1"))
+    assert milp_binaries(problem) == 16 * (64 + 2) // 2
+    assert milp_binaries(Problem.of(load_topology("ndv2", 1), "allgather", 10**6)) == 8 * 32
+
+
+@pytest.mark.parametrize(("method", "said"), [("milp", {"milp"}), ("greedy", {"greedy"}), ("auto", {"milp", "greedy"})])
+def test_the_answer_says_which_method_ran(method: str, said: set[str]) -> None:
+    result = planwright.solve(Problem.of(load_topology("ndv2", 1), "allgather", 10**6, method=method), QUICK)
+    assert result.valid
+    assert result.details["method"] in said
+
+
+def test_auto_is_as_good_as_either() -> None:
+    ends = {
+        method: planwright.solve(Problem.of(rails(2, 2), "allgather", 10**5, method=method), QUICK).solution.objective
+        for method in ("auto", "milp", "greedy")
+    }
+    assert ends["auto"] <= min(ends["milp"], ends["greedy"]) * (1 + 1e-9)
+
+
+def test_large_clusters_go_to_the_greedy() -> None:
+    result = planwright.solve(Problem.of(rails(8), "allgather", 10**6), QUICK)
+    assert result.valid
+    assert result.details["method"] == "greedy"
+
+
+def test_a_sketch_goes_to_the_milp() -> None:
+    result = planwright.solve(Problem.of(load_topology("ndv2", 2), "allgather", 10**6, load_sketch("ndv2-sk-1")), QUICK)
+    assert result.details["method"] == "milp"
+
+
+def test_an_unknown_method_is_refused() -> None:
+    with pytest.raises(InputError, match="method: must be one of auto, milp, greedy, got 'best'"):
+        Problem.of(load_topology("ndv2", 1), "allgather", 10**6, method="best")  # type: ignore[arg-type]
+
+
+def test_more_chunks_for_larger_sizes() -> None:
+    topology = load_topology("ndv2", 1)
+    numbers = [best_chunking(topology, "allgather", size) for size in (1_000, 10**8)]
+    assert numbers[0] == 1
+    assert numbers[1] >= 4
+
+
+def test_data_that_are_cut_by_rank_are_left_alone() -> None:
+    assert best_chunking(load_topology("ndv2", 1), "alltoall", 10**8) == 1
