@@ -28,15 +28,15 @@ class Cut:
 def max_flow(tail: Ids, head: Ids, capacity: Ids, node_count: int, source: int, sink: int) -> Cut:
     """The largest flow from `source` to `sink`; parallel arcs and loops are allowed.
 
-    `tail`, `head`: the nodes of each arc, in 0..node_count-1. `capacity`: whole numbers >= 0, int64. Raises `InputError`
-    for numbers out of range, `SolverError` where the flow leaves int64.
+    `tail`, `head`: the nodes of each arc, in 0..node_count-1. `capacity`: whole numbers >= 0, int64. Raises
+    `InputError` for numbers out of range, `SolverError` where the flow leaves int64.
     """
     from ortools.graph.python import max_flow as ortools
 
     if len(capacity) and capacity.min() < 0:
         raise InputError(f"max_flow: capacity must be >= 0, got {capacity.min()}")
     for title, nodes in (("tail", tail), ("head", head)):
-        if len(nodes) and not (0 <= nodes.min() and nodes.max() < node_count):
+        if len(nodes) and not (nodes.min() >= 0 and nodes.max() < node_count):
             raise InputError(f"max_flow: {title} must be in 0..{node_count - 1}")
     inside = np.zeros(node_count, dtype=np.bool_)
     inside[source] = True

@@ -7,6 +7,7 @@ instead of a million for an ALLGATHER on 1,024 ranks. `Board.columns` turns the 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -78,7 +79,6 @@ class Board:
             place=np.tile(place, copies)[every],
         )
 
-
     def with_single_doors(self) -> Board | None:
         """The board with one link for each way between two resources of different nodes; None where that is all.
 
@@ -116,7 +116,7 @@ def lay_out(problem: Problem, rotations: Rotations | None = None) -> Board:
     start = held.start.tolist()
     groups = [
         tuple(numbers[first:last]) if last > first else (link_orbit[link],)
-        for link, (first, last) in enumerate(zip(start[:-1], start[1:], strict=True))
+        for link, (first, last) in enumerate(itertools.pairwise(start))
     ]
     links_of: list[list[int]] = [[] for _ in range(topology.device_count)]
     for link, source in enumerate(topology.link_source.tolist()):

@@ -1,8 +1,8 @@
 """Dispatch: the sends of a board put in order and grouped, whoever is ready and most urgent first.
 
-As stage 2 does, for tables too long for it: a send waits at one of the clocks that it needs, and is looked at again only
-when that one is free. What may be grouped leaves with others that wait for the same link: fewer latencies, but the first
-of a group arrives with its last, so that how many may go together is worth trying out.
+As stage 2 does, for tables too long for it: a send waits at one of the clocks that it needs, and is looked at again
+only when that one is free. What may be grouped leaves with others that wait for the same link: fewer latencies, but the
+first of a group arrives with its last, so that how many may go together is worth trying out.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Rule:
 class Table:
     """Sends to be put in order, one a row, parents before children.
 
-    `parent[i]`: the row that brings the chunk, -1 at its owner. `link[i]`: where row i travels; `clocks[i]`: all that it
-    holds exclusively, a clock of the link among it. `alpha_s`, `beta_s`: float, latency and chunk time. `may_join[i]`:
-    whether the row may be grouped with others on its link.
+    `parent[i]`: the row that brings the chunk, -1 at its owner. `link[i]`: where row i travels; `clocks[i]`: all that
+    it holds exclusively, a clock of the link among it. `alpha_s`, `beta_s`: float, latency and chunk time.
+    `may_join[i]`: whether the row may be grouped with others on its link.
     """
 
     parent: list[int]

@@ -24,9 +24,9 @@ from planwright.encodings.taccl.large_bounds import LargeBounds, large_bounds
 from planwright.encodings.taccl.matching import Match, match
 from planwright.encodings.taccl.paths import route_paths
 from planwright.encodings.taccl.pods import find_pods
+from planwright.encodings.taccl.problem import Problem
 from planwright.encodings.taccl.reduction import phases_of
 from planwright.encodings.taccl.rotations import Rotations
-from planwright.encodings.taccl.problem import Problem
 from planwright.errors import InputError
 from planwright.options import Deadline, Progress, SolveOptions
 from planwright.recipe import Plan
@@ -173,7 +173,7 @@ def _match(search: _Search, board: Board, bottlenecks: tuple[Bottleneck, ...]) -
 
 
 def _variants(problem: Problem, board: Board) -> list[Board]:
-    """The board, with fewer links between nodes, and with latencies that groups share, where that makes a difference."""
+    """The board, with fewer links between nodes, and with latencies that groups share, where that matters."""
     boards = [found for found in (board, board.with_single_doors()) if found is not None]
     alpha_s = np.where(problem.may_group, board.topology.alpha_s, 0.0)
     if (alpha_s < _ALPHA_SHARE * board.duration_s).all():
@@ -237,7 +237,8 @@ def _solution(searches: list[_Search], options: SolveOptions, deadline: Deadline
 def _details(
     searches: list[_Search], parts: list[tuple[Columns, bool]], schedule: Schedule, solution: Solution
 ) -> dict[str, Any]:
-    assert solution.bound is not None and solution.objective is not None
+    assert solution.bound is not None
+    assert solution.objective is not None
     stages = {stage for search in searches for stage in search.stage_s}
     bounds = [search.bounds for search in searches if search.bounds is not None]
     rotations = searches[0].rotations

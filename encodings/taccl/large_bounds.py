@@ -24,7 +24,7 @@ _MOST_ORBITS = 20_000
 
 @dataclass(frozen=True)
 class LargeBounds:
-    """Seconds. `bandwidth_s` is the exact one (see `packing`) where `exact`; `bottlenecks`: the cuts that were found."""
+    """Seconds. `bandwidth_s` is the exact one (see `packing`) where `exact`; `bottlenecks`: the cuts found."""
 
     latency_s: float
     bandwidth_s: float
@@ -65,8 +65,8 @@ def _cuts(problem: Problem, board: Board) -> list[Bottleneck]:
     network, count = Network.of(topology, problem.occupancy_s), topology.device_count
     carried = board.rotations.rank_orbit
     nodes = [topology.ranks_of_node(node) for node in range(topology.node_count)]
-    sets = {(int(rank),) for rank in np.unique(carried)}
-    if 1 < len(nodes):
+    sets: set[tuple[int, ...]] = {(rank,) for rank in np.unique(carried).tolist()}
+    if len(nodes) > 1:
         kinds = {tuple(sorted(carried[ranks].tolist())): tuple(ranks) for ranks in reversed(nodes)}
         sets |= set(kinds.values())
     sets |= {tuple(sorted(set(range(count)) - set(ranks))) for ranks in sets}

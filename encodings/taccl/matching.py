@@ -2,8 +2,8 @@
 
 Whenever a link and its resources are free it takes a chunk that its sender has and its receiver lacks. Two rules are
 added. A chunk comes into a pod (a node, or a set of ranks that the bandwidth bound found narrow) once: its doors are
-what is scarce, and its other ranks get the chunk from inside. Where a door is idle all the same, and until a given time,
-it may bring a chunk a second time. And of several chunks the one goes first that most ranks still lack.
+what is scarce, and its other ranks get the chunk from inside. Where a door is idle all the same, and until a given
+time, it may bring a chunk a second time. And of several chunks the one goes first that most ranks still lack.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def match(
     if not state.complete:
         state.spare_until_s = np.inf
         state.arrivals = [
-            (now_s, chunk, rank) for chunk, lacks in enumerate(state.lacks) for rank in np.flatnonzero(~np.array(lacks)).tolist()
+            (now_s, chunk, rank)
+            for chunk, lacks in enumerate(state.lacks)
+            for rank in np.flatnonzero(~np.array(lacks)).tolist()
         ]
         state.work()
     return state.result() if state.complete else None

@@ -26,7 +26,7 @@ _GREEDY_S = 1.0
 
 
 def plan(problem: Problem, options: SolveOptions) -> Plan:
-    """The plan of the problem's method; with `auto` and no sketch both make one where the MILP is small, and the better is kept.
+    """The plan of the problem's method; with `auto` and no sketch the better of both where the MILP is small.
 
     A sketch is a wish, so it is only ever planned by the MILP. `details["method"]` says whose plan it is.
     """

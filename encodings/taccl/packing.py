@@ -1,9 +1,9 @@
-"""The exact ALLGATHER bound where resources are shared: how fast can trees be packed into links that exclude each other?
+"""The exact ALLGATHER bound where resources are shared: how fast trees can be packed into links that exclude others.
 
 A variable a link says how many chunks it carries in all. Trees of that many chunks exist if and only if every set of
-ranks can send out over its links what it owns (Edmonds' theorem on disjoint arborescences, with a root above all ranks).
-That is a row for each set of ranks, of which a maximum flow finds the ones that are broken; links that share a switch
-side or a NIC share its time. With the sets found so far the optimum is a lower bound; once none is broken it is exact.
+ranks can send out over its links what it owns (Edmonds' theorem on disjoint arborescences, with a root above all
+ranks). That is a row for each set of ranks, of which a maximum flow finds the ones that are broken; links that share a
+switch side or a NIC share its time. With the sets found so far the optimum is a lower bound; once none is broken it is exact.
 Links that a rotation carries onto each other share a variable: an average over the rotations costs no time.
 """
 
@@ -106,8 +106,9 @@ def _master(topology: Topology, occupancy_s: Floats, rotations: Rotations, worst
     rows.append(np.arange(count))
     columns.append(np.full(count, time))
     values.append(np.ones(count))
-    entries = (np.concatenate(part) for part in (rows, columns, values))
-    model.add_sparse("time_covers_resource", count, *entries, lower=0.0)
+    model.add_sparse(
+        "time_covers_resource", count, np.concatenate(rows), np.concatenate(columns), np.concatenate(values), lower=0.0
+    )
     model.minimize((1.0, [time]))
     return _Master(model, carried, orbit, time, unit_s)
 
@@ -124,7 +125,7 @@ def _add_cuts(master: _Master, topology: Topology, cuts: list[tuple[int, ...]], 
         rows.append(np.full(len(used), number))
         columns.append(master.carried[used])
         widths.append(width[used])
-    entries = (np.concatenate(part) for part in (rows, columns, widths))
+    entries = np.concatenate(rows), np.concatenate(columns), np.concatenate(widths)
     owned = np.array([len(behind) for behind in cuts], dtype=np.float64)
     master.model.add_sparse(f"set_sends_what_it_owns_{step}", len(cuts), *entries, lower=owned)
 

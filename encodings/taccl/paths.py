@@ -45,10 +45,10 @@ def route_paths(board: Board, occupancy_s: Floats) -> Routes:
     best: list[list[int]] = []
     best_s = np.inf
     for _ in range(_ROUNDS):
-        for chunk in range(len(targets)):
-            finder.load(ways[chunk], -1.0)
-            ways[chunk] = finder.way(board.owner[chunk], targets[chunk])
-            finder.load(ways[chunk], 1.0)
+        for number, target in enumerate(targets):
+            finder.load(ways[number], -1.0)
+            ways[number] = finder.way(board.owner[number], target)
+            finder.load(ways[number], 1.0)
         if max(finder.load_s) >= best_s * (1 - 1e-9):
             break
         best, best_s = [list(way) for way in ways], max(finder.load_s)

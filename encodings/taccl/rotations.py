@@ -18,7 +18,7 @@ from planwright.encodings.taccl.symmetry import orbits, rotation
 from planwright.schedule import Ragged
 from planwright.topologies.topology import Topology
 
-__all__ = ["Rotations", "find_rotations", "resources_of", "no_rotations"]
+__all__ = ["Rotations", "find_rotations", "no_rotations", "resources_of"]
 
 Ids = NDArray[np.int64]
 

@@ -65,7 +65,7 @@ def add_command(systems: Any) -> None:
         "--chunks",
         type=shared.whole(1),
         metavar="N",
-        help="chunks that a rank's own data are cut into (default: the sketch's, else the number that is tried out best)",
+        help="chunks that a rank's own data are cut into (default: the sketch's, else the best of some)",
     )
     group.add_argument("-o", "--output", metavar="FILE", help="the plan to write")
     group.add_argument("--xml", metavar="FILE", help="also write TACCL-EF XML")

@@ -8,9 +8,14 @@ from planwright.topologies.topology import Link, Topology
 
 
 def rails(
-    nodes: int, ranks: int = 8, switch_gbs: float = 450, nic_gbs: float = 50, switch_us: float = 0.7, nic_us: float = 1.7,
+    nodes: int,
+    ranks: int = 8,
+    switch_gbs: float = 450,
+    nic_gbs: float = 50,
+    switch_us: float = 0.7,
+    nic_us: float = 1.7,
     every: int | None = None,
-) -> Topology:  # fmt: skip
+) -> Topology:
     """By default H100-like nodes. `every` k: rails that are k apart meet (2: odd NICs and even NICs)."""
     count = nodes * ranks
     links = [

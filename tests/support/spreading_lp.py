@@ -1,4 +1,4 @@
-"""ALLGATHER in arbitrarily small pieces as one linear program with a flow to every rank: slow, and written otherwise."""
+"""ALLGATHER in arbitrarily small pieces as one linear program, a flow to every rank: slow, and written otherwise."""
 
 from __future__ import annotations
 

@@ -74,7 +74,9 @@ PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=6)
 
 @settings(max_examples=30, deadline=None)
 @given(pairs=PAIRS, costs=COSTS)
-def test_on_plain_links_the_bottleneck_cut_is_the_linear_program(pairs: list[tuple[int, int]], costs: list[int]) -> None:
+def test_on_plain_links_the_bottleneck_cut_is_the_linear_program(
+    pairs: list[tuple[int, int]], costs: list[int]
+) -> None:
     chosen = {tuple(sorted(pair)) for pair in pairs if pair[0] != pair[1]} | {(k, k + 1) for k in range(4)}
     topology = two_way("random", 5, sorted(chosen), lambda k: (0.0, costs[k] * 1e-10))
     found = allgather_bottleneck(topology, topology.beta_s_per_byte)

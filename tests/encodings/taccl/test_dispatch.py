@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,8 +37,8 @@ def test_a_dispatch_breaks_no_rule(table: Table, rule: Rule) -> None:
             held.setdefault(clock, set()).add((timing.start_s[row], timing.end_s[row]))
     for spans in held.values():
         ordered = sorted(spans)
-        assert all(one[1] <= other[0] + 1e-9 for one, other in zip(ordered, ordered[1:], strict=False))
-    size = {(s, k): 0 for s, k in zip(timing.start_s, table.link, strict=True)}
+        assert all(one[1] <= other[0] + 1e-9 for one, other in itertools.pairwise(ordered))
+    size = dict.fromkeys(zip(timing.start_s, table.link, strict=True), 0)
     for start_s, link in zip(timing.start_s, table.link, strict=True):
         size[start_s, link] += 1
     assert max(size.values()) <= rule.most

@@ -32,7 +32,9 @@ def EVEN(k: int) -> tuple[float, float]:  # noqa: N802
 
 @pytest.mark.parametrize("collective", sorted(COLLECTIVES))
 @pytest.mark.parametrize(
-    "topology", [rails(3, 2), pairs_of_nodes(3, EVEN), ring(5, EVEN), line(4, EVEN), star(4, EVEN)], ids=lambda t: t.name
+    "topology",
+    [rails(3, 2), pairs_of_nodes(3, EVEN), ring(5, EVEN), line(4, EVEN), star(4, EVEN)],
+    ids=lambda t: t.name,
 )
 def test_every_collective_replays_clean(topology: Topology, collective: str) -> None:
     problem = Problem(topology, collective_by_name(collective, topology.device_count), 100_000)

@@ -11,6 +11,7 @@ from planwright.encodings.taccl.rotations import Rotations, find_rotations, no_r
 from planwright.topologies.files import load_topology
 from planwright.topologies.topology import Topology
 
+
 def EVEN(k: int) -> tuple[float, float]:  # noqa: N802
     return 1e-6, 1e-10
 
