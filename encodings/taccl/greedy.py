@@ -253,6 +253,7 @@ def _details(
         "bounds_s": {
             "latency": max(bound.latency_s for bound in bounds),
             "bandwidth": max(bound.bandwidth_s for bound in bounds),
+            "doors": max(bound.door_s for bound in bounds),
             "bandwidth_is_exact": all(bound.exact for bound in bounds),
         },
         "rotations": len(rotations),

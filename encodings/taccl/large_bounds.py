@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from planwright.encodings.taccl.bandwidth import Bottleneck, Network, allgather_bottlenecks, bottleneck
 from planwright.encodings.taccl.board import Board
+from planwright.encodings.taccl.bounds import combinatorial_bounds
 from planwright.encodings.taccl.packing import pack
 from planwright.encodings.taccl.problem import Problem
 from planwright.options import SolveOptions
@@ -18,38 +19,47 @@ __all__ = ["LargeBounds", "large_bounds"]
 
 Ids = NDArray[np.int64]
 
+_SMALL = 100_000
+"""Pairs of chunk and link up to which bounds chunk by chunk are quick."""
 _MOST_ORBITS = 20_000
 """Link orbits up to which trees are packed; above, cuts alone have to do."""
 
 
 @dataclass(frozen=True)
 class LargeBounds:
-    """Seconds. `bandwidth_s` is the exact one (see `packing`) where `exact`; `bottlenecks`: the cuts found."""
+    """Seconds. `bandwidth_s` is the exact one (see `packing`) where `exact`; `bottlenecks`: the cuts found.
+
+    `door_s`: the bound around ranks and nodes that counts latencies and the way to and from the doors (see `bounds`), 0
+    where the problem is too large for it.
+    """
 
     latency_s: float
+    door_s: float
     bandwidth_s: float
     exact: bool
     bottlenecks: tuple[Bottleneck, ...]
 
     @property
     def best_s(self) -> float:
-        """The larger of the two."""
-        return max(self.latency_s, self.bandwidth_s)
+        """The largest."""
+        return max(self.latency_s, self.door_s, self.bandwidth_s)
 
 
 def large_bounds(problem: Problem, board: Board, options: SolveOptions | None = None) -> LargeBounds:
     """Bounds for the problem's chunks, each sent on its own inside a node and grouped at will between nodes."""
     latency_s = _latency_s(board)
+    small = problem.collective.chunk_count * problem.link_count <= _SMALL
+    door_s = combinatorial_bounds(problem).best_s if small else 0.0
     if not _is_allgather(problem):
         cuts = tuple(_cuts(problem, board))
-        return LargeBounds(latency_s, max(cut.time_s for cut in cuts), False, cuts)
+        return LargeBounds(latency_s, door_s, max(cut.time_s for cut in cuts), False, cuts)
     topology, rotations = board.topology, board.rotations
     cuts = tuple(allgather_bottlenecks(topology, problem.occupancy_s, rotations))
     time_s, exact = max(cut.time_s for cut in cuts), False
     if len(np.unique(rotations.link_orbit)) <= _MOST_ORBITS:
         packing = pack(topology, problem.occupancy_s, options, rotations)
         time_s, exact = max(time_s, packing.time_s), packing.exact
-    return LargeBounds(latency_s, time_s * problem.collective.chunks_per_rank, exact, cuts)
+    return LargeBounds(latency_s, door_s, time_s * problem.collective.chunks_per_rank, exact, cuts)
 
 
 def _is_allgather(problem: Problem) -> bool:

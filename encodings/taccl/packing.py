@@ -3,7 +3,8 @@
 A variable a link says how many chunks it carries in all. Trees of that many chunks exist if and only if every set of
 ranks can send out over its links what it owns (Edmonds' theorem on disjoint arborescences, with a root above all
 ranks). That is a row for each set of ranks, of which a maximum flow finds the ones that are broken; links that share a
-switch side or a NIC share its time. With the sets found so far the optimum is a lower bound; once none is broken it is exact.
+switch side or a NIC share its time. With the sets found so far the optimum is a lower bound; once none is broken it is
+exact.
 Links that a rotation carries onto each other share a variable: an average over the rotations costs no time.
 """
 

@@ -1,4 +1,4 @@
-"""Synthesis for clusters: 80, 256 and 1,024 GPUs, with time, peak memory and the ratio to the bound; and quality by size.
+"""Synthesis for 80, 256 and 1,024 GPUs, with time, peak memory and the ratio to the bound; and quality by size.
 
 Every answer is replayed and asserted. Memory is the peak of the whole process so far: run a case alone to see its own.
 """
