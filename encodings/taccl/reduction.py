@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from planwright.collective import Buffers, Collective
 from planwright.encodings.taccl.problem import Problem
 from planwright.errors import InputError
+from planwright.topologies.links import Links
 from planwright.topologies.topology import Topology
 
 __all__ = ["Phase", "phases_of", "turned_round"]
@@ -49,10 +52,11 @@ def phases_of(problem: Problem) -> list[Phase]:
 
 def turned_round(topology: Topology) -> Topology:
     """The same links under the same numbers, each the other way round."""
-    links = tuple(
-        replace(link, source=link.target, target=link.source, resources=link.resources[::-1]) for link in topology.links
-    )
-    return replace(topology, links=links)
+    held, start = topology.held, topology.held_start
+    mirrored = np.arange(len(held)) - np.repeat(start[:-1], np.diff(start))
+    last_first = np.repeat(start[1:], np.diff(start)) - 1 - mirrored
+    columns = topology.link_target, topology.link_source, topology.alpha_s, topology.beta_s_per_byte
+    return replace(topology, links=Links(*columns, start, held[last_first]))
 
 
 def _homes(collective: Collective) -> Buffers:

@@ -56,7 +56,7 @@ class _Image:
 
 def resources_of(topology: Topology) -> Ragged:
     """The resources that each link holds."""
-    return Ragged.of(link.resources for link in topology.links)
+    return Ragged(topology.held_start, topology.held)
 
 
 def no_rotations(topology: Topology) -> Rotations:
