@@ -6,20 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planwright.collective import Collective, collective_by_name
+from planwright.collective import Collective
 from planwright.errors import InputError, PlanwrightError
-from planwright.io.record import Record
+from planwright.io.collective_file import collective_of
 from planwright.io.taccl_ef import Program, lower, run, write_program
 from planwright.schedule import Schedule
 
 __all__ = ["collective_of", "to_program", "write_taccl_ef"]
-
-
-def collective_of(description: Mapping[str, Any], where: str) -> Collective:
-    """The collective of a plan's problem section. Raises `InputError` naming `where` and the field."""
-    record = Record(dict(description), f"{where}: problem")
-    name, ranks = record.text("collective"), record.integer("ranks", 2)
-    return collective_by_name(name, ranks, record.integer("chunks_per_rank", 1))
 
 
 def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Program:
