@@ -121,7 +121,11 @@ def _priority(onward: list[float], until: list[float], variant: Variant) -> list
 
 
 def _greedy(sends: Sends, before: list[list[int]], priority: list[tuple[float, float]]) -> list[float]:
-    """Place the ready row that can start first, again and again; a heap entry that became stale is put back."""
+    """Place the ready row that can start first, again and again.
+
+    A row that finds a link or side taken waits there; of those that wait, the one that goes first stands in the heap
+    for all, or every transfer over a busy NIC would move all that wait for it.
+    """
     duration, count = sends.duration_s.tolist(), len(sends)
     waiting = [len(rows) for rows in before]
     follow: list[list[int]] = [[] for _ in range(count)]
@@ -130,13 +134,20 @@ def _greedy(sends: Sends, before: list[list[int]], priority: list[tuple[float, f
             follow[first].append(row)
     ready_at, start = [0.0] * count, [0.0] * count
     free: dict[int, float] = {}
+    queues: dict[int, _Queue] = {}
+    waits_at = [-1] * count
     heap = [(0.0, priority[row], row) for row in range(count) if not waiting[row]]
     heapq.heapify(heap)
     while heap:
-        at, _, row = heapq.heappop(heap)
-        now = max(ready_at[row], *(free.get(group, 0.0) for group in sends.groups[row]))
+        at, key, row = heapq.heappop(heap)
+        if waits_at[row] >= 0 and (called := queues[waits_at[row]].leave(row)) is not None:
+            heapq.heappush(heap, (free[waits_at[row]], *called))
+        busiest = max(sends.groups[row], key=lambda group: free.get(group, 0.0))
+        now = max(ready_at[row], free.get(busiest, 0.0))
         if now > at:
-            heapq.heappush(heap, (now, priority[row], row))
+            waits_at[row] = busiest
+            if queues.setdefault(busiest, _Queue()).enter(key, row):
+                heapq.heappush(heap, (now, key, row))
             continue
         start[row], end = now, now + duration[row]
         for group in sends.groups[row]:
@@ -147,3 +158,28 @@ def _greedy(sends: Sends, before: list[list[int]], priority: list[tuple[float, f
             if not waiting[child]:
                 heapq.heappush(heap, (ready_at[child], priority[child], child))
     return start
+
+
+class _Queue:
+    """The rows that wait for one link or side, and which of them are called: those that nobody before them outranks."""
+
+    def __init__(self) -> None:
+        self._called: dict[int, tuple[float, float]] = {}
+        self._others: list[tuple[tuple[float, float], int]] = []
+
+    def enter(self, key: tuple[float, float], row: int) -> bool:
+        """Whether the row is called at once."""
+        if self._called and (key, row) > min((its, other) for other, its in self._called.items()):
+            heapq.heappush(self._others, (key, row))
+            return False
+        self._called[row] = key
+        return True
+
+    def leave(self, row: int) -> tuple[tuple[float, float], int] | None:
+        """The row that is called when a called one leaves and nobody else is called."""
+        del self._called[row]
+        if self._called or not self._others:
+            return None
+        key, other = heapq.heappop(self._others)
+        self._called[other] = key
+        return key, other

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ _MOST_WAYS = 12
 """Short ways for each chunk, besides those of the flow."""
 _SLACK = 0.5
 """A short way takes up to this part longer than the shortest."""
+_MOST_STEPS = 2000
+"""Beginnings of ways that are looked at for one chunk: far more than it takes, but for long detours of equal length."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,11 @@ def candidate_ways(problem: Problem, flowing: Sequence[dict[int, list[Way]]] = (
     return found
 
 
-def encode(problem: Problem, ways: Sequence[Sequence[Way]]) -> PathModel:
-    """The choice of ways; its objective is still the caller's to set."""
+def encode(problem: Problem, ways: Sequence[Sequence[Way]], at_least_s: float = 0.0) -> PathModel:
+    """The choice of ways; its objective is still the caller's to set.
+
+    `at_least_s`: a time that no schedule can beat. No choice need be faster, and the search for one is spared.
+    """
     model = Model("taccl_paths")
     unit_s = float(problem.duration_s.min())
     chunk, way, taken = _table(model, problem, ways)
@@ -86,7 +92,7 @@ def encode(problem: Problem, ways: Sequence[Sequence[Way]]) -> PathModel:
         way=way,
         taken=taken,
         is_util=_is_util(model, problem, way, taken),
-        time=int(model.continuous("time")),
+        time=int(model.continuous("time", lower=at_least_s / unit_s * (1 - 1e-9))),
         unit_s=unit_s,
     )
     _chunk_takes_one_way(parts)
@@ -125,29 +131,29 @@ def _distances_s(problem: Problem, usable: NDArray[np.bool_]) -> Floats:
 
 
 def _short_ways(problem: Problem, parts: Commodities, number: int, rank: int, onward_s: Floats) -> list[Way]:
-    """Up to `_MOST_WAYS` ways of least time, no longer than the slack allows; depth first, the shortest first."""
+    """The `_MOST_WAYS` shortest ways, none longer than the slack allows; best first, so they come in this order."""
     topology, owner = problem.logical.topology, int(parts.owner[number])
     slack = _SLACK if problem.path_slack is None else problem.path_slack
     limit_s = (1 + slack) * float(onward_s[owner]) * (1 + 1e-9)
     leaving: dict[int, list[int]] = {}
     for link in np.flatnonzero(parts.usable[number]).tolist():
         leaving.setdefault(topology.links[link].source, []).append(link)
-    found: list[tuple[float, Way]] = []
-    stack: list[tuple[float, int, Way, frozenset[int]]] = [(0.0, owner, (), frozenset([owner]))]
-    while stack and len(found) < 4 * _MOST_WAYS:
-        time_s, at, way, seen = stack.pop()
+    found: list[Way] = []
+    heap: list[tuple[float, Way, float, int, frozenset[int]]] = [(0.0, (), 0.0, owner, frozenset([owner]))]
+    for _ in range(_MOST_STEPS):
+        if not heap or len(found) == _MOST_WAYS:
+            break
+        _, way, time_s, at, seen = heappop(heap)
         if at == rank:
-            found.append((time_s, way))
+            found.append(way)
             continue
-        steps = []
         for link in leaving.get(at, ()):
             target = topology.links[link].target
             end_s = time_s + float(problem.duration_s[link])
-            if target not in seen and end_s + onward_s[target] <= limit_s:
-                steps.append((-(end_s + float(onward_s[target])), -link, end_s, target))
-        for _, link, end_s, target in sorted(steps):
-            stack.append((end_s, target, (*way, -link), seen | {target}))
-    return [way for _, way in sorted(found)[:_MOST_WAYS]]
+            whole_s = end_s + float(onward_s[target])
+            if target not in seen and whole_s <= limit_s:
+                heappush(heap, (whole_s, (*way, link), end_s, target, seen | {target}))
+    return found
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------

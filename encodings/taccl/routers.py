@@ -55,9 +55,13 @@ def takes_paths(problem: Problem) -> bool:
     return bool((problem.wanted.sum(axis=1) <= 1).all())
 
 
-def router_of(problem: Problem, solve: Solve | None = None) -> Router:
-    """The router that fits a problem. `solve` is for a linear program whose solution makes a better choice of paths."""
-    return _path_router(problem, solve) if takes_paths(problem) else _tree_router(problem)
+def router_of(problem: Problem, solve: Solve | None = None, at_least_s: float = 0.0) -> Router:
+    """The router that fits a problem.
+
+    `solve` is for a linear program whose solution makes a better choice of paths; `at_least_s`: a lower bound on the
+    makespan, below which no choice of paths is worth looking for.
+    """
+    return _path_router(problem, solve, at_least_s) if takes_paths(problem) else _tree_router(problem)
 
 
 def _tree_router(problem: Problem) -> Router:
@@ -76,7 +80,7 @@ def _tree_router(problem: Problem) -> Router:
     )
 
 
-def _path_router(problem: Problem, solve: Solve | None) -> Router:
+def _path_router(problem: Problem, solve: Solve | None, at_least_s: float) -> Router:
     flowing, bound = [], None
     if solve is not None:
         flow = flow_routing.encode(replace(problem, path_slack=None))
@@ -84,7 +88,7 @@ def _path_router(problem: Problem, solve: Solve | None) -> Router:
         bound = solution.bound
         if solution.values is not None and problem.path_slack is None:
             flowing = flow_routing.ways(problem, flow, solution.values)
-    parts = path_routing.encode(problem, path_routing.candidate_ways(problem, flowing))
+    parts = path_routing.encode(problem, path_routing.candidate_ways(problem, flowing), at_least_s)
     columns, row = np.unique(parts.taken, return_inverse=True)
     duration = problem.duration_s / parts.unit_s
     length = np.array([float(duration[list(way)].sum()) for way in parts.way])

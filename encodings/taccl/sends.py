@@ -84,12 +84,16 @@ def send_orbits(problem: Problem, moves: Moves) -> Sends | None:
     symmetry, link_count, cells = problem.logical.symmetry, problem.link_count, problem.wanted.size
     if not symmetry:
         return None
-    phases = np.arange(len(problem.phases))[:, None, None] * problem.logical.allowed.size
-    images = [(phases + s.chunks[:, None] * link_count + s.links).reshape(-1) for s in symmetry]
-    sends = moves.phase * problem.logical.allowed.size + moves.chunk * link_count + moves.link
-    if not all(np.isin(image[sends], sends).all() for image in images):
-        return None
-    row_of = _rank_by_first(orbits(images, len(images[0]))[sends])
+    cell = (moves.phase * len(problem.owners) + moves.chunk) * link_count + moves.link
+    order = np.argsort(cell)
+    images = []
+    for s in symmetry:
+        carried_to = (moves.phase * len(problem.owners) + s.chunks[moves.chunk]) * link_count + s.links[moves.link]
+        place = np.minimum(np.searchsorted(cell, carried_to, sorter=order), len(cell) - 1)
+        if not np.array_equal(cell[order[place]], carried_to):
+            return None
+        images.append(order[place])
+    row_of = _rank_by_first(orbits(images, len(cell)))
     lanes, sums = _lanes(problem, moves), _sums(problem, moves)
     held = [
         (row, group)

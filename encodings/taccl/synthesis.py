@@ -144,7 +144,7 @@ def _router(search: _Search, problem: Problem, phases_left: int) -> Router:
         stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s / phases_left)
         return solve_model(model, replace(stage, gap=0.0, on_progress=None), search.router)
 
-    router = router_of(problem, None if search.deadline.over else solve)
+    router = router_of(problem, None if search.deadline.over else solve, search.bounds.best_s)
     _tell_bound(search, router, router.bound)
     return router
 
