@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from planwright.collective import Collective
 from planwright.errors import InputError, PlanwrightError
 from planwright.io.collective_file import collective_of
-from planwright.io.taccl_ef import Program, lower, run, write_program
+from planwright.io.taccl_ef import RUNTIMES, Program, lower, run, write_program
 from planwright.schedule import Schedule
 
 __all__ = ["collective_of", "to_program", "write_taccl_ef"]
+
+
+_OTHER = "custom"
+"""What the runtimes call a collective that they have no name for."""
 
 
 def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Program:
@@ -20,7 +25,9 @@ def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Progra
 
     Raises `InputError` where a limit of the runtime is exceeded, `PlanwrightError` if the execution finds a fault.
     """
-    program = lower(schedule, collective, **how)
+    known = collective if collective.name in RUNTIMES["both"].collectives else replace(collective, name=_OTHER)
+    named = {**how, "name": how.get("name") or f"{collective.name}_{collective.rank_count}"}
+    program = lower(schedule, known, **named)
     outcome = run(program, collective, slots=1)
     if not outcome.is_ok:
         raise PlanwrightError(f"taccl-ef: the lowered program fails its execution: {outcome.problems[0]}")

@@ -34,6 +34,7 @@ class LogicalTopology:
     `topology` holds the links that the sketch keeps; a NIC that it splits is there as lanes. `allowed[c, l]`: bool,
     whether chunk c may travel on link l (a part of its sum as well, where it is reduced). `own_first[l]`: whether
     link l must carry its sender's own chunks first. `unused`: the symmetries of the sketch that the collective hasn't.
+    `one_by_one`: a rank sends a chunk to one rank at a time; so it is backwards in time where parts are added up.
     """
 
     topology: Topology
@@ -42,6 +43,7 @@ class LogicalTopology:
     symmetry: tuple[Automorphism, ...]
     own_first: NDArray[np.bool_]
     unused: tuple[str, ...] = ()
+    one_by_one: bool = False
 
 
 def apply_sketch(topology: Topology, collective: Collective, sketch: Sketch | None) -> LogicalTopology:

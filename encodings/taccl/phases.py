@@ -65,6 +65,7 @@ def _backward_phase(problem: Problem) -> Phase:
         topology=reversed_links(logical.topology),
         allowed=logical.allowed & ~_touches_home(problem, logical.topology.link_source),
         own_first=np.zeros_like(logical.own_first),  # a part of a sum is nobody's own chunk
+        one_by_one=True,
     )
     gathered = _plain(collective, f"{collective.name}, parts", homes(collective), wants)
     where = _where(problem)

@@ -94,6 +94,7 @@ def encode(problem: Problem) -> RoutingModel:
     _wanted_chunk_arrives_once(parts)
     _relay_receives_before_it_sends(parts)
     _time_covers_every_link_and_side(parts)
+    _time_covers_every_sum(parts)
     _used_links_are_counted(parts)
     _chunk_enters_every_node_that_wants_it(parts)
     return parts
@@ -246,6 +247,24 @@ def _time_covers_every_link_and_side(parts: RoutingModel) -> None:
     )
 
 
+def _time_covers_every_sum(parts: RoutingModel) -> None:
+    """Where a rank sends a chunk to one rank at a time, the time is at least what these sends take together."""
+    problem = parts.problem
+    if not problem.logical.one_by_one:
+        return
+    chunk, link = np.nonzero(problem.usable)
+    rows = chunk * problem.collective.rank_count + problem.logical.topology.link_source[link]
+    used = np.unique(rows)
+    add_distinct(
+        parts.model,
+        "time_covers_sum",
+        np.concatenate([rows, used]),
+        np.concatenate([parts.is_sent[chunk, link], np.full(len(used), parts.time)]),
+        np.concatenate([-parts.lat[link], np.ones(len(used))]),
+        lower=0.0,
+    )
+
+
 def _used_links_are_counted(parts: RoutingModel) -> None:
     """A switched link counts as used if and only if some chunk is sent over it (5.9, 5.10)."""
     chunk, link = np.nonzero(parts.problem.usable & (parts.is_util >= 0)[None, :])
@@ -374,8 +393,14 @@ def _shortest_path_links(problem: Problem) -> NDArray[np.bool_]:
 
 
 def _time_of(problem: Problem, sent: NDArray[np.bool_]) -> float:
-    """The larger of congestion and dilation of shortest-path trees, in seconds."""
+    """The larger of congestion and dilation of shortest-path trees, in seconds; what takes turns counts together."""
     congestion_s = max(
         float((sent[:, links] * problem.occupancy_s[links]).sum()) for links in exclusive_groups(problem)
     )
-    return max(congestion_s, float(problem.earliest_s[problem.wanted].max(initial=0.0)))
+    time_s = max(congestion_s, float(problem.earliest_s[problem.wanted].max(initial=0.0)))
+    if problem.logical.one_by_one:
+        sums_s = np.zeros(problem.wanted.shape)
+        chunk, link = np.nonzero(sent)
+        np.add.at(sums_s, (chunk, problem.logical.topology.link_source[link]), problem.duration_s[link])
+        time_s = max(time_s, float(sums_s.max()))
+    return time_s

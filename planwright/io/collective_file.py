@@ -76,7 +76,8 @@ def _read_custom(record: Record, name: str) -> Collective:
                 raise record.fail(title, "absent where chunks is given", record.raw(title))
         inputs, outputs = _by_chunk(record, ranks)
     else:
-        inputs, outputs = (_by_rank(record, title, ranks) for title in ("inputs", "outputs"))
+        places = sum(len(its) for its in record.array("inputs") if isinstance(its, list))
+        inputs, outputs = (_by_rank(record, title, ranks, places - 1) for title in ("inputs", "outputs"))
     if not any(inputs):
         raise record.fail("chunks" if "chunks" in record else "inputs", "at least one chunk", [])
     try:
@@ -85,16 +86,15 @@ def _read_custom(record: Record, name: str) -> Collective:
         raise InputError(f"{record.where}: {error}") from None
 
 
-def _by_rank(record: Record, title: str, ranks: int) -> Buffers:
+def _by_rank(record: Record, title: str, ranks: int, last_chunk: int) -> Buffers:
+    """The buffers; chunks are numbered from 0, so none can be above the number of places in the inputs less one."""
     lists = record.array(title)
     if len(lists) != ranks or any(not isinstance(its, list) for its in lists):
         raise record.fail(title, f"a list of chunks for each of the {ranks} ranks", lists)
-    most = sum(len(its) for its in lists) - 1  # more chunks than places would leave one without an owner
     return tuple(
-        tuple(record.whole(f"{title}[{rank}][{k}]", chunk, 0, most if title == "inputs" else None)
-              for k, chunk in enumerate(its))
+        tuple(record.whole(f"{title}[{rank}][{k}]", chunk, 0, max(last_chunk, 0)) for k, chunk in enumerate(its))
         for rank, its in enumerate(lists)
-    )  # fmt: skip
+    )
 
 
 def _by_chunk(record: Record, ranks: int) -> tuple[Buffers, Buffers]:

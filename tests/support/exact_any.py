@@ -37,12 +37,19 @@ class _Search:
                 self.held[chunk, rank] = 1 << rank
         whole = [sum(1 << rank for rank in ranks) for ranks in collective.contributors]
         self.goal = [(chunk, rank, whole[chunk]) for rank, its in enumerate(collective.outputs) for chunk in its]
+        links, size = self.problem.logical.topology.links, self.problem.chunk_bytes
+        self.way_in_s = [
+            min(link.duration_s(size) for link in links if link.target == rank) for rank in range(collective.rank_count)
+        ]
 
     def place(self, makespan_s: float, last_s: float) -> None:
         if makespan_s >= self.best_s * (1 - 1e-12):
             return
-        if all(self.held.get((chunk, rank), 0) == whole for chunk, rank, whole in self.goal):
+        unmet = [rank for chunk, rank, whole in self.goal if self.held.get((chunk, rank), 0) != whole]
+        if not unmet:
             self.best_s = makespan_s
+            return
+        if last_s + max(self.way_in_s[rank] for rank in unmet) >= self.best_s * (1 - 1e-12):
             return
         topology = self.problem.logical.topology
         for number, link in enumerate(topology.links):

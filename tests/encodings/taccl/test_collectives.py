@@ -74,10 +74,17 @@ def test_every_collective_on_a_small_topology_replays_clean_above_its_bound(name
 
 # -- against exhaustive search -----------------------------------------------------------------------------------------
 
+TURNS = Collective("turns", 3, 1, ((0,), (1,), (2,)), ((2,), (0,), (1,)))
+TWO_SUMS = Collective("two_sums", 3, 1, ((0, 1),) * 3, ((0,), (1,), ()), reduces=True)
 TINY = [
-    ("alltoall", 3), ("broadcast", 4), ("gather", 4), ("scatter", 4), ("sendrecv", 4), ("reduce", 4),
-    ("reducescatter", 3), ("allgather", 3),
-]  # fmt: skip
+    TURNS,
+    TWO_SUMS,
+    collective_by_name("allgather", 3),
+    collective_by_name("broadcast", 4),
+    collective_by_name("scatter", 4),
+    collective_by_name("reduce", 4),
+    collective_by_name("sendrecv", 4, 2),
+]
 COST_LISTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6)
 
 
@@ -86,15 +93,17 @@ def everyone_sums(ranks: int) -> Collective:
     return Collective("sum_of_one", ranks, 1, ((0,),) * ranks, ((0,),) * ranks, reduces=True)
 
 
-@pytest.mark.parametrize("shape", [ring, line, star, complete])
-@pytest.mark.parametrize(("name", "ranks"), TINY, ids=[name for name, _ in TINY])
-@settings(max_examples=3, deadline=None)
+@pytest.mark.parametrize("shape", [complete, line, star])
+@pytest.mark.parametrize("collective", TINY, ids=lambda collective: collective.name)
+@settings(max_examples=2, deadline=None)
 @given(costs=COST_LISTS)
 def test_no_schedule_beats_the_bound_nor_a_plan_that_is_proven(
-    name: str, ranks: int, shape: Callable[..., Topology], costs: list[tuple[int, int]]
+    collective: Collective, shape: Callable[..., Topology], costs: list[tuple[int, int]]
 ) -> None:
-    topology = shape(ranks, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
-    problem = Problem(topology, collective_by_name(name, ranks), 300_000)
+    if shape is complete and collective.rank_count > 3:
+        return  # twelve links are too many to try
+    topology = shape(collective.rank_count, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
+    problem = Problem(topology, collective, 300_000)
     result = planwright.solve(problem, SolveOptions(threads=1, gap=0.0))
     assert_true(result)
     assert result.report is not None
@@ -106,7 +115,7 @@ def test_no_schedule_beats_the_bound_nor_a_plan_that_is_proven(
 
 
 @pytest.mark.parametrize("shape", [line, star, complete])
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(costs=COST_LISTS)
 def test_no_schedule_of_a_sum_for_all_beats_the_bounds_that_hold_for_any(
     shape: Callable[..., Topology], costs: list[tuple[int, int]]
@@ -123,7 +132,7 @@ def test_no_schedule_of_a_sum_for_all_beats_the_bounds_that_hold_for_any(
 
 
 @pytest.mark.parametrize("name", ["alltoall", "reducescatter"])
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=1, deadline=None)
 @given(costs=COST_LISTS)
 def test_no_schedule_between_nodes_beats_the_bound(name: str, costs: list[tuple[int, int]]) -> None:
     topology = pairs_of_nodes(2, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
@@ -250,7 +259,9 @@ def test_what_does_not_reduce_runs_as_taccl_ef(name: str) -> None:
     problem = on_machine("ndv2-sk-1", name)
     result = planwright.solve(problem, SolveOptions(gap=0.5, time_limit_s=2, threads=1))
     assert result.schedule is not None
-    assert to_program(result.schedule, problem.collective).coll == name
+    program = to_program(result.schedule, problem.collective)
+    assert program.coll == ("custom" if name == "sendrecv" else name)
+    assert program.name == f"{name}_16"
 
 
 def test_published_sketch_that_was_reported_infeasible_for_alltoall_has_a_plan(
