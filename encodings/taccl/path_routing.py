@@ -135,9 +135,10 @@ def _short_ways(problem: Problem, parts: Commodities, number: int, rank: int, on
     topology, owner = problem.logical.topology, int(parts.owner[number])
     slack = _SLACK if problem.path_slack is None else problem.path_slack
     limit_s = (1 + slack) * float(onward_s[owner]) * (1 + 1e-9)
+    source, target_of = topology.link_source.tolist(), topology.link_target.tolist()
     leaving: dict[int, list[int]] = {}
     for link in np.flatnonzero(parts.usable[number]).tolist():
-        leaving.setdefault(topology.links[link].source, []).append(link)
+        leaving.setdefault(source[link], []).append(link)
     found: list[Way] = []
     heap: list[tuple[float, Way, float, int, frozenset[int]]] = [(0.0, (), 0.0, owner, frozenset([owner]))]
     for _ in range(_MOST_STEPS):
@@ -148,7 +149,7 @@ def _short_ways(problem: Problem, parts: Commodities, number: int, rank: int, on
             found.append(way)
             continue
         for link in leaving.get(at, ()):
-            target = topology.links[link].target
+            target = target_of[link]
             end_s = time_s + float(problem.duration_s[link])
             whole_s = end_s + float(onward_s[target])
             if target not in seen and whole_s <= limit_s:

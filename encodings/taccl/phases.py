@@ -49,10 +49,10 @@ def phases_of(problem: Problem) -> tuple[Phase, ...]:
 
 def reversed_links(topology: Topology) -> Topology:
     """The same links under the same numbers, each the other way round."""
-    links = tuple(
+    links = (
         replace(link, source=link.target, target=link.source, resources=link.resources[::-1]) for link in topology.links
     )
-    return replace(topology, links=links)
+    return replace(topology, links=tuple(links))
 
 
 def _backward_phase(problem: Problem) -> Phase:

@@ -151,8 +151,11 @@ def _table(
 
 def _lanes(problem: Problem, moves: Moves) -> list[tuple[int, ...]]:
     """What each send holds: its link under its own number, and the link's resources, numbered behind the links."""
-    links, link_count = problem.logical.topology.links, problem.link_count
-    return [(link, *(link_count + resource for resource in links[link].resources)) for link in moves.link.tolist()]
+    topology, link_count = problem.logical.topology, problem.link_count
+    lanes = [
+        (number, *(link_count + resource for resource in link.resources)) for number, link in enumerate(topology.links)
+    ]
+    return [lanes[link] for link in moves.link.tolist()]
 
 
 def _sums(problem: Problem, moves: Moves) -> list[tuple[int, ...]]:
