@@ -406,7 +406,8 @@ def test_collective_of_ones_own_is_solved_and_exported(capsys: pytest.CaptureFix
     )
     code, _, err = run(capsys, *SOLVE, "--collective-file", str(own), "-o", str(plan), "--quiet")
     assert code == 0, err
-    assert run(capsys, "export", str(plan), "--format", "taccl-ef", "-o", str(xml))[0] == 0
+    options = ["--format", "taccl-ef", "--placement", "out-of-place", "-o", str(xml)]
+    assert run(capsys, "export", str(plan), *options)[0] == 0
     assert 'name="shift_16"' in xml.read_text()
     assert 'coll="custom"' in xml.read_text()
     for extra in (["--collective", "allgather"], ["--root", "1"]):
