@@ -13,7 +13,7 @@ from planwright.graph import Graph, Placement
 
 __all__ = [
     "COLLECTIVES", "ROOTED", "Collective", "allgather", "allreduce", "alltoall", "broadcast", "collective_by_name",
-    "gather", "inverse", "reduce", "reducescatter", "scatter", "sendrecv",
+    "divided", "gather", "inverse", "reduce", "reducescatter", "scatter", "sendrecv",
 ]  # fmt: skip
 
 Buffers = tuple[tuple[int, ...], ...]
@@ -114,6 +114,20 @@ def inverse(collective: Collective, name: str = "") -> Collective:
     )  # fmt: skip
 
 
+def divided(collective: Collective, parts: int) -> Collective:
+    """The collective with each chunk cut into `parts`: part k of chunk c is chunk c * parts + k."""
+
+    def cut(buffers: Buffers) -> Buffers:
+        return tuple(tuple(chunk * parts + k for chunk in buffer for k in range(parts)) for buffer in buffers)
+
+    if parts < 1:
+        raise InputError(f"{collective.name}: parts must be >= 1, got {parts}")
+    return replace(
+        collective, chunks_per_rank=collective.chunks_per_rank * parts, inputs=cut(collective.inputs),
+        outputs=cut(collective.outputs),
+    )  # fmt: skip
+
+
 def allgather(rank_count: int, chunks_per_rank: int = 1) -> Collective:
     """ALLGATHER: every rank ends with every rank's data; chunk r * chunks_per_rank + k is part k of rank r's."""
     shares = _shares(rank_count, chunks_per_rank)
@@ -204,15 +218,21 @@ COLLECTIVES: dict[str, Callable[..., Collective]] = {
 """Builders by name: (rank_count, chunks_per_rank) -> Collective; those with a root take it too."""
 
 
-def collective_by_name(name: str, rank_count: int, chunks_per_rank: int = 1, root: int | None = None) -> Collective:
-    """The named collective; raises `InputError` for a name that is not in `COLLECTIVES`, or a root that it has not."""
+def collective_by_name(
+    name: str, rank_count: int, chunks_per_rank: int = 1, root: int | None = None, target: int | None = None
+) -> Collective:
+    """The named collective.
+
+    Raises `InputError` for a name that is not in `COLLECTIVES`, or a root or target that it has not.
+    """
     if name not in COLLECTIVES:
         raise InputError(f"collective: must be one of {', '.join(sorted(COLLECTIVES))}, got {name!r}")
-    if root is None:
-        return COLLECTIVES[name](rank_count, chunks_per_rank)
-    if name not in ROOTED:
+    if root is not None and name not in ROOTED:
         raise InputError(f"root: must be left out, {name} has none; got {root}")
-    return COLLECTIVES[name](rank_count, chunks_per_rank, root)
+    if target is not None and name != "sendrecv":
+        raise InputError(f"target: must be left out, only sendrecv has one; got {target}")
+    ends = {title: rank for title, rank in (("root", root), ("target", target)) if rank is not None}
+    return COLLECTIVES[name](rank_count, chunks_per_rank, **ends)
 
 
 ROOTED = ("broadcast", "gather", "reduce", "scatter", "sendrecv")

@@ -46,7 +46,8 @@ def free_symmetry(logical: LogicalTopology, collective: Collective) -> tuple[tup
         if larger is None:
             continue
         try:
-            automorphism(permutation, topology, collective, logical.allowed, "auto")
+            if automorphism(permutation, topology, collective, logical.allowed, "auto") is None:
+                continue
         except InputError:
             continue
         chosen.append(key)

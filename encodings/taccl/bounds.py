@@ -17,6 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planwright.encodings.taccl.problem import Problem
+from planwright.encodings.taccl.sum_bounds import (
+    crossing_bound_s,
+    doubling_bound_s,
+    pairs_latency_s,
+    trees_bound_s,
+)
 from planwright.encodings.taccl.symmetry import orbits
 
 __all__ = ["Bounds", "bandwidth_bound_s", "combinatorial_bounds", "cut_bound_s"]
@@ -35,27 +41,54 @@ class Bounds:
 
     `routing_s` is the proven bound of the routing MILP, None before it has run. `any_grouping_s` holds as well for
     schedules that group chunks on links where this problem sends them one by one; the other bounds need not.
+    `reduction_s`, `crossing_s` and `trees_s` are for sums only, see sum_bounds.py.
     """
 
     latency_s: float
     bandwidth_s: float
     any_grouping_s: float
     routing_s: float | None = None
+    reduction_s: float = 0.0
+    crossing_s: float = 0.0
+    trees_s: float = 0.0
 
     @property
     def best_s(self) -> float:
         """The largest bound that holds for this problem."""
-        return max(self.latency_s, self.bandwidth_s, self.routing_s or 0.0)
+        of_sums_s = max(self.reduction_s, self.crossing_s, self.trees_s)
+        return max(self.latency_s, self.bandwidth_s, self.routing_s or 0.0, of_sums_s)
 
 
 def combinatorial_bounds(problem: Problem) -> Bounds:
-    """The bounds that need no solver."""
+    """The bounds that need no solver.
+
+    Those of a collective that reduces are at least those of its phases: its parts must reach their homes, and what is
+    at a home must reach all that want the sum.
+    """
+    if problem.collective.reduces:
+        return _bounds_of_sums(problem)
     latency_s = float(problem.earliest_s[problem.wanted].max(initial=0.0))
     may_group_all = np.ones(problem.link_count, dtype=np.bool_)
     return Bounds(
         latency_s=latency_s,
         bandwidth_s=bandwidth_bound_s(problem, problem.may_group),
         any_grouping_s=max(latency_s, bandwidth_bound_s(problem, may_group_all)),
+    )
+
+
+def _bounds_of_sums(problem: Problem) -> Bounds:
+    phases = [combinatorial_bounds(phase.problem) for phase in problem.phases]
+    latency_s = max(pairs_latency_s(problem), *(bounds.latency_s for bounds in phases))
+    reduction_s = doubling_bound_s(problem)
+    may_group_all = np.ones(problem.link_count, dtype=np.bool_)
+    grouped_s = crossing_bound_s(problem, may_group_all)
+    return Bounds(
+        latency_s=latency_s,
+        bandwidth_s=max(bounds.bandwidth_s for bounds in phases),
+        any_grouping_s=max(latency_s, reduction_s, grouped_s, *(bounds.any_grouping_s for bounds in phases)),
+        reduction_s=reduction_s,
+        crossing_s=crossing_bound_s(problem, problem.may_group),
+        trees_s=trees_bound_s(problem),
     )
 
 

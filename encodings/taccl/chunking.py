@@ -22,13 +22,13 @@ _WORSE = 1.3
 """Larger numbers are not tried once one is this much worse than the best."""
 
 
-def best_chunking(topology: Topology, collective: str, input_bytes: int) -> int:
+def best_chunking(topology: Topology, collective: str, input_bytes: int, root: int | None = None) -> int:
     """The number of chunks of one rank's data with which the greedy is fastest; 1 where the data are cut by rank."""
     if collective not in _CUT_AT_WILL or topology.device_count < 2:
         return 1
     best, best_s = 1, float("inf")
     for number in _NUMBERS:
-        definition = collective_by_name(collective, topology.device_count, number)
+        definition = collective_by_name(collective, topology.device_count, number, root)
         moves = definition.chunk_count * topology.device_count
         if number > 1 and (moves > _MOST_MOVES or number > input_bytes):
             break

@@ -14,12 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planwright.encodings.taccl.ordering import Ordering
+from planwright.encodings.taccl.sends import Sends
 from planwright.model import Model
 
-__all__ = ["ContiguityModel", "decode", "encode", "first_point"]
+__all__ = ["EXACT", "ContiguityModel", "decode", "encode", "first_point"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+EXACT = ", exact"
+"""What the schedules of this stage add to the name of the ordering that they started from."""
 
 _STEPS = 2**20
 """Time is whole steps, this many to the makespan of the ordering: fine enough to see an alpha of a thousandth of it."""
@@ -67,7 +71,7 @@ def decode(parts: ContiguityModel, values: Floats) -> Ordering:
     sends = parts.ordering.sends
     place = np.where(parts.position >= 0, np.round(values[parts.position]).astype(np.int64) - 1, 0)
     start_s = values[parts.start] * parts.step_s
-    variant = f"{parts.ordering.variant}, exact"
+    variant = parts.ordering.variant + EXACT
     return Ordering(sends, start_s, place, float(values[parts.time]) * parts.step_s, variant)
 
 
@@ -78,9 +82,8 @@ def first_point(parts: ContiguityModel) -> Floats:
     free: dict[int, int] = {}
     start = [0] * count
     for row in np.argsort(parts.ordering.start_s, kind="stable").tolist():
-        parent = sends.parent[row]
-        at = 0 if parent < 0 else start[parent] + duration[parent]
-        at = max(at, *(free.get(group, 0) for group in sends.groups[row]))
+        at = max(free.get(group, 0) for group in sends.groups[row])
+        at = max([at, *(start[first] + duration[first] for first in sends.needs[row])])
         start[row] = at
         free.update(dict.fromkeys(sends.groups[row], at + duration[row]))
     values = np.zeros(parts.model.column_count)
@@ -133,13 +136,19 @@ def _row_before(ordering: Ordering) -> Ids:
     before = np.full(len(sends), -1, dtype=np.int64)
     last: dict[int, int] = {}
     for row in np.argsort(ordering.start_s, kind="stable").tolist():
-        previous = {last.get(group, -1) for group in sends.groups[row]}
+        previous = {last.get(lane, -1) for lane in sends.lanes[row]}
         if len(previous) == 1 and sends.may_join[row]:
             candidate = previous.pop()
-            if candidate >= 0 and sends.groups[candidate] == sends.groups[row]:
+            if candidate >= 0 and _may_share(sends, candidate, row):
                 before[row] = candidate
-        last.update(dict.fromkeys(sends.groups[row], row))
+        last.update(dict.fromkeys(sends.lanes[row], row))
     return before
+
+
+def _may_share(sends: Sends, first: int, second: int) -> bool:
+    """Whether two rows may be one transfer: on the same lanes, and either both add to sums or both copy."""
+    same_phase = bool(sends.phase[first] == sends.phase[second])
+    return same_phase and bool(sends.may_join[first]) and sends.lanes[first] == sends.lanes[second]
 
 
 # -- rows, in the order of the thesis ----------------------------------------------------------------------------------
@@ -151,13 +160,13 @@ def _time_covers_every_arrival(parts: ContiguityModel) -> None:
 
 
 def _chunk_is_sent_after_it_arrived(parts: ContiguityModel) -> None:
-    """A chunk is sent on after the transfer that brings it has ended (5.4)."""
-    parent = np.array(parts.ordering.sends.parent, dtype=np.int64)
-    rows = np.flatnonzero(parent >= 0)
+    """A chunk is sent on after the transfers that bring it, or the parts of its sum, have ended (5.4)."""
+    pairs = [(row, first) for row, needs in enumerate(parts.ordering.sends.needs) for first in needs]
+    rows, firsts = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     parts.model.add(
         "sent_after_arrival",
         (1.0, parts.start[rows][:, None]),
-        (-1.0, parts.end[parent[rows]][:, None]),
+        (-1.0, parts.end[firsts][:, None]),
         lower=0.0,
         cite="5.4",
     )
@@ -254,13 +263,12 @@ def _path_steps(parts: ContiguityModel) -> tuple[Ids, Ids]:
     """Least steps before each row can start, and after it has ended, by its path alone."""
     sends, duration = parts.ordering.sends, parts.alpha + parts.beta
     until, onward = np.zeros(len(sends), dtype=np.int64), np.zeros(len(sends), dtype=np.int64)
-    for row, parent in enumerate(sends.parent):
-        if parent >= 0:
-            until[row] = until[parent] + duration[parent]
+    for row, needs in enumerate(sends.needs):
+        for first in needs:
+            until[row] = max(until[row], until[first] + duration[first])
     for row in range(len(sends) - 1, -1, -1):
-        parent = sends.parent[row]
-        if parent >= 0:
-            onward[parent] = max(onward[parent], duration[row] + onward[row])
+        for first in sends.needs[row]:
+            onward[first] = max(onward[first], duration[row] + onward[row])
     return until, onward
 
 

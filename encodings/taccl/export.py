@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planwright.collective import Collective, collective_by_name
+from planwright.collective import Collective
 from planwright.errors import InputError, PlanwrightError
-from planwright.io.record import Record
-from planwright.io.taccl_ef import Program, lower, run, write_program
+from planwright.io.collective_file import collective_of
+from planwright.io.taccl_ef import RUNTIMES, Program, lower, run, write_program
 from planwright.schedule import Schedule
 
 __all__ = ["collective_of", "to_program", "write_taccl_ef"]
 
 
-def collective_of(description: Mapping[str, Any], where: str) -> Collective:
-    """The collective of a plan's problem section. Raises `InputError` naming `where` and the field."""
-    record = Record(dict(description), f"{where}: problem")
-    name, ranks = record.text("collective"), record.integer("ranks", 2)
-    return collective_by_name(name, ranks, record.integer("chunks_per_rank", 1))
+_OTHER = "custom"
+"""What the runtimes call a collective that they have no name for."""
 
 
 def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Program:
@@ -27,7 +25,9 @@ def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Progra
 
     Raises `InputError` where a limit of the runtime is exceeded, `PlanwrightError` if the execution finds a fault.
     """
-    program = lower(schedule, collective, **how)
+    known = collective if collective.name in RUNTIMES["both"].collectives else replace(collective, name=_OTHER)
+    named = {**how, "name": how.get("name") or f"{collective.name}_{collective.rank_count}"}
+    program = lower(schedule, known, **named)
     for slots in (1, 8):
         outcome = run(program, collective, slots=slots)
         if not outcome.is_ok:

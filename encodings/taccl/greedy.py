@@ -110,6 +110,8 @@ def plan_greedy(problem: Problem, options: SolveOptions) -> Plan:
     """
     if problem.sketch is not None:
         raise InputError(f"sketch {problem.sketch.name}: the greedy keeps to no sketch; leave it out, or take the MILP")
+    if problem.given is not None:
+        raise InputError("method: must be milp where a logical topology is given, got greedy")
     deadline = Deadline(options)
     phases = phases_of(problem)
     searches, parts = [], []

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planwright.collective import Collective
+from planwright.encodings.taccl.homes import homes
 from planwright.encodings.taccl.sketch import InterNode, Policy, Sketch
 from planwright.encodings.taccl.symmetry import Automorphism, automorphism, rotation
 from planwright.errors import InputError
 from planwright.topologies.topology import Link, Topology
 
-__all__ = ["Hyperedge", "LogicalTopology", "apply_sketch"]
+__all__ = ["Hyperedge", "LogicalTopology", "apply_sketch", "check_reach"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,9 @@ class LogicalTopology:
     """What the synthesiser works on.
 
     `topology` holds the links that the sketch keeps; a NIC that it splits is there as lanes. `allowed[c, l]`: bool,
-    whether chunk c may travel on link l. `own_first[l]`: whether link l must carry its sender's own chunks first.
+    whether chunk c may travel on link l (a part of its sum as well, where it is reduced). `own_first[l]`: whether
+    link l must carry its sender's own chunks first. `unused`: the symmetries of the sketch that the collective hasn't.
+    `one_by_one`: a rank sends a chunk to one rank at a time; so it is backwards in time where parts are added up.
     """
 
     topology: Topology
@@ -39,6 +42,8 @@ class LogicalTopology:
     hyperedges: tuple[Hyperedge, ...]
     symmetry: tuple[Automorphism, ...]
     own_first: NDArray[np.bool_]
+    unused: tuple[str, ...] = ()
+    one_by_one: bool = False
 
 
 def apply_sketch(topology: Topology, collective: Collective, sketch: Sketch | None) -> LogicalTopology:
@@ -55,7 +60,8 @@ def apply_sketch(topology: Topology, collective: Collective, sketch: Sketch | No
             return logical
     else:
         logical = _apply(topology, collective, sketch)
-    _check_reach(logical, collective, "topology" if sketch is None else f"sketch {sketch.name}")
+    if not collective.reduces:  # else phase by phase
+        check_reach(logical, collective, "topology" if sketch is None else f"sketch {sketch.name}")
     return logical
 
 
@@ -77,12 +83,14 @@ def _apply(topology: Topology, collective: Collective, sketch: Sketch) -> Logica
     logical_links = replace(topology, links=tuple(links), resources=tuple(resources))
     allowed = _allowed(logical_links, collective, sketch.inter_node)
     own_first = np.full(len(links), sketch.inter_node is not None and sketch.inter_node.enforce_ordering)
+    symmetry = _symmetry(logical_links, collective, sketch, allowed, where)
     return LogicalTopology(
         topology=logical_links,
         allowed=allowed,
         hyperedges=hyperedges,
-        symmetry=_symmetry(logical_links, collective, sketch, allowed, where),
+        symmetry=tuple(found for found in symmetry.values() if found is not None),
         own_first=own_first & logical_links.is_inter_node,
+        unused=tuple(title for title, found in symmetry.items() if found is None),
     )
 
 
@@ -230,7 +238,10 @@ def _switched(
 
 
 def _allowed(topology: Topology, collective: Collective, sketch: InterNode | None) -> NDArray[np.bool_]:
-    """A chunk leaves a node by its relays and is never sent back to the node that it came from."""
+    """A chunk leaves a node by its relays and is never sent back to the node that it came from.
+
+    Parts of a sum take the relays of the rank that their chunk is at home on, towards it and away from it.
+    """
     allowed = np.ones((collective.chunk_count, len(topology.links)), dtype=np.bool_)
     if sketch is None:
         return allowed
@@ -238,35 +249,38 @@ def _allowed(topology: Topology, collective: Collective, sketch: InterNode | Non
     inter_node = np.flatnonzero(topology.is_inter_node)
     local_sender = topology.link_source[inter_node] % local_count
     target_node = topology.link_target[inter_node] // local_count
-    for chunk, owner in enumerate(collective.owners):
+    for chunk, owner in enumerate(homes(collective)):
         senders = sketch.senders_of(owner % local_count)
-        away = target_node != owner // local_count
+        away = np.asarray(collective.reduces | (target_node != owner // local_count))
         allowed[chunk, inter_node] = away if senders is None else away & np.isin(local_sender, senders)
     return allowed
 
 
 def _symmetry(
     topology: Topology, collective: Collective, sketch: Sketch, allowed: NDArray[np.bool_], where: str
-) -> tuple[Automorphism, ...]:
-    found = []
+) -> dict[str, Automorphism | None]:
+    """The sketch's symmetries by name, None for those that the collective hasn't."""
+    found: dict[str, Automorphism | None] = {}
     for number, (offset, group) in enumerate(sketch.symmetry):
-        title = f"{where}: symmetry_offsets[{number}] = [{offset}, {group or 'all'}]"
+        name = f"[{offset}, {group or 'all'}]"
+        title = f"{where}: symmetry_offsets[{number}] = {name}"
         group = group or topology.device_count
         if topology.device_count % group:
             raise InputError(f"{title}: the group size must divide the {topology.device_count} ranks")
         if offset % group:  # a rotation by the whole group moves nothing
             permutation = rotation(offset, group, topology.device_count)
-            found.append(automorphism(permutation, topology, collective, allowed, title))
+            found[name] = automorphism(permutation, topology, collective, allowed, title)
     for number, images in enumerate(sketch.permutations):
-        title = f"{where}: symmetry_permutations[{number}]"
+        name = f"symmetry_permutations[{number}]"
+        title = f"{where}: {name}"
         if sorted(images) != list(range(topology.device_count)):
             raise InputError(f"{title}: must hold each of the {topology.device_count} ranks once")
-        found.append(automorphism(np.array(images, dtype=np.int64), topology, collective, allowed, title))
-    return tuple(found)
+        found[name] = automorphism(np.array(images, dtype=np.int64), topology, collective, allowed, title)
+    return found
 
 
-def _check_reach(logical: LogicalTopology, collective: Collective, where: str) -> None:
-    """Every chunk must find a way to every rank that needs it."""
+def check_reach(logical: LogicalTopology, collective: Collective, where: str) -> None:
+    """Raise `InputError` where a chunk, of a collective that doesn't reduce, has no way to a rank that needs it."""
     ways: dict[tuple[int, bytes], set[int]] = {}
     for chunk, (owner, wanted) in enumerate(zip(collective.owners, collective.destinations, strict=True)):
         links = logical.allowed[chunk]

@@ -1,29 +1,29 @@
-"""From the ordered sends of a routing to a schedule in the graph IR."""
+"""From ordered sends to a schedule in the graph IR."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planwright.encodings.taccl.moves import Moves
 from planwright.encodings.taccl.ordering import Ordering
 from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.routing import Routing
 from planwright.schedule import EventKind, Ragged, Schedule
 from planwright.simulate import retime
 
 __all__ = ["to_schedule"]
 
 
-def to_schedule(problem: Problem, routing: Routing, ordering: Ordering) -> Schedule:
+def to_schedule(problem: Problem, moves: Moves, ordering: Ordering) -> Schedule:
     """One transfer a send, or a group of joined sends, in the order of the ordering, each as early as possible."""
     row = ordering.sends.row_of
-    order = np.lexsort((ordering.place[row], ordering.start_s[row], routing.link))  # groups become runs
-    row, link, chunk = row[order], routing.link[order], routing.chunk[order]
+    order = np.lexsort((ordering.place[row], ordering.start_s[row], moves.link))  # groups become runs
+    row, link, chunk = row[order], moves.link[order], moves.chunk[order]
     start_s = ordering.start_s[row]
     first = np.flatnonzero(ordering.place[row] == 0)
     count = len(first)
-    moves = Ragged(np.append(first, len(order)).astype(np.int64), chunk)
-    duration_s = _durations(problem, link[first], moves)
+    moved = Ragged(np.append(first, len(order)).astype(np.int64), chunk)
+    duration_s = _durations(problem, link[first], moved)
     schedule = Schedule(
         graph=problem.graph,
         topology=problem.logical.topology,
@@ -33,8 +33,8 @@ def to_schedule(problem: Problem, routing: Routing, ordering: Ordering) -> Sched
         place=link[first],
         op=np.full(count, -1),
         implementation=np.full(count, -1),
-        reduces=np.zeros(count, dtype=np.bool_),
-        moves=moves,
+        reduces=_reduces(problem, moves, ordering)[order][first],
+        moves=moved,
         freed_tensor=Ragged.empty(count),
         freed_device=Ragged.empty(count),
         name=f"{problem.collective.name} on {problem.topology.name}",
@@ -42,6 +42,19 @@ def to_schedule(problem: Problem, routing: Routing, ordering: Ordering) -> Sched
     return retime(schedule)
 
 
-def _durations(problem: Problem, link: NDArray[np.int64], moves: Ragged) -> NDArray[np.float64]:
+def _reduces(problem: Problem, moves: Moves, ordering: Ordering) -> NDArray[np.bool_]:
+    """Whether each send adds to what its target holds; the first part that comes to a rank without one is a copy."""
+    reduces = moves.reduces.copy()
+    target = problem.logical.topology.link_target[moves.link]
+    filled: set[tuple[int, int]] = set()
+    for k in np.argsort(ordering.start_s[ordering.sends.row_of], kind="stable").tolist():
+        cell = (int(moves.chunk[k]), int(target[k]))
+        if moves.fills[k] and cell not in filled:
+            filled.add(cell)
+            reduces[k] = False
+    return reduces
+
+
+def _durations(problem: Problem, link: NDArray[np.int64], moved: Ragged) -> NDArray[np.float64]:
     topology = problem.logical.topology
-    return np.asarray(topology.alpha_s[link] + topology.beta_s_per_byte[link] * problem.chunk_bytes * moves.lengths)
+    return np.asarray(topology.alpha_s[link] + topology.beta_s_per_byte[link] * problem.chunk_bytes * moved.lengths)

@@ -9,23 +9,27 @@ paths), which places the ends of the paths first.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planwright.encodings.taccl.sends import Sends
 
-__all__ = ["VARIANTS", "Ordering", "Variant", "order"]
+__all__ = ["PHASED", "PHASED_VARIANTS", "VARIANTS", "Ordering", "Variant", "order"]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to order: which rule decides first, and whether time runs backwards."""
+    """One way to order: which rule decides first, and whether time runs backwards.
+
+    With `phased` every send of a phase comes after all sends of the phase before it.
+    """
 
     name: str
     longest_first: bool
     backwards: bool
+    phased: bool = False
 
 
 VARIANTS = (
@@ -34,9 +38,12 @@ VARIANTS = (
     Variant("longest from now, reversed", longest_first=True, backwards=True),
     Variant("shortest until now, reversed", longest_first=False, backwards=True),
 )
+PHASED = ", phased"
+PHASED_VARIANTS = tuple(replace(variant, name=variant.name + PHASED, phased=True) for variant in VARIANTS)
+"""For more than one phase: concatenated, not overlapped."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ordering:
     """A start time for each row of `sends`; no link or side carries two chunks at once.
 
@@ -53,26 +60,37 @@ class Ordering:
 
 def order(sends: Sends, variant: Variant) -> Ordering:
     """Order the rows by one variant."""
-    start_s = np.array(_backwards(sends, variant) if variant.backwards else _forwards(sends, variant))
+    start_s = _phase_by_phase(sends, variant) if variant.phased else _start_s(sends, variant)
     makespan_s = float((start_s + sends.duration_s).max(initial=0.0))
     return Ordering(sends, start_s, np.zeros(len(sends), dtype=np.int64), makespan_s, variant.name)
 
 
+def _start_s(sends: Sends, variant: Variant) -> NDArray[np.float64]:
+    return np.array(_backwards(sends, variant) if variant.backwards else _forwards(sends, variant))
+
+
+def _phase_by_phase(sends: Sends, variant: Variant) -> NDArray[np.float64]:
+    start_s, from_s = np.zeros(len(sends)), 0.0
+    for phase in np.unique(sends.phase):
+        rows = np.flatnonzero(sends.phase == phase)
+        start_s[rows] = from_s + _start_s(sends.part(rows), variant)
+        from_s = float((start_s + sends.duration_s)[rows].max())
+    return start_s
+
+
 def _forwards(sends: Sends, variant: Variant) -> list[float]:
-    """Greedy in the order of the paths: a row is ready once its parent and those that must go before it are placed."""
+    """Greedy in the order of the paths: a row is ready once what it needs and what must go before it are placed."""
     until, onward = _path_times(sends)
-    before = [
-        [*after, parent] if parent >= 0 else after for parent, after in zip(sends.parent, sends.after, strict=True)
-    ]
+    before = [[*after, *needs] for needs, after in zip(sends.needs, sends.after, strict=True)]
     return _greedy(sends, before, _priority(onward, until, variant))
 
 
 def _backwards(sends: Sends, variant: Variant) -> list[float]:
     """Greedy from the ends of the paths: a row is ready once all that follows it is placed; then time is mirrored."""
     until, onward = _path_times(sends)
-    follow: list[list[int]] = [[] for _ in sends.parent]
-    for row, (parent, after) in enumerate(zip(sends.parent, sends.after, strict=True)):
-        for first in [*after, parent] if parent >= 0 else after:
+    follow: list[list[int]] = [[] for _ in sends.needs]
+    for row, (needs, after) in enumerate(zip(sends.needs, sends.after, strict=True)):
+        for first in (*after, *needs):
             follow[first].append(row)
     duration = sends.duration_s.tolist()
     mirrored_until = [far - own for far, own in zip(onward, duration, strict=True)]
@@ -86,13 +104,12 @@ def _path_times(sends: Sends) -> tuple[list[float], list[float]]:
     """For each row, the time of its path before it, and from its start to the farthest end."""
     duration, count = sends.duration_s.tolist(), len(sends)
     until, onward = [0.0] * count, list(duration)
-    for row, parent in enumerate(sends.parent):
-        if parent >= 0:
-            until[row] = until[parent] + duration[parent]
-    for row in range(count - 1, -1, -1):  # children stand behind their parents
-        parent = sends.parent[row]
-        if parent >= 0:
-            onward[parent] = max(onward[parent], duration[parent] + onward[row])
+    for row, needs in enumerate(sends.needs):
+        for first in needs:
+            until[row] = max(until[row], until[first] + duration[first])
+    for row in range(count - 1, -1, -1):  # what a row needs stands before it
+        for first in sends.needs[row]:
+            onward[first] = max(onward[first], duration[first] + onward[row])
     return until, onward
 
 
@@ -104,7 +121,11 @@ def _priority(onward: list[float], until: list[float], variant: Variant) -> list
 
 
 def _greedy(sends: Sends, before: list[list[int]], priority: list[tuple[float, float]]) -> list[float]:
-    """Place the ready row that can start first, again and again; a heap entry that became stale is put back."""
+    """Place the ready row that can start first, again and again.
+
+    A row that finds a link or side taken waits there; of those that wait, the one that goes first stands in the heap
+    for all, or every transfer over a busy NIC would move all that wait for it.
+    """
     duration, count = sends.duration_s.tolist(), len(sends)
     waiting = [len(rows) for rows in before]
     follow: list[list[int]] = [[] for _ in range(count)]
@@ -113,13 +134,20 @@ def _greedy(sends: Sends, before: list[list[int]], priority: list[tuple[float, f
             follow[first].append(row)
     ready_at, start = [0.0] * count, [0.0] * count
     free: dict[int, float] = {}
+    queues: dict[int, _Queue] = {}
+    waits_at = [-1] * count
     heap = [(0.0, priority[row], row) for row in range(count) if not waiting[row]]
     heapq.heapify(heap)
     while heap:
-        at, _, row = heapq.heappop(heap)
-        now = max(ready_at[row], *(free.get(group, 0.0) for group in sends.groups[row]))
+        at, key, row = heapq.heappop(heap)
+        if waits_at[row] >= 0 and (called := queues[waits_at[row]].leave(row)) is not None:
+            heapq.heappush(heap, (free[waits_at[row]], *called))
+        busiest = max(sends.groups[row], key=lambda group: free.get(group, 0.0))
+        now = max(ready_at[row], free.get(busiest, 0.0))
         if now > at:
-            heapq.heappush(heap, (now, priority[row], row))
+            waits_at[row] = busiest
+            if queues.setdefault(busiest, _Queue()).enter(key, row):
+                heapq.heappush(heap, (now, key, row))
             continue
         start[row], end = now, now + duration[row]
         for group in sends.groups[row]:
@@ -130,3 +158,28 @@ def _greedy(sends: Sends, before: list[list[int]], priority: list[tuple[float, f
             if not waiting[child]:
                 heapq.heappush(heap, (ready_at[child], priority[child], child))
     return start
+
+
+class _Queue:
+    """The rows that wait for one link or side, and which of them are called: those that nobody before them outranks."""
+
+    def __init__(self) -> None:
+        self._called: dict[int, tuple[float, float]] = {}
+        self._others: list[tuple[tuple[float, float], int]] = []
+
+    def enter(self, key: tuple[float, float], row: int) -> bool:
+        """Whether the row is called at once."""
+        if self._called and (key, row) > min((its, other) for other, its in self._called.items()):
+            heapq.heappush(self._others, (key, row))
+            return False
+        self._called[row] = key
+        return True
+
+    def leave(self, row: int) -> tuple[tuple[float, float], int] | None:
+        """The row that is called when a called one leaves and nobody else is called."""
+        del self._called[row]
+        if self._called or not self._others:
+            return None
+        key, other = heapq.heappop(self._others)
+        self._called[other] = key
+        return key, other

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.collective import Collective, collective_by_name
+from planwright.collective import Collective, collective_by_name, divided
+from planwright.encodings.taccl.homes import homes
 from planwright.encodings.taccl.logical import LogicalTopology, apply_sketch
 from planwright.encodings.taccl.sketch import Sketch
 from planwright.errors import InputError
 from planwright.graph import Graph
+from planwright.io.collective_file import collective_data
 from planwright.model import Model
 from planwright.options import SolveOptions
 from planwright.recipe import Plan
 from planwright.topologies.topology import Topology
 
+if TYPE_CHECKING:
+    from planwright.encodings.taccl.phases import Phase
+
 __all__ = ["METHODS", "Method", "Problem"]
 
 Method = Literal["auto", "milp", "greedy"]
 METHODS: tuple[Method, ...] = ("auto", "milp", "greedy")
+
+_LARGEST_TABLE = 4_000_000
+"""Pairs of chunk and link up to which a sum's ways are looked at before it is planned; beyond, the greedy finds out."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +41,11 @@ class Problem:
     Chunks that travel between nodes may be grouped: n of them take `alpha + n * beta * size`. Inside a node every chunk
     is a transfer of its own, as in TACCL (section 5.4.2). With a `path_slack` s, a chunk takes only links that bring it
     to their end within (1 + s) times the shortest time: fewer variables, and perhaps a worse optimum. `method`: how to
-    plan, `auto` for the MILP where it is small and the greedy where it isn't. Raises `InputError` where sketch and
-    topology don't fit.
+    plan, `auto` for the MILP where it is small and the greedy where it isn't. `given`: a logical topology that takes
+    the place of the one that the sketch makes of the topology. Raises `InputError` where sketch and topology don't fit.
+
+    What reduces is solved in phases, each of which is a problem of its own that doesn't reduce; `owners`, `wanted`
+    and what follows from them are for such problems.
     """
 
     topology: Topology
@@ -43,6 +54,7 @@ class Problem:
     sketch: Sketch | None = None
     path_slack: float | None = None
     method: Method = "auto"
+    given: LogicalTopology | None = None
 
     def __post_init__(self) -> None:
         if self.chunk_bytes < 1:
@@ -62,6 +74,8 @@ class Problem:
             raise InputError(
                 f"link {self.logical.topology.link_name(free[0])}: alpha + beta * chunk must be > 0, got 0"
             )
+        if self.collective.chunk_count * self.link_count <= _LARGEST_TABLE:
+            assert self.phases  # they check that every chunk finds its ways
 
     @property
     def system(self) -> str:
@@ -73,9 +87,7 @@ class Problem:
         """What was asked, for the plan file; `collective_of` reads the collective back from it."""
         parts, biggest = self.collective, max(len(buffer) for buffer in self.collective.outputs)
         return {
-            "collective": parts.name,
-            "ranks": parts.rank_count,
-            "chunks_per_rank": parts.chunks_per_rank,
+            **collective_data(parts),
             "chunk_bytes": self.chunk_bytes,
             "input_bytes": self.chunk_bytes * max(len(buffer) for buffer in parts.inputs),
             "output_bytes": self.chunk_bytes * biggest,
@@ -98,38 +110,60 @@ class Problem:
         return plan(self, options)
 
     def model(self) -> Model:
-        """The routing MILP that minimises the time, for writing to a file."""
-        from planwright.encodings.taccl.routing import encode
+        """The routing MILP that minimises the time, for writing to a file.
 
-        parts = encode(self)
-        parts.model.minimize((1.0, [parts.time]))
-        return parts.model
+        Raises `InputError` where there are two, one for each phase.
+        """
+        from planwright.encodings.taccl.routers import router_of  # it imports this module
+
+        if len(self.phases) > 1:
+            raise InputError(
+                f"{self.collective.name}: has a routing model a phase; write those of reducescatter and allgather"
+            )
+        return router_of(self.phases[0].problem).least_time_model()
 
     @classmethod
     def of(
         cls,
         topology: Topology,
-        collective: str,
+        collective: str | Collective,
         input_bytes: int,
         sketch: Sketch | None = None,
         path_slack: float | None = None,
         method: Method = "auto",
         chunks_per_rank: int | None = None,
+        root: int | None = None,
+        target: int | None = None,
     ) -> Problem:
-        """From a collective's name and the size of one rank's input buffer.
+        """From a collective, or its name with root and target, and the size of the largest input buffer of a rank.
 
-        The buffer is cut into `chunks_per_rank` chunks, or as many as the sketch says; a chunk is rounded up to whole
-        bytes.
+        `chunks_per_rank`, or the sketch, says into how many chunks a rank's own data are cut, and each chunk of a
+        collective that is given: the part that is for one rank (ALLTOALL, SCATTER), that one rank ends with
+        (REDUCESCATTER, ALLREDUCE) or starts with (the others). A chunk is rounded up to whole bytes.
         """
         if input_bytes < 1:
             raise InputError(f"input_bytes must be >= 1, got {input_bytes}")
         parts = chunks_per_rank or (1 if sketch is None else sketch.chunks_per_rank)
-        definition = collective_by_name(collective, topology.device_count, parts)
-        return cls(topology, definition, -(-input_bytes // parts), sketch, path_slack, method)
+        if isinstance(collective, str):
+            cut = parts * topology.device_count if collective == "alltoall" else parts
+            definition = collective_by_name(collective, topology.device_count, cut, root, target)
+        else:
+            definition = divided(collective, parts)
+        chunks = max(len(buffer) for buffer in definition.inputs)
+        return cls(topology, definition, -(-input_bytes // chunks), sketch, path_slack, method)
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """The parts of the problem that are routed one by one: itself, unless it reduces."""
+        from planwright.encodings.taccl.phases import phases_of  # it imports this module
+
+        return phases_of(self)
 
     @cached_property
     def logical(self) -> LogicalTopology:
         """The logical topology."""
+        if self.given is not None:
+            return self.given
         return apply_sketch(self.topology, self.collective, self.sketch)
 
     @cached_property
@@ -161,7 +195,7 @@ class Problem:
     @cached_property
     def owners(self) -> NDArray[np.int64]:
         """The rank that holds each chunk at the start, int64."""
-        return np.array(self.collective.owners, dtype=np.int64)
+        return np.array(homes(self.collective), dtype=np.int64)
 
     @cached_property
     def wanted(self) -> NDArray[np.bool_]:

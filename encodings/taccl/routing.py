@@ -20,7 +20,9 @@ from planwright.encodings.taccl.problem import Problem
 from planwright.encodings.taccl.symmetry import orbits
 from planwright.model import Model
 
-__all__ = ["Routing", "RoutingModel", "decode", "encode", "shortest_path_routing"]
+__all__ = [
+    "Routing", "RoutingModel", "add_distinct", "decode", "encode", "exclusive_groups", "shortest_path_routing",
+]  # fmt: skip
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -92,6 +94,7 @@ def encode(problem: Problem) -> RoutingModel:
     _wanted_chunk_arrives_once(parts)
     _relay_receives_before_it_sends(parts)
     _time_covers_every_link_and_side(parts)
+    _time_covers_every_sum(parts)
     _used_links_are_counted(parts)
     _chunk_enters_every_node_that_wants_it(parts)
     return parts
@@ -200,7 +203,7 @@ def _wanted_chunk_arrives_once(parts: RoutingModel) -> None:
     rows = chunk * problem.collective.rank_count + target
     for family, kept, lower in (("wanted_chunk_arrives_once", wanted, 1.0), ("other_chunk_arrives_once", ~wanted, 0.0)):
         if kept.any():
-            _add_distinct(parts, family, rows[kept], parts.is_sent[chunk, link][kept], 1.0, lower=lower, upper=1.0)
+            add_distinct(parts.model, family, rows[kept], parts.is_sent[chunk, link][kept], 1.0, lower=lower, upper=1.0)
 
 
 def _relay_receives_before_it_sends(parts: RoutingModel) -> None:
@@ -217,7 +220,7 @@ def _relay_receives_before_it_sends(parts: RoutingModel) -> None:
     rows = np.concatenate([row[known], np.arange(sends)])
     columns = np.concatenate([parts.is_sent[chunk[row], in_link][known], parts.is_sent[chunk, link]])
     values = np.concatenate([np.ones(int(known.sum())), -np.ones(sends)])
-    _add_distinct(parts, "relay_receives_before_it_sends", rows, columns, values, lower=0.0)
+    add_distinct(parts.model, "relay_receives_before_it_sends", rows, columns, values, lower=0.0)
 
 
 def _time_covers_every_link_and_side(parts: RoutingModel) -> None:
@@ -234,8 +237,31 @@ def _time_covers_every_link_and_side(parts: RoutingModel) -> None:
     rows.append(np.arange(len(users)))
     columns.append(np.full(len(users), parts.time))
     values.append(np.ones(len(users)))
-    _add_distinct(
-        parts, "time_covers_link", np.concatenate(rows), np.concatenate(columns), np.concatenate(values), lower=0.0
+    add_distinct(
+        parts.model,
+        "time_covers_link",
+        np.concatenate(rows),
+        np.concatenate(columns),
+        np.concatenate(values),
+        lower=0.0,
+    )
+
+
+def _time_covers_every_sum(parts: RoutingModel) -> None:
+    """Where a rank sends a chunk to one rank at a time, the time is at least what these sends take together."""
+    problem = parts.problem
+    if not problem.logical.one_by_one:
+        return
+    chunk, link = np.nonzero(problem.usable)
+    rows = chunk * problem.collective.rank_count + problem.logical.topology.link_source[link]
+    used = np.unique(rows)
+    add_distinct(
+        parts.model,
+        "time_covers_sum",
+        np.concatenate([rows, used]),
+        np.concatenate([parts.is_sent[chunk, link], np.full(len(used), parts.time)]),
+        np.concatenate([-parts.lat[link], np.ones(len(used))]),
+        lower=0.0,
     )
 
 
@@ -271,7 +297,9 @@ def _chunk_enters_every_node_that_wants_it(parts: RoutingModel) -> None:
     kept = wanted_in[chunk, into]
     if kept.any():
         rows = (chunk * topology.node_count + into)[kept]
-        _add_distinct(parts, "chunk_enters_node", rows, parts.is_sent[chunk, link][kept], 1.0, lower=1.0, cite="5.15")
+        add_distinct(
+            parts.model, "chunk_enters_node", rows, parts.is_sent[chunk, link][kept], 1.0, lower=1.0, cite="5.15"
+        )
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------
@@ -290,8 +318,8 @@ def exclusive_groups(problem: Problem) -> list[Ids]:
     return [np.array(links, dtype=np.int64) for links in (*(users[resource] for resource in sorted(users)), *alone)]
 
 
-def _add_distinct(
-    parts: RoutingModel, family: str, rows: Ids, columns: Ids, values: Floats | float, lower: float = -np.inf,
+def add_distinct(
+    model: Model, family: str, rows: Ids, columns: Ids, values: Floats | float, lower: float = -np.inf,
     upper: float = np.inf, cite: str = "",
 ) -> None:  # fmt: skip
     """Add rows that share their bounds, each only once: rows of one orbit are the same row."""
@@ -303,7 +331,7 @@ def _add_distinct(
     for its_columns, its_values in zip(np.split(columns, cuts), np.split(values, cuts), strict=True):
         distinct.setdefault((its_columns.tobytes(), its_values.tobytes()), (its_columns, its_values))
     lengths = [len(its_columns) for its_columns, _ in distinct.values()]
-    parts.model.add_sparse(
+    model.add_sparse(
         family,
         len(distinct),
         np.repeat(np.arange(len(distinct)), lengths),
@@ -365,8 +393,14 @@ def _shortest_path_links(problem: Problem) -> NDArray[np.bool_]:
 
 
 def _time_of(problem: Problem, sent: NDArray[np.bool_]) -> float:
-    """The larger of congestion and dilation of shortest-path trees, in seconds."""
+    """The larger of congestion and dilation of shortest-path trees, in seconds; what takes turns counts together."""
     congestion_s = max(
         float((sent[:, links] * problem.occupancy_s[links]).sum()) for links in exclusive_groups(problem)
     )
-    return max(congestion_s, float(problem.earliest_s[problem.wanted].max(initial=0.0)))
+    time_s = max(congestion_s, float(problem.earliest_s[problem.wanted].max(initial=0.0)))
+    if problem.logical.one_by_one:
+        sums_s = np.zeros(problem.wanted.shape)
+        chunk, link = np.nonzero(sent)
+        np.add.at(sums_s, (chunk, problem.logical.topology.link_source[link]), problem.duration_s[link])
+        time_s = max(time_s, float(sums_s.max()))
+    return time_s

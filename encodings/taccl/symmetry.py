@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planwright.collective import Collective
+from planwright.encodings.taccl.homes import homes
 from planwright.errors import InputError
 from planwright.topologies.topology import Topology
 
@@ -34,15 +35,18 @@ def rotation(offset: int, group: int, rank_count: int) -> Ids:
 
 def automorphism(
     ranks: Ids, topology: Topology, collective: Collective, allowed: NDArray[np.bool_], where: str
-) -> Automorphism:
+) -> Automorphism | None:
     """Extend a permutation of ranks to chunks and links, if it keeps topology, collective and relays as they are.
 
-    `allowed[c, l]`: whether chunk c may use link l. Raises `InputError` with the first thing that would not be kept;
-    `where` opens the message.
+    `allowed[c, l]`: whether chunk c may use link l. Raises `InputError` with the first thing of the topology or the
+    relays that would not be kept; `where` opens the message. None where it is the collective that isn't kept: one with
+    a root has fewer symmetries than the machine, and a sketch may serve them all.
     """
     links = _image_of_links(ranks, topology, where)
-    chunks = _image_of_chunks(ranks, collective, where)
     _check_resources(links, topology, where)
+    chunks = _image_of_chunks(ranks, collective)
+    if chunks is None:
+        return None
     broken = np.argwhere(allowed != allowed[np.ix_(chunks, links)])
     if len(broken):
         chunk, link = (int(number) for number in broken[0])
@@ -89,23 +93,31 @@ def _image_of_links(ranks: Ids, topology: Topology, where: str) -> Ids:
     return images
 
 
-def _image_of_chunks(ranks: Ids, collective: Collective, where: str) -> Ids:
-    def signature(chunk: int, carry: Sequence[int]) -> tuple[int, frozenset[int]]:
-        return carry[owners[chunk]], frozenset(carry[rank] for rank in destinations[chunk])
+_Signature = tuple[int, frozenset[int], frozenset[int]]
+"""What makes a chunk: its home, the ranks that hold (a part of) it at the start, and those that want it."""
 
-    owners, destinations = collective.owners, collective.destinations
+
+def _image_of_chunks(ranks: Ids, collective: Collective) -> Ids | None:
+    def signature(chunk: int, carry: Sequence[int]) -> _Signature:
+        return (
+            carry[home[chunk]],
+            frozenset(carry[rank] for rank in contributors[chunk]),
+            frozenset(carry[rank] for rank in destinations[chunk]),
+        )
+
+    home, contributors, destinations = homes(collective), collective.contributors, collective.destinations
     identity = range(collective.rank_count)
-    by_signature: dict[tuple[int, frozenset[int]], list[int]] = {}
+    by_signature: dict[_Signature, list[int]] = {}
     for chunk in range(collective.chunk_count):
         by_signature.setdefault(signature(chunk, identity), []).append(chunk)
     images = np.empty(collective.chunk_count, dtype=np.int64)
-    carried: dict[tuple[int, frozenset[int]], int] = {}
+    carried: dict[_Signature, int] = {}
     carry = ranks.tolist()
     for chunk in range(collective.chunk_count):
         image = signature(chunk, carry)
         part = carried[image] = carried.get(image, -1) + 1  # parts of one rank's data keep their order
         if part >= len(by_signature.get(image, ())):
-            raise InputError(f"{where}: is no automorphism: the collective has no counterpart of chunk {chunk}")
+            return None
         images[chunk] = by_signature[image][part]
     return images
 

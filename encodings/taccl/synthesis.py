@@ -10,13 +10,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planwright.checker import check
-from planwright.encodings.taccl import contiguity, routing
+from planwright.encodings.taccl import contiguity
 from planwright.encodings.taccl.bounds import Bounds, combinatorial_bounds
 from planwright.encodings.taccl.lowering import to_schedule
-from planwright.encodings.taccl.ordering import VARIANTS, Ordering, order
+from planwright.encodings.taccl.moves import Moves, moves_of
+from planwright.encodings.taccl.ordering import PHASED, PHASED_VARIANTS, VARIANTS, Ordering, order
 from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.routing import Routing, RoutingModel
+from planwright.encodings.taccl.routers import Router, router_of
+from planwright.encodings.taccl.routing import Routing, shortest_path_routing
 from planwright.encodings.taccl.sends import send_orbits, single_sends
+from planwright.model import Model
 from planwright.options import Deadline, Progress, SolveOptions, relative_gap
 from planwright.recipe import Plan
 from planwright.schedule import Schedule
@@ -38,6 +41,8 @@ _ROUTING_SHARE = 0.5
 _ROUTING_GAP = 0.01
 """The first routing is proven to within this, or to within the gap asked for where that is less."""
 _SEEDS = 4
+_REPLAYED = 2
+"""Orderings of one routing that are replayed, those that end first."""
 _SOLVER_TOLERANCE = 5e-7
 """A MILP solver keeps rows to about 1e-6: its bound is lowered by what that can be worth, so that it stays a bound."""
 
@@ -47,7 +52,7 @@ class _Candidate:
     """A schedule with the makespan that its replay found."""
 
     schedule: Schedule
-    routing: Routing
+    moves: Moves
     ordering: Ordering
     makespan_s: float
 
@@ -83,15 +88,15 @@ class _Search:
         finally:
             self.stage_s[stage] = self.stage_s.get(stage, 0.0) + time.monotonic() - begin_s
 
-    def offer(self, routing_: Routing, ordering: Ordering) -> _Candidate:
+    def offer(self, moves: Moves, ordering: Ordering) -> _Candidate:
         """Replay an ordering; keep it if it is the best so far, or as fast and closer to the links' policy."""
-        schedule = to_schedule(self.problem, routing_, ordering)
+        schedule = to_schedule(self.problem, moves, ordering)
         report = check(schedule)
         assert report.valid, report.summary()
-        candidate = _Candidate(schedule, routing_, ordering, report.makespan_s)
+        candidate = _Candidate(schedule, moves, ordering, report.makespan_s)
         if self.best is None or self._key(candidate) < self._key(self.best):
             self.best = candidate
-            self.report("ordering" if ordering.variant in {v.name for v in VARIANTS} else "contiguity")
+            self.report("contiguity" if ordering.variant.endswith(contiguity.EXACT) else "ordering")
         return candidate
 
     def report(self, phase: str) -> None:
@@ -103,107 +108,140 @@ class _Search:
     def _key(self, candidate: _Candidate) -> tuple[float, float]:
         # Makespans that differ only by rounding, less than 1e-9 of the bound, are equal.
         steps = round(candidate.makespan_s / (1e-9 * self.bounds.best_s))
-        return steps, float(self.problem.link_weight[np.unique(candidate.routing.link)].sum())
+        return steps, float(self.problem.link_weight[np.unique(candidate.moves.link)].sum())
 
 
 def synthesise(problem: Problem, options: SolveOptions) -> Plan:
     """Route, order and schedule until the gap is reached, the routings are used up, or the time is over."""
-    router = options.solver or ROUTING_SOLVER
-    versions = f"{load_backend(router)}+{load_backend(CONTIGUITY_SOLVER)}"
+    solver = options.solver or ROUTING_SOLVER
+    versions = f"{load_backend(solver)}+{load_backend(CONTIGUITY_SOLVER)}"
     deadline = Deadline(options)
     unrestricted = problem if problem.path_slack is None else replace(problem, path_slack=None)
-    search = _Search(problem, options, deadline, router, combinatorial_bounds(unrestricted))
+    search = _Search(problem, options, deadline, solver, combinatorial_bounds(unrestricted))
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
     with search.timed("routing"):
-        parts = routing.encode(problem)
-        first = _route_for_least_time(search, parts)
-        policy = None if first is None else _route_for_policy(search, parts)
-    if first is None:  # no time for the model: shortest ways need no solver
-        _schedule(search, [routing.shortest_path_routing(problem)])
+        routers = [_router(search, phase.problem, len(problem.phases) - k) for k, phase in enumerate(problem.phases)]
+        first = [_route_for_least_time(search, router, len(routers) - k) for k, router in enumerate(routers)]
+        policy = None if None in first else _route_for_policy(search, routers)
+    found = [routing for routing in first if routing is not None]
+    if len(found) < len(routers):  # no time for the models: shortest ways need no solver
+        _schedule(search, [[shortest_path_routing(phase.problem) for phase in problem.phases]])
     else:
-        _schedule(search, [first] if policy is None else [first, policy])
-        for other in _other_routings(search, parts):
+        _schedule(search, [found] if policy is None else [found, policy])
+        for other in _other_routings(search, routers):
             _schedule(search, [other])
     return _plan(search, versions)
 
 
-# -- stage 1: routings -------------------------------------------------------------------------------------------------
+# -- stage 1: routings, one for each phase -----------------------------------------------------------------------------
 
 
-def _route_for_least_time(search: _Search, parts: RoutingModel) -> Routing | None:
+def _router(search: _Search, problem: Problem, phases_left: int) -> Router:
+    """The model of a phase; where it takes a linear program first, the bound of that joins the others."""
+
+    def solve(model: Model) -> Solution:
+        stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s / phases_left)
+        return solve_model(model, replace(stage, gap=0.0, on_progress=None), search.router)
+
+    router = router_of(problem, None if search.deadline.over else solve, search.bounds.best_s)
+    _tell_bound(search, router, router.bound)
+    return router
+
+
+def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> Routing | None:
     """The routing of least time; its proven bound joins the others. None if there was no time to find one."""
-    parts.model.minimize((1.0, [parts.time]))
-    stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s)
+    stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s / phases_left)
     stage = replace(stage, gap=min(search.options.gap, _ROUTING_GAP), on_progress=None)
-    solution = solve_model(parts.model, stage, search.router)
-    if solution.bound is not None and search.problem.path_slack is None:  # else it is a bound of fewer routings
-        bound = solution.bound * (1 - _SOLVER_TOLERANCE)
-        search.bounds = replace(search.bounds, routing_s=bound * parts.unit_s)
+    solution = solve_model(router.least_time_model(), stage, search.router)
+    _tell_bound(search, router, solution.bound if router.proves else None)
     search.report("routing")
     if solution.values is None or solution.objective is None:
         return None
-    parts.model.add("time_is_least", (1.0, [parts.time]), upper=solution.objective * (1 + 1e-9))
-    return routing.decode(parts, solution.values)
+    router.model.add("time_is_least", (1.0, [router.time]), upper=solution.objective * (1 + 1e-9))
+    return router.decode(solution.values)
 
 
-def _route_for_policy(search: _Search, parts: RoutingModel) -> Routing | None:
-    """Of the routings of least time, one with few (uc-min) or many (uc-max) links of the switch-hyperedges (5.11)."""
-    weighed = np.flatnonzero(search.problem.link_weight)
-    if not len(weighed):
-        return None
-    parts.model.minimize((search.problem.link_weight[weighed], parts.is_util[weighed]))
-    return _route_on(search, parts, search.options.seed)
+def _tell_bound(search: _Search, router: Router, bound: float | None) -> None:
+    """A bound of any phase is one of the whole."""
+    if bound is not None:
+        bound_s = bound * (1 - _SOLVER_TOLERANCE) * router.unit_s
+        search.bounds = replace(search.bounds, routing_s=max(bound_s, search.bounds.routing_s or 0.0))
 
 
-def _other_routings(search: _Search, parts: RoutingModel) -> Iterator[Routing]:
+def _route_for_policy(search: _Search, routers: list[Router]) -> list[Routing] | None:
+    """Of the routings of least time, those with few (uc-min) or many (uc-max) links of the switch-hyperedges (5.11)."""
+    found = []
+    for router in routers:
+        weight = router.problem.link_weight
+        weighed = np.flatnonzero((weight != 0) & (router.is_util >= 0))
+        if not len(weighed):
+            return None
+        router.model.minimize((weight[weighed], router.is_util[weighed]))
+        routing = _route_on(search, router, search.options.seed, len(routers))
+        if routing is None:
+            return None
+        found.append(routing)
+    return found
+
+
+def _other_routings(search: _Search, routers: list[Router]) -> Iterator[list[Routing]]:
     """More routings of least time, while the gap is not reached: least sum of arrivals, then other seeds.
 
     Schedules of routings of equal time differ by a tenth, and nothing but scheduling them tells which is best.
     """
-    arrivals = np.unique(parts.start[search.problem.wanted])
-    goals = [((1.0, arrivals), search.options.seed)]
-    goals += [((1.0, np.array([parts.time])), search.options.seed + 1 + k) for k in range(_SEEDS)]
-    for objective, seed in goals:
+    for attempt in range(1 + _SEEDS):
         if search.deadline.over or search.is_within(search.options.gap):
             return
-        parts.model.minimize(objective)
-        with search.timed("routing"):
-            found = _route_on(search, parts, seed)
-        if found is not None:
+        found = []
+        for router in routers:
+            router.model.minimize(router.ties if attempt == 0 else (1.0, [router.time]))
+            with search.timed("routing"):
+                routing = _route_on(search, router, search.options.seed + attempt, len(routers))
+            if routing is not None:
+                found.append(routing)
+        if len(found) == len(routers):
             yield found
 
 
-def _route_on(search: _Search, parts: RoutingModel, seed: int) -> Routing | None:
+def _route_on(search: _Search, router: Router, seed: int, phases: int) -> Routing | None:
     if search.deadline.over:
         return None
-    stage = replace(search.deadline.stage(_OTHER_ROUTING_S), seed=seed % 2**31, gap=0.0, on_progress=None)
-    solution = solve_model(parts.model, stage, search.router)
-    return None if solution.values is None else routing.decode(parts, solution.values)
+    stage = replace(search.deadline.stage(_OTHER_ROUTING_S / phases), seed=seed % 2**31, gap=0.0, on_progress=None)
+    solution = solve_model(router.model, stage, search.router)
+    return None if solution.values is None else router.decode(solution.values)
 
 
 # -- stages 2 and 3: schedules -----------------------------------------------------------------------------------------
 
 
-def _schedule(search: _Search, routings: list[Routing]) -> None:
+def _schedule(search: _Search, routings: list[list[Routing]]) -> None:
     """Order the routings in every variant, then schedule the best ordering exactly."""
     search.routings_tried += len(routings)
     with search.timed("ordering"):
-        candidates = [candidate for found in routings for candidate in _order(search, found)]
+        candidates = [candidate for found in routings for candidate in _order(search, moves_of(search.problem, found))]
     best = min(candidates, key=lambda candidate: candidate.makespan_s)
     if not search.is_within(0.0) and not search.deadline.over:
         with search.timed("contiguity"):
             _schedule_exactly(search, best)
 
 
-def _order(search: _Search, found: Routing) -> list[_Candidate]:
-    """Every variant, send by send and, where the routing is symmetric, orbit by orbit."""
-    candidates: list[_Candidate] = []
-    for sends in (send_orbits(search.problem, found), single_sends(search.problem, found)):
-        for variant in VARIANTS:
-            if sends is not None and (not candidates or not search.deadline.over):
-                candidates.append(search.offer(found, order(sends, variant)))
-    return candidates
+def _order(search: _Search, moves: Moves) -> list[_Candidate]:
+    """Every variant, send by send and, where the routing is symmetric, orbit by orbit; the most promising are replayed.
+
+    What is ordered phase by phase may gain by the replay, which starts everything as early as it can: the best of these
+    is replayed as well.
+    """
+    variants = VARIANTS if len(search.problem.phases) == 1 else (*VARIANTS, *PHASED_VARIANTS)
+    orderings: list[Ordering] = []
+    for sends in (send_orbits(search.problem, moves), single_sends(search.problem, moves)):
+        for variant in variants:
+            if sends is not None and (not orderings or not search.deadline.over):
+                orderings.append(order(sends, variant))
+    orderings.sort(key=lambda ordering: ordering.makespan_s)
+    phased = [ordering for ordering in orderings if ordering.variant.endswith(PHASED)]
+    chosen = [*orderings[:_REPLAYED], *(ordering for ordering in phased[:1] if ordering not in orderings[:_REPLAYED])]
+    return [search.offer(moves, ordering) for ordering in chosen]
 
 
 def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
@@ -211,7 +249,7 @@ def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
     stage = replace(search.deadline.stage(_EXACT_STAGE_S), gap=0.0, on_progress=None)
     solution = solve_model(parts.model, stage, CONTIGUITY_SOLVER, start=contiguity.first_point(parts))
     if solution.values is not None:
-        search.offer(candidate.routing, contiguity.decode(parts, solution.values))
+        search.offer(candidate.moves, contiguity.decode(parts, solution.values))
 
 
 # -- the answer --------------------------------------------------------------------------------------------------------
@@ -242,16 +280,22 @@ def _plan(search: _Search, versions: str) -> Plan:
     details = {
         "ratio": best.makespan_s / bound_s,
         "sends": len(best.schedule),
-        "chunk_transfers": len(best.routing),
-        "links_used": len(set(best.routing.link.tolist())),
+        "chunk_transfers": len(best.moves),
+        "links_used": len(set(best.moves.link.tolist())),
         "stages": {stage: round(duration_s, 6) for stage, duration_s in search.stage_s.items()},
         "bounds_s": {
             "latency": search.bounds.latency_s,
             "bandwidth": search.bounds.bandwidth_s,
             "routing": search.bounds.routing_s,
             "any_grouping": search.bounds.any_grouping_s,
+            **(_bounds_of_sums(search.bounds) if best.moves.reduces.any() else {}),
         },
         "routings_tried": search.routings_tried,
         "ordering": best.ordering.variant,
+        **({"unused_symmetry": list(unused)} if (unused := search.problem.logical.unused) else {}),
     }
     return Plan(solution, best.schedule, details)
+
+
+def _bounds_of_sums(bounds: Bounds) -> dict[str, float]:
+    return {"reduction": bounds.reduction_s, "crossing": bounds.crossing_s, "trees": bounds.trees_s}

@@ -17,6 +17,10 @@ example:
   planwright solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB \\
       -o plan.json --xml allgather.xml --instances 8
   planwright solve taccl --topology dgx2 --nodes 2 --sketch auto --size 1MB --time-limit 60 -o plan.json
+
+SIZE is the largest input buffer of a rank: what it sends to all (alltoall, scatter's root), what it adds (allreduce,
+reducescatter, reduce), or its own data (the others). The sketch's input_chunkup cuts the part that is for one rank, or
+comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, reducescatter's or allreduce's buffer.
 """
 
 
@@ -45,7 +49,14 @@ def add_command(systems: Any) -> None:
     )
     group.add_argument("--sketch", metavar="NAME", help="a shipped sketch (`planwright list sketches`), or auto")
     group.add_argument("--sketch-file", metavar="FILE", help="a sketch in TACCL's format")
-    group.add_argument("--collective", default="allgather", metavar="NAME", help="allgather (default)")
+    group.add_argument(
+        "--collective", metavar="NAME", help="allgather (default), or one of `planwright list collectives`"
+    )
+    group.add_argument("--collective-file", metavar="FILE", help="one of your own, in planwright's format")
+    group.add_argument(
+        "--root", type=shared.whole(0), metavar="R", help="rank that broadcast, reduce, gather, ... start or end on (0)"
+    )
+    group.add_argument("--target", type=shared.whole(0), metavar="R", help="rank that sendrecv ends on (the last)")
     group.add_argument(
         "--size", type=shared.size, metavar="SIZE", help="one rank's input buffer, such as 1MB = 10^6 bytes"
     )
@@ -96,6 +107,7 @@ def _solve(arguments: argparse.Namespace) -> int:
 
 def _problem(arguments: argparse.Namespace) -> Any:
     from planwright.encodings import taccl
+    from planwright.encodings.taccl.chunking import best_chunking
     from planwright.topologies.files import load_topology
 
     if arguments.sketch is not None and arguments.sketch_file is not None:
@@ -114,13 +126,26 @@ def _problem(arguments: argparse.Namespace) -> Any:
     if size_bytes is None:
         raise InputError("give --size: the sketch names no input_size")
     topology = load_topology(arguments.topology, nodes, arguments.topology_file)
-    chunks = arguments.chunks
-    if chunks is None and sketch is None:
-        from planwright.encodings.taccl.chunking import best_chunking
-
-        chunks = best_chunking(topology, arguments.collective, size_bytes)
+    collective, chunks = _collective(arguments), arguments.chunks
+    if chunks is None and sketch is None and isinstance(collective, str):
+        chunks = best_chunking(topology, collective, size_bytes, arguments.root)
     how = {"path_slack": arguments.path_slack, "method": arguments.method, "chunks_per_rank": chunks}
-    return taccl.Problem.of(topology, arguments.collective, size_bytes, sketch, **how)
+    ends = {"root": arguments.root, "target": arguments.target}
+    return taccl.Problem.of(topology, collective, size_bytes, sketch, **how, **ends)
+
+
+def _collective(arguments: argparse.Namespace) -> Any:
+    """The collective in the file, or the name of one."""
+    from planwright.io.collective_file import read_collective
+
+    if arguments.collective_file is None:
+        return arguments.collective or "allgather"
+    if arguments.collective is not None:
+        raise InputError("give --collective or --collective-file, not both")
+    for option in ("root", "target"):
+        if getattr(arguments, option) is not None:
+            raise InputError(f"--{option}: must be left out with --collective-file, which says it all")
+    return read_collective(arguments.collective_file)
 
 
 def _sketch_search(arguments: argparse.Namespace) -> Any:
@@ -139,9 +164,9 @@ def _sketch_search(arguments: argparse.Namespace) -> Any:
         if value is not None:
             raise InputError(f"{option}: is for one sketch, not for --sketch auto")
     topology = load_topology(arguments.topology, arguments.nodes, arguments.topology_file)
-    return SketchSearch(
-        lambda sketch: Problem.of(topology, arguments.collective, arguments.size, sketch), arguments.size
-    )
+    collective, size_bytes = _collective(arguments), arguments.size
+    ends = {"root": arguments.root, "target": arguments.target}
+    return SketchSearch(lambda sketch: Problem.of(topology, collective, size_bytes, sketch, **ends), size_bytes)
 
 
 def _print_tried(rows: list[dict[str, Any]]) -> None:

@@ -33,6 +33,12 @@ def star(ranks: int, costs: Costs) -> Topology:
     return two_way("star", ranks, [(0, rank) for rank in range(1, ranks)], costs)
 
 
+def complete(ranks: int, costs: Costs) -> Topology:
+    """A connection between every two ranks, with costs 0 to 5 again and again."""
+    pairs = [(s, t) for t in range(ranks) for s in range(t)]
+    return two_way("complete", ranks, pairs, lambda k: costs(k % 6))
+
+
 def switch(ranks: int, costs: Costs) -> Topology:
     """All behind one switch, which has the costs of connection 0."""
     return NodeTemplate("switch", ranks, switches=(SwitchTemplate(tuple(range(ranks)), *costs(0)),)).cluster(1)

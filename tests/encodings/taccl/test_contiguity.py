@@ -9,8 +9,9 @@ from shapes import pairs_of_nodes
 from planwright.checker import check
 from planwright.encodings.taccl import Problem, Sketch, contiguity, load_sketch
 from planwright.encodings.taccl.lowering import to_schedule
+from planwright.encodings.taccl.moves import Moves, moves_of
 from planwright.encodings.taccl.ordering import VARIANTS, Ordering, order
-from planwright.encodings.taccl.routing import Routing, shortest_path_routing
+from planwright.encodings.taccl.routing import shortest_path_routing
 from planwright.encodings.taccl.sends import single_sends
 from planwright.encodings.taccl.sketch import InterNode
 from planwright.options import SolveOptions
@@ -19,10 +20,10 @@ from planwright.solvers.registry import solve_model
 from planwright.topologies.files import load_topology
 
 
-def ordered(problem: Problem) -> tuple[Routing, Ordering]:
-    routing = shortest_path_routing(problem)
-    orderings = [order(single_sends(problem, routing), variant) for variant in VARIANTS]
-    return routing, min(orderings, key=lambda ordering: ordering.makespan_s)
+def ordered(problem: Problem) -> tuple[Moves, Ordering]:
+    moves = moves_of(problem, [shortest_path_routing(problem)])
+    orderings = [order(single_sends(problem, moves), variant) for variant in VARIANTS]
+    return moves, min(orderings, key=lambda ordering: ordering.makespan_s)
 
 
 def small(alpha_s: float, parts: int = 1) -> Problem:
@@ -51,13 +52,13 @@ def test_ordering_itself_is_a_feasible_point_of_the_model() -> None:
 @pytest.mark.parametrize(("alpha_us", "grouped"), [(0.0, False), (100.0, True)])
 def test_chunks_travel_together_exactly_where_the_latency_is_worth_it(alpha_us: float, grouped: bool) -> None:
     problem = small(alpha_us * 1e-6)
-    routing, ordering = ordered(problem)
+    moves, ordering = ordered(problem)
     parts = contiguity.encode(ordering)
     solution = solve_model(parts.model, SolveOptions(threads=1), "cpsat", contiguity.first_point(parts))
     assert solution.values is not None
     exact = contiguity.decode(parts, solution.values)
     assert bool((exact.place > 0).any()) is grouped
-    report = check(to_schedule(problem, routing, exact))
+    report = check(to_schedule(problem, moves, exact))
     assert report.valid, report.summary()
     assert report.makespan_s <= exact.makespan_s * (1 + 1e-9)
     assert report.makespan_s <= ordering.makespan_s * (1 + 1e-9)

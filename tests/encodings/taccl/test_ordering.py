@@ -11,6 +11,7 @@ import pytest
 from planwright.checker import check
 from planwright.encodings.taccl import Problem, Sketch, load_sketch
 from planwright.encodings.taccl.lowering import to_schedule
+from planwright.encodings.taccl.moves import Moves, moves_of
 from planwright.encodings.taccl.ordering import VARIANTS, Ordering, Variant, order
 from planwright.encodings.taccl.routing import Routing, decode, encode, shortest_path_routing
 from planwright.encodings.taccl.sends import send_orbits, single_sends
@@ -29,9 +30,9 @@ def routed(problem: Problem) -> Routing:
 
 
 @pytest.fixture(scope="module")
-def ndv2() -> tuple[Problem, Routing]:
+def ndv2() -> tuple[Problem, Moves]:
     problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
-    return problem, routed(problem)
+    return problem, moves_of(problem, [routed(problem)])
 
 
 def overlaps(ordering: Ordering) -> int:
@@ -51,33 +52,33 @@ def overlaps(ordering: Ordering) -> int:
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
 @pytest.mark.parametrize("table", [single_sends, send_orbits])
 def test_no_link_or_side_carries_two_chunks_at_once(
-    ndv2: tuple[Problem, Routing], variant: Variant, table: object
+    ndv2: tuple[Problem, Moves], variant: Variant, table: object
 ) -> None:
     ordering = order(table(*ndv2), variant)  # type: ignore[operator]
     assert overlaps(ordering) == 0
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
-def test_chunk_leaves_after_it_has_arrived(ndv2: tuple[Problem, Routing], variant: Variant) -> None:
+def test_chunk_leaves_after_it_has_arrived(ndv2: tuple[Problem, Moves], variant: Variant) -> None:
     ordering = order(single_sends(*ndv2), variant)
     end = ordering.start_s + ordering.sends.duration_s
-    for row, parent in enumerate(ordering.sends.parent):
-        assert parent < 0 or ordering.start_s[row] >= end[parent] - 1e-15
+    for row, needs in enumerate(ordering.sends.needs):
+        assert all(ordering.start_s[row] >= end[first] - 1e-15 for first in needs)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
 @pytest.mark.parametrize("table", [single_sends, send_orbits])
 def test_every_variant_replays_clean_and_no_later_than_planned(
-    ndv2: tuple[Problem, Routing], variant: Variant, table: object
+    ndv2: tuple[Problem, Moves], variant: Variant, table: object
 ) -> None:
-    problem, routing = ndv2
-    ordering = order(table(problem, routing), variant)  # type: ignore[operator]
-    report = check(to_schedule(problem, routing, ordering))
+    problem, moves = ndv2
+    ordering = order(table(problem, moves), variant)  # type: ignore[operator]
+    report = check(to_schedule(problem, moves, ordering))
     assert report.valid, report.summary()
     assert report.makespan_s <= ordering.makespan_s * (1 + 1e-9)
 
 
-def test_orbit_of_sends_is_one_row(ndv2: tuple[Problem, Routing]) -> None:
+def test_orbit_of_sends_is_one_row(ndv2: tuple[Problem, Moves]) -> None:
     orbits = send_orbits(*ndv2)
     assert orbits is not None
     assert len(orbits) == len(ndv2[1]) // 2
@@ -91,7 +92,7 @@ def test_routing_without_the_symmetry_has_no_orbits() -> None:
         == set(zip(routing.chunk, routing.link, strict=True))
         for move in problem.logical.symmetry
     )
-    assert (send_orbits(problem, routing) is not None) == closed
+    assert (send_orbits(problem, moves_of(problem, [routing])) is not None) == closed
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
@@ -101,7 +102,7 @@ def test_senders_own_chunks_leave_first_where_the_sketch_enforces_it(variant: Va
     )
     problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, sketch)
     routing = shortest_path_routing(problem)
-    sends = single_sends(problem, routing)
+    sends = single_sends(problem, moves_of(problem, [routing]))
     ordering = order(sends, variant)
     topology = problem.logical.topology
     for link in np.flatnonzero(topology.is_inter_node).tolist():

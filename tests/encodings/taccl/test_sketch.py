@@ -68,7 +68,7 @@ def test_words_for_connections_are_spelled_out() -> None:
 
 
 def test_shipped_sketches_can_all_be_loaded() -> None:
-    assert sketch_names() == ["dgx2-sk-1", "dgx2-sk-2", "ndv2-sk-1"]
+    assert sketch_names() == ["dgx2-sk-1", "dgx2-sk-2", "dgx2-sk-3", "ndv2-sk-1", "ndv2-sk-2"]
     for name in sketch_names():
         assert load_sketch(name).input_bytes is not None
 
