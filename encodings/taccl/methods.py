@@ -8,6 +8,7 @@ import numpy as np
 
 from planwright.encodings.taccl.greedy import plan_greedy
 from planwright.encodings.taccl.problem import Method, Problem
+from planwright.encodings.taccl.reduction import is_spread_backwards
 from planwright.encodings.taccl.symmetry import orbits
 from planwright.encodings.taccl.synthesis import synthesise
 from planwright.options import Deadline, SolveOptions, relative_gap
@@ -28,12 +29,12 @@ _GREEDY_S = 1.0
 def plan(problem: Problem, options: SolveOptions) -> Plan:
     """The plan of the problem's method; with `auto` and no sketch the better of both where the MILP is small.
 
-    A sketch is a wish, so it is only ever planned by the MILP. `details["method"]` says whose plan it is.
+    A sketch is a wish, so it is only ever planned by the MILP, and so are sums of some ranks' parts. `details["method"]` says whose plan it is.
     """
     if problem.method == "greedy":
         return plan_greedy(problem, options)
-    planned_by_sketch = problem.sketch is not None or problem.path_slack is not None
-    if problem.method == "milp" or planned_by_sketch:
+    is_for_milp = problem.sketch is not None or problem.path_slack is not None or problem.given is not None
+    if problem.method == "milp" or is_for_milp or not is_spread_backwards(problem.collective):
         return _named(synthesise(problem, options), "milp")
     if milp_binaries(problem) > MOST_BINARIES:
         return plan_greedy(problem, options)

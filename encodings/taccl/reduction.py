@@ -16,7 +16,7 @@ from planwright.errors import InputError
 from planwright.topologies.links import Links
 from planwright.topologies.topology import Topology
 
-__all__ = ["Phase", "phases_of", "turned_round"]
+__all__ = ["Phase", "is_spread_backwards", "phases_of", "turned_round"]
 
 
 @dataclass(frozen=True)
@@ -27,25 +27,30 @@ class Phase:
     backwards: bool
 
 
-def phases_of(problem: Problem) -> list[Phase]:
-    """The phases in the order of time.
+def is_spread_backwards(collective: Collective) -> bool:
+    """Whether a collective doesn't reduce, or is REDUCESCATTER, REDUCE or ALLREDUCE in kind.
 
-    Raises `InputError` for a collective that reduces and is none of REDUCESCATTER, REDUCE and ALLREDUCE in kind: its
-    sums wanted by one rank each, or by all, every rank holding a part of every chunk.
+    In kind: its sums are wanted by one rank each, or by all, and every rank holds a part of every chunk.
     """
+    ranks = collective.rank_count
+    wanted = {len(its) for its in collective.destinations}
+    everywhere = all(len(its) == ranks for its in collective.contributors)
+    return not collective.reduces or (everywhere and wanted in ({1}, {ranks}))
+
+
+def phases_of(problem: Problem) -> list[Phase]:
+    """The phases in the order of time. Raises `InputError` for a collective that isn't spread backwards."""
     collective = problem.collective
     if not collective.reduces:
         return [Phase(problem, backwards=False)]
-    ranks = collective.rank_count
-    wanted = {len(its) for its in collective.destinations}
-    if any(len(its) < ranks for its in collective.contributors) or wanted not in ({1}, {ranks}):
+    if not is_spread_backwards(collective):
         raise InputError(f"{collective.name}: the greedy takes sums of all ranks, wanted by one rank or by all of them")
     homes = _homes(collective)
     everywhere = collective.inputs
     spread = replace(collective, name=f"{collective.name}, sums", inputs=homes, outputs=everywhere, reduces=False)
     backwards = replace(problem, topology=turned_round(problem.topology), collective=spread)
     phases = [Phase(backwards, backwards=True)]
-    if wanted == {ranks}:
+    if all(len(its) == collective.rank_count for its in collective.destinations):
         phases.append(Phase(replace(problem, collective=spread), backwards=False))
     return phases
 
