@@ -1,8 +1,8 @@
 """Instances: what it does to the costs of links that each chunk is cut into n parts on n thread blocks.
 
-A thread block can't keep a fast link busy alone (thesis, section 5.6.2): n of them move n times as much, up to what the
-link carries. Each of them has its own synchronisation on the link at the start of a send, so that the latency grows with
-n (section 5.8.3, where Figure 5.13 shows both effects and prints no numbers)::
+A thread block can't keep a fast link busy alone (thesis, section 5.6.2): n of them move n times as much, up to what
+the link carries. Each of them has its own synchronisation on the link at the start of a send, so that the latency grows
+with n (section 5.8.3, where Figure 5.13 shows both effects and prints no numbers)::
 
     beta_n  = max(beta, 1 / (n * block_bytes_per_s))
     alpha_n = alpha * (1 + alpha_growth * (n - 1))
@@ -22,10 +22,10 @@ __all__ = ["InstanceCosts", "with_instances"]
 class InstanceCosts:
     """The two numbers of the model.
 
-    `block_bytes_per_s`: what one thread block moves. 20 GB/s is what NCCL's tuning table has as the maximum of a channel
+    `block_bytes_per_s`: what one thread block moves. 20 GB/s is what NCCL's tuning table has as the most of a channel
     on Volta and Ampere GPUs (LL128, ring and tree); for Hopper it has 36.7. `alpha_growth`: the part of a link's alpha
-    that each further instance adds. 0.05 is no measurement: it puts the change from 1 to 8 instances, for ALLGATHER on
-    two NDv2 nodes, between buffers of 1 MB and a few, where the thesis has it (section 5.8.2).
+    that each further instance adds. 0.05 is no measurement: it puts the size above which 8 instances of the ALLGATHER
+    plans for two NDv2 nodes beat one between 1 and 2 MB, where the thesis has it (section 5.8.2).
 
     Raises `InputError` for a bandwidth that isn't above 0, or a growth below 0.
     """

@@ -80,7 +80,7 @@ class Network:
 
 def lay(network: Network, sends: Iterable[Send]) -> list[Transfer]:
     """The sends along links, in order of their steps. Whoever sends a chunk first has it at the start."""
-    links = network.topology.links
+    target_of = network.topology.link_target.tolist()
     held: dict[int, set[int]] = {}
     transfers = []
     for send in sorted(sends, key=lambda send: send.step):
@@ -91,11 +91,11 @@ def lay(network: Network, sends: Iterable[Send]) -> list[Transfer]:
             if send.target not in holders:
                 missing.append(chunk)
         for link in network.way(send.source, send.target) if missing else []:
-            moved = tuple(chunk for chunk in missing if links[link].target not in held[chunk])
+            moved = tuple(chunk for chunk in missing if target_of[link] not in held[chunk])
             if moved:
                 transfers.append(Transfer(send.piece, send.step, link, moved))
             for chunk in moved:
-                held[chunk].add(links[link].target)
+                held[chunk].add(target_of[link])
     return transfers
 
 
