@@ -85,6 +85,13 @@ def _add_problem(group: Any) -> None:
     group.add_argument("--factor", type=shared.whole(2), default=4, metavar="N", help="between sizes (default 4)")
     group.add_argument("--sizes", type=_sizes, metavar="SIZE,SIZE,...", help="these, instead of a range")
     group.add_argument(
+        "--parts",
+        type=_numbers,
+        default=(1, 2),
+        metavar="N,N,...",
+        help="into how many parts the sketch's chunks are cut, each way synthesised (default 1,2)",
+    )
+    group.add_argument(
         "--tolerance",
         type=shared.number(0),
         default=0.0,
@@ -108,7 +115,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
     request = _request(arguments)
     stop = threading.Event()
-    default = request.problem(request.sizes_bytes[-1]).default_options
+    default = request.problem(request.sizes_bytes[-1], 1).default_options
     on_progress = None if arguments.quiet else ProgressLines()
     options = shared.solve_options(arguments, default, on_progress, stop)
     with stop_on_interrupt(
@@ -144,6 +151,7 @@ def _request(arguments: argparse.Namespace) -> Request:
         collective=arguments.collective,
         sizes_bytes=sizes,
         instances=arguments.instances,
+        parts=arguments.parts,
         sketch=sketch,
         costs=InstanceCosts(arguments.block_bandwidth, arguments.alpha_growth),
         lowering={key: getattr(arguments, key) for key in ("proto", "placement", "runtime")},

@@ -18,7 +18,7 @@ __all__ = ["pipelined"]
 
 
 def pipelined(candidate: Candidate, pieces: int) -> Candidate:
-    """The candidate with each transfer as `pieces` transfers in a row, each of one piece of all chunks that it moves."""
+    """The candidate with each transfer as `pieces` transfers in a row, each of one piece of all that it moves."""
     old = candidate.schedule
     collective = refined(candidate.collective, pieces)
     order = np.argsort(old.start_s, kind="stable")

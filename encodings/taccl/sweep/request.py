@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from planwright import __version__
 from planwright.collective import Collective, collective_by_name
+from planwright.encodings.taccl.baselines.cut import refined
 from planwright.encodings.taccl.instances import InstanceCosts
 from planwright.encodings.taccl.problem import Problem
 from planwright.encodings.taccl.sketch import Sketch
@@ -24,7 +25,8 @@ __all__ = ["Request", "larger_buffer", "sizes_between"]
 class Request:
     """A collective by name, for buffers of `sizes_bytes` (ascending), lowered with any of `instances`.
 
-    A size is that of the larger of one rank's two buffers, as the runtimes compare it with minBytes and maxBytes.
+    A size is that of the larger of one rank's two buffers, as the runtimes compare it with minBytes and maxBytes. The
+    sketch's chunks are cut into each of `parts` and synthesised so, but for sizes at which latency rules.
     `costs`: of thread blocks. `lowering`: `proto`, `placement`, `runtime`, see `lower`. With `tolerance` t, a plan
     serves a size if it is at most (1 + t) times as slow as the fastest, so that fewer files are needed.
 
@@ -35,13 +37,14 @@ class Request:
     collective: str
     sizes_bytes: tuple[int, ...]
     instances: tuple[int, ...] = (1, 2, 4, 8)
+    parts: tuple[int, ...] = (1, 2)
     sketch: Sketch | None = None
     costs: InstanceCosts = field(default_factory=InstanceCosts)
     lowering: Mapping[str, Any] = field(default_factory=dict)
     tolerance: float = 0.0
 
     def __post_init__(self) -> None:
-        for title in ("sizes_bytes", "instances"):
+        for title in ("sizes_bytes", "instances", "parts"):
             values = getattr(self, title)
             if not values or min(values) < 1:
                 raise InputError(f"{title}: must hold at least one number, each >= 1, got {list(values)}")
@@ -55,11 +58,29 @@ class Request:
         """The collective with one chunk for each rank, or each pair of ranks."""
         return collective_by_name(self.collective, self.topology.device_count)
 
-    def problem(self, size_bytes: int) -> Problem:
-        """The synthesis problem for a size."""
+    def problem(self, size_bytes: int, parts: int) -> Problem:
+        """The synthesis problem for a size, with each chunk of the sketch cut into `parts`."""
         inputs = max(map(len, self.definition.inputs))
         input_bytes = -(-size_bytes * inputs // larger_buffer(self.definition))
-        return Problem.of(self.topology, self.collective, input_bytes, self.sketch)
+        whole = Problem.of(self.topology, self.collective, input_bytes, self.sketch)
+        if parts == 1:
+            return whole
+        return replace(whole, collective=refined(whole.collective, parts), chunk_bytes=-(-whole.chunk_bytes // parts))
+
+    @cached_property
+    def jobs(self) -> tuple[tuple[int, int], ...]:
+        """What is synthesised, as (size, parts), in this order: whole chunks first, the ends of the range first.
+
+        Chunks are cut only where a part still takes some link longer than the link's latency.
+        """
+        order = _spread_out(self.sizes_bytes)
+        return tuple((size, parts) for parts in self.parts for size in order if self._is_worth(size, parts))
+
+    def _is_worth(self, size_bytes: int, parts: int) -> bool:
+        if parts == self.parts[0]:
+            return True
+        chunk_bytes = size_bytes / larger_buffer(self.definition) / parts
+        return bool((self.topology.beta_s_per_byte * chunk_bytes > self.topology.alpha_s).any())
 
     def key(self, options: SolveOptions) -> str:
         """A hash of all that a synthesised plan depends on, but for its size, threads and time limit."""
@@ -75,6 +96,17 @@ class Request:
 def larger_buffer(collective: Collective) -> int:
     """The chunks of the largest buffer of a rank."""
     return max(len(buffer) for buffer in (*collective.inputs, *collective.outputs))
+
+
+def _spread_out(sizes: tuple[int, ...]) -> list[int]:
+    """The ends first, then the middles of what lies between, so that a sweep that is broken off covers the range."""
+    order, spans = [0, len(sizes) - 1], [(0, len(sizes) - 1)]
+    for low, high in spans:
+        if high - low > 1:
+            middle = (low + high) // 2
+            order.append(middle)
+            spans += [(low, middle), (middle, high)]
+    return [sizes[place] for place in dict.fromkeys(order)]
 
 
 def sizes_between(least_bytes: int, most_bytes: int, factor: int) -> tuple[int, ...]:

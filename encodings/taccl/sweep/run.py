@@ -6,7 +6,7 @@ import json
 import math
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,9 @@ from planwright.units import format_bytes
 
 __all__ = ["Outcome", "sweep"]
 
+Job = tuple[int, int]
+"""(size, parts)."""
+
 XML_FOLDER = "xml"
 _PIPELINED = 2
 """At each size, so many of the fastest plans are tried in pieces, twice as many as long as that is faster."""
@@ -57,7 +60,7 @@ class Outcome:
 
 @dataclass
 class _Sweep:
-    """What is asked, and what is known by now; by size where there is one."""
+    """What is asked, and what is known by now: plans by job (size, parts), the rest by size."""
 
     request: Request
     options: SolveOptions
@@ -66,14 +69,15 @@ class _Sweep:
     key: str
     times: Times
     lowering: Lowering
-    plans: dict[int, SavedPlan] = field(default_factory=dict)
-    candidates: dict[int, Candidate] = field(default_factory=dict)
+    plans: dict[Job, SavedPlan] = field(default_factory=dict)
+    candidates: dict[Job, Candidate] = field(default_factory=dict)
     baselines: dict[int, list[Candidate]] = field(default_factory=dict)
     pipelines: dict[int, list[Candidate]] = field(default_factory=dict)
 
-    def path(self, size_bytes: int) -> Path:
+    def path(self, job: Job) -> Path:
         """The file of a synthesised plan."""
-        return self.folder / f"{self.request.collective}-{size_bytes}-{self.key}.json"
+        size_bytes, parts = job
+        return self.folder / f"{self.request.collective}-{size_bytes}-{parts}-{self.key}.json"
 
     def fastest_s(self, candidate: Candidate, size_bytes: int) -> float:
         """What a candidate takes with its best number of instances."""
@@ -104,8 +108,8 @@ def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcom
     state = _Sweep(
         request, options, Path(folder), Deadline(options), request.key(options), Times(request), Lowering(request)
     )
-    for size in request.sizes_bytes:
-        _recall(state, size)
+    for job in request.jobs:
+        _recall(state, job)
     _find_baselines(state)
     _synthesise(state)
     _pipeline(state)
@@ -129,7 +133,8 @@ def _find_baselines(state: _Sweep) -> None:
             topology = with_instances(request.topology, instances, request.costs)
             for found in library.of_size(-(-size // larger_buffer(definition)), topology):
                 title = f"{found.name} ({found.variant})"
-                made = Candidate(title, found.collective, found.schedule, True)
+                plain = replace(found.schedule, topology=request.topology)  # its times are of other instances
+                made = Candidate(title, found.collective, plain, True)
                 candidate = known.setdefault((title, np.sort(found.schedule.place).tobytes()), made)
                 if candidate not in its:
                     its.append(candidate)
@@ -138,30 +143,30 @@ def _find_baselines(state: _Sweep) -> None:
 
 
 def _synthesise(state: _Sweep) -> None:
-    """Give every size that has no answer an even share of the time that is left."""
-    sizes = state.request.sizes_bytes
-    waiting = [size for size in _spread_out(sizes) if not _is_answered(state, size, len(sizes))]
-    for number, size in enumerate(waiting):
+    """Give every job that has no answer an even share of the time that is left."""
+    waiting = [job for job in state.request.jobs if not _is_answered(state, job)]
+    for number, job in enumerate(waiting):
         if state.deadline.over:
             return
         share_s = state.deadline.remaining_s / (len(waiting) - number)
         stage = state.deadline.stage(share_s)
-        problem = state.request.problem(size)
+        problem = state.request.problem(*job)
         options = SolveOptions(
             stage.time_limit_s, stage.gap, stage.threads, stage.seed, stage.solver, None, state.options.stop
         )
         result = solve(problem, options)
         if result.schedule is None or not result.valid or result.report is None:
-            state.tell(f"no plan ({result.solution.stop_reason.value})", size, None, None)
+            state.tell(f"no plan ({result.solution.stop_reason.value})", job[0], None, None)
             continue
         plan = SavedPlan(
             problem.system, problem.description, claim_data(result.solution), result.details, result.schedule
         )
-        before = state.plans.get(size)
+        before = state.plans.get(job)
         if before is None or result.report.makespan_s <= float(before.schedule.end_s.max(initial=0.0)):
-            write_plan(state.path(size), plan)
-            _keep(state, size, problem, plan)
-        state.tell(result.status.value, size, result.report.makespan_s, result.solution.bound)
+            write_plan(state.path(job), plan)
+            _keep(state, job, problem, plan)
+        phase = result.status.value if job[1] == 1 else f"{result.status.value}, {job[1]} parts"
+        state.tell(phase, job[0], result.report.makespan_s, result.solution.bound)
 
 
 def _pipeline(state: _Sweep) -> None:
@@ -182,37 +187,26 @@ def _pipeline(state: _Sweep) -> None:
                 last_s, pieces = now_s, 2 * pieces
 
 
-def _spread_out(sizes: tuple[int, ...]) -> list[int]:
-    """The ends first, then the middles of what lies between, so that a sweep that is broken off covers the range."""
-    order, spans = [0, len(sizes) - 1], [(0, len(sizes) - 1)]
-    for low, high in spans:
-        if high - low > 1:
-            middle = (low + high) // 2
-            order.append(middle)
-            spans += [(low, middle), (middle, high)]
-    return [sizes[place] for place in dict.fromkeys(order)]
-
-
-def _is_answered(state: _Sweep, size_bytes: int, count: int) -> bool:
+def _is_answered(state: _Sweep, job: Job) -> bool:
     """Whether the plan of an earlier sweep will do: not if it was interrupted, or would get much more time now."""
-    if size_bytes not in state.plans:
+    if job not in state.plans:
         return False
-    claim = state.plans[size_bytes].claim
+    claim = state.plans[job].claim
     if claim["stop_reason"] == StopReason.INTERRUPTED.value:
         return False
-    limit_s = math.inf if state.options.time_limit_s is None else state.options.time_limit_s / count
+    limit_s = math.inf if state.options.time_limit_s is None else state.options.time_limit_s / len(state.request.jobs)
     return claim["stop_reason"] != StopReason.TIME_LIMIT.value or limit_s < _MORE_TIME * float(claim["solve_s"])
 
 
-def _recall(state: _Sweep, size_bytes: int) -> None:
+def _recall(state: _Sweep, job: Job) -> None:
     """Read the plan of an earlier sweep, if there is one that holds; a damaged one is as good as none."""
     with suppress(InputError, LookupError, TypeError, ValueError):
-        if state.path(size_bytes).exists():
-            plan, problem = read_plan(state.path(size_bytes)), state.request.problem(size_bytes)
+        if state.path(job).exists():
+            plan, problem = read_plan(state.path(job)), state.request.problem(*job)
             float(plan.claim["solve_s"])
             StopReason(plan.claim["stop_reason"])
             if _is_for(plan.schedule, problem) and check(plan.schedule).valid:
-                _keep(state, size_bytes, problem, plan)
+                _keep(state, job, problem, plan)
 
 
 def _is_for(schedule: Schedule, problem: Problem) -> bool:
@@ -226,10 +220,10 @@ def _is_for(schedule: Schedule, problem: Problem) -> bool:
     )
 
 
-def _keep(state: _Sweep, size_bytes: int, problem: Problem, plan: SavedPlan) -> None:
-    state.plans[size_bytes] = plan
-    name = f"plan-{format_bytes(size_bytes).replace(' ', '')}"
-    state.candidates[size_bytes] = Candidate(name, problem.collective, plan.schedule, False)
+def _keep(state: _Sweep, job: Job, problem: Problem, plan: SavedPlan) -> None:
+    state.plans[job] = plan
+    name = f"plan-{format_bytes(job[0]).replace(' ', '')}" + (f"-{job[1]}" if job[1] > 1 else "")
+    state.candidates[job] = Candidate(name, problem.collective, plan.schedule, False)
 
 
 # -- the choice, and its files -----------------------------------------------------------------------------------------
@@ -245,6 +239,8 @@ def _write(state: _Sweep) -> Outcome:
 
     chosen = choose(sizes, choices, state.times, request.tolerance, can_be)
     ranges = to_ranges(sizes, chosen, state.times) if chosen else []
+    if not chosen:  # nothing can be lowered: the table is there all the same
+        chosen = choose(sizes, choices, state.times, request.tolerance, lambda choice: True)
     files = [_file_name(request, number, its) for number, its in enumerate(ranges)]
     _remove_old(state.folder, set(files))
     for name, its in zip(files, ranges, strict=True):
@@ -263,7 +259,7 @@ def _write(state: _Sweep) -> Outcome:
     ]
     more = {"collective": request.collective, "topology": request.topology.name, "ranges": told, "refused": refused}
     write_table(state.folder, rows, more)
-    done = all(_is_answered(state, size, len(sizes)) for size in sizes)
+    done = all(_is_answered(state, job) for job in request.jobs)
     return Outcome(rows, told, refused, done and bool(ranges))
 
 
@@ -282,7 +278,7 @@ def _row(state: _Sweep, place: int, choices: list[Choice], chosen: Choice | None
     found = [_fastest(state, size, choices, is_baseline) for is_baseline in (False, True)]
     (synthesised, synthesised_s), (baseline, baseline_s) = found
     makespan_s = None if chosen is None else state.times.checked_s(chosen[0], size, chosen[1])
-    plan = state.plans.get(size)
+    claims = [state.plans[job].claim for job in request.jobs if job[0] == size and job in state.plans]
     return Row(
         size_bytes=size,
         plan=None if chosen is None else chosen[0].name,
@@ -300,8 +296,8 @@ def _row(state: _Sweep, place: int, choices: list[Choice], chosen: Choice | None
         synthesised_s=synthesised_s,
         synthesised_ratio=_ratio(synthesised_s, baseline_s),
         xml=xml,
-        solve_s=None if plan is None else plan.claim["solve_s"],
-        stop_reason=None if plan is None else plan.claim["stop_reason"],
+        solve_s=sum(float(claim["solve_s"]) for claim in claims) if claims else None,
+        stop_reason=", ".join(dict.fromkeys(claim["stop_reason"] for claim in claims)) or None,
     )
 
 

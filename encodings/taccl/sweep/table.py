@@ -25,7 +25,7 @@ class Row:
     `algbw_bytes_per_s` the size over its time. `bound_s`: no schedule takes less, in chunks of whatever size.
     `synthesised`, `baseline`: the fastest of each kind, with its own best number of instances. `ratio_to_baseline`:
     what was chosen over the fastest baseline, `synthesised_ratio`: the fastest synthesised plan over it. `xml`: the
-    file that serves the size. `solve_s`, `stop_reason`: of the synthesis at this size, None if there was no time for it.
+    file that serves the size. `solve_s`, `stop_reason`: of the syntheses at this size, None where none is there yet.
     """
 
     size_bytes: int
