@@ -63,9 +63,8 @@ class Request:
         inputs = max(map(len, self.definition.inputs))
         input_bytes = -(-size_bytes * inputs // larger_buffer(self.definition))
         whole = Problem.of(self.topology, self.collective, input_bytes, self.sketch)
-        if parts == 1:
-            return whole
-        return replace(whole, collective=refined(whole.collective, parts), chunk_bytes=-(-whole.chunk_bytes // parts))
+        fine = refined(whole.collective, parts)
+        return replace(whole, collective=fine, chunk_bytes=-(-size_bytes // larger_buffer(fine)))
 
     @cached_property
     def jobs(self) -> tuple[tuple[int, int], ...]:
