@@ -20,13 +20,14 @@ Mask = NDArray[np.bool_]
 def any_cut_bound_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:
     """Seconds that every schedule takes, in chunks of whatever size.
 
-    The largest of: the alphas of the shortest way; for each rank and each node, what must come in, or go out, through
-    all doors at once; all that must be sent, from all ranks at once. Links that share their first (last) resource count
-    as the fastest of them, since one works at a time.
+    The largest of: the alphas of the shortest way; the rounds in which a chunk can reach all that want it; for each
+    rank and each node, what must come in, or go out, through all doors at once; all that must be sent, from all ranks
+    at once. Links that share their first (last) resource count as the fastest of them, since one works at a time.
     """
     sources = _holders(collective.contributors, collective.rank_count)
     targets = _holders(collective.destinations, collective.rank_count)
-    best_s = max(_latency_s(topology, sources, targets), _total_s(topology, collective, chunk_bytes))
+    latency_s = max(_latency_s(topology, sources, targets), _rounds_s(topology, collective))
+    best_s = max(latency_s, _total_s(topology, collective, chunk_bytes))
     sets = [[rank] for rank in range(topology.device_count)]
     if topology.node_count > 1:
         sets += [topology.ranks_of_node(node) for node in range(topology.node_count)]
@@ -54,6 +55,43 @@ def _latency_s(topology: Topology, sources: Mask, targets: Mask) -> float:
         ways = nx.single_source_dijkstra_path_length(network, rank, weight="duration_s")
         worst_s = max([worst_s, *(ways[target] for target in np.flatnonzero(wanted).tolist())])
     return worst_s
+
+
+def _rounds_s(topology: Topology, collective: Collective) -> float:
+    """In the least alpha of all, a rank that has a chunk brings it to one more through each of its doors, and no more.
+
+    Backwards, as many are added up.
+    """
+    if not len(topology.links):
+        return 0.0
+    out, into = _most_doors(topology, topology.link_source), _most_doors(topology, topology.link_target)
+    alpha_s = float(topology.alpha_s.min())
+    owner = 0 if collective.reduces else 1  # it is left out of the destinations
+    rounds = _rounds(owner + max(map(len, collective.destinations), default=0), out)
+    rounds = max(rounds, _rounds(max(map(len, collective.contributors), default=0), into))
+    return rounds * alpha_s
+
+
+def _rounds(ranks: int, doors: int) -> int:
+    """The least k with (1 + doors) ** k >= ranks."""
+    rounds, reached = 0, 1
+    while reached < ranks:
+        rounds, reached = rounds + 1, reached * (1 + doors)
+    return rounds
+
+
+def _most_doors(topology: Topology, rank_of_link: NDArray[np.int64]) -> int:
+    """The most transfers that a rank sends (or receives) at once: links that share a resource count once."""
+    most = 1
+    links = list(topology.links)
+    for rank in range(topology.device_count):
+        its = np.flatnonzero(rank_of_link == rank).tolist()
+        counts = []
+        for end in (0, -1):
+            keys = {(True, links[k].resources[end]) if links[k].resources else (False, k) for k in its}
+            counts.append(len(keys))
+        most = max(most, min(counts))
+    return most
 
 
 def _entry_s(topology: Topology, inside: Mask, size_bytes: int) -> float:
