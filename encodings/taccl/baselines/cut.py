@@ -29,9 +29,9 @@ class Cut:
         return chunks[first:last]
 
 
-def cut(collective: Collective, chunk_bytes: int, parts: int) -> Cut:
-    """Cut chunks further where the blocks do not divide into `parts` as they are."""
-    unit = math.gcd(*(len(block) for block in _units(collective)))
+def cut(collective: Collective, chunk_bytes: int, parts: int, whole: bool = False) -> Cut:
+    """Cut chunks further where the blocks, or all of them as a `whole`, do not divide into `parts` as they are."""
+    unit = collective.chunk_count if whole else math.gcd(*(len(block) for block in _units(collective)))
     factor = parts // math.gcd(unit, parts)
     fine = refined(collective, factor)
     return Cut(fine, -(-chunk_bytes // factor), parts, _blocks(fine))

@@ -142,7 +142,7 @@ class Baselines:
         return variant.parts <= per_block and few
 
     def _build(self, name: str, variant: Variant, chunk_bytes: int, network: Network) -> Baseline:
-        share = cut(self.collective, chunk_bytes, variant.parts)
+        share = cut(self.collective, chunk_bytes, variant.parts, variant.whole)
         transfers: list[Transfer] = []
         if self.collective.reduces:
             transfers = backwards(lay(network.reverse, variant.sends(share, True)))

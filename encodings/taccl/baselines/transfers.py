@@ -61,12 +61,18 @@ class Network:
 
     def way(self, source: int, target: int) -> list[int]:
         """The links from one rank to another: the direct one, or those of the shortest path."""
-        ranks = [source, target] if self._graph.has_edge(source, target) else self._paths(source)[target]
-        return [self._graph.edges[hop]["link"] for hop in pairwise(ranks)]
+        if (source, target) not in self._ways:
+            ranks = [source, target] if self._graph.has_edge(source, target) else self._paths(source)[target]
+            self._ways[source, target] = [self._graph.edges[hop]["link"] for hop in pairwise(ranks)]
+        return self._ways[source, target]
 
     @cached_property
     def _graph(self) -> nx.DiGraph[int]:
         return self.topology.to_networkx(self.message_bytes)
+
+    @cached_property
+    def _ways(self) -> dict[tuple[int, int], list[int]]:
+        return {}
 
     @cached_property
     def _known(self) -> dict[int, dict[int, list[int]]]:
@@ -102,13 +108,13 @@ def lay(network: Network, sends: Iterable[Send]) -> list[Transfer]:
 def backwards(transfers: list[Transfer]) -> list[Transfer]:
     """What collects where the transfers, laid on the reverse network, spread."""
     last = max((transfer.step for transfer in transfers), default=0)
-    return [replace(transfer, step=last - transfer.step, reduces=True) for transfer in reversed(transfers)]
+    return [Transfer(its.piece, last - its.step, its.link, its.chunks, True) for its in reversed(transfers)]
 
 
 def one_after_the_other(first: list[Transfer], second: list[Transfer]) -> list[Transfer]:
     """The second's steps after those of the first, piece by piece."""
     shift = 1 + max((transfer.step for transfer in first), default=-1)
-    return [*first, *(replace(transfer, step=transfer.step + shift) for transfer in second)]
+    return [*first, *(Transfer(its.piece, its.step + shift, its.link, its.chunks, its.reduces) for its in second)]
 
 
 def to_schedule(

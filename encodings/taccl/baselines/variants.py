@@ -28,13 +28,15 @@ _TREE_PACES = ((1, 1), (2, 3), (1, 2))
 class Variant:
     """One way of an algorithm: it cuts blocks into `parts`; `pace` is that of `to_schedule`.
 
-    `sends(cut, is_reversed)`: what it sends to spread the blocks, on the network or on the reverse one.
+    `sends(cut, is_reversed)`: what it sends to spread the blocks, on the network or on the reverse one. `whole`: it
+    cuts all blocks together.
     """
 
     title: str
     parts: int
     pace: tuple[int, int]
     sends: Callable[[Cut, bool], list[Send]]
+    whole: bool = False
 
 
 Series = Iterator[Variant]
@@ -113,7 +115,7 @@ def _tree(structure: Structure, base: str) -> Iterator[Series]:
 
 def _tree_variant(title: str, trees: list[Tree], pieces: int, pace: tuple[int, int]) -> Variant:
     title = f"{title}, {pieces} pieces, pace {pace[0]}:{pace[1]}"
-    return Variant(title, len(trees) * pieces, pace, lambda cut, is_reversed: tree_broadcast(cut, trees))
+    return Variant(title, len(trees) * pieces, pace, lambda cut, is_reversed: tree_broadcast(cut, trees), whole=True)
 
 
 def _doubling(structure: Structure, base: str) -> Iterator[Series]:
