@@ -72,10 +72,15 @@ def add_command(systems: Any) -> None:
 
 
 def _add_problem(group: Any) -> None:
-    group.add_argument("--topology", metavar="NAME", help="a shipped machine: `planwright list topologies`")
+    group.add_argument(
+        "--topology", metavar="NAME", help="a machine (ndv2) or a family (torus:4x4): `planwright list topologies`"
+    )
     group.add_argument("--topology-file", metavar="FILE", help="a topology in planwright's or TACCL's format")
     group.add_argument(
-        "--nodes", type=shared.whole(1, 10**6), metavar="N", help="number of nodes (default: the sketch's, or 1)"
+        "--nodes",
+        type=shared.whole(1, 10**6),
+        metavar="N",
+        help="number of a machine's nodes (default: the sketch's, or 1)",
     )
     group.add_argument("--sketch", metavar="NAME", help="a shipped sketch: `planwright list sketches`")
     group.add_argument("--sketch-file", metavar="FILE", help="a sketch in TACCL's format")
@@ -110,18 +115,15 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    from planwright.cli.output import ProgressLines
+    from planwright.cli.progress import progress_on_stderr
     from planwright.encodings.taccl.sweep import sweep
 
     request = _request(arguments)
     stop = threading.Event()
     default = request.problem(request.sizes_bytes[-1], 1).default_options
-    on_progress = None if arguments.quiet else ProgressLines()
-    options = shared.solve_options(arguments, default, on_progress, stop)
-    with stop_on_interrupt(
-        stop, "choosing from the plans so far; the same command goes on; Ctrl-C again leaves at once"
-    ):
-        outcome = sweep(request, options, arguments.output)
+    line = "choosing from the plans so far; the same command goes on; Ctrl-C again leaves at once"
+    with stop_on_interrupt(stop, line), progress_on_stderr(arguments.quiet) as on_progress:
+        outcome = sweep(request, shared.solve_options(arguments, default, on_progress, stop), arguments.output)
     if arguments.json:
         _print_json(arguments, outcome)
     elif not arguments.quiet:
@@ -144,7 +146,7 @@ def _request(arguments: argparse.Namespace) -> Request:
         sketch = taccl.read_sketch(arguments.sketch_file)
     elif arguments.sketch is not None:
         sketch = taccl.load_sketch(arguments.sketch)
-    nodes = arguments.nodes or (sketch.node_count if sketch is not None else None) or 1
+    nodes = arguments.nodes or (sketch.node_count if sketch is not None else None)
     sizes = arguments.sizes or sizes_between(arguments.min_size, arguments.max_size, arguments.factor)
     return Request(
         topology=load_topology(arguments.topology, nodes, arguments.topology_file),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planwright.errors import InputError
 from planwright.topologies.ring import fastest_ring
 from planwright.topologies.topology import Topology
@@ -28,7 +31,7 @@ def disjoint_rings(topology: Topology) -> list[list[int]]:
         except InputError:
             break
         links = [left[number] for number in ring]
-        crossings = int(topology.is_inter_node[links].sum())
+        crossings = int(_is_far(topology)[links].sum())
         if rings and crossings > topology.node_count:  # no ring that visits node after node is left
             break
         for number in links:
@@ -60,7 +63,7 @@ def local_rings(topology: Topology) -> list[list[list[int]]]:
 
 def _room(topology: Topology) -> list[int]:
     """How many rings each link has room for."""
-    inter_node = topology.is_inter_node
+    inter_node = _is_far(topology)
     slowest = max(
         (link.beta_s_per_byte for link, far in zip(topology.links, inter_node, strict=True) if not far), default=0.0
     )
@@ -75,13 +78,20 @@ def _room(topology: Topology) -> list[int]:
     return room
 
 
+def _is_far(topology: Topology) -> NDArray[np.bool_]:
+    """Which links lead from node to node, bool; none where every rank is a node of its own, as on a torus."""
+    alone = topology.node_count == topology.device_count
+    return np.zeros(len(topology.links), dtype=np.bool_) if alone else topology.is_inter_node
+
+
 def _take(topology: Topology, room: list[int], number: int) -> None:
     """Take one place on a link, and what it holds from the links that hold the same."""
-    if topology.is_inter_node[number]:
+    far = _is_far(topology)
+    if far[number]:
         return
     room[number] -= 1
     shared = set(topology.links[number].resources)
     if shared:
         for other, link in enumerate(topology.links):
-            if not topology.is_inter_node[other] and shared.intersection(link.resources):
+            if not far[other] and shared.intersection(link.resources):
                 room[other] = 0

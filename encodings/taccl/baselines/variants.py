@@ -106,7 +106,7 @@ def _ring_variant(structure: Structure, base: str, count: int, pieces: int) -> V
 def _tree(structure: Structure, base: str) -> Iterator[Series]:
     root = structure.root
     shapes = [("over ranks", double_tree(structure.rings[0], root))]
-    if len(structure.nodes) > 1:
+    if 1 < len(structure.nodes) < structure.topology.device_count:
         shapes.append(("over nodes", tree_over_nodes(structure.rings_of_nodes, root)))
     for title, trees in shapes:
         for pace in _TREE_PACES:

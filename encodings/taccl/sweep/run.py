@@ -87,7 +87,9 @@ class _Sweep:
         """Tell the caller what is done."""
         if self.options.on_progress is not None:
             phase = f"{format_bytes(size_bytes)}: {phase}"
-            self.options.on_progress(Progress(self.deadline.elapsed_s, makespan_s, bound_s, phase))
+            done, total = sum(_is_answered(self, job) for job in self.request.jobs), len(self.request.jobs)
+            now_s = self.deadline.elapsed_s
+            self.options.on_progress(Progress(now_s, makespan_s, bound_s, phase, done=done, total=total))
 
 
 def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcome:
