@@ -11,7 +11,7 @@ from planwright.errors import InputError
 from planwright.topologies.ring import fastest_ring
 from planwright.topologies.topology import Topology
 
-__all__ = ["disjoint_rings", "local_rings"]
+__all__ = ["disjoint_rings", "local_rings", "rail_rings"]
 
 _MOST_RINGS = 8
 
@@ -59,6 +59,21 @@ def local_rings(topology: Topology) -> list[list[list[int]]]:
         inside = Topology(f"node {node}", (0,) * len(ranks), links, topology.resources)
         found.append([[ranks[local] for local in ring] for ring in disjoint_rings(inside)])
     return found
+
+
+def rail_rings(nodes: list[list[int]], ring: list[int]) -> list[list[int]]:
+    """A ring for each rail: every one leaves a node, and enters the next, at another rank, so that all NICs are busy.
+
+    `nodes[m]`: the ranks of node m, as many in each; `ring`: one through the ranks of node 0. Every other node is
+    passed the other way round, so that a ring stays on its rail where it goes from node to node.
+    """
+    order = [nodes[0].index(rank) for rank in ring]
+    rings = []
+    for start in range(len(order)):
+        around = [*order[start:], *order[:start]]
+        turns = (around if number % 2 == 0 else around[::-1] for number in range(len(nodes)))
+        rings.append([nodes[number][local] for number, turn in enumerate(turns) for local in turn])
+    return rings
 
 
 def _room(topology: Topology) -> list[int]:

@@ -12,7 +12,7 @@ from planwright.encodings.taccl.baselines.direct import direct_sends, spread_dir
 from planwright.encodings.taccl.baselines.doubling import doubling_allgather
 from planwright.encodings.taccl.baselines.hierarchical import rail_allgather, rail_alltoall, rail_broadcast
 from planwright.encodings.taccl.baselines.ring import chain_broadcast, ring_allgather
-from planwright.encodings.taccl.baselines.rings import disjoint_rings, local_rings
+from planwright.encodings.taccl.baselines.rings import disjoint_rings, local_rings, rail_rings
 from planwright.encodings.taccl.baselines.transfers import Send
 from planwright.encodings.taccl.baselines.tree import Tree, double_tree, tree_broadcast, tree_over_nodes
 from planwright.topologies.topology import Topology
@@ -86,11 +86,14 @@ def series(structure: Structure, algorithm: str, base: str) -> Iterator[Series]:
 
 def _ring(structure: Structure, base: str) -> Iterator[Series]:
     for count in sorted({1, min(2, len(structure.rings)), len(structure.rings)}):
-        yield (_ring_variant(structure, base, count, pieces) for pieces in _PIECES)
+        yield (_ring_variant(structure, base, structure.rings[:count], "rings", pieces) for pieces in _PIECES)
+    if structure.is_hierarchical:
+        rails = rail_rings(structure.nodes, structure.rings_of_nodes[0][0])
+        yield (_ring_variant(structure, base, rails, "rail rings", pieces) for pieces in _PIECES)
 
 
-def _ring_variant(structure: Structure, base: str, count: int, pieces: int) -> Variant:
-    rings, root = structure.rings[:count], structure.root
+def _ring_variant(structure: Structure, base: str, rings: list[list[int]], what: str, pieces: int) -> Variant:
+    root = structure.root
 
     def sends(cut: Cut, is_reversed: bool) -> list[Send]:
         its = [ring[::-1] for ring in rings] if is_reversed else rings
@@ -100,7 +103,7 @@ def _ring_variant(structure: Structure, base: str, count: int, pieces: int) -> V
         return chain_broadcast(cut, its, root)
 
     pace = (pieces, 1) if base == "allgather" else (1, 1)
-    return Variant(f"{count} rings, {pieces} pieces", count * pieces, pace, sends)
+    return Variant(f"{len(rings)} {what}, {pieces} pieces", len(rings) * pieces, pace, sends)
 
 
 def _tree(structure: Structure, base: str) -> Iterator[Series]:

@@ -142,6 +142,14 @@ def test_hierarchical_crosses_between_nodes_once_a_block() -> None:
     assert crossing.sum() == 16 * chunks_per_block
 
 
+def test_rings_keep_the_interfaces_of_all_rails_busy() -> None:
+    topology = load_topology("dgx-h100", 2)
+    schedule = baselines(topology, allgather(16), 64_000_000)["ring"]
+    crossing = schedule.place[topology.is_inter_node[schedule.place]]
+    assert set(topology.link_source[crossing].tolist()) == set(range(16))
+    assert schedule.end_s.max() <= 2.5 * any_cut_bound_s(topology, allgather(16), 64_000_000)
+
+
 def test_names_say_what_is_defined() -> None:
     one, two = load_topology("ndv2", 1), load_topology("ndv2", 2)
     assert "hierarchical" not in Baselines(one, allreduce(8)).names
