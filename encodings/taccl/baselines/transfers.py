@@ -8,6 +8,7 @@ sends it on. REDUCESCATTER is that of ALLGATHER, REDUCE of BROADCAST, ALLREDUCE 
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,11 +18,15 @@ import networkx as nx
 import numpy as np
 
 from planwright.collective import Collective
+from planwright.errors import InputError
 from planwright.schedule import EventKind, Ragged, Schedule
 from planwright.simulate import retime
 from planwright.topologies.topology import Topology
 
 __all__ = ["Network", "Send", "Transfer", "backwards", "lay", "one_after_the_other", "to_schedule"]
+
+_MOST_PATHS = 16
+"""Paths of the same length that are compared."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,16 @@ class Network:
         return Network(replace(self.topology, links=links), self.message_bytes)
 
     def way(self, source: int, target: int) -> list[int]:
-        """The links from one rank to another: the direct one, or those of the shortest path."""
+        """The links from one rank to another: the direct one, or those of a shortest path.
+
+        Of paths of the same length it is the one whose links are on the fewest ways so far. Raises `InputError` where
+        there is no way.
+        """
         if (source, target) not in self._ways:
-            ranks = [source, target] if self._graph.has_edge(source, target) else self._paths(source)[target]
-            self._ways[source, target] = [self._graph.edges[hop]["link"] for hop in pairwise(ranks)]
+            ranks = [source, target] if self._graph.has_edge(source, target) else self._path(source, target)
+            links = [self._graph.edges[hop]["link"] for hop in pairwise(ranks)]
+            self._ways[source, target] = links
+            self._uses.update(links)
         return self._ways[source, target]
 
     @cached_property
@@ -75,13 +86,32 @@ class Network:
         return {}
 
     @cached_property
-    def _known(self) -> dict[int, dict[int, list[int]]]:
+    def _uses(self) -> Counter[int]:
+        return Counter()
+
+    @cached_property
+    def _before(self) -> dict[int, dict[int, list[int]]]:
         return {}
 
-    def _paths(self, source: int) -> dict[int, list[int]]:
-        if source not in self._known:
-            self._known[source] = nx.single_source_dijkstra_path(self._graph, source, weight="duration_s")
-        return self._known[source]
+    def _path(self, source: int, target: int) -> list[int]:
+        if source not in self._before:
+            found = nx.dijkstra_predecessor_and_distance(self._graph, source, weight="duration_s")
+            self._before[source] = found[0]
+        before = self._before[source]
+        if target not in before:
+            raise InputError(f"topology {self.topology.name!r}: rank {source} must reach rank {target}, it has no way")
+        paths: list[list[int]] = []
+        front = deque([[target]])
+        while front and len(paths) < _MOST_PATHS:
+            path = front.popleft()
+            for rank in before[path[0]]:
+                if rank not in path:
+                    (paths if rank == source else front).append([rank, *path])
+        return min(paths, key=self._busiest)
+
+    def _busiest(self, ranks: list[int]) -> tuple[int, list[int]]:
+        uses = [self._uses[self._graph.edges[hop]["link"]] for hop in pairwise(ranks)]
+        return max(uses), ranks
 
 
 def lay(network: Network, sends: Iterable[Send]) -> list[Transfer]:

@@ -179,6 +179,21 @@ def test_collectives_of_ones_own_are_sent_directly_or_refused() -> None:
         baselines(complete(3), replace(own, inputs=((0, 1), (1,), (0,)), reduces=True), 100)
 
 
+def test_ways_of_the_same_length_share_the_load() -> None:
+    """Two messages a link on average; the first path found for each pair would put four on some."""
+    schedule = baselines(SHAPES["ring"](4, lambda _: (0.0, BETA_S)), alltoall(4), 1_000_000)["direct"]
+    busy = [int(schedule.moves.lengths[schedule.place == link].sum()) for link in range(8)]
+    pieces = schedule.graph.tensor_count // 16
+    assert sum(busy) == 16 * pieces
+    assert max(busy) <= 3 * pieces
+
+
+def test_ranks_out_of_reach_are_named() -> None:
+    topology = Topology("one way", (0, 0), (Link(0, 1, ALPHA_S, BETA_S),))
+    with pytest.raises(InputError, match="rank 1 must reach rank 0, it has no way"):
+        baselines(topology, allgather(2), 100)
+
+
 def test_wrong_sizes_are_refused() -> None:
     with pytest.raises(InputError, match="chunk_bytes must be >= 1, got 0"):
         baselines(complete(3), allgather(3), 0)
