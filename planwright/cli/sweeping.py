@@ -1,4 +1,4 @@
-"""`planwright sweep`: one problem under many budgets."""
+"""`planwright sweep`: one problem under many budgets, or for many sizes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planwright.cli import arguments as shared
+from planwright.cli import sweep_taccl
 from planwright.cli.running import stop_on_interrupt
 from planwright.cli.solve_monet import add_graph_options, add_objective_option, bytes_of, read_graph
 
@@ -40,9 +41,10 @@ _COSTS = {
 
 def add_commands(commands: Any) -> None:
     """Add `sweep` with its systems."""
-    parser = commands.add_parser("sweep", help="solve a problem under many budgets: the trade-off curve")
+    parser = commands.add_parser("sweep", help="solve a problem under many budgets or for many sizes")
     systems = parser.add_subparsers(metavar="system", required=True)
     _add_monet(systems)
+    sweep_taccl.add_command(systems)
 
 
 def _add_monet(systems: Any) -> None:

@@ -1,0 +1,112 @@
+"""Rings through all ranks that share no bandwidth, as channels of a ring algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.errors import InputError
+from planwright.topologies.ring import fastest_ring
+from planwright.topologies.topology import Topology
+
+__all__ = ["disjoint_rings", "local_rings", "rail_rings"]
+
+_MOST_RINGS = 8
+
+
+def disjoint_rings(topology: Topology) -> list[list[int]]:
+    """Rings as ranks in order, the fastest first; ranks by number where no ring exists.
+
+    A link that is k times as fast as the slowest has room for k rings, and one that holds a resource for one. Links
+    between nodes have room for all, as rings share the network interfaces; all but the first visit node after node.
+    """
+    room = _room(topology)
+    rings: list[list[int]] = []
+    while len(rings) < _MOST_RINGS:
+        left = [number for number, places in enumerate(room) if places > 0]
+        try:
+            ring = fastest_ring(replace(topology, links=tuple(topology.links[number] for number in left)))
+        except InputError:
+            break
+        links = [left[number] for number in ring]
+        crossings = int(_is_far(topology)[links].sum())
+        if rings and crossings > topology.node_count:  # no ring that visits node after node is left
+            break
+        for number in links:
+            _take(topology, room, number)
+        rings.append([topology.links[number].source for number in links])
+        if crossings == len(links):  # nothing inside a node was used: the next ring would be the same
+            break
+    return rings or [list(range(topology.device_count))]
+
+
+def local_rings(topology: Topology) -> list[list[list[int]]]:
+    """For each node its disjoint rings, as ranks of the whole topology; a lone rank is a ring."""
+    found = []
+    for node in range(topology.node_count):
+        ranks = topology.ranks_of_node(node)
+        place = {rank: number for number, rank in enumerate(ranks)}
+        links = tuple(
+            replace(link, source=place[link.source], target=place[link.target])
+            for link in topology.links
+            if link.source in place and link.target in place
+        )
+        if len(ranks) == 1:
+            found.append([ranks])
+            continue
+        inside = Topology(f"node {node}", (0,) * len(ranks), links, topology.resources)
+        found.append([[ranks[local] for local in ring] for ring in disjoint_rings(inside)])
+    return found
+
+
+def rail_rings(nodes: list[list[int]], ring: list[int]) -> list[list[int]]:
+    """A ring for each rail: every one leaves a node, and enters the next, at another rank, so that all NICs are busy.
+
+    `nodes[m]`: the ranks of node m, as many in each; `ring`: one through the ranks of node 0. Every other node is
+    passed the other way round, so that a ring stays on its rail where it goes from node to node.
+    """
+    order = [nodes[0].index(rank) for rank in ring]
+    rings = []
+    for start in range(len(order)):
+        around = [*order[start:], *order[:start]]
+        turns = (around if number % 2 == 0 else around[::-1] for number in range(len(nodes)))
+        rings.append([nodes[number][local] for number, turn in enumerate(turns) for local in turn])
+    return rings
+
+
+def _room(topology: Topology) -> list[int]:
+    """How many rings each link has room for."""
+    inter_node = _is_far(topology)
+    slowest = max(
+        (link.beta_s_per_byte for link, far in zip(topology.links, inter_node, strict=True) if not far), default=0.0
+    )
+    room = []
+    for link, far in zip(topology.links, inter_node, strict=True):
+        if far:
+            room.append(_MOST_RINGS)
+        elif link.resources or link.beta_s_per_byte == 0:
+            room.append(1)
+        else:
+            room.append(max(1, min(_MOST_RINGS, round(slowest / link.beta_s_per_byte))))
+    return room
+
+
+def _is_far(topology: Topology) -> NDArray[np.bool_]:
+    """Which links lead from node to node, bool; none where every rank is a node of its own, as on a torus."""
+    alone = topology.node_count == topology.device_count
+    return np.zeros(len(topology.links), dtype=np.bool_) if alone else topology.is_inter_node
+
+
+def _take(topology: Topology, room: list[int], number: int) -> None:
+    """Take one place on a link, and what it holds from the links that hold the same."""
+    far = _is_far(topology)
+    if far[number]:
+        return
+    room[number] -= 1
+    shared = set(topology.links[number].resources)
+    if shared:
+        for other, link in enumerate(topology.links):
+            if not far[other] and shared.intersection(link.resources):
+                room[other] = 0

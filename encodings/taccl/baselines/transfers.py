@@ -1,0 +1,181 @@
+"""Transfers: the sends of an algorithm, laid along links, and turned round where a collective reduces.
+
+An algorithm says who sends which chunks to whom, and in which step. Where two ranks have no link the chunks go along
+the shortest path, stored on each rank of it; a rank that has a chunk already is not sent it again, so each chunk
+travels along a tree. Backwards, such a tree collects: every rank adds its part to what it has from its children, and
+sends it on. REDUCESCATTER is that of ALLGATHER, REDUCE of BROADCAST, ALLREDUCE one after the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+
+from planwright.collective import Collective
+from planwright.errors import InputError
+from planwright.schedule import EventKind, Ragged, Schedule
+from planwright.simulate import retime
+from planwright.topologies.topology import Topology
+
+__all__ = ["Network", "Send", "Transfer", "backwards", "lay", "one_after_the_other", "to_schedule"]
+
+_MOST_PATHS = 16
+"""Paths of the same length that are compared."""
+
+
+@dataclass(frozen=True)
+class Send:
+    """Chunks from one rank to another, in a step of the pieces' own time; pieces are independent of each other."""
+
+    piece: int
+    step: int
+    source: int
+    target: int
+    chunks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A send, or a hop of it, on a link."""
+
+    piece: int
+    step: int
+    link: int
+    chunks: tuple[int, ...]
+    reduces: bool = False
+
+
+@dataclass(frozen=True)
+class Network:
+    """A topology, and the ways between its ranks that are shortest for messages of `message_bytes`."""
+
+    topology: Topology
+    message_bytes: int
+
+    @cached_property
+    def reverse(self) -> Network:
+        """The same links the other way round, with the same numbers."""
+        links = tuple(replace(link, source=link.target, target=link.source) for link in self.topology.links)
+        return Network(replace(self.topology, links=links), self.message_bytes)
+
+    def way(self, source: int, target: int) -> list[int]:
+        """The links from one rank to another: the direct one, or those of a shortest path.
+
+        Of paths of the same length it is the one whose links are on the fewest ways so far. Raises `InputError` where
+        there is no way.
+        """
+        if (source, target) not in self._ways:
+            ranks = [source, target] if self._graph.has_edge(source, target) else self._path(source, target)
+            links = [self._graph.edges[hop]["link"] for hop in pairwise(ranks)]
+            self._ways[source, target] = links
+            self._uses.update(links)
+        return self._ways[source, target]
+
+    @cached_property
+    def _graph(self) -> nx.DiGraph[int]:
+        return self.topology.to_networkx(self.message_bytes)
+
+    @cached_property
+    def _ways(self) -> dict[tuple[int, int], list[int]]:
+        return {}
+
+    @cached_property
+    def _uses(self) -> Counter[int]:
+        return Counter()
+
+    @cached_property
+    def _before(self) -> dict[int, dict[int, list[int]]]:
+        return {}
+
+    def _path(self, source: int, target: int) -> list[int]:
+        if source not in self._before:
+            found = nx.dijkstra_predecessor_and_distance(self._graph, source, weight="duration_s")
+            self._before[source] = found[0]
+        before = self._before[source]
+        if target not in before:
+            raise InputError(f"topology {self.topology.name!r}: rank {source} must reach rank {target}, it has no way")
+        paths: list[list[int]] = []
+        front = deque([[target]])
+        while front and len(paths) < _MOST_PATHS:
+            path = front.popleft()
+            for rank in before[path[0]]:
+                if rank not in path:
+                    (paths if rank == source else front).append([rank, *path])
+        return min(paths, key=self._busiest)
+
+    def _busiest(self, ranks: list[int]) -> tuple[int, list[int]]:
+        uses = [self._uses[self._graph.edges[hop]["link"]] for hop in pairwise(ranks)]
+        return max(uses), ranks
+
+
+def lay(network: Network, sends: Iterable[Send]) -> list[Transfer]:
+    """The sends along links, in order of their steps. Whoever sends a chunk first has it at the start."""
+    target_of = network.topology.link_target.tolist()
+    held: dict[int, set[int]] = {}
+    transfers = []
+    for send in sorted(sends, key=lambda send: send.step):
+        missing = []
+        for chunk in send.chunks:
+            holders = held.setdefault(chunk, {send.source})
+            assert send.source in holders, f"rank {send.source} sends chunk {chunk} before it has it"
+            if send.target not in holders:
+                missing.append(chunk)
+        for link in network.way(send.source, send.target) if missing else []:
+            moved = tuple(chunk for chunk in missing if target_of[link] not in held[chunk])
+            if moved:
+                transfers.append(Transfer(send.piece, send.step, link, moved))
+            for chunk in moved:
+                held[chunk].add(target_of[link])
+    return transfers
+
+
+def backwards(transfers: list[Transfer]) -> list[Transfer]:
+    """What collects where the transfers, laid on the reverse network, spread."""
+    last = max((transfer.step for transfer in transfers), default=0)
+    return [Transfer(its.piece, last - its.step, its.link, its.chunks, True) for its in reversed(transfers)]
+
+
+def one_after_the_other(first: list[Transfer], second: list[Transfer]) -> list[Transfer]:
+    """The second's steps after those of the first, piece by piece."""
+    shift = 1 + max((transfer.step for transfer in first), default=-1)
+    return [*first, *(Transfer(its.piece, its.step + shift, its.link, its.chunks, its.reduces) for its in second)]
+
+
+def to_schedule(
+    topology: Topology,
+    collective: Collective,
+    chunk_bytes: int,
+    transfers: list[Transfer],
+    pace: tuple[int, int],
+    name: str,
+) -> Schedule:
+    """The transfers, each as early as possible.
+
+    On links and resources the order is that of step * pace[0] + piece * pace[1]: a pipeline sends a later piece in an
+    earlier step before an earlier piece in a later one.
+    """
+    transfers = sorted(transfers, key=lambda transfer: transfer.step * pace[0] + transfer.piece * pace[1])
+    count = len(transfers)
+    return retime(
+        Schedule(
+            graph=collective.graph(chunk_bytes),
+            topology=topology,
+            kind=np.full(count, int(EventKind.TRANSFER)),
+            start_s=np.arange(count, dtype=np.float64),
+            end_s=np.arange(1, count + 1, dtype=np.float64),
+            place=np.array([transfer.link for transfer in transfers], dtype=np.int64),
+            op=np.full(count, -1),
+            implementation=np.full(count, -1),
+            reduces=np.array([transfer.reduces for transfer in transfers], dtype=np.bool_),
+            moves=Ragged.of(transfer.chunks for transfer in transfers),
+            freed_tensor=Ragged.empty(count),
+            freed_device=Ragged.empty(count),
+            name=name,
+        )
+    )

@@ -1,0 +1,181 @@
+"""The variants of each algorithm: channels, orders and trees, each with ever more pieces of its pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from planwright.collective import Collective
+from planwright.encodings.taccl.baselines.cut import Cut, root_of
+from planwright.encodings.taccl.baselines.direct import direct_sends, spread_directly
+from planwright.encodings.taccl.baselines.doubling import doubling_allgather
+from planwright.encodings.taccl.baselines.hierarchical import rail_allgather, rail_alltoall, rail_broadcast
+from planwright.encodings.taccl.baselines.ring import chain_broadcast, ring_allgather
+from planwright.encodings.taccl.baselines.rings import disjoint_rings, local_rings, rail_rings
+from planwright.encodings.taccl.baselines.transfers import Send
+from planwright.encodings.taccl.baselines.tree import Tree, double_tree, tree_broadcast, tree_over_nodes
+from planwright.topologies.topology import Topology
+
+__all__ = ["Structure", "Variant", "series"]
+
+_PIECES = (1, 2, 4, 8, 16, 32, 64, 128)
+_TREE_PACES = ((1, 1), (2, 3), (1, 2))
+"""Which is best depends on how many transfers a rank may send at once; a rank has two children, and a parent."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way of an algorithm: it cuts blocks into `parts`; `pace` is that of `to_schedule`.
+
+    `sends(cut, is_reversed)`: what it sends to spread the blocks, on the network or on the reverse one. `whole`: it
+    cuts all blocks together.
+    """
+
+    title: str
+    parts: int
+    pace: tuple[int, int]
+    sends: Callable[[Cut, bool], list[Send]]
+    whole: bool = False
+
+
+Series = Iterator[Variant]
+"""Variants that differ in the number of pieces only, ascending."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What the algorithms of one collective use of a topology, found when it is first needed."""
+
+    topology: Topology
+    collective: Collective
+
+    @property
+    def root(self) -> int | None:
+        """The root of a rooted collective."""
+        return root_of(self.collective)
+
+    @cached_property
+    def rings(self) -> list[list[int]]:
+        """Disjoint rings through all ranks."""
+        return disjoint_rings(self.topology)
+
+    @cached_property
+    def rings_of_nodes(self) -> list[list[list[int]]]:
+        """Disjoint rings inside each node, as many in each."""
+        found = local_rings(self.topology)
+        count = min(map(len, found))
+        return [rings[:count] for rings in found]
+
+    @cached_property
+    def nodes(self) -> list[list[int]]:
+        """The ranks of each node."""
+        return [self.topology.ranks_of_node(node) for node in range(self.topology.node_count)]
+
+    @property
+    def is_hierarchical(self) -> bool:
+        """Whether there are several nodes of as many ranks each, more than one."""
+        sizes = {len(ranks) for ranks in self.nodes}
+        return len(self.nodes) > 1 and len(sizes) == 1 and sizes != {1}
+
+
+def series(structure: Structure, algorithm: str, base: str) -> Iterator[Series]:
+    """The series of an algorithm for `base`: the name of what the collective does, or undoes where it reduces."""
+    return _SERIES[algorithm](structure, base)
+
+
+def _ring(structure: Structure, base: str) -> Iterator[Series]:
+    for count in sorted({1, min(2, len(structure.rings)), len(structure.rings)}):
+        yield (_ring_variant(structure, base, structure.rings[:count], "rings", pieces) for pieces in _PIECES)
+    if structure.is_hierarchical:
+        rails = rail_rings(structure.nodes, structure.rings_of_nodes[0][0])
+        yield (_ring_variant(structure, base, rails, "rail rings", pieces) for pieces in _PIECES)
+
+
+def _ring_variant(structure: Structure, base: str, rings: list[list[int]], what: str, pieces: int) -> Variant:
+    root = structure.root
+
+    def sends(cut: Cut, is_reversed: bool) -> list[Send]:
+        its = [ring[::-1] for ring in rings] if is_reversed else rings
+        if base == "allgather":
+            return ring_allgather(cut, its)
+        assert root is not None
+        return chain_broadcast(cut, its, root)
+
+    pace = (pieces, 1) if base == "allgather" else (1, 1)
+    return Variant(f"{len(rings)} {what}, {pieces} pieces", len(rings) * pieces, pace, sends)
+
+
+def _tree(structure: Structure, base: str) -> Iterator[Series]:
+    root = structure.root
+    shapes = [("over ranks", double_tree(structure.rings[0], root))]
+    if 1 < len(structure.nodes) < structure.topology.device_count:
+        shapes.append(("over nodes", tree_over_nodes(structure.rings_of_nodes, root)))
+    for title, trees in shapes:
+        for pace in _TREE_PACES:
+            yield (_tree_variant(title, trees, pieces, pace) for pieces in _PIECES)
+
+
+def _tree_variant(title: str, trees: list[Tree], pieces: int, pace: tuple[int, int]) -> Variant:
+    title = f"{title}, {pieces} pieces, pace {pace[0]}:{pace[1]}"
+    return Variant(title, len(trees) * pieces, pace, lambda cut, is_reversed: tree_broadcast(cut, trees), whole=True)
+
+
+def _doubling(structure: Structure, base: str) -> Iterator[Series]:
+    for far_first in (False, True):
+        yield (_doubling_variant(far_first, pieces) for pieces in _PIECES)
+
+
+def _doubling_variant(far_first: bool, pieces: int) -> Variant:
+    title = f"{'far' if far_first else 'near'} first, {pieces} pieces"
+    return Variant(title, pieces, (pieces, 1), lambda cut, is_reversed: doubling_allgather(cut, far_first))
+
+
+def _direct(structure: Structure, base: str) -> Iterator[Series]:
+    yield (_direct_variant(structure, base, pieces) for pieces in _PIECES)
+
+
+def _direct_variant(structure: Structure, base: str, pieces: int) -> Variant:
+    count = structure.topology.device_count
+    roots = list(range(count)) if structure.root is None else [structure.root]
+
+    def sends(cut: Cut, is_reversed: bool) -> list[Send]:
+        return spread_directly(cut, roots, count) if base in ("allgather", "broadcast") else direct_sends(cut)
+
+    return Variant(f"{pieces} pieces", pieces, (pieces, 1), sends)
+
+
+def _hierarchical(structure: Structure, base: str) -> Iterator[Series]:
+    if base == "alltoall":
+        yield (_rail_variant(structure, base, "", None, pieces) for pieces in _PIECES)
+        return
+    yield (_rail_variant(structure, base, "rings, ", structure.rings_of_nodes, pieces) for pieces in _PIECES)
+    if base == "allgather":
+        yield (_rail_variant(structure, base, "straight, ", None, pieces) for pieces in _PIECES)
+
+
+def _rail_variant(
+    structure: Structure, base: str, title: str, rings: list[list[list[int]]] | None, pieces: int
+) -> Variant:
+    def sends(cut: Cut, is_reversed: bool) -> list[Send]:
+        its = rings if rings is None or not is_reversed else [[ring[::-1] for ring in node] for node in rings]
+        if base == "allgather":
+            return rail_allgather(cut, structure.nodes, its)
+        if base == "alltoall":
+            return rail_alltoall(cut, structure.nodes)
+        assert its is not None
+        assert structure.root is not None
+        return rail_broadcast(cut, structure.nodes, its, structure.root)
+
+    count = 1 if rings is None else len(rings[0])
+    pace = (1, 1) if base == "broadcast" else (pieces, 1)
+    return Variant(f"{title}{pieces} pieces", count * pieces, pace, sends)
+
+
+_SERIES: dict[str, Callable[[Structure, str], Iterator[Series]]] = {
+    "ring": _ring,
+    "tree": _tree,
+    "doubling": _doubling,
+    "direct": _direct,
+    "hierarchical": _hierarchical,
+}

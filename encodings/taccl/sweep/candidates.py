@@ -1,0 +1,92 @@
+"""Candidates: plans and baselines that any size may be served by, and what each takes there under the replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from planwright.checker import check
+from planwright.collective import Collective
+from planwright.encodings.taccl.export import to_program
+from planwright.encodings.taccl.instances import with_instances
+from planwright.encodings.taccl.sweep.request import Request, larger_buffer
+from planwright.errors import InputError, PlanwrightError
+from planwright.io.taccl_ef import Program
+from planwright.io.taccl_ef.program import NO_MAX_BYTES
+from planwright.schedule import Schedule
+from planwright.simulate import retime
+
+__all__ = ["Candidate", "Lowering", "Times"]
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A schedule of the collective, its chunks cut in its own way. `is_baseline`: by template, not synthesised."""
+
+    name: str
+    collective: Collective
+    schedule: Schedule
+    is_baseline: bool
+
+    @cached_property
+    def chunks(self) -> int:
+        """The chunks of the larger buffer."""
+        return larger_buffer(self.collective)
+
+    def at(self, size_bytes: int, instances: int, request: Request) -> Schedule:
+        """The same transfers in the same order, for buffers of that size, with that many instances."""
+        topology = with_instances(self.schedule.topology, instances, request.costs)
+        chunk_bytes = -(-size_bytes // self.chunks)
+        return retime(self.schedule, topology, np.full(self.collective.chunk_count, chunk_bytes, dtype=np.int64))
+
+
+class Times:
+    """The makespans of candidates, each replayed once."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._known: dict[tuple[Candidate, int, int], float] = {}
+
+    def makespan_s(self, candidate: Candidate, size_bytes: int, instances: int) -> float:
+        """What the candidate takes."""
+        key = (candidate, size_bytes, instances)
+        if key not in self._known:
+            schedule = candidate.at(size_bytes, instances, self._request)
+            self._known[key] = float(schedule.end_s.max(initial=0.0))
+        return self._known[key]
+
+    def checked_s(self, candidate: Candidate, size_bytes: int, instances: int) -> float:
+        """The same as the checker has it; raises `PlanwrightError` where it finds a violation."""
+        report = check(candidate.at(size_bytes, instances, self._request))
+        if not report.valid:
+            raise PlanwrightError(f"{candidate.name} at {size_bytes} bytes: {report.summary()}")
+        return report.makespan_s
+
+
+class Lowering:
+    """Programs of candidates, each lowered once; `refused` has the reasons of those that can't be."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._known: dict[tuple[Candidate, int], Program | None] = {}
+        self.refused: dict[tuple[str, int], str] = {}
+
+    def program(self, candidate: Candidate, instances: int) -> Program | None:
+        """The program for all sizes, None where a limit of the runtime is exceeded."""
+        key = (candidate, instances)
+        if key not in self._known:
+            how = {"instances": instances, **self._request.lowering}
+            try:
+                self._known[key] = to_program(candidate.schedule, candidate.collective, **how)
+            except InputError as error:
+                self.refused[candidate.name, instances] = str(error)
+                self._known[key] = None
+        return self._known[key]
+
+    def for_range(self, candidate: Candidate, instances: int, name: str, min_bytes: int, max_bytes: int) -> Program:
+        """The program for a range of sizes, under a name; 0 for no upper limit."""
+        program = self.program(candidate, instances)
+        assert program is not None  # only what was lowered is chosen
+        return replace(program, name=name, min_bytes=min_bytes, max_bytes=max_bytes or NO_MAX_BYTES)

@@ -1,0 +1,120 @@
+"""Request: what a sweep is asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from planwright import __version__
+from planwright.collective import Collective, collective_by_name
+from planwright.encodings.taccl.baselines.cut import refined
+from planwright.encodings.taccl.instances import InstanceCosts
+from planwright.encodings.taccl.problem import Problem
+from planwright.encodings.taccl.sketch import Sketch
+from planwright.errors import InputError
+from planwright.options import SolveOptions
+from planwright.topologies.topology import Topology
+
+__all__ = ["Request", "larger_buffer", "sizes_between"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A collective by name, for buffers of `sizes_bytes` (ascending), lowered with any of `instances`.
+
+    A size is that of the larger of one rank's two buffers, as the runtimes compare it with minBytes and maxBytes. The
+    sketch's chunks are cut into each of `parts` and synthesised so, but for sizes at which latency rules.
+    `costs`: of thread blocks. `lowering`: `proto`, `placement`, `runtime`, see `lower`. With `tolerance` t, a plan
+    serves a size if it is at most (1 + t) times as slow as the fastest, so that fewer files are needed.
+
+    Raises `InputError` for no sizes or instances, for ones below 1, and for a tolerance below 0.
+    """
+
+    topology: Topology
+    collective: str
+    sizes_bytes: tuple[int, ...]
+    instances: tuple[int, ...] = (1, 2, 4, 8)
+    parts: tuple[int, ...] = (1, 2)
+    sketch: Sketch | None = None
+    costs: InstanceCosts = field(default_factory=InstanceCosts)
+    lowering: Mapping[str, Any] = field(default_factory=dict)
+    tolerance: float = 0.0
+
+    def __post_init__(self) -> None:
+        for title in ("sizes_bytes", "instances", "parts"):
+            values = getattr(self, title)
+            if not values or min(values) < 1:
+                raise InputError(f"{title}: must hold at least one number, each >= 1, got {list(values)}")
+            object.__setattr__(self, title, tuple(sorted(set(values))))
+        if not self.tolerance >= 0:
+            raise InputError(f"tolerance must be >= 0, got {self.tolerance}")
+        assert self.definition is not None  # the name is checked at once
+
+    @cached_property
+    def definition(self) -> Collective:
+        """The collective with one chunk for each rank, or each pair of ranks."""
+        return collective_by_name(self.collective, self.topology.device_count)
+
+    def problem(self, size_bytes: int, parts: int) -> Problem:
+        """The synthesis problem for a size, with each chunk of the sketch cut into `parts`."""
+        inputs = max(map(len, self.definition.inputs))
+        input_bytes = -(-size_bytes * inputs // larger_buffer(self.definition))
+        whole = Problem.of(self.topology, self.collective, input_bytes, self.sketch)
+        fine = refined(whole.collective, parts)
+        return replace(whole, collective=fine, chunk_bytes=-(-size_bytes // larger_buffer(fine)))
+
+    @cached_property
+    def jobs(self) -> tuple[tuple[int, int], ...]:
+        """What is synthesised, as (size, parts), in this order: whole chunks first, the ends of the range first.
+
+        Chunks are cut only where a part still takes some link longer than the link's latency.
+        """
+        order = _spread_out(self.sizes_bytes)
+        return tuple((size, parts) for parts in self.parts for size in order if self._is_worth(size, parts))
+
+    def _is_worth(self, size_bytes: int, parts: int) -> bool:
+        if parts == self.parts[0]:
+            return True
+        chunk_bytes = size_bytes / larger_buffer(self.definition) / parts
+        return bool((self.topology.beta_s_per_byte * chunk_bytes > self.topology.alpha_s).any())
+
+    def key(self, options: SolveOptions) -> str:
+        """A hash of all that a synthesised plan depends on, but for its size, threads and time limit."""
+        machine = self.topology
+        columns = (machine.link_source, machine.link_target, machine.alpha_s, machine.beta_s_per_byte)
+        held = [link.resources for link in machine.links]
+        asked = [__version__, self.collective, self.sketch, options.gap, options.seed, options.solver]
+        names = [machine.name, machine.node_of_device, machine.resources, machine.nics, machine.switches, held]
+        content = repr([asked, names, [column.tolist() for column in columns]])
+        return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+def larger_buffer(collective: Collective) -> int:
+    """The chunks of the largest buffer of a rank."""
+    return max(len(buffer) for buffer in (*collective.inputs, *collective.outputs))
+
+
+def _spread_out(sizes: tuple[int, ...]) -> list[int]:
+    """The ends first, then the middles of what lies between, so that a sweep that is broken off covers the range."""
+    order, spans = [0, len(sizes) - 1], [(0, len(sizes) - 1)]
+    for low, high in spans:
+        if high - low > 1:
+            middle = (low + high) // 2
+            order.append(middle)
+            spans += [(low, middle), (middle, high)]
+    return [sizes[place] for place in dict.fromkeys(order)]
+
+
+def sizes_between(least_bytes: int, most_bytes: int, factor: int) -> tuple[int, ...]:
+    """Sizes from `least_bytes` on, each `factor` times the one before, up to `most_bytes`, which is among them."""
+    if factor < 2:
+        raise InputError(f"factor must be >= 2, got {factor}")
+    if not 1 <= least_bytes <= most_bytes:
+        raise InputError(f"sizes: the least must be in 1..{most_bytes}, the largest, got {least_bytes}")
+    sizes = [least_bytes]
+    while sizes[-1] * factor < most_bytes:
+        sizes.append(sizes[-1] * factor)
+    return tuple(dict.fromkeys([*sizes, most_bytes]))
