@@ -29,7 +29,8 @@ _GREEDY_S = 1.0
 def plan(problem: Problem, options: SolveOptions) -> Plan:
     """The plan of the problem's method; with `auto` and no sketch the better of both where the MILP is small.
 
-    A sketch is a wish, so it is only ever planned by the MILP, and so are sums of some ranks' parts. `details["method"]` says whose plan it is.
+    A sketch is a wish, so it is only ever planned by the MILP, and so are sums of some ranks' parts.
+    `details["method"]` says whose plan it is.
     """
     if problem.method == "greedy":
         return plan_greedy(problem, options)
