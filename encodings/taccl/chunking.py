@@ -23,16 +23,17 @@ _WORSE = 1.3
 
 
 def best_chunking(topology: Topology, collective: str, input_bytes: int, root: int | None = None) -> int:
-    """The number of chunks of one rank's data with which the greedy is fastest; 1 where the data are cut by rank."""
+    """The number of chunks of one rank's data with which the greedy is fastest; 1 where chunks aren't handed on."""
     if collective not in _CUT_AT_WILL or topology.device_count < 2:
         return 1
     best, best_s = 1, float("inf")
     for number in _NUMBERS:
         definition = collective_by_name(collective, topology.device_count, number, root)
         moves = definition.chunk_count * topology.device_count
-        if number > 1 and (moves > _MOST_MOVES or number > input_bytes):
+        chunks = max(len(buffer) for buffer in definition.inputs)
+        if number > 1 and (moves > _MOST_MOVES or chunks > input_bytes):
             break
-        problem = Problem(topology, definition, -(-input_bytes // number), method="greedy")
+        problem = Problem(topology, definition, -(-input_bytes // chunks), method="greedy")
         found = plan_greedy(problem, SolveOptions(time_limit_s=_TRY_S, gap=1e-3)).solution
         if found.objective is None or found.objective > _WORSE * best_s:
             break
@@ -41,5 +42,5 @@ def best_chunking(topology: Topology, collective: str, input_bytes: int, root: i
     return best
 
 
-_CUT_AT_WILL = ("allgather", "broadcast")
-"""Collectives whose input buffer is a rank's own data, in as many chunks as one likes."""
+_CUT_AT_WILL = ("allgather", "allreduce", "broadcast", "reduce", "reducescatter")
+"""Collectives of which more chunks mean a finer cut of the same data, and of which trees hand chunks on."""

@@ -11,6 +11,8 @@ each takes its cheapest. This bound alone rests on the home.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -67,9 +69,10 @@ def pairs_latency_s(problem: Problem) -> float:
 def crossing_bound_s(problem: Problem, may_group: Mask) -> float:
     """The largest bound over cuts into single ranks, into nodes, and into the ranks of one node and all others."""
     topology = problem.logical.topology
+    kinds = Counter(zip(problem.collective.contributors, problem.collective.destinations, strict=True))
     best_s = 0.0
     for class_of in _partitions(topology):
-        crossings = _crossings(problem, class_of)
+        crossings = _crossings(kinds, class_of)
         between = np.flatnonzero(
             (class_of[topology.link_source] != class_of[topology.link_target]) & problem.logical.allowed.any(axis=0)
         )
@@ -118,15 +121,15 @@ def _partitions(topology: Topology) -> list[Ids]:
     return [ranks, node, *alone]
 
 
-def _crossings(problem: Problem, class_of: Ids) -> int:
-    """How many times a chunk must be sent from one class to another, over all chunks."""
-    collective, count = problem.collective, 0
-    for holders, wants in zip(collective.contributors, collective.destinations, strict=True):
+def _crossings(kinds: Counter[tuple[tuple[int, ...], tuple[int, ...]]], class_of: Ids) -> int:
+    """How many times a chunk must be sent from one class to another. `kinds`: how many chunks have (holders, wants)."""
+    crossings = 0
+    for (holders, wants), count in kinds.items():
         if wants:
             holding, wanting = set(class_of[list(holders)].tolist()), set(class_of[list(wants)].tolist())
             first_elsewhere = not holding & wanting  # then the first to hold all parts is one more, on either side
-            count += len(holding) - 1 + len(wanting) - 1 + first_elsewhere
-    return count
+            crossings += count * (len(holding) - 1 + len(wanting) - 1 + first_elsewhere)
+    return crossings
 
 
 def _all_over_s(problem: Problem, may_group: Mask, between: Ids, side: int, count: int) -> float:

@@ -62,3 +62,16 @@ def test_more_chunks_for_larger_sizes() -> None:
 
 def test_data_that_are_cut_by_rank_are_left_alone() -> None:
     assert best_chunking(load_topology("ndv2", 1), "alltoall", 10**8) == 1
+
+
+@pytest.mark.parametrize("name", ["reducescatter", "allreduce"])
+@pytest.mark.parametrize("machine", ["ndv2", "dgx2"])
+def test_large_sums_are_within_a_twentieth_of_a_bound_on_both_phases(name: str, machine: str) -> None:
+    topology, size = load_topology(machine, 2), 64 * 10**6
+    chunks = best_chunking(topology, name, size)
+    assert chunks > 1
+    problem = Problem.of(topology, name, size, method="greedy", chunks_per_rank=chunks)
+    result = planwright.solve(problem, SolveOptions(time_limit_s=10.0, gap=0.05))
+    assert result.valid
+    assert result.solution.gap is not None
+    assert result.solution.gap <= 0.05
