@@ -162,7 +162,7 @@ def test_star_reduces_in_the_time_that_doubling_allows() -> None:
 
 
 def test_allreduce_behind_one_switch_takes_the_bandwidth_bound_of_the_ring() -> None:
-    problem = Problem.of(load_topology("dgx2", 1), "allreduce", 16_000_000)
+    problem = Problem.of(load_topology("dgx2", 1), "allreduce", 16_000_000, method="milp")
     result = planwright.solve(problem, ONE_THREAD)
     assert result.details["bounds_s"]["crossing"] == pytest.approx(2 * 15 * (0.7e-6 + 8e-6))
     assert result.details["ratio"] <= 1.05
