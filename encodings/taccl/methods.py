@@ -11,6 +11,7 @@ from planwright.encodings.taccl.problem import Method, Problem
 from planwright.encodings.taccl.reduction import is_spread_backwards
 from planwright.encodings.taccl.symmetry import orbits
 from planwright.encodings.taccl.synthesis import synthesise
+from planwright.errors import InputError
 from planwright.options import Deadline, SolveOptions, relative_gap
 from planwright.recipe import Plan
 from planwright.solution import Status
@@ -29,13 +30,16 @@ _GREEDY_S = 1.0
 def plan(problem: Problem, options: SolveOptions) -> Plan:
     """The plan of the problem's method; with `auto` and no sketch the better of both where the MILP is small.
 
-    A sketch is a wish, so it is only ever planned by the MILP, and so are sums of some ranks' parts.
-    `details["method"]` says whose plan it is.
+    A sketch is a wish, so it is only ever planned by the MILP, and so is a problem whose solver is named; sums of some
+    ranks' parts are too. `details["method"]` says whose plan it is. Raises `InputError` for a solver of the greedy's.
     """
     if problem.method == "greedy":
+        if options.solver is not None:
+            raise InputError(f"solver: must be left out with method greedy, which takes none; got {options.solver!r}")
         return plan_greedy(problem, options)
-    is_for_milp = problem.sketch is not None or problem.path_slack is not None or problem.given is not None
-    if problem.method == "milp" or is_for_milp or not is_spread_backwards(problem.collective):
+    restricted = problem.sketch is not None or problem.path_slack is not None or problem.given is not None
+    is_for_milp = problem.method == "milp" or options.solver is not None or restricted
+    if is_for_milp or not is_spread_backwards(problem.collective):
         return _named(synthesise(problem, options), "milp")
     if milp_binaries(problem) > MOST_BINARIES:
         return plan_greedy(problem, options)

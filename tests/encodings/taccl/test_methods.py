@@ -48,6 +48,13 @@ def test_a_sketch_goes_to_the_milp() -> None:
     assert result.details["method"] == "milp"
 
 
+def test_a_solver_that_is_named_is_used_and_the_greedy_takes_none() -> None:
+    topology, options = load_topology("ndv2", 1), SolveOptions(time_limit_s=3.0, gap=0.02, solver="highs")
+    assert planwright.solve(Problem.of(topology, "allgather", 10**6), options).details["method"] == "milp"
+    with pytest.raises(InputError, match="solver: must be left out with method greedy, which takes none; got 'highs'"):
+        planwright.solve(Problem.of(topology, "allgather", 10**6, method="greedy"), options)
+
+
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(InputError, match="method: must be one of auto, milp, greedy, got 'best'"):
         Problem.of(load_topology("ndv2", 1), "allgather", 10**6, method="best")  # type: ignore[arg-type]
