@@ -1,0 +1,31 @@
+"""Peak memory of a piece of PyTorch, above what is there when it begins. Needs the extra `torch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+from planwright.profiles.torch_library import torch
+
+__all__ = ["measure_peak"]
+
+
+def measure_peak(run: Callable[[], Any], device: Any) -> tuple[int, Any]:
+    """The most bytes that a call allocates at once, and what it returns.
+
+    On a CPU the running sum of the profiler's memory events, on a GPU the allocator's own peak. What the call frees of
+    what was there before counts as room: let it free nothing of that.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        result = run()
+        torch.cuda.synchronize(device)
+        return max(int(torch.cuda.max_memory_allocated(device)) - before, 0), result
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        result = run()
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    return max(accumulate((int(event.nbytes()) for event in events), initial=0)), result
