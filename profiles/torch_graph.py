@@ -21,7 +21,7 @@ from typing import Any
 from planwright.errors import InputError
 from planwright.profiles.torch_joint import JointGraph, Role, trace_joint
 from planwright.profiles.torch_library import torch
-from planwright.profiles.torch_program import Call, CapturedStep, Gradient, InputShape, Operator
+from planwright.profiles.torch_program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
 from planwright.profiles.torch_storages import Storages, find_storages, rounded_bytes
 from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
@@ -112,6 +112,7 @@ class _Builder:
         ]
         (self.loss,) = [value for value, role in self.joint.outputs if role.kind == "loss"]
         self.updates = [(value, _plain(role.name)) for value, role in self.joint.outputs if role.kind == "buffer"]
+        self.lasting = {storage for value, _ in self.updates for storage in self.storages.of[value]}
         (loss_storage,) = set(self.storages.of[self.loss])
         if self.storages.fake[self.loss].numel() != 1:
             shape = tuple(self.storages.fake[self.loss].shape)
@@ -143,12 +144,14 @@ class _Builder:
 
     # -- forward -------------------------------------------------------------------------------------------------------
 
+    lasting: set[int] = field(default_factory=set)
+    """The storages of the buffers' new values, which stay until the step is over."""
+
     def _base_bytes(self, forward: list[_Node]) -> int:
         """What a step holds all along: the loss, the buffers' new values, the states of random operators."""
-        updated = {storage for value, _ in self.updates for storage in self.storages.of[value]}
-        sizes = [self.storages.size_bytes[storage] for storage in updated | set(self.storages.of[self.loss])]
+        sizes = [self.storages.size_bytes[storage] for storage in self.lasting | set(self.storages.of[self.loss])]
         devices = [self._device(node.call) for node in forward if is_random(node.call)]
-        return sum(sizes) + sum(state_bytes(device) for device in devices)
+        return sum(sizes) + sum(state_bytes(device) for device in (*devices, *devices[:1]))  # one more to go back to
 
     def _device(self, node: Any) -> Any:
         value = self.storages.fake[node]
@@ -160,17 +163,17 @@ class _Builder:
         for number, node in enumerate(backward):
             for storage in node.reads:
                 readers.setdefault(storage, []).append(number)
-        updated = {storage for value, _ in self.updates for storage in self.storages.of[value]}
         for node in nodes:
-            main = [storage for storage in node.made if storage in read_forward]
+            made = [storage for storage in node.made if storage not in self.lasting]
+            main = [storage for storage in made if storage in read_forward]
             groups: dict[tuple[int, ...], list[int]] = {}
-            for storage in node.made:
+            for storage in made:
                 if storage in readers and storage not in main:
                     groups.setdefault(tuple(readers[storage]), []).append(storage)
             sides = list(groups.values())
             if not main and sides:
                 main = sides.pop(0)
-            if main or is_random(node.call) or updated.intersection(node.made):
+            if main or is_random(node.call) or self.lasting.intersection(node.made):
                 self._add_forward_node(node, main, sides)
         loss_node = self.node_of[loss_storage]
         loss_bytes = self.storages.size_bytes[loss_storage]
@@ -200,7 +203,7 @@ class _Builder:
 
     def _values(self, node: _Node) -> tuple[tuple[Any, int | None, int], ...]:
         return tuple(
-            (value, place, self.node_of.get(self.storages.of[value][0], -1))
+            (value, place, LASTS if (its := self.storages.of[value][0]) in self.lasting else self.node_of.get(its, PASSES))
             for value, place in self.storages.values[node.call]
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from planwright.profiles.torch_library import torch
 
 __all__ = ["measure_peak"]
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells stderr of every start and stop
 
 
 def measure_peak(run: Callable[[], Any], device: Any) -> tuple[int, Any]:

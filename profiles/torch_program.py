@@ -13,7 +13,9 @@ from planwright.profiles.torch_joint import Role
 from planwright.profiles.torch_storages import Storages
 from planwright.profiles.training_graph import TrainingGraph
 
-__all__ = ["Call", "CapturedStep", "Gradient", "InputShape", "Operator"]
+__all__ = ["LASTS", "PASSES", "Call", "CapturedStep", "Gradient", "InputShape", "Operator"]
+
+LASTS, PASSES = -2, -1
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ class Operator:
     """What a node of the training graph runs: `calls` to choose from, the framework's own first.
 
     `values`: for each tensor that a call returns and that is wanted, the graph node that stands for it, its place in
-    what is returned (None: it is all), and the node of the training graph that holds it (-1: none, it is a buffer's
-    new value or a gradient). `holds`: the values that this node of the training graph holds. An intermediate that its
+    what is returned (None: it is all), and the node of the training graph that holds it, or `LASTS` for a buffer's new
+    value, which stays until the step is over, or `PASSES` for what is used up at once, as gradients of parameters are. `holds`: the values that this node of the training graph holds. An intermediate that its
     creator returns has no call.
     """
 

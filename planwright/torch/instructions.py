@@ -9,7 +9,7 @@ from typing import Any
 
 from planwright.errors import InputError
 from planwright.profiles.torch_library import torch
-from planwright.profiles.torch_program import Call, Gradient, Operator
+from planwright.profiles.torch_program import LASTS, PASSES, Call, Gradient, Operator
 from planwright.schedule import Event
 from planwright.torch.plan import TorchPlan
 
@@ -26,15 +26,13 @@ _IN_PLACE = "in place"
 class Run:
     """One execution of a step.
 
-    `there`: the tensors that are held, by the graph node that stands for each. `updates`: the buffers' new values, from
-    the first run of what makes them; they are copied when the step is over, so that what runs again reads the old ones.
+    `there`: the tensors that are held, by the graph node that stands for each. Buffers' new values are those of the
+    first run of what makes them; they are copied when the step is over, so that what runs again reads the old ones.
     `states`: random states from before the first run of each operator that runs again. `sums`: of the gradients of
     parameters that are used under several names: they go to `.grad` together, as in autograd.
     """
 
     there: dict[Any, Any]
-    parameters: dict[str, Any]
-    updates: dict[str, Any] = field(default_factory=dict)
     states: dict[str, Any] = field(default_factory=dict)
     sums: dict[int, Any] = field(default_factory=dict)
     loss: Any = None
@@ -64,12 +62,16 @@ class Compiler:
         self._readers: dict[Any, Reader] = {}
         self._left = Counter(id(parameters[gradient.parameter]) for gradient in self._gradients())
 
+    def updates(self) -> tuple[tuple[str, Reader], ...]:
+        """The buffers that change, and how to read their new values when the step is over."""
+        return tuple((name, self._reader(value)) for value, name in self._step.updates)
+
     def instructions(self) -> tuple[Instruction, ...]:
         """One for each event that computes, and one for the gradients that no operator completes."""
         planned = self._planned()
         saved = _seeds(planned)
         found = [self._compute(its, saved) for its in planned]
-        late = [self._collect(gradient, set()) for gradient in self._step.late_gradients]
+        late = [self._collect(gradient) for gradient in self._step.late_gradients]
         return (*found, *late)
 
     def _gradients(self) -> list[Gradient]:
@@ -128,9 +130,9 @@ class Compiler:
 
     def _compute(self, its: _Planned, saved: set[str]) -> Instruction:
         function, read = its.call.function, self._reader((its.call.arguments, its.call.options))
-        kept = {its.node, *its.claimed, -1}
+        kept = {its.node, *its.claimed, PASSES, *((LASTS,) if its.is_first else ())}
         keep = tuple((value, place) for value, place, holder in its.operator.values if holder in kept)
-        passing = tuple(value for value, _, holder in its.operator.values if holder == -1)
+        passing = tuple(value for value, _, holder in its.operator.values if holder == PASSES)
         after = self._after(its)
         gone = (*passing, *its.gone)
         random = its.call.random if its.call.random in saved else ""
@@ -160,19 +162,16 @@ class Compiler:
         return self._step.inputs[0].device if self._step.inputs else torch.device("cpu")
 
     def _after(self, its: _Planned) -> tuple[Instruction, ...]:
-        """What happens once an operator has run: gradients, and at its first run the loss and new values of buffers."""
-        acts = [self._collect(gradient, set()) for gradient in its.operator.gradients]
+        """What happens once an operator has run: gradients are given away, and the loss at its first run."""
+        acts = [self._collect(gradient) for gradient in its.operator.gradients]
         if its.is_first and its.node < len(self._step.graph.forward):
             storages = self._step.storages
             made = {storage for value, _, _ in its.operator.values for storage in storages.of[value]}
-            for value, name in self._step.updates:
-                if made.intersection(storages.of[value]):
-                    acts.append(_update(self._reader(value), name))
             if made.intersection(storages.of[self._step.loss]):
                 acts.append(_note_loss(self._reader(self._step.loss)))
         return tuple(acts)
 
-    def _collect(self, gradient: Gradient, _: set[int]) -> Instruction:
+    def _collect(self, gradient: Gradient) -> Instruction:
         read, parameter = self._reader(gradient.value), self._parameters[gradient.parameter]
         self._left[id(parameter)] -= 1
         is_last = not self._left[id(parameter)]
@@ -245,13 +244,6 @@ def _mentions(argument: Any) -> bool:
     found = []
     torch.fx.node.map_arg(argument, found.append)
     return bool(found)
-
-
-def _update(read: Reader, name: str) -> Instruction:
-    def act(run: Run) -> None:
-        run.updates[name] = read(run.there)
-
-    return act
 
 
 def _note_loss(read: Reader) -> Instruction:

@@ -7,7 +7,7 @@ from typing import Any
 from planwright.errors import InputError
 from planwright.profiles.torch_library import torch
 from planwright.profiles.torch_program import CapturedStep
-from planwright.torch.instructions import Compiler, Instruction, Run
+from planwright.torch.instructions import Compiler, Run
 from planwright.torch.plan import TorchPlan
 
 __all__ = ["Step", "run"]
@@ -26,7 +26,8 @@ class Step:
         self._parameters = dict(model.named_parameters(remove_duplicate=False))
         self._buffers = dict(model.named_buffers(remove_duplicate=False))
         _check_model(plan.step, self._parameters, self._buffers)
-        self._instructions: tuple[Instruction, ...] = Compiler(plan, self._parameters).instructions()
+        compiler = Compiler(plan, self._parameters)
+        self._instructions, self._updates = compiler.instructions(), compiler.updates()
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run the step; raises `InputError` for other shapes than the captured ones, or under autocast."""
@@ -37,11 +38,11 @@ class Step:
             mode = "training" if self._captured.is_training else "evaluation"
             raise InputError(f"step: was captured in {mode} mode; set the model back with .train() or .eval()")
         with torch.no_grad():
-            state = Run(self._environment(leaves), self._parameters)
+            state = Run(self._environment(leaves))
             for instruction in self._instructions:
                 instruction(state)
-            for name, value in state.updates.items():
-                self._buffers[name].copy_(value)
+            for name, read in self._updates:
+                self._buffers[name].copy_(read(state.there))
         return state.loss
 
     def _leaves(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
