@@ -15,13 +15,15 @@ Needs the extra `torch`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planwright.errors import InputError
+from planwright.profiles.torch_functions import RANDOM
 from planwright.profiles.torch_joint import JointGraph, Role, trace_joint
 from planwright.profiles.torch_library import torch
 from planwright.profiles.torch_program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
+from planwright.profiles.torch_rewrites import COMMUTES, IN_PLACE, Rewrites, rewrite
 from planwright.profiles.torch_storages import Storages, find_storages, rounded_bytes
 from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
@@ -48,7 +50,8 @@ def capture(
     """
     step = _Step(model, loss, example_inputs, tuple(targets))
     joint = trace_joint(step.module, tuple(step.leaves))
-    return _Builder(joint, find_storages(joint), model, name or type(model).__name__).build(step)
+    rewrites = rewrite(joint)
+    return _Builder(joint, find_storages(joint), rewrites, model, name or type(model).__name__).build(step)
 
 
 class _Step:
@@ -97,6 +100,7 @@ class _Builder:
 
     joint: JointGraph
     storages: Storages
+    rewrites: Rewrites
     model: Any
     name: str
     forward: list[ForwardNode] = field(default_factory=list)
@@ -104,11 +108,14 @@ class _Builder:
     operators: list[Operator | None] = field(default_factory=list)
     node_of: dict[int, int] = field(default_factory=dict)
     """The node of the training graph that holds a storage."""
+    bundles: dict[int, list[int]] = field(default_factory=dict)
+    """The storages that a node of the training graph holds."""
 
     def build(self, step: _Step) -> CapturedStep:
         nodes = [
             _Node(node, self.storages.read_by((node.args, node.kwargs)), made)
             for node, made in self.storages.made.items()
+            if node not in self.rewrites.beside
         ]
         (self.loss,) = [value for value, role in self.joint.outputs if role.kind == "loss"]
         self.updates = [(value, _plain(role.name)) for value, role in self.joint.outputs if role.kind == "buffer"]
@@ -159,6 +166,8 @@ class _Builder:
 
     def _add_forward(self, nodes: list[_Node], backward: list[_Node], loss_storage: int) -> None:
         read_forward = set().union(*(node.reads for node in nodes)) | {loss_storage}
+        self.kept_for_backward = set().union(*(node.reads for node in backward))
+        self.last_read = {storage: number for number, node in enumerate(nodes) for storage in node.reads}
         readers: dict[int, list[int]] = {}
         for number, node in enumerate(backward):
             for storage in node.reads:
@@ -175,6 +184,7 @@ class _Builder:
                 main = sides.pop(0)
             if main or is_random(node.call) or self.lasting.intersection(node.made):
                 self._add_forward_node(node, main, sides)
+                self._add_beside(node.call)
         loss_node = self.node_of[loss_storage]
         loss_bytes = self.storages.size_bytes[loss_storage]
         self.forward.append(ForwardNode("loss", "loss", loss_bytes, (loss_node,), _UNTIMED))
@@ -185,21 +195,68 @@ class _Builder:
         inputs = tuple(sorted({self.node_of[storage] for storage in node.reads if storage in self.node_of}))
         for place, bundle in enumerate([main, *sides]):
             name = node.call.name if not place else f"{node.call.name}.{place}"
-            op = str(node.call.target) if not place else f"{node.call.target} on the side"
+            op = op_name(node.call) + (" on the side" if place else "")
             size = sum(self.storages.size_bytes[storage] for storage in bundle)
             creator = number if place else None
             self.forward.append(ForwardNode(name, op, size, () if place else inputs, _UNTIMED, creator=creator))
             self.node_of.update(dict.fromkeys(bundle, number + place))
+            self.bundles[number + place] = bundle
         values = self._values(node)
         random = node.call.name if is_random(node.call) else ""
         call = Call(node.call.target, node.call.args, dict(node.call.kwargs), random=random)
+        calls = (call, *self._forward_in_place(call, node, number, main))
         made_bytes = sum(self.storages.size_bytes[storage] for storage in node.made)
         for place in range(1 + len(sides)):
             holds = tuple(value for value, _, holder in values if holder == number + place)
             if place:
                 self.operators.append(Operator(f"{node.call.name}.{place}", (), holds=holds))
             else:
-                self.operators.append(Operator(node.call.name, (call,), values, holds, made_bytes=made_bytes))
+                self.operators.append(Operator(node.call.name, calls, values, holds, made_bytes=made_bytes))
+
+    def _forward_in_place(self, call: Call, node: _Node, number: int, main: list[int]) -> tuple[Call, ...]:
+        """The same written over an input, where that is possible; whether it pays is for the solver to say."""
+        candidates = [
+            (storage in self.kept_for_backward, -self.last_read.get(storage, 0), written)
+            for written in written_over(call)
+            for storage in self.storages.of[written.arguments[0]]
+            if self._covers(storage, written, node, main) and self.storages.of[written.arguments[0]][0] in self.node_of
+        ]
+        if not candidates:
+            return ()
+        _, _, written = min(candidates, key=lambda its: its[:2])
+        over = self.node_of[self.storages.of[written.arguments[0]][0]]
+        self.forward[number] = replace(self.forward[number], overwrites=over, in_place=_UNTIMED)
+        return (written,)
+
+    def _covers(self, storage: int, written: Call, node: _Node, outputs: list[int]) -> bool:
+        """Whether the first argument is all that its node holds, and what is written is as large and lies the same way."""
+        holder = self.node_of.get(storage, -1)
+        first, result = self.storages.fake[written.arguments[0]], self.storages.fake[self.storages.values[node.call][0][0]]
+        alike = all(getattr(first, its) == getattr(result, its) for its in ("shape", "dtype", "device"))
+        whole = rounded_bytes(first.numel() * first.element_size(), first.device) == self.storages.size_bytes[storage]
+        others = self.storages.read_by((written.arguments[1:], written.options))
+        return (
+            alike
+            and whole
+            and first.stride() == result.stride()
+            and storage not in others
+            and self.bundles.get(holder) == [storage]
+            and len(outputs) == 1
+            and self.storages.of[self.storages.values[node.call][0][0]][0] == outputs[0]
+        )
+
+    def _add_beside(self, creator: Any) -> None:
+        """The intermediates that are made from an operator's output for one way only to compute its gradient."""
+        number = next(k for k in range(len(self.forward) - 1, -1, -1) if self.forward[k].creator is None)
+        for node, its in self.rewrites.beside.items():
+            if its is creator:
+                (storage,) = self.storages.made[node]
+                size = self.storages.size_bytes[storage]
+                self.node_of[storage] = len(self.forward)
+                call = Call(node.target, node.args, dict(node.kwargs))
+                values = ((node, None, len(self.forward)),)
+                self.forward.append(ForwardNode(node.name, op_name(node), size, (), _UNTIMED, creator=number))
+                self.operators.append(Operator(node.name, (call,), values, (node,), made_bytes=size))
 
     def _values(self, node: _Node) -> tuple[tuple[Any, int | None, int], ...]:
         return tuple(
@@ -222,6 +279,7 @@ class _Builder:
                 else:
                     late.append(Gradient(value, _plain(role.name), False))
         self.late = tuple(late)
+        self.last_read = {storage: number for number, node in enumerate(nodes) for storage in node.reads}
         grown_bytes = self.base_bytes
         parameters = dict(self.model.named_parameters(remove_duplicate=False))
         seen: set[int] = set()
@@ -258,23 +316,48 @@ class _Builder:
     ) -> None:
         number, loss = len(self.backward), len(self.forward) - 1
         kept = [storage for storage in node.made if storage in read and storage not in taken]
-        tangent = {self.storages.of[value][0] for value, role in self.joint.inputs.items() if role.kind == "tangent"}
-        sources = {self.node_of[storage] for storage in node.reads if storage in self.node_of}
-        needs = tuple(sorted(source for source in sources if source < loss))
-        earlier = {source for source in sources if source > loss} | ({loss} if tangent & node.reads else set())
+        calls = self._backward_calls(node, number, kept or sorted(taken))
+        needs, earlier = self._sources(node.reads)
         self.node_of.update(dict.fromkeys(kept, loss + 1 + number))
+        self.bundles[loss + 1 + number] = kept
         size = sum(self.storages.size_bytes[storage] for storage in kept)
+        variants = tuple(Variant(call.needs, _UNTIMED, call.name) for call in calls)
         self.backward.append(
             BackwardNode(
-                node.call.name, str(node.call.target), self._paired(node.call), size, tuple(sorted(earlier)),
-                (Variant(needs, _UNTIMED),), fixed_bytes,
+                node.call.name, op_name(node.call), self._paired(node.call), size, earlier, variants, fixed_bytes
             )
         )  # fmt: skip
-        call = Call(node.call.target, node.call.args, dict(node.call.kwargs), needs=needs)
         values = self._values(node)
         holds = tuple(value for value, _, holder in values if holder >= 0)
         made_bytes = sum(self.storages.size_bytes[storage] for storage in node.made)
-        self.operators.append(Operator(node.call.name, (call,), values, holds, gradients, made_bytes))
+        self.operators.append(Operator(node.call.name, calls, values, holds, gradients, made_bytes))
+
+    def _sources(self, reads: set[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The forward nodes whose outputs are read, and the gradients: the loss for its own."""
+        loss = len(self.forward) - 1
+        tangent = {self.storages.of[value][0] for value, role in self.joint.inputs.items() if role.kind == "tangent"}
+        sources = {self.node_of[storage] for storage in reads if storage in self.node_of}
+        earlier = {source for source in sources if source > loss} | ({loss} if tangent & reads else set())
+        return tuple(sorted(source for source in sources if source < loss)), tuple(sorted(earlier))
+
+    def _backward_calls(self, node: _Node, number: int, outputs: list[int]) -> tuple[Call, ...]:
+        """The framework's own way and the alternatives, each written over a gradient that nobody reads any more."""
+        own = Call(node.call.target, node.call.args, dict(node.call.kwargs), needs=self._sources(node.reads)[0])
+        found = [own]
+        for other in self.rewrites.alternatives.get(node.call, ()):
+            needs, _ = self._sources(self.storages.read_by(other.arguments))
+            random = "" if other.random is None else other.random.name
+            found.append(Call(other.function, other.arguments, name=other.name, needs=needs, random=random))
+        return tuple(self._ends_in_place(call, node, number, outputs) for call in found)
+
+    def _ends_in_place(self, call: Call, node: _Node, number: int, outputs: list[int]) -> Call:
+        loss = len(self.forward) - 1
+        for written in written_over(call):
+            (storage,) = set(self.storages.of[written.arguments[0]])
+            is_gradient = self.node_of.get(storage, -1) > loss and self.last_read.get(storage) == number
+            if is_gradient and self._covers(storage, written, node, outputs):
+                return written
+        return call
 
     def _paired(self, call: Any) -> int:
         """The forward node whose gradient this is part of, by the sequence number that autograd gave both."""
@@ -304,8 +387,26 @@ class _Builder:
 
 def is_random(node: Any) -> bool:
     """Whether an op draws random numbers."""
-    tags = getattr(node.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags or getattr(node.target, "is_random", False)
+    return node.target in RANDOM or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def op_name(node: Any) -> str:
+    """What a node runs, for people: `aten.mm.default`, or the name of one of our own functions."""
+    target = node.target
+    return str(target) if isinstance(target, torch._ops.OpOverload) else str(target.__name__)  # noqa: SLF001
+
+
+def written_over(call: Call) -> list[Call]:
+    """The calls that compute the same and write it over their first argument."""
+    function = IN_PLACE.get(call.function)
+    if function is None:
+        return []
+    swapped = [call.arguments[1::-1]] if call.function in COMMUTES and not call.options else []
+    return [
+        replace(call, function=function, arguments=(*first, *call.arguments[len(first) :]), in_place=True)
+        for first in [call.arguments[:1], *swapped]
+        if isinstance(first[0], torch.fx.Node)
+    ]
 
 
 def state_bytes(device: Any) -> int:
