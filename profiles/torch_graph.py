@@ -155,10 +155,14 @@ class _Builder:
     """The storages of the buffers' new values, which stay until the step is over."""
 
     def _base_bytes(self, forward: list[_Node]) -> int:
-        """What a step holds all along: the loss, the buffers' new values, the states of random operators."""
-        sizes = [self.storages.size_bytes[storage] for storage in self.lasting | set(self.storages.of[self.loss])]
+        """What a step holds all along: the loss, its gradient, the buffers' new values, states of random operators."""
+        scalars = [storage for value in (self.loss, *self._tangents()) for storage in self.storages.of[value]]
+        sizes = [self.storages.size_bytes[storage] for storage in (*sorted(self.lasting), *scalars)]
         devices = [self._device(node.call) for node in forward if is_random(node.call)]
         return sum(sizes) + sum(state_bytes(device) for device in (*devices, *devices[:1]))  # one more to go back to
+
+    def _tangents(self) -> list[Any]:
+        return [value for value, role in self.joint.inputs.items() if role.kind == "tangent"]
 
     def _device(self, node: Any) -> Any:
         value = self.storages.fake[node]
@@ -335,7 +339,7 @@ class _Builder:
     def _sources(self, reads: set[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The forward nodes whose outputs are read, and the gradients: the loss for its own."""
         loss = len(self.forward) - 1
-        tangent = {self.storages.of[value][0] for value, role in self.joint.inputs.items() if role.kind == "tangent"}
+        tangent = {self.storages.of[value][0] for value in self._tangents()}
         sources = {self.node_of[storage] for storage in reads if storage in self.node_of}
         earlier = {source for source in sources if source > loss} | ({loss} if tangent & reads else set())
         return tuple(sorted(source for source in sources if source < loss)), tuple(sorted(earlier))
