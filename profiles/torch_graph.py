@@ -59,7 +59,7 @@ class _Step:
 
     def __init__(self, model: Any, loss: Any, inputs: Any, targets: tuple[Any, ...]) -> None:
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            raise InputError("capture: must be outside of torch.autocast, which is not supported; cast the model instead")
+            raise InputError("capture: must be outside of torch.autocast, which has no support; cast the model")
         arguments, named = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
         leaves, structure = torch.utils._pytree.tree_flatten((arguments, named, targets))  # noqa: SLF001
         for leaf in leaves:
@@ -233,9 +233,10 @@ class _Builder:
         return (written,)
 
     def _covers(self, storage: int, written: Call, node: _Node, outputs: list[int]) -> bool:
-        """Whether the first argument is all that its node holds, and what is written is as large and lies the same way."""
+        """Whether the first argument is all that its node holds, and what is written has its size and strides."""
         holder = self.node_of.get(storage, -1)
-        first, result = self.storages.fake[written.arguments[0]], self.storages.fake[self.storages.values[node.call][0][0]]
+        value = self.storages.values[node.call][0][0]
+        first, result = self.storages.fake[written.arguments[0]], self.storages.fake[value]
         alike = all(getattr(first, its) == getattr(result, its) for its in ("shape", "dtype", "device"))
         whole = rounded_bytes(first.numel() * first.element_size(), first.device) == self.storages.size_bytes[storage]
         others = self.storages.read_by((written.arguments[1:], written.options))
@@ -246,7 +247,7 @@ class _Builder:
             and storage not in others
             and self.bundles.get(holder) == [storage]
             and len(outputs) == 1
-            and self.storages.of[self.storages.values[node.call][0][0]][0] == outputs[0]
+            and self.storages.of[value][0] == outputs[0]
         )
 
     def _add_beside(self, creator: Any) -> None:
@@ -263,10 +264,11 @@ class _Builder:
                 self.operators.append(Operator(node.name, (call,), values, (node,), made_bytes=size))
 
     def _values(self, node: _Node) -> tuple[tuple[Any, int | None, int], ...]:
-        return tuple(
-            (value, place, LASTS if (its := self.storages.of[value][0]) in self.lasting else self.node_of.get(its, PASSES))
-            for value, place in self.storages.values[node.call]
-        )
+        found = []
+        for value, place in self.storages.values[node.call]:
+            storage = self.storages.of[value][0]
+            found.append((value, place, LASTS if storage in self.lasting else self.node_of.get(storage, PASSES)))
+        return tuple(found)
 
     # -- backward ------------------------------------------------------------------------------------------------------
 
@@ -321,7 +323,7 @@ class _Builder:
         number, loss = len(self.backward), len(self.forward) - 1
         kept = [storage for storage in node.made if storage in read and storage not in taken]
         calls = self._backward_calls(node, number, kept or sorted(taken))
-        needs, earlier = self._sources(node.reads)
+        _, earlier = self._sources(node.reads)
         self.node_of.update(dict.fromkeys(kept, loss + 1 + number))
         self.bundles[loss + 1 + number] = kept
         size = sum(self.storages.size_bytes[storage] for storage in kept)
@@ -391,7 +393,13 @@ class _Builder:
 
 def is_random(node: Any) -> bool:
     """Whether an op draws random numbers."""
-    return node.target in RANDOM or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    if node.target in RANDOM:
+        return True
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    titles = [its.name for its in node.target._schema.arguments]  # noqa: SLF001
+    given = {**dict(zip(titles, node.args, strict=False)), **node.kwargs}
+    return bool(given.get("dropout_p") != 0.0)  # attention is tagged as random, and is not without dropout
 
 
 def op_name(node: Any) -> str:
@@ -405,12 +413,11 @@ def written_over(call: Call) -> list[Call]:
     function = IN_PLACE.get(call.function)
     if function is None:
         return []
-    swapped = [call.arguments[1::-1]] if call.function in COMMUTES and not call.options else []
-    return [
-        replace(call, function=function, arguments=(*first, *call.arguments[len(first) :]), in_place=True)
-        for first in [call.arguments[:1], *swapped]
-        if isinstance(first[0], torch.fx.Node)
-    ]
+    calls = [replace(call, function=function, in_place=True)]
+    if call.function in COMMUTES and not call.options:
+        first, second, *rest = call.arguments
+        calls.append(replace(calls[0], arguments=(second, first, *rest)))
+    return [its for its in calls if isinstance(its.arguments[0], torch.fx.Node)]
 
 
 def state_bytes(device: Any) -> int:

@@ -55,8 +55,9 @@ class Operator:
 
     `values`: for each tensor that a call returns and that is wanted, the graph node that stands for it, its place in
     what is returned (None: it is all), and the node of the training graph that holds it, or `LASTS` for a buffer's new
-    value, which stays until the step is over, or `PASSES` for what is used up at once, as gradients of parameters are. `holds`: the values that this node of the training graph holds. An intermediate that its
-    creator returns has no call.
+    value, which stays until the step is over, or `PASSES` for what is used up at once, as gradients of parameters are.
+    `holds`: the values that this node of the training graph holds. An intermediate that its creator returns has no
+    call. `made_bytes`: of all that a call returns.
     """
 
     name: str

@@ -30,7 +30,9 @@ class Alternative:
 
 @dataclass
 class Rewrites:
-    """`alternatives`: of each graph node that has some. `beside`: a graph node that makes an intermediate from another's
+    """What was changed and what there is to choose.
+
+    `alternatives`: of each graph node that has some. `beside`: a graph node that makes an intermediate from another's
     output, only for an alternative to read, and that other node.
     """
 
@@ -113,11 +115,9 @@ def _offer_bits(joint: JointGraph, node: Any, found: Rewrites) -> None:
 
 def _readers(node: Any) -> list[Any]:
     """The nodes that read a tensor, through views too."""
-    found = []
+    found: list[Any] = []
     for user in node.users:
-        found.append(user)
-        if _is_view(user):
-            found += _readers(user)
+        found += _readers(user) if _is_view(user) else [user]
     return found
 
 
@@ -146,6 +146,9 @@ def _first_over(function: Any, title: str) -> Any:
     return call
 
 
+softmax_backward = aten._softmax_backward_data  # noqa: SLF001
+log_softmax_backward = aten._log_softmax_backward_data  # noqa: SLF001
+
 IN_PLACE: dict[Any, Any] = {
     aten.relu.default: aten.relu_.default,
     aten.add.Tensor: aten.add_.Tensor,
@@ -166,10 +169,10 @@ IN_PLACE: dict[Any, Any] = {
     aten.silu_backward.default: _first_over(aten.silu_backward.grad_input, "grad_input"),
     aten.sigmoid_backward.default: _first_over(aten.sigmoid_backward.grad_input, "grad_input"),
     aten.tanh_backward.default: _first_over(aten.tanh_backward.grad_input, "grad_input"),
-    aten._softmax_backward_data.default: _first_over(aten._softmax_backward_data.out, "grad_input"),
-    aten._log_softmax_backward_data.default: _first_over(aten._log_softmax_backward_data.out, "out"),
+    softmax_backward.default: _first_over(softmax_backward.out, "grad_input"),
+    log_softmax_backward.default: _first_over(log_softmax_backward.out, "out"),
 }
-"""Operators that may write over their first argument, and how: element by element, or row by row after a row is read."""
+"""Operators that may write over their first argument, and how: by elements, or by rows once a row is read."""
 
 COMMUTES = frozenset({aten.add.Tensor, aten.mul.Tensor})
 """Of these, those that may write over their second argument as well: swapped, they give the same bits."""

@@ -1,14 +1,13 @@
 """Profiling of captured steps: time and workspace of every operator, on the device that the step was captured for.
 
-Operators with the same function, shapes and options are measured once; a cache file keeps what was measured for the next
-time on the same device. Needs the extra `torch`.
+Operators with the same function, shapes and options are measured once; a cache file keeps what was measured for the
+next time on the same device. Needs the extra `torch`.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,9 +44,9 @@ class Measured:
 def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 5) -> CapturedStep:
     """The step with measured times and workspaces in its graph.
 
-    Every distinct operator runs once to warm up and then at least `repeats` times, on random data of its own, so that the
-    model itself needn't fit. `cache`: a JSON file, read if it is there and written. An operator that can't be run on
-    such data gets an estimate from the bytes that it moves; the graph's `source` says how many did.
+    Every distinct operator runs once to warm up and then at least `repeats` times, on random data of its own, so that
+    the model itself needn't fit. `cache`: a JSON file, read if it is there and written. An operator that can't run
+    on such data gets an estimate from the bytes that it moves; the graph's `source` says how many did.
     """
     if repeats < 1:
         raise InputError(f"repeats must be >= 1, got {repeats}")
@@ -62,8 +61,11 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
         ]
     if cache is not None:
         _write(Path(cache), {**known, where: found})
-    forward = [_forward(node, *its) for node, its in zip(step.graph.forward, _beside(step, measured), strict=False)]
-    count = len(forward)
+    count = len(step.graph.forward)
+    forward = [
+        _forward(node, operator, its)
+        for node, operator, its in zip(step.graph.forward, step.operators[:count], measured[:count], strict=True)
+    ]
     base = [step.graph.fixed_bytes, *(node.fixed_bytes for node in step.graph.backward)]
     backward = [
         _backward(node, operator, its, max(0, base[number + 1] - base[number]), _copied_bytes(step, operator))
@@ -80,10 +82,6 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
 # -- the graph ---------------------------------------------------------------------------------------------------------
 
 
-def _beside(step: CapturedStep, measured: list[list[Measured] | None]) -> Iterator[tuple[Operator | None, list[Measured] | None]]:
-    return zip(step.operators, measured, strict=True)
-
-
 def _forward(node: ForwardNode, operator: Operator | None, measured: list[Measured] | None) -> ForwardNode:
     if operator is None or not measured:
         return node
@@ -92,7 +90,9 @@ def _forward(node: ForwardNode, operator: Operator | None, measured: list[Measur
     if node.overwrites is None:
         return replace(node, ways=(way,))
     (written,) = [its for call, its in zip(operator.calls, measured, strict=True) if call.in_place]
-    in_place = replace(way, duration_s=written.duration_s, workspace_bytes=written.peak_bytes - node.output_bytes)
+    in_place = replace(
+        way, workspace_bytes=written.peak_bytes - node.output_bytes
+    )  # and the time of the same arithmetic
     return replace(node, ways=(way,), in_place=(in_place,))
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # imported by the command itself: --help stays fast, and work
 __all__ = ["add_commands"]
 
 _EXAMPLE = """\
-FACTORY makes what is to be trained: (model, inputs), where the model returns its loss, or (model, inputs, loss, targets)
-for loss(model(*inputs), *targets); inputs are a tuple, or a mapping of arguments by name.
+FACTORY makes what is to be trained: (model, inputs), where the model returns its loss, or
+(model, inputs, loss, targets) for loss(model(*inputs), *targets); inputs are a tuple, or a mapping by name.
 
 example:
   planwright run monet --model train:small_gpt --budget 0.5x --cache ops.json
@@ -63,7 +63,7 @@ def _run(arguments: argparse.Namespace) -> int:
     work = _workload(arguments.model)
     _say(arguments, "capturing")
     step = capture(work.model, work.inputs, work.loss, targets=work.targets, name=arguments.model)
-    _say(arguments, f"timing the operators of {len(step.graph.forward)} forward and {len(step.graph.backward)} backward nodes")
+    _say(arguments, f"timing {len(step.graph.forward)} forward and {len(step.graph.backward)} backward nodes")
     step = profile(step, arguments.cache)
     eager_bytes = eager_peak_bytes(work)
     size_bytes, ratio = arguments.budget
@@ -93,7 +93,7 @@ def _plan(step: Any, budget_bytes: int, arguments: argparse.Namespace) -> tuple[
         print(f"planwright: no plan within {format_bytes(budget_bytes)}: {result.status.value}", file=sys.stderr)
         least = result.details.get("least_budget_bound_bytes")
         if least is not None:
-            print(f"planwright: every plan needs at least {least} bytes ({format_bytes(int(str(least)))})", file=sys.stderr)
+            print(f"planwright: every plan needs at least {format_bytes(int(str(least)))}, proven", file=sys.stderr)
         return None, code
     if arguments.output is not None:
         write_plan_of(arguments.output, result)
@@ -107,7 +107,9 @@ def _workload(name: str) -> Workload:
     made = _factory(name)()
     if not isinstance(made, tuple) or not 2 <= len(made) <= 4:
         raise InputError(f"--model {name}: must return (model, inputs) or (model, inputs, loss, targets)")
-    model, inputs, loss, targets = (*made, *(None, ())[len(made) - 2 :])
+    model, inputs = made[:2]
+    loss = made[2] if len(made) > 2 else None
+    targets = made[3] if len(made) > 3 else ()
     inputs = inputs if isinstance(inputs, Mapping | tuple | list) else (inputs,)
     targets = targets if isinstance(targets, tuple | list) else (targets,)
     return Workload(model, inputs, loss, targets)
@@ -182,6 +184,8 @@ def _table(methods: list[Method]) -> str:
             rows.append((method.name, "-", "-", method.note))
         else:
             equal = "equal to eager's" if method.is_equal else "differ from eager's"
+            if not method.keeps_buffers:
+                equal += ", buffers differ"
             rows.append((method.name, format_bytes(method.peak_bytes), format_seconds(method.step_s), equal))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join(f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}" for a, b, c, d in rows)

@@ -35,8 +35,7 @@ class Workload:
 
     def loss_of(self, model: Any) -> Any:
         """The loss of a forward pass of the model, or of what stands for it."""
-        named = isinstance(self.inputs, Mapping)
-        found = model(**self.inputs) if named else model(*self.inputs)
+        found = model(**self.inputs) if isinstance(self.inputs, Mapping) else model(*self.inputs)
         return found if self.loss is None else self.loss(found, *self.targets)
 
     def train(self, step: Step) -> Any:
@@ -50,13 +49,15 @@ class Workload:
 class Method:
     """What a method came to: `peak_bytes` above parameters, buffers and inputs, `step_s` the median of its steps.
 
-    `is_equal`: whether loss, gradients and buffers have eager's bits. `note`: why there is nothing to tell.
+    `is_equal`: whether loss and gradients have eager's bits, `keeps_buffers`: whether buffers have. `note`: why
+    there is nothing to tell.
     """
 
     name: str
     peak_bytes: int | None = None
     step_s: float | None = None
     is_equal: bool | None = None
+    keeps_buffers: bool | None = None
     note: str = ""
 
 
@@ -161,7 +162,7 @@ def _backward(work: Workload, model: Any) -> Any:
 
 
 def _measured(name: str, work: Workload, run: Callable[[], Any], reference: Any, steps: int) -> Method:
-    is_equal = _same(_outcome(work, run), reference)
+    gradients, buffers = (_same(*pair) for pair in zip(_outcome(work, run), reference, strict=True))
     peak_bytes = _peak(work, run)
     taken = []
     for _ in range(steps):
@@ -169,7 +170,7 @@ def _measured(name: str, work: Workload, run: Callable[[], Any], reference: Any,
             begin_s = _now_s(work.device)
             run()
             taken.append(_now_s(work.device) - begin_s)
-    return Method(name, peak_bytes, statistics.median(taken), is_equal)
+    return Method(name, peak_bytes, statistics.median(taken), gradients, buffers)
 
 
 def _peak(work: Workload, run: Callable[[], Any]) -> int:
@@ -177,12 +178,12 @@ def _peak(work: Workload, run: Callable[[], Any]) -> int:
         return measure_peak(run, work.device)[0]
 
 
-def _outcome(work: Workload, run: Callable[[], Any]) -> list[Any]:
-    """Loss, gradients and buffers of a step, None for a gradient that isn't there."""
+def _outcome(work: Workload, run: Callable[[], Any]) -> tuple[list[Any], list[Any]]:
+    """Loss with gradients (None for one that isn't there), and buffers, as a step leaves them."""
     with _untouched(work):
         loss = run()
         gradients = [None if its.grad is None else its.grad.clone() for its in work.model.parameters()]
-        return [loss.clone(), *gradients, *(buffer.clone() for buffer in work.model.buffers())]
+        return [loss.clone(), *gradients], [buffer.clone() for buffer in work.model.buffers()]
 
 
 def _same(found: list[Any], reference: list[Any]) -> bool:

@@ -56,7 +56,7 @@ class Compiler:
     def __init__(self, plan: TorchPlan, parameters: dict[str, Any]) -> None:
         self._step, self._schedule = plan.step, plan.schedule
         graph = plan.step.graph
-        self._names = [node.name for node in (*graph.forward, *graph.backward)]
+        self._names = [*(node.name for node in graph.forward), *(node.name for node in graph.backward)]
         self._number = {name: number for number, name in enumerate(self._names)}
         self._parameters = parameters
         self._readers: dict[Any, Reader] = {}
@@ -241,7 +241,7 @@ def _is_part(node: Any) -> bool:
 
 
 def _mentions(argument: Any) -> bool:
-    found = []
+    found: list[Any] = []
     torch.fx.node.map_arg(argument, found.append)
     return bool(found)
 

@@ -21,7 +21,7 @@ __all__ = ["TorchPlan", "keep_all", "keep_all_peak_bytes", "plan"]
 
 @dataclass(frozen=True)
 class TorchPlan:
-    """A schedule for a captured step, replayed clean. `result`: of its solve, None for a plan that wasn't solved for."""
+    """A schedule for a captured step, replayed clean. `result`: of its solve, None where there was none."""
 
     step: CapturedStep
     schedule: Schedule

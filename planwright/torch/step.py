@@ -33,7 +33,7 @@ class Step:
         """Run the step; raises `InputError` for other shapes than the captured ones, or under autocast."""
         leaves = self._leaves(arguments, named)
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            raise InputError("step: must run outside of torch.autocast, which is not supported; cast the model instead")
+            raise InputError("step: must run outside of torch.autocast, which has no support; cast the model")
         if bool(self._model.training) != self._captured.is_training:
             mode = "training" if self._captured.is_training else "evaluation"
             raise InputError(f"step: was captured in {mode} mode; set the model back with .train() or .eval()")
@@ -53,11 +53,9 @@ class Step:
         if structure != self._captured.structure:
             raise InputError(f"step: must get {len(expected)} tensors in the structure that was captured, got others")
         for number, (leaf, its) in enumerate(zip(leaves, expected, strict=True)):
-            got = (tuple(leaf.shape), leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else type(leaf).__name__
-            if got != (its.shape, its.dtype, its.device):
-                wanted = f"shape {list(its.shape)}, {its.dtype} on {its.device}"
-                found = f"shape {list(got[0])}, {got[1]} on {got[2]}" if isinstance(got, tuple) else got
-                raise InputError(f"step: tensor {number} must have {wanted}, as it was captured, got {found}")
+            wanted, got = _told(its), _told(leaf) if isinstance(leaf, torch.Tensor) else type(leaf).__name__
+            if got != wanted:
+                raise InputError(f"step: tensor {number} must have {wanted}, as it was captured, got {got}")
         return list(leaves)
 
     def _environment(self, leaves: list[Any]) -> dict[Any, Any]:
@@ -85,7 +83,9 @@ def _check_model(step: CapturedStep, parameters: dict[str, Any], buffers: dict[s
         fake, its = step.storages.fake[node], (parameters if role.kind == "parameter" else buffers).get(role.name)
         if its is None:
             raise InputError(f"run: the model has no {role.kind} {role.name!r}, which the plan was made with")
-        if (tuple(its.shape), its.dtype, its.device) != (tuple(fake.shape), fake.dtype, fake.device):
-            wanted = f"shape {list(fake.shape)}, {fake.dtype} on {fake.device}"
-            got = f"shape {list(its.shape)}, {its.dtype} on {its.device}"
-            raise InputError(f"run: {role.kind} {role.name!r} must have {wanted}, got {got}")
+        if _told(its) != _told(fake):
+            raise InputError(f"run: {role.kind} {role.name!r} must have {_told(fake)}, got {_told(its)}")
+
+
+def _told(its: Any) -> str:
+    return f"shape {list(its.shape)}, {its.dtype} on {its.device}"
