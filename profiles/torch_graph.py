@@ -387,8 +387,8 @@ class _Builder:
 
     def _batch(self, step: _Step) -> int:
         """The first dimension of the first argument: a name for people."""
-        shape = step.leaves[0].shape if step.leaves else ()
-        return max(int(shape[0]), 1) if len(shape) else 1
+        shape: tuple[int, ...] = tuple(step.leaves[0].shape) if step.leaves else ()
+        return max(shape[0], 1) if shape else 1
 
 
 def is_random(node: Any) -> bool:

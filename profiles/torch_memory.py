@@ -9,7 +9,7 @@ from typing import Any
 
 from planwright.profiles.torch_library import torch
 
-__all__ = ["measure_peak"]
+__all__ = ["compact", "measure_peak"]
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells stderr of every start and stop
 
@@ -32,3 +32,8 @@ def measure_peak(run: Callable[[], Any], device: Any) -> tuple[int, Any]:
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
     events.sort(key=lambda event: event.start_ns())
     return max(accumulate((int(event.nbytes()) for event in events), initial=0)), result
+
+
+def compact(tensor: Any, most_bytes: int) -> Any:
+    """The tensor, copied if it lies in more memory than it should: some losses leave a scalar in a large buffer."""
+    return tensor.clone() if tensor.untyped_storage().nbytes() > most_bytes else tensor

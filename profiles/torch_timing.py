@@ -141,7 +141,11 @@ def _run(call: Call, step: CapturedStep, repeats: int, device: Any) -> Measured:
         (call.arguments, call.options), lambda node: _made_up(step.storages.fake[node])
     )
     call.function(*arguments, **options)
-    peak_bytes, _ = measure_peak(lambda: call.function(*arguments, **options), device)
+    peak_bytes, found = measure_peak(lambda: call.function(*arguments, **options), device)
+    if not call.in_place:  # where the step copies what it returns, both are there at once
+        whole = sum(int(its.untyped_storage().nbytes()) for its in tensors_in(found))
+        peak_bytes = max(peak_bytes, whole + sum(_copied(its) for its in tensors_in(found)))
+    del found
     taken: list[float] = []
     while len(taken) < repeats or (sum(taken) < _ENOUGH_S and len(taken) < _MOST_RUNS):
         marks = Marks(device)
@@ -151,6 +155,12 @@ def _run(call: Call, step: CapturedStep, repeats: int, device: Any) -> Measured:
         taken.append(marks.elapsed_s()[-1])
     duration_s = statistics.median(taken)
     return Measured(duration_s if duration_s >= _TINY_S else 0.0, peak_bytes)
+
+
+def _copied(tensor: Any) -> int:
+    """The bytes of the copy that a tensor needs if it lies in too large a buffer."""
+    size_bytes = int(tensor.numel() * tensor.element_size())
+    return size_bytes if tensor.untyped_storage().nbytes() > size_bytes else 0
 
 
 def _estimate(call: Call, step: CapturedStep) -> Measured:

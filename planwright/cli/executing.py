@@ -183,7 +183,7 @@ def _table(methods: list[Method]) -> str:
         if method.peak_bytes is None or method.step_s is None:
             rows.append((method.name, "-", "-", method.note))
         else:
-            equal = "equal to eager's" if method.is_equal else "differ from eager's"
+            equal = "equal to eager's" if method.is_equal else f"off by {method.difference:.1g} of their norm"
             if not method.keeps_buffers:
                 equal += ", buffers differ"
             rows.append((method.name, format_bytes(method.peak_bytes), format_seconds(method.step_s), equal))

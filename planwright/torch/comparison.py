@@ -6,6 +6,7 @@ import contextlib
 import functools
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from planwright.profiles.torch_library import torch
 from planwright.profiles.torch_memory import measure_peak
 from planwright.torch.step import Step
 
-__all__ = ["Method", "Workload", "blocks_of", "compare", "eager_peak_bytes"]
+__all__ = ["Method", "Workload", "blocks_of", "compare", "eager_peak_bytes", "measure"]
 
 _SEED = 20
 
@@ -49,8 +50,8 @@ class Workload:
 class Method:
     """What a method came to: `peak_bytes` above parameters, buffers and inputs, `step_s` the median of its steps.
 
-    `is_equal`: whether loss and gradients have eager's bits, `keeps_buffers`: whether buffers have. `note`: why
-    there is nothing to tell.
+    `is_equal`: whether loss and gradients have eager's bits, `keeps_buffers`: whether buffers have. `difference`: of
+    the gradient that is furthest from eager's, relative to its norm. `note`: why there is nothing to tell.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Method:
     step_s: float | None = None
     is_equal: bool | None = None
     keeps_buffers: bool | None = None
+    difference: float | None = None
     note: str = ""
 
 
@@ -76,6 +78,12 @@ def compare(work: Workload, step: Step, steps: int = 5) -> Iterator[Method]:
     ratio = min(1.0, step.plan.peak_bytes / max(_peak(work, eager), 1))
     yield _partitioned(work, step, reference, steps, ratio)
     yield _measured("planwright", work, functools.partial(work.train, step), reference, steps)
+
+
+def measure(work: Workload, step: Step, steps: int = 5) -> Method:
+    """A planned step alone, beside eager's gradients."""
+    reference = _outcome(work, functools.partial(_backward, work, work.model))
+    return _measured("planwright", work, functools.partial(work.train, step), reference, steps)
 
 
 def eager_peak_bytes(work: Workload) -> int:
@@ -142,7 +150,9 @@ def _partitioned(work: Workload, step: Step, reference: Any, steps: int, ratio: 
         return Method(name, note="wrong gradients with dropout (pytorch/pytorch issues 190758 and 190717)")
     config = torch._functorch.config  # noqa: SLF001
     try:
-        with config.patch(activation_memory_budget=ratio, activation_memory_budget_solver="dp"):
+        patch = config.patch(activation_memory_budget=ratio, activation_memory_budget_solver="dp")
+        with patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # compiling speaks of PyTorch's own insides
             torch._dynamo.reset()  # noqa: SLF001
             compiled = torch.compile(work.model, backend="aot_eager_decomp_partition")
             return _measured(name, work, functools.partial(_backward, work, compiled), reference, steps)
@@ -162,7 +172,9 @@ def _backward(work: Workload, model: Any) -> Any:
 
 
 def _measured(name: str, work: Workload, run: Callable[[], Any], reference: Any, steps: int) -> Method:
-    gradients, buffers = (_same(*pair) for pair in zip(_outcome(work, run), reference, strict=True))
+    outcome = _outcome(work, run)
+    gradients, buffers = (_same(*pair) for pair in zip(outcome, reference, strict=True))
+    difference = _difference(outcome[0], reference[0])
     peak_bytes = _peak(work, run)
     taken = []
     for _ in range(steps):
@@ -170,7 +182,7 @@ def _measured(name: str, work: Workload, run: Callable[[], Any], reference: Any,
             begin_s = _now_s(work.device)
             run()
             taken.append(_now_s(work.device) - begin_s)
-    return Method(name, peak_bytes, statistics.median(taken), gradients, buffers)
+    return Method(name, peak_bytes, statistics.median(taken), gradients, buffers, difference)
 
 
 def _peak(work: Workload, run: Callable[[], Any]) -> int:
@@ -189,6 +201,12 @@ def _outcome(work: Workload, run: Callable[[], Any]) -> tuple[list[Any], list[An
 def _same(found: list[Any], reference: list[Any]) -> bool:
     pairs = zip(found, reference, strict=True)
     return all((a is None) == (b is None) and (a is None or torch.equal(a, b)) for a, b in pairs)
+
+
+def _difference(found: list[Any], reference: list[Any]) -> float:
+    """The largest distance of a tensor from the one that it should be, relative to that one's norm."""
+    pairs = [pair for pair in zip(found, reference, strict=True) if pair[1] is not None]
+    return max(float("inf") if a is None else float((a - b).norm()) / max(float(b.norm()), 1e-30) for a, b in pairs)
 
 
 @contextlib.contextmanager

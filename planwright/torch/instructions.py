@@ -9,6 +9,7 @@ from typing import Any
 
 from planwright.errors import InputError
 from planwright.profiles.torch_library import torch
+from planwright.profiles.torch_memory import compact
 from planwright.profiles.torch_program import LASTS, PASSES, Call, Gradient, Operator
 from planwright.schedule import Event
 from planwright.torch.plan import TorchPlan
@@ -131,7 +132,9 @@ class Compiler:
     def _compute(self, its: _Planned, saved: set[str]) -> Instruction:
         function, read = its.call.function, self._reader((its.call.arguments, its.call.options))
         kept = {its.node, *its.claimed, PASSES, *((LASTS,) if its.is_first else ())}
-        keep = tuple((value, place) for value, place, holder in its.operator.values if holder in kept)
+        keep = tuple(
+            (value, place, self._bytes(value)) for value, place, holder in its.operator.values if holder in kept
+        )
         passing = tuple(value for value, _, holder in its.operator.values if holder == PASSES)
         after = self._after(its)
         gone = (*passing, *its.gone)
@@ -147,8 +150,8 @@ class Compiler:
             else:
                 found = function(*arguments, **options)
             del arguments, options
-            for value, place in keep:
-                run.there[value] = found if place is None else found[place]
+            for value, place, most_bytes in keep:
+                run.there[value] = compact(found if place is None else found[place], most_bytes)
             del found
             for act in after:
                 act(run)
@@ -156,6 +159,11 @@ class Compiler:
                 run.there.pop(value, None)
 
         return instruct
+
+    def _bytes(self, value: Any) -> int:
+        """What a value was captured to take."""
+        (storage,) = self._step.storages.of[value]
+        return self._step.storages.size_bytes[storage]
 
     @property
     def _device(self) -> Any:
