@@ -47,14 +47,22 @@ def dropout_backward_in_place(gradient: Any, mask: Any, factor: float) -> Any:
     return gradient.mul_(mask).mul_(factor)
 
 
-def dropout_backward_redrawn(gradient: Any, share: float, factor: float) -> Any:
-    """The same from the random state alone: to be called under the state that dropout drew with."""
-    return dropout_backward(gradient, _mask(gradient, share), factor)
+def dropout_backward_redrawn(gradient: Any, share: float, factor: float, strides: list[int]) -> Any:
+    """The same from the random state alone: to be called under the state that dropout drew with.
+
+    `strides`: those of the mask that it drew, since elements are drawn in the order in which they lie.
+    """
+    return dropout_backward(gradient, _mask_again(gradient, share, strides), factor)
 
 
-def dropout_backward_redrawn_in_place(gradient: Any, share: float, factor: float) -> Any:
+def dropout_backward_redrawn_in_place(gradient: Any, share: float, factor: float, strides: list[int]) -> Any:
     """The same, written over `gradient`."""
-    return dropout_backward_in_place(gradient, _mask(gradient, share), factor)
+    return dropout_backward_in_place(gradient, _mask_again(gradient, share, strides), factor)
+
+
+def _mask_again(gradient: Any, share: float, strides: list[int]) -> Any:
+    mask = torch.empty_strided(gradient.shape, strides, dtype=torch.bool, device=gradient.device)
+    return mask.bernoulli_(1 - share)
 
 
 def _mask(tensor: Any, share: float) -> Any:

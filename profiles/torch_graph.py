@@ -29,6 +29,9 @@ from planwright.profiles.training_graph import BackwardNode, ForwardNode, Traini
 
 __all__ = ["capture"]
 
+_REFUSED = {
+    "aten.mkldnn_rnn_layer.default": "it keeps what its gradient needs only under autograd; use float64 or another layer"
+}
 _UNTIMED = (Way(0.0),)
 _PREFIX = "model."
 
@@ -117,6 +120,9 @@ class _Builder:
             for node, made in self.storages.made.items()
             if node not in self.rewrites.beside
         ]
+        for node in nodes:
+            if (reason := _REFUSED.get(op_name(node.call))) is not None:
+                raise InputError(f"capture: op {op_name(node.call)} can't be run by a plan: {reason}")
         (self.loss,) = [value for value, role in self.joint.outputs if role.kind == "loss"]
         self.updates = [(value, _plain(role.name)) for value, role in self.joint.outputs if role.kind == "buffer"]
         self.lasting = {storage for value, _ in self.updates for storage in self.storages.of[value]}

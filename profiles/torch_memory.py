@@ -35,5 +35,10 @@ def measure_peak(run: Callable[[], Any], device: Any) -> tuple[int, Any]:
 
 
 def compact(tensor: Any, most_bytes: int) -> Any:
-    """The tensor, copied if it lies in more memory than it should: some losses leave a scalar in a large buffer."""
-    return tensor.clone() if tensor.untyped_storage().nbytes() > most_bytes else tensor
+    """The tensor, copied if it lies in more memory than it should: some losses leave a scalar in a large buffer.
+
+    None, which an operator returns where nobody asked for a gradient, stays what it is.
+    """
+    if tensor is None or tensor.untyped_storage().nbytes() <= most_bytes:
+        return tensor
+    return tensor.clone()

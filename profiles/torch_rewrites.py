@@ -59,6 +59,10 @@ def _on_cpu(node: Any) -> bool:
     return bool(node.meta["val"].device.type == "cpu")  # on a GPU, eager runs native_dropout itself
 
 
+def _is_contiguous(node: Any) -> bool:
+    return bool(node.meta["val"].is_contiguous())
+
+
 def _exact_dropout(node: Any) -> None:
     tensor, share, is_training = node.args
     if is_training is not False and 0 < share < 1:
@@ -72,7 +76,9 @@ def _exact_dropout_backward(node: Any, found: Rewrites) -> None:
     if draw.target is functions.dropout:
         share, factor = draw.args[1:]
         node.target, node.args = functions.dropout_backward, (gradient, mask, factor)
-        redrawn = Alternative("redrawn", functions.dropout_backward_redrawn, (gradient, share, factor), draw)
+        strides = list(draw.meta["val"][1].stride())
+        options = (gradient, share, factor, strides)
+        redrawn = Alternative("redrawn", functions.dropout_backward_redrawn, options, draw)
         found.alternatives[node] = [redrawn]
 
 
@@ -82,6 +88,8 @@ def _small_max_pool(node: Any) -> None:
     readers = [user for part in node.users if part.args[1] == 1 for user in part.users]
     backward = aten.max_pool2d_with_indices_backward.default
     if kernel[0] * kernel[1] > 256 or not readers or any(user.target is not backward for user in readers):
+        return
+    if not _is_contiguous(tensor):  # the gradient's strides follow the input's, which wouldn't be known
         return
     node.target, node.args = functions.max_pool, (tensor, kernel, stride, padding, dilation, ceil_mode)
     shape = list(tensor.meta["val"].shape)
@@ -106,6 +114,8 @@ def _offer_bits(joint: JointGraph, node: Any, found: Rewrites) -> None:
     order = {its: number for number, its in enumerate(joint.module.graph.nodes)}
     others = [user for user in _readers(maker) if user is not node and order[user] > order[loss]]
     if threshold != 0 or maker.target is not aten.relu.default or others:
+        return
+    if not (_is_contiguous(output) and _is_contiguous(gradient)):  # bits lie in this order
         return
     with joint.module.graph.inserting_after(maker):
         bits = joint.module.graph.call_function(functions.relu_bits, (maker,))

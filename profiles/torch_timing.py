@@ -137,9 +137,7 @@ def _measure(call: Call, step: CapturedStep, found: dict[str, Measured], repeats
 
 
 def _run(call: Call, step: CapturedStep, repeats: int, device: Any) -> Measured:
-    arguments, options = torch.fx.node.map_arg(
-        (call.arguments, call.options), lambda node: _made_up(step.storages.fake[node])
-    )
+    arguments, options = torch.fx.node.map_arg((call.arguments, call.options), lambda node: _value(node, step))
     call.function(*arguments, **options)
     peak_bytes, found = measure_peak(lambda: call.function(*arguments, **options), device)
     if not call.in_place:  # where the step copies what it returns, both are there at once
@@ -167,6 +165,18 @@ def _estimate(call: Call, step: CapturedStep) -> Measured:
     read = step.storages.read_by((call.arguments, call.options))
     moved = sum(step.storages.size_bytes[storage] for storage in read)
     return Measured(moved / _BYTES_PER_S, 0, is_estimate=True)
+
+
+def _value(node: Any, step: CapturedStep) -> Any:
+    """Data for an argument: made up, but places, masks and other whole numbers by what makes them in the step.
+
+    An operator may trust them (the space that a recurrent layer leaves for its gradient) and run wild on others.
+    """
+    fake = step.storages.fake[node]
+    if node.op != "call_function" or all(its.dtype.is_floating_point for its in tensors_in(fake)):
+        return _made_up(fake)
+    arguments, options = torch.fx.node.map_arg((node.args, node.kwargs), lambda read: _value(read, step))
+    return node.target(*arguments, **options)
 
 
 def _made_up(fake: Any) -> Any:

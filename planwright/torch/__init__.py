@@ -3,7 +3,7 @@
 Needs the extra `torch`; nothing else in planwright imports this package.
 """
 
-from planwright.torch.plan import TorchPlan, keep_all_peak_bytes, plan
+from planwright.torch.plan import TorchPlan, keep_all_peak_bytes, load, plan
 from planwright.torch.step import Step, run
 
-__all__ = ["Step", "TorchPlan", "keep_all_peak_bytes", "plan", "run"]
+__all__ = ["Step", "TorchPlan", "keep_all_peak_bytes", "load", "plan", "run"]

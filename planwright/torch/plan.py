@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -11,12 +12,13 @@ from planwright.encodings.monet import Problem
 from planwright.encodings.monet.lowering import to_schedule
 from planwright.encodings.monet.retention import just_in_time
 from planwright.errors import InputError
+from planwright.io.plan import read_plan
 from planwright.options import SolveOptions
 from planwright.profiles.torch_program import CapturedStep
 from planwright.recipe import Result, solve
 from planwright.schedule import Schedule
 
-__all__ = ["TorchPlan", "keep_all", "keep_all_peak_bytes", "plan"]
+__all__ = ["TorchPlan", "keep_all", "keep_all_peak_bytes", "load", "plan"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,26 @@ def plan(step: CapturedStep, budget_bytes: int, options: SolveOptions | None = N
         way_out = f"; every plan needs at least {least} bytes, one was found for {found}" if least is not None else ""
         raise InputError(f"budget {budget_bytes} bytes: {result.status.value}{way_out}")
     return TorchPlan(step, result.schedule, result.report.peak_bytes[0], result)
+
+
+def load(path: str | Path, step: CapturedStep) -> TorchPlan:
+    """A plan from a file, for a step that was captured from the same model with the same shapes.
+
+    Raises `InputError` where the file's plan is of another graph or doesn't replay clean.
+    """
+    schedule = read_plan(path).schedule
+    report = check(schedule)
+    if not report.valid:
+        raise InputError(f"{path}: {report.summary()}")
+    graph = step.graph
+    names = ("input and parameters", *(node.name for node in graph.forward))
+    sizes = (graph.fixed_bytes, *(node.output_bytes for node in graph.forward))
+    found = tuple(schedule.graph.tensor_names[: len(names)]), tuple(schedule.graph.size_bytes[: len(sizes)].tolist())
+    if found != (names, sizes):
+        raise InputError(
+            f"{path}: is a plan for another step than {graph.name!r}; capture with the shapes it was made for"
+        )
+    return TorchPlan(step, schedule, report.peak_bytes[0])
 
 
 def keep_all(step: CapturedStep) -> TorchPlan:

@@ -1,11 +1,11 @@
 """Training steps within a budget, executed by PyTorch, beside what there is without a plan.
 
-`pytest tests/benchmarks/test_torch_run.py --tables FOLDER` plans ResNet-50 (batch 8, 96 pixels), UNet (16 channels, batch
-4, 96 pixels), and GPT-2- and BERT-like models (4 layers, width 256, batch 8, 128 tokens) with dropout, on one thread,
-with 25 s (`--limit-s`) for each of five budgets: 0.9 of eager's peak, two between, the peak of checkpointing per block,
-and about the smallest for which a plan was found. What is asserted: loss, gradients and buffers have eager's bits, the
-measured peak keeps to the plan's and the plan's to the budget, and at the peak of checkpointing per block less time is
-recomputed than it recomputes: all forward operators of its blocks.
+`pytest tests/benchmarks/test_torch_run.py --tables FOLDER` plans ResNet-50 (batch 8, 96 pixels), UNet (16 channels,
+batch 4, 96 pixels), and GPT-2- and BERT-like models (4 layers, width 256, batch 8, 128 tokens) with dropout, on one
+thread, with 25 s (`--limit-s`) for each of five budgets: 0.9 of eager's peak, one between, the peak of checkpointing
+per block, one below, and about the smallest for which a plan was found. What is asserted: loss, gradients and buffers
+have eager's bits, the measured peak keeps to the plan's and the plan's to the budget, and at the peak of checkpointing
+per block less time is recomputed than it recomputes: all forward operators of its blocks.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def test_dropout_equals_eagers_from_mask_and_from_state(share: float, dtype: tor
         found, mask = functions.dropout(given.detach(), share, factor)
         assert torch.equal(torch.get_rng_state(), after)
         torch.set_rng_state(state)
-        redrawn = functions.dropout_backward_redrawn(gradient, share, factor)
+        redrawn = functions.dropout_backward_redrawn(gradient, share, factor, [1])
     assert given.grad is not None
     assert torch.equal(found, expected)
     assert torch.equal(functions.dropout_backward(gradient, mask, factor), given.grad)
@@ -86,7 +86,7 @@ def arguments_of(target: Any) -> tuple[Any, ...]:
     special = {
         "dropout": (a, 0.3, 1.4),
         "dropout_backward": (a, b > 0, 1.4),
-        "dropout_backward_redrawn": (a, 0.3, 1.4),
+        "dropout_backward_redrawn": (a, 0.3, 1.4, [1, 40]),
         "aten.threshold_backward.default": (a, b.relu(), 0),
         "aten.sigmoid_backward.default": (a, b.sigmoid()),
         "aten.tanh_backward.default": (a, b.tanh()),

@@ -7,13 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from planwright.checker import check
+from planwright.encodings.monet.lowering import to_schedule
+from planwright.encodings.monet.retention import just_in_time
 from planwright.profiles.torch_memory import measure_peak
+from planwright.profiles.torch_program import CapturedStep
 from planwright.torch import TorchPlan, run
 
-__all__ = ["CPU", "Left", "left_by_eager", "left_by_plan"]
+__all__ = ["CPU", "Left", "left_by_eager", "left_by_plan", "random_plan"]
 
 CPU = torch.device("cpu")
 _SEED = 7
@@ -71,3 +76,14 @@ def _left(model: nn.Module, step: Callable[[], torch.Tensor], steps: int) -> Lef
         state = torch.get_rng_state()
     gradients = {name: its.grad for name, its in model.named_parameters()}
     return Left(losses, gradients, dict(model.named_buffers()), state, peak_bytes)
+
+
+def random_plan(step: CapturedStep, seed: int) -> TorchPlan:
+    """A plan that keeps, recomputes and picks variants by chance."""
+    chance = np.random.default_rng(seed)
+    graph = step.graph
+    variants = np.array([chance.integers(len(node.variants)) for node in graph.backward])
+    schedule = to_schedule(graph, just_in_time(graph, chance.random(len(graph.forward)) < chance.random(), variants))
+    report = check(schedule)
+    assert report.valid
+    return TorchPlan(step, schedule, report.peak_bytes[0])

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
@@ -17,17 +17,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch_models import Case, Gpt, cases
-from torch_steps import left_by_eager, left_by_plan
+from torch_steps import left_by_eager, left_by_plan, random_plan
 
-from planwright.checker import check
-from planwright.encodings.monet.lowering import to_schedule
-from planwright.encodings.monet.retention import just_in_time
 from planwright.errors import InputError
+from planwright.io.plan import SavedPlan, write_plan
 from planwright.options import SolveOptions
 from planwright.profiles.torch_graph import capture
 from planwright.profiles.torch_program import CapturedStep
 from planwright.profiles.torch_timing import profile
-from planwright.torch import TorchPlan, keep_all_peak_bytes, plan, run
+from planwright.torch import TorchPlan, keep_all_peak_bytes, load, plan, run
 from planwright.torch.plan import keep_all
 
 KINDS = ("resnet", "unet", "gpt", "bert")
@@ -51,17 +49,6 @@ def models() -> dict[str, Case]:
 @pytest.fixture(scope="module")
 def captured(models: dict[str, Case]) -> dict[str, CapturedStep]:
     return {kind: profile(capture(*models[kind], name=kind), repeats=1) for kind in KINDS}
-
-
-def random_plan(step: CapturedStep, seed: int) -> TorchPlan:
-    """A plan that keeps, recomputes and picks variants by chance."""
-    chance = np.random.default_rng(seed)
-    graph = step.graph
-    variants = np.array([chance.integers(len(node.variants)) for node in graph.backward])
-    schedule = to_schedule(graph, just_in_time(graph, chance.random(len(graph.forward)) < chance.random(), variants))
-    report = check(schedule)
-    assert report.valid
-    return TorchPlan(step, schedule, report.peak_bytes[0])
 
 
 # -- bits and bytes ----------------------------------------------------------------------------------------------------
@@ -215,6 +202,20 @@ def test_model_of_transformers_equals_eager(kind: str) -> None:
     found = left_by_plan(model, planned, **inputs)
     assert found.differs_from(expected) == []
     assert found.peak_bytes <= planned.peak_bytes <= int(0.95 * expected.peak_bytes)
+
+
+def test_plan_from_a_file_runs_on_a_step_captured_anew(
+    models: dict[str, Case], captured: dict[str, CapturedStep], tmp_path: Path
+) -> None:
+    model, arguments = models["bert"]
+    planned = random_plan(captured["bert"], 3)
+    write_plan(tmp_path / "plan.json", SavedPlan("monet", {}, {}, {}, planned.schedule))
+    loaded = load(tmp_path / "plan.json", capture(*models["bert"], name="bert"))
+    found = left_by_plan(model, loaded, *arguments)
+    assert found.differs_from(left_by_eager(model, lambda its: its(*arguments))) == []
+    assert found.peak_bytes <= loaded.peak_bytes == planned.peak_bytes
+    with pytest.raises(InputError, match="is a plan for another step than 'gpt'"):
+        load(tmp_path / "plan.json", captured["gpt"])
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
