@@ -19,19 +19,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planwright.errors import InputError
-from planwright.profiles.torch_functions import RANDOM
 from planwright.profiles.torch_joint import JointGraph, Role, trace_joint
 from planwright.profiles.torch_library import torch
 from planwright.profiles.torch_program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
-from planwright.profiles.torch_rewrites import COMMUTES, IN_PLACE, Rewrites, rewrite
+from planwright.profiles.torch_rewrites import Rewrites, is_random, op_name, rewrite, state_bytes, written_over
 from planwright.profiles.torch_storages import Storages, find_storages, rounded_bytes
 from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
 __all__ = ["capture"]
 
-_REFUSED = {
-    "aten.mkldnn_rnn_layer.default": "it keeps what its gradient needs only under autograd; use float64 or another layer"
-}
+_REFUSED = {"aten.mkldnn_rnn_layer.default": "without autograd it doesn't keep what its gradient needs"}
+"""Operators that do something else when they run alone, and what."""
 _UNTIMED = (Way(0.0),)
 _PREFIX = "model."
 
@@ -395,41 +393,6 @@ class _Builder:
         """The first dimension of the first argument: a name for people."""
         shape: tuple[int, ...] = tuple(step.leaves[0].shape) if step.leaves else ()
         return max(shape[0], 1) if shape else 1
-
-
-def is_random(node: Any) -> bool:
-    """Whether an op draws random numbers."""
-    if node.target in RANDOM:
-        return True
-    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
-        return False
-    titles = [its.name for its in node.target._schema.arguments]  # noqa: SLF001
-    given = {**dict(zip(titles, node.args, strict=False)), **node.kwargs}
-    return bool(given.get("dropout_p") != 0.0)  # attention is tagged as random, and is not without dropout
-
-
-def op_name(node: Any) -> str:
-    """What a node runs, for people: `aten.mm.default`, or the name of one of our own functions."""
-    target = node.target
-    return str(target) if isinstance(target, torch._ops.OpOverload) else str(target.__name__)  # noqa: SLF001
-
-
-def written_over(call: Call) -> list[Call]:
-    """The calls that compute the same and write it over their first argument."""
-    function = IN_PLACE.get(call.function)
-    if function is None:
-        return []
-    calls = [replace(call, function=function, in_place=True)]
-    if call.function in COMMUTES and not call.options:
-        first, second, *rest = call.arguments
-        calls.append(replace(calls[0], arguments=(second, first, *rest)))
-    return [its for its in calls if isinstance(its.arguments[0], torch.fx.Node)]
-
-
-def state_bytes(device: Any) -> int:
-    """The bytes of a device's random state."""
-    state = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-    return int(state.numel())
 
 
 def _plain(name: str) -> str:

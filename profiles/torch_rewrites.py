@@ -6,14 +6,25 @@ Needs the extra `torch`.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planwright.profiles import torch_functions as functions
 from planwright.profiles.torch_joint import JointGraph
 from planwright.profiles.torch_library import torch
+from planwright.profiles.torch_program import Call
 
-__all__ = ["COMMUTES", "IN_PLACE", "Alternative", "Rewrites", "rewrite"]
+__all__ = [
+    "COMMUTES",
+    "IN_PLACE",
+    "Alternative",
+    "Rewrites",
+    "is_random",
+    "op_name",
+    "rewrite",
+    "state_bytes",
+    "written_over",
+]
 
 aten = torch.ops.aten
 
@@ -186,3 +197,38 @@ IN_PLACE: dict[Any, Any] = {
 
 COMMUTES = frozenset({aten.add.Tensor, aten.mul.Tensor})
 """Of these, those that may write over their second argument as well: swapped, they give the same bits."""
+
+
+def written_over(call: Call) -> list[Call]:
+    """The calls that compute the same and write it over their first argument."""
+    function = IN_PLACE.get(call.function)
+    if function is None:
+        return []
+    calls = [replace(call, function=function, in_place=True)]
+    if call.function in COMMUTES and not call.options:
+        first, second, *rest = call.arguments
+        calls.append(replace(calls[0], arguments=(second, first, *rest)))
+    return [its for its in calls if isinstance(its.arguments[0], torch.fx.Node)]
+
+
+def is_random(node: Any) -> bool:
+    """Whether an op draws random numbers."""
+    if node.target in functions.RANDOM:
+        return True
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    titles = [its.name for its in node.target._schema.arguments]  # noqa: SLF001
+    given = {**dict(zip(titles, node.args, strict=False)), **node.kwargs}
+    return bool(given.get("dropout_p") != 0.0)  # attention is tagged as random, and is not without dropout
+
+
+def state_bytes(device: Any) -> int:
+    """The bytes of a device's random state."""
+    state = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+    return int(state.numel())
+
+
+def op_name(node: Any) -> str:
+    """What a node runs, for people: `aten.mm.default`, or the name of one of our own functions."""
+    target = node.target
+    return str(target) if isinstance(target, torch._ops.OpOverload) else str(target.__name__)  # noqa: SLF001
