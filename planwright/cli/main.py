@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from planwright import __version__
-from planwright.cli import advising, doctoring, drawing, listing, plans, reporting, solving, sweeping
+from planwright.cli import advising, doctoring, drawing, executing, listing, plans, reporting, solving, sweeping
 from planwright.errors import PlanwrightError
 
 __all__ = ["main"]
@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="command", required=True)
     solving.add_commands(commands)
     sweeping.add_commands(commands)
+    executing.add_commands(commands)
     advising.add_commands(commands)
     plans.add_commands(commands)
     drawing.add_commands(commands)

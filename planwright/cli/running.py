@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from planwright.progress_log import ProgressLog
     from planwright.recipe import Problem, Result
 
-__all__ = ["claim_to_keep", "finish", "run", "stop_on_interrupt"]
+__all__ = ["claim_to_keep", "finish", "run", "stop_on_interrupt", "write_plan_of"]
 
 _SHOWN = (
     "status", "stop_reason", "makespan_s", "energy_j", "bound_s", "bound_j", "gap", "ratio", "overhead",
@@ -92,7 +92,7 @@ def finish(
     problem, claim = result.problem, claim_data(result.solution)
     written = None
     if result.schedule is not None and result.valid and arguments.output is not None:
-        (write or _write_plan)(arguments.output, result)
+        (write or write_plan_of)(arguments.output, result)
         written = arguments.output
     data = {
         "problem": problem.system,
@@ -114,7 +114,8 @@ def finish(
     return code
 
 
-def _write_plan(path: str, result: Result) -> None:
+def write_plan_of(path: str, result: Result) -> None:
+    """Write a result that has a schedule as a plan file."""
     from planwright.io.plan import SavedPlan, write_plan
 
     assert result.schedule is not None

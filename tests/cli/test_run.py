@@ -1,0 +1,134 @@
+"""`planwright run monet`: the table, the JSON object, the plan file, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from planwright.cli.main import main
+
+_SOURCE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, share):
+        super().__init__()
+        layers = []
+        for _ in range(4):
+            layers.append(nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64), nn.Dropout(share)))
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, given):
+        for layer in self.layers:
+            given = layer(given)
+        return given
+
+def dropping():
+    torch.manual_seed(0)
+    return Model(0.1), torch.randn(256, 64), nn.functional.mse_loss, (torch.randn(256, 64),)
+
+def plain():
+    torch.manual_seed(0)
+    return Model(0.0), (torch.randn(256, 64),), nn.functional.mse_loss, (torch.randn(256, 64),)
+
+def nothing():
+    return None
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "made.py"
+    path.write_text(_SOURCE)
+    return path
+
+
+def test_without_torch_one_line_tells_how_to_install_it(source: Path) -> None:
+    script = (
+        "import sys; sys.modules['torch'] = None; from planwright.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    arguments = ["run", "monet", "--model", f"{source}:plain", "--budget", "0.5x"]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "pip install 'planwright[torch]'" in done.stderr
+
+
+def test_core_imports_no_torch() -> None:
+    script = (
+        "import sys, planwright, planwright.cli.main, planwright.checker, planwright.encodings.monet.solver\n"
+        "import planwright.profiles.networks, planwright.profiles.training_graph_file\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+class TestWithTorch:
+    """What needs PyTorch."""
+
+    @pytest.fixture(autouse=True)
+    def torch(self) -> None:
+        pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+
+    def test_table_has_a_line_for_each_method(self, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        options = ["--budget", "0.8x", "--gap", "1", "--time-limit", "20", "--steps", "1"]
+        assert main(["run", "monet", "--model", f"{source}:dropping", *options]) == 0
+        shown = capsys.readouterr().out
+        for method in ("eager", "checkpoint per block", "selective checkpointing", "planwright"):
+            (line,) = [line for line in shown.splitlines() if line.startswith(f"{method} ")]
+            assert line.endswith("equal to eager's")
+        assert "wrong gradients with dropout" in shown
+
+    def test_json_object_and_plan_file_hold_what_was_measured(
+        self, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        written, cache = tmp_path / "plan.json", tmp_path / "ops.json"
+        options = [
+            "--budget",
+            "0.85x",
+            "--gap",
+            "1",
+            "--steps",
+            "1",
+            "--json",
+            "-o",
+            str(written),
+            "--cache",
+            str(cache),
+        ]
+        assert main(["run", "monet", "--model", f"{source}:plain", *options]) == 0
+        data = json.loads(capsys.readouterr().out)
+        methods = {method["name"].split()[0]: method for method in data["methods"]}
+        ours = methods["planwright"]
+        assert ours["is_equal"]
+        assert ours["peak_bytes"] <= data["peak_bytes"] <= data["budget_bytes"] < methods["eager"]["peak_bytes"]
+        assert methods["activation_memory_budget"]["is_equal"] is not None
+        assert cache.exists()
+        assert main(["check", str(written)]) == 0
+
+    def test_impossible_budget_ends_with_exit_code_3(self, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["run", "monet", "--model", f"{source}:plain", "--budget", "1KB", "--quiet"]) == 3
+        assert "every plan needs at least" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("model", "told"),
+        [
+            ("made", "must be MODULE:FACTORY or FILE.py:FACTORY, got 'made'"),
+            ("no_such_module:make", "can't be imported"),
+            ("{}:missing", "has no function 'missing'"),
+            ("{}:nothing", "must return (model, inputs) or (model, inputs, loss, targets)"),
+        ],
+    )
+    def test_what_is_no_factory_is_refused(
+        self, source: Path, capsys: pytest.CaptureFixture[str], model: str, told: str
+    ) -> None:
+        assert main(["run", "monet", "--model", model.format(source), "--budget", "0.5x"]) == 2
+        shown = capsys.readouterr().err
+        assert told in shown
+        assert shown.count("\n") == 1

@@ -1,0 +1,89 @@
+"""Steps of models for tests: eager's and a plan's, with all that they leave behind."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from planwright.checker import check
+from planwright.encodings.monet.lowering import to_schedule
+from planwright.encodings.monet.retention import just_in_time
+from planwright.profiles.torch_memory import measure_peak
+from planwright.profiles.torch_program import CapturedStep
+from planwright.torch import TorchPlan, run
+
+__all__ = ["CPU", "Left", "left_by_eager", "left_by_plan", "random_plan"]
+
+CPU = torch.device("cpu")
+_SEED = 7
+
+
+@dataclass(frozen=True)
+class Left:
+    """What steps leave behind: each step's loss, gradients, buffers, the random state; and their measured peak."""
+
+    losses: list[torch.Tensor]
+    gradients: dict[str, torch.Tensor | None]
+    buffers: dict[str, torch.Tensor]
+    random: torch.Tensor
+    peak_bytes: int
+
+    def differs_from(self, other: Left) -> list[str]:
+        """Names of what isn't equal bit by bit."""
+        found = [f"loss {k}" for k, pair in enumerate(zip(self.losses, other.losses, strict=True)) if _differ(*pair)]
+        for mine, its in ((self.gradients, other.gradients), (self.buffers, other.buffers)):
+            assert mine.keys() == its.keys()
+            found += [name for name in mine if _differ(mine[name], its[name])]
+        return found + (["random state"] if _differ(self.random, other.random) else [])
+
+
+def _differ(mine: torch.Tensor | None, its: torch.Tensor | None) -> bool:
+    if mine is None or its is None:
+        return mine is not its
+    return not torch.equal(mine, its)
+
+
+def left_by_eager(model: nn.Module, loss_of: Callable[[nn.Module], torch.Tensor], steps: int = 1) -> Left:
+    """Steps of a copy of the model; gradients add up."""
+    its = copy.deepcopy(model)
+
+    def step() -> torch.Tensor:
+        loss = loss_of(its)
+        loss.backward()
+        return loss.detach()
+
+    return _left(its, step, steps)
+
+
+def left_by_plan(model: nn.Module, plan: TorchPlan, *arguments: Any, steps: int = 1, **named: Any) -> Left:
+    """The same by a plan."""
+    its = copy.deepcopy(model)
+    step = run(plan, its)
+    return _left(its, lambda: step(*arguments, **named), steps)
+
+
+def _left(model: nn.Module, step: Callable[[], torch.Tensor], steps: int) -> Left:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_SEED)
+        peak_bytes, first = measure_peak(step, CPU)
+        losses = [first, *(step() for _ in range(steps - 1))]
+        state = torch.get_rng_state()
+    gradients = {name: its.grad for name, its in model.named_parameters()}
+    return Left(losses, gradients, dict(model.named_buffers()), state, peak_bytes)
+
+
+def random_plan(step: CapturedStep, seed: int) -> TorchPlan:
+    """A plan that keeps, recomputes and picks variants by chance."""
+    chance = np.random.default_rng(seed)
+    graph = step.graph
+    variants = np.array([chance.integers(len(node.variants)) for node in graph.backward])
+    schedule = to_schedule(graph, just_in_time(graph, chance.random(len(graph.forward)) < chance.random(), variants))
+    report = check(schedule)
+    assert report.valid
+    return TorchPlan(step, schedule, report.peak_bytes[0])
