@@ -32,6 +32,10 @@ class AffineCost:
         """Seconds, in the shape of the sizes."""
         return self.alpha_s + self.beta_s_per_byte * np.asarray(size_bytes, dtype=np.float64)
 
+    def highest_s(self, most_bytes: float) -> float:
+        """The most that any size up to `most_bytes` costs."""
+        return self.alpha_s + self.beta_s_per_byte * most_bytes
+
     def scaled(self, factor: float) -> AffineCost:
         """The same cost, `factor` times as high."""
         return AffineCost(factor * self.alpha_s, factor * self.beta_s_per_byte)
@@ -81,6 +85,11 @@ class PointsCost:
         at, duration_s = np.array(self.points).T
         beyond = self._last_slope * np.maximum(size - at[-1], 0.0)
         return np.asarray(np.interp(size, at, duration_s) + beyond)
+
+    def highest_s(self, most_bytes: float) -> float:
+        """The most that any size up to `most_bytes` costs, or any size that was measured."""
+        beyond = self._last_slope * max(most_bytes - self.points[-1][0], 0.0)
+        return max(duration_s for _, duration_s in self.points) + beyond
 
     @classmethod
     def sum_of(cls, costs: Sequence[CostFunction]) -> PointsCost:

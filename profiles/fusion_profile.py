@@ -15,6 +15,9 @@ __all__ = ["FusionProfile"]
 
 _LARGEST_BYTES = 2**53  # up to which sums of sizes are exact in floating point
 
+_LONGEST_S = 1e15
+"""Longer than anybody waits, and short enough for sums and multiples of times to stay finite."""
+
 
 @dataclass(frozen=True)
 class FusionProfile:
@@ -59,6 +62,15 @@ class FusionProfile:
         total = sum(self.size_bytes.tolist())
         if total > _LARGEST_BYTES:
             raise InputError(f"{where}: size_bytes must sum to at most 2^53, got {total}")
+        self._check_longest(where, total)
+
+    def _check_longest(self, where: str, total_bytes: int) -> None:
+        """No fusion takes so long that sums of times leave the floating-point numbers."""
+        costs = [cost for cost in (self.compression, self.communication, self.uncompressed_communication) if cost]
+        group_s = sum(cost.highest_s(total_bytes) for cost in costs)
+        longest_s = self.forward_s + sum(self.backward_s.tolist()) + self.tensor_count * group_s
+        if not longest_s <= _LONGEST_S:
+            raise InputError(f"{where}: a step must take at most {_LONGEST_S:g} s in any fusion, got {longest_s:g} s")
 
     @property
     def tensor_count(self) -> int:

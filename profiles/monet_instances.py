@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 
 from planwright.errors import InputError
-from planwright.io.record import Record, parse_record
+from planwright.io.record import Record, is_number, parse_record
 from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
 __all__ = ["TIME_UNIT_S", "instance_from", "is_monet_instance", "read_monet_instance"]
@@ -50,7 +50,7 @@ def instance_from(record: Record) -> TrainingGraph:
     algorithms = set(record.integers("conv_list", 0)) if record.boolean("select_conv_algo") else set()
     overwritten = record.record("inplace_of") if record.boolean("do_inplace") else Record({}, record.where)
     for node in overwritten.names():
-        if not (node.isascii() and node.isdigit()):
+        if not is_number(node):
             raise overwritten.fail(node, "the number of a node", node)
     over = {int(node): overwritten.integer(node, 0, loss) for node in overwritten.names()}
     forward = [_forward(node, over.get(number), number in algorithms) for number, node in enumerate(nodes[: loss + 1])]

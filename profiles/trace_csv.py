@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import gzip
 import lzma
+import tokenize
 import zipfile
 import zlib
 from collections import defaultdict
@@ -146,9 +147,9 @@ def _shortened(names: Iterable[str]) -> str:
 
 _UNREADABLE = (
     gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, lzma.LZMAError, csv.Error, EOFError, ValueError,
-    MemoryError, OverflowError, RuntimeError,
+    MemoryError, OverflowError, RuntimeError, TypeError, SyntaxError, tokenize.TokenError,
 )  # fmt: skip
-"""The last three for headers that promise too much, and archives with a password."""
+"""The last six for headers that promise too much or are no Python, and archives with a password."""
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planwright.errors import InputError
-from planwright.topologies.building import LinkBuilder, refuse_too_many
+from planwright.topologies.building import MOST_LINKS, LinkBuilder, refuse_too_many
 from planwright.topologies.topology import Nic, Switch, Topology
 
 __all__ = ["Fabric", "LocalLink", "NicTemplate", "NodeTemplate", "SwitchTemplate"]
@@ -75,8 +75,8 @@ class Fabric:
                 raise InputError("fabric: uplinks must come with nodes_per_leaf, got none")
             return
         for field, value in (("nodes_per_leaf", self.nodes_per_leaf), ("uplinks_per_leaf", self.uplinks_per_leaf)):
-            if value < 1:
-                raise InputError(f"fabric: {field} must be >= 1, got {value}")
+            if not 1 <= value <= MOST_LINKS:
+                raise InputError(f"fabric: {field} must be in 1..{MOST_LINKS}, got {value}")
         for field, cost in (("alpha_s", self.alpha_s), ("beta_s_per_byte", self.beta_s_per_byte)):
             if not (cost >= 0 and math.isfinite(cost)):
                 raise InputError(f"fabric: {field} must be finite and >= 0, got {cost}")
@@ -139,6 +139,9 @@ class NodeTemplate:
         )
 
     def _refuse_too_many(self, nodes: int) -> None:
+        if nodes * self.ranks_per_node > MOST_LINKS:
+            got = nodes * self.ranks_per_node
+            raise InputError(f"{self.name} x {nodes}: must have at most {MOST_LINKS:,} ranks, would have {got:,}")
         sizes = [len(nic.ranks) for nic in self.nics]
         joined = sum(size**2 for size in sizes) if self.fabric.rails else sum(sizes) ** 2
         local = len(self.links) + sum(len(switch.ranks) * (len(switch.ranks) - 1) for switch in self.switches)

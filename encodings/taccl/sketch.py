@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from planwright.errors import InputError
-from planwright.io.record import Record, load_record, parse_record, suggestion
+from planwright.io.record import Record, is_number, load_record, parse_record, suggestion
 from planwright.units import parse_bytes
 
 __all__ = ["InterNode", "Policy", "Sketch", "load_sketch", "read_sketch", "sketch_data", "sketch_names"]
@@ -257,7 +257,7 @@ def _ranks(record: Record, title: str, value: object) -> list[object]:
 
 
 def _rank_key(record: Record, key: str, name: str) -> int:
-    if not name.isascii() or not name.isdigit():
+    if not is_number(name):
         raise record.fail(key, "an object whose keys are ranks", name)
     return int(name)
 

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except PlanwrightError as error:
-        print(f"planwright: error: {error}", file=sys.stderr)
+        print(f"planwright: error: {_one_line(str(error))}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         print("planwright: interrupted; no half-written file is left", file=sys.stderr)
@@ -51,6 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _one_line(text: str) -> str:
+    """The text without line breaks and control characters, which names in files may have."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from planwright.errors import InputError
 from planwright.graph import Graph, Implementation, Op, Placement
 from planwright.io.atomic import write_text
-from planwright.io.record import Record, load_record
+from planwright.io.record import Record, is_number, load_record
 from planwright.schedule import Ragged, Schedule
 from planwright.solution import Solution
 from planwright.topologies.topology import Links, Nic, Switch, Topology
@@ -367,6 +367,6 @@ def _bits(record: Record, key: str, value: object) -> int:
 
 
 def _digits(record: Record, key: str) -> int:
-    if not (key.isascii() and key.isdigit()):
+    if not is_number(key):
         raise InputError(f"{record.where}: fields must be tensor numbers, got {key!r}")
     return int(key)

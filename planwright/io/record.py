@@ -5,15 +5,21 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from planwright.errors import InputError
 
-__all__ = ["Record", "load_record", "parse_record", "suggestion"]
+__all__ = ["Record", "is_number", "load_record", "parse_record", "suggestion"]
 
 _MISSING: Any = object()
+
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+_MOST_DIGITS = 19
+"""Of a number in a name; more don't fit into 64 bits."""
 
 
 class Record:
@@ -133,6 +139,11 @@ class Record:
         raise self.fail(key, rule, value, hint)
 
 
+def is_number(name: str) -> bool:
+    """Whether a field's name is a whole number that fits into 64 bits, such as that of a rank or node."""
+    return name.isascii() and name.isdigit() and len(name) <= _MOST_DIGITS
+
+
 def suggestion(value: str, known: Collection[str]) -> str:
     """`did you mean 'links'?`, or nothing where no known name is close."""
     close = difflib.get_close_matches(value, sorted(known), n=1)
@@ -165,7 +176,20 @@ def parse_record(text: str, where: str) -> Record:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{where}: not readable: {error}") from None
+    if _ESCAPED_SURROGATE.search(text):
+        _check_unicode(data, where)
     return Record(data, where)
+
+
+def _check_unicode(data: object, where: str) -> None:
+    """Refuse half a surrogate pair, which JSON can write with an escape and no file or terminal can hold."""
+    try:
+        json.dumps(data, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise InputError(f"{where}: texts must be Unicode, got {half}, half a surrogate pair") from None
+    except RecursionError:
+        raise InputError(f"{where}: not readable: nested too deeply") from None
 
 
 def _no_constant(name: str, where: str) -> Any:
