@@ -205,7 +205,9 @@ def test_generated_topologies_are_listed_with_an_example_that_runs(capsys: pytes
     rows = {row["name"]: row for row in json.loads(run(capsys, "list", "topologies", "--json")[1])}
     assert {"dgx-h100", "ring", "fat-tree"} <= set(rows)
     assert "--topology-file" in run(capsys, "list", "topologies")[1]
-    code, out, _ = run(capsys, "solve", "taccl", "--topology", rows["ring"]["example"], "--size", "1MB", "--json")
+    code, out, _ = run(
+        capsys, "solve", "taccl", "--topology", rows["ring"]["example"], "--size", "1MB", "--chunks", "1", "--json"
+    )
     assert code == 0
     assert json.loads(out)["makespan_s"] == pytest.approx(4 * 46.7e-6)
 

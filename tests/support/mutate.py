@@ -42,7 +42,9 @@ def mutated_bytes(data: bytes, chance: Random) -> bytes:
         if kind == "flip" and first < last:
             out[first] ^= 1 << chance.randrange(8)
         elif kind == "insert":
-            out[first:first] = chance.choice([b"\0", b"\xff", b"-", b'"', b"{", b"]", b"9", b",", b"<", b"\xef\xbb\xbf"])
+            out[first:first] = chance.choice(
+                [b"\0", b"\xff", b"-", b'"', b"{", b"]", b"9", b",", b"<", b"\xef\xbb\xbf"]
+            )
         elif kind == "delete":
             del out[first:last]
         elif kind == "double":
@@ -92,7 +94,9 @@ def _drop(holder: Any, key: Any, chance: Random) -> None:
 
 
 def _rename(holder: Any, key: Any, chance: Random) -> None:
-    holder[chance.choice([key + "x", key[:-1], key.upper(), "", "é", "__class__", "-1", "7", "9" * 4400])] = holder.pop(key)
+    holder[chance.choice([key + "x", key[:-1], key.upper(), "", "é", "__class__", "-1", "7", "9" * 4400])] = holder.pop(
+        key
+    )
 
 
 def _swap(holder: Any, key: Any, chance: Random) -> None:

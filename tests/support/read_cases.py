@@ -66,13 +66,19 @@ def changed_headers(content: bytes, seed: int, count: int) -> Iterator[bytes]:
     chance, head = Random(seed), 128
     for _ in range(count):
         if chance.random() < 0.3:
-            shape = chance.choice(["(10**9, 2)", "(2, 1000000000)", "(-1, 2)", "(0, 2)", "(2,)", "()", "(True, 2)", "x"])
+            shape = chance.choice(
+                ["(10**9, 2)", "(2, 1000000000)", "(-1, 2)", "(0, 2)", "(2,)", "()", "(True, 2)", "x"]
+            )
             kind = chance.choice(["'<i8'", "'>u2'", "'|O'", "'<f8'", "'<U4'", "'|V8'", "[('a', '<i4')]", "'x'", "None"])
             order = chance.choice(["True", "False", "3"])
             text = f"{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}".ljust(head - 11) + "\n"
             yield content[:8] + len(text).to_bytes(2, "little") + text.encode() + content[head:]
         else:
-            yield mutated_bytes(content[:head], chance) + content[head:] if chance.random() < 0.7 else mutated_bytes(content, chance)
+            yield (
+                mutated_bytes(content[:head], chance) + content[head:]
+                if chance.random() < 0.7
+                else mutated_bytes(content, chance)
+            )
 
 
 def changed_texts(content: bytes, seed: int, count: int) -> Iterator[bytes]:
@@ -337,13 +343,18 @@ CASES: dict[str, ReadCase] = {
     "training-graph": ReadCase("graph.json", json_maker(GRAPH), changed_jsons, use_graph),
     "measured-graph": ReadCase("measured.json", json_maker(MEASURED), changed_jsons, use_graph),
     "fusion-profile": ReadCase(
-        "profile.json", lambda path: void(path.write_text(fusion_profile_text(known_instance()))), changed_jsons, use_profile
+        "profile.json",
+        lambda path: void(path.write_text(fusion_profile_text(known_instance()))),
+        changed_jsons,
+        use_profile,
     ),
     "trace-npy": arrays_case("trace.npy"),
     "trace-npz": arrays_case("trace.npz"),
     "trace-csv": csv_case("trace.csv"),
     "trace-csv-gz": csv_case("trace.csv.gz"),
-    "plan-taccl": ReadCase("plan.json", solved("taccl", "--topology", "ring:3", "--size", "1KB"), changed_jsons, use_plan),
+    "plan-taccl": ReadCase(
+        "plan.json", solved("taccl", "--topology", "ring:3", "--size", "1KB"), changed_jsons, use_plan
+    ),
     "plan-monet": ReadCase("plan.json", make_step, changed_jsons, use_plan),
     "plan-cupcake": ReadCase("plan.json", make_fusion, changed_jsons, use_plan),
     "plan-bagpipe": ReadCase("run.npz", make_run, changed_runs, use_plan),
