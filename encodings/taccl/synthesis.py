@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,8 @@ _ROUTING_SHARE = 0.5
 _ROUTING_GAP = 0.01
 """The first routing is proven to within this, or to within the gap asked for where that is less."""
 _SEEDS = 4
+_PATIENCE, _BETTER = 2, 1e-3
+"""How many routings in a row may make the schedule no better, by this share, before it is left at that."""
 _REPLAYED = 2
 """Orderings of one routing that are replayed, those that end first."""
 _SOLVER_TOLERANCE = 5e-7
@@ -69,6 +72,11 @@ class _Search:
     best: _Candidate | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
     routings_tried: int = 0
+
+    @property
+    def makespan_s(self) -> float:
+        """Of the best schedule, inf before there is one."""
+        return math.inf if self.best is None else self.best.makespan_s
 
     @property
     def gap(self) -> float | None:
@@ -129,12 +137,22 @@ def synthesise(problem: Problem, options: SolveOptions) -> Plan:
         _schedule(search, [[shortest_path_routing(phase.problem) for phase in problem.phases]])
     else:
         _schedule(search, [found] if policy is None else [found, policy])
-        for other in _other_routings(search, routers):
-            _schedule(search, [other])
+        _schedule_others(search, routers)
     return _plan(search, versions)
 
 
 # -- stage 1: routings, one for each phase -----------------------------------------------------------------------------
+
+
+def _schedule_others(search: _Search, routers: list[Router]) -> None:
+    """Schedule more routings until several in a row have made nothing better."""
+    in_vain = 0
+    for other in _other_routings(search, routers):
+        before_s = search.makespan_s
+        _schedule(search, [other])
+        in_vain = 0 if search.makespan_s < before_s * (1 - _BETTER) else in_vain + 1
+        if in_vain == _PATIENCE:
+            return
 
 
 def _router(search: _Search, problem: Problem, phases_left: int) -> Router:
