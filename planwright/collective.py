@@ -10,6 +10,7 @@ import numpy as np
 
 from planwright.errors import InputError
 from planwright.graph import Graph, Placement
+from planwright.io.record import suggestion
 
 __all__ = [
     "COLLECTIVES", "ROOTED", "Collective", "allgather", "allreduce", "alltoall", "broadcast", "collective_by_name",
@@ -17,6 +18,9 @@ __all__ = [
 ]  # fmt: skip
 
 Buffers = tuple[tuple[int, ...], ...]
+
+MOST_CHUNKS = 1_000_000
+"""Of all ranks together; far more than any stage can plan."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +230,9 @@ def collective_by_name(
     Raises `InputError` for a name that is not in `COLLECTIVES`, or a root or target that it has not.
     """
     if name not in COLLECTIVES:
-        raise InputError(f"collective: must be one of {', '.join(sorted(COLLECTIVES))}, got {name!r}")
+        hint = suggestion(name, COLLECTIVES)
+        rule = f"must be one of {', '.join(sorted(COLLECTIVES))}"
+        raise InputError(f"collective: {rule}, got {name!r}" + (f"; {hint}" if hint else ""))
     if root is not None and name not in ROOTED:
         raise InputError(f"root: must be left out, {name} has none; got {root}")
     if target is not None and name != "sendrecv":
@@ -244,6 +250,9 @@ def _shares(rank_count: int, chunks_per_rank: int) -> Buffers:
         raise InputError(f"collective: rank_count must be >= 2, got {rank_count}")
     if chunks_per_rank < 1:
         raise InputError(f"collective: chunks_per_rank must be >= 1, got {chunks_per_rank}")
+    if rank_count * chunks_per_rank > MOST_CHUNKS:
+        got = f"{rank_count} ranks with {chunks_per_rank} each"
+        raise InputError(f"collective: all ranks' chunks must be at most {MOST_CHUNKS:,}, got {got}")
     return tuple(tuple(range(rank * chunks_per_rank, (rank + 1) * chunks_per_rank)) for rank in range(rank_count))
 
 

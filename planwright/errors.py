@@ -16,7 +16,13 @@ __all__ = ["InputError", "ModelError", "PlanwrightError", "SolverError"]
 
 
 class PlanwrightError(Exception):
-    """Base of every exception that planwright raises on purpose."""
+    """Base of every exception that planwright raises on purpose.
+
+    Its text is one line: names from files are quoted in it, and line breaks and control characters become escapes.
+    """
+
+    def __str__(self) -> str:
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
 
 
 class InputError(PlanwrightError, ValueError):

@@ -18,6 +18,8 @@ __all__ = ["TIME_UNIT_S", "instance_from", "is_monet_instance", "read_monet_inst
 TIME_UNIT_S = 1e-5
 _KIB = 1024
 _FAILED_MS = -1000
+_LARGEST = 1e15
+"""Milliseconds and MiB beyond this are no measurements."""
 
 
 def read_text(path: str | Path) -> str:
@@ -124,10 +126,10 @@ def _ways(node: Record, prefix: str, chooses: bool, only: int = 0) -> tuple[Way,
 
 
 def _numbers(node: Record, key: str) -> list[float]:
-    values: list[float] = node.array(key)
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise node.fail(key, "a list of numbers", value)
+    values = [node.real(f"{key}[{k}]", value, -_LARGEST) for k, value in enumerate(node.array(key))]
+    for k, value in enumerate(values):
+        if value > _LARGEST:
+            raise node.fail(f"{key}[{k}]", f"a number <= {_LARGEST:g}", value)
     return values
 
 

@@ -6,6 +6,7 @@ is read. The column of an id is its table.
 
 from __future__ import annotations
 
+import warnings
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
@@ -46,7 +47,8 @@ def read_npy_trace(path: str | Path) -> Trace:
     """An array in a file of its own. Raises `InputError` for other things than integers, examples x tables."""
 
     def opened() -> NDArray[np.integer]:
-        with file_errors(path):
+        with file_errors(path), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # headers that Python 2 wrote are as good
             found = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(found, np.ndarray):
             raise InputError(f"{path}: must be a .npy file with one array")
@@ -119,9 +121,11 @@ def _npz_member(path: str | Path, array: str | None) -> str:
 
 def _npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
     version = npy.read_magic(stream)
-    if version == (1, 0):
-        return npy.read_array_header_1_0(stream)
-    return npy.read_array_header_2_0(stream)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # headers that Python 2 wrote are as good
+        if version == (1, 0):
+            return npy.read_array_header_1_0(stream)
+        return npy.read_array_header_2_0(stream)
 
 
 def _check_layout(where: str, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> None:

@@ -20,6 +20,7 @@ import re
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from planwright.errors import InputError
 from planwright.io.record import Record, load_record, parse_record, suggestion
@@ -217,14 +218,13 @@ def _taccl_custom_links(record: Record, count: int, alpha_s: float, scale: float
 
 
 def _matrix(record: Record, key: str, count: int) -> list[list[float]]:
-    rows: list[list[float]] = record.array(key)
+    rows: list[list[Any]] = record.array(key)
     if len(rows) != count or any(not isinstance(row, list) or len(row) != count for row in rows):
         raise record.fail(key, f"a {count} x {count} matrix (gpus_per_node)", rows)
-    for row in rows:
-        for value in row:
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-                raise record.fail(key, "a matrix of numbers >= 0", value)
-    return rows
+    return [
+        [record.real(f"{key}[{target}][{source}]", value, 0) for source, value in enumerate(row)]
+        for target, row in enumerate(rows)
+    ]
 
 
 def _taccl_known_links(
@@ -236,9 +236,10 @@ def _taccl_known_links(
         raise record.fail("gpus_per_node", f"{base.ranks_per_node}, as a {base.name} node has", count)
     betas = record.array("node_betas_list")
     kinds = sorted({link.beta_s_per_byte for link in base.links} | {s.beta_s_per_byte for s in base.switches})
-    if len(betas) != len(kinds) or any(not isinstance(b, (int, float)) or isinstance(b, bool) or b < 0 for b in betas):
+    if len(betas) != len(kinds):
         raise record.fail("node_betas_list", f"{len(kinds)} numbers >= 0, fastest first, for {base.name}", betas)
-    cost = {kind: float(beta) * scale for kind, beta in zip(kinds, sorted(betas), strict=True)}
+    rising = sorted(record.real(f"node_betas_list[{k}]", beta, 0) for k, beta in enumerate(betas))
+    cost = {kind: beta * scale for kind, beta in zip(kinds, rising, strict=True)}
     links = tuple(LocalLink(link.source, link.target, alpha_s, cost[link.beta_s_per_byte]) for link in base.links)
     switches = tuple(SwitchTemplate(switch.ranks, alpha_s, cost[switch.beta_s_per_byte]) for switch in base.switches)
     return links, switches, len(base.nics)

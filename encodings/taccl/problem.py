@@ -30,6 +30,7 @@ __all__ = ["METHODS", "Method", "Problem"]
 Method = Literal["auto", "milp", "greedy"]
 METHODS: tuple[Method, ...] = ("auto", "milp", "greedy")
 
+_LARGEST_SPREAD = 1e12
 _LARGEST_TABLE = 4_000_000
 """Pairs of chunk and link up to which a sum's ways are looked at before it is planned; beyond, the greedy finds out."""
 
@@ -74,8 +75,16 @@ class Problem:
             raise InputError(
                 f"link {self.logical.topology.link_name(free[0])}: alpha + beta * chunk must be > 0, got 0"
             )
+        self._check_spread()
         if self.collective.chunk_count * self.link_count <= _LARGEST_TABLE:
             assert self.phases  # they check that every chunk finds its ways
+
+    def _check_spread(self) -> None:
+        """Solvers count in the fastest link's time, and need numbers that they can tell from zero and from infinity."""
+        least_s, most_s = float(self.duration_s.min()), float(self.duration_s.max())
+        if not most_s <= _LARGEST_SPREAD * least_s:
+            rule = f"times of links for one chunk must lie within a factor of {_LARGEST_SPREAD:g}"
+            raise InputError(f"topology {self.topology.name!r}: {rule}, got {least_s:g} s and {most_s:g} s")
 
     @property
     def system(self) -> str:

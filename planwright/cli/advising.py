@@ -25,6 +25,11 @@ example:
   planwright advise compression --profile resnet101 --ranks 64 --bandwidth 10Gbps --latency 10us
 """
 
+_ADVISE_EXAMPLE = """\
+example (`planwright advise QUESTION --help` has more):
+  planwright advise compression --profile resnet101 --ranks 64 --bandwidth 10Gbps --latency 10us
+"""
+
 _WHAT_IF_EXAMPLE = """\
 An analytic model of the backward pass and the synchronisation, with buckets of 25 MB: no search, no forward pass.
 
@@ -48,7 +53,9 @@ _FIGURES = {
 
 def add_commands(commands: Any) -> None:
     """Add `advise` with its questions."""
-    parser = commands.add_parser("advise", help="whether compressing gradients pays, which embedding cache suits")
+    parser = _question(
+        commands, "advise", "whether compressing gradients pays, which embedding cache suits", _ADVISE_EXAMPLE
+    )
     questions = parser.add_subparsers(metavar="question", required=True)
     _add_compression(questions)
     _add_what_if(questions)

@@ -10,13 +10,22 @@ from typing import Any
 
 __all__ = ["add_commands"]
 
+_EXAMPLE = """\
+example:
+  planwright list topologies
+  planwright list solvers --json
+"""
+
 Rows = list[dict[str, Any]]
 
 
 def add_commands(commands: Any) -> None:
     """Add `list`."""
     parser = commands.add_parser(
-        "list", help="list topologies, sketches, collectives, compressors, profiles or solvers"
+        "list",
+        help="list topologies, sketches, collectives, compressors, profiles or solvers",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("what", choices=sorted(_LISTS))
     parser.add_argument("--json", action="store_true", help="a JSON list of objects on stdout")

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from planwright import __version__
 from planwright.cli import advising, doctoring, drawing, executing, listing, plans, reporting, solving, sweeping
@@ -28,10 +28,33 @@ example:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse with errors of one line."""
+    """argparse with errors of one line, which guess what was meant."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_BAD_INPUT, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
+        """As in argparse, but a subcommand itself refuses the options that it doesn't know: it knows similar ones."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            option = unknown[0].partition("=")[0]
+            known = [name for action in self._actions for name in action.option_strings]
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{_meant(option, known)}")
+        return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += _meant(str(value), [str(choice) for choice in action.choices or ()])
+            raise
+
+
+def _meant(got: str, known: list[str]) -> str:
+    from planwright.io.record import suggestion
+
+    hint = suggestion(got, known)
+    return f"; {hint}" if hint else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except PlanwrightError as error:
-        print(f"planwright: error: {_one_line(str(error))}", file=sys.stderr)
+        print(f"planwright: error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         print("planwright: interrupted; no half-written file is left", file=sys.stderr)
@@ -51,11 +74,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-
-
-def _one_line(text: str) -> str:
-    """The text without line breaks and control characters, which names in files may have."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _parser() -> argparse.ArgumentParser:

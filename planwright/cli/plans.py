@@ -21,23 +21,49 @@ _SHOWN_RESOURCES = 8
 _SHOWN_PROBLEMS = 20
 
 
+_CHECK_EXAMPLE = """\
+exit codes: 0 replayed clean, 2 bad input, 5 violations
+
+example:
+  planwright check plan.json
+  planwright check allgather.xml
+"""
+
+_SHOW_EXAMPLE = """\
+example:
+  planwright show plan.json --events 10
+"""
+
+_EXPORT_EXAMPLE = """\
+example:
+  planwright export plan.json --format taccl-ef -o plan.xml --instances 8
+"""
+
+
 def add_commands(commands: Any) -> None:
     """Add `check`, `show` and `export`."""
-    check = commands.add_parser("check", help="replay a saved plan, or execute a TACCL-EF XML file")
+    check = _command(commands, "check", "replay a saved plan, or execute a TACCL-EF XML file", _CHECK_EXAMPLE)
     check.add_argument("file", metavar="FILE", help="a plan (.json, .npz), or TACCL-EF (.xml)")
     shared.add_ef_check_options(check)
     shared.add_output_options(check)
     check.set_defaults(run=_check)
-    show = commands.add_parser("show", help="print a summary of a plan")
+    show = _command(commands, "show", "print a summary of a plan", _SHOW_EXAMPLE)
     show.add_argument("file", metavar="PLAN")
     show.add_argument("--events", type=shared.whole(0), default=0, metavar="N", help="also list the first N events")
     show.set_defaults(run=_show)
-    export = commands.add_parser("export", help="write a plan in the format of a runtime or a viewer")
+    export = _command(commands, "export", "write a plan in the format of a runtime or a viewer", _EXPORT_EXAMPLE)
     export.add_argument("file", metavar="PLAN")
     export.add_argument("--format", choices=sorted(_EXPORTS), required=True)
     export.add_argument("-o", "--output", metavar="FILE", required=True)
     shared.add_ef_options(export)
     export.set_defaults(run=_export)
+
+
+def _command(commands: Any, name: str, help_text: str, example: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=help_text, epilog=example, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    return parser
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -21,6 +21,11 @@ __all__ = ["add_commands"]
 
 _TIME_LIMIT_S = 120.0
 
+_EXAMPLE = """\
+example (`planwright sweep SYSTEM --help` has more):
+  planwright sweep monet --graph resnet50 --batch 184 --budgets 6GiB,0.6x --gap 0.02 -o curve
+"""
+
 _MONET_EXAMPLE = """\
 Every budget gets the time limit for itself and a plan file in the folder, with the table as summary.csv and
 summary.json. The same command again goes on with the budgets that have no answer yet. An infeasible budget is a row.
@@ -41,7 +46,12 @@ _COSTS = {
 
 def add_commands(commands: Any) -> None:
     """Add `sweep` with its systems."""
-    parser = commands.add_parser("sweep", help="solve a problem under many budgets or for many sizes")
+    parser = commands.add_parser(
+        "sweep",
+        help="solve a problem under many budgets or for many sizes",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     systems = parser.add_subparsers(metavar="system", required=True)
     _add_monet(systems)
     sweep_taccl.add_command(systems)

@@ -58,10 +58,7 @@ class Record:
             return value
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= minimum:
             self._refuse(key, "a number" + (f" >= {minimum:g}" if math.isfinite(minimum) else ""), value)
-        try:
-            return float(value)
-        except OverflowError:
-            return self._refuse(key, "a number that fits into 64 bits", value)
+        return self._as_float(key, value)
 
     def integer(self, key: str, minimum: int, maximum: int | None = None, default: Any = _MISSING) -> Any:
         """A whole number between `minimum` and `maximum`."""
@@ -112,6 +109,18 @@ class Record:
             limits = f">= {minimum}" if maximum is None else f"in {minimum}..{maximum}"
             self._refuse(title, f"a whole number {limits}", value)
         return int(value)
+
+    def real(self, title: str, value: Any, minimum: float) -> float:
+        """A value deep inside a field, which must be a number of at least `minimum`; `title` is its path."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= minimum:
+            self._refuse(title, f"a number >= {minimum:g}", value)
+        return self._as_float(title, value)
+
+    def _as_float(self, title: str, value: float) -> float:
+        try:
+            return float(value)
+        except OverflowError:
+            raise self.fail(title, "a number that fits into 64 bits", value) from None
 
     def record(self, key: str, default: Any = _MISSING) -> Any:
         """A nested object."""

@@ -316,8 +316,7 @@ def test_second_interrupt_leaves_at_once_and_writes_nothing(tmp_path: Path) -> N
     assert process.stderr is not None
     process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    while "Ctrl-C again" not in process.stderr.readline():
-        pass
+    assert any("Ctrl-C again" in line for line in process.stderr)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err

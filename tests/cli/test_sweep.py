@@ -193,8 +193,7 @@ def test_second_interrupt_leaves_at_once_and_no_half_file(capsys: pytest.Capture
     time.sleep(0.3)  # its worker is there by now, and far from listening
     os.killpg(process.pid, signal.SIGINT)
     assert process.stderr is not None
-    while "Ctrl-C again" not in process.stderr.readline():
-        pass
+    assert any("Ctrl-C again" in line for line in process.stderr)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")

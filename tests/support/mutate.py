@@ -9,7 +9,8 @@ from random import Random
 from typing import Any
 
 VALUES: tuple[Any, ...] = (
-    None, True, False, "", "x", "0x5", "-1", "1e999", "NaN", "1MB", "8GiB", "9" * 400, "é\u0000\ud7ff\U0001f600", "a" * 5000,
+    None, True, False, "", "x", "0x5", "-1", "1e999", "NaN", "1MB", "8GiB", "9" * 400, "é\u0000\ud7ff\U0001f600",
+    "a" * 5000,
     0, 1, -1, 2, 7, 0.5, -0.5, 1e-308, 1e308, -1e308, 2**31, 2**53, 2**62, 2**63, 2**64, 10**30, -(10**30), 10**400,
     [], {}, [[]], [{}], [0], [-1], [0, 0], {"x": 1}, [None], [1e308] * 3, list(range(2000)), [0] * 3000,
 )  # fmt: skip

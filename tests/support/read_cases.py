@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -220,7 +222,6 @@ def make_run(path: Path) -> None:
 
 def changed_runs(content: bytes, seed: int, count: int) -> Iterator[bytes]:
     """Changes of arrays, of the JSON text, and of bytes."""
-    import tempfile
 
     chance = Random(seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -263,7 +264,10 @@ OWN: dict[str, Any] = {
         {"from": 1, "to": 2, "alpha_us": 0, "beta_us_per_mb": 46.5, "both_ways": True},
     ],
     "switches": [{"ranks": [0, 1, 2, 3], "alpha_us": 0.7, "beta_us_per_mb": 8}],
-    "nics": [{"ranks": [0, 1], "alpha_us": 2, "beta_us_per_mb": 100}, {"ranks": [2, 3], "alpha_us": 2, "beta_us_per_mb": 9}],
+    "nics": [
+        {"ranks": [0, 1], "alpha_us": 2, "beta_us_per_mb": 100},
+        {"ranks": [2, 3], "alpha_us": 2, "beta_us_per_mb": 9},
+    ],
     "fabric": {"rails": True, "nodes_per_leaf": 1, "uplinks_per_leaf": 2, "alpha_us": 0.3, "beta_us_per_mb": 40},
 }  # fmt: skip
 TACCL: dict[str, Any] = {
@@ -360,3 +364,31 @@ CASES: dict[str, ReadCase] = {
     "plan-bagpipe": ReadCase("run.npz", make_run, changed_runs, use_plan),
     "ddp-buckets": ReadCase("buckets.json", make_buckets, changed_jsons, lambda path: void(read_ddp_buckets(path))),
 }
+
+
+def refusals(name: str, folder: Path, seed: int, count: int, limit_s: float | None = None) -> list[str]:
+    """What is said of so many changed files, nothing of one that is taken.
+
+    Each refusal is one line, no other exception gets out, and nothing is left in the folder but the file itself; with
+    a limit, a file takes at most so many seconds of processor time.
+    """
+    case = CASES[name]
+    (folder / "made").mkdir()
+    (folder / "changed").mkdir()
+    source, target = folder / "made" / case.name, folder / "changed" / case.name
+    case.make(source)
+    case.use(source)
+    found = []
+    for number, content in enumerate(case.changed(source.read_bytes(), seed, count)):
+        target.write_bytes(content)
+        start_s, said = time.process_time(), ""
+        try:
+            case.use(target)
+        except InputError as error:
+            said = str(error)
+        took_s = time.process_time() - start_s
+        assert len(said.splitlines()) <= 1, (number, said)
+        assert list(target.parent.iterdir()) == [target], number
+        assert limit_s is None or took_s <= limit_s, (number, took_s)
+        found.append(said)
+    return found

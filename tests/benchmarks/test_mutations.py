@@ -1,0 +1,23 @@
+"""10,000 changed files for every reader: one line at most, nothing left behind, at most 2 s of processor time each.
+
+`pytest tests/benchmarks/test_mutations.py -k topology` runs the formats whose names hold a word.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from read_cases import CASES, refusals
+
+COUNT = 10_000
+LIMIT_S = 2.0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ten_thousand_changed_files(name: str, tmp_path: Path, benchmark: Any) -> None:
+    found = benchmark.pedantic(refusals, args=(name, tmp_path, 11, COUNT, LIMIT_S), rounds=1)
+    benchmark.extra_info["taken"] = found.count("")
+    assert len(found) == COUNT
+    assert found.count("") > 0
