@@ -108,7 +108,11 @@ def solve_options(
     on_progress: Callable[[Progress], None] | None,
     stop: threading.Event,
 ) -> SolveOptions:
-    """The options that the command line gives, on top of a system's defaults."""
+    """The options that the command line gives, on top of a system's defaults; refuses a solver that isn't known."""
+    from planwright.solvers.registry import find_backend
+
+    if arguments.solver is not None:
+        find_backend(arguments.solver)
     return SolveOptions(
         time_limit_s=default.time_limit_s if arguments.time_limit is None else arguments.time_limit,
         gap=default.gap if arguments.gap is None else arguments.gap,

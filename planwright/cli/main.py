@@ -9,7 +9,18 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from planwright import __version__
-from planwright.cli import advising, doctoring, drawing, executing, listing, plans, reporting, solving, sweeping
+from planwright.cli import (
+    advising,
+    completing,
+    doctoring,
+    drawing,
+    executing,
+    listing,
+    plans,
+    reporting,
+    solving,
+    sweeping,
+)
 from planwright.errors import PlanwrightError
 
 __all__ = ["main"]
@@ -94,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     reporting.add_commands(commands)
     listing.add_commands(commands)
     doctoring.add_commands(commands)
+    completing.add_commands(commands, _parser)
     return parser
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planwright.cli import arguments as shared
@@ -70,6 +71,7 @@ def add_objective_option(group: Any) -> None:
 
 def read_graph(arguments: argparse.Namespace) -> TrainingGraph:
     """The training graph that the options name."""
+    from planwright.io.record import suggestion
     from planwright.profiles.networks import build, network_names
     from planwright.profiles.training_graph_file import read_training_graph
 
@@ -77,9 +79,13 @@ def read_graph(arguments: argparse.Namespace) -> TrainingGraph:
         if arguments.batch is None:
             raise InputError(f"give --batch: {arguments.graph} is built for any batch size")
         return build(arguments.graph, arguments.batch, arguments.device or "p100")
+    hint = suggestion(arguments.graph, network_names())
     if arguments.batch is not None or arguments.device is not None:
+        tail = f"{arguments.graph!r}" + (f"; {hint}" if hint else "")
+        raise InputError(f"--batch and --device go with a named network ({', '.join(network_names())}), got {tail}")
+    if hint and not Path(arguments.graph).exists():
         names = ", ".join(network_names())
-        raise InputError(f"--batch and --device go with a named network ({names}), got {arguments.graph!r}")
+        raise InputError(f"--graph: must be a file or one of {names}, got {arguments.graph!r}; {hint}")
     return read_training_graph(arguments.graph)
 
 

@@ -1,0 +1,30 @@
+"""The subcommands of the command line and their options, as the parser has them."""
+
+from __future__ import annotations
+
+import argparse
+
+from planwright.cli.main import _parser
+
+
+def commands(
+    parser: argparse.ArgumentParser | None = None, path: tuple[str, ...] = ()
+) -> dict[tuple[str, ...], argparse.ArgumentParser]:
+    """Every command by its words, such as `("solve", "taccl")`; the empty one too."""
+    parser = parser or _parser()
+    found = {path: parser}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                found |= commands(inner, (*path, name))
+    return found
+
+
+def numeric_options() -> list[tuple[tuple[str, ...], str]]:
+    """(command, option) for every option that reads a number."""
+    return [
+        (path, action.option_strings[-1])
+        for path, parser in commands().items()
+        for action in parser._actions
+        if action.option_strings and action.type is not None and action.type.__name__ != "_names"
+    ]
