@@ -13,8 +13,8 @@ def commands(
     """Every command by its words, such as `("solve", "taccl")`; the empty one too."""
     parser = parser or _parser()
     found = {path: parser}
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
+    for action in parser._actions:  # noqa: SLF001
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             for name, inner in action.choices.items():
                 found |= commands(inner, (*path, name))
     return found
@@ -25,6 +25,6 @@ def numeric_options() -> list[tuple[tuple[str, ...], str]]:
     return [
         (path, action.option_strings[-1])
         for path, parser in commands().items()
-        for action in parser._actions
+        for action in parser._actions  # noqa: SLF001
         if action.option_strings and action.type is not None and action.type.__name__ != "_names"
     ]
