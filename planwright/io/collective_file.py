@@ -27,6 +27,9 @@ __all__ = ["collective_data", "collective_of", "read_collective"]
 
 FORMAT, VERSION = "planwright.collective", 1
 
+_MOST_RANKS = 2**16
+"""More than any plan here can serve; each has buffers of its own."""
+
 
 def read_collective(path: str | Path) -> Collective:
     """A collective from a file. Raises `InputError` naming file and field."""
@@ -62,13 +65,14 @@ def collective_of(description: Mapping[str, Any], where: str) -> Collective:
     if "inputs" in record:
         return _read_custom(record, name)
     root, target = record.integer("root", 0, default=None), record.integer("target", 0, default=None)
-    return collective_by_name(name, record.integer("ranks", 2), record.integer("chunks_per_rank", 1), root, target)
+    ranks, parts = record.integer("ranks", 2, _MOST_RANKS), record.integer("chunks_per_rank", 1)
+    return collective_by_name(name, ranks, parts, root, target)
 
 
 def _read_custom(record: Record, name: str) -> Collective:
     if name in COLLECTIVES or not name:
         raise record.fail("name", f"a name of its own, not empty and not one of {', '.join(sorted(COLLECTIVES))}", name)
-    ranks, reduces = record.integer("ranks", 2), record.boolean("reduces", default=False)
+    ranks, reduces = record.integer("ranks", 2, _MOST_RANKS), record.boolean("reduces", default=False)
     parts = record.integer("chunks_per_rank", 1, default=1)
     if "chunks" in record:
         for title in ("inputs", "outputs"):

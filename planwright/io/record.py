@@ -92,7 +92,7 @@ class Record:
     def array(self, key: str, default: Any = _MISSING) -> Any:
         """A list of anything."""
         value = self.raw(key, default)
-        if not isinstance(value, list) and value is not default:
+        if not isinstance(value, list) and (key in self._data or value is not default):
             self._refuse(key, "a list", value)
         return value
 

@@ -72,3 +72,10 @@ def test_defaults_stand_in_for_absent_fields_only() -> None:
     assert record.integer("a", 0, default=9) == 1
     assert record.integer("b", 0, default=9) == 9
     assert record.record("c", default=None) is None
+
+
+def test_null_is_no_list_even_where_the_field_may_be_left_out() -> None:
+    record = parse_record('{"a": null}', "f")
+    with pytest.raises(InputError, match="f: a: must be a list, got null"):
+        record.integers("a", 0, default=None)
+    assert record.integers("b", 0, default=None) is None
