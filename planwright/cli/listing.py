@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from importlib.resources import files
 from typing import Any
 
 __all__ = ["add_commands"]
@@ -14,6 +15,7 @@ _EXAMPLE = """\
 example:
   planwright list topologies
   planwright list solvers --json
+  planwright list --cite
 """
 
 Rows = list[dict[str, Any]]
@@ -23,16 +25,21 @@ def add_commands(commands: Any) -> None:
     """Add `list`."""
     parser = commands.add_parser(
         "list",
-        help="list topologies, sketches, collectives, compressors, profiles or solvers",
+        help="list topologies, sketches, collectives, compressors, profiles, schemas, solvers, or what to cite",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=sorted(_LISTS))
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("what", nargs="?", choices=sorted(_LISTS))
+    what.add_argument("--cite", action="store_true", help="planwright and the papers behind it, as BibTeX")
     parser.add_argument("--json", action="store_true", help="a JSON list of objects on stdout")
     parser.set_defaults(run=_list)
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    if arguments.cite:
+        print((files("planwright") / "references.bib").read_text(encoding="utf-8"), end="")
+        return 0
     rows = _LISTS[arguments.what]()
     if arguments.json:
         json.dump(rows, sys.stdout)
@@ -132,6 +139,16 @@ def _compressors() -> Rows:
     ]  # fmt: skip
 
 
+def _schemas() -> Rows:
+    from planwright.schemas import load_schema, schema_names
+
+    folder = files("planwright.schemas")
+    return [
+        {"name": name, "what": load_schema(name)["title"], "file": str(folder / f"{name}.json")}
+        for name in schema_names()
+    ]
+
+
 def _solvers() -> Rows:
     from planwright.solvers.registry import backends
 
@@ -153,6 +170,7 @@ _LISTS: dict[str, Callable[[], Rows]] = {
     "collectives": _collectives,
     "compressors": _compressors,
     "profiles": _profiles,
+    "schemas": _schemas,
     "sketches": _sketches,
     "solvers": _solvers,
     "topologies": _topologies,

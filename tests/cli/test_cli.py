@@ -191,12 +191,14 @@ def test_broken_xml_is_refused_with_the_reason(capsys: pytest.CaptureFixture[str
     assert "gpu" in out + err
 
 
-@pytest.mark.parametrize("what", ["topologies", "sketches", "solvers", "collectives", "compressors", "profiles"])
+@pytest.mark.parametrize(
+    "what", ["topologies", "sketches", "solvers", "collectives", "compressors", "profiles", "schemas"]
+)
 def test_lists_name_what_is_there(capsys: pytest.CaptureFixture[str], what: str) -> None:
     code, out, _ = run(capsys, "list", what, "--json")
     assert code == 0
     known = {"topologies": "ndv2", "sketches": "dgx2-sk-2", "solvers": "highs", "collectives": "allgather",
-             "compressors": "powersgd", "profiles": "bert-base"}  # fmt: skip
+             "compressors": "powersgd", "profiles": "bert-base", "schemas": "plan"}  # fmt: skip
     assert known[what] in {row["name"] for row in json.loads(out)}
     assert run(capsys, "list", what)[0] == 0
 

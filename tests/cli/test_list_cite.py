@@ -1,0 +1,52 @@
+"""What to cite is told once, and the citation file says the same."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+import planwright
+from planwright.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+CITATION = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["list", "--cite"]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_four_papers_and_planwright_are_cited(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys)
+    assert re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE) == ["planwright", "monet", "taccl", "bagpipe", "cupcake"]
+    assert text.count("{") == text.count("}")
+    for entry in text.split("\n\n"):
+        assert {"title", "author", "year"} <= set(re.findall(r"^  (\w+) +=", entry, re.MULTILINE))
+
+
+def test_the_citation_file_names_the_same_papers_and_authors(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys)
+    titles = [title.replace("{", "").replace("}", "") for title in re.findall(r"title += \{(.*)\},", text)]
+    for title in titles[1:]:
+        assert f'title: "{title}"' in CITATION
+    authors = " and ".join(re.findall(r"author += \{([^\n]*)\},", text)).replace('{\\"a}', "ä").replace('{\\"u}', "ü")
+    for family in re.findall(r"family-names: ([^}]+)\}", CITATION):
+        assert f"{family}," in authors
+
+
+def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"version = {{{planwright.__version__}}}" in printed(capsys)
+    assert f"version: {planwright.__version__}\n" in CITATION
+    assert (files("planwright") / "references.bib").is_file()
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["list", "sketches", "--cite"]])
+def test_list_wants_one_thing(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
