@@ -1,0 +1,83 @@
+"""Pages of the documentation: their blocks of code, and what is run of them.
+
+A comment on the line before a block says what a test does with it: `<!-- run -->` runs each command of an `sh` block,
+or the whole of a `python` block; `<!-- file: NAME -->` writes the block to a file that later commands read.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from planwright.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_BLOCK = re.compile(
+    r"^(?:<!-- (?P<mark>[^>]*) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code; `mark` is what the comment before it says, empty without one."""
+
+    mark: str
+    language: str
+    text: str
+
+
+def blocks(text: str) -> list[Block]:
+    """All blocks of a page."""
+    return [Block(*(part or "" for part in found.group("mark", "language", "text"))) for found in _BLOCK.finditer(text)]
+
+
+def commands(block: Block) -> Iterator[list[str]]:
+    """The commands of a block in words, without comments; a backslash at the end of a line continues it."""
+    for line in block.text.replace("\\\n", " ").splitlines():
+        if words := shlex.split(line, comments=True):
+            yield words
+
+
+def pages() -> list[Path]:
+    """README.md and every page below docs/."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def run_page(text: str, folder: Path) -> int:
+    """Do in `folder`, the current one, what the marks of a page ask for; returns the number of blocks that ran."""
+    module = types.ModuleType("page")
+    sys.modules["page"] = module  # dataclasses look their module up
+    count = 0
+    for block in blocks(text):
+        if block.mark.startswith("file: "):
+            (folder / block.mark.removeprefix("file: ")).write_text(block.text, encoding="utf-8")
+        elif block.mark == "run":
+            count += 1
+            if block.language == "python":
+                exec(compile(block.text, "page", "exec", dont_inherit=True), module.__dict__)
+            else:
+                run_commands(block)
+    return count
+
+
+def run_commands(block: Block) -> None:
+    """Run each `planwright` command; `plot`, and a `report` with pictures, only where matplotlib is installed.
+
+    What `pip` installs is here already, or left out as matplotlib is.
+    """
+    for words in commands(block):
+        if words[0] == "pip":
+            continue
+        assert words[0] == "planwright", f"only planwright is run, got {words[0]}"
+        draws = words[1] == "plot" or (words[1] == "report" and "--no-pictures" not in words)
+        if draws and find_spec("matplotlib") is None:
+            continue
+        code = main(words[1:])
+        assert code == 0, f"{shlex.join(words)} ended with exit code {code}"

@@ -1,0 +1,62 @@
+"""The README's way from nothing to four pictures, word for word."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from doc_pages import ROOT, Block, commands, run_commands
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+COMMANDS = """\
+pip install ".[plot]"
+planwright solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB -o allgather.json
+planwright plot allgather.json -o allgather.svg
+planwright solve monet --graph unet --batch 11 --device p100 --budget 0.6x --time-limit 10 -o step.json
+planwright plot step.json -o step.svg
+planwright solve cupcake --profile resnet101 -o fusion.json
+planwright plot fusion.json -o fusion.svg
+planwright solve bagpipe --trace criteo-like --trainers 4 --batch-size 512 --lookahead 10 --batches 12 -o run.npz
+planwright plot run.npz -o run.svg
+planwright report step.json -o step.html
+"""
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_has_these_commands_word_for_word() -> None:
+    section = README.split("## Ten commands from nothing to four pictures\n")[1].split("\n## ")[0]
+    assert f"```sh\n{COMMANDS}```\n" in section
+
+
+def test_a_picture_of_each_system_takes_fewer_than_ten_commands() -> None:
+    lines = COMMANDS.splitlines()
+    last = max(number for number, line in enumerate(lines, 1) if " plot " in line)
+    assert last < 10
+    systems = [line.split()[2] for line in lines if " solve " in line]
+    assert sorted(systems) == ["bagpipe", "cupcake", "monet", "taccl"]
+    drawn = [words[2] for words in commands(Block("", "sh", COMMANDS)) if words[1] == "plot"]
+    assert drawn == [words[-1] for words in commands(Block("", "sh", COMMANDS)) if words[1] == "solve"]
+
+
+def test_what_is_installed_first_is_an_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(re.findall(r'pip install "\.\[(\w+)\]"', README)) <= set(project["optional-dependencies"])
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib (extra plot) is not installed")
+def test_the_commands_leave_four_pictures_and_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_commands(Block("run", "sh", COMMANDS))
+    pictures = sorted(path.name for path in tmp_path.glob("*.svg"))
+    assert pictures == ["allgather.svg", "fusion.svg", "run.svg", "step.svg"]
+    for picture in pictures:
+        assert (tmp_path / picture).read_text(encoding="utf-8").count("<path") > 10
+    assert "<svg" in (tmp_path / "step.html").read_text(encoding="utf-8")
