@@ -31,9 +31,13 @@ example:
 
 def add_commands(commands: Any) -> None:
     """Add `run`."""
-    systems = commands.add_parser("run", help="execute a plan with PyTorch and measure it").add_subparsers(
-        metavar="system", required=True
+    group_parser = commands.add_parser(
+        "run",
+        help="execute a plan with PyTorch and measure it",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    systems = group_parser.add_subparsers(metavar="system", required=True)
     parser = systems.add_parser(
         "monet",
         help="a training step under a memory budget",

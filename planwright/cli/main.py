@@ -44,7 +44,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_BAD_INPUT, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
+    def parse_known_args(  # type: ignore[override]  # the stubs' overloads are for namespaces of one's own
+        self, args: Any = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
         """As in argparse, but a subcommand itself refuses the options that it doesn't know: it knows similar ones."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
