@@ -31,9 +31,12 @@ example:
 
 def add_commands(commands: Any) -> None:
     """Add `run`."""
-    systems = commands.add_parser("run", help="execute a plan with PyTorch and measure it").add_subparsers(
-        metavar="system", required=True
-    )
+    systems = commands.add_parser(
+        "run",
+        help="execute a plan with PyTorch and measure it",
+        epilog=_EXAMPLE.partition("\n\n")[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).add_subparsers(metavar="system", required=True)
     parser = systems.add_parser(
         "monet",
         help="a training step under a memory budget",
