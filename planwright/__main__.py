@@ -1,7 +1,5 @@
 """`python -m planwright`."""
 
-import sys
+from planwright.cli.main import script
 
-from planwright.cli.main import main
-
-sys.exit(main())
+script()

@@ -15,8 +15,8 @@ __all__ = ["FusionProfile"]
 
 _LARGEST_BYTES = 2**53  # up to which sums of sizes are exact in floating point
 
-_LONGEST_S = 1e30
-"""Longer than anybody waits, and short enough for sums and multiples of times to stay finite."""
+_LONGEST_S = 1e100
+"""Short enough for sums and multiples of times to stay finite."""
 
 
 @dataclass(frozen=True)

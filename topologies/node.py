@@ -16,6 +16,8 @@ from planwright.topologies.topology import Nic, Switch, Topology
 
 __all__ = ["Fabric", "LocalLink", "NicTemplate", "NodeTemplate", "SwitchTemplate"]
 
+_MOST_LANES = 2**31 - 1
+
 
 @dataclass(frozen=True)
 class LocalLink:
@@ -75,8 +77,10 @@ class Fabric:
                 raise InputError("fabric: uplinks must come with nodes_per_leaf, got none")
             return
         for field, value in (("nodes_per_leaf", self.nodes_per_leaf), ("uplinks_per_leaf", self.uplinks_per_leaf)):
-            if not 1 <= value <= MOST_LINKS:
-                raise InputError(f"fabric: {field} must be in 1..{MOST_LINKS}, got {value}")
+            if value < 1:
+                raise InputError(f"fabric: {field} must be >= 1, got {value}")
+            if value > _MOST_LANES:
+                raise InputError(f"fabric: {field} must be <= {_MOST_LANES}, got {value}")
         for field, cost in (("alpha_s", self.alpha_s), ("beta_s_per_byte", self.beta_s_per_byte)):
             if not (cost >= 0 and math.isfinite(cost)):
                 raise InputError(f"fabric: {field} must be finite and >= 0, got {cost}")

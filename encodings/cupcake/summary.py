@@ -21,7 +21,8 @@ def render_groups(schedule: Schedule) -> str:
     """
     encode = [k for k, op in enumerate(schedule.graph.ops) if op.kind == "encode"]
     event_of = {int(op): number for number, op in enumerate(schedule.op.tolist())}
-    if not encode or any(op + 1 not in event_of or op not in event_of for op in encode):
+    ops = schedule.graph.ops
+    if not encode or any(op + 1 not in event_of or op not in event_of or not ops[op].inputs for op in encode):
         raise InputError("schedule: must be a fusion plan's, with an encode and a collective for each group")
     lines = [f"{'group':>5} {'tensors':>7} {'size':>9} {'encoded at':>11} {'sent from':>11} {'to':>11}  first .. last"]
     for number, op in enumerate(encode[:MOST_LINES]):

@@ -158,7 +158,7 @@ def _chart(timeline: MemoryTimeline) -> list[str]:
         return []
     peak = int(timeline.live_bytes.max())
     bounded = math.isfinite(timeline.budget_bytes)
-    scale = max(float(peak), timeline.budget_bytes if bounded else 0.0)
+    scale = max(float(peak), timeline.budget_bytes if bounded else 0.0, 1.0)
     label = max(len(format_bytes(scale)), len(format_bytes(peak)))
     columns = WIDTH - label - 3
     heights, letters = _slices(timeline, columns, total_s)
@@ -167,7 +167,9 @@ def _chart(timeline: MemoryTimeline) -> list[str]:
     for row in range(ROWS - 1, -1, -1):
         bar = "".join(LEVELS[part] for part in np.clip(level - 8 * row, 0, 8).tolist())
         lines.append(f"{format_bytes(scale * (row + 1) / ROWS) if row % 4 == 3 else '':>{label}} |{bar}|")
-    fraction = f", {100 * peak / timeline.budget_bytes:.1f} % of the budget" if bounded else ""
+    fraction = (
+        f", {100 * peak / timeline.budget_bytes:.1f} % of the budget" if bounded and timeline.budget_bytes else ""
+    )
     legend = "f forward, r recompute, b backward"
     return [
         f"memory: at most {format_bytes(peak)}{fraction}",

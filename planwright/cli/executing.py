@@ -31,13 +31,12 @@ example:
 
 def add_commands(commands: Any) -> None:
     """Add `run`."""
-    group_parser = commands.add_parser(
+    systems = commands.add_parser(
         "run",
         help="execute a plan with PyTorch and measure it",
-        epilog=_EXAMPLE,
+        epilog=_EXAMPLE.partition("\n\n")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    systems = group_parser.add_subparsers(metavar="system", required=True)
+    ).add_subparsers(metavar="system", required=True)
     parser = systems.add_parser(
         "monet",
         help="a training step under a memory budget",

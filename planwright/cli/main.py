@@ -23,7 +23,7 @@ from planwright.cli import (
 )
 from planwright.errors import PlanwrightError
 
-__all__ = ["main"]
+__all__ = ["main", "script"]
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -61,6 +61,16 @@ class _Parser(argparse.ArgumentParser):
         except argparse.ArgumentError as error:
             error.message += _meant(str(value), [str(choice) for choice in action.choices or ()])
             raise
+
+
+def script() -> NoReturn:
+    """`planwright` in a shell. After the second Ctrl-C, nothing waits for the threads of solvers that still run."""
+    code = main()
+    if code == EXIT_INTERRUPTED:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _meant(got: str, known: list[str]) -> str:
@@ -112,4 +122,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script()

@@ -29,6 +29,9 @@ __all__ = ["RUN", "SavedPlan", "claim_data", "plan_text", "read_plan", "run_of",
 
 FORMAT, VERSION = "planwright.plan", 1
 
+_MOST_CONTRIBUTION = 2**20
+"""A set of contributions has a bit for each number up to the highest."""
+
 RUN = "run"
 """The entry of a claim that says how the plan was made: command, versions, convergence. Plans may be without."""
 
@@ -183,7 +186,7 @@ def _read_op(entry: Record) -> Op:
         kind=entry.text("kind"),
         inputs=entry.integers("inputs", 0),
         outputs=entry.integers("outputs", 0),
-        adds=None if entry.raw("adds") is None else entry.integer("adds", 0),
+        adds=None if entry.raw("adds") is None else entry.integer("adds", 0, _MOST_CONTRIBUTION),
         reduces=entry.boolean("reduces"),
         needs={_digits(needs, key): _bits(needs, key, needs.raw(key)) for key in needs.names()},
         updates=entry.integers("updates", 0, default=()),

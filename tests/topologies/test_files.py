@@ -158,7 +158,7 @@ BROKEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (KNOWN, {"name": "NDv2"}, r"name: must be a name that ends in the chunk size .* add the field 'chunk_size'"),
     (KNOWN, {"name": "DGX9_1MB"}, r"topology: must be one of .*, dgx2, .*, ndv2, got 'dgx9'; did you mean 'dgx2'\?"),
     (CUSTOM, {"links": [[0, 1]]}, r"links: must be a 2 x 2 matrix"),
-    (CUSTOM, {"betas": [[0, "x"], [1, 0]]}, r"betas: must be a matrix of numbers >= 0"),
+    (CUSTOM, {"betas": [[0, "x"], [1, 0]]}, r"betas\[0\]\[1\]: must be a number >= 0, got \"x\""),
     (CUSTOM, {"nics_per_node": 3}, r"nics_per_node: must be a divisor of gpus_per_node"),
     ({}, {"name": "x"}, r"must be a planwright.topology \(field 'format'\) or a TACCL topology"),
 ]
