@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from planwright.encodings.taccl import load_sketch, read_sketch, sketch_names
+import planwright
+from planwright.encodings.taccl import Problem, load_sketch, read_sketch, sketch_names
 from planwright.encodings.taccl.sketch import InterNode
 from planwright.errors import InputError
+from planwright.options import SolveOptions
+from planwright.topologies.files import load_topology
 
 THESIS_LISTING = """{
   // sketch for intra-node policy
@@ -68,9 +71,24 @@ def test_words_for_connections_are_spelled_out() -> None:
 
 
 def test_shipped_sketches_can_all_be_loaded() -> None:
-    assert sketch_names() == ["dgx2-sk-1", "dgx2-sk-2", "dgx2-sk-3", "ndv2-sk-1", "ndv2-sk-2"]
+    published = {"dgx2-sk-1", "dgx2-sk-2", "dgx2-sk-3", "ndv2-sk-1", "ndv2-sk-2"}
+    ours = {f"{machine}-sk-{number}" for machine in ("dgx-a100", "dgx-h100", "mi300x") for number in (1, 2)}
+    assert set(sketch_names()) == published | ours
     for name in sketch_names():
         assert load_sketch(name).input_bytes is not None
+
+
+@pytest.mark.parametrize("machine", ["dgx-a100", "dgx-h100", "mi300x"])
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_shipped_sketches_of_rail_machines_fit_them_and_are_proven(machine: str, number: int, nodes: int) -> None:
+    sketch = load_sketch(f"{machine}-sk-{number}")
+    assert sketch.input_bytes is not None
+    problem = Problem.of(load_topology(machine, nodes), "allgather", sketch.input_bytes, sketch)
+    result = planwright.solve(problem, SolveOptions(time_limit_s=20.0, gap=0.05, threads=1))
+    assert result.valid
+    assert result.solution.gap is not None
+    assert result.solution.gap <= 0.05
 
 
 def test_unknown_name_suggests_a_known_one() -> None:
