@@ -6,13 +6,14 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from planwright.errors import InputError
 from planwright.units import Unit
 
-__all__ = ["Deadline", "Progress", "SolveOptions"]
+__all__ = ["Deadline", "Progress", "SolveOptions", "charge"]
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,16 @@ class Deadline:
         """The options for one stage: the time that is left, and no more than `at_most_s`."""
         limit_s = min(self.remaining_s, at_most_s)
         return self._options.within(limit_s if math.isfinite(limit_s) else None)
+
+
+@contextmanager
+def charge(stage_s: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the seconds that the block takes to those of the stage."""
+    begin_s = time.monotonic()
+    try:
+        yield
+    finally:
+        stage_s[stage] = stage_s.get(stage, 0.0) + time.monotonic() - begin_s
 
 
 def relative_gap(incumbent: float | None, bound: float | None) -> float | None:

@@ -6,9 +6,6 @@ cheap: many are made, and the best is kept until it is proven good enough or the
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +26,7 @@ from planwright.encodings.taccl.reduction import phases_of
 from planwright.encodings.taccl.rotations import Rotations
 from planwright.encodings.taccl.sum_bounds import crossing_bound_s
 from planwright.errors import InputError
-from planwright.options import Deadline, Progress, SolveOptions
+from planwright.options import Deadline, Progress, SolveOptions, charge
 from planwright.recipe import Plan
 from planwright.schedule import Schedule
 from planwright.solution import Solution, Status, StopReason
@@ -72,15 +69,6 @@ class _Search:
     best: tuple[_Rows, Timing] | None = None
     tries: int = 0
     stage_s: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        """Charge the time of the block to the stage."""
-        begin_s = time.monotonic()
-        try:
-            yield
-        finally:
-            self.stage_s[stage] = self.stage_s.get(stage, 0.0) + time.monotonic() - begin_s
 
     @property
     def over(self) -> bool:
@@ -130,9 +118,9 @@ def plan_greedy(problem: Problem, options: SolveOptions) -> Plan:
 def _find(search: _Search) -> Columns:
     """All sends of the best plan for one phase, in order of their starts."""
     problem = search.problem
-    with search.timed("board"):
+    with charge(search.stage_s, "board"):
         board = lay_out(problem)
-    with search.timed("bounds"):
+    with charge(search.stage_s, "bounds"):
         search.bounds = large_bounds(problem, board, search.deadline.stage(0.1 * search.deadline.remaining_s))
     if (board.wanted.sum(axis=1) == 1).all():
         _route(search, board)
@@ -141,13 +129,13 @@ def _find(search: _Search) -> Columns:
     assert search.best is not None  # both offer at least one
     rows, timing = search.best
     search.rotations = board.rotations
-    with search.timed("unfolding"):
+    with charge(search.stage_s, "unfolding"):
         return board.columns(rows.chunk, rows.link, timing.start_s, timing.end_s, timing.place)
 
 
 def _route(search: _Search, board: Board) -> None:
     """Chunks that one rank wants: ways by load, then every rule of dispatch."""
-    with search.timed("routing"):
+    with charge(search.stage_s, "routing"):
         routes = route_paths(board, search.problem.occupancy_s)
     rows = _Rows(routes.chunk, routes.link, routes.parent, np.zeros(len(routes.chunk)))
     _dispatch(search, board, rows, (False, True))
@@ -162,7 +150,7 @@ def _match(search: _Search, board: Board, bottlenecks: tuple[Bottleneck, ...]) -
         for share in _SPARE_SHARES:
             for doors in boards:
                 spare_s = 0.0 if search.best is None else share * search.best[1].makespan_s
-                with search.timed("matching"):
+                with charge(search.stage_s, "matching"):
                     matched = match(doors, pods, spare_s, seed, search.one_at_a_time)
                     if matched is None:
                         continue
@@ -189,7 +177,7 @@ def _dispatch(search: _Search, board: Board, rows: _Rows, longest: tuple[bool, .
     """Order and group the rows by every rule."""
     table = table_of(search.problem, board, rows.chunk, rows.link, rows.parent, search.one_at_a_time)
     groups = _GROUPS if table.may_join.any() else (1,)
-    with search.timed("ordering"):
+    with charge(search.stage_s, "ordering"):
         for longest_first in longest:
             for backwards in (False, True):
                 for most in groups:

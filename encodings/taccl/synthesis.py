@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,7 +19,7 @@ from planwright.encodings.taccl.routers import Router, router_of
 from planwright.encodings.taccl.routing import Routing, shortest_path_routing
 from planwright.encodings.taccl.sends import send_orbits, single_sends
 from planwright.model import Model
-from planwright.options import Deadline, Progress, SolveOptions, relative_gap
+from planwright.options import Deadline, Progress, SolveOptions, charge, relative_gap
 from planwright.recipe import Plan
 from planwright.schedule import Schedule
 from planwright.solution import Solution, Status, StopReason
@@ -87,15 +85,6 @@ class _Search:
         """Whether the best schedule is proven to be within `gap` of the best possible."""
         return self.gap is not None and self.gap <= gap
 
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        """Charge the time of the block to the stage."""
-        begin_s = time.monotonic()
-        try:
-            yield
-        finally:
-            self.stage_s[stage] = self.stage_s.get(stage, 0.0) + time.monotonic() - begin_s
-
     def offer(self, moves: Moves, ordering: Ordering) -> _Candidate:
         """Replay an ordering; keep it if it is the best so far, or as fast and closer to the links' policy."""
         schedule = to_schedule(self.problem, moves, ordering)
@@ -128,7 +117,7 @@ def synthesise(problem: Problem, options: SolveOptions) -> Plan:
     search = _Search(problem, options, deadline, solver, combinatorial_bounds(unrestricted))
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
-    with search.timed("routing"):
+    with charge(search.stage_s, "routing"):
         routers = [_router(search, phase.problem, len(problem.phases) - k) for k, phase in enumerate(problem.phases)]
         first = [_route_for_least_time(search, router, len(routers) - k) for k, router in enumerate(routers)]
         policy = None if None in first else _route_for_policy(search, routers)
@@ -214,7 +203,7 @@ def _other_routings(search: _Search, routers: list[Router]) -> Iterator[list[Rou
         found = []
         for router in routers:
             router.model.minimize(router.ties if attempt == 0 else (1.0, [router.time]))
-            with search.timed("routing"):
+            with charge(search.stage_s, "routing"):
                 routing = _route_on(search, router, search.options.seed + attempt, len(routers))
             if routing is not None:
                 found.append(routing)
@@ -236,11 +225,11 @@ def _route_on(search: _Search, router: Router, seed: int, phases: int) -> Routin
 def _schedule(search: _Search, routings: list[list[Routing]]) -> None:
     """Order the routings in every variant, then schedule the best ordering exactly."""
     search.routings_tried += len(routings)
-    with search.timed("ordering"):
+    with charge(search.stage_s, "ordering"):
         candidates = [candidate for found in routings for candidate in _order(search, moves_of(search.problem, found))]
     best = min(candidates, key=lambda candidate: candidate.makespan_s)
     if not search.is_within(0.0) and not search.deadline.over:
-        with search.timed("contiguity"):
+        with charge(search.stage_s, "contiguity"):
             _schedule_exactly(search, best)
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "add_ef_options",
     "add_output_options",
     "add_solve_options",
+    "add_topology_options",
     "bandwidth",
     "budget",
     "duration",
@@ -129,6 +130,20 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else")
     group.add_argument("--quiet", action="store_true", help="no progress, no summary")
+
+
+def add_topology_options(group: argparse._ArgumentGroup) -> None:
+    """The machine, by name or from a file, and how many nodes of it."""
+    group.add_argument(
+        "--topology", metavar="NAME", help="a machine (ndv2) or a family (torus:4x4): `planwright list topologies`"
+    )
+    group.add_argument("--topology-file", metavar="FILE", help="a topology in planwright's or TACCL's format")
+    group.add_argument(
+        "--nodes",
+        type=whole(1, 10**6),
+        metavar="N",
+        help="number of a machine's nodes (default: the sketch's, or 1)",
+    )
 
 
 def add_ef_options(parser: argparse.ArgumentParser) -> None:

@@ -72,16 +72,7 @@ def add_command(systems: Any) -> None:
 
 
 def _add_problem(group: Any) -> None:
-    group.add_argument(
-        "--topology", metavar="NAME", help="a machine (ndv2) or a family (torus:4x4): `planwright list topologies`"
-    )
-    group.add_argument("--topology-file", metavar="FILE", help="a topology in planwright's or TACCL's format")
-    group.add_argument(
-        "--nodes",
-        type=shared.whole(1, 10**6),
-        metavar="N",
-        help="number of a machine's nodes (default: the sketch's, or 1)",
-    )
+    shared.add_topology_options(group)
     group.add_argument("--sketch", metavar="NAME", help="a shipped sketch: `planwright list sketches`")
     group.add_argument("--sketch-file", metavar="FILE", help="a sketch in TACCL's format")
     group.add_argument("--collective", default="allgather", metavar="NAME", help="allgather (default)")

@@ -7,23 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+from calls import run
 
-from planwright.cli.main import main
 from planwright.profiles.fusion_profile_file import write_fusion_profile
 from planwright.profiles.fusion_profiles import load_fusion_profile
 
 COMPRESSION = ["advise", "compression", "--profile", "vgg16", "--ranks", "16", "--bandwidth", "10Gbps"]
 WHAT_IF = ["advise", "what-if", "--profile", "resnet101", "--ranks", "64", "--bandwidth", "10Gbps"]
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a call."""
-    try:
-        code = main(arguments)
-    except SystemExit as stop:  # argparse
-        code = int(stop.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_every_compressor_has_a_line_below_the_plain_buckets(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from calls import run
 
 from planwright.cli.clusters import add_cluster_options, read_cluster_options
-from planwright.cli.main import main
 from planwright.cli.traces import add_trace_options, read_trace_options
 from planwright.encodings.bagpipe.cluster import Cluster
 from planwright.errors import InputError
@@ -21,16 +21,6 @@ SMALL = [
     "advise", "bagpipe", "--trace", "zipf", "--table-rows", "3000,500", "--examples", "6400", "--batch-size", "64",
     "--trainers", "2",
 ]  # fmt: skip
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a call."""
-    try:
-        code = main(arguments)
-    except SystemExit as stop:  # argparse
-        code = int(stop.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_designs_are_printed_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,23 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from powered_training import fast_or_frugal, with_power
+from calls import run
 from spawned import spawn
 
 from planwright.cli.main import main
-from planwright.profiles.training_graph_file import write_training_graph
 
 SOLVE = ["solve", "taccl", "--topology", "ndv2", "--nodes", "2", "--sketch", "ndv2-sk-1", "--size", "1MB"]
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a call."""
-    try:
-        code = main(arguments)
-    except SystemExit as stop:  # argparse
-        code = int(stop.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture(scope="module")
@@ -332,134 +321,3 @@ def test_module_and_help_work(capsys: pytest.CaptureFixture[str]) -> None:
     assert process.communicate(timeout=60)[0].startswith("planwright 0.")
     for arguments in (["--help"], ["solve", "--help"], ["solve", "taccl", "--help"], ["check", "--help"]):
         assert run(capsys, *arguments)[0] == 0
-
-
-MONET = ["solve", "monet", "--graph", "vgg16", "--batch", "16", "--gap", "0.1", "--time-limit", "60"]
-
-
-def test_monet_plan_is_written_replayed_and_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    plan = tmp_path / "plan.json"
-    code, out, _ = run(capsys, *MONET, "--budget", "0.7x", "--json", "--quiet", "-o", str(plan))
-    data = json.loads(out)
-    assert code == 0
-    assert data["valid"] is True
-    assert data["makespan_s"] == pytest.approx(data["objective_s"])
-    assert data["bound_s"] <= data["objective_s"]
-    assert run(capsys, "check", str(plan), "--quiet")[0] == 0
-    code, out, _ = run(capsys, "show", str(plan))
-    assert code == 0
-    assert "recompute" in out
-    assert "% of the budget" in out
-
-
-def test_energy_is_minimised_printed_and_saved_in_joules(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    graph, plan = tmp_path / "graph.json", tmp_path / "plan.json"
-    write_training_graph(graph, fast_or_frugal())
-    arguments = ["solve", "monet", "--graph", str(graph), "--budget", "1000B", "--objective", "energy"]
-    code, out, err = run(capsys, *arguments, "--json", "-o", str(plan))
-    data = json.loads(out)
-    assert code == 0
-    assert (data["objective"], data["status"]) == ("energy", "optimal")
-    assert (data["energy_j"], data["makespan_s"]) == pytest.approx((160.0, 8.0))
-    assert data["objective_j"] == pytest.approx(data["energy_j"])
-    assert data["bound_j"] == pytest.approx(160.0, rel=1e-5)
-    assert not {"objective_s", "bound_s", "unlimited_s", "forward_s"} & set(data)
-    assert re.search(r"incumbent +160 J +bound +160 J", err)
-    assert json.loads(run(capsys, "check", str(plan), "--json")[1])["energy_j"] == data["energy_j"]
-    code, out, _ = run(capsys, *arguments)
-    for line in (r"objective +energy", r"makespan +8 s", r"energy +160 J", r"bound +160 J"):
-        assert re.search(line, out), out
-    code, out, _ = run(capsys, "show", str(plan))
-    assert code == 0
-    for line in (r"objective +160 J", r"recompute +0 J", r"makespan 8 s, energy 160 J, peak"):
-        assert re.search(line, out), out
-
-
-def test_time_stays_the_objective_and_tells_the_energy_where_it_is_known(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    write_training_graph(tmp_path / "graph.json", fast_or_frugal())
-    write_training_graph(tmp_path / "unknown.json", with_power(fast_or_frugal(), lambda way: None))
-    for name, energy_j in (("graph", 300.0), ("unknown", None)):
-        arguments = ["--graph", str(tmp_path / f"{name}.json"), "--budget", "1000B", "--json", "--quiet"]
-        data = json.loads(run(capsys, "solve", "monet", *arguments)[1])
-        assert (data["objective"], data.get("energy_j")) == ("time", energy_j)
-        assert data["makespan_s"] == pytest.approx(4.0)
-        assert data["bound_s"] <= data["objective_s"]
-
-
-def test_energy_of_a_graph_without_powers_is_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    path = tmp_path / "graph.json"
-    write_training_graph(path, with_power(fast_or_frugal(), lambda way: None))
-    arguments = ["solve", "monet", "--graph", str(path), "--budget", "9B", "--objective", "energy"]
-    code, out, err = run(capsys, *arguments, "--quiet", "-o", str(tmp_path / "plan.json"))
-    assert (code, out) == (2, "")
-    assert re.fullmatch(r"planwright: error: objective 'energy': every way must have power_w, .*\n", err), err
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_impossible_memory_budget_names_the_least_possible(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, _, err = run(capsys, *MONET, "--budget", "100MB", "--quiet", "-o", str(tmp_path / "plan.json"))
-    assert code == 3
-    assert "infeasible" in err
-    assert re.search(r"every plan needs at least \d+ bytes .*proven; a plan was found for", err)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--graph", "vgg16", "--budget", "8GiB"], r"give --batch: vgg16 is built for any batch size"),
-        (["--graph", "missing.json", "--budget", "8GiB"], r"cannot read missing.json"),
-        (["--graph", "missing.json", "--batch", "8", "--budget", "8GiB"], r"go with a named network"),
-        (["--graph", "vgg16", "--batch", "8", "--budget", "8XB"], r"--budget: must be a number and a unit"),
-        (["--graph", "vgg16", "--batch", "8", "--budget", "-1x"], r"--budget"),
-        (["--graph", "vgg16", "--batch", "8", "--budget", "1x", "--objective", "power"], r"invalid choice: 'power'"),
-        (["--graph", "vgg16", "--batch", "8", "--device", "p1000", "--budget", "8GiB"], r"p100"),
-    ],
-)
-def test_bad_monet_input_gets_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
-    code, _, err = run(capsys, "solve", "monet", *arguments, "--quiet")
-    assert code == 2
-    assert re.search(message, err), err
-    assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize("name", ["alltoall", "reducescatter", "broadcast"])
-def test_solve_takes_any_collective_and_check_agrees(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
-) -> None:
-    plan = tmp_path / "plan.json"
-    options = ["--collective", name, "--gap", "0.5", "--time-limit", "3", "-o", str(plan), "--quiet"]
-    assert run(capsys, *SOLVE, *options)[0] == 0
-    assert run(capsys, "check", str(plan))[0] == 0
-
-
-def test_root_and_target_are_for_those_that_have_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, _, err = run(capsys, *SOLVE, "--root", "1")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "root: must be left out, allgather has none; got 1" in err
-    code, _, err = run(capsys, *SOLVE, "--collective", "sendrecv", "--root", "3", "--target", "3")
-    assert code == 2
-    assert "target must differ from root" in err
-    code, _, _ = run(capsys, *SOLVE, "--collective", "sendrecv", "--root", "3", "--target", "9", "--quiet")
-    assert code == 0
-
-
-def test_collective_of_ones_own_is_solved_and_exported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    own, plan, xml = tmp_path / "own.json", tmp_path / "plan.json", tmp_path / "plan.xml"
-    chunks = [{"from": [rank], "to": [(rank + 1) % 16]} for rank in range(16)]
-    own.write_text(
-        json.dumps({"format": "planwright.collective", "version": 1, "name": "shift", "ranks": 16, "chunks": chunks})
-    )
-    code, _, err = run(capsys, *SOLVE, "--collective-file", str(own), "-o", str(plan), "--quiet")
-    assert code == 0, err
-    options = ["--format", "taccl-ef", "--placement", "out-of-place", "-o", str(xml)]
-    assert run(capsys, "export", str(plan), *options)[0] == 0
-    assert 'name="shift_16"' in xml.read_text()
-    assert 'coll="custom"' in xml.read_text()
-    for extra in (["--collective", "allgather"], ["--root", "1"]):
-        code, _, err = run(capsys, *SOLVE, "--collective-file", str(own), *extra)
-        assert (code, err.count("\n")) == (2, 1)

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from calls import run
 from hand_training import chain
 from powered_training import fast_or_frugal
 
@@ -25,16 +26,6 @@ from planwright.profiles.training_graph_file import write_training_graph
 ROOT = Path(__file__).resolve().parents[2]
 VGG = ["sweep", "monet", "--graph", "vgg16", "--batch", "64", "--gap", "0.03", "--threads", "1"]
 HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a call."""
-    try:
-        code = main(arguments)
-    except SystemExit as stop:  # argparse
-        code = int(stop.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture(scope="module")

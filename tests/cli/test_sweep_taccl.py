@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calls import run
 
 from planwright.cli.main import main
 from planwright.collective import allgather
@@ -22,16 +23,6 @@ from planwright.io.taccl_ef import run as execute
 from planwright.io.taccl_ef.program import NO_MAX_BYTES
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a call."""
-    try:
-        code = main(arguments)
-    except SystemExit as stop:  # argparse
-        code = int(stop.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def topology_file(folder: Path) -> Path:

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from broken_programs import MISTAKES, Broken
+from broken_programs import MISTAKES
 from hand_made_collectives import (
     pairs_reducescatter,
     relayed_alltoall,
@@ -16,6 +16,7 @@ from hand_made_collectives import (
     ring_reducescatter,
     tree_allreduce,
 )
+from program_edits import Broken
 
 from planwright.errors import InputError
 from planwright.io.taccl_ef import Program, judge, lower, parse_xml, xml_text

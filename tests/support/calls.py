@@ -1,0 +1,17 @@
+"""A call of the command line in the test's own process."""
+
+from __future__ import annotations
+
+import pytest
+
+from planwright.cli.main import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a call."""
+    try:
+        code = main(arguments)
+    except SystemExit as stop:  # argparse
+        code = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
