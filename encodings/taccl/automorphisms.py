@@ -1,8 +1,9 @@
 """Symmetry without an expert: permutations of the ranks that keep a logical topology as it is.
 
-Three kinds are tried: rotations within groups of consecutive ranks (nodes of a cluster, axes of a torus, bits of a
-hypercube), and what a graph matcher finds among the ranks of one node, carried out in all nodes at once. Of those that
-hold, a group that acts freely is kept: no rank stays where it is, so that symmetric trees need not be stars.
+Two kinds are tried: rotations within groups of consecutive ranks (nodes of a cluster, axes of a torus, bits of a
+hypercube), and what a graph matcher finds among the ranks of one node, carried out in all nodes at once (among all
+ranks where each is a node by itself). Of those that hold, a group that acts freely is kept: no rank stays where it is,
+so that symmetric trees need not be stars. Unlike `rotations`, which the greedy wants, resources may stay in place.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planwright.collective import Collective
+from planwright.encodings.taccl.groups import Images, free_closure
 from planwright.encodings.taccl.logical import LogicalTopology
+from planwright.encodings.taccl.rotations import rotation_candidates
 from planwright.encodings.taccl.symmetry import automorphism, rotation
 from planwright.errors import InputError
 from planwright.topologies.topology import Topology
@@ -36,35 +39,34 @@ def free_symmetry(logical: LogicalTopology, collective: Collective) -> tuple[tup
     Larger groups are preferred greedily; each generator keeps links, costs, resources, relays and the collective.
     """
     topology = logical.topology
-    chosen: list[tuple[int, ...]] = []
-    group = {tuple(range(topology.device_count))}
+    images = Images(topology)
+    ranks = np.arange(topology.device_count)
+    group = ranks[None, :]
+    chosen: list[Ids] = []
     for permutation in _candidates(topology):
-        key = tuple(permutation.tolist())
-        if key in group or not _keeps_costs(permutation, topology):
+        if (group == permutation).all(axis=1).any() or images.of(permutation) is None:
             continue
-        larger = _free_closure(group, key)
-        if larger is None:
+        larger = free_closure(group, [*chosen, permutation], ranks)
+        if larger is None or not _is_kept(permutation, logical, collective):
             continue
-        try:
-            if automorphism(permutation, topology, collective, logical.allowed, "auto") is None:
-                continue
-        except InputError:
-            continue
-        chosen.append(key)
+        chosen.append(permutation)
         group = larger
-    return tuple(chosen)
+    return tuple(tuple(permutation.tolist()) for permutation in chosen)
+
+
+def _is_kept(permutation: Ids, logical: LogicalTopology, collective: Collective) -> bool:
+    """Whether relays and collective are kept as well."""
+    try:
+        return automorphism(permutation, logical.topology, collective, logical.allowed, "auto") is not None
+    except InputError:
+        return False
 
 
 def _candidates(topology: Topology) -> Iterator[Ids]:
-    count, local_count = topology.device_count, topology.device_count // topology.node_count
-    if topology.node_count > 1:
-        yield rotation(local_count, count, count)
-    for group in (divisor for divisor in range(local_count, 1, -1) if local_count % divisor == 0):
-        for offset in (divisor for divisor in range(1, group) if group % divisor == 0):
-            yield rotation(offset, group, count)
-    for offset in (k * local_count for k in range(2, topology.node_count) if topology.node_count % k == 0):
-        yield rotation(offset, count, count)
-    yield from _matched(topology, local_count)
+    count = topology.device_count
+    yield from (rotation(offset, size, count) for offset, size in rotation_candidates(count))
+    local_count = count // topology.node_count
+    yield from _matched(topology, local_count if local_count > 1 else count)
 
 
 def _matched(topology: Topology, local_count: int) -> Iterator[Ids]:
@@ -85,33 +87,3 @@ def _matched(topology: Topology, local_count: int) -> Iterator[Ids]:
         if (local != np.arange(local_count)).all():
             starts = np.arange(0, topology.device_count, local_count)
             yield (starts[:, None] + local[None, :]).reshape(-1)
-
-
-def _keeps_costs(permutation: Ids, topology: Topology) -> bool:
-    """Whether links go to links of the same costs, by number of links: a quick look before the full one."""
-    count = topology.device_count
-    ends = topology.link_source * count + topology.link_target
-    images = permutation[topology.link_source] * count + permutation[topology.link_target]
-    there, here = np.argsort(ends, kind="stable"), np.argsort(images, kind="stable")
-    return bool(
-        np.array_equal(ends[there], images[here])
-        and np.array_equal(topology.alpha_s[there], topology.alpha_s[here])
-        and np.array_equal(topology.beta_s_per_byte[there], topology.beta_s_per_byte[here])
-    )
-
-
-def _free_closure(group: set[tuple[int, ...]], generator: tuple[int, ...]) -> set[tuple[int, ...]] | None:
-    """The group with one more generator, None if some element other than the identity leaves a rank in place."""
-    count = len(generator)
-    generators = [*group, generator]
-    closure, fresh = set(group), [generator]
-    while fresh:
-        element = fresh.pop()
-        if element in closure:
-            continue
-        if any(rank == image for rank, image in enumerate(element)) or len(closure) >= count:
-            return None
-        closure.add(element)
-        fresh += [tuple(other[image] for image in element) for other in generators]
-        fresh += [tuple(element[image] for image in other) for other in generators]
-    return closure

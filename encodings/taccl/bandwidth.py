@@ -19,7 +19,8 @@ from math import lcm
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.rotations import Rotations, find_rotations, resources_of
+from planwright.encodings.taccl.groups import resources_of
+from planwright.encodings.taccl.rotations import Rotations, find_rotations
 from planwright.errors import InputError
 from planwright.solvers.max_flow import max_flow
 from planwright.topologies.topology import Topology

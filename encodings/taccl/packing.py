@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planwright.encodings.taccl.bandwidth import Bottleneck, allgather_bottleneck
-from planwright.encodings.taccl.rotations import Rotations, find_rotations, resources_of
+from planwright.encodings.taccl.groups import resources_of
+from planwright.encodings.taccl.rotations import Rotations, find_rotations
 from planwright.model import Model
 from planwright.options import Deadline, SolveOptions
 from planwright.solvers.max_flow import max_flow

@@ -1,0 +1,88 @@
+"""Groups: permutations of the ranks that keep a topology as it is, and the groups that act freely which they make.
+
+A group acts freely where nothing but the identity leaves anything in its place. So its elements are told by where they
+take the first thing, and there are at most as many as things; the images of one send are as many sends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planwright.schedule import Ragged
+from planwright.topologies.topology import Topology
+
+__all__ = ["Image", "Images", "free_closure", "resources_of"]
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Image:
+    """A permutation of the ranks with the links and resources that it carries along; int64 arrays, item -> image."""
+
+    ranks: Ids
+    links: Ids
+    resources: Ids
+
+
+def resources_of(topology: Topology) -> Ragged:
+    """The resources that each link holds."""
+    return Ragged(topology.held_start, topology.held)
+
+
+class Images:
+    """The links of a topology, looked up by their ends: `of` says what a permutation makes of them."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._key = topology.link_source * topology.device_count + topology.link_target
+        self._order = np.argsort(self._key, kind="stable")
+        self._sorted = self._key[self._order]
+        self._held = resources_of(topology)
+        self._parallel = bool((self._sorted[1:] == self._sorted[:-1]).any())
+        self.used_resources = np.unique(self._held.values)
+
+    def of(self, ranks: Ids) -> Image | None:
+        """The permutation with links and resources; None where it is no automorphism, or links share both ends."""
+        topology = self._topology
+        if self._parallel or not len(self._key):
+            return None
+        key = ranks[topology.link_source] * topology.device_count + ranks[topology.link_target]
+        place = np.minimum(np.searchsorted(self._sorted, key), len(key) - 1)
+        links = self._order[place]
+        costs = (topology.alpha_s, topology.beta_s_per_byte)
+        kept = (self._sorted[place] == key).all() and all((cost == cost[links]).all() for cost in costs)
+        if not kept or (self._held.lengths != self._held.lengths[links]).any():
+            return None
+        resources = np.arange(len(topology.resources))
+        there = self._held.take(links).values
+        resources[self._held.values] = there
+        if (resources[self._held.values] != there).any() or len(np.unique(resources)) < len(resources):
+            return None
+        return Image(ranks, links, resources)
+
+
+def free_closure(group: Ids, generators: list[Ids], moved: Ids) -> Ids | None:
+    """The group that `generators` make, None if it doesn't act freely; `group`: what all but the last make, (g, n).
+
+    `moved`: the things that may not stay in their places, thing 0 among them. The group's own elements come first.
+    """
+    of_first = {int(element[0]): element for element in group}
+    parts, pending = [group], [generators[-1]]
+    while pending:
+        element = pending.pop()
+        known = of_first.get(int(element[0]))
+        if known is not None:
+            if not np.array_equal(known, element):
+                return None
+            continue
+        coset = element[group]
+        if (coset[:, moved] == moved).any() or not of_first.keys().isdisjoint(coset[:, 0].tolist()):
+            return None
+        of_first.update(zip(coset[:, 0].tolist(), coset, strict=True))
+        parts.append(coset)
+        pending += [generator[element] for generator in generators]
+    return np.concatenate(parts)
