@@ -98,10 +98,11 @@ def bandwidth_bound_s(problem: Problem, may_group: Mask) -> float:
     Cuts that a symmetry carries onto each other have the same bound: one rank of each orbit is enough.
     """
     topology = problem.logical.topology
-    nodes = [topology.ranks_of_node(node) for node in range(topology.node_count)] if topology.node_count > 1 else []
+    nodes = [topology.ranks_of_node(node) for node in range(topology.node_count)]
     ranks_apart = np.unique(orbits([s.ranks for s in problem.logical.symmetry], topology.device_count)).tolist()
     best_s = 0.0
-    for ranks in chain(([rank] for rank in ranks_apart), nodes):
+    several = (ranks for ranks in nodes if 1 < len(ranks) < topology.device_count)
+    for ranks in chain(([rank] for rank in ranks_apart), several):
         inside = np.zeros(topology.device_count, dtype=np.bool_)
         inside[ranks] = True
         for side in (inside, ~inside):

@@ -1,8 +1,9 @@
 """Sketches for a topology that nobody has written one for, from what its links, switches and NICs look like.
 
-A candidate is a way out of the nodes, a policy for the switches, a number of parts that a buffer is cut into, and
-whether the symmetry that the logical topology has is used. Ways out: every link, the same local rank on the other side
-(rails), or one sender and one receiver at each NIC, with or without a rule that a chunk leaves by the NIC of its rank.
+A candidate is a number of parts that a buffer is cut into, and either no sketch at all or a way out of the nodes, a
+policy for the switches, and whether the symmetry that the logical topology has is used. Ways out: every link, the same
+local rank on the other side (rails), or one sender and one receiver at each NIC, with or without a rule that a chunk
+leaves by the NIC of its rank.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from planwright.encodings.taccl.sketch import InterNode, Policy, Sketch
 from planwright.errors import InputError
 from planwright.topologies.topology import Topology
 
-__all__ = ["Candidate", "Make", "bare", "candidate", "outlines", "partitions"]
+__all__ = ["Candidate", "Make", "candidate", "outlines", "partitions", "whole"]
 
 Ranks = dict[int, tuple[int, ...]]
-Make = Callable[[Sketch], Problem]
-"""The problem of one collective, topology and size under a sketch; raises `InputError` where the sketch doesn't fit."""
+Make = Callable[[Sketch | None, int], Problem]
+"""The problem of one collective, topology and size under a sketch, or none, with a rank's data in so many parts.
+
+Raises `InputError` where the sketch doesn't fit.
+"""
 
 _PARTS = (1, 2, 4, 8)
 _LEAST_SHARE_OF_ALPHA = 0.5
@@ -32,16 +36,11 @@ _SENDERS = 2
 
 @dataclass(frozen=True)
 class Candidate:
-    """A problem under one sketch, with the lower bound that holds for all of its schedules."""
+    """A problem under one sketch or none, with the lower bound that holds for all of its schedules."""
 
+    name: str
     problem: Problem
     bound_s: float
-
-    @property
-    def sketch(self) -> Sketch:
-        """The sketch."""
-        assert self.problem.sketch is not None
-        return self.problem.sketch
 
 
 def partitions(topology: Topology, input_bytes: int) -> list[int]:
@@ -55,9 +54,11 @@ def partitions(topology: Topology, input_bytes: int) -> list[int]:
     ]
 
 
-def bare(topology: Topology, parts: int) -> Sketch:
-    """Nothing but the number of parts: every link may be used."""
-    return Sketch(f"parts{parts}", inter_node=next(_ways_out(topology))[1], chunks_per_rank=parts)
+def whole(make: Make, topology: Topology, parts: int) -> Candidate:
+    """No sketch at all. The bound holds for every sketch with so many parts, and chunks that travel together."""
+    way_out = next(_ways_out(topology))[1]
+    free = _on_symmetry(make, Sketch("free", inter_node=way_out, chunks_per_rank=parts), parts)
+    return Candidate(f"none-{parts}", make(None, parts), combinatorial_bounds(free).any_grouping_s)
 
 
 def outlines(topology: Topology) -> list[Sketch]:
@@ -73,14 +74,23 @@ def candidate(make: Make, outline: Sketch, parts: int, use_symmetry: bool = True
     """An outline with a number of parts, on its symmetry if it has any; None where it fits no collective of `make`."""
     sketch = replace(outline, name=f"{outline.name}-{parts}", chunks_per_rank=parts)
     try:
-        problem = make(sketch)
+        problem = _on_symmetry(make, sketch, parts)
     except InputError:
         return None
-    bound_s = combinatorial_bounds(problem).best_s
-    generators = free_symmetry(problem.logical, problem.collective) if use_symmetry else ()
-    if generators:
-        problem = make(replace(sketch, name=f"{sketch.name}-symmetric", permutations=generators))
-    return Candidate(problem, bound_s)
+    bound_s = combinatorial_bounds(problem).best_s  # on orbits, and the same without symmetry
+    if not use_symmetry:
+        problem = make(sketch, parts)
+    assert problem.sketch is not None
+    return Candidate(problem.sketch.name, problem, bound_s)
+
+
+def _on_symmetry(make: Make, sketch: Sketch, parts: int) -> Problem:
+    """The problem under a sketch with the symmetry that its logical topology has, if any."""
+    problem = make(sketch, parts)
+    generators = free_symmetry(problem.logical, problem.collective)
+    if not generators:
+        return problem
+    return make(replace(sketch, name=f"{sketch.name}-symmetric", permutations=generators), parts)
 
 
 def _policies(topology: Topology) -> Iterator[tuple[tuple[tuple[int, ...], ...], tuple[Policy, ...]]]:

@@ -1,9 +1,10 @@
 """`--sketch auto`: many sketches are tried side by side under one time limit, and the best replayed plan is kept.
 
-Each outline (a way out of the nodes, policies for the switches) is tried on its symmetry with one part, and with more
-parts as long as that makes it faster. What cannot beat the best plan any more, by its bound, is skipped. What time is
-left goes to the best tries again, with and without symmetry and with more time. The bound of the whole holds for every
-sketch with one of the partitions considered: it is that of the topology in full, where any chunks may travel together.
+Each outline (none at all, or a way out of the nodes and policies for the switches) is tried on its symmetry with one
+part, and with more parts as long as that makes it faster. What cannot beat the best plan any more, by its bound, is
+skipped. What time is left goes to the best tries again, with and without symmetry and with more time. The bound of the
+whole holds for every sketch with one of the partitions considered: it is that of the topology in full, where any chunks
+may travel together.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planwright.encodings.taccl.bounds import combinatorial_bounds
-from planwright.encodings.taccl.problem import Problem
 from planwright.encodings.taccl.sketch import Sketch, sketch_data
-from planwright.encodings.taccl.sketch_candidates import Candidate, bare, candidate, outlines, partitions
+from planwright.encodings.taccl.sketch_candidates import Candidate, Make, candidate, outlines, partitions, whole
 from planwright.jobs import Answer, Job, Jobs
 from planwright.options import Deadline, Progress, SolveOptions, relative_gap
 from planwright.recipe import Plan
@@ -29,6 +28,8 @@ _FIRST_S, _LEAST_S = 3.0, 0.5
 """The time of a first try: at most, and at least where the time limit has to suffice for all."""
 _FIRST_SHARE, _TRIES_AN_OUTLINE = 0.6, 2.5
 """The part of the time limit that the first tries may take together, if an outline is tried so many times."""
+_BOUNDS_SHARE = 0.1
+"""The part of the time limit after which no finer partitions are looked at: their bounds take longer and longer."""
 _BEST, _AGAIN_S = 2, 10.0
 """How many of the best tries are repeated, and for how long each where there is no time limit."""
 
@@ -37,10 +38,10 @@ _BEST, _AGAIN_S = 2, 10.0
 class SketchSearch:
     """One collective on one topology at one size, under whatever sketch turns out best.
 
-    `under(sketch)` makes the problem under a sketch, `under(None)` the one without.
+    `under(sketch, parts)` makes the problem under a sketch, or under none, with a rank's data in so many parts.
     """
 
-    under: Callable[[Sketch | None], Problem]
+    under: Make
     input_bytes: int
 
     @property
@@ -51,7 +52,7 @@ class SketchSearch:
     @property
     def description(self) -> dict[str, Any]:
         """What was asked; the plan's own problem says what came of it."""
-        return {**self.under(None).description, "sketch": "auto"}
+        return {**self.under(None, 1).description, "sketch": "auto"}
 
     @property
     def default_options(self) -> SolveOptions:
@@ -66,13 +67,23 @@ class SketchSearch:
         return search.answer()
 
 
+@dataclass(frozen=True)
+class _Next:
+    """What is to be tried, and for how long; finer partitions are worth a try if it is faster than `beat_s`."""
+
+    outline: Sketch | None
+    step: int
+    limit_s: float
+    use_symmetry: bool = True
+    beat_s: float = math.inf
+
+
 @dataclass
 class _Try:
-    """A candidate, the outline and the partition that it is from, and the best that came of it."""
+    """A candidate, what it was made for, and the best that came of it."""
 
     candidate: Candidate
-    outline: Sketch
-    step: int
+    asked: _Next
     answer: Answer | None = None
     spent_s: float = 0.0
 
@@ -92,7 +103,7 @@ class _Try:
     def row(self) -> dict[str, Any]:
         """What is told of it."""
         return {
-            "sketch": self.candidate.sketch.name,
+            "sketch": self.candidate.name,
             "status": "skipped" if self.answer is None else self.answer.status.value,
             "makespan_s": self.makespan_s if math.isfinite(self.makespan_s) else None,
             "bound_s": self.bound_s,
@@ -107,17 +118,23 @@ class _Search:
     problem: SketchSearch
     options: SolveOptions
     deadline: Deadline
-    parts: list[int] = field(init=False)
-    bound_s: float = field(init=False)
-    outlines: list[Sketch] = field(init=False)
+    wholes: list[Candidate] = field(init=False)
+    outlines: list[Sketch | None] = field(init=False)
     tries: list[_Try] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        topology = self.problem.under(None).topology
-        self.parts = partitions(topology, self.problem.input_bytes)
-        wholes = [self.problem.under(bare(topology, count)) for count in self.parts]
-        self.bound_s = min(combinatorial_bounds(whole).any_grouping_s for whole in wholes)
-        self.outlines = outlines(topology)
+        topology = self.problem.under(None, 1).topology
+        self.outlines = [None, *outlines(topology)]
+        self.wholes = []
+        for parts in partitions(topology, self.problem.input_bytes):
+            if self.wholes and self.deadline.elapsed_s > _BOUNDS_SHARE * (self.options.time_limit_s or math.inf):
+                break  # what has no bound is not tried
+            self.wholes.append(whole(self.problem.under, topology, parts))
+
+    @property
+    def bound_s(self) -> float:
+        """Under no sketch, with no partition that is considered, can it be faster."""
+        return min(its.bound_s for its in self.wholes)
 
     @property
     def best(self) -> _Try | None:
@@ -139,14 +156,13 @@ class _Search:
         """Every outline with one part, then with more parts as long as that makes it faster."""
         rounds = max(_TRIES_AN_OUTLINE * len(self.outlines) / self.options.thread_count, 1.0)
         limit_s = min(_FIRST_S, max(_FIRST_SHARE * self.deadline.remaining_s / rounds, _LEAST_S))
-        last_s = {outline.name: math.inf for outline in self.outlines}
 
         def then(attempt: _Try) -> list[_Next]:
-            before_s, last_s[attempt.outline.name] = last_s[attempt.outline.name], attempt.makespan_s
-            is_better = attempt.makespan_s < before_s and attempt.step + 1 < len(self.parts)
-            return [_Next(attempt.outline, attempt.step + 1, limit_s, True)] if is_better else []
+            asked, step = attempt.asked, attempt.asked.step + 1
+            is_better = attempt.makespan_s < asked.beat_s and step < len(self.wholes)
+            return [replace(asked, step=step, beat_s=attempt.makespan_s)] if is_better else []
 
-        self._run([_Next(outline, 0, limit_s, True) for outline in self.outlines], then)
+        self._run([_Next(outline, 0, limit_s) for outline in self.outlines], then)
 
     def further_tries(self) -> None:
         """The time that is left for the most promising tries, with and without symmetry."""
@@ -156,9 +172,9 @@ class _Search:
         share_s = self.deadline.remaining_s / rounds
         limit_s = share_s if math.isfinite(share_s) else _AGAIN_S
         again = [
-            _Next(attempt.outline, attempt.step, limit_s, use_symmetry)
+            replace(attempt.asked, limit_s=limit_s, use_symmetry=use_symmetry)
             for attempt in promising[:_BEST]
-            for use_symmetry in (True, False)
+            for use_symmetry in ((True, False) if attempt.asked.outline else (True,))
         ]
         self._run(again, lambda attempt: [])
 
@@ -171,7 +187,9 @@ class _Search:
             return Plan(self._solution(None), None, details)
         assert self.bound_s <= best.makespan_s * (1 + 1e-9), "a schedule beats its lower bound"
         own = {"ratio": best.makespan_s / self.bound_s}
-        details = {**best.answer.details, **own, **details, "sketch_file": sketch_data(best.candidate.sketch)}
+        details = {**best.answer.details, **own, **details}
+        if best.candidate.problem.sketch is not None:
+            details["sketch_file"] = sketch_data(best.candidate.problem.sketch)
         return Plan(self._solution(best), best.answer.plan.schedule, details, problem=best.candidate.problem)
 
     def _solution(self, best: _Try | None) -> Solution:
@@ -214,14 +232,17 @@ class _Search:
 
     def _start(self, jobs: Jobs, running: dict[int, _Try], following: _Next) -> None:
         """Start a try, unless it fits no collective or can't beat the best plan."""
-        found = candidate(self.problem.under, following.outline, self.parts[following.step], following.use_symmetry)
+        found: Candidate | None = self.wholes[following.step]
+        if following.outline is not None:
+            parts = found.problem.collective.chunks_per_rank
+            found = candidate(self.problem.under, following.outline, parts, following.use_symmetry)
         if found is None:
             return
-        attempt = _Try(found, following.outline, following.step)
+        attempt = _Try(found, following)
         self.tries.append(attempt)
         if not self._is_hopeless(found.bound_s):
             limit_s = max(min(following.limit_s, self.deadline.remaining_s), _LEAST_S)
-            jobs.start(Job(len(self.tries) - 1, f"sketch {found.sketch.name}", found.problem, limit_s))
+            jobs.start(Job(len(self.tries) - 1, f"sketch {found.name}", found.problem, limit_s))
             running[len(self.tries) - 1] = attempt
 
     def _taken(self, jobs: Jobs, running: dict[int, _Try]) -> list[_Try]:
@@ -233,19 +254,9 @@ class _Search:
             taken.append(attempt)
             if self.options.on_progress is not None:
                 incumbent = None if self.best is None else self.best.makespan_s
-                name = attempt.candidate.sketch.name
+                name = attempt.candidate.name
                 self.options.on_progress(Progress(self.deadline.elapsed_s, incumbent, self.bound_s, name))
         return taken
-
-
-@dataclass(frozen=True)
-class _Next:
-    """What is to be tried, and for how long."""
-
-    outline: Sketch
-    step: int
-    limit_s: float
-    use_symmetry: bool
 
 
 def _by_makespan(row: Mapping[str, Any]) -> tuple[float, float]:

@@ -157,7 +157,11 @@ def _sketch_search(arguments: argparse.Namespace) -> Any:
     topology = load_topology(arguments.topology, arguments.nodes, arguments.topology_file)
     collective, size_bytes = _collective(arguments), arguments.size
     ends = {"root": arguments.root, "target": arguments.target}
-    return SketchSearch(lambda sketch: Problem.of(topology, collective, size_bytes, sketch, **ends), size_bytes)
+
+    def under(sketch: Any, parts: int) -> Problem:
+        return Problem.of(topology, collective, size_bytes, sketch, chunks_per_rank=parts, **ends)
+
+    return SketchSearch(under, size_bytes)
 
 
 def _print_tried(rows: list[dict[str, Any]]) -> None:
