@@ -9,8 +9,8 @@ still be spread inside the set, and the first can't come in before it has reache
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 import networkx as nx
 import numpy as np
@@ -23,7 +23,6 @@ from planwright.encodings.taccl.sum_bounds import (
     pairs_latency_s,
     trees_bound_s,
 )
-from planwright.encodings.taccl.symmetry import orbits
 
 __all__ = ["Bounds", "bandwidth_bound_s", "combinatorial_bounds", "cut_bound_s"]
 
@@ -93,21 +92,30 @@ def _bounds_of_sums(problem: Problem) -> Bounds:
 
 
 def bandwidth_bound_s(problem: Problem, may_group: Mask) -> float:
-    """The largest bound over the cuts around each rank and each node, in both directions.
-
-    Cuts that a symmetry carries onto each other have the same bound: one rank of each orbit is enough.
-    """
+    """The largest bound over the cuts around each rank and each node, in both directions."""
     topology = problem.logical.topology
-    nodes = [topology.ranks_of_node(node) for node in range(topology.node_count)]
-    ranks_apart = np.unique(orbits([s.ranks for s in problem.logical.symmetry], topology.device_count)).tolist()
+    ranks = [(rank,) for rank in range(topology.device_count)]
+    nodes = [tuple(topology.ranks_of_node(node)) for node in range(topology.node_count)]
+    several = [node for node in nodes if 1 < len(node) < topology.device_count]
     best_s = 0.0
-    several = (ranks for ranks in nodes if 1 < len(ranks) < topology.device_count)
-    for ranks in chain(([rank] for rank in ranks_apart), several):
+    for its in _apart([*ranks, *several], [s.ranks for s in problem.logical.symmetry]):
         inside = np.zeros(topology.device_count, dtype=np.bool_)
-        inside[ranks] = True
+        inside[list(its)] = True
         for side in (inside, ~inside):
             best_s = max(best_s, cut_bound_s(problem, may_group, side))
     return best_s
+
+
+def _apart(sets: list[tuple[int, ...]], permutations: list[Ids]) -> Iterator[tuple[int, ...]]:
+    """One set of ranks of each orbit: cuts that a symmetry carries onto each other have the same bound."""
+    seen: set[tuple[int, ...]] = set()
+    for ranks in sets:
+        if ranks not in seen:
+            yield ranks
+        fresh = {ranks}
+        while fresh := fresh - seen:
+            seen |= fresh
+            fresh = {tuple(sorted(images[list(its)].tolist())) for its in fresh for images in permutations}
 
 
 def cut_bound_s(problem: Problem, may_group: Mask, inside: Mask) -> float:

@@ -281,13 +281,15 @@ def _symmetry(
 
 def check_reach(logical: LogicalTopology, collective: Collective, where: str) -> None:
     """Raise `InputError` where a chunk, of a collective that doesn't reduce, has no way to a rank that needs it."""
+    networks: dict[bytes, nx.DiGraph[int]] = {}  # most sketches allow most chunks the same links
     ways: dict[tuple[int, bytes], set[int]] = {}
     for chunk, (owner, wanted) in enumerate(zip(collective.owners, collective.destinations, strict=True)):
         links = logical.allowed[chunk]
         key = (owner, links.tobytes())
+        if key[1] not in networks:
+            networks[key[1]] = logical.topology.to_networkx(links=np.flatnonzero(links).tolist())
         if key not in ways:
-            network = logical.topology.to_networkx(links=np.flatnonzero(links).tolist())
-            ways[key] = nx.descendants(network, owner)
+            ways[key] = nx.descendants(networks[key[1]], owner)
         for rank in wanted:
             if rank not in ways[key]:
                 raise InputError(

@@ -246,13 +246,16 @@ class Problem:
         """
         topology = self.logical.topology
         earliest_s = np.full(self.wanted.shape, np.inf)
+        networks: dict[bytes, nx.DiGraph[int]] = {}  # with the links that lead home, which are on no shortest way
         known: dict[tuple[int, bytes], NDArray[np.float64]] = {}
         for chunk, owner in enumerate(self.owners.tolist()):
-            key = (owner, self.useful[chunk].tobytes())
+            links = self.logical.allowed[chunk]
+            key = (owner, links.tobytes())
+            if key[1] not in networks:
+                networks[key[1]] = topology.to_networkx(self.chunk_bytes, np.flatnonzero(links).tolist())
             if key not in known:
-                network = topology.to_networkx(self.chunk_bytes, np.flatnonzero(self.useful[chunk]).tolist())
                 known[key] = np.full(topology.device_count, np.inf)
-                for rank, time_s in nx.single_source_dijkstra_path_length(network, owner, weight="duration_s").items():
-                    known[key][rank] = time_s
+                ways = nx.single_source_dijkstra_path_length(networks[key[1]], owner, weight="duration_s")
+                known[key][list(ways)] = list(ways.values())
             earliest_s[chunk] = known[key]
         return earliest_s
