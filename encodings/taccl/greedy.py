@@ -20,9 +20,9 @@ from planwright.encodings.taccl.dispatch import Rule, Timing, dispatch
 from planwright.encodings.taccl.large_bounds import LargeBounds, large_bounds
 from planwright.encodings.taccl.matching import Match, match
 from planwright.encodings.taccl.paths import route_paths
+from planwright.encodings.taccl.phases import bare_phases_of
 from planwright.encodings.taccl.pods import find_pods
 from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.reduction import phases_of
 from planwright.encodings.taccl.rotations import Rotations
 from planwright.encodings.taccl.sum_bounds import crossing_bound_s
 from planwright.errors import InputError
@@ -102,7 +102,7 @@ def plan_greedy(problem: Problem, options: SolveOptions) -> Plan:
     if problem.given is not None:
         raise InputError("method: must be milp where a logical topology is given, got greedy")
     deadline = Deadline(options)
-    phases = phases_of(problem)
+    phases = bare_phases_of(problem)
     searches, parts = [], []
     for number, phase in enumerate(phases):
         share = deadline.stage(deadline.remaining_s / (len(phases) - number))

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from planwright.encodings.taccl.greedy import plan_greedy
+from planwright.encodings.taccl.phases import is_spread_backwards
 from planwright.encodings.taccl.problem import Method, Problem
-from planwright.encodings.taccl.reduction import is_spread_backwards
 from planwright.encodings.taccl.symmetry import orbits
 from planwright.encodings.taccl.synthesis import synthesise
 from planwright.errors import InputError

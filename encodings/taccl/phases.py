@@ -7,6 +7,9 @@ sum is wanted by others than its home (ALLREDUCE) it is spread from there in a s
 
 Every schedule of the sum gives, backwards, one of the same length that spreads the chunk: follow each part of the sum
 from its rank to the home. So lower bounds of the backward phase hold for the sum.
+
+The greedy keeps to no sketch and has too many chunks and links for a table of which may use which: `bare_phases_of`
+are its phases, for the kinds of sums that it takes.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ from planwright.collective import Collective
 from planwright.encodings.taccl.homes import homes
 from planwright.encodings.taccl.logical import check_reach
 from planwright.encodings.taccl.problem import Problem
+from planwright.errors import InputError
+from planwright.topologies.links import Links
 from planwright.topologies.topology import Topology
 
-__all__ = ["Phase", "phases_of", "reversed_links"]
+__all__ = ["Phase", "bare_phases_of", "is_spread_backwards", "phases_of", "turned_round"]
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,37 @@ def phases_of(problem: Problem) -> tuple[Phase, ...]:
     return tuple(phase for phase in phases if any(phase.problem.collective.destinations)) or (phases[-1],)
 
 
-def reversed_links(topology: Topology) -> Topology:
+def is_spread_backwards(collective: Collective) -> bool:
+    """Whether a collective doesn't reduce, or is REDUCESCATTER, REDUCE or ALLREDUCE in kind.
+
+    In kind: its sums are wanted by one rank each, or by all, and every rank holds a part of every chunk.
+    """
+    ranks = collective.rank_count
+    wanted = {len(its) for its in collective.destinations}
+    everywhere = all(len(its) == ranks for its in collective.contributors)
+    return not collective.reduces or (everywhere and wanted in ({1}, {ranks}))
+
+
+def bare_phases_of(problem: Problem) -> tuple[Phase, ...]:
+    """The phases where every chunk may use every link; `InputError` for a collective that isn't spread backwards."""
+    collective = problem.collective
+    if not collective.reduces:
+        return (Phase(problem, backwards=False),)
+    if not is_spread_backwards(collective):
+        raise InputError(f"{collective.name}: the greedy takes sums of all ranks, wanted by one rank or by all of them")
+    spread = _plain(collective, f"{collective.name}, sums", homes(collective), collective.contributors)
+    summing = replace(problem, topology=turned_round(problem.topology), collective=spread)
+    phases = (Phase(summing, backwards=True), Phase(replace(problem, collective=spread), backwards=False))
+    return phases if all(len(its) == collective.rank_count for its in collective.destinations) else phases[:1]
+
+
+def turned_round(topology: Topology) -> Topology:
     """The same links under the same numbers, each the other way round."""
-    links = (
-        replace(link, source=link.target, target=link.source, resources=link.resources[::-1]) for link in topology.links
-    )
-    return replace(topology, links=tuple(links))
+    held, start = topology.held, topology.held_start
+    mirrored = np.arange(len(held)) - np.repeat(start[:-1], np.diff(start))
+    last_first = np.repeat(start[1:], np.diff(start)) - 1 - mirrored
+    columns = topology.link_target, topology.link_source, topology.alpha_s, topology.beta_s_per_byte
+    return replace(topology, links=Links(*columns, start, held[last_first]))
 
 
 def _backward_phase(problem: Problem) -> Phase:
@@ -62,7 +92,7 @@ def _backward_phase(problem: Problem) -> Phase:
                   zip(collective.contributors, collective.destinations, strict=True))  # fmt: skip
     backward = replace(
         logical,
-        topology=reversed_links(logical.topology),
+        topology=turned_round(logical.topology),
         allowed=logical.allowed & ~_touches_home(problem, logical.topology.link_source),
         own_first=np.zeros_like(logical.own_first),  # a part of a sum is nobody's own chunk
         one_by_one=True,

@@ -7,7 +7,7 @@ from shapes import line
 
 from planwright.collective import allgather, allreduce, broadcast, reduce, reducescatter
 from planwright.encodings.taccl import Problem
-from planwright.encodings.taccl.reduction import phases_of, turned_round
+from planwright.encodings.taccl.phases import bare_phases_of, turned_round
 
 
 def _problem(collective: object) -> Problem:
@@ -25,7 +25,7 @@ def _problem(collective: object) -> Problem:
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_phases_spread_what_is_summed(collective: object, spread: object, backwards: list[bool]) -> None:
-    phases = phases_of(_problem(collective))
+    phases = bare_phases_of(_problem(collective))
     assert [phase.backwards for phase in phases] == backwards
     for phase in phases:
         assert phase.problem.collective.owners == spread.owners  # type: ignore[attr-defined]
