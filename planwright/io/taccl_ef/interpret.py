@@ -19,7 +19,17 @@ from planwright.errors import InputError
 from planwright.io.taccl_ef.buffers import alias_start
 from planwright.io.taccl_ef.execute import execute
 from planwright.io.taccl_ef.flat import Flat, flatten
-from planwright.io.taccl_ef.program import READS_SOURCE, RECEIVING, RUNTIMES, SENDING, WRITES, Problem, Program
+from planwright.io.taccl_ef.program import (
+    BUFFERS,
+    READS_SOURCE,
+    RECEIVING,
+    RUNTIMES,
+    SENDING,
+    WRITES,
+    Gpu,
+    Problem,
+    Program,
+)
 from planwright.io.taccl_ef.races import race_problems
 from planwright.io.taccl_ef.structure import SHAPELESS, structure_problems
 
@@ -120,11 +130,26 @@ def _parts(program: Program, collective: Collective) -> int:
         raise InputError(f"taccl-ef: nchunksperloop {message}")
     parts = program.nchunksperloop // longest
     for gpu in program.gpus:
+        used = _used_chunks(gpu)
         for title, count, buffers in (("i", gpu.i_chunks, collective.inputs), ("o", gpu.o_chunks, collective.outputs)):
-            if count > len(buffers[gpu.id]) * parts:
-                message = f"must be at most {len(buffers[gpu.id]) * parts} for this collective, got {count}"
+            # A custom program declares both buffers as the larger one, and may use a part.
+            needed = used[title] if program.coll == "custom" else count
+            if needed > len(buffers[gpu.id]) * parts:
+                message = f"must be at most {len(buffers[gpu.id]) * parts} for this collective, got {needed}"
                 raise InputError(f"taccl-ef: gpu {gpu.id}: {title}_chunks {message}")
     return parts
+
+
+def _used_chunks(gpu: Gpu) -> dict[str, int]:
+    """By buffer, the chunks up to the last one that a step reads or writes."""
+    used = dict.fromkeys(BUFFERS, 0)
+    for block in gpu.threadblocks:
+        for step in block.steps:
+            if step.type in READS_SOURCE:
+                used[step.srcbuf] = max(used[step.srcbuf], step.srcoff + step.cnt)
+            if step.type in WRITES:
+                used[step.dstbuf] = max(used[step.dstbuf], step.dstoff + step.cnt)
+    return used
 
 
 class _Memory:

@@ -21,6 +21,7 @@ dependencies are therefore kept by part, and may cross instances.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planwright.collective import Collective
 from planwright.errors import InputError
@@ -93,6 +94,8 @@ def lower(
         redop="sum" if collective.reduces else "nop",
         gpus=tuple(_gpus(collective, allocation, builders, instances, placement == "in-place")),
     )
+    if coll == "custom":
+        program = replace(program, gpus=tuple(_declared_whole(program)))
     problems = verify(program, runtime, sm_count)
     if problems:
         way_out = f"; use fewer instances than {instances}" if instances > 1 else ""
@@ -152,6 +155,13 @@ def _gpus(
                 ThreadBlock(block.id, block.send, block.recv, block.chan, tuple(_steps(block))) for block in blocks
             ),
         )
+
+
+def _declared_whole(program: Program) -> Iterator[Gpu]:
+    """A custom program's buffers, as the original runtime wants them: each is as long as the larger, or left alone."""
+    for gpu in program.gpus:
+        inputs, outputs = (program.nchunksperloop if count else 0 for count in (gpu.i_chunks, gpu.o_chunks))
+        yield replace(gpu, i_chunks=inputs, o_chunks=outputs)
 
 
 def _steps(block: Builder) -> Iterator[Step]:
