@@ -57,7 +57,7 @@ def add_commands(commands: Any) -> None:
     export = _command(commands, "export", "write a plan in the format of a runtime or a viewer", _EXPORT_EXAMPLE)
     export.add_argument("file", metavar="PLAN")
     export.add_argument("--format", choices=sorted(_EXPORTS), required=True)
-    export.add_argument("-o", "--output", metavar="FILE", required=True)
+    export.add_argument("-o", "--output", metavar="FILE", required=True, help="for chakra, FILE.0.et and so on by rank")
     shared.add_ef_options(export)
     export.set_defaults(run=_export)
 
@@ -231,6 +231,14 @@ def _write_mscclpp(arguments: argparse.Namespace, plan: SavedPlan) -> str:
     return f"{written.collective} on {len(written.gpus)} GPUs {placement}, at most {blocks} thread blocks a GPU"
 
 
+def _write_chakra(arguments: argparse.Namespace, plan: SavedPlan) -> str:
+    from planwright.io.chakra import write_traces
+
+    traces = write_traces(arguments.output, plan.schedule)
+    count = sum(len(nodes) for nodes in traces)
+    return f"{count} sends and receives in {len(traces)} files, {arguments.output}.RANK.et"
+
+
 def _write_ddp_buckets(arguments: argparse.Namespace, plan: SavedPlan) -> str:
     from planwright.encodings.cupcake.ddp_buckets import export_ddp_buckets
     from planwright.units import format_bytes
@@ -250,6 +258,7 @@ def _write_perfetto(arguments: argparse.Namespace, plan: SavedPlan) -> str:
 
 
 _EXPORTS: dict[str, tuple[str | None, Callable[[argparse.Namespace, SavedPlan], str]]] = {
+    "chakra": ("taccl", _write_chakra),
     "taccl-ef": ("taccl", _write_taccl_ef),
     "mscclpp": ("taccl", _write_mscclpp),
     "ddp-buckets": ("cupcake", _write_ddp_buckets),
