@@ -10,7 +10,7 @@ Needs the extra `chakra` (protobuf), imported only when a trace is written or re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -72,16 +72,16 @@ def rank_traces(schedule: Schedule) -> list[list[TraceNode]]:
         event = schedule.event(number)
         ends = int(schedule.topology.link_source[event.place]), int(schedule.topology.link_target[event.place])
         tag = tags[ends] = tags.get(ends, -1) + 1
-        common = {"source": ends[0], "target": ends[1], "tag": tag, "tensors": event.moves}
-        common["size_bytes"] = int(sizes[list(event.moves)].sum())
+        size_bytes = int(sizes[list(event.moves)].sum())
         sent, received = 2 * turn, 2 * turn + 1
         needs = sorted({node for tensor in event.moves for node in brought.get((tensor, ends[0]), ())})
         before = (last_on_link[event.place],) if event.place in last_on_link else ()
         last_on_link[event.place] = sent
         name = f"{ends[0]} to {ends[1]} number {tag}"
+        receive = TraceNode(received, RECEIVE, f"receive {name}", *ends, size_bytes, tag, event.moves)
         deps = {"data_deps": tuple(needs), "ctrl_deps": before}
-        traces[ends[0]].append(TraceNode(sent, SEND, f"send {name}", **common, **deps))
-        traces[ends[1]].append(TraceNode(received, RECEIVE, f"receive {name}", **common))
+        traces[ends[0]].append(replace(receive, id=sent, kind=SEND, name=f"send {name}", **deps))
+        traces[ends[1]].append(receive)
         for tensor in event.moves:
             kept = brought.get((tensor, ends[1]), ()) if event.reduces else ()
             brought[tensor, ends[1]] = (*kept, received)
@@ -94,7 +94,7 @@ def trace_problem(traces: Sequence[Sequence[TraceNode]]) -> str:
     Every send has one receive of the same ends, tag, size and tensors at its target; dependencies name nodes of the
     same rank; and nothing waits for itself, through messages or otherwise.
     """
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[tuple[int, int]] = nx.DiGraph()
     messages: dict[tuple[int, int, int, int, tuple[int, ...]], dict[int, tuple[int, int]]] = {}
     for rank, nodes in enumerate(traces):
         known = {node.id for node in nodes}
@@ -226,15 +226,15 @@ def _node(entry: Any, where: str) -> TraceNode:
     if entry.type not in (COMPUTE, SEND, RECEIVE):
         raise InputError(f"{where}: type must be COMP, COMM_SEND or COMM_RECV, got number {entry.type}")
     attributes = {each.name: each for each in entry.attr}
-    common = {"data_deps": tuple(entry.data_deps), "ctrl_deps": tuple(entry.ctrl_deps)}
+    data_deps, ctrl_deps = tuple(entry.data_deps), tuple(entry.ctrl_deps)
     if entry.type == COMPUTE:
-        return TraceNode(entry.id, entry.type, entry.name, **common)
+        return TraceNode(entry.id, entry.type, entry.name, data_deps=data_deps, ctrl_deps=ctrl_deps)
     for name in NUMBERS:
         if name not in attributes:
             raise InputError(f"{where}: attribute {name} is missing")
     size, source, target, tag = (getattr(attributes[name], field) for name, field in NUMBERS.items())
     tensors = tuple(attributes["tensors"].int64_list.values) if "tensors" in attributes else ()
-    return TraceNode(entry.id, entry.type, entry.name, source, target, size, tag, tensors, **common)
+    return TraceNode(entry.id, entry.type, entry.name, source, target, size, tag, tensors, data_deps, ctrl_deps)
 
 
 @cache
