@@ -79,8 +79,8 @@ def rank_traces(schedule: Schedule) -> list[list[TraceNode]]:
         last_on_link[event.place] = sent
         name = f"{ends[0]} to {ends[1]} number {tag}"
         receive = TraceNode(received, RECEIVE, f"receive {name}", *ends, size_bytes, tag, event.moves)
-        deps = {"data_deps": tuple(needs), "ctrl_deps": before}
-        traces[ends[0]].append(replace(receive, id=sent, kind=SEND, name=f"send {name}", **deps))
+        send = replace(receive, id=sent, kind=SEND, name=f"send {name}", data_deps=tuple(needs), ctrl_deps=before)
+        traces[ends[0]].append(send)
         traces[ends[1]].append(receive)
         for tensor in event.moves:
             kept = brought.get((tensor, ends[1]), ()) if event.reduces else ()

@@ -26,6 +26,9 @@ from planwright.io.taccl_ef.program import Problem
 __all__ = ["MOVES", "block_peers", "buffer_chunks", "remote_buffers", "structure_problems"]
 
 
+MOST_CHUNKS = 4_000_000
+"""Of all GPUs together; far more than any plan has use for."""
+
 MOVES = ("put", "pws", "pwsf", "get")
 """What moves spans one by one, where the others add up what they read."""
 
@@ -57,6 +60,9 @@ def buffer_chunks(gpu: Gpu, buffer: str) -> int:
 
 
 def _gpu_ids(plan: Plan) -> Iterator[Problem]:
+    chunks = sum(gpu.input_chunks + gpu.output_chunks + gpu.scratch_chunks for gpu in plan.gpus)
+    if chunks > MOST_CHUNKS:
+        yield Problem("chunk-count", f"all buffers together may have {MOST_CHUNKS} chunks to be executed, got {chunks}")
     for number, gpu in enumerate(plan.gpus):
         if gpu.id != number:
             yield Problem("gpu-ids", f"the ids of the gpus must be 0, 1, ... in order, got {gpu.id} at {number}")

@@ -214,6 +214,9 @@ MISTAKES: dict[str, tuple[Callable[[], Json], Callable[[Json], None], str]] = {
     "byte range reversed": (by_get, lambda d: d.update(min_message_size=9, max_message_size=8), "byte-range"),
     "one GPU has more chunks": (by_get, on_gpu(output_chunks=3), "chunk-count"),
     "chunks of another collective": (by_get, lambda d: d.update(collective="alltoall"), "chunk-count"),
+    "more chunks than memory": (
+        by_get, lambda d: [gpu.update(scratch_chunks=2**31 - 1) for gpu in d["gpus"]], "chunk-count",
+    ),
     "channel to itself": (by_get, on_gpu(channels=[{"channel_type": "memory", "connected_to": [0]}]), "peer"),
     "channel to nobody": (by_get, on_gpu(channels=[{"channel_type": "memory", "connected_to": [2]}]), "peer"),
     "peer without a channel back": (
