@@ -1,4 +1,4 @@
-"""TACCL plans as TACCL-EF XML: lowered, verified, and executed before they are written."""
+"""TACCL plans as TACCL-EF XML or MSCCL++ plans: lowered, verified, and executed before they are written."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 
 from planwright.collective import Collective
 from planwright.errors import InputError, PlanwrightError
+from planwright.io import mscclpp
+from planwright.io.atomic import write_text
 from planwright.io.collective_file import collective_of
 from planwright.io.taccl_ef import RUNTIMES, Program, lower, run, write_program
 from planwright.schedule import Schedule
 
-__all__ = ["collective_of", "to_program", "write_taccl_ef"]
+__all__ = ["collective_of", "to_program", "write_mscclpp", "write_taccl_ef"]
 
 
 _OTHER = "custom"
@@ -37,12 +39,30 @@ def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Progra
 
 def write_taccl_ef(path: Path | str, schedule: Schedule, description: Mapping[str, Any], **how: Any) -> Program:
     """Write the XML of a plan, whole or not at all; returns the program."""
+    program = to_program(schedule, _described(schedule, description), **how)
+    write_program(path, program)
+    return program
+
+
+def write_mscclpp(path: Path | str, schedule: Schedule, description: Mapping[str, Any], **how: Any) -> mscclpp.Plan:
+    """Write the MSCCL++ plan of a plan, whole or not at all, once its text was read back and executed.
+
+    Raises `InputError` for what is not covered, `PlanwrightError` if the execution finds a fault.
+    """
+    text = mscclpp.plan_text(mscclpp.lower(schedule, _described(schedule, description), **how))
+    plan = mscclpp.parse_plan(text, str(path))
+    problems = mscclpp.judge(plan).problems
+    if problems:
+        raise PlanwrightError(f"mscclpp: the lowered plan fails its execution: {problems[0]}")
+    write_text(Path(path), text)
+    return plan
+
+
+def _described(schedule: Schedule, description: Mapping[str, Any]) -> Collective:
     collective = collective_of(description, "plan")
     if collective.chunk_count != schedule.graph.tensor_count:
         raise InputError(
             f"plan: problem: {collective.name} over {collective.rank_count} ranks has {collective.chunk_count} chunks, "
             f"the schedule has {schedule.graph.tensor_count}"
         )
-    program = to_program(schedule, collective, **how)
-    write_program(path, program)
-    return program
+    return collective

@@ -147,8 +147,10 @@ def add_topology_options(group: argparse._ArgumentGroup) -> None:
 
 
 def add_ef_options(parser: argparse.ArgumentParser) -> None:
-    """How to lower to TACCL-EF."""
-    group = parser.add_argument_group("TACCL-EF")
+    """How to lower to TACCL-EF, and with some of the same options to MSCCL++ plans."""
+    group = parser.add_argument_group(
+        "TACCL-EF", "mscclpp takes --instances, --placement, --min-bytes, --max-bytes, --sm-count"
+    )
     group.add_argument(
         "--instances", type=whole(1, 64), default=1, metavar="N", help="parts that each chunk is cut into (default 1)"
     )
@@ -187,8 +189,8 @@ def add_ef_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_ef_check_options(parser: argparse.ArgumentParser) -> None:
-    """How to judge a TACCL-EF file."""
-    group = parser.add_argument_group("TACCL-EF")
+    """How to judge a TACCL-EF file, or an MSCCL++ plan."""
+    group = parser.add_argument_group("TACCL-EF", "MSCCL++ plans take --collective")
     group.add_argument(
         "--runtime",
         choices=["both", "executor", "original"],

@@ -37,13 +37,16 @@ example:
 _EXPORT_EXAMPLE = """\
 example:
   planwright export plan.json --format taccl-ef -o plan.xml --instances 8
+  planwright export plan.json --format mscclpp -o allgather.json --placement in-place
 """
 
 
 def add_commands(commands: Any) -> None:
     """Add `check`, `show` and `export`."""
-    check = _command(commands, "check", "replay a saved plan, or execute a TACCL-EF XML file", _CHECK_EXAMPLE)
-    check.add_argument("file", metavar="FILE", help="a plan (.json, .npz), or TACCL-EF (.xml)")
+    check = _command(
+        commands, "check", "replay a saved plan, or execute a TACCL-EF XML file or an MSCCL++ plan", _CHECK_EXAMPLE
+    )
+    check.add_argument("file", metavar="FILE", help="a plan (.json, .npz), TACCL-EF (.xml), or an MSCCL++ plan (.json)")
     shared.add_ef_check_options(check)
     shared.add_output_options(check)
     check.set_defaults(run=_check)
@@ -54,7 +57,7 @@ def add_commands(commands: Any) -> None:
     export = _command(commands, "export", "write a plan in the format of a runtime or a viewer", _EXPORT_EXAMPLE)
     export.add_argument("file", metavar="PLAN")
     export.add_argument("--format", choices=sorted(_EXPORTS), required=True)
-    export.add_argument("-o", "--output", metavar="FILE", required=True)
+    export.add_argument("-o", "--output", metavar="FILE", required=True, help="for chakra, FILE.0.et and so on by rank")
     shared.add_ef_options(export)
     export.set_defaults(run=_export)
 
@@ -70,6 +73,10 @@ def _check(arguments: argparse.Namespace) -> int:
     if str(arguments.file).endswith(".xml"):
         return _check_xml(arguments)
     from planwright.cli.output import EXIT_VIOLATIONS, print_json, report_data
+    from planwright.io import mscclpp
+
+    if mscclpp.is_plan(arguments.file):
+        return _check_mscclpp(arguments)
 
     plan = read_any_plan(arguments.file)
     report = _replay(plan)
@@ -82,20 +89,37 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _check_xml(arguments: argparse.Namespace) -> int:
-    from planwright.cli.output import EXIT_VIOLATIONS, print_json
     from planwright.io.taccl_ef import judge, read_program
 
     program, warnings = read_program(arguments.file)
     verdict = judge(
         program, arguments.runtime, collective=arguments.collective, root=arguments.root, warnings=tuple(warnings)
     )
+    judged = {"executed": verdict.executed, "root": verdict.root, "warnings": list(verdict.warnings)}
+    return _print_verdict(arguments, verdict, judged)
+
+
+def _check_mscclpp(arguments: argparse.Namespace) -> int:
+    from planwright.io import mscclpp
+
+    if arguments.root is not None:
+        raise InputError(f"--root: the collectives of MSCCL++ plans that can be judged have none, got {arguments.root}")
+    verdict = mscclpp.judge(mscclpp.read_plan(arguments.file), arguments.collective)
+    return _print_verdict(
+        arguments, verdict, {"executed": verdict.executed, "root": None, "warnings": list(verdict.warnings)}
+    )
+
+
+def _print_verdict(arguments: argparse.Namespace, verdict: Any, data: dict[str, Any]) -> int:
+    """What was found in a runtime's program, whichever format it has."""
+    from planwright.cli.output import EXIT_VIOLATIONS, print_json
+
     if arguments.json:
         judged = None if verdict.collective is None else verdict.collective.name
-        data = {"file": arguments.file, "valid": verdict.is_valid, "executed": verdict.executed}
-        data |= {"collective": judged, "root": verdict.root, "warnings": list(verdict.warnings)}
-        print_json({**data, "violations": [str(problem) for problem in verdict.problems]})
+        head = {"file": arguments.file, "valid": verdict.is_valid, "collective": judged}
+        print_json({**head, **data, "violations": [str(problem) for problem in verdict.problems]})
     elif not arguments.quiet:
-        for line in verdict.warnings:
+        for line in data["warnings"]:
             print(f"warning: {line}")
         for problem in verdict.problems[:_SHOWN_PROBLEMS]:
             print(problem)
@@ -193,6 +217,28 @@ def _write_taccl_ef(arguments: argparse.Namespace, plan: SavedPlan) -> str:
     return f"{program.coll} on {size}"
 
 
+def _write_mscclpp(arguments: argparse.Namespace, plan: SavedPlan) -> str:
+    from planwright.encodings.taccl.export import write_mscclpp
+
+    if arguments.proto != "Simple":
+        raise InputError(f"--proto: MSCCL++ plans are written with Simple, got {arguments.proto}")
+    options = shared.ef_options(arguments)
+    how = {key: options[key] for key in ("instances", "min_bytes", "max_bytes", "sm_count")}
+    # A plan serves one placement; the default of TACCL-EF, both, is taken as the one that is always right to call.
+    placement = "in-place" if arguments.placement == "in-place" else "out-of-place"
+    written = write_mscclpp(arguments.output, plan.schedule, plan.problem, placement=placement, **how)
+    blocks = max(len(gpu.threadblocks) for gpu in written.gpus)
+    return f"{written.collective} on {len(written.gpus)} GPUs {placement}, at most {blocks} thread blocks a GPU"
+
+
+def _write_chakra(arguments: argparse.Namespace, plan: SavedPlan) -> str:
+    from planwright.io.chakra import write_traces
+
+    traces = write_traces(arguments.output, plan.schedule)
+    count = sum(len(nodes) for nodes in traces)
+    return f"{count} sends and receives in {len(traces)} files, {arguments.output}.RANK.et"
+
+
 def _write_ddp_buckets(arguments: argparse.Namespace, plan: SavedPlan) -> str:
     from planwright.encodings.cupcake.ddp_buckets import export_ddp_buckets
     from planwright.units import format_bytes
@@ -212,7 +258,9 @@ def _write_perfetto(arguments: argparse.Namespace, plan: SavedPlan) -> str:
 
 
 _EXPORTS: dict[str, tuple[str | None, Callable[[argparse.Namespace, SavedPlan], str]]] = {
+    "chakra": ("taccl", _write_chakra),
     "taccl-ef": ("taccl", _write_taccl_ef),
+    "mscclpp": ("taccl", _write_mscclpp),
     "ddp-buckets": ("cupcake", _write_ddp_buckets),
     "perfetto": (None, _write_perfetto),
 }

@@ -15,7 +15,7 @@ import pytest
 from planwright.cli.main import main
 from planwright.encodings.taccl import read_sketch
 from planwright.errors import InputError
-from planwright.io import collective_file, ddp_buckets
+from planwright.io import collective_file, ddp_buckets, mscclpp
 from planwright.io.plan import read_plan
 from planwright.io.record import parse_record
 from planwright.profiles import fusion_profile_file, training_graph_file
@@ -63,6 +63,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "collective": collective_file.read_collective,
     "ddp-buckets": ddp_buckets.read_ddp_buckets,
     "plan": read_plan,
+    "mscclpp-plan": mscclpp.read_plan,
 }
 
 
@@ -101,7 +102,8 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     for name, command in commands.items():
         assert main([*command.split(), "--quiet", "-o", str(folder / name)]) == 0
-    assert main(["export", str(folder / "cupcake.json"), "--format", "ddp-buckets", "-o", str(folder / "b.json")]) == 0
+    for source, form, target in (("cupcake", "ddp-buckets", "b.json"), ("taccl", "mscclpp", "mscclpp.json")):
+        assert main(["export", str(folder / f"{source}.json"), "--format", form, "-o", str(folder / target)]) == 0
     return {path.name: path for path in folder.iterdir()}
 
 
@@ -141,6 +143,7 @@ def test_a_freshly_written_bagpipe_run_is_valid(plans: dict[str, Path]) -> None:
 
 def test_freshly_written_buckets_graphs_and_profiles_are_valid(plans: dict[str, Path]) -> None:
     assert not faults("ddp-buckets", json.loads(plans["b.json"].read_text()))
+    assert not faults("mscclpp-plan", json.loads(plans["mscclpp.json"].read_text()))
     assert not faults("training-graph", json.loads(training_graph_file.training_graph_text(build("resnet50", 8))))
 
 
@@ -215,6 +218,8 @@ def _kind(value: object) -> str:
 def examples(name: str, plans: dict[str, Path]) -> list[dict[str, Any]]:
     if name == "plan":
         return [json.loads(plans[f"{system}.json"].read_text()) for system in ("taccl", "monet")]
+    if name == "mscclpp-plan":
+        return [json.loads(plans["mscclpp.json"].read_text())]
     texts = {"topology": [TOPOLOGY], "sketch": [SKETCH], "collective": [BY_RANK, BY_CHUNK]}
     if name in texts:
         return [parsed(text) for text in texts[name]]

@@ -110,13 +110,6 @@ def nop_before_a_free_step(program: Program) -> Iterator[Broken]:
             yield with_new_step(told, (gpu, tb, at), Step(0, "nop", "i", -1, "o", -1, 0, target, 0))
 
 
-def counting_nop(program: Program) -> Iterator[Broken]:
-    for gpu, tb, at in waiting(program):
-        step = step_at(program, (gpu, tb, at))
-        nop = Step(0, "nop", "i", -1, "o", -1, 1, step.depid, step.deps)
-        yield with_new_step(program, (gpu, tb, at), nop)
-
-
 def dependency_cycle(program: Program) -> Iterator[Broken]:
     """The step that another one waits for waits for that one too."""
     for site in waiting(program):

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator
 
 from broken_dependencies import (
-    counting_nop,
     dependency_cycle,
     dependency_on_missing_block,
     dependency_on_missing_step,
@@ -71,7 +70,7 @@ def missing_attributes(tag: str) -> Callable[[Program], Iterator[Broken]]:
         whole = xml_text(program)
         line = next(line for line in whole.splitlines() if line.lstrip().startswith(f"<{tag} "))
         for name in re.findall(r" (\w+)=", line):
-            if name not in ("outofplace", "minBytes", "maxBytes", "redop"):
+            if name not in ("name", "outofplace", "minBytes", "maxBytes", "redop"):
                 yield whole.replace(line, re.sub(rf' {name}="[^"]*"', "", line), 1)
 
     return change
@@ -278,7 +277,7 @@ def wrong_chunks_per_loop(program: Program) -> Iterator[Broken]:
 Change = Callable[[Program], Iterator[Broken]]
 MISTAKES: dict[str, tuple[Change, str]] = {
     # What the parsers misread: the reason is in the reader's message.
-    "tab indentation": (text(r"\n    <tb", "\n\t<tb"), "tabs and carriage returns"),
+    "tab indentation": (text(r"\n    <tb", "\n\t<tb"), "tabs are not allowed"),
     "single quotes": (text(r'cnt="(\d+)"', r"cnt='\1'"), "double quotes"),
     "attribute on a second line": (text(r' deps="', '\n deps="'), "on one line"),
     "xml declaration": (text(r"^<algo", '<?xml version="1.0"?><algo'), "XML declaration"),
@@ -290,7 +289,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "missing attribute of a step": (missing_attributes("step"), "is missing"),
     "missing attribute of a tb": (missing_attributes("tb"), "is missing"),
     "missing attribute of a gpu": (missing_attributes("gpu"), "is missing"),
-    "missing attribute of the algo": (missing_attributes("algo"), "is missing|name"),
+    "missing attribute of the algo": (missing_attributes("algo"), "is missing"),
     "unknown type": (every_step(type="ra"), "type must be one of"),
     "unknown buffer": (every_step(srcbuf="x"), "srcbuf must be one of"),
     # What they load: the reason is the name of the rule.
@@ -337,7 +336,6 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "nop without dependency": (nop_without_dependency, "nop-dep|nop-chain"),
     "nop at the end": (nop_at_the_end, "nop-chain"),
     "step after a nop without dependency": (nop_before_a_free_step, "nop-chain"),
-    "nop that counts": (counting_nop, "cnt"),
     "dependency cycle": (dependency_cycle, "dep-cycle|order-cycle"),
     "order cycle": (order_cycle, "order-cycle|dep-cycle"),
     "data race": (data_race, "race|nop-chain|unwritten-read"),

@@ -112,7 +112,7 @@ def use_plan(path: Path) -> None:
     """Check, show, export."""
     command("check", str(path), "--json")
     command("show", str(path), "--events", "30")
-    for form in ("taccl-ef", "ddp-buckets"):
+    for form in ("taccl-ef", "mscclpp", "ddp-buckets"):
         target = path.with_name("exported")
         try:
             code = command("export", str(path), "--format", form, "-o", str(target))
@@ -251,6 +251,13 @@ def make_buckets(path: Path) -> None:
     path.write_text(ddp_buckets_text(DdpBuckets("tiny", ("c", "b", "a"), (60, 20, 144), ((0, 1), (2, 2)))))
 
 
+def make_mscclpp(path: Path) -> None:
+    """A small ALLREDUCE as an MSCCL++ plan."""
+    plan = path.with_name("plan.json")
+    solved("taccl", "--topology", "ring:3", "--collective", "allreduce", "--size", "1KB")(plan)
+    assert command("export", str(plan), "--format", "mscclpp", "--placement", "in-place", "-o", str(path)) == 0
+
+
 def make_xml(path: Path) -> None:
     """A small ALLGATHER."""
     solved("taccl", "--topology", "ring:3", "--size", "1KB", "--xml", str(path))(path.with_name("plan.json"))
@@ -344,6 +351,7 @@ CASES: dict[str, ReadCase] = {
     "taccl-profile": ReadCase("known.json", json_maker(KNOWN), changed_jsons, use_topology),
     "sketch": ReadCase("sketch.json", json_maker(SKETCH), changed_jsons, use_sketch),
     "taccl-ef": ReadCase("collective.xml", make_xml, changed_texts, lambda path: void(command("check", str(path)))),
+    "mscclpp": ReadCase("mscclpp.json", make_mscclpp, changed_jsons, lambda path: void(command("check", str(path)))),
     "training-graph": ReadCase("graph.json", json_maker(GRAPH), changed_jsons, use_graph),
     "measured-graph": ReadCase("measured.json", json_maker(MEASURED), changed_jsons, use_graph),
     "fusion-profile": ReadCase(

@@ -83,6 +83,9 @@ def judge(
     if runtime == "both" and program.min_bytes >= 0:
         found = [problem for problem in found if problem not in unlimited]
         warnings += tuple(f"{problem.message}; the executor takes it for no limit" for problem in unlimited)
+    channels = 1 + max((block.chan for gpu in program.gpus for block in gpu.threadblocks), default=0)
+    if not found and program.nchannels > channels:
+        warnings += (f"nchannels is {program.nchannels}, the program uses {channels}: the others are idle",)
     if collective is not None and collective not in COLLECTIVES:
         raise InputError(f"collective: must be one of {', '.join(sorted(COLLECTIVES))}, got {collective!r}")
     if found:
@@ -96,10 +99,8 @@ def judge(
         first = first or verdict
     if first is not None and (collective or program.coll != "custom"):
         return first
-    problems, notes = _execute(program, _anything(program))
-    return Verdict(
-        program, tuple(each for each in problems if each.rule not in RESULT_RULES), warnings + notes, executed=True
-    )
+    problems, notes = _execute(program, _anything(program), ignored=RESULT_RULES)
+    return Verdict(program, problems, warnings + notes, executed=True)
 
 
 def _candidates(program: Program, name: str | None, root: int | None) -> Iterator[tuple[Collective, int | None]]:
@@ -150,15 +151,34 @@ def _anything(program: Program) -> Collective:
     return Collective("custom", program.ngpus, 1, own, own)
 
 
-def _execute(program: Program, collective: Collective) -> tuple[tuple[Problem, ...], tuple[str, ...]]:
+def _execute(
+    program: Program, collective: Collective, ignored: tuple[str, ...] = ()
+) -> tuple[tuple[Problem, ...], tuple[str, ...]]:
     """What is wrong with the execution for any number of messages in flight, and what is only worth a warning."""
+    if program.coll == "custom" and program.inplace and not program.outofplace:
+        # A custom program is called by its number: no runtime compares the call's buffers with what it claims.
+        problems, notes = _execute_claimed(program, collective, ignored)
+        apart, other_notes = _execute_claimed(replace(program, inplace=False, outofplace=True), collective, ignored)
+        if problems and not apart:
+            claim = f"claims to work in place and does only out of place: call it with two buffers ({problems[0]})"
+            return (), (claim, *other_notes)
+        return problems, notes
+    return _execute_claimed(program, collective, ignored)
+
+
+def _execute_claimed(
+    program: Program, collective: Collective, ignored: tuple[str, ...]
+) -> tuple[tuple[Problem, ...], tuple[str, ...]]:
+    """The same, in the placements that the program claims."""
     try:
         outcomes = [run(program, collective, slots=slots) for slots in SLOTS]
         if outcomes[0].is_deadlocked and not outcomes[1].is_deadlocked:
-            return _at_capacity(program, collective, outcomes)
+            found, notes = _at_capacity(program, collective, outcomes)
+        else:
+            found, notes = tuple(dict.fromkeys(each for outcome in outcomes for each in outcome.problems)), ()
     except InputError as error:
         return (Problem("chunk-count", str(error).removeprefix("taccl-ef: ")),), ()
-    return tuple(dict.fromkeys(problem for outcome in outcomes for problem in outcome.problems)), ()
+    return tuple(each for each in found if each.rule not in ignored), notes
 
 
 def _at_capacity(

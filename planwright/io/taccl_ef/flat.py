@@ -114,7 +114,7 @@ def _awaited(
     step: Step, gpu: int, block: ThreadBlock, first_block: list[int], first: list[int], problems: list[Problem]
 ) -> int:
     """The flat number of the step that a dependency names, -1 without one or where it does not exist."""
-    if step.depid == -1 and step.deps == -1:
+    if step.depid == -1:  # the parsers look at deps only where a block is named
         return -1
     message = ""
     target, count = first_block[gpu] + step.depid, first_block[gpu + 1] - first_block[gpu]

@@ -12,27 +12,27 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planwright.collective import Collective
 from planwright.errors import InputError
-from planwright.io.taccl_ef.buffers import alias_start
 from planwright.io.taccl_ef.execute import execute
 from planwright.io.taccl_ef.flat import Flat, flatten
-from planwright.io.taccl_ef.program import READS_SOURCE, RECEIVING, RUNTIMES, SENDING, WRITES, Problem, Program
+from planwright.io.taccl_ef.memory import ELEMENTS, Memory, Values
+from planwright.io.taccl_ef.program import (
+    BUFFERS,
+    READS_SOURCE,
+    RECEIVING,
+    RUNTIMES,
+    SENDING,
+    WRITES,
+    Gpu,
+    Problem,
+    Program,
+)
 from planwright.io.taccl_ef.races import race_problems
 from planwright.io.taccl_ef.structure import SHAPELESS, structure_problems
 
 __all__ = ["Outcome", "run"]
-
-Values = NDArray[np.int64]
-ELEMENTS = 4
-"""Elements of a chunk: the first is the chunk's own number, for names; the others are random, so that sums of other
-parts, or chunks at the wrong place, never look right."""
-NAMED_CHUNKS = 64
-"""Wrong chunks that are looked up one by one; the others are counted."""
-RANDOM_BITS = 40
-"""So that a sum over thousands of ranks still fits 63 bits."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,13 @@ def run(
     placements = [flag for flag, claimed in ((False, program.outofplace), (True, program.inplace)) if claimed]
     problems = list(execution.problems)
     is_complete = len(execution.trace) == len(flat.steps)
+    sizes = [
+        (len(collective.inputs[gpu.id]) * parts, len(collective.outputs[gpu.id]) * parts, gpu.s_chunks)
+        for gpu in sorted(program.gpus, key=lambda gpu: gpu.id)
+    ]
     wanted = placements if in_place is None else [in_place]
     for flag in wanted if is_complete else ():
-        memory = _Memory(program, collective, parts, flag)
+        memory = Memory(sizes, flag)
         replay = _Replay(flat, memory)
         replay.run(execution.trace)
         problems += replay.problems
@@ -120,82 +124,26 @@ def _parts(program: Program, collective: Collective) -> int:
         raise InputError(f"taccl-ef: nchunksperloop {message}")
     parts = program.nchunksperloop // longest
     for gpu in program.gpus:
+        used = _used_chunks(gpu)
         for title, count, buffers in (("i", gpu.i_chunks, collective.inputs), ("o", gpu.o_chunks, collective.outputs)):
-            if count > len(buffers[gpu.id]) * parts:
-                message = f"must be at most {len(buffers[gpu.id]) * parts} for this collective, got {count}"
+            # A custom program declares both buffers as the larger one, and may use a part.
+            needed = used[title] if program.coll == "custom" else count
+            if needed > len(buffers[gpu.id]) * parts:
+                message = f"must be at most {len(buffers[gpu.id]) * parts} for this collective, got {needed}"
                 raise InputError(f"taccl-ef: gpu {gpu.id}: {title}_chunks {message}")
     return parts
 
 
-class _Memory:
-    """All GPUs' buffers: `cells[g]` holds the chunks of GPU g, `bases[g]` says where each buffer starts in it."""
-
-    def __init__(self, program: Program, collective: Collective, parts: int, in_place: bool) -> None:
-        rng = np.random.default_rng(0)
-        self.bases: list[dict[str, int]] = []
-        self.cells: list[Values] = []
-        self.is_written: list[NDArray[np.bool_]] = []
-        self.inputs: list[Values] = []
-        start = 1
-        for gpu in sorted(program.gpus, key=lambda gpu: gpu.id):
-            count = len(collective.inputs[gpu.id]) * parts
-            self.bases.append(_layout(gpu.id, count, len(collective.outputs[gpu.id]) * parts, in_place))
-            total = self.bases[-1]["s"] + gpu.s_chunks
-            value = rng.integers(2**RANDOM_BITS, size=(count, ELEMENTS), dtype=np.int64)
-            value[:, 0] = np.arange(start, start + count)
-            start += count
-            mine = slice(self.bases[-1]["i"], self.bases[-1]["i"] + count)
-            self.inputs.append(value)
-            self.cells.append(np.zeros((total, ELEMENTS), dtype=np.int64))
-            self.is_written.append(np.zeros(total, dtype=np.bool_))
-            self.cells[-1][mine] = value
-            self.is_written[-1][mine] = True
-
-    def wrong_chunks(self, collective: Collective, parts: int) -> list[Problem]:
-        """Every output chunk that is not what the collective says."""
-        expected: dict[int, Values] = {}
-        holders: dict[int, list[str]] = {}
-        for rank, buffer in enumerate(collective.inputs):
-            for index, chunk in enumerate(buffer):
-                value = self.inputs[rank][index * parts : (index + 1) * parts]
-                expected[chunk] = expected[chunk] + value if chunk in expected else value
-                holders.setdefault(chunk, []).append(f"rank {rank}'s input {index}")
-        problems: list[Problem] = []
-        unnamed = 0
-        for rank, buffer in enumerate(collective.outputs):
-            base = self.bases[rank]["o"]
-            for index, chunk in enumerate(buffer):
-                here = slice(base + index * parts, base + (index + 1) * parts)
-                wrong = (self.cells[rank][here] != expected[chunk]).any(axis=1)
-                for part in np.flatnonzero(wrong).tolist():
-                    if len(problems) == NAMED_CHUNKS:
-                        unnamed += 1
-                        continue
-                    cell = base + index * parts + part
-                    name = f"rank {rank} output chunk {index}" + (f" part {part} of {parts}" if parts > 1 else "")
-                    problems.append(self._wrong(rank, cell, name, holders[chunk], parts))
-        if unnamed:
-            problems.append(Problem("wrong-chunk", f"{unnamed} more output chunks are wrong"))
-        return problems
-
-    def _wrong(self, rank: int, cell: int, name: str, holders: list[str], parts: int) -> Problem:
-        wanted = holders[0] if len(holders) == 1 else f"the sum of {', '.join(holders)}"
-        if not self.is_written[rank][cell]:
-            return Problem("missing-chunk", f"{name}: expected {wanted}, but nothing was written there", rank)
-        got = "something else (a mix, or a wrong sum)"
-        for other, inputs in enumerate(self.inputs):
-            same = np.flatnonzero((inputs == self.cells[rank][cell]).all(axis=1))
-            if len(same):
-                part = f" part {same[0] % parts}" if parts > 1 else ""
-                got = f"rank {other}'s input {same[0] // parts}{part}"
-        return Problem("wrong-chunk", f"{name}: expected {wanted}, got {got}", rank)
-
-
-def _layout(rank: int, inputs: int, outputs: int, in_place: bool) -> dict[str, int]:
-    """Where the buffers start in a GPU's memory."""
-    if not in_place:
-        return {"i": 0, "o": inputs, "s": inputs + outputs}
-    return {**alias_start(rank, inputs, outputs), "s": max(inputs, outputs)}
+def _used_chunks(gpu: Gpu) -> dict[str, int]:
+    """By buffer, the chunks up to the last one that a step reads or writes."""
+    used = dict.fromkeys(BUFFERS, 0)
+    for block in gpu.threadblocks:
+        for step in block.steps:
+            if step.type in READS_SOURCE:
+                used[step.srcbuf] = max(used[step.srcbuf], step.srcoff + step.cnt)
+            if step.type in WRITES:
+                used[step.dstbuf] = max(used[step.dstbuf], step.dstoff + step.cnt)
+    return used
 
 
 @dataclass
@@ -203,7 +151,7 @@ class _Replay:
     """The data side of a run: applies each step of a trace to the memory."""
 
     flat: Flat
-    memory: _Memory
+    memory: Memory
     problems: list[Problem] = field(default_factory=list)
     queues: dict[int, deque[Values]] = field(default_factory=dict)
 

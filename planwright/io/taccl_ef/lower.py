@@ -21,6 +21,7 @@ dependencies are therefore kept by part, and may cross instances.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planwright.collective import Collective
 from planwright.errors import InputError
@@ -60,6 +61,7 @@ def lower(
     sm_count: int | None = None,
     merge_blocks: bool | None = None,
     fuse: bool = True,
+    step_limit: int | None = None,
 ) -> Program:
     """The program that does what a clean schedule of transfers does; tensor ids are the collective's chunks.
 
@@ -69,7 +71,8 @@ def lower(
     of the larger buffer's size, 0 for no upper limit. `runtime`, `sm_count`: whose limits to keep, see `verify`, and
     whose name of the collective to write. `merge_blocks`: whether one block may send and receive; None merges only
     where a GPU would otherwise have more than `sm_count` blocks, 80 if that is unknown, and where steps are fused.
-    `fuse`: whether a block that sends on what it receives does so in one step (rcs, rrs, rrcs).
+    `fuse`: whether a block that sends on what it receives does so in one step (rcs, rrs, rrcs). `step_limit`: steps of
+    a block, None for as many as the runtime takes.
 
     Raises `InputError` where the schedule can't be lowered or a limit is exceeded; the message has both numbers.
     """
@@ -77,7 +80,7 @@ def lower(
     in_place, out_of_place = PLACEMENTS[placement]
     coll = written_name(collective.name, runtime)
     allocation, builders = _build(
-        schedule, collective, placement, instances, merge_blocks, fuse, RUNTIMES[runtime].steps, sm_count
+        schedule, collective, placement, instances, merge_blocks, fuse, step_limit or RUNTIMES[runtime].steps, sm_count
     )
     program = Program(
         name=name or f"{collective.name}_{collective.rank_count}",
@@ -93,6 +96,8 @@ def lower(
         redop="sum" if collective.reduces else "nop",
         gpus=tuple(_gpus(collective, allocation, builders, instances, placement == "in-place")),
     )
+    if coll == "custom":
+        program = replace(program, gpus=tuple(_declared_whole(program)))
     problems = verify(program, runtime, sm_count)
     if problems:
         way_out = f"; use fewer instances than {instances}" if instances > 1 else ""
@@ -152,6 +157,13 @@ def _gpus(
                 ThreadBlock(block.id, block.send, block.recv, block.chan, tuple(_steps(block))) for block in blocks
             ),
         )
+
+
+def _declared_whole(program: Program) -> Iterator[Gpu]:
+    """A custom program's buffers, as the original runtime wants them: each is as long as the larger, or left alone."""
+    for gpu in program.gpus:
+        inputs, outputs = (program.nchunksperloop if count else 0 for count in (gpu.i_chunks, gpu.o_chunks))
+        yield replace(gpu, i_chunks=inputs, o_chunks=outputs)
 
 
 def _steps(block: Builder) -> Iterator[Step]:

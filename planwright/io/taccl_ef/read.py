@@ -27,9 +27,10 @@ from planwright.io.taccl_ef.program import (
 
 __all__ = ["parse_xml", "read_program"]
 
-ATTRIBUTE = r'[A-Za-z_][A-Za-z0-9_.-]*="[^"<\n\t]*"'
-TOKEN = re.compile(rf"[ \n]*(?:<!--.*?-->|<(/?)([A-Za-z_][A-Za-z0-9_.-]*)((?: +{ATTRIBUTE})*) *(/?)>)", re.DOTALL)
+ATTRIBUTE = r'[A-Za-z_][A-Za-z0-9_.-]*="[^"<\n\r\t]*"'
+TOKEN = re.compile(rf"[ \n\r]*(?:<!--.*?-->|<(/?)([A-Za-z_][A-Za-z0-9_.-]*)((?: +{ATTRIBUTE})*) *(/?)>)", re.DOTALL)
 PAIR = re.compile(r'([A-Za-z_][A-Za-z0-9_.-]*)="([^"]*)"')
+WORD = re.compile(r"[ >/\n\r]")
 NUMBER = re.compile(r"-?[0-9]{1,19}")
 PARENT = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb"}
 REQUIRED = {
@@ -55,7 +56,7 @@ COMPLAINTS = (
 def read_program(path: Path | str) -> tuple[Program, list[str]]:
     """The program in a file, and the warnings; raises `InputError` as `parse_xml` does, or for an unreadable file."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_bytes().decode("utf-8")
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -103,7 +104,7 @@ class _Reader:
         """The one algo element; open elements are on a stack, unknown ones as None."""
         stack: list[tuple[str, _Element | None]] = []
         root: _Element | None = None
-        end = len(self.text.rstrip(" \n"))
+        end = len(self.text.rstrip(" \n\r"))
         while self.at < end:
             closing, tag, attributes, empty = self.token()
             if not tag:
@@ -127,15 +128,25 @@ class _Reader:
         match = TOKEN.match(self.text, self.at)
         if match is None:
             raise self.complaint()
+        if not match.group(2):
+            self.comment(match.group().lstrip(" \n\r"))
         start = match.start(2) if match.group(2) else match.end()
         self.line += self.text.count("\n", self.at, start)
         self.at = match.end()
         return match.group(1) or "", match.group(2) or "", match.group(3) or "", match.group(4) or ""
 
+    def comment(self, text: str) -> None:
+        """The runtimes' parsers read the first word of a comment as they read an element's name."""
+        word = WORD.split(text, maxsplit=1)[0]
+        if "=" in word:
+            raise self.fail(self.line, f"a comment's first word must hold no '=', got {word[:60]!r}")
+        if len(word) > MAX_VALUE:
+            raise self.fail(self.line, f"a comment's first word must have at most {MAX_VALUE} characters")
+
     def complaint(self) -> InputError:
         """What is wrong with the text from here on."""
         rest = self.text[self.at :]
-        stripped = rest.lstrip(" \n")
+        stripped = rest.lstrip(" \n\r")
         line = self.line + rest[: len(rest) - len(stripped)].count("\n")
         for start, message in COMPLAINTS:
             if stripped.startswith(start):
@@ -148,12 +159,12 @@ class _Reader:
             reason = "the element is not closed with '>'"
         elif "'" in tag:
             reason = "attribute values must be in double quotes: the runtimes read on to the end of the file"
-        elif "\n" in tag:
+        elif "\n" in tag or "\r" in tag:
             reason = "all attributes of an element must be on one line"
         else:
             reason = 'attributes must be name="value" with single spaces between them'
-        if "\t" in tag or "\r" in tag:
-            reason = "tabs and carriage returns are not allowed: the runtimes' parsers refuse them"
+        if "\t" in tag:
+            reason = "tabs are not allowed: the runtimes' parsers refuse them"
         return self.fail(line, f"{reason}, got {tag[:60]!r}")
 
     def close(self, stack: list[tuple[str, _Element | None]], tag: str) -> None:
@@ -238,7 +249,8 @@ def _program(reader: _Reader, root: _Element) -> Program:
         if title in values:
             bounds[title] = reader.number(root, title)
         else:
-            reader.warn(root.line, f"algo: {title} is missing, the executor refuses the file; taken as {default}")
+            meaning = default if title == "minBytes" else "no limit (the original runtime's is 128 MB)"
+            reader.warn(root.line, f"algo: {title} is missing, the executor refuses the file; taken as {meaning}")
     return Program(
         name=values.get("name", ""),
         proto=values["proto"],

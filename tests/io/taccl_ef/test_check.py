@@ -84,6 +84,15 @@ def test_another_root_or_collective_than_the_program_has_is_a_fault():
         assert re.search(r": \d+ faults?$", wrong.summary())
 
 
+@pytest.mark.parametrize("name", ["gather", "scatter"])
+def test_what_only_custom_programs_can_hold_has_both_buffers_as_large_as_the_original_runtime_takes_them(name):
+    """It compares both with nchunksperloop, as it knows no collective that would tell it another size."""
+    program = lower(*ROOTED[name][0](4, 2, 0)[::-1], runtime="original")
+    sizes = {(gpu.i_chunks, gpu.o_chunks) for gpu in program.gpus}
+    assert program.coll == "custom"
+    assert {size for pair in sizes for size in pair} <= {0, program.nchunksperloop}
+
+
 def test_a_custom_program_is_recognised_by_what_it_does():
     program = lower(*relayed_sendrecv(3)[::-1], runtime="original")
     verdict = judge(program, "original")

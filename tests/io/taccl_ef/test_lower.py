@@ -137,7 +137,6 @@ def test_in_place_uses_only_the_larger_buffer(make_ring):
         ({"instances": 0}, "instances: must be >= 1, got 0"),
         ({"placement": "inside"}, "placement: must be one of .*, got 'inside'"),
         ({"proto": "simple"}, "proto must be one of Simple, LL, LL128, got 'simple'"),
-        ({"name": "n" * 64}, "name must have 1..63 characters, got 64"),
         ({"runtime": "newest"}, "runtime: must be one of .*, got 'newest'"),
         ({"min_bytes": 9, "max_bytes": 8}, "minBytes 9, maxBytes 8"),
         ({"instances": 33}, "there are 32 channels, needed are 33"),

@@ -72,10 +72,16 @@ def test_an_attribute_that_only_the_executor_needs_may_be_missing_with_a_warning
     assert warnings[0].startswith(f"f.xml:1: algo: {attribute} is missing, the executor refuses the file")
 
 
-def test_a_missing_name_is_a_warning_and_a_problem(exchange):
+def test_a_missing_name_is_a_warning_and_a_problem_of_the_original_runtime(exchange):
     program, warnings = parse_xml(xml_text(exchange).replace(' name="by_hand"', ""), "f.xml")
     assert warnings == ["f.xml:1: algo: name is missing, the original runtime refuses the file"]
-    assert [problem.rule for problem in verify(program)] == ["name"]
+    assert [problem.rule for problem in verify(program, "original")] == ["name"]
+    assert verify(program, "both") == verify(program, "executor") == []
+
+
+def test_lines_may_end_as_on_windows(exchange, tmp_path):
+    (tmp_path / "dos.xml").write_bytes(xml_text(exchange).replace("\n", "\r\n").encode())
+    assert read_program(tmp_path / "dos.xml") == (exchange, [])
 
 
 def test_unknown_elements_and_attributes_are_skipped_with_a_warning(exchange):
@@ -91,9 +97,11 @@ MISTAKES = {
     "doctype": ("<algo", '<!DOCTYPE a [<!ENTITY b "c">]>\n<algo', "f.xml:1: a DOCTYPE is not allowed"),
     "cdata": ("<tb id", "<![CDATA[x]]><tb id", "only comments may start with '<!'"),
     "open comment": ("</algo>", "</algo>\n<!-- and", "f.xml:25: a comment is not closed"),
-    "tab": ("  <gpu", "\t<gpu", "f.xml:2: tabs and carriage returns are not allowed"),
-    "carriage return": (">\n", ">\r\n", "tabs and carriage returns are not allowed"),
-    "tab in a tag": ("<tb id", "<tb\tid", "f.xml:3: tabs and carriage returns are not allowed"),
+    "tab": ("  <gpu", "\t<gpu", "f.xml:2: tabs are not allowed"),
+    "carriage return in a tag": (' chan="0"', '\r chan="0"', "f.xml:3: all attributes of an element must be on one"),
+    "comment read as a name": ("<algo", "<!--key=value-->\n<algo", "f.xml:1: a comment's first word must hold no '='"),
+    "comment of one long word": ("<algo", f"<!--{'-' * 300}-->\n<algo", "a comment's first word must have at most 255"),
+    "tab in a tag": ("<tb id", "<tb\tid", "f.xml:3: tabs are not allowed"),
     "single quotes": ('cnt="1"', "cnt='1'", "f.xml:4: attribute values must be in double quotes"),
     "attribute on a second line": (' chan="0"', '\n chan="0"', "f.xml:3: all attributes of an element must be on one"),
     "no quotes": ('cnt="1"', "cnt=1", 'f.xml:4: attributes must be name="value"'),
