@@ -232,10 +232,7 @@ class _Search:
 
     def _start(self, jobs: Jobs, running: dict[int, _Try], following: _Next) -> None:
         """Start a try, unless it fits no collective or can't beat the best plan."""
-        found: Candidate | None = self.wholes[following.step]
-        if following.outline is not None:
-            parts = found.problem.collective.chunks_per_rank
-            found = candidate(self.problem.under, following.outline, parts, following.use_symmetry)
+        found = self._candidate(following)
         if found is None:
             return
         attempt = _Try(found, following)
@@ -244,6 +241,13 @@ class _Search:
             limit_s = max(min(following.limit_s, self.deadline.remaining_s), _LEAST_S)
             jobs.start(Job(len(self.tries) - 1, f"sketch {found.name}", found.problem, limit_s))
             running[len(self.tries) - 1] = attempt
+
+    def _candidate(self, asked: _Next) -> Candidate | None:
+        found = self.wholes[asked.step]
+        if asked.outline is None:
+            return found
+        parts = found.problem.collective.chunks_per_rank
+        return candidate(self.problem.under, asked.outline, parts, asked.use_symmetry)
 
     def _taken(self, jobs: Jobs, running: dict[int, _Try]) -> list[_Try]:
         """The tries that have an answer now."""
