@@ -11,14 +11,14 @@ import pytest
 from planwright.checker import check
 from planwright.encodings.taccl import Problem
 from planwright.errors import InputError, SolverError
-from planwright.jobs import Answer, Job, Jobs
+from planwright.jobs import Answer, Job, Jobs, solving
 from planwright.options import SolveOptions
 from planwright.topologies.files import load_topology
 
 PROBLEM = Problem.of(load_topology("ndv2", 1), "allgather", 1000)
 
 
-def all_of(jobs: Jobs) -> dict[int, Answer]:
+def all_of(jobs: Jobs[Answer]) -> dict[int, Answer]:
     found: dict[int, Answer] = {}
     while jobs.running:
         found.update(jobs.finished())
@@ -26,9 +26,10 @@ def all_of(jobs: Jobs) -> dict[int, Answer]:
 
 
 def test_answers_come_with_their_places_and_replay_clean() -> None:
-    with closing(Jobs(SolveOptions(time_limit_s=20, threads=1, gap=0.5))) as jobs:
+    options = SolveOptions(time_limit_s=20, threads=1, gap=0.5)
+    with closing(Jobs[Answer]()) as jobs:
         for place in (7, 3):
-            jobs.start(Job(place, f"job {place}", PROBLEM))
+            jobs.start(Job(place, f"job {place}", solving(PROBLEM, options)))
         assert jobs.running == 2
         answers = all_of(jobs)
     assert sorted(answers) == [3, 7]
@@ -39,16 +40,16 @@ def test_answers_come_with_their_places_and_replay_clean() -> None:
 
 
 def test_what_a_job_raises_is_raised_here() -> None:
-    with closing(Jobs(SolveOptions(solver="abacus"))) as jobs:
-        jobs.start(Job(0, "the only job", PROBLEM))
+    with closing(Jobs[Answer]()) as jobs:
+        jobs.start(Job(0, "the only job", solving(PROBLEM, SolveOptions(solver="abacus"))))
         with pytest.raises(InputError, match="abacus"):
             all_of(jobs)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
 def test_a_job_that_is_killed_is_named() -> None:
-    with closing(Jobs(SolveOptions(time_limit_s=60))) as jobs:
-        jobs.start(Job(0, "the only job", PROBLEM))
+    with closing(Jobs[Answer]()) as jobs:
+        jobs.start(Job(0, "the only job", solving(PROBLEM, SolveOptions(time_limit_s=60))))
         ((_, process),) = jobs._at_work.values()  # noqa: SLF001
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)

@@ -73,7 +73,7 @@ def _add_monet(systems: Any) -> None:
     shared.add_solve_options(parser, _TIME_LIMIT_S)
     group = parser.add_argument_group("processes")
     group.add_argument(
-        "--workers", type=shared.whole(0), default=0, metavar="N", help="budgets at once, N x threads <= cores"
+        "--workers", type=shared.Whole(0), default=0, metavar="N", help="budgets at once, N x threads <= cores"
     )
     shared.add_output_options(parser)
     parser.set_defaults(run=_sweep_monet)
