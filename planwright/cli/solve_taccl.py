@@ -10,7 +10,7 @@ from planwright.cli import arguments as shared
 from planwright.cli.running import finish, run
 from planwright.errors import InputError
 
-__all__ = ["add_command", "read_problem"]
+__all__ = ["add_command", "read_problem", "try_problem"]
 
 _EXAMPLE = """\
 example:
@@ -124,6 +124,12 @@ def read_problem(arguments: argparse.Namespace) -> Any:
     how = {"path_slack": arguments.path_slack, "method": arguments.method, "chunks_per_rank": chunks}
     ends = {"root": arguments.root, "target": arguments.target}
     return taccl.Problem.of(topology, collective, size_bytes, sketch, **how, **ends)
+
+
+def try_problem(arguments: argparse.Namespace) -> Any:
+    """As `read_problem`, to see whether it is refused: without the search for the best number of chunks."""
+    searched = all(getattr(arguments, name) is None for name in ("chunks", "sketch", "sketch_file", "collective_file"))
+    return read_problem(argparse.Namespace(**{**vars(arguments), **({"chunks": 1} if searched else {})}))
 
 
 def _collective(arguments: argparse.Namespace) -> Any:

@@ -26,22 +26,27 @@ example (`planwright solve SYSTEM --help` has more):
 class System:
     """What `solve` and the sweeps know of a system.
 
-    `add_command` adds its subcommand to a parser, `read_problem` makes the problem of what was parsed, `write` writes
-    a result that has a schedule, into a file whose name ends in `ending`.
+    `add_command` adds its subcommand to a parser, `read_problem` makes the problem of what was parsed, `try_problem` one
+    that is refused for the same and may be quicker to make. `write` writes a result that has a schedule, into a file
+    whose name ends in `ending`.
     """
 
     add_command: Callable[[Any], None]
     read_problem: Callable[[argparse.Namespace], Problem]
+    try_problem: Callable[[argparse.Namespace], Problem]
     write: Callable[[str, Result], None] = write_plan_of
     ending: str = ".json"
 
 
 SYSTEMS = {
-    "taccl": System(solve_taccl.add_command, solve_taccl.read_problem),
-    "monet": System(solve_monet.add_command, solve_monet.read_problem),
-    "bagpipe": System(solve_bagpipe.add_command, solve_bagpipe.read_problem, solve_bagpipe.write_run_of, ".npz"),
-    "cupcake": System(solve_cupcake.add_command, solve_cupcake.read_problem),
-}
+    "taccl": System(solve_taccl.add_command, solve_taccl.read_problem, solve_taccl.try_problem),
+    "monet": System(solve_monet.add_command, solve_monet.read_problem, solve_monet.read_problem),
+    "bagpipe": System(
+        solve_bagpipe.add_command, solve_bagpipe.read_problem, solve_bagpipe.read_problem,
+        solve_bagpipe.write_run_of, ".npz",
+    ),
+    "cupcake": System(solve_cupcake.add_command, solve_cupcake.read_problem, solve_cupcake.read_problem),
+}  # fmt: skip
 
 
 def add_commands(commands: Any) -> None:

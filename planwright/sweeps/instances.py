@@ -16,7 +16,6 @@ from planwright import __version__
 from planwright.cli import arguments as shared
 from planwright.cli.solving import SYSTEMS
 from planwright.errors import InputError
-from planwright.recipe import Problem
 from planwright.sweeps.fields import Value, asked, fields, is_file, parse
 from planwright.sweeps.sweep_file import Grid, read_sweep_file
 
@@ -52,18 +51,11 @@ class Instance:
         """The parsed options."""
         return parse(self.system, self.values)
 
-    def problem(self, arguments: argparse.Namespace) -> Problem:
-        """The problem that the options describe. Raises `InputError` where `solve` would, saying where it stands."""
-        try:
-            return SYSTEMS[self.system].read_problem(arguments)
-        except InputError as error:
-            raise InputError(f"{self.where}: {error}") from None
-
     def check(self) -> float | None:
         """Raise `InputError` for what can be known to be wrong before it is solved; returns the time limit."""
         arguments = self.arguments
-        default = self.problem(arguments).default_options
         try:
+            default = SYSTEMS[self.system].try_problem(arguments).default_options
             return shared.solve_options(arguments, default, None, threading.Event()).time_limit_s
         except InputError as error:
             raise InputError(f"{self.where}: {error}") from None

@@ -46,7 +46,7 @@ class Work:
     def _solved(self, stop: threading.Event) -> Result:
         arguments = self.instance.arguments
         arguments.threads = self.threads
-        problem, log = self.instance.problem(arguments), ProgressLog()
+        problem, log = SYSTEMS[self.instance.system].read_problem(arguments), ProgressLog()
         result = solve(problem, shared.solve_options(arguments, problem.default_options, log, stop))
         return replace(result, run=run_data(arguments, log))
 
