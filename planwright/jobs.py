@@ -24,7 +24,7 @@ from planwright.recipe import Problem, solve
 from planwright.solution import Status, StopReason
 from planwright.solvers.worker import kill_with_children
 
-__all__ = ["Answer", "Job", "Jobs", "Solving", "outcome_of", "shares", "solving"]
+__all__ = ["Answer", "Job", "Jobs", "Solving", "interrupts_held", "outcome_of", "shares", "solving"]
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ class Jobs(Generic[T]):
         context = multiprocessing.get_context("spawn")
         connection, its_end = context.Pipe()
         process = context.Process(target=_work, args=(its_end, job.name, job.work), name="planwright-job")
-        with _interrupts_held():
+        with interrupts_held():
             process.start()
             self._at_work[connection] = (job, process)
         its_end.close()
@@ -152,7 +152,7 @@ class Jobs(Generic[T]):
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """Ctrl-C reaches this process only when the block is over, and what is started in it never."""
     if not hasattr(signal, "pthread_sigmask"):
         yield

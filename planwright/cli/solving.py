@@ -26,9 +26,9 @@ example (`planwright solve SYSTEM --help` has more):
 class System:
     """What `solve` and the sweeps know of a system.
 
-    `add_command` adds its subcommand to a parser, `read_problem` makes the problem of what was parsed, `try_problem` one
-    that is refused for the same and may be quicker to make. `write` writes a result that has a schedule, into a file
-    whose name ends in `ending`.
+    `add_command` adds its subcommand to a parser, `read_problem` makes the problem of what was parsed, `try_problem`
+    one that is refused for the same and may be quicker to make. `write` writes a result that has a schedule, into a
+    file whose name ends in `ending`.
     """
 
     add_command: Callable[[Any], None]

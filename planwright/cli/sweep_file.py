@@ -123,15 +123,13 @@ def _option(text: str) -> tuple[str, str | int]:
 
 
 def _list(arguments: argparse.Namespace, instances: Sequence[Instance], engine: Engine) -> int:
-    from planwright.sweeps.results import Row
-    from planwright.sweeps.run import known_rows
+    from planwright.sweeps.run import bare_row, known_rows
 
     engine.check()
     known = known_rows(instances, Path(arguments.output))
     for instance in instances:
         instance.check()
-    bare = [Row(each.hash, each.system, dict(each.values), each.swept) for each in instances]
-    _print(arguments, [known.get(place, row) for place, row in enumerate(bare)])
+    _print(arguments, [known.get(place, bare_row(instance)) for place, instance in enumerate(instances)])
     return 0
 
 
@@ -152,7 +150,12 @@ def _print_table(rows: Sequence[Row]) -> None:
 
     swept = dict.fromkeys(name for row in rows for name in row.swept)
     units = ["j" if any(row.bound_j is not None or row.objective_j is not None for row in rows) else "s"]
-    results = ["makespan_s", *(["energy_j"] if units == ["j"] else []), "bound_s", *(["bound_j"] if units == ["j"] else [])]
+    results = [
+        "makespan_s",
+        *(["energy_j"] if units == ["j"] else []),
+        "bound_s",
+        *(["bound_j"] if units == ["j"] else []),
+    ]
     columns = [*results, "gap", "peak_bytes", "solve_s"]
     head = ["hash", "system", *swept, "status", *(words(name) for name in columns)]
     lines = [
@@ -177,10 +180,10 @@ def _verdict(rows: Sequence[Row]) -> int:
     if answered == len(rows):
         return 0
     counts = {
-        "found nothing within their limits": sum(row.status == "no_solution" and not row.is_interrupted for row in rows),
-        "were interrupted": sum(row.is_interrupted for row in rows),
-        "failed": sum(row.error is not None for row in rows),
-        "were not begun": sum(row.status == "waiting" for row in rows),
+        "without a plan in time": sum(row.status == "no_solution" and not row.is_interrupted for row in rows),
+        "interrupted": sum(row.is_interrupted for row in rows),
+        "failed": sum(row.status == "failed" for row in rows),
+        "not begun": sum(row.status == "waiting" for row in rows),
     }
     rest = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     print(f"planwright: {answered} of {len(rows)} instances have an answer, {rest}", file=sys.stderr)

@@ -94,14 +94,19 @@ def _expanded(grid: Grid, known: dict[str, str]) -> Iterator[Instance]:
         except InputError as error:
             raise InputError(f"{grid.where}: {error}") from None
         files = _digests(grid.system, values, known)
-        content = {"version": __version__, "system": grid.system, "files": files, "fields": asked(grid.system, arguments)}
+        content = {
+            "version": __version__,
+            "system": grid.system,
+            "files": files,
+            "fields": asked(grid.system, arguments),
+        }
         text = json.dumps(content, sort_keys=True)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
         yield Instance(grid.system, values, grid.swept, files, digest, where)
 
 
 def _digests(system: str, values: Mapping[str, Value], known: dict[str, str] | None = None) -> dict[str, str]:
-    """The digests of the files that fields name, by field; what names no file is a name of something that is shipped."""
+    """The digests of the files that fields name, by field; all other names are of what is shipped."""
     known = {} if known is None else known
     found = {}
     for name, value in values.items():

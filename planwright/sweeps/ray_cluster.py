@@ -52,7 +52,8 @@ class RayCluster:
         try:
             with stop_file(folder) as (stop_path, tell_to_stop):
                 perform = ray.remote(_perform).options(num_cpus=self.threads, max_retries=0)
-                waiting, running, is_told = list(reversed(tasks)), {}, False
+                waiting, is_told = list(reversed(tasks)), False
+                running: dict[Any, Task] = {}
                 while (waiting and not stop.is_set()) or running:
                     while waiting and not stop.is_set() and len(running) < (self.workers or len(tasks)):
                         task = waiting.pop()

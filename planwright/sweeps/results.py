@@ -1,7 +1,7 @@
 """Results: what came of each instance, in the file HASH.json of the sweep's folder, beside its plan.
 
-A result stands until its instance has another hash, or its plan is no longer the file that it was; an interrupted one is
-no answer, and solved again.
+A result stands until its instance has another hash, or its plan is no longer the file that it was. An interrupted one
+is no answer, and solved again.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from planwright.cli.solving import SYSTEMS
 from planwright.doctor import library_versions
 from planwright.errors import InputError
 from planwright.io.atomic import write_text
@@ -23,16 +24,18 @@ from planwright.solution import Status, StopReason
 from planwright.sweeps.fields import Value
 from planwright.sweeps.instances import Instance, file_digest
 
-__all__ = ["Row", "read_row", "result_path", "row_of", "write_row"]
+__all__ = ["Row", "read_row", "result_path", "row_from", "row_of", "write_row"]
 
 FORMAT, VERSION = "planwright.sweep-result", 1
 
 WAITING, FAILED = "waiting", "failed"
 """The status of an instance that was not begun, and of one whose solve ended with an error."""
+_STATUSES = (*(status.value for status in Status), WAITING, FAILED)
 _ANSWERS = (Status.OPTIMAL.value, Status.FEASIBLE.value, Status.INFEASIBLE.value)
 _NUMBERS = (
     "objective_s", "bound_s", "objective_j", "bound_j", "gap", "makespan_s", "energy_j", "peak_bytes", "solve_s",
 )  # fmt: skip
+_TEXTS = ("stop_reason", "solver", "plan", "error")
 
 
 @dataclass(frozen=True)
@@ -94,13 +97,12 @@ def result_path(folder: Path, instance: Instance) -> Path:
 
 def row_of(instance: Instance, result: Result, plan: str | None) -> Row:
     """What a solve and its replay have found."""
-    claim, report = claim_data(result.solution), result.report
-    numbers = {name: claim[name] for name in ("objective_s", "bound_s", "objective_j", "bound_j", "gap", "solve_s")
-               if name in claim}  # fmt: skip
+    report = result.report
     replayed: dict[str, Any] = {}
     if report is not None:
         peak_bytes = max(report.peak_bytes, default=0)
         replayed = {"makespan_s": report.makespan_s, "energy_j": report.energy_j, "peak_bytes": peak_bytes}
+    found = {**claim_data(result.solution), **replayed}
     plain = {name: value for name, value in result.details.items() if isinstance(value, (str, int, float))}
     return Row(
         hash=instance.hash,
@@ -113,7 +115,7 @@ def row_of(instance: Instance, result: Result, plan: str | None) -> Row:
         solver=result.solution.solver,
         plan=plan,
         details={name: _finite(value) for name, value in plain.items()},
-        **{name: _finite(value) for name, value in {**numbers, **replayed}.items()},
+        **{name: _finite(found[name]) for name in _NUMBERS if name in found},
     )
 
 
@@ -141,29 +143,47 @@ def read_row(folder: Path, instance: Instance) -> Row | None:
     if not path.exists():
         return None
     try:
-        return _read(load_record(path), folder, instance)
-    except (InputError, ValueError):
+        record = load_record(path)
+        record.text("format", choices=[FORMAT])
+        record.integer("version", VERSION, VERSION)
+        row = row_from(record)
+        if row.plan is not None and file_digest(folder / row.plan) != record.text("plan_sha256"):
+            return None
+    except InputError:
         return None
+    # Names that mean the same, such as 1MB and 1000KB, are told as this sweep's file has them.
+    is_its = row.hash == instance.hash and row.stop_reason is not None
+    return replace(row, fields=dict(instance.values), swept=instance.swept) if is_its else None
 
 
-def _read(record: Record, folder: Path, instance: Instance) -> Row:
-    record.text("format", choices=[FORMAT])
-    record.integer("version", VERSION, VERSION)
-    record.text("hash", choices=[instance.hash])
-    plan = None if record.raw("plan") is None else record.text("plan")
-    if plan is not None and (Path(plan).name != plan or file_digest(folder / plan) != record.text("plan_sha256")):
-        raise record.fail("plan", "the file that was written with the result", plan)
-    details = record.record("details")
+def row_from(record: Record) -> Row:
+    """A row in plain values. Raises `InputError` for one that is none."""
+    record.text("status", choices=_STATUSES)
+    texts = {name: None if record.raw(name) is None else record.text(name) for name in _TEXTS}
+    if texts["plan"] is not None and Path(texts["plan"]).name != texts["plan"]:
+        raise record.fail("plan", "the name of a file in the folder", texts["plan"])
+    fields, details = record.record("fields"), record.record("details")
+    swept = tuple(record.array("swept"))
+    for name in swept:
+        if name not in fields.names():
+            raise record.fail("swept", "a list of fields", name)
     return Row(
-        hash=instance.hash,
-        system=instance.system,
-        fields=dict(instance.values),
-        swept=instance.swept,
-        status=Status(record.text("status")).value,
-        stop_reason=StopReason(record.text("stop_reason")).value,
+        hash=record.text("hash"),
+        system=record.text("system", choices=SYSTEMS),
+        fields={name: _plain(fields, name) for name in fields.names()},
+        swept=swept,
+        status=record.text("status"),
         violations=None if record.raw("violations") is None else record.integer("violations", 0),
-        solver=record.text("solver"),
-        plan=plan,
-        details={name: details.raw(name) for name in details.names()},
+        details={name: None if details.raw(name) is None else _plain(details, name) for name in details.names()},
+        **texts,
         **{name: None if record.raw(name) is None else record.number(name) for name in _NUMBERS},
     )
+
+
+def _plain(record: Record, name: str) -> Value:
+    value: Value = record.raw(name)
+    if not isinstance(value, (str, int, float)):
+        raise record.fail(name, "a text or a number", value)
+    if not isinstance(value, (str, bool)):
+        record.number(name)  # refuses what does not fit into 64 bits
+    return value

@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from planwright.errors import InputError, PlanwrightError
 from planwright.options import Progress
 from planwright.sweeps.instances import Instance
-from planwright.sweeps.local import Engine, Local, Outcome, Task
-from planwright.sweeps.results import FAILED, Row, read_row
+from planwright.sweeps.local import Engine, Local, Task
+from planwright.sweeps.results import FAILED, WAITING, Row, read_row
 from planwright.sweeps.summary import write_summary
 
-__all__ = ["known_rows", "sweep"]
+__all__ = ["bare_row", "known_rows", "sweep"]
 
 
 def sweep(
@@ -55,10 +56,12 @@ def sweep(
         tell("known from before", None)
     if tasks:
         for place, outcome in engine.run(tasks, place_of, stop):
+            if outcome is None:
+                continue
             rows[place] = _row(instances[place], outcome, rows.get(place))
             open_places.discard(place)
             tell(f"{instances[place].title}: {rows[place].verdict}", rows[place])
-    found = [rows[place] if place in rows else _bare(instance) for place, instance in enumerate(instances)]
+    found = [rows[place] if place in rows else bare_row(instance) for place, instance in enumerate(instances)]
     write_summary(place_of, found)
     return found
 
@@ -76,19 +79,16 @@ def _make(folder: Path) -> None:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from None
 
 
-def _row(instance: Instance, outcome: Outcome, earlier: Row | None) -> Row:
-    """The row of an outcome; what is known from before stays where nothing new came of it."""
+def _row(instance: Instance, outcome: Row | PlanwrightError, earlier: Row | None) -> Row:
+    """The row of an outcome; the plan of an earlier one that was interrupted outlives an error."""
     if isinstance(outcome, Row):
         return outcome
-    if earlier is not None:
-        return earlier
-    if isinstance(outcome, PlanwrightError):
-        return Row(**{**_bare(instance).data, "status": FAILED, "error": str(outcome)})
-    return _bare(instance)
+    return replace(earlier or bare_row(instance, FAILED), error=str(outcome))
 
 
-def _bare(instance: Instance) -> Row:
-    return Row(instance.hash, instance.system, dict(instance.values), instance.swept)
+def bare_row(instance: Instance, status: str = WAITING) -> Row:
+    """The row of an instance that nothing is known of."""
+    return Row(instance.hash, instance.system, dict(instance.values), instance.swept, status)
 
 
 def _progress(wall_s: float, phase: str, row: Row | None, done: int, total: int) -> Progress:

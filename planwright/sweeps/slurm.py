@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from planwright.errors import InputError, PlanwrightError, SolverError
+from planwright.jobs import interrupts_held
 from planwright.sweeps.local import Outcome, Task
 from planwright.sweeps.remote import RemoteWork, stop_file
 from planwright.sweeps.solving import Work
@@ -62,7 +63,8 @@ class Slurm:
             works = [
                 RemoteWork(Work(task.instance, folder, self.threads), stop_path, os.getcwd()) for task in tasks
             ]  # fmt: skip
-            jobs = dict(zip((task.place for task in tasks), executor.submit_array(works), strict=True))
+            with interrupts_held():  # what runs on this machine hears of the stop by the file alone
+                jobs = dict(zip((task.place for task in tasks), executor.submit_array(works), strict=True))
             titles = {task.place: task.instance.title for task in tasks}
             is_told = False
             try:

@@ -9,9 +9,10 @@ from typing import Any
 
 from planwright.io.atomic import write_text
 from planwright.io.csv_table import csv_text
-from planwright.sweeps.results import Row
+from planwright.io.record import load_record
+from planwright.sweeps.results import Row, row_from
 
-__all__ = ["FORMAT", "SUMMARY_CSV", "SUMMARY_JSON", "VERSION", "write_summary"]
+__all__ = ["FORMAT", "SUMMARY_CSV", "SUMMARY_JSON", "VERSION", "read_summary", "write_summary"]
 
 FORMAT, VERSION = "planwright.sweep-summary", 1
 SUMMARY_CSV, SUMMARY_JSON = "summary.csv", "summary.json"
@@ -32,10 +33,21 @@ def write_summary(folder: Path, rows: Sequence[Row]) -> None:
 
 
 def _flat(data: Mapping[str, Any]) -> dict[str, Any]:
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in data.items():
         if isinstance(value, Mapping):
             flat |= {f"{name}.{inner}": its for inner, its in value.items()}
         elif name != "swept":
             flat[name] = value
     return flat
+
+
+def read_summary(path: str | Path) -> list[Row]:
+    """The rows of a summary.json. Raises `InputError` for a file that is none."""
+    record = load_record(path)
+    record.text("format", choices=[FORMAT])
+    record.integer("version", VERSION, VERSION)
+    rows = [row_from(entry) for entry in record.records("rows")]
+    if not rows:
+        raise record.fail("rows", "a list of at least one row", [])
+    return rows

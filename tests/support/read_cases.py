@@ -163,6 +163,11 @@ def use_trace(path: Path) -> None:
         assert batch.dtype == np.int64
 
 
+def use_sweep(path: Path) -> None:
+    """All but the solving."""
+    command("sweep", "file", str(path), "-o", str(path.with_name("results")), "--dry-run", "--json")
+
+
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
@@ -254,6 +259,23 @@ def make_buckets(path: Path) -> None:
 def make_xml(path: Path) -> None:
     """A small ALLGATHER."""
     solved("taccl", "--topology", "ring:3", "--size", "1KB", "--xml", str(path))(path.with_name("plan.json"))
+
+
+SWEEP: dict[str, Any] = {
+    "format": "planwright.sweep", "version": 1, "grid": [
+        {"system": "monet", "graph": "vgg16", "batch": [2, 4], "budget": ["0.6x", "1GB"], "gap": 0.05, "seed": 3},
+        {"system": "cupcake", "profile": ["resnet50", "vgg16"], "method": "auto", "time_limit": 5},
+        {"system": "bagpipe", "trace": "zipf", "table_rows": "40,300", "exponent": 1.5, "trainers": 2, "batch_size": 8},
+    ],
+}  # fmt: skip
+
+
+def sweep_toml(path: Path) -> None:
+    """The same in TOML."""
+    lines = ['format = "planwright.sweep"', "version = 1"]
+    for grid in SWEEP["grid"]:
+        lines += ["", "[[grid]]", *(f"{name} = {json.dumps(value)}" for name, value in grid.items())]
+    path.write_text("\n".join(lines) + "\n")
 
 
 OWN: dict[str, Any] = {
@@ -362,6 +384,8 @@ CASES: dict[str, ReadCase] = {
     "plan-monet": ReadCase("plan.json", make_step, changed_jsons, use_plan),
     "plan-cupcake": ReadCase("plan.json", make_fusion, changed_jsons, use_plan),
     "plan-bagpipe": ReadCase("run.npz", make_run, changed_runs, use_plan),
+    "sweep-json": ReadCase("sweep.json", json_maker(SWEEP), changed_jsons, use_sweep),
+    "sweep-toml": ReadCase("sweep.toml", sweep_toml, changed_bytes, use_sweep),
     "ddp-buckets": ReadCase("buckets.json", make_buckets, changed_jsons, lambda path: void(read_ddp_buckets(path))),
 }
 

@@ -341,7 +341,7 @@ def test_error_in_a_process_reaches_the_caller(tmp_path: Path) -> None:
 
 
 def test_threads_and_workers_beyond_the_cores_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs_module, "available_cores", lambda: 4)
+    monkeypatch.setattr("planwright.jobs.available_cores", lambda: 4)
     with pytest.raises(InputError, match=r"threads x workers must be <= 4, the number of cores, got 2 x 3"):
         sweep(chain(6), [AMPLE], replace(OPTIONS, threads=2), 3, tmp_path)
 
