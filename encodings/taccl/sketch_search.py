@@ -234,7 +234,7 @@ class _Search:
         """Start a try, unless it fits no collective or can't beat the best plan."""
         found: Candidate | None = self.wholes[following.step]
         if following.outline is not None:
-            parts = found.problem.collective.chunks_per_rank
+            parts = self.wholes[following.step].problem.collective.chunks_per_rank
             found = candidate(self.problem.under, following.outline, parts, following.use_symmetry)
         if found is None:
             return

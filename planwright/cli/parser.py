@@ -27,8 +27,8 @@ class Parser(argparse.ArgumentParser):
         self, args: Any = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """As in argparse, but a subcommand itself refuses the options that it doesn't know: it knows similar ones."""
-        if args and (short := self.takes_files.get(Path(args[0]).suffix)):
-            args = [short, *args]
+        if args and self.takes_files:
+            args = self._with_subcommand(list(args))
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             option = unknown[0].partition("=")[0]
@@ -36,12 +36,22 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}{_meant(option, known)}")
         return found, unknown
 
+    def _with_subcommand(self, args: list[str]) -> list[str]:
+        """The words, with the subcommand that a file among them stands for: the first one, or one after an option."""
+        heads = args if args[0].startswith("-") else args[:1]
+        meant = [self.takes_files[ending] for ending in map(_ending, heads) if ending in self.takes_files]
+        return meant[:1] + args
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
             error.message += _meant(str(value), [str(choice) for choice in action.choices or ()])
             raise
+
+
+def _ending(word: str) -> str:
+    return Path(word).suffix
 
 
 def _meant(got: str, known: list[str]) -> str:

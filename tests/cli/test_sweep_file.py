@@ -64,6 +64,10 @@ def test_json_is_one_object_with_a_row_for_each_instance(capsys: pytest.CaptureF
     assert Path(data["csv"]).exists()
 
 
+def test_the_file_may_stand_after_the_options(capsys: pytest.CaptureFixture[str], grid: Path) -> None:
+    assert run(capsys, "sweep", "-o", "out", "--quiet", "grid.toml") == (0, "", "")
+
+
 def test_quiet_is_silent(capsys: pytest.CaptureFixture[str], grid: Path) -> None:
     assert run(capsys, "sweep", "grid.toml", "-o", "out", "--quiet") == (0, "", "")
 
