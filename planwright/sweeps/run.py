@@ -61,6 +61,8 @@ def sweep(
             rows[place] = _row(instances[place], outcome, rows.get(place))
             open_places.discard(place)
             tell(f"{instances[place].title}: {rows[place].verdict}", rows[place])
+    if stop.is_set():
+        rows = {**known_rows(instances, place_of), **rows}  # of what ended without a word, too
     found = [rows[place] if place in rows else bare_row(instance) for place, instance in enumerate(instances)]
     write_summary(place_of, found)
     return found

@@ -6,6 +6,7 @@ import importlib.util
 import math
 import os
 import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from planwright.errors import InputError, PlanwrightError, SolverError
+from planwright.errors import InputError, SolverError
 from planwright.jobs import interrupts_held
 from planwright.sweeps.local import Outcome, Task
 from planwright.sweeps.remote import RemoteWork, stop_file
@@ -22,7 +23,7 @@ from planwright.sweeps.solving import Work
 
 __all__ = ["Slurm"]
 
-_POLL_S = 0.2
+_POLL_S = {"slurm": 2.0, "local": 0.2}
 _SPARE_MIN = 15
 """A job's minutes beyond its instance's time limit: to start, to build the problem, to replay."""
 _NO_LIMIT_MIN = 24 * 60
@@ -60,28 +61,29 @@ class Slurm:
         """See `Engine`. The folder must be one that the jobs see as well; it gets their logs."""
         executor = self._executor(folder / _LOGS, _minutes(tasks))
         with stop_file(folder) as (stop_path, tell_to_stop):
-            works = [
-                RemoteWork(Work(task.instance, folder, self.threads), stop_path, os.getcwd()) for task in tasks
-            ]  # fmt: skip
+            works = [RemoteWork(Work(task.instance, folder, self.threads), stop_path, os.getcwd()) for task in tasks]
             with interrupts_held():  # what runs on this machine hears of the stop by the file alone
                 jobs = dict(zip((task.place for task in tasks), executor.submit_array(works), strict=True))
             titles = {task.place: task.instance.title for task in tasks}
-            is_told = False
             try:
                 while jobs:
-                    if stop.is_set() and not is_told:
+                    if stop.is_set():
                         tell_to_stop()
-                        is_told = True
-                        for job in jobs.values():
-                            if job.state == "PENDING":  # it may be for hours; what runs hands over its best plan
-                                job.cancel(check=False)
+                        self._cancel_pending(list(jobs.values()))
                     for place in [place for place, job in jobs.items() if job.done()]:
                         yield place, _outcome(jobs.pop(place), titles[place], stop)
-                    time.sleep(_POLL_S)
+                    time.sleep(_POLL_S[self.cluster])
             finally:
                 for job in jobs.values():
                     with suppress(Exception):  # the way out of a second Ctrl-C
                         job.cancel(check=False)
+
+    def _cancel_pending(self, jobs: Sequence[Any]) -> None:
+        """Cancel what may wait for hours, and see what became of it; jobs that run hand over their best plans."""
+        if self.cluster == "slurm":
+            arrays = sorted({str(job.job_id).split("_")[0] for job in jobs})
+            subprocess.run(["scancel", "--state=PENDING", *arrays], check=False, capture_output=True)
+            jobs[0].watcher.update()
 
     def _executor(self, folder: Path, minutes: int) -> Any:
         """submitit's executor, with the options given to it."""
@@ -108,13 +110,11 @@ def _minutes(tasks: Sequence[Task]) -> int:
 
 def _outcome(job: Any, title: str, stop: threading.Event) -> Outcome:
     """What a job that has ended brings; one that was cancelled before it began brings nothing."""
+    if stop.is_set() and not job.paths.result_pickle.exists():
+        return None
     try:
         outcome: Outcome = job.result()
-    except PlanwrightError as error:
-        return error
     except Exception as error:  # whatever submitit makes of a job that was killed
-        if stop.is_set():
-            return None
         last = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         return SolverError(f"{title}: job {job.job_id} failed: {last}; its logs are in {job.paths.folder}")
     return outcome

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from stand_in_slurm import stand_in_slurm
 
 from planwright.errors import InputError
 from planwright.sweeps import Local, read_instances, sweep
@@ -96,6 +99,34 @@ def test_slurm_is_refused_without_slurm_and_for_unknown_options(monkeypatch: pyt
         Slurm(options={"cluster": "local", "slurm_partion": "x"}).check()
     with pytest.raises(InputError, match=r"submitit refuses {'timeout_min': 'x'}"):
         Slurm(options={"cluster": "local", "timeout_min": "x"}).check()
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a stand-in for Slurm, on the path."""
+    if not HAS_SUBMITIT or shutil.which("bash") is None:
+        pytest.skip("needs submitit (extra slurm) and bash")
+    stand_in_slurm(tmp_path / "slurm")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'slurm'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr("planwright.sweeps.slurm._POLL_S", {"slurm": 0.2})
+    return tmp_path / "slurm"
+
+
+def test_slurm_gets_an_array_of_jobs_with_what_was_asked_for(small: Path, tmp_path: Path, slurm: Path) -> None:
+    engine = Slurm(threads=2, workers=3, options={"slurm_partition": "cpu", "timeout_min": 7})
+    rows = sweep(read_instances(small), tmp_path / "out", engine)
+    assert [row.verdict for row in rows] == ["optimal", "feasible", "optimal", "infeasible"]
+    asked = (slurm / "asked").read_text().split("#SBATCH ")
+    for option in ("--array=0-3%3", "--cpus-per-task=2", "--partition=cpu", "--time=7"):
+        assert f"{option}\n" in asked
+
+
+def test_a_stop_cancels_the_jobs_that_wait_and_no_others(small: Path, tmp_path: Path, slurm: Path) -> None:
+    stop = threading.Event()
+    rows = sweep(read_instances(small), tmp_path / "out", Slurm(), lambda progress: stop.set(), stop)
+    assert (slurm / "cancelled").read_text().splitlines()[0] == "--state=PENDING 7"
+    assert rows[0].verdict == "optimal"
+    assert rows[3].status == "waiting"
 
 
 @pytest.mark.skipif(not HAS_RAY, reason="ray (extra ray) is not installed")
