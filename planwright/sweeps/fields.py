@@ -63,7 +63,7 @@ def words(system: str, values: Mapping[str, Value]) -> list[str]:
 
 def parse(system: str, values: Mapping[str, Value]) -> argparse.Namespace:
     """What `planwright solve SYSTEM` makes of these values. Raises `InputError` as it would, naming the field."""
-    arguments = _parser(system).parse_args([f"{word}" for word in words(system, values)])
+    arguments = _parser(system).parse_args(words(system, values))
     arguments.command_line = ["solve", system, *words(system, values)]
     return arguments
 

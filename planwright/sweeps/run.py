@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from planwright.errors import InputError, PlanwrightError
+from planwright.io.atomic import check_writable
 from planwright.options import Progress
 from planwright.sweeps.instances import Instance
 from planwright.sweeps.local import Engine, Local, Task
 from planwright.sweeps.results import FAILED, WAITING, Row, read_row
-from planwright.sweeps.summary import write_summary
+from planwright.sweeps.summary import SUMMARY_JSON, write_summary
 
 __all__ = ["bare_row", "known_rows", "sweep"]
 
@@ -37,14 +38,14 @@ def sweep(
     """
     engine, stop = engine or Local(), stop or threading.Event()
     engine.check()
-    place_of = Path(folder).absolute()
-    rows = known_rows(instances, place_of)
+    root = Path(folder).absolute()
+    rows = known_rows(instances, root)
     tasks = [
         Task(place, instance, instance.check())
         for place, instance in enumerate(instances)
         if (row := rows.get(place)) is None or row.is_interrupted
     ]
-    _make(place_of)
+    _prepare(root)
     begin_s, open_places = time.monotonic(), {task.place for task in tasks}
 
     def tell(phase: str, row: Row | None) -> None:
@@ -55,16 +56,17 @@ def sweep(
     if len(tasks) < len(instances):
         tell("known from before", None)
     if tasks:
-        for place, outcome in engine.run(tasks, place_of, stop):
+        for place, outcome in engine.run(tasks, root, stop):
             if outcome is None:
                 continue
             rows[place] = _row(instances[place], outcome, rows.get(place))
             open_places.discard(place)
             tell(f"{instances[place].title}: {rows[place].verdict}", rows[place])
     if stop.is_set():
-        rows = {**known_rows(instances, place_of), **rows}  # of what ended without a word, too
+        ended = known_rows(instances, root)  # without a word, some of them
+        rows |= {place: row for place, row in ended.items() if place in open_places}
     found = [rows[place] if place in rows else bare_row(instance) for place, instance in enumerate(instances)]
-    write_summary(place_of, found)
+    write_summary(root, found)
     return found
 
 
@@ -74,11 +76,13 @@ def known_rows(instances: Sequence[Instance], folder: Path) -> dict[int, Row]:
     return {place: row for place, row in read if row is not None}
 
 
-def _make(folder: Path) -> None:
+def _prepare(folder: Path) -> None:
+    """Make the folder, and see whether it can be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from None
+    check_writable(folder / SUMMARY_JSON)
 
 
 def _row(instance: Instance, outcome: Row | PlanwrightError, earlier: Row | None) -> Row:
