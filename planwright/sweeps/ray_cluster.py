@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from planwright.sweeps.solving import Work
 __all__ = ["RayCluster"]
 
 _POLL_S = 0.2
+_ANSWER_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,28 @@ class RayCluster:
         """Raise `InputError` where Ray is missing, or this machine has too few cores to begin with."""
         if importlib.util.find_spec("ray") is None:
             raise InputError("--engine ray needs Ray, which is not installed; pip install 'planwright[ray]'")
+        self._check_address()
         if self._is_here and self.threads > available_cores():
             raise InputError(f"threads must be <= {available_cores()}, the number of cores, got {self.threads}")
 
     @property
+    def _address(self) -> str:
+        return str(self.options.get("address", os.environ.get("RAY_ADDRESS", "")))
+
+    @property
     def _is_here(self) -> bool:
-        return "address" not in self.options and "RAY_ADDRESS" not in os.environ
+        return not self._address
+
+    def _check_address(self) -> None:
+        """Refuse an address where nobody answers: Ray itself would try for minutes."""
+        host, colon, port = self._address.removeprefix("ray://").rpartition(":")
+        if not colon:  # auto, local, or nothing
+            return
+        try:
+            socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+        except (OSError, ValueError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise InputError(f"--engine ray: nobody answers at address {self._address!r}: {reason}") from None
 
     def run(self, tasks: Sequence[Task], folder: Path, stop: threading.Event) -> Iterator[tuple[int, Outcome]]:
         """See `Engine`. The folder must be one that the cluster's machines see as well."""

@@ -130,10 +130,13 @@ def test_a_stop_cancels_the_jobs_that_wait_and_no_others(small: Path, tmp_path: 
 
 
 @pytest.mark.skipif(not HAS_RAY, reason="ray (extra ray) is not installed")
-def test_ray_on_this_machine_takes_no_more_threads_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_is_refused_for_too_many_threads_and_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with pytest.raises(InputError, match="threads must be <= "):
         RayCluster(threads=10_000).check()
+    for address in ("127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:x", "127.0.0.1:99999999"):
+        with pytest.raises(InputError, match=f"--engine ray: nobody answers at address '{address}'"):
+            RayCluster(options={"address": address}).check()
 
 
 @pytest.mark.parametrize("engine", [Slurm(options={"cluster": "local"}), RayCluster()], ids=["slurm", "ray"])
