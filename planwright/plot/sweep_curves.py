@@ -18,8 +18,9 @@ _MARKERS = "os^D"
 _STYLES = list(product(_MARKERS, PALETTE))
 _BOUNDS = {"makespan_s": "bound_s", "objective_s": "bound_s", "energy_j": "bound_j", "objective_j": "bound_j"}
 _COLUMNS = (*_BOUNDS, "gap", "peak_bytes", "solve_s")
+_DASHED: dict[str, Any] = {"linestyle": "--", "linewidth": 1.0}
 _DASH: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 12.0}
-"""A lower bound where values are names, which no line joins."""
+"""A lower bound, where values are numbers, and where they are names, which no line joins."""
 _PANELS_A_ROW = 2
 _MOST_INSIDE = 4
 """More curves than these have their legend beside the axes."""
@@ -69,12 +70,12 @@ def draw_sweep(rows: Sequence[SweepRow], x: str | None = None, y: str | None = N
     columns = min(len(drawn), _PANELS_A_ROW)
     lines = -(-len(drawn) // columns)
     figure = Figure(figsize=(6.5 * columns, 4.0 * lines), layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False).flat
+    panels = list(figure.subplots(lines, columns, squeeze=False).flat)
     for axes, system in zip(panels, drawn, strict=False):
         plot_sweep([row for row in rows if row.system == system], axes, x, y)
         if len(drawn) > 1:
             axes.set_title(system)
-    for axes in list(panels)[len(drawn) :]:
+    for axes in panels[len(drawn) :]:
         axes.set_axis_off()
     return figure
 
@@ -85,29 +86,26 @@ def plot_sweep(rows: Sequence[SweepRow], ax: Any = None, x: str | None = None, y
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `x`: the field, None for the one with the most
     numbers. `y`: None for the replayed time (or energy, where that was minimised). Rows without a value are left out.
     """
-    if ax is None:
-        ax = new_axes(6.5, 4.0)
     x, y = x or _default_x(rows), y or _default_y(rows)
     drawn = [row for row in rows if _value(row, y) is not None and x in row.fields]
     others = [name for name in _names(rows) if name != x]
     curves: dict[tuple[Field | None, ...], list[SweepRow]] = {}
     for row in drawn:
         curves.setdefault(tuple(row.fields.get(name) for name in others), []).append(row)
-    if len(curves) > len(_STYLES):
-        raise InputError(f"a picture has at most {len(_STYLES)} curves, got {len(curves)}; choose another --x")
-    values = list(dict.fromkeys(row.fields[x] for row in drawn))
-    place_of, is_line = _x_axis(ax, x, values), _numbers(values) is not None
-    scale, bound = _y_axis(ax, y, [float(_value(row, y)) for row in drawn]), _BOUNDS.get(y)
+    if not 1 <= len(curves) <= len(_STYLES):
+        raise InputError(f"a picture has 1 to {len(_STYLES)} curves, got {len(curves)} over {x!r}; choose another --x")
+    if ax is None:
+        ax = new_axes(6.5, 4.0)
+    values, bound = list(dict.fromkeys(row.fields[x] for row in drawn)), _BOUNDS.get(y)
+    place_of, scale = _x_axis(ax, x, values), _y_axis(ax, y, [float(_value(row, y)) for row in drawn])
+    joined, dashed = ({"linestyle": "-"}, _DASHED) if _numbers(values) is not None else ({"linestyle": ""}, _DASH)
     for (marker, colour), (key, its) in zip(_STYLES, curves.items(), strict=False):
         label = ", ".join(f"{name} {value}" for name, value in zip(others, key, strict=True) if value is not None)
-        style = {"color": colour, "marker": marker, "markersize": 4.5, "linestyle": "-" if is_line else ""}
-        ax.plot(*_points(its, x, y, place_of, scale), label=label or "plan", **style)
-        style = {"color": colour, "linewidth": 1.0, "linestyle": "--"} if is_line else {"color": colour, **_DASH}
-        ax.plot(*_points(its, x, bound, place_of, scale), **style)
+        points = _points(its, x, y, place_of, scale)
+        ax.plot(*points, label=label or "plan", color=colour, marker=marker, markersize=4.5, **joined)
+        ax.plot(*_points(its, x, bound, place_of, scale), color=colour, **dashed)
     if any(_value(row, bound) is not None for row in drawn):
-        ax.plot(
-            [], [], label="lower bound", **({"linestyle": "--", "linewidth": 1.0} if is_line else _DASH), color=GREY
-        )
+        ax.plot([], [], label="lower bound", color=GREY, **dashed)
     ax.grid(alpha=0.3)
     ax.spines[["top", "right"]].set_visible(False)
     beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if len(curves) > _MOST_INSIDE else {}
@@ -158,6 +156,8 @@ def _default_y(rows: Sequence[SweepRow]) -> str:
 
 def _default_x(rows: Sequence[SweepRow]) -> str:
     """The swept field with the most values, of those whose values are all numbers if there are any."""
+    if not _names(rows):
+        raise InputError("there is nothing to draw over: no field of the sweep is a list")
     values = {
         name: list(dict.fromkeys(row.fields[name] for row in rows if name in row.fields)) for name in _names(rows)
     }

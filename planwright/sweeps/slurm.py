@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import math
 import os
 import shutil
@@ -10,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,15 +56,14 @@ class Slurm:
             raise InputError(f"--engine-option cluster: must be slurm or local, got {self.cluster!r}")
         if self.cluster == "slurm" and shutil.which("sbatch") is None:
             raise InputError("--engine slurm: there is no sbatch on the path; run it where jobs are submitted from")
-        self._executor(Path(os.devnull).parent, 1)
+        self._executor(Path(), 1)
 
     def run(self, tasks: Sequence[Task], folder: Path, stop: threading.Event) -> Iterator[tuple[int, Outcome]]:
         """See `Engine`. The folder must be one that the jobs see as well; it gets their logs."""
         executor = self._executor(folder / _LOGS, _minutes(tasks))
         with stop_file(folder) as (stop_path, tell_to_stop):
             works = [RemoteWork(Work(task.instance, folder, self.threads), stop_path, os.getcwd()) for task in tasks]
-            with interrupts_held():  # what runs on this machine hears of the stop by the file alone
-                jobs = dict(zip((task.place for task in tasks), executor.submit_array(works), strict=True))
+            jobs = dict(zip((task.place for task in tasks), _submitted(executor, works), strict=True))
             titles = {task.place: task.instance.title for task in tasks}
             try:
                 while jobs:
@@ -95,10 +95,20 @@ class Slurm:
         try:
             executor = submitit.AutoExecutor(folder=folder, cluster=self.cluster)
             executor.update_parameters(**asked)
-        except (NameError, ValueError, AssertionError, TypeError) as error:
+        except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"--engine-option: submitit refuses {options}: {reason}") from None
         return executor
+
+
+def _submitted(executor: Any, works: Sequence[RemoteWork]) -> list[Any]:
+    try:
+        # What runs on this machine hears of the stop by the file alone; what sbatch says is told below, in one line.
+        with interrupts_held(), redirect_stderr(io.StringIO()):
+            return list(executor.submit_array(works))
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise SolverError(f"--engine slurm: the jobs can't be submitted: {reason}") from None
 
 
 def _minutes(tasks: Sequence[Task]) -> int:

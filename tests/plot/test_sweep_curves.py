@@ -84,7 +84,12 @@ def test_every_system_has_axes_of_its_own_and_those_without_a_swept_field_none()
         ([row(batch=1, cost_s=None)], None, None, "there are no results to draw"),
         ([row(batch=1)], "bacth", None, "--x bacth: there are no results .* did you mean 'batch'"),
         ([row(batch=1)], None, "peak_byte", "--y: must be a column of numbers, got 'peak_byte'; did you mean 'peak_by"),
-        ([row(seed=k, batch=n) for k in range(40) for n in range(41)], None, None, "at most 32 curves, got 40"),
+        (
+            [row(seed=k, batch=n) for k in range(40) for n in range(41)],
+            None,
+            None,
+            "1 to 32 curves, got 40 over 'batch'",
+        ),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(rows: list[Row], x: str | None, y: str | None, message: str) -> None:
@@ -107,6 +112,18 @@ def test_what_cannot_be_drawn_is_refused(rows: list[Row], x: str | None, y: str 
 )
 def test_values_of_one_kind_are_numbers(values: list[Any], numbers: list[float] | None) -> None:
     assert _numbers(values) == (None if numbers is None else pytest.approx(numbers))
+
+
+def test_a_column_of_one_system_is_refused_where_there_is_nothing() -> None:
+    with pytest.raises(InputError, match="1 to 32 curves, got 0 over 'btch'"):
+        plot_sweep([row(batch=1)], x="btch")
+    with pytest.raises(InputError, match="no field of the sweep is a list"):
+        plot_sweep([row("monet", (), batch=1)])
+
+
+def test_three_systems_leave_the_fourth_place_empty() -> None:
+    rows = [row("monet", batch=1), row("cupcake", profile="a"), row("taccl", size="1MB")]
+    assert [ax.axison for ax in draw_sweep(rows).axes] == [True, True, True, False]
 
 
 def test_an_equal_table_gives_an_equal_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from stand_in_slurm import stand_in_slurm
 
-from planwright.errors import InputError
+from planwright.errors import InputError, SolverError
 from planwright.sweeps import Local, read_instances, sweep
 from planwright.sweeps.local import Engine
 from planwright.sweeps.ray_cluster import RayCluster
@@ -119,6 +119,15 @@ def test_slurm_gets_an_array_of_jobs_with_what_was_asked_for(small: Path, tmp_pa
     asked = (slurm / "asked").read_text().split("#SBATCH ")
     for option in ("--array=0-3%3", "--cpus-per-task=2", "--partition=cpu", "--time=7"):
         assert f"{option}\n" in asked
+
+
+def test_jobs_that_slurm_does_not_take_are_told_in_one_line(
+    small: Path, tmp_path: Path, slurm: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (slurm / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: x' >&2\nexit 1\n")
+    with pytest.raises(SolverError, match="the jobs can't be submitted: sbatch: error: invalid partition specified: x"):
+        sweep(read_instances(small), tmp_path / "out", Slurm())
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_stop_cancels_the_jobs_that_wait_and_no_others(small: Path, tmp_path: Path, slurm: Path) -> None:
