@@ -1,4 +1,4 @@
-"""Jobs: problems that are solved side by side, each in a spawned process of its own.
+"""Jobs: work that is done side by side, each piece in a spawned process of its own; most often a problem to solve.
 
 A job and the caller share a pipe with two ways: one brings the answer, the other the word to stop.
 """
@@ -9,38 +9,39 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from planwright.errors import PlanwrightError, SolverError
+from planwright.errors import InputError, PlanwrightError, SolverError
 from planwright.io.plan import SavedPlan, claim_data
-from planwright.options import SolveOptions
+from planwright.options import SolveOptions, available_cores
 from planwright.recipe import Problem, solve
 from planwright.solution import Status, StopReason
 from planwright.solvers.worker import kill_with_children
 
-__all__ = ["Answer", "Job", "Jobs"]
+__all__ = ["Answer", "Job", "Jobs", "Solving", "interrupts_held", "outcome_of", "shares", "solving"]
+
+T = TypeVar("T")
 
 _POLL_S = 0.1
 """How long to wait for news before looking whether the caller has said stop."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """A problem to solve, its place among the others, and what messages call it.
+class Job(Generic[T]):
+    """Work, its place among the other jobs, and what messages call it.
 
-    `time_limit_s`: its own limit, None for that of all.
+    `work(stop)` must be picklable; `stop` is set when the caller wants what there is by then. `solving` makes one.
     """
 
     place: int
     name: str
-    problem: Problem
-    time_limit_s: float | None = None
+    work: Callable[[threading.Event], T]
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,48 @@ class Answer:
     details: Mapping[str, Any]
 
 
-class Jobs:
+@dataclass(frozen=True)
+class Solving:
+    """The work of solving a problem; `limits` are fields of `SolveOptions`."""
+
+    problem: Problem
+    limits: Mapping[str, Any]
+
+    def __call__(self, stop: threading.Event) -> Answer:
+        """Solve it."""
+        result = solve(self.problem, SolveOptions(**self.limits, stop=stop))
+        solution, plan = result.solution, None
+        if result.schedule is not None and result.valid:
+            claim, problem = claim_data(solution), self.problem
+            plan = SavedPlan(problem.system, problem.description, claim, result.details, result.schedule)
+        violations = 0 if result.report is None else result.report.violation_count
+        return Answer(solution.status, solution.stop_reason, solution.wall_s, plan, violations, result.details)
+
+
+def solving(problem: Problem, options: SolveOptions) -> Solving:
+    """The work of solving a problem with these options, of which `on_progress` and `stop` stay here."""
+    limits = {key: getattr(options, key) for key in ("time_limit_s", "gap", "threads", "seed", "solver")}
+    return Solving(problem, limits)
+
+
+def shares(threads: int, workers: int, jobs: int) -> tuple[int, int]:
+    """Threads of each job and number of processes, with 0 resolved: together they take the cores there are.
+
+    Raises `InputError` where they would take more.
+    """
+    cores = available_cores()
+    workers = workers or min(max(jobs, 1), max(cores // max(threads, 1), 1))
+    threads = threads or max(cores // workers, 1)
+    if threads * workers > cores:
+        raise InputError(f"threads x workers must be <= {cores}, the number of cores, got {threads} x {workers}")
+    return threads, workers
+
+
+class Jobs(Generic[T]):
     """The processes at work, until `close`."""
 
-    def __init__(self, options: SolveOptions) -> None:
-        self._limits = {key: getattr(options, key) for key in ("time_limit_s", "gap", "threads", "seed", "solver")}
-        self._at_work: dict[Connection, tuple[Job, SpawnProcess]] = {}
+    def __init__(self) -> None:
+        self._at_work: dict[Connection, tuple[Job[T], SpawnProcess]] = {}
 
     def close(self) -> None:
         """End the processes that are still at work."""
@@ -80,38 +117,42 @@ class Jobs:
         """How many processes are at work."""
         return len(self._at_work)
 
-    def start(self, job: Job) -> None:
+    def start(self, job: Job[T]) -> None:
         """Start a process for a job."""
         context = multiprocessing.get_context("spawn")
         connection, its_end = context.Pipe()
-        limits = self._limits if job.time_limit_s is None else {**self._limits, "time_limit_s": job.time_limit_s}
-        process = context.Process(target=_work, args=(its_end, job.name, job.problem, limits), name="planwright-job")
-        with _interrupts_held():
+        process = context.Process(target=_work, args=(its_end, job.name, job.work), name="planwright-job")
+        with interrupts_held():
             process.start()
             self._at_work[connection] = (job, process)
         its_end.close()
 
-    def finished(self) -> Iterator[tuple[int, Answer]]:
+    def finished(self) -> Iterator[tuple[int, T]]:
         """Wait a moment for answers, as (place, answer); raises what a job raised, `SolverError` for a crash."""
+        for place, outcome in self.outcomes():
+            if isinstance(outcome, PlanwrightError):
+                raise outcome
+            yield place, outcome
+
+    def outcomes(self) -> Iterator[tuple[int, T | PlanwrightError]]:
+        """As `finished`, with what a job raised in place of its answer."""
         for connection in wait(list(self._at_work), _POLL_S):
             assert isinstance(connection, Connection)
             job, process = self._at_work[connection]
             try:
-                message: Answer | PlanwrightError = connection.recv()
+                outcome: T | PlanwrightError = connection.recv()
             except (EOFError, ConnectionError):
                 process.join()
                 what = f"{job.name}: its process crashed with exit code {process.exitcode}"
-                raise SolverError(f"{what}; the same command goes on from here") from None
-            if isinstance(message, PlanwrightError):
-                raise message
+                outcome = SolverError(f"{what}; the same command goes on from here")
             del self._at_work[connection]
             connection.close()
             process.join()
-            yield job.place, message
+            yield job.place, outcome
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """Ctrl-C reaches this process only when the block is over, and what is started in it never."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -127,30 +168,24 @@ def _interrupts_held() -> Iterator[None]:
 # -- in the process ----------------------------------------------------------------------------------------------------
 
 
-def _work(connection: Connection, name: str, problem: Problem, limits: dict[str, Any]) -> None:
-    """Solve, send the answer or what is wrong, and end; also end when the parent is gone."""
+def _work(connection: Connection, name: str, work: Callable[[threading.Event], Any]) -> None:
+    """Do the work, send the answer or what is wrong, and end; also end when the parent is gone."""
     if hasattr(os, "setsid"):
         os.setsid()  # a group of its own, so that a kill takes along what a solver started
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    options = SolveOptions(**limits)
-    threading.Thread(target=_stop_when_told, args=(connection, options.stop), daemon=True).start()
+    stop = threading.Event()
+    threading.Thread(target=_stop_when_told, args=(connection, stop), daemon=True).start()
+    connection.send(outcome_of(name, work, stop))
+
+
+def outcome_of(name: str, work: Callable[[threading.Event], T], stop: threading.Event) -> T | PlanwrightError:
+    """The answer, or what is wrong, so that no work takes others along."""
     try:
-        message: Answer | PlanwrightError = _answer(problem, options)
+        return work(stop)
     except PlanwrightError as error:
-        message = error
+        return error
     except Exception as error:
-        message = SolverError(f"{name}: failed with {type(error).__name__}: {error}")
-    connection.send(message)
-
-
-def _answer(problem: Problem, options: SolveOptions) -> Answer:
-    result = solve(problem, options)
-    solution, plan = result.solution, None
-    if result.schedule is not None and result.valid:
-        claim = claim_data(solution)
-        plan = SavedPlan(problem.system, problem.description, claim, result.details, result.schedule)
-    violations = 0 if result.report is None else result.report.violation_count
-    return Answer(solution.status, solution.stop_reason, solution.wall_s, plan, violations, result.details)
+        return SolverError(f"{name}: failed with {type(error).__name__}: {error}")
 
 
 def _stop_when_told(connection: Connection, stop: threading.Event) -> None:

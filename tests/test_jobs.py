@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from contextlib import closing
+from functools import partial
 
 import pytest
 
 from planwright.checker import check
 from planwright.encodings.taccl import Problem
-from planwright.errors import InputError, SolverError
-from planwright.jobs import Answer, Job, Jobs
+from planwright.errors import InputError, PlanwrightError, SolverError
+from planwright.jobs import Answer, Job, Jobs, shares, solving
 from planwright.options import SolveOptions
 from planwright.topologies.files import load_topology
 
 PROBLEM = Problem.of(load_topology("ndv2", 1), "allgather", 1000)
 
 
-def all_of(jobs: Jobs) -> dict[int, Answer]:
+def all_of(jobs: Jobs[Answer]) -> dict[int, Answer]:
     found: dict[int, Answer] = {}
     while jobs.running:
         found.update(jobs.finished())
@@ -26,9 +28,10 @@ def all_of(jobs: Jobs) -> dict[int, Answer]:
 
 
 def test_answers_come_with_their_places_and_replay_clean() -> None:
-    with closing(Jobs(SolveOptions(time_limit_s=20, threads=1, gap=0.5))) as jobs:
+    options = SolveOptions(time_limit_s=20, threads=1, gap=0.5)
+    with closing(Jobs[Answer]()) as jobs:
         for place in (7, 3):
-            jobs.start(Job(place, f"job {place}", PROBLEM))
+            jobs.start(Job(place, f"job {place}", solving(PROBLEM, options)))
         assert jobs.running == 2
         answers = all_of(jobs)
     assert sorted(answers) == [3, 7]
@@ -39,16 +42,43 @@ def test_answers_come_with_their_places_and_replay_clean() -> None:
 
 
 def test_what_a_job_raises_is_raised_here() -> None:
-    with closing(Jobs(SolveOptions(solver="abacus"))) as jobs:
-        jobs.start(Job(0, "the only job", PROBLEM))
+    with closing(Jobs[Answer]()) as jobs:
+        jobs.start(Job(0, "the only job", solving(PROBLEM, SolveOptions(solver="abacus"))))
         with pytest.raises(InputError, match="abacus"):
             all_of(jobs)
 
 
+def work(stop: threading.Event, place: int) -> int:
+    """Breaks at place 1."""
+    if place == 1:
+        raise KeyError("no such thing")
+    return 10 * place
+
+
+def test_what_one_job_raises_leaves_the_others_alone() -> None:
+    jobs: Jobs[int] = Jobs()
+    found: dict[int, int | PlanwrightError] = {}
+    with closing(jobs):
+        for place in range(3):
+            jobs.start(Job(place, f"job {place}", partial(work, place=place)))
+        while jobs.running:
+            found.update(jobs.outcomes())
+    assert (found[0], found[2]) == (0, 20)
+    assert str(found[1]) == "job 1: failed with KeyError: 'no such thing'"
+
+
+def test_threads_and_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planwright.jobs.available_cores", lambda: 8)
+    found = [shares(*asked) for asked in ((0, 0, 3), (0, 0, 20), (4, 0, 20), (0, 2, 20), (1, 0, 0))]
+    assert found == [(2, 3), (1, 8), (4, 2), (4, 2), (1, 1)]
+    with pytest.raises(InputError, match="threads x workers must be <= 8, the number of cores, got 3 x 3"):
+        shares(3, 3, 1)
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
 def test_a_job_that_is_killed_is_named() -> None:
-    with closing(Jobs(SolveOptions(time_limit_s=60))) as jobs:
-        jobs.start(Job(0, "the only job", PROBLEM))
+    with closing(Jobs[Answer]()) as jobs:
+        jobs.start(Job(0, "the only job", solving(PROBLEM, SolveOptions(time_limit_s=60))))
         ((_, process),) = jobs._at_work.values()  # noqa: SLF001
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)

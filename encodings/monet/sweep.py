@@ -33,8 +33,8 @@ from planwright.errors import InputError
 from planwright.io.atomic import write_text
 from planwright.io.plan import SavedPlan, plan_text, read_plan
 from planwright.io.record import Record, load_record
-from planwright.jobs import Answer, Job, Jobs
-from planwright.options import Progress, SolveOptions, available_cores, relative_gap
+from planwright.jobs import Answer, Job, Jobs, shares, solving
+from planwright.options import Progress, SolveOptions, relative_gap
 from planwright.profiles.baseline import peak_without_saving_bytes
 from planwright.profiles.training_graph import TrainingGraph
 from planwright.profiles.training_graph_file import training_graph_text
@@ -121,7 +121,7 @@ def sweep(
     if not budgets or min(budgets) < 1:
         raise InputError(f"budgets must hold at least one, each >= 1 byte, got {list(budgets)}")
     Problem(graph, min(budgets), objective=objective)  # refuses what it must before the folder is made
-    _shares(options.threads, workers, len(budgets))
+    shares(options.threads, workers, len(budgets))
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -136,16 +136,6 @@ def sweep(
     rows = [state.rows[place] for place in sorted(state.rows)]
     write_table(state.folder, rows)
     return rows
-
-
-def _shares(threads: int, workers: int, jobs: int) -> tuple[int, int]:
-    """Threads of each solve and number of processes, with 0 resolved."""
-    cores = available_cores()
-    workers = workers or min(max(jobs, 1), max(cores // max(threads, 1), 1))
-    threads = threads or max(cores // workers, 1)
-    if threads * workers > cores:
-        raise InputError(f"threads x workers must be <= {cores}, the number of cores, got {threads} x {workers}")
-    return threads, workers
 
 
 def _key(graph: TrainingGraph, options: SolveOptions, objective: Objective) -> str:
@@ -174,23 +164,24 @@ def _solve_the_rest(state: _Sweep, workers: int) -> None:
     waiting = [(place, near) for place, near in bisection(len(state.budgets)) if place in state.open]
     if not waiting:
         return
-    threads, workers = _shares(state.options.threads, workers, len(waiting))
+    threads, workers = shares(state.options.threads, workers, len(waiting))
     options = replace(state.options, threads=threads, on_progress=None)
-    with closing(Jobs(options)) as jobs:
+    jobs: Jobs[Answer] = Jobs()
+    with closing(jobs):
         while (waiting or jobs.running) and not state.options.stop.is_set():
             ready = [(place, near) for place, near in waiting if state.open.isdisjoint(near)]
             for place, near in ready[: workers - jobs.running]:
                 waiting.remove((place, near))
                 starts = tuple(state.keeps[other] for other in (place, *near) if other in state.keeps)
                 problem = Problem(state.graph, state.budgets[place], starts, state.objective)
-                jobs.start(Job(place, f"budget {problem.budget_bytes}", problem))
+                jobs.start(Job(place, f"budget {problem.budget_bytes}", solving(problem, options)))
             _take_finished(state, jobs)
         jobs.stop()
         while jobs.running:
             _take_finished(state, jobs)
 
 
-def _take_finished(state: _Sweep, jobs: Jobs) -> None:
+def _take_finished(state: _Sweep, jobs: Jobs[Answer]) -> None:
     for place, answer in jobs.finished():
         _take(state, place, answer)
         state.done(place)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planwright.io.atomic import write_text
+from planwright.io.csv_table import csv_text
 from planwright.solution import Status, StopReason
 
 __all__ = ["SUMMARY_CSV", "SUMMARY_JSON", "Row", "write_table"]
@@ -64,10 +63,6 @@ class Row:
 
 def write_table(folder: Path, rows: Sequence[Row]) -> None:
     """Write `summary.csv` (an empty cell for None) and `summary.json` (a list of objects)."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, [column.name for column in fields(Row)], lineterminator="\n")
-    table.writeheader()
-    table.writerows(row.data for row in rows)
-    write_text(folder / SUMMARY_CSV, text.getvalue())
+    write_text(folder / SUMMARY_CSV, csv_text([column.name for column in fields(Row)], [row.data for row in rows]))
     lines = ",\n ".join(json.dumps(row.data, allow_nan=False) for row in rows)
     write_text(folder / SUMMARY_JSON, f"[{lines}]\n")

@@ -17,7 +17,7 @@ from typing import Any
 
 from planwright.encodings.taccl.sketch import Sketch, sketch_data
 from planwright.encodings.taccl.sketch_candidates import Candidate, Make, candidate, outlines, partitions, whole
-from planwright.jobs import Answer, Job, Jobs
+from planwright.jobs import Answer, Job, Jobs, solving
 from planwright.options import Deadline, Progress, SolveOptions, relative_gap
 from planwright.recipe import Plan
 from planwright.solution import Solution, Status, StopReason
@@ -220,8 +220,8 @@ class _Search:
     def _run(self, waiting: list[_Next], then: Callable[[_Try], list[_Next]]) -> None:
         """Solve what is waiting, as many at a time as there are threads; `then` says what each makes worth trying."""
         running: dict[int, _Try] = {}
-        options = replace(self.options, threads=1, gap=0.0, on_progress=None)
-        with closing(Jobs(options)) as jobs:
+        jobs: Jobs[Answer] = Jobs()
+        with closing(jobs):
             while (waiting or running) and not self.is_over:
                 while waiting and len(running) < self.options.thread_count:
                     self._start(jobs, running, waiting.pop(0))
@@ -230,7 +230,7 @@ class _Search:
             while running and self.best is None:  # too little time for anything: take what there is
                 self._taken(jobs, running)
 
-    def _start(self, jobs: Jobs, running: dict[int, _Try], following: _Next) -> None:
+    def _start(self, jobs: Jobs[Answer], running: dict[int, _Try], following: _Next) -> None:
         """Start a try, unless it fits no collective or can't beat the best plan."""
         found = self._candidate(following)
         if found is None:
@@ -239,7 +239,8 @@ class _Search:
         self.tries.append(attempt)
         if not self._is_hopeless(found.bound_s):
             limit_s = max(min(following.limit_s, self.deadline.remaining_s), _LEAST_S)
-            jobs.start(Job(len(self.tries) - 1, f"sketch {found.name}", found.problem, limit_s))
+            options = replace(self.options, time_limit_s=limit_s, threads=1, gap=0.0)
+            jobs.start(Job(len(self.tries) - 1, f"sketch {found.name}", solving(found.problem, options)))
             running[len(self.tries) - 1] = attempt
 
     def _candidate(self, asked: _Next) -> Candidate | None:
@@ -249,7 +250,7 @@ class _Search:
         parts = found.problem.collective.chunks_per_rank
         return candidate(self.problem.under, asked.outline, parts, asked.use_symmetry)
 
-    def _taken(self, jobs: Jobs, running: dict[int, _Try]) -> list[_Try]:
+    def _taken(self, jobs: Jobs[Answer], running: dict[int, _Try]) -> list[_Try]:
         """The tries that have an answer now."""
         taken = []
         for place, answer in jobs.finished():

@@ -51,17 +51,17 @@ def add_question(questions: Any) -> None:
     )
     add_trace_options(parser.add_argument_group("trace"))
     group = parser.add_argument_group("problem")
-    group.add_argument("--trainers", type=shared.whole(1, 10_000), default=8, metavar="N", help="(default 8)")
-    group.add_argument("--batch-size", type=shared.whole(1), default=16_384, metavar="N", help="(default 16384)")
+    group.add_argument("--trainers", type=shared.Whole(1, 10_000), default=8, metavar="N", help="(default 8)")
+    group.add_argument("--batch-size", type=shared.Whole(1), default=16_384, metavar="N", help="(default 16384)")
     group.add_argument(
-        "--lookahead", type=shared.whole(1, 10_000), metavar="L",
+        "--lookahead", type=shared.Whole(1, 10_000), metavar="L",
         help=f"batches (default {_LOOKAHEAD}); with a cache size, the largest to try",
     )  # fmt: skip
     group.add_argument(
-        "--cache-rows", type=shared.whole(1, 2**40), metavar="N", help="tune the lookahead for this cache"
+        "--cache-rows", type=shared.Whole(1, 2**40), metavar="N", help="tune the lookahead for this cache"
     )
     group.add_argument("--cache-size", type=shared.size, metavar="SIZE", help="the same, in bytes such as 500MB")
-    group.add_argument("--batches", type=shared.whole(1), metavar="N", help="plan no more than so many each time")
+    group.add_argument("--batches", type=shared.Whole(1), metavar="N", help="plan no more than so many each time")
     group.add_argument(
         "--objective", default="paper", metavar="NAME", help="of the partition: paper (default), fetches, max-load"
     )

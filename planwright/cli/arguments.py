@@ -6,6 +6,7 @@ import argparse
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from planwright.errors import InputError
@@ -13,6 +14,8 @@ from planwright.options import Progress, SolveOptions
 from planwright.units import parse_bandwidth, parse_bytes, parse_seconds
 
 __all__ = [
+    "Number",
+    "Whole",
     "add_ef_options",
     "add_output_options",
     "add_solve_options",
@@ -23,7 +26,6 @@ __all__ = [
     "ef_options",
     "size",
     "solve_options",
-    "whole",
 ]
 
 
@@ -55,38 +57,45 @@ def budget(text: str) -> tuple[int, float | None]:
     """A size in bytes, or a share such as 0.5x of the memory that a run without any saving takes."""
     if not text.endswith("x"):
         return size(text), None
-    return 0, number(0, strict=True)(text[:-1])
+    return 0, Number(0, strict=True)(text[:-1])
 
 
-def number(minimum: float, strict: bool = False) -> Callable[[str], float]:
-    """A finite number of at least (or, if strict, above) `minimum`."""
+@dataclass(frozen=True)
+class Number:
+    """The type of an option that takes a finite number of at least (or, if strict, above) `minimum`."""
 
-    def convert(text: str) -> float:
+    minimum: float
+    strict: bool = False
+
+    def __call__(self, text: str) -> float:
+        """The number in a text."""
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value) or value < minimum or (strict and value == minimum):
-            rule = f"must be a number {'>' if strict else '>='} {minimum:g}"
+        if not math.isfinite(value) or value < self.minimum or (self.strict and value == self.minimum):
+            rule = f"must be a number {'>' if self.strict else '>='} {self.minimum:g}"
             raise argparse.ArgumentTypeError(f"{rule}, got {text!r}")
         return value
 
-    return convert
 
+@dataclass(frozen=True)
+class Whole:
+    """The type of an option that takes a whole number between `minimum` and `maximum`."""
 
-def whole(minimum: int, maximum: int = 2**31 - 1) -> Callable[[str], int]:
-    """A whole number between `minimum` and `maximum`."""
+    minimum: int
+    maximum: int = 2**31 - 1
 
-    def convert(text: str) -> int:
+    def __call__(self, text: str) -> int:
+        """The number in a text."""
         try:
             value = int(text)
         except ValueError:
-            value = minimum - 1
-        if not minimum <= value <= maximum:
-            raise argparse.ArgumentTypeError(f"must be a whole number in {minimum}..{maximum}, got {text!r}")
+            value = self.minimum - 1
+        if not self.minimum <= value <= self.maximum:
+            rule = f"must be a whole number in {self.minimum}..{self.maximum}"
+            raise argparse.ArgumentTypeError(f"{rule}, got {text!r}")
         return value
-
-    return convert
 
 
 def add_solve_options(parser: argparse.ArgumentParser, time_limit_s: float | None = None) -> None:
@@ -94,12 +103,12 @@ def add_solve_options(parser: argparse.ArgumentParser, time_limit_s: float | Non
     group = parser.add_argument_group("solving")
     default = "by system" if time_limit_s is None else f"{time_limit_s:g}"
     help_text = f"seconds of wall time (default: {default})"
-    group.add_argument("--time-limit", type=number(0, strict=True), default=time_limit_s, metavar="S", help=help_text)
+    group.add_argument("--time-limit", type=Number(0, strict=True), default=time_limit_s, metavar="S", help=help_text)
     group.add_argument(
-        "--gap", type=number(0), metavar="G", help="stop at this proven gap, 0.05 = 5 %% (default: by system)"
+        "--gap", type=Number(0), metavar="G", help="stop at this proven gap, 0.05 = 5 %% (default: by system)"
     )
-    group.add_argument("--threads", type=whole(0), default=0, metavar="N", help="0 takes every core (default)")
-    group.add_argument("--seed", type=whole(0), default=0, metavar="N")
+    group.add_argument("--threads", type=Whole(0), default=0, metavar="N", help="0 takes every core (default)")
+    group.add_argument("--seed", type=Whole(0), default=0, metavar="N")
     group.add_argument("--solver", metavar="NAME", help="see `planwright list solvers` (default: by system)")
 
 
@@ -140,7 +149,7 @@ def add_topology_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--topology-file", metavar="FILE", help="a topology in planwright's or TACCL's format")
     group.add_argument(
         "--nodes",
-        type=whole(1, 10**6),
+        type=Whole(1, 10**6),
         metavar="N",
         help="number of a machine's nodes (default: the sketch's, or 1)",
     )
@@ -152,7 +161,7 @@ def add_ef_options(parser: argparse.ArgumentParser) -> None:
         "TACCL-EF", "mscclpp takes --instances, --placement, --min-bytes, --max-bytes, --sm-count"
     )
     group.add_argument(
-        "--instances", type=whole(1, 64), default=1, metavar="N", help="parts that each chunk is cut into (default 1)"
+        "--instances", type=Whole(1, 64), default=1, metavar="N", help="parts that each chunk is cut into (default 1)"
     )
     group.add_argument(
         "--proto", choices=["Simple", "LL", "LL128"], default="Simple", help="NCCL protocol (default Simple)"
@@ -179,7 +188,7 @@ def add_ef_options(parser: argparse.ArgumentParser) -> None:
         )
     group.add_argument(
         "--sm-count",
-        type=whole(1),
+        type=Whole(1),
         metavar="N",
         help="multiprocessors of the GPU: so many thread blocks at most (default: merge above 80, no limit)",
     )
@@ -198,7 +207,7 @@ def add_ef_check_options(parser: argparse.ArgumentParser) -> None:
         help="whose limits to keep (default both: the narrower of each)",
     )
     group.add_argument("--collective", metavar="NAME", help="what the program must do (default: what its coll says)")
-    group.add_argument("--root", type=whole(0), metavar="RANK", help="its root (default: found from who sends)")
+    group.add_argument("--root", type=Whole(0), metavar="RANK", help="its root (default: found from who sends)")
 
 
 def ef_options(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def add_cluster_options(group: Any) -> None:
     """Add the options; `read_cluster_options` reads them. The defaults are those of `Cluster`."""
     group.add_argument("--model", default="dlrm", metavar="NAME", help="dense part: dlrm (default), deepfm, ...")
     group.add_argument(
-        "--dimension", type=shared.whole(1, 10**6), default=48, metavar="D", help="fp32 values of a row (default 48)"
+        "--dimension", type=shared.Whole(1, 10**6), default=48, metavar="D", help="fp32 values of a row (default 48)"
     )
     group.add_argument("--trainer-bandwidth", type=shared.bandwidth, metavar="B", help="of each (default 10Gbps)")
     group.add_argument(

@@ -16,12 +16,14 @@ __all__ = ["add_commands"]
 
 _PLOT_EXAMPLE = """\
 Without --kind: the Gantt chart of links and streams (taccl, cupcake, bagpipe), the memory over the step (monet), the
-trade-off curve (the summary.json of a sweep). A plan that does not replay clean is drawn, and ends with exit code 5.
+trade-off curve (the summary.json of a sweep). Of a sweep's file, --x and --y choose what is drawn over what, a curve
+for each combination of the rest. A plan that does not replay clean is drawn, and ends with exit code 5.
 
 example:
   planwright plot plan.json -o plan.svg
   planwright plot plan.json --kind topology -o links.png
   planwright plot curve/summary.json -o curve.pdf
+  planwright plot results/summary.json --x batch --y peak_bytes -o memory.png
 """
 
 
@@ -38,6 +40,10 @@ def add_commands(commands: Any) -> None:
     plot.add_argument(
         "--kind", default="auto", metavar="KIND", help="gantt, memory, topology, convergence, tradeoff (default: auto)"
     )
+    plot.add_argument("--x", metavar="FIELD", help="of a sweep's file: the field along the axis (default: by values)")
+    plot.add_argument(
+        "--y", metavar="COLUMN", help="of a sweep's file: makespan_s, peak_bytes, details.NAME, ... (default: the cost)"
+    )
     plot.add_argument("--quiet", action="store_true", help="print nothing")
     plot.set_defaults(run=_plot)
 
@@ -53,8 +59,13 @@ def _plot(arguments: argparse.Namespace) -> int:
         rule = f"must be one of auto, {', '.join(KINDS)}"
         raise InputError(f"--kind: {rule}, got {kind!r}" + (f"; {hint}" if hint else ""))
     check_plot(arguments.output)
-    if is_sweep(arguments.file):
-        return _plot_sweep(arguments)
+    sweep = is_sweep(arguments.file)
+    if sweep != "file":
+        for option in ("x", "y"):
+            if getattr(arguments, option) is not None:
+                raise InputError(f"--{option}: goes with the summary.json of a sweep's file, got {arguments.file}")
+    if sweep:
+        return _plot_sweep(arguments, sweep)
     if kind == "tradeoff":
         raise InputError(f"{arguments.file}: --kind tradeoff takes the summary.json of a sweep, got a plan")
     plan = read_any_plan(arguments.file)
@@ -78,14 +89,23 @@ def _plot_plan(arguments: argparse.Namespace, plan: SavedPlan, kind: str) -> int
     return 0
 
 
-def _plot_sweep(arguments: argparse.Namespace) -> int:
+def _plot_sweep(arguments: argparse.Namespace, sweep: str) -> int:
     from planwright.plot import write_plot
     from planwright.plot.pictures import read_sweep
+    from planwright.plot.style import save
+    from planwright.plot.sweep_curves import draw_sweep
+    from planwright.sweeps.summary import read_summary
 
     if arguments.kind not in ("auto", "tradeoff"):
         raise InputError(f"{arguments.file}: --kind {arguments.kind} takes a plan, got the table of a sweep")
-    rows = read_sweep(arguments.file)
-    write_plot(arguments.output, rows)
+    if sweep == "file":
+        rows = read_summary(arguments.file)
+        save(draw_sweep(rows, arguments.x, arguments.y), arguments.output)
+        told = f"curves of {len(rows)} instances"
+    else:
+        points = read_sweep(arguments.file)
+        write_plot(arguments.output, points)
+        told = f"trade-off curve of {len(points)} rows"
     if not arguments.quiet:
-        print(f"{arguments.output}: trade-off curve of {len(rows)} rows")
+        print(f"{arguments.output}: {told}")
     return 0

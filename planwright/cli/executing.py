@@ -48,7 +48,7 @@ def add_commands(commands: Any) -> None:
     help_text = "8GiB, 8GB (10^9), or 0.5x: of eager's peak; above parameters and inputs"
     group.add_argument("--budget", type=shared.budget, required=True, metavar="SIZE", help=help_text)
     group.add_argument("--cache", metavar="FILE", help="times of operators, read and written")
-    group.add_argument("--steps", type=shared.whole(1), default=5, metavar="N", help="steps to time (default: 5)")
+    group.add_argument("--steps", type=shared.Whole(1), default=5, metavar="N", help="steps to time (default: 5)")
     group.add_argument("-o", "--output", metavar="FILE", help="the plan to write")
     shared.add_solve_options(parser)
     shared.add_output_options(parser)

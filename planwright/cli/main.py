@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from planwright import __version__
 from planwright.cli import (
@@ -21,11 +21,11 @@ from planwright.cli import (
     solving,
     sweeping,
 )
+from planwright.cli.parser import EXIT_BAD_INPUT, Parser
 from planwright.errors import PlanwrightError
 
 __all__ = ["main", "script"]
 
-EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 _EPILOG = """\
@@ -38,31 +38,6 @@ example:
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse with errors of one line, which guess what was meant."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_BAD_INPUT, f"{self.prog}: error: {message}; see {self.prog} --help\n")
-
-    def parse_known_args(  # type: ignore[override]  # the stubs' overloads are for namespaces of one's own
-        self, args: Any = None, namespace: Any = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        """As in argparse, but a subcommand itself refuses the options that it doesn't know: it knows similar ones."""
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            option = unknown[0].partition("=")[0]
-            known = [name for action in self._actions for name in action.option_strings]
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{_meant(option, known)}")
-        return found, unknown
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        try:
-            super()._check_value(action, value)
-        except argparse.ArgumentError as error:
-            error.message += _meant(str(value), [str(choice) for choice in action.choices or ()])
-            raise
-
-
 def script() -> NoReturn:
     """`planwright` in a shell. After the second Ctrl-C, nothing waits for the threads of solvers that still run."""
     code = main()
@@ -71,13 +46,6 @@ def script() -> NoReturn:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
-
-
-def _meant(got: str, known: list[str]) -> str:
-    from planwright.io.record import suggestion
-
-    hint = suggestion(got, known)
-    return f"; {hint}" if hint else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="planwright",
         description="Schedules for ML systems: solved with open solvers, replayed before you see them.",
         epilog=_EPILOG,

@@ -18,13 +18,13 @@ _DEFAULT_LATENCY_S = 10e-6
 
 def add_network_options(group: Any) -> None:
     """The options, for `read_network`."""
-    group.add_argument("--ranks", type=shared.whole(2, 10**6), metavar="N", help="workers in a ring")
+    group.add_argument("--ranks", type=shared.Whole(2, 10**6), metavar="N", help="workers in a ring")
     group.add_argument("--bandwidth", type=shared.bandwidth, metavar="B", help="out of a rank: 10Gbps, 1.25GB/s")
     group.add_argument("--latency", type=shared.duration, metavar="T", help="of one step of the ring (default 10us)")
     group.add_argument(
         "--topology", metavar="NAME", help="or a ring through a topology's ranks, such as ndv2 or torus:4x4"
     )
-    group.add_argument("--nodes", type=shared.whole(1, 10**6), metavar="N", help="number of its nodes (default 1)")
+    group.add_argument("--nodes", type=shared.Whole(1, 10**6), metavar="N", help="number of its nodes (default 1)")
 
 
 def read_network(arguments: argparse.Namespace) -> RingNetwork:

@@ -52,7 +52,7 @@ def add_commands(commands: Any) -> None:
     check.set_defaults(run=_check)
     show = _command(commands, "show", "print a summary of a plan", _SHOW_EXAMPLE)
     show.add_argument("file", metavar="PLAN")
-    show.add_argument("--events", type=shared.whole(0), default=0, metavar="N", help="also list the first N events")
+    show.add_argument("--events", type=shared.Whole(0), default=0, metavar="N", help="also list the first N events")
     show.set_defaults(run=_show)
     export = _command(commands, "export", "write a plan in the format of a runtime or a viewer", _EXPORT_EXAMPLE)
     export.add_argument("file", metavar="PLAN")

@@ -11,9 +11,10 @@ from planwright.cli.running import finish, run
 from planwright.errors import InputError
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
+    from planwright.encodings.cupcake import Problem
     from planwright.profiles.fusion_profile import FusionProfile
 
-__all__ = ["add_command"]
+__all__ = ["add_command", "read_problem"]
 
 _EXAMPLE = """\
 example:
@@ -51,12 +52,18 @@ def add_command(systems: Any) -> None:
 
 
 def _solve(arguments: argparse.Namespace) -> int:
-    from planwright.encodings.cupcake import Problem
     from planwright.io.atomic import check_writable
 
     if arguments.output is not None:
         check_writable(arguments.output)
-    return finish(run(Problem(_profile(arguments), arguments.method), arguments), arguments, {})
+    return finish(run(read_problem(arguments), arguments), arguments, {})
+
+
+def read_problem(arguments: argparse.Namespace) -> Problem:
+    """The problem that the options describe."""
+    from planwright.encodings.cupcake import Problem
+
+    return Problem(_profile(arguments), arguments.method)
 
 
 def _profile(arguments: argparse.Namespace) -> FusionProfile:

@@ -12,10 +12,11 @@ from planwright.cli.running import finish, run
 from planwright.errors import InputError
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
+    from planwright.encodings.monet import Problem
     from planwright.profiles.training_graph import TrainingGraph
     from planwright.recipe import Result
 
-__all__ = ["add_command", "add_graph_options", "add_objective_option", "bytes_of", "read_graph"]
+__all__ = ["add_command", "add_graph_options", "add_objective_option", "bytes_of", "read_graph", "read_problem"]
 
 _EXAMPLE = """\
 example:
@@ -42,24 +43,29 @@ def add_command(systems: Any) -> None:
 
 
 def _solve(arguments: argparse.Namespace) -> int:
-    from planwright.encodings.monet import Problem
     from planwright.io.atomic import check_writable
 
     if arguments.output is not None:
         check_writable(arguments.output)
-    graph = read_graph(arguments)
-    problem = Problem(graph, bytes_of(arguments.budget, graph), objective=arguments.objective)
-    result = run(problem, arguments)
+    result = run(read_problem(arguments), arguments)
     code = finish(result, arguments, {"objective": arguments.objective})
     if "least_budget_bound_bytes" in result.details:
         _say_least_budget(result)
     return code
 
 
+def read_problem(arguments: argparse.Namespace) -> Problem:
+    """The problem that the options describe."""
+    from planwright.encodings.monet import Problem
+
+    graph = read_graph(arguments)
+    return Problem(graph, bytes_of(arguments.budget, graph), objective=arguments.objective)
+
+
 def add_graph_options(group: Any) -> None:
     """The options that name a training graph, for `read_graph`."""
     group.add_argument("--graph", required=True, metavar="NAME|FILE", help="`planwright list profiles`, or a file")
-    group.add_argument("--batch", type=shared.whole(1), metavar="N", help="batch size of a named network")
+    group.add_argument("--batch", type=shared.Whole(1), metavar="N", help="batch size of a named network")
     group.add_argument("--device", metavar="NAME", help="p100 (default), v100, a100, h100: costs of a named network")
 
 

@@ -10,7 +10,7 @@ from planwright.cli import arguments as shared
 from planwright.cli.running import finish, run
 from planwright.errors import InputError
 
-__all__ = ["add_command"]
+__all__ = ["add_command", "read_problem", "try_problem"]
 
 _EXAMPLE = """\
 example:
@@ -45,15 +45,15 @@ def add_command(systems: Any) -> None:
     )
     group.add_argument("--collective-file", metavar="FILE", help="one of your own, in planwright's format")
     group.add_argument(
-        "--root", type=shared.whole(0), metavar="R", help="rank that broadcast, reduce, gather, ... start or end on (0)"
+        "--root", type=shared.Whole(0), metavar="R", help="rank that broadcast, reduce, gather, ... start or end on (0)"
     )
-    group.add_argument("--target", type=shared.whole(0), metavar="R", help="rank that sendrecv ends on (the last)")
+    group.add_argument("--target", type=shared.Whole(0), metavar="R", help="rank that sendrecv ends on (the last)")
     group.add_argument(
         "--size", type=shared.size, metavar="SIZE", help="one rank's input buffer, such as 1MB = 10^6 bytes"
     )
     group.add_argument(
         "--path-slack",
-        type=shared.number(0),
+        type=shared.Number(0),
         metavar="S",
         help="only links within (1 + S) of the shortest way of a chunk (default: all)",
     )
@@ -65,7 +65,7 @@ def add_command(systems: Any) -> None:
     )
     group.add_argument(
         "--chunks",
-        type=shared.whole(1),
+        type=shared.Whole(1),
         metavar="N",
         help="chunks that a rank's own data are cut into (default: the sketch's, else the best of some)",
     )
@@ -82,7 +82,7 @@ def _solve(arguments: argparse.Namespace) -> int:
     from planwright.encodings.taccl.export import write_taccl_ef
     from planwright.io.atomic import check_writable
 
-    problem = _problem(arguments)
+    problem = read_problem(arguments)
     for path in (arguments.output, arguments.xml):
         if path is not None:
             check_writable(path)
@@ -96,7 +96,8 @@ def _solve(arguments: argparse.Namespace) -> int:
     return finish(result, arguments, {"xml": arguments.xml if result.valid else None})
 
 
-def _problem(arguments: argparse.Namespace) -> Any:
+def read_problem(arguments: argparse.Namespace) -> Any:
+    """The problem that the options describe."""
     from planwright.encodings import taccl
     from planwright.encodings.taccl.chunking import best_chunking
     from planwright.topologies.files import load_topology
@@ -123,6 +124,12 @@ def _problem(arguments: argparse.Namespace) -> Any:
     how = {"path_slack": arguments.path_slack, "method": arguments.method, "chunks_per_rank": chunks}
     ends = {"root": arguments.root, "target": arguments.target}
     return taccl.Problem.of(topology, collective, size_bytes, sketch, **how, **ends)
+
+
+def try_problem(arguments: argparse.Namespace) -> Any:
+    """As `read_problem`, to see whether it is refused: without the search for the best number of chunks."""
+    searched = all(getattr(arguments, name) is None for name in ("chunks", "sketch", "sketch_file", "collective_file"))
+    return read_problem(argparse.Namespace(**{**vars(arguments), **({"chunks": 1} if searched else {})}))
 
 
 def _collective(arguments: argparse.Namespace) -> Any:

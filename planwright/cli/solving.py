@@ -3,17 +3,50 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from planwright.cli import solve_bagpipe, solve_cupcake, solve_monet, solve_taccl
+from planwright.cli.running import write_plan_of
 
-__all__ = ["add_commands"]
+if TYPE_CHECKING:  # imported by the commands themselves: --help stays fast
+    from planwright.recipe import Problem, Result
+
+__all__ = ["SYSTEMS", "System", "add_commands"]
 
 _EXAMPLE = """\
 example (`planwright solve SYSTEM --help` has more):
   planwright solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB -o plan.json
   planwright solve cupcake --profile resnet101 -o fusion.json
 """
+
+
+@dataclass(frozen=True)
+class System:
+    """What `solve` and the sweeps know of a system.
+
+    `add_command` adds its subcommand to a parser, `read_problem` makes the problem of what was parsed, `try_problem`
+    one that is refused for the same and may be quicker to make. `write` writes a result that has a schedule, into a
+    file whose name ends in `ending`.
+    """
+
+    add_command: Callable[[Any], None]
+    read_problem: Callable[[argparse.Namespace], Problem]
+    try_problem: Callable[[argparse.Namespace], Problem]
+    write: Callable[[str, Result], None] = write_plan_of
+    ending: str = ".json"
+
+
+SYSTEMS = {
+    "taccl": System(solve_taccl.add_command, solve_taccl.read_problem, solve_taccl.try_problem),
+    "monet": System(solve_monet.add_command, solve_monet.read_problem, solve_monet.read_problem),
+    "bagpipe": System(
+        solve_bagpipe.add_command, solve_bagpipe.read_problem, solve_bagpipe.read_problem,
+        solve_bagpipe.write_run_of, ".npz",
+    ),
+    "cupcake": System(solve_cupcake.add_command, solve_cupcake.read_problem, solve_cupcake.read_problem),
+}  # fmt: skip
 
 
 def add_commands(commands: Any) -> None:
@@ -25,5 +58,5 @@ def add_commands(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     systems = parser.add_subparsers(metavar="system", required=True)
-    for system in (solve_taccl, solve_monet, solve_bagpipe, solve_cupcake):
+    for system in SYSTEMS.values():
         system.add_command(systems)

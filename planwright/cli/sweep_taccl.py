@@ -53,7 +53,7 @@ def add_command(systems: Any) -> None:
     )
     group.add_argument(
         "--alpha-growth",
-        type=shared.number(0),
+        type=shared.Number(0),
         default=0.05,
         metavar="G",
         help="part of a link's alpha that each further instance adds (default 0.05)",
@@ -78,7 +78,7 @@ def _add_problem(group: Any) -> None:
     group.add_argument("--collective", default="allgather", metavar="NAME", help="allgather (default)")
     group.add_argument("--min-size", type=shared.size, default=1000, metavar="SIZE", help="(default 1KB)")
     group.add_argument("--max-size", type=shared.size, default=10**9, metavar="SIZE", help="(default 1GB)")
-    group.add_argument("--factor", type=shared.whole(2), default=4, metavar="N", help="between sizes (default 4)")
+    group.add_argument("--factor", type=shared.Whole(2), default=4, metavar="N", help="between sizes (default 4)")
     group.add_argument("--sizes", type=_sizes, metavar="SIZE,SIZE,...", help="these, instead of a range")
     group.add_argument(
         "--parts",
@@ -89,7 +89,7 @@ def _add_problem(group: Any) -> None:
     )
     group.add_argument(
         "--tolerance",
-        type=shared.number(0),
+        type=shared.Number(0),
         default=0.0,
         metavar="T",
         help="a plan serves a size if it is at most (1 + T) times as slow as the fastest (default 0)",
@@ -102,7 +102,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(shared.whole(1, 64)(part) for part in text.split(","))
+    return tuple(shared.Whole(1, 64)(part) for part in text.split(","))
 
 
 def _sweep(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`planwright sweep`: one problem under many budgets, or for many sizes."""
+"""`planwright sweep`: the instances of a file; one problem under many budgets, or for many sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planwright.cli import arguments as shared
-from planwright.cli import sweep_taccl
+from planwright.cli import sweep_file, sweep_taccl
 from planwright.cli.running import stop_on_interrupt
 from planwright.cli.solve_monet import add_graph_options, add_objective_option, bytes_of, read_graph
 
@@ -22,7 +22,10 @@ __all__ = ["add_commands"]
 _TIME_LIMIT_S = 120.0
 
 _EXAMPLE = """\
+A file in TOML or JSON lists instances of any system: `planwright sweep file --help`.
+
 example (`planwright sweep SYSTEM --help` has more):
+  planwright sweep grid.toml -o results
   planwright sweep monet --graph resnet50 --batch 184 --budgets 6GiB,0.6x --gap 0.02 -o curve
 """
 
@@ -48,11 +51,13 @@ def add_commands(commands: Any) -> None:
     """Add `sweep` with its systems."""
     parser = commands.add_parser(
         "sweep",
-        help="solve a problem under many budgets or for many sizes",
+        help="solve the instances of a file, or a problem under many budgets or for many sizes",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.takes_files = dict.fromkeys(sweep_file.ENDINGS, sweep_file.NAME)
     systems = parser.add_subparsers(metavar="system", required=True)
+    sweep_file.add_command(systems)
     _add_monet(systems)
     sweep_taccl.add_command(systems)
 
@@ -73,7 +78,7 @@ def _add_monet(systems: Any) -> None:
     shared.add_solve_options(parser, _TIME_LIMIT_S)
     group = parser.add_argument_group("processes")
     group.add_argument(
-        "--workers", type=shared.whole(0), default=0, metavar="N", help="budgets at once, N x threads <= cores"
+        "--workers", type=shared.Whole(0), default=0, metavar="N", help="budgets at once, N x threads <= cores"
     )
     shared.add_output_options(parser)
     parser.set_defaults(run=_sweep_monet)

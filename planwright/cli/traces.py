@@ -38,9 +38,9 @@ def add_trace_options(group: Any) -> None:
         "--string-columns", type=_names, metavar="A,...", help="those of them whose numbers are names, not ids"
     )
     group.add_argument("--array", metavar="NAME", help="of a .npz that has several")
-    group.add_argument("--exponent", type=shared.number(1), metavar="A", help="of zipf, 1 to 5 (default 1)")
+    group.add_argument("--exponent", type=shared.Number(1), metavar="A", help="of zipf, 1 to 5 (default 1)")
     group.add_argument(
-        "--hot-share", type=shared.number(0, strict=True), metavar="S",
+        "--hot-share", type=shared.Number(0, strict=True), metavar="S",
         help="of skew: share of accesses on the hottest 1 %% (default 0.4)",
     )  # fmt: skip
     group.add_argument(
@@ -50,9 +50,9 @@ def add_trace_options(group: Any) -> None:
         help="of zipf and skew: one table each (default: Criteo Kaggle's)",
     )
     group.add_argument(
-        "--examples", type=shared.whole(1, 10**12), metavar="N", help="to generate (default: as Criteo Kaggle, 39.2 M)"
+        "--examples", type=shared.Whole(1, 10**12), metavar="N", help="to generate (default: as Criteo Kaggle, 39.2 M)"
     )
-    group.add_argument("--trace-seed", type=shared.whole(0), metavar="N", help="of a generator (default 0)")
+    group.add_argument("--trace-seed", type=shared.Whole(0), metavar="N", help="of a generator (default 0)")
 
 
 def read_trace_options(arguments: argparse.Namespace) -> Trace:
@@ -104,4 +104,4 @@ def _names(text: str) -> list[str]:
 
 
 def _rows(text: str) -> list[int]:
-    return [shared.whole(1, 2**40)(part) for part in text.split(",")]
+    return [shared.Whole(1, 2**40)(part) for part in text.split(",")]

@@ -7,13 +7,16 @@ from planwright.plot.gantt import plot_gantt
 from planwright.plot.memory import plot_memory
 from planwright.plot.network import plot_topology
 from planwright.plot.style import check_plot
+from planwright.plot.sweep_curves import draw_sweep, plot_sweep
 
 __all__ = [
     "TradeoffPoint",
     "check_plot",
+    "draw_sweep",
     "plot_convergence",
     "plot_gantt",
     "plot_memory",
+    "plot_sweep",
     "plot_topology",
     "plot_tradeoff",
     "write_plot",

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from planwright.errors import InputError
 from planwright.io.plan import SavedPlan, run_of
@@ -66,11 +66,15 @@ def convergence_in(plan: SavedPlan) -> Convergence | None:
     return None if data is None else convergence_of(data, "claim: run: convergence")
 
 
-def is_sweep(path: str) -> bool:
-    """Whether a file looks like the table of a sweep, a JSON list; raises `InputError` where it can't be read."""
+def is_sweep(path: str) -> Literal["", "budgets", "file"]:
+    """Whether a file looks like the table of a sweep: of budgets, a JSON list, or of a file's instances.
+
+    Raises `InputError` where it can't be read.
+    """
     try:
         with open(path, "rb") as file:
-            return file.read(64).lstrip()[:1] == b"["
+            start = file.read(64).lstrip()
+            return "budgets" if start[:1] == b"[" else "file" if b"planwright.sweep-summary" in start else ""
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 

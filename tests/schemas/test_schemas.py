@@ -22,6 +22,8 @@ from planwright.profiles import fusion_profile_file, training_graph_file
 from planwright.profiles.networks import build
 from planwright.profiles.trace_files import read_npy_trace
 from planwright.schemas import load_schema, schema_names
+from planwright.sweeps import read_instances
+from planwright.sweeps.fields import fields
 from planwright.topologies.files import read_node
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -55,6 +57,13 @@ BY_CHUNK = """
 {"format": "planwright.collective", "version": 1, "name": "swap", "ranks": 2,
  "chunks": [{"from": [0], "to": [1]}, {"from": [1], "to": [0]}]}"""
 
+SWEEP = """
+{"format": "planwright.sweep", "version": 1, "grid": [
+ {"system": "monet", "graph": "vgg16", "batch": [64, 128], "budget": ["0.6x"], "gap": 0.05, "objective": "time"},
+ {"system": "taccl", "topology": ["ring:4", "dgx1"], "size": "1MB", "path_slack": 0, "method": ["auto", "greedy"]},
+ {"system": "cupcake", "profile": "resnet50", "time_limit": 5},
+ {"system": "bagpipe", "trace": "zipf", "table_rows": "40,300", "trainers": [2], "batch_size": 8, "exponent": 1.5}]}"""
+
 READERS: dict[str, Callable[[Path], object]] = {
     "topology": read_node,
     "sketch": read_sketch,
@@ -64,6 +73,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "ddp-buckets": ddp_buckets.read_ddp_buckets,
     "plan": read_plan,
     "mscclpp-plan": mscclpp.read_plan,
+    "sweep": read_instances,
 }
 
 
@@ -171,6 +181,13 @@ def test_headers_of_traces_are_refused_by_both_or_none(tmp_path: Path, array: np
             read_npy_trace(tmp_path / "ids.npy")
 
 
+@pytest.mark.parametrize("system", ["taccl", "monet", "bagpipe", "cupcake"])
+def test_the_schema_of_sweeps_has_the_fields_of_every_system(system: str) -> None:
+    known = load_schema("sweep")["$defs"][system]
+    assert set(known["properties"]) == {"system", *fields(system)}
+    assert set(known["required"]) == {"system", *(name for name, action in fields(system).items() if action.required)}
+
+
 # -- broken on purpose -------------------------------------------------------------------------------------------------
 
 BROKEN: tuple[Any, ...] = (None, True, "x", -1, 1.5, [], {}, [None], ["x"], 10**30)
@@ -220,7 +237,7 @@ def examples(name: str, plans: dict[str, Path]) -> list[dict[str, Any]]:
         return [json.loads(plans[f"{system}.json"].read_text()) for system in ("taccl", "monet")]
     if name == "mscclpp-plan":
         return [json.loads(plans["mscclpp.json"].read_text())]
-    texts = {"topology": [TOPOLOGY], "sketch": [SKETCH], "collective": [BY_RANK, BY_CHUNK]}
+    texts = {"topology": [TOPOLOGY], "sketch": [SKETCH], "collective": [BY_RANK, BY_CHUNK], "sweep": [SWEEP]}
     if name in texts:
         return [parsed(text) for text in texts[name]]
     modules = {

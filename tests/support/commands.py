@@ -26,5 +26,5 @@ def numeric_options() -> list[tuple[tuple[str, ...], str]]:
         (path, action.option_strings[-1])
         for path, parser in commands().items()
         for action in parser._actions  # noqa: SLF001
-        if action.option_strings and action.type is not None and action.type.__name__ != "_names"
+        if action.option_strings and action.type is not None and getattr(action.type, "__name__", "") != "_names"
     ]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,10 +25,13 @@ from planwright.cli.main import main
 from planwright.encodings import taccl
 from planwright.errors import InputError
 from planwright.io.ddp_buckets import DdpBuckets, ddp_buckets_text, read_ddp_buckets
+from planwright.plot.sweep_curves import draw_sweep
 from planwright.profiles.baseline import peak_without_saving_bytes
 from planwright.profiles.fusion_profile_file import fusion_profile_text
 from planwright.profiles.trace_files import read_trace
 from planwright.profiles.training_graph_file import read_training_graph
+from planwright.sweeps import Row, read_instances
+from planwright.sweeps.summary import read_summary, write_summary
 from planwright.topologies.files import load_topology
 from planwright.topologies.node import NicTemplate, NodeTemplate, SwitchTemplate
 
@@ -163,6 +167,44 @@ def use_trace(path: Path) -> None:
         assert batch.dtype == np.int64
 
 
+def use_sweep(path: Path) -> None:
+    """All but the solving."""
+    command("sweep", "file", str(path), "-o", str(path.with_name("results")), "--dry-run", "--json")
+
+
+def make_summary(path: Path) -> None:
+    """The table of a sweep of two fusions."""
+    path.with_name("sweep.json").write_text(json.dumps({**SWEEP, "grid": [SWEEP["grid"][1]]}))
+    instances = read_instances(path.with_name("sweep.json"))
+    kinds: tuple[dict[str, Any], ...] = (
+        {
+            "status": "optimal",
+            "stop_reason": "finished",
+            "objective_s": 0.1,
+            "bound_s": 0.1,
+            "gap": 0.0,
+            "makespan_s": 0.1,
+        },
+        {"status": "failed", "error": "broken"},
+    )
+    rows = [
+        Row(each.hash, each.system, dict(each.values), each.swept, **kind)
+        for each, kind in zip(instances, kinds, strict=True)
+    ]
+    write_summary(path.parent, rows)
+
+
+def use_summary(path: Path) -> None:
+    """A picture, where they can be drawn; now and then a file too."""
+    rows = read_summary(path)
+    if find_spec("matplotlib") is not None:
+        draw_sweep(rows)
+        if Random(path.stat().st_size).random() < 0.05:
+            target = path.with_name("curves.svg")
+            command("plot", str(path), "-o", str(target))
+            target.unlink()
+
+
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
@@ -261,6 +303,23 @@ def make_mscclpp(path: Path) -> None:
 def make_xml(path: Path) -> None:
     """A small ALLGATHER."""
     solved("taccl", "--topology", "ring:3", "--size", "1KB", "--xml", str(path))(path.with_name("plan.json"))
+
+
+SWEEP: dict[str, Any] = {
+    "format": "planwright.sweep", "version": 1, "grid": [
+        {"system": "monet", "graph": "vgg16", "batch": [2, 4], "budget": ["0.6x", "1GB"], "gap": 0.05, "seed": 3},
+        {"system": "cupcake", "profile": ["resnet50", "vgg16"], "method": "auto", "time_limit": 5},
+        {"system": "bagpipe", "trace": "zipf", "table_rows": "40,300", "exponent": 1.5, "trainers": 2, "batch_size": 8},
+    ],
+}  # fmt: skip
+
+
+def sweep_toml(path: Path) -> None:
+    """The same in TOML."""
+    lines = ['format = "planwright.sweep"', "version = 1"]
+    for grid in SWEEP["grid"]:
+        lines += ["", "[[grid]]", *(f"{name} = {json.dumps(value)}" for name, value in grid.items())]
+    path.write_text("\n".join(lines) + "\n")
 
 
 OWN: dict[str, Any] = {
@@ -370,6 +429,9 @@ CASES: dict[str, ReadCase] = {
     "plan-monet": ReadCase("plan.json", make_step, changed_jsons, use_plan),
     "plan-cupcake": ReadCase("plan.json", make_fusion, changed_jsons, use_plan),
     "plan-bagpipe": ReadCase("run.npz", make_run, changed_runs, use_plan),
+    "sweep-json": ReadCase("sweep.json", json_maker(SWEEP), changed_jsons, use_sweep),
+    "sweep-toml": ReadCase("sweep.toml", sweep_toml, changed_bytes, use_sweep),
+    "sweep-summary": ReadCase("summary.json", make_summary, changed_jsons, use_summary),
     "ddp-buckets": ReadCase("buckets.json", make_buckets, changed_jsons, lambda path: void(read_ddp_buckets(path))),
 }
 

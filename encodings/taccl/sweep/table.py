@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planwright.io.atomic import write_text
+from planwright.io.csv_table import csv_text
 
 __all__ = ["SUMMARY_CSV", "SUMMARY_JSON", "Row", "write_table"]
 
@@ -55,10 +54,6 @@ class Row:
 
 def write_table(folder: Path, rows: Sequence[Row], more: dict[str, Any]) -> None:
     """Write `summary.csv` (an empty cell for None), and `summary.json` with the rows and what `more` there is."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, [column.name for column in fields(Row)], lineterminator="\n")
-    table.writeheader()
-    table.writerows(row.data for row in rows)
-    write_text(folder / SUMMARY_CSV, text.getvalue())
+    write_text(folder / SUMMARY_CSV, csv_text([column.name for column in fields(Row)], [row.data for row in rows]))
     data = {**more, "rows": [row.data for row in rows]}
     write_text(folder / SUMMARY_JSON, json.dumps(data, allow_nan=False, indent=1) + "\n")

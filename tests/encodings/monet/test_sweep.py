@@ -30,7 +30,7 @@ from planwright.encodings.monet.sweep import bisection, keep_set_of, sweep
 from planwright.encodings.monet.tradeoff import Row
 from planwright.errors import InputError
 from planwright.io.plan import read_plan, write_plan
-from planwright.jobs import Answer, Job, Jobs
+from planwright.jobs import Answer, Job, Jobs, Solving, solving
 from planwright.profiles.baseline import peak_without_saving_bytes
 from planwright.profiles.networks import build
 from planwright.profiles.training_graph import TrainingGraph, Variant, Way
@@ -66,30 +66,32 @@ def times(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if not path.name.startswith("summary")}
 
 
-class Noting(Jobs):
+class Noting(Jobs[Answer]):
     """Notes the jobs that are started."""
 
-    started: ClassVar[list[Job]] = []
+    started: ClassVar[list[Job[Answer]]] = []
 
-    def start(self, job: Job) -> None:
+    def start(self, job: Job[Answer]) -> None:
         self.started.append(job)
         super().start(job)
 
 
-def starts_of(job: Job) -> tuple[KeepSet, ...]:
+def starts_of(job: Job[Answer]) -> tuple[KeepSet, ...]:
     """The keep-sets that a job's solve starts from."""
-    assert isinstance(job.problem, Problem)
-    return job.problem.starts
+    assert isinstance(job.work, Solving)
+    assert isinstance(job.work.problem, Problem)
+    return job.work.problem.starts
 
 
-def budget_of(job: Job) -> int:
+def budget_of(job: Job[Answer]) -> int:
     """The budget that a job solves."""
-    assert isinstance(job.problem, Problem)
-    return job.problem.budget_bytes
+    assert isinstance(job.work, Solving)
+    assert isinstance(job.work.problem, Problem)
+    return job.work.problem.budget_bytes
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Job[Answer]]:
     """The jobs that sweeps start from here on."""
     monkeypatch.setattr(module, "Jobs", Noting)
     monkeypatch.setattr(Noting, "started", [])
@@ -160,7 +162,7 @@ def test_more_budgets_join_those_that_are_there(folder: Path, rows: list[Row], t
 
 
 def test_new_budget_starts_from_the_plans_of_its_neighbours(
-    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job]
+    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job[Answer]]
 ) -> None:
     sweep(chain(6), [LITTLE - 1, LITTLE, AMPLE, AMPLE + 1], OPTIONS, 0, copied(folder, tmp_path / "curve"))
     starts = {
@@ -218,7 +220,7 @@ def as_if_interrupted(folder: Path, row: Row) -> None:
 
 
 def test_interrupted_plan_is_no_answer_but_where_the_next_sweep_starts(
-    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job]
+    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job[Answer]]
 ) -> None:
     target = copied(folder, tmp_path / "curve")
     as_if_interrupted(target, rows[1])
@@ -235,7 +237,7 @@ def test_interrupted_plan_is_no_answer_but_where_the_next_sweep_starts(
 
 
 def test_interrupted_plan_with_a_damaged_claim_is_as_good_as_none(
-    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job]
+    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job[Answer]]
 ) -> None:
     target = copied(folder, tmp_path / "curve")
     as_if_interrupted(target, rows[2])
@@ -253,13 +255,13 @@ class Answering:
     answer: ClassVar[Answer]
 
     def __init__(self, *arguments: Any) -> None:
-        self.jobs: list[Job] = []
+        self.jobs: list[Job[Answer]] = []
 
     @property
     def running(self) -> int:
         return len(self.jobs)
 
-    def start(self, job: Job) -> None:
+    def start(self, job: Job[Answer]) -> None:
         self.jobs.append(job)
 
     def stop(self) -> None:
@@ -296,8 +298,9 @@ def test_stop_hands_over_the_best_plan_of_what_is_at_work(tmp_path: Path) -> Non
     graph, budget_bytes = build("vgg16", 64, "p100"), 4 * AMPLE_OF_VGG
     nodes = len(graph.forward)
     keep = KeepSet.just_in_time(np.ones(nodes, np.bool_), np.zeros(len(graph.backward), np.int64))
-    with closing(Jobs(replace(OPTIONS, time_limit_s=600))) as jobs:
-        jobs.start(Job(0, "the only one", Problem(graph, budget_bytes, (keep,))))
+    problem, options = Problem(graph, budget_bytes, (keep,)), replace(OPTIONS, time_limit_s=600)
+    with closing(Jobs[Answer]()) as jobs:
+        jobs.start(Job(0, "the only one", solving(problem, options)))
         jobs.stop()  # before its process has come to life: all that it has is where it starts
         while not (answers := list(jobs.finished())):
             pass
@@ -338,7 +341,7 @@ def test_error_in_a_process_reaches_the_caller(tmp_path: Path) -> None:
 
 
 def test_threads_and_workers_beyond_the_cores_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "available_cores", lambda: 4)
+    monkeypatch.setattr("planwright.jobs.available_cores", lambda: 4)
     with pytest.raises(InputError, match=r"threads x workers must be <= 4, the number of cores, got 2 x 3"):
         sweep(chain(6), [AMPLE], replace(OPTIONS, threads=2), 3, tmp_path)
 
