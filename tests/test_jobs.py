@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from contextlib import closing
 from functools import partial
 
 import pytest
+from broken_work import breaks_at_one
 
 from planwright.checker import check
 from planwright.encodings.taccl import Problem
@@ -48,19 +48,12 @@ def test_what_a_job_raises_is_raised_here() -> None:
             all_of(jobs)
 
 
-def work(stop: threading.Event, place: int) -> int:
-    """Breaks at place 1."""
-    if place == 1:
-        raise KeyError("no such thing")
-    return 10 * place
-
-
 def test_what_one_job_raises_leaves_the_others_alone() -> None:
     jobs: Jobs[int] = Jobs()
     found: dict[int, int | PlanwrightError] = {}
     with closing(jobs):
         for place in range(3):
-            jobs.start(Job(place, f"job {place}", partial(work, place=place)))
+            jobs.start(Job(place, f"job {place}", partial(breaks_at_one, place=place)))
         while jobs.running:
             found.update(jobs.outcomes())
     assert (found[0], found[2]) == (0, 20)
