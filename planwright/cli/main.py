@@ -6,6 +6,7 @@ The commands are imported in `main`, so that Ctrl-C ends in a line from the very
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -21,6 +22,7 @@ EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 def script() -> NoReturn:
     """`planwright` in a shell. After the second Ctrl-C, nothing waits for the threads of solvers that still run."""
     code = main()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and written: Ctrl-C has nothing left to stop
     if code == EXIT_INTERRUPTED:
         sys.stdout.flush()
         sys.stderr.flush()
