@@ -46,11 +46,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"planwright: error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
-        print("planwright: interrupted; no half-written file is left", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return _interrupted()
     except BrokenPipeError:  # the reader of a pipe has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_stdout()
         return 0
+    except OSError as error:
+        if error.filename is not None:  # no print
+            raise
+        _close_stdout()
+        print(f"planwright: error: cannot write to stdout: {error.strerror or error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except Exception as error:
+        if not _is_of_interrupt(error):
+            raise
+        return _interrupted()
+
+
+def _interrupted() -> int:
+    print("planwright: interrupted; no half-written file is left", file=sys.stderr)
+    return EXIT_INTERRUPTED
+
+
+def _is_of_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is what an error comes from: in the import of a C++ library it ends as an ImportError."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _close_stdout() -> None:
+    """Nothing more is written to it, nor at the end of the process what it still holds."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

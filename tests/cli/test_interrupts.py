@@ -86,3 +86,19 @@ def test_ctrl_c_while_the_command_is_still_being_loaded_is_a_line(
 
     monkeypatch.setattr(parser, "build_parser", interrupted)
     assert run(capsys, *FUSE) == (130, "", "planwright: interrupted; no half-written file is left\n")
+
+
+def test_an_interrupt_that_a_library_takes_for_its_own_failure_is_a_line_and_other_failures_are_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(reason: BaseException) -> None:
+        try:
+            raise reason
+        except BaseException as error:
+            raise ImportError("initialization failed") from error
+
+    monkeypatch.setattr(parser, "build_parser", lambda: fails(KeyboardInterrupt()))
+    assert run(capsys, *FUSE)[0] == 130
+    monkeypatch.setattr(parser, "build_parser", lambda: fails(OSError()))
+    with pytest.raises(ImportError, match="initialization failed"):
+        run(capsys, *FUSE)
