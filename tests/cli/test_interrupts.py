@@ -13,7 +13,7 @@ import pytest
 from calls import run
 from spawned import spawn
 
-from planwright.cli import parser, running
+from planwright.cli import commands, running
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends SIGINT to a process group")
 
@@ -84,7 +84,7 @@ def test_ctrl_c_while_the_command_is_still_being_loaded_is_a_line(
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(parser, "build_parser", interrupted)
+    monkeypatch.setattr(commands, "build_parser", interrupted)
     assert run(capsys, *FUSE) == (130, "", "planwright: interrupted; no half-written file is left\n")
 
 
@@ -97,8 +97,8 @@ def test_an_interrupt_that_a_library_takes_for_its_own_failure_is_a_line_and_oth
         except BaseException as error:
             raise ImportError("initialization failed") from error
 
-    monkeypatch.setattr(parser, "build_parser", lambda: fails(KeyboardInterrupt()))
+    monkeypatch.setattr(commands, "build_parser", lambda: fails(KeyboardInterrupt()))
     assert run(capsys, *FUSE)[0] == 130
-    monkeypatch.setattr(parser, "build_parser", lambda: fails(OSError()))
+    monkeypatch.setattr(commands, "build_parser", lambda: fails(OSError()))
     with pytest.raises(ImportError, match="initialization failed"):
         run(capsys, *FUSE)

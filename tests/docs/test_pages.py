@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from doc_pages import ROOT, blocks, commands, pages, run_page
 
-from planwright.cli.parser import build_parser
+from planwright.cli.commands import build_parser
 
 RUN = [page for page in pages() if any(block.mark == "run" for block in blocks(page.read_text(encoding="utf-8")))]
 
