@@ -37,7 +37,7 @@ _LARGEST_BYTES = 2**53
 def read_fusion_profile(path: str | Path) -> FusionProfile:
     """The profile in a file. Raises `InputError`, one line that names the file, the field, the rule and the value."""
     record = load_record(path)
-    record.text("format", choices=[_FORMAT])
+    record.of_format(_FORMAT)
     record.integer("version", _VERSION, _VERSION)
     names, sizes, backward_s = [], [], []
     for entry in record.records("tensors"):

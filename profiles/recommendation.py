@@ -145,7 +145,7 @@ def criteo_kaggle_laws() -> tuple[tuple[str, ...], tuple[PowerLaw, ...]]:
     """Names of Criteo Kaggle's tables, and the law of the ids in each."""
     name = "criteo_kaggle.json"
     record = parse_record((files("planwright.profiles") / name).read_text(encoding="utf-8"), name)
-    record.text("format", choices=["planwright.table-laws"])
+    record.of_format("planwright.table-laws")
     record.integer("version", 1, 1)
     record.text("name")
     names, laws = [], []

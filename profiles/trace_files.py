@@ -49,6 +49,8 @@ def read_npy_trace(path: str | Path) -> Trace:
     def opened() -> NDArray[np.integer]:
         with file_errors(path), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # headers that Python 2 wrote are as good
+            with Path(path).open("rb") as stream:
+                npy.read_magic(stream)  # numpy takes a file that is none for a pickle, and advises to trust it
             found = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(found, np.ndarray):
             raise InputError(f"{path}: must be a .npy file with one array")

@@ -121,7 +121,7 @@ def _ways_data(ways: tuple[Way, ...]) -> list[dict[str, Any]]:
 
 
 def _graph(record: Record) -> TrainingGraph:
-    record.text("format", choices=[_FORMAT])
+    record.of_format(_FORMAT)
     record.integer("version", _VERSION, _VERSION)
     name, batch = record.text("name"), record.integer("batch", 1)
     fixed_bytes = _size(record, "fixed_bytes")

@@ -38,17 +38,23 @@ _REPORT_EVERY_S = 0.25
 def solve(task: Task) -> Solution:
     """Solve a MILP or LP; a `start` with NaN for unknown values is completed by HiGHS, an LP takes none.
 
+    HiGHS doesn't look at clock or callbacks in some of its work, presolve of dense rows above all. Where that takes too
+    long, it is left behind in its thread, to stop when it next looks, and the answer is what it has reported so far.
+
     Raises `SolverError` where HiGHS rejects the model or fails.
     """
-    run = _Run(task)
-    run_interruptibly(run.go, run.cancel, task.options.stop)
+    run, version = _Run(task), metadata.version("highspy")
+    limit_s = math.inf if task.options.time_limit_s is None else task.options.time_limit_s - task.deadline.elapsed_s
+    try:
+        run_interruptibly(run.go, run.cancel, task.options.stop, limit_s)
+    except TimeoutError:
+        return answer(task, "highs", version, Status.FEASIBLE, task.why_stopped(), *run.reported)
     if run.callback_error is not None:
         raise run.callback_error
     status_name = run.highs.getModelStatus().name
     if status_name not in _STATUS:
         raise SolverError(f"highs: failed on model {task.model.name!r} with status {status_name}; try --solver pulp")
     claim, stop = _STATUS[status_name]
-    version = metadata.version("highspy")
     if claim is Status.UNBOUNDED or (claim is Status.INFEASIBLE and task.arrays.cost.any()):
         # HiGHS 1.13.1 calls some unbounded linear programs infeasible: without a cost it can't mix them up.
         return infeasible_or_unbounded(task, "highs", version, solve)
@@ -72,9 +78,17 @@ class _Run:
         self._cancelled = False
         self._reported_s = -math.inf
         self._reported_incumbent = math.inf
+        self._values: Any = None
+        self._bound: float | None = None
 
     def cancel(self) -> None:
+        """Ask HiGHS to stop when it next looks; nothing is reported from here on."""
         self._cancelled = True
+
+    @property
+    def reported(self) -> tuple[Any, float | None]:
+        """The best point and the bound that HiGHS has told of while at work, None where it has not."""
+        return self._values, self._bound
 
     def go(self) -> None:
         """Pass the model and run. HiGHS keeps one thread pool per calling thread, of fixed size: start without one."""
@@ -140,20 +154,22 @@ class _Run:
         kinds = self._kinds
         # The wrapper class has fixed its own dispatcher as the callback; ours is simpler and never raises into C++.
         self.highs.setCallback(self._on_callback, None)
-        listened = [kinds.kCallbackMipInterrupt, kinds.kCallbackSimplexInterrupt, kinds.kCallbackIpmInterrupt]
-        if self._task.options.on_progress is not None:
-            listened.append(kinds.kCallbackMipImprovingSolution)
-        for kind in listened:
+        interrupts = [kinds.kCallbackMipInterrupt, kinds.kCallbackSimplexInterrupt, kinds.kCallbackIpmInterrupt]
+        for kind in (*interrupts, kinds.kCallbackMipImprovingSolution):
             self.highs.startCallback(kind)
 
     def _on_callback(self, kind: int, message: str, data_out: Any, data_in: Any, user_data: object) -> None:
+        improves = kind == int(self._kinds.kCallbackMipImprovingSolution)
         try:
-            if kind in (int(self._kinds.kCallbackMipInterrupt), int(self._kinds.kCallbackMipImprovingSolution)):
+            if improves:
+                self._values = np.array(data_out.mip_solution)
+            if (improves or kind == int(self._kinds.kCallbackMipInterrupt)) and not self._cancelled:
+                self._bound = data_out.mip_dual_bound / self._cost_scale
                 self._report(data_out)
         except Exception as error:  # an exception must not travel through C++; it is raised again after the run
             self.callback_error = error
             self._cancelled = True
-        if self._cancelled and kind != int(self._kinds.kCallbackMipImprovingSolution):
+        if self._cancelled and not improves:
             data_in.user_interrupt = True
 
     def _report(self, data_out: Any) -> None:

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import math
+import os
+import sys
 import threading
+import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-__all__ = ["run_interruptibly"]
+__all__ = ["PATIENCE_S", "leave", "run_interruptibly"]
 
 T = TypeVar("T")
 
 _POLL_S = 0.05
 """How long the calling thread sleeps between looks at the stop event; a solver that ends wakes it at once."""
 
+PATIENCE_S = 2.0
+"""How long a solver that has been asked to end, or whose time is up, may go on before it is left behind."""
 
-def run_interruptibly(work: Callable[[], T], cancel: Callable[[], None], stop: threading.Event) -> T:
+_THREAD = "planwright-solver"
+
+
+def run_interruptibly(
+    work: Callable[[], T], cancel: Callable[[], None], stop: threading.Event, limit_s: float | None = None
+) -> T:
     """Return `work()`, run in a thread of its own; once `stop` is set, call `cancel` and go on waiting.
 
     A solver's C++ code never looks at Python's signals, so it must not run in the thread that receives them. A
     KeyboardInterrupt sets `stop`, so that this solve returns what it has and later stages do not start; one that comes
     while `stop` is set is raised, and leaves the worker behind. `cancel` is repeated while waiting, since a request
     that arrives before the solver is running may be lost. What `work` raises is raised here.
+
+    With `limit_s`, the seconds that the work may take (inf: no limit), a worker that doesn't listen is left behind,
+    with a `TimeoutError` here: `PATIENCE_S` after the limit, or after `stop` was first seen to be set.
     """
     outcome: dict[str, Any] = {}
     done = threading.Event()  # not Thread.join: a KeyboardInterrupt within it can mark a running thread as ended
@@ -33,12 +47,17 @@ def run_interruptibly(work: Callable[[], T], cancel: Callable[[], None], stop: t
         finally:
             done.set()
 
-    threading.Thread(target=run, name="planwright-solver", daemon=True).start()
+    threading.Thread(target=run, name=_THREAD, daemon=True).start()
+    end_s = math.inf if limit_s is None else time.monotonic() + limit_s + PATIENCE_S
     while not done.is_set():
         try:
             done.wait(_POLL_S)
             if stop.is_set() and not done.is_set():
                 cancel()
+                end_s = min(end_s, time.monotonic() + PATIENCE_S)
+            if limit_s is not None and time.monotonic() > end_s and not done.is_set():
+                cancel()
+                raise TimeoutError
         except KeyboardInterrupt:
             if stop.is_set():
                 raise
@@ -47,3 +66,12 @@ def run_interruptibly(work: Callable[[], T], cancel: Callable[[], None], stop: t
         raise outcome["error"]
     result: T = outcome["result"]
     return result
+
+
+def leave(code: int) -> NoReturn:
+    """End the process, at once where a solver that was left behind is still at work: its C++ survives no clean end."""
+    if any(thread.name == _THREAD for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

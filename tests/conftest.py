@@ -1,10 +1,10 @@
-"""Random valid schedules, for property tests."""
+"""Random valid schedules, for property tests, and PyTorch on one thread."""
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -193,3 +193,14 @@ def random_schedule() -> Callable[[random.Random], Schedule]:
     several tensors a transfer, reductions, updates, in-place ops, workspace and frees.
     """
     return _random_schedule
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """PyTorch as in the processes of `gloo_ranks`, since the number of threads can decide how a product rounds."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

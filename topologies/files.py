@@ -109,7 +109,7 @@ def _machine(name: str) -> NodeTemplate:
 
 
 def _read_own(record: Record) -> NodeTemplate:
-    record.text("format", choices=["planwright.topology"])
+    record.of_format("planwright.topology")
     record.integer("version", 1, 1)
     node = NodeTemplate(
         name=record.text("name"),

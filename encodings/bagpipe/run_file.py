@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -94,7 +95,7 @@ def read_run(path: str | Path) -> SavedPlan:
     """The run in a file, lowered to a schedule, as any plan. Raises `InputError` naming file, field and rule."""
     columns = {name: _column(path, name, column) for name, column in _arrays(path).items()}
     meta = parse_record(columns["meta"].tobytes().decode("utf-8", "replace"), f"{path}: meta")
-    meta.text("format", choices=[_FORMAT])
+    meta.of_format(_FORMAT)
     meta.integer("version", _VERSION, _VERSION)
     told = {name: _mapping(meta, name) for name in ("problem", "claim", "details")}
     share = np.array(meta.integers("share", 0, _MOST_COUNT), dtype=np.int64)
@@ -115,9 +116,10 @@ def read_run(path: str | Path) -> SavedPlan:
 
 def _arrays(path: str | Path) -> dict[str, Any]:
     with file_errors(path), Path(path).open("rb") as stream:  # numpy leaves a file that is no archive open
+        if not zipfile.is_zipfile(stream):
+            raise InputError(f"{path}: must be a {_FORMAT}, a .npz of several arrays; it is no .npz at all")
+        stream.seek(0)
         archive = np.load(stream, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise InputError(f"{path}: must be a {_FORMAT}, a .npz of several arrays; got one array")
         with archive:
             missing = [name for name in _DIMENSIONS if name not in archive]
             if missing:

@@ -38,7 +38,10 @@ def add_commands(commands: Any) -> None:
     plot.add_argument("file", metavar="FILE", help="a plan, or the summary.json of a sweep")
     plot.add_argument("-o", "--output", metavar="FILE", required=True, help="ending in .png, .svg or .pdf")
     plot.add_argument(
-        "--kind", default="auto", metavar="KIND", help="gantt, memory, topology, convergence, tradeoff (default: auto)"
+        "--kind",
+        default="auto",
+        metavar="KIND",
+        help="gantt, resources, memory, topology, convergence, tradeoff (default: auto)",
     )
     plot.add_argument("--x", metavar="FIELD", help="of a sweep's file: the field along the axis (default: by values)")
     plot.add_argument(

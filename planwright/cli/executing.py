@@ -85,7 +85,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _plan(step: Any, budget_bytes: int, arguments: argparse.Namespace) -> tuple[TorchPlan | None, int]:
     """Solve as `planwright solve monet` does; the plan that it found, if any, and the exit code."""
     from planwright.cli.output import exit_code
-    from planwright.cli.running import run, write_plan_of
+    from planwright.cli.running import run, while_written, write_plan_of
     from planwright.encodings.monet import Problem
     from planwright.torch.plan import TorchPlan
     from planwright.units import format_bytes
@@ -99,7 +99,8 @@ def _plan(step: Any, budget_bytes: int, arguments: argparse.Namespace) -> tuple[
             print(f"planwright: every plan needs at least {format_bytes(int(str(least)))}, proven", file=sys.stderr)
         return None, code
     if arguments.output is not None:
-        write_plan_of(arguments.output, result)
+        with while_written(arguments):
+            write_plan_of(arguments.output, result)
     return TorchPlan(step, result.schedule, result.report.peak_bytes[0], result), code
 
 

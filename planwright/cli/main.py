@@ -1,57 +1,43 @@
-"""`planwright`: the parser, the exit codes, and the one place where an error becomes a line."""
+"""`planwright`: the exit codes, and the one place where an error becomes a line.
+
+The commands are imported in `main`, so that Ctrl-C ends in a line from the very start.
+"""
 
 from __future__ import annotations
 
-import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from planwright import __version__
-from planwright.cli import (
-    advising,
-    completing,
-    doctoring,
-    drawing,
-    executing,
-    listing,
-    plans,
-    reporting,
-    solving,
-    sweeping,
-)
-from planwright.cli.parser import EXIT_BAD_INPUT, Parser
+from planwright.cli.parser import EXIT_BAD_INPUT
 from planwright.errors import PlanwrightError
 
 __all__ = ["main", "script"]
 
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
-_EPILOG = """\
-exit codes: 0 solved and replayed clean, 2 bad input, 3 proven infeasible, 4 no solution within the limit,
-5 the replay found violations
-
-example:
-  planwright solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB -o plan.json
-  planwright check plan.json
-"""
-
 
 def script() -> NoReturn:
     """`planwright` in a shell. After the second Ctrl-C, nothing waits for the threads of solvers that still run."""
     code = main()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and written: Ctrl-C has nothing left to stop
     if code == EXIT_INTERRUPTED:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    sys.exit(code)
+    from planwright.solvers.interruptible import leave
+
+    leave(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     try:
-        arguments = _parser().parse_args(argv)
+        from planwright.cli.commands import build_parser
+
+        arguments = build_parser().parse_args(argv)
         arguments.command_line = list(sys.argv[1:] if argv is None else argv)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
@@ -60,33 +46,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"planwright: error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
-        print("planwright: interrupted; no half-written file is left", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return _interrupted()
     except BrokenPipeError:  # the reader of a pipe has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_stdout()
         return 0
+    except OSError as error:
+        if error.filename is not None:  # no print
+            raise
+        _close_stdout()
+        print(f"planwright: error: cannot write to stdout: {error.strerror or error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except Exception as error:
+        if not _is_of_interrupt(error):
+            raise
+        return _interrupted()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="planwright",
-        description="Schedules for ML systems: solved with open solvers, replayed before you see them.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"planwright {__version__}")
-    commands = parser.add_subparsers(metavar="command", required=True)
-    solving.add_commands(commands)
-    sweeping.add_commands(commands)
-    executing.add_commands(commands)
-    advising.add_commands(commands)
-    plans.add_commands(commands)
-    drawing.add_commands(commands)
-    reporting.add_commands(commands)
-    listing.add_commands(commands)
-    doctoring.add_commands(commands)
-    completing.add_commands(commands, _parser)
-    return parser
+def _interrupted() -> int:
+    print("planwright: interrupted; no half-written file is left", file=sys.stderr)
+    return EXIT_INTERRUPTED
+
+
+def _is_of_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is what an error comes from: in the import of a C++ library it ends as an ImportError."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _close_stdout() -> None:
+    """Nothing more is written to it, nor at the end of the process what it still holds."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ _CAPTIONS = {
     "gantt": "When each link and each stream is busy.",
     "memory": "The memory that is held over time, as the replay has it.",
     "topology": "How much of the time each link is in use.",
+    "resources": "When each exclusive resource is held, and for what share of the makespan.",
     "convergence": "How incumbent and bound converged while it was solved.",
 }
 _MOST_RESOURCES = 8

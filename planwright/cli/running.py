@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from planwright.progress_log import ProgressLog
     from planwright.recipe import Problem, Result
 
-__all__ = ["claim_to_keep", "finish", "run", "stop_on_interrupt", "write_plan_of"]
+__all__ = ["claim_to_keep", "finish", "run", "stop_on_interrupt", "while_written", "write_plan_of"]
 
 _SHOWN = (
     "status", "stop_reason", "makespan_s", "energy_j", "bound_s", "bound_j", "gap", "ratio", "overhead",
@@ -36,8 +36,8 @@ def run(problem: Problem, arguments: argparse.Namespace) -> Result:
     from planwright.progress_log import ProgressLog
     from planwright.recipe import solve
 
-    stop = threading.Event()
-    line = "stopping with the best plan so far, if there is one; Ctrl-C again leaves at once"
+    stop = arguments.stop = threading.Event()
+    line = "stopping with the best plan so far, if there is one, once it is replayed; Ctrl-C again leaves at once"
     with stop_on_interrupt(stop, line), progress_on_stderr(arguments.quiet) as tell:
         log = ProgressLog(tell)
         result = solve(problem, shared.solve_options(arguments, problem.default_options, log, stop))
@@ -76,6 +76,11 @@ def stop_on_interrupt(stop: threading.Event, line: str) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def while_written(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    """For writing what `run` found: the first Ctrl-C since then waits for the file, the second leaves at once."""
+    return stop_on_interrupt(arguments.stop, "writing what was found; Ctrl-C again leaves at once")
+
+
 def finish(
     result: Result,
     arguments: argparse.Namespace,
@@ -92,7 +97,8 @@ def finish(
     problem, claim = result.problem, claim_data(result.solution)
     written = None
     if result.schedule is not None and result.valid and arguments.output is not None:
-        (write or write_plan_of)(arguments.output, result)
+        with while_written(arguments):
+            (write or write_plan_of)(arguments.output, result)
         written = arguments.output
     data = {
         "problem": problem.system,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from planwright.cli import arguments as shared
-from planwright.cli.running import finish, run
+from planwright.cli.running import finish, run, while_written
 from planwright.errors import InputError
 
 __all__ = ["add_command", "read_problem", "try_problem"]
@@ -90,7 +90,8 @@ def _solve(arguments: argparse.Namespace) -> int:
         _write_model(problem, arguments.write_model)
     result = run(problem, arguments)
     if result.schedule is not None and result.valid and arguments.xml is not None:
-        write_taccl_ef(arguments.xml, result.schedule, result.problem.description, **shared.ef_options(arguments))
+        with while_written(arguments):
+            write_taccl_ef(arguments.xml, result.schedule, result.problem.description, **shared.ef_options(arguments))
     if "sketches" in result.details and not arguments.json and not arguments.quiet:
         _print_tried(result.details["sketches"])
     return finish(result, arguments, {"xml": arguments.xml if result.valid else None})

@@ -17,6 +17,8 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     reason = ""
     if target.is_dir():
         reason = "it is a folder"
+    elif _is_special(target):
+        reason = "" if os.access(target, os.W_OK) else "no permission"
     elif not target.parent.is_dir():
         reason = f"there is no folder {target.parent}"
     elif not os.access(target.parent, os.W_OK):
@@ -33,14 +35,24 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write `data` to `path`; a file that is there is replaced only once the new one is complete.
 
+    What is no regular file, such as `/dev/stdout` or a pipe, is written into and never replaced.
+
     Raises `InputError` where the folder is missing or may not be written to.
     """
     target = Path(path)
     try:
-        _write_beside_then_rename(target, data)
+        if _is_special(target):
+            target.write_bytes(data)
+        else:
+            _write_beside_then_rename(target, data)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise InputError(f"cannot write {target}: {reason}; choose another path") from error
+
+
+def _is_special(target: Path) -> bool:
+    """Whether something is there that is neither a file nor a folder: a device, a pipe."""
+    return target.exists() and not target.is_file() and not target.is_dir()
 
 
 def _write_beside_then_rename(target: Path, data: bytes) -> None:

@@ -98,7 +98,7 @@ def plan_text(plan: SavedPlan) -> str:
 def read_plan(path: str | Path) -> SavedPlan:
     """Read a plan file. Raises `InputError` naming file and field; whether the schedule is true is `check`'s to say."""
     record = load_record(path)
-    record.text("format", choices=[FORMAT])
+    record.of_format(FORMAT)
     record.integer("version", VERSION, VERSION)
     try:
         schedule = _read_schedule(record)

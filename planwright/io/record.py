@@ -22,6 +22,17 @@ _MOST_DIGITS = 19
 """Of a number in a name; more don't fit into 64 bits."""
 
 
+_TAKEN_BY = {
+    "planwright.plan": "a plan, which check, show, plot, report and export take",
+    "planwright.topology": "a topology, which --topology-file takes",
+    "planwright.collective": "a collective, which --collective-file takes",
+    "planwright.training-graph": "a training graph, which --graph takes",
+    "planwright.fusion-profile": "a fusion profile, which --profile takes",
+    "planwright.ddp-buckets": "a set of buckets, which `planwright.profiles.torch_ddp.distribute` takes",
+}
+"""What files of planwright's own formats are for, for those who give one where another belongs."""
+
+
 class Record:
     """A JSON object under validation. `where` opens every message, for instance `ring.json: links[3]`.
 
@@ -88,6 +99,13 @@ class Record:
             hint = suggestion(value, choices)
             self._refuse(key, f"one of {', '.join(sorted(choices))}", value, hint)
         return value
+
+    def of_format(self, name: str) -> None:
+        """Refuse files of other formats than this one."""
+        value = self.raw("format")
+        if value != name:
+            other = _TAKEN_BY.get(value, "") if isinstance(value, str) else ""
+            raise self.fail("format", name, value, f"this is {other}" if other else "")
 
     def array(self, key: str, default: Any = _MISSING) -> Any:
         """A list of anything."""
@@ -172,6 +190,8 @@ def load_record(path: str | Path) -> Record:
 
 def parse_record(text: str, where: str) -> Record:
     """The JSON object in a text; `//` comments are allowed, NaN, Infinity and repeated fields are not."""
+    if text.startswith("\ufeff"):
+        raise InputError(f"{where}: must not start with a byte order mark; save it as UTF-8 without one")
     try:
         data = json.loads(
             _without_comments(text), parse_constant=lambda name: _no_constant(name, where),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planwright.plot.curves import TradeoffPoint, plot_convergence, plot_tradeoff, write_plot
-from planwright.plot.gantt import plot_gantt
+from planwright.plot.gantt import plot_gantt, plot_resources
 from planwright.plot.memory import plot_memory
 from planwright.plot.network import plot_topology
 from planwright.plot.style import check_plot
@@ -16,6 +16,7 @@ __all__ = [
     "plot_convergence",
     "plot_gantt",
     "plot_memory",
+    "plot_resources",
     "plot_sweep",
     "plot_topology",
     "plot_tradeoff",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,18 @@ from planwright.plot.lanes import (
     LINK,
     REDUCING,
     Lanes,
+    busiest,
     by_device,
     joined,
     lanes_of,
+    resource_lanes_of,
     utilisation,
 )
 from planwright.plot.style import BLUE, GREEN, ORANGE, PALETTE, PURPLE, SKY, VERMILION, new_axes, time_scale
 from planwright.schedule import Schedule
 from planwright.units import format_seconds
 
-__all__ = ["plot_gantt"]
+__all__ = ["plot_gantt", "plot_resources"]
 
 MOST_LANES = 80
 """With more links and engines than this, a row is a device."""
@@ -58,16 +61,38 @@ def plot_gantt(schedule: Schedule, ax: Any = None, device_names: Sequence[str] =
     is_by_device = len(lanes.names) > MOST_LANES
     if is_by_device:
         lanes = by_device(lanes, device_names, MOST_ROWS)
+    return _draw(schedule, lanes, ax, is_by_device)
+
+
+def plot_resources(schedule: Schedule, ax: Any = None, device_names: Sequence[str] = ()) -> Any:
+    """Draw when each exclusive resource (a switch's side, a NIC, a rail) is held, and for what; returns the axes.
+
+    `ax`: the matplotlib axes to draw on, None for a figure of its own. `device_names` is not used: resources have names
+    of their own. Beside each stands the share of the makespan in which it is held: what limits a collective is near
+    100 %. Of more than `MOST_ROWS` resources the busiest are drawn; rows of many events are shaded as `plot_gantt`'s.
+    """
+    every = resource_lanes_of(schedule)
+    shown = busiest(every, MOST_ROWS)
+    held_s = np.bincount(shown.row, weights=shown.end_s - shown.start_s, minlength=len(shown.names))
+    shares = np.minimum(100 * held_s / (every.span_s or 1.0), 100.0)
+    names = tuple(f"{name}  {share:.0f} %" for name, share in zip(shown.names, shares.tolist(), strict=True))
+    left_out = len(every.names) - len(names)
+    title = f", the {len(names)} busiest of {len(every.names)} resources" if left_out else ""
+    return _draw(schedule, replace(shown, names=names), ax, len(names) > MOST_LANES, title)
+
+
+def _draw(schedule: Schedule, lanes: Lanes, ax: Any, is_dense: bool, title: str = "") -> Any:
+    """Bars, or shades where there would be too many; `is_dense`: the rows are many."""
     bars = joined(lanes, _NARROW * lanes.span_s)
-    is_shaded = is_by_device or int(np.bincount(bars.row).max(initial=0)) > MOST_BARS
+    is_shaded = is_dense or int(np.bincount(bars.row).max(initial=0)) > MOST_BARS
     if ax is None:
-        ax = new_axes(_WIDTH_IN, _height_in(len(lanes.names), is_by_device))
+        ax = new_axes(_WIDTH_IN, _height_in(len(lanes.names), is_dense))
     scale_s, unit = time_scale(lanes.span_s)
     if len(lanes.row):
         (_draw_shades if is_shaded else _draw_bars)(ax, lanes if is_shaded else bars, scale_s)
     _draw_frame(ax, lanes, scale_s)
     ax.set_xlabel(f"time ({unit})" + (", paler where a row is idle in between" if is_shaded else ""))
-    ax.set_title(f"{schedule.name}: {format_seconds(lanes.span_s)}", loc="left", fontsize=10)
+    ax.set_title(f"{schedule.name}: {format_seconds(lanes.span_s)}{title}", loc="left", fontsize=10)
     return ax
 
 
@@ -82,8 +107,8 @@ def _colours(kinds: Sequence[str]) -> list[str]:
     return chosen
 
 
-def _height_in(rows: int, is_by_device: bool) -> float:
-    return 1.3 + (0.12 if is_by_device else 0.16 if rows > 24 else 0.22) * max(rows, 3)
+def _height_in(rows: int, is_dense: bool) -> float:
+    return 1.3 + (0.12 if is_dense else 0.16 if rows > 24 else 0.22) * max(rows, 3)
 
 
 def _draw_bars(ax: Any, bars: Lanes, scale_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from planwright.checker.usage import known_events
 from planwright.schedule import EventKind, Schedule
 
-__all__ = ["Lanes", "by_device", "joined", "lanes_of", "utilisation"]
+__all__ = ["Lanes", "busiest", "by_device", "joined", "lanes_of", "resource_lanes_of", "utilisation"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -25,7 +26,8 @@ class Lanes:
     """The m events that take time, each in a row of the picture.
 
     `row`, `kind`: int64, shape (m,), into `names` and `kinds`. `device`, `is_link`: of each row, where it is
-    and whether it is a link (or links). `label`: a name for each event, empty where several were joined.
+    and whether it is a link (or links). `label`: a name for each event, empty where several were joined. `until_s`: how
+    long the picture is at least.
     """
 
     names: tuple[str, ...]
@@ -37,11 +39,12 @@ class Lanes:
     start_s: Floats
     end_s: Floats
     label: tuple[str, ...]
+    until_s: float = 0.0
 
     @property
     def span_s(self) -> float:
-        """The latest end."""
-        return float(self.end_s.max(initial=0.0))
+        """The latest end, or `until_s` if that is later."""
+        return float(self.end_s.max(initial=self.until_s))
 
 
 def lanes_of(schedule: Schedule, device_names: Sequence[str] = ()) -> Lanes:
@@ -49,10 +52,7 @@ def lanes_of(schedule: Schedule, device_names: Sequence[str] = ()) -> Lanes:
 
     `device_names`: by device, their numbers if empty. Events that name unknown things are left out, as in a replay.
     """
-    topology = schedule.topology
-    numbers = known_events(schedule)
-    taken_s = schedule.end_s[numbers] - schedule.start_s[numbers]
-    numbers = numbers[taken_s > 1e-12 * float(schedule.end_s[numbers].max(initial=0.0))]
+    topology, numbers = schedule.topology, _taking_time(schedule)
     is_transfer = schedule.is_transfer[numbers]
     place = schedule.place[numbers] + np.where(is_transfer, len(topology.engines), 0)
     used, row = np.unique(place, return_inverse=True)
@@ -62,13 +62,92 @@ def lanes_of(schedule: Schedule, device_names: Sequence[str] = ()) -> Lanes:
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     names = _names(schedule, device_names)
+    return _lanes(
+        schedule,
+        numbers,
+        rank[row],
+        tuple(names[place] for place in used[order].tolist()),
+        tuple(device_of[order].tolist()),
+        tuple((used[order] >= len(engine_device)).tolist()),
+    )
+
+
+def resource_lanes_of(schedule: Schedule) -> Lanes:
+    """A row for each exclusive resource (a switch's side, a NIC) that is in use for any time, by name.
+
+    A transfer has a part in the row of every resource that it holds; the device of a row is where the first one starts.
+    The rows go on until everything in the schedule has ended.
+    """
+    topology, numbers = schedule.topology, _taking_time(schedule)
+    until_s = float(schedule.end_s[known_events(schedule)].max(initial=0.0))
+    numbers = numbers[schedule.is_transfer[numbers]]
+    link = schedule.place[numbers]
+    counts = np.diff(topology.held_start)[link]
+    part = np.repeat(np.arange(len(numbers)), counts)
+    within = np.arange(len(part)) - np.repeat(np.cumsum(counts) - counts, counts)
+    used, first, row = np.unique(
+        topology.held[topology.held_start[link[part]] + within], return_index=True, return_inverse=True
+    )
+    names = [topology.resources[resource] for resource in used.tolist()]
+    order = sorted(range(len(names)), key=lambda place: _parts(names[place]))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    device = topology.link_source[link[part[first[order]]]]
+    found = _lanes(
+        schedule,
+        numbers[part],
+        rank[row],
+        tuple(names[place] for place in order),
+        tuple(device.tolist()),
+        (True,) * len(names),
+    )
+    return replace(found, until_s=until_s)
+
+
+def _parts(name: str) -> list[tuple[str, int]]:
+    """What names with numbers are sorted by: nic2 comes before nic10."""
+    return [(word, int(number or -1)) for word, number in re.findall(r"(\D*)(\d{0,18})", name)]
+
+
+def busiest(lanes: Lanes, most_rows: int) -> Lanes:
+    """The rows in use for most of the time, in their order, at most so many."""
+    if len(lanes.names) <= most_rows:
+        return lanes
+    busy_s = np.bincount(lanes.row, weights=lanes.end_s - lanes.start_s, minlength=len(lanes.names))
+    kept = np.sort(np.argsort(-busy_s, kind="stable")[:most_rows])
+    events = np.flatnonzero(np.isin(lanes.row, kept))
+    return replace(
+        lanes,
+        names=tuple(lanes.names[row] for row in kept.tolist()),
+        device=tuple(lanes.device[row] for row in kept.tolist()),
+        is_link=tuple(lanes.is_link[row] for row in kept.tolist()),
+        row=np.searchsorted(kept, lanes.row[events]),
+        kind=lanes.kind[events],
+        start_s=lanes.start_s[events],
+        end_s=lanes.end_s[events],
+        label=tuple(lanes.label[event] for event in events.tolist()),
+    )
+
+
+def _taking_time(schedule: Schedule) -> Ints:
+    """The events that take time, but for those that name unknown things, which a replay leaves out too."""
+    numbers = known_events(schedule)
+    taken_s = schedule.end_s[numbers] - schedule.start_s[numbers]
+    return np.asarray(numbers[taken_s > 1e-12 * float(schedule.end_s[numbers].max(initial=0.0))])
+
+
+def _lanes(
+    schedule: Schedule, numbers: Ints, row: Ints, names: tuple[str, ...], device: tuple[int, ...],
+    is_link: tuple[bool, ...],
+) -> Lanes:  # fmt: skip
+    """Events in rows that have been made for them."""
     kinds, kind = _kinds(schedule, numbers)
     return Lanes(
-        names=tuple(names[place] for place in used[order].tolist()),
-        device=tuple(device_of[order].tolist()),
-        is_link=tuple((used[order] >= len(engine_device)).tolist()),
+        names=names,
+        device=device,
+        is_link=is_link,
         kinds=kinds,
-        row=rank[row],
+        row=row,
         kind=kind,
         start_s=np.maximum(schedule.start_s[numbers], 0.0),
         end_s=schedule.end_s[numbers],

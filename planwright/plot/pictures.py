@@ -9,22 +9,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
+from planwright.checker.usage import known_events
 from planwright.errors import InputError
 from planwright.io.plan import SavedPlan, run_of
 from planwright.io.record import Record
 from planwright.plot.curves import plot_convergence
-from planwright.plot.gantt import plot_gantt
+from planwright.plot.gantt import plot_gantt, plot_resources
 from planwright.plot.memory import plot_memory
 from planwright.plot.network import plot_topology
 from planwright.progress_log import Convergence, convergence_of
 
 __all__ = ["KINDS", "Point", "convergence_in", "draw", "is_sweep", "pictures_of", "read_sweep"]
 
-KINDS = ("gantt", "memory", "topology", "convergence", "tradeoff")
+KINDS = ("gantt", "resources", "memory", "topology", "convergence", "tradeoff")
 """The kinds of pictures; `tradeoff` is of a sweep, the others are of a plan."""
 
 _SUITING = {
-    "taccl": ("gantt", "topology"),
+    "taccl": ("gantt", "topology", "resources"),
     "monet": ("memory",),
     "bagpipe": ("gantt", "memory"),
     "cupcake": ("gantt",),
@@ -43,7 +46,7 @@ class Point:
 
 def pictures_of(plan: SavedPlan) -> list[str]:
     """The kinds of pictures that suit a plan, the most telling first."""
-    kinds = list(_SUITING.get(plan.system, ("gantt",)))
+    kinds = [kind for kind in _SUITING.get(plan.system, ("gantt",)) if kind != "resources" or _holds_resources(plan)]
     return kinds + (["convergence"] if convergence_in(plan) is not None else [])
 
 
@@ -54,10 +57,22 @@ def draw(plan: SavedPlan, kind: str, ax: Any = None, device_names: Sequence[str]
         if convergence is None:
             raise InputError("--kind convergence: the plan does not say how its solve converged; solve it again")
         return plot_convergence(convergence, ax)
-    drawers: dict[str, Callable[..., Any]] = {"gantt": plot_gantt, "memory": plot_memory, "topology": plot_topology}
+    if kind == "resources" and not _holds_resources(plan):
+        raise InputError("--kind resources: no transfer of the plan holds an exclusive resource; draw the gantt")
+    drawers: dict[str, Callable[..., Any]] = {
+        "gantt": plot_gantt, "resources": plot_resources, "memory": plot_memory, "topology": plot_topology,
+    }  # fmt: skip
     if kind not in drawers:
         raise InputError(f"--kind {kind}: must be one of {', '.join([*drawers, 'convergence'])} for a plan")
     return drawers[kind](plan.schedule, ax, device_names=device_names)
+
+
+def _holds_resources(plan: SavedPlan) -> bool:
+    """Whether any transfer goes over a link with exclusive resources."""
+    schedule = plan.schedule
+    events = known_events(schedule)
+    links = schedule.place[events[schedule.is_transfer[events]]]
+    return bool(np.diff(schedule.topology.held_start)[links].any())
 
 
 def convergence_in(plan: SavedPlan) -> Convergence | None:

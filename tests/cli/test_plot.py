@@ -66,7 +66,7 @@ def test_plan_with_violations_is_drawn_and_ends_with_5(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--kind", "gant", "-o", "x.png"], "--kind: must be one of auto, gantt, memory, topology, convergence, "),
+        (["--kind", "gant", "-o", "x.png"], "--kind: must be one of auto, gantt, resources, memory, topology, "),
         (["--kind", "gant", "-o", "x.png"], "did you mean 'gantt'?"),
         (["-o", "x.gif"], "must end in .pdf, .png or .svg, got 'x.gif'"),
         (["-o", "nowhere/x.png"], "there is no folder nowhere"),

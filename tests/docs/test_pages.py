@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from doc_pages import ROOT, blocks, commands, pages, run_page
 
-from planwright.cli.main import _parser
+from planwright.cli.commands import build_parser
 
 RUN = [page for page in pages() if any(block.mark == "run" for block in blocks(page.read_text(encoding="utf-8")))]
 
@@ -30,7 +30,7 @@ def test_marked_examples_run_as_they_stand(page: Path, tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("page", pages(), ids=name)
 def test_every_command_is_one_that_the_command_line_knows(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    parser: argparse.ArgumentParser = _parser()
+    parser: argparse.ArgumentParser = build_parser()
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.language != "sh":
             continue

@@ -24,6 +24,7 @@ def test_comments_are_blanked_but_not_inside_strings() -> None:
         ('{"a": NaN}', r"f: numbers must be finite, got NaN"),
         ('{"a": 1e999}', r"f: a: numbers must be finite"),
         ('{"a": 1, "a": 2}', r"f: field 'a' stands twice"),
+        ("\ufeff{}", r"f: must not start with a byte order mark; save it as UTF-8 without one"),
         ("[" * 100_000, r"f: (not JSON|not readable|must be)"),
         ('{"a": ' + "9" * 5000 + "}", r"f: not readable"),
     ],
@@ -41,6 +42,21 @@ def test_missing_unreadable_and_binary_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match=r"must be a UTF-8 text file, got byte 0xff"):
         load_record(tmp_path / "binary.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"format": "planwright.plan"}', "must be planwright.topology, got .*; this is a plan, which check, show"),
+        ('{"format": "planwright.topologies"}', 'must be planwright.topology, got "planwright.topologies"$'),
+        ('{"format": ["planwright.plan"]}', "must be planwright.topology, got"),
+        ("{}", "field 'format' is missing"),
+    ],
+)
+def test_files_of_another_format_are_refused_and_what_they_are_is_said(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_record(text, "f").of_format("planwright.topology")
+    parse_record('{"format": "planwright.topology"}', "f").of_format("planwright.topology")
 
 
 @pytest.mark.parametrize(

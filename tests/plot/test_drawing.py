@@ -18,7 +18,7 @@ from planwright.cli.views import device_names, read_any_plan
 from planwright.errors import InputError
 from planwright.graph import Graph, Placement
 from planwright.io.plan import SavedPlan
-from planwright.plot import plot_convergence, plot_gantt, plot_memory, plot_topology
+from planwright.plot import plot_convergence, plot_gantt, plot_memory, plot_resources, plot_topology
 from planwright.plot.gantt import MOST_BARS, MOST_ROWS
 from planwright.plot.pictures import draw, pictures_of
 from planwright.plot.style import svg_text
@@ -84,6 +84,20 @@ def test_few_links_have_a_bar_for_each_event() -> None:
     assert [text.get_text() for text in ax.get_yticklabels()] == [
         "0 \u2192 1", "1 \u2192 2", "2 \u2192 3", "3 \u2192 0",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ranks", "rounds"), [(4, 5), (80, 20), (300, 4)])
+def test_resources_are_drawn_with_the_share_of_the_makespan_in_which_they_are_held(ranks: int, rounds: int) -> None:
+    schedule = ring(ranks, rounds)
+    ports = tuple(Link(k, (k + 1) % ranks, 1.0, 0.0, resources=(k,)) for k in range(ranks))
+    names = tuple(f"port{k}" for k in range(ranks))
+    ax = plot_resources(replace(schedule, topology=Topology("ring", (0,) * ranks, ports, resources=names)))
+    labels = [text.get_text() for text in ax.get_yticklabels()]
+    share = round(100 * rounds / (2 * rounds - 1))
+    assert labels[0] == f"port0  {share} %"
+    assert len(labels) == min(ranks, MOST_ROWS)
+    assert (", the 96 busiest of 300 resources" in ax.get_title(loc="left")) == (ranks == 300)
+    assert (pixels(ax).max(axis=2) < 0.2).mean() < 0.05
 
 
 @pytest.mark.parametrize(("ranks", "rounds"), [(80, 20), (4, 2000), (1024, 3)])

@@ -10,7 +10,18 @@ import pytest
 
 from planwright.checker import check
 from planwright.graph import Graph, Placement
-from planwright.plot.lanes import BETWEEN_NODES, IN_NODE, REDUCING, Lanes, by_device, joined, lanes_of, utilisation
+from planwright.plot.lanes import (
+    BETWEEN_NODES,
+    IN_NODE,
+    REDUCING,
+    Lanes,
+    busiest,
+    by_device,
+    joined,
+    lanes_of,
+    resource_lanes_of,
+    utilisation,
+)
 from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
 from planwright.topologies.topology import Link, Topology
 
@@ -58,6 +69,37 @@ def test_time_of_every_row_is_what_the_replay_counts(random_schedule: Callable[[
         found, busy = lanes_of(schedule), check(schedule).busy_s
         assert (found.end_s - found.start_s).sum() == pytest.approx(sum(busy.links) + sum(busy.engines))
         assert len(found.names) == sum(held > 0 for held in (*busy.links, *busy.engines))
+
+
+def test_time_of_every_resource_is_what_the_replay_counts(random_schedule: Callable[[random.Random], Schedule]) -> None:
+    for seed in range(50):
+        schedule = random_schedule(random.Random(seed))
+        found, report = resource_lanes_of(schedule), check(schedule)
+        held_s = np.bincount(found.row, weights=found.end_s - found.start_s, minlength=len(found.names))
+        by_name = dict(zip(schedule.topology.resources, report.busy_s.resources, strict=True))
+        assert held_s == pytest.approx([by_name[name] for name in found.names])
+        assert {name for name, held in by_name.items() if held > 0} == set(found.names)
+        assert found.span_s == pytest.approx(report.makespan_s)
+
+
+def test_resources_stand_by_name_with_numbers_in_order() -> None:
+    names = ("node10:nic", "node9:out", "node9:nic2", "node9:nic10")
+    links = tuple(Link(0, 1, 1.0, 0.0, resources=(k,)) for k in range(4))
+    topology = Topology("two", (0, 1), links, resources=names)
+    graph = Graph(np.array([1]), initial=Placement.of([(0, 0)]))
+    events = [Event(EventKind.TRANSFER, float(k), k + 1.0, k, moves=(0,)) for k in range(4)]
+    found = resource_lanes_of(schedule_from_events(graph, topology, events))
+    assert found.names == ("node9:nic2", "node9:nic10", "node9:out", "node10:nic")
+    assert found.row.tolist() == [3, 2, 0, 1]
+
+
+def test_the_busiest_rows_are_kept_in_their_order() -> None:
+    every = lanes([0, 1, 1], [0, 0, 1], [0, 0, 3], [1, 1, 4])
+    found = busiest(every, 1)
+    assert found.names == ("1",)
+    assert found.row.tolist() == [0, 0]
+    assert found.label == ("event 1", "event 2")
+    assert busiest(every, 2) is every
 
 
 def test_narrow_events_of_one_kind_that_touch_become_one() -> None:

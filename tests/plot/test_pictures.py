@@ -16,7 +16,7 @@ from planwright.plot.pictures import convergence_in, draw, is_sweep, pictures_of
 @pytest.mark.parametrize(
     ("system", "kinds"),
     [
-        ("taccl", ["gantt", "topology", "convergence"]),
+        ("taccl", ["gantt", "topology", "resources", "convergence"]),
         ("monet", ["memory", "convergence"]),
         ("bagpipe", ["gantt", "memory"]),
         ("cupcake", ["gantt", "convergence"]),
@@ -24,6 +24,12 @@ from planwright.plot.pictures import convergence_in, draw, is_sweep, pictures_of
 )
 def test_each_system_has_pictures_that_suit_it(system: str, kinds: list[str], tmp_path: Path) -> None:
     assert pictures_of(read_any_plan(str(small_plan(system, tmp_path)))) == kinds
+
+
+def test_a_plan_without_exclusive_resources_has_no_picture_of_them(tmp_path: Path) -> None:
+    plan = read_any_plan(str(small_plan("cupcake", tmp_path)))
+    with pytest.raises(InputError, match="--kind resources: no transfer of the plan holds an exclusive resource"):
+        draw(plan, "resources")
 
 
 def test_convergence_of_the_solve_is_in_the_plan(tmp_path: Path) -> None:

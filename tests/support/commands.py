@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from planwright.cli.main import _parser
+from planwright.cli.commands import build_parser
 
 
 def commands(
     parser: argparse.ArgumentParser | None = None, path: tuple[str, ...] = ()
 ) -> dict[tuple[str, ...], argparse.ArgumentParser]:
     """Every command by its words, such as `("solve", "taccl")`; the empty one too."""
-    parser = parser or _parser()
+    parser = parser or build_parser()
     found = {path: parser}
     for action in parser._actions:  # noqa: SLF001
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001

@@ -6,14 +6,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).parents[2]
 
 
-def spawn(*arguments: str) -> subprocess.Popen[str]:
-    """`planwright` with these arguments."""
+def spawn(*arguments: str, stdout: int | IO[str] = subprocess.PIPE) -> subprocess.Popen[str]:
+    """`planwright` with these arguments; what it prints goes into a pipe, or into an open file."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "planwright", *arguments]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )

@@ -1,0 +1,41 @@
+"""What a step takes without any saving (Table 4.2) and how large the encodings are (Table 4.5).
+
+`pytest tests/benchmarks/test_monet_sizes.py -s` prints both tables of docs/monet.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from measured_monet import FULL, measured
+
+from planwright.encodings.monet.ilp_statistics import comparison
+from planwright.profiles import networks
+from planwright.profiles.baseline import peak_without_saving_bytes
+
+TABLE_4_2_GIB = {
+    ("resnet50", 184): 15.1, ("googlenet", 320): 14.9, ("unet", 11): 14.3, ("vgg16", 176): 14.1,
+    ("mobilenet_v2", 272): 14.5, ("mobilenet_v2", 256): 14.5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "batch"), TABLE_4_2_GIB)
+def test_memory_of_a_step_without_any_saving(name: str, batch: int, benchmark: Any) -> None:
+    graph = networks.build(name, batch)
+    gib = benchmark.pedantic(peak_without_saving_bytes, args=(graph,)) / 2**30
+    table_gib = TABLE_4_2_GIB[name, batch]
+    print(f"\n{name}, batch {batch}: {gib:.2f} GiB, Table 4.2 {table_gib} ({100 * (gib / table_gib - 1):+.1f} %)")
+    assert 0.89 < gib / table_gib < 1
+
+
+@pytest.mark.parametrize("name", ["resnet50_184", "mobilenet_v2_272", "un_11", "vgg16_176"])
+def test_rows_and_columns_of_the_encodings(name: str, benchmark: Any) -> None:
+    graph = measured(f"{name}_{FULL}")
+    lines = benchmark.pedantic(comparison, args=([graph],))
+    print("", *lines, sep="\n")
+    sizes = {line.encoding: line.ours for line in lines}
+    assert sizes["monet-noop"].rows < sizes["monet"].rows < sizes["checkmate"].rows
+    assert all(
+        sizes[line.encoding].rows < line.thesis[0] for line in lines if line.thesis and line.encoding != "checkmate"
+    )
