@@ -28,6 +28,7 @@ _TAKEN_BY = {
     "planwright.collective": "a collective, which --collective-file takes",
     "planwright.training-graph": "a training graph, which --graph takes",
     "planwright.fusion-profile": "a fusion profile, which --profile takes",
+    "planwright.sweep": "a sweep, which sweep takes",
     "planwright.ddp-buckets": "a set of buckets, which `planwright.profiles.torch_ddp.distribute` takes",
 }
 """What files of planwright's own formats are for, for those who give one where another belongs."""

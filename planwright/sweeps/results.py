@@ -144,7 +144,7 @@ def read_row(folder: Path, instance: Instance) -> Row | None:
         return None
     try:
         record = load_record(path)
-        record.text("format", choices=[FORMAT])
+        record.of_format(FORMAT)
         record.integer("version", VERSION, VERSION)
         row = row_from(record)
         if row.plan is not None and file_digest(folder / row.plan) != record.text("plan_sha256"):

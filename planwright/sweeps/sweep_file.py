@@ -64,7 +64,7 @@ class Grid:
 def read_sweep_file(path: str | Path) -> tuple[Grid, ...]:
     """The grids of a sweep file. Raises `InputError` naming file, field, rule and value."""
     record = _load_toml(path) if Path(path).suffix == ".toml" else load_record(path)
-    record.text("format", choices=[FORMAT])
+    record.of_format(FORMAT)
     record.integer("version", VERSION, VERSION)
     grids = record.raw("grid")
     if not isinstance(grids, list) or not grids:
