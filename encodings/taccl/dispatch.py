@@ -64,12 +64,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Timing:
-    """When each row of a table starts and ends, float, and its `place` in its transfer: 0 for the first chunk."""
+    """When each row of a table starts and ends, float, and its `place` in its transfer: 0 for the first chunk.
+
+    `most`: chunks that were allowed to travel together.
+    """
 
     start_s: Floats
     end_s: Floats
     place: Ids
     variant: str
+    most: int = 1
 
     @property
     def makespan_s(self) -> float:
@@ -91,7 +95,7 @@ def dispatch(table: Table, given_s: Floats, rule: Rule) -> Timing:
     start_s, end_s = np.array(run.start_s), np.array(run.end_s)
     if rule.backwards:
         start_s, end_s = end_s.max(initial=0.0) - end_s, end_s.max(initial=0.0) - start_s
-    return settle(table, Timing(start_s, end_s, np.array(run.place, dtype=np.int64), rule.name))
+    return settle(table, Timing(start_s, end_s, np.array(run.place, dtype=np.int64), rule.name, rule.most))
 
 
 def settle(table: Table, timing: Timing) -> Timing:
@@ -107,7 +111,7 @@ def settle(table: Table, timing: Timing) -> Timing:
         for row in rows:
             start_s[row], end_s[row] = at_s, over_s
         free_s.update(dict.fromkeys(clocks, over_s))
-    return Timing(np.array(start_s), np.array(end_s), timing.place, timing.variant)
+    return Timing(np.array(start_s), np.array(end_s), timing.place, timing.variant, timing.most)
 
 
 def _transfers(table: Table, timing: Timing) -> list[list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -13,11 +14,20 @@ from planwright.encodings.taccl import contiguity
 from planwright.encodings.taccl.bounds import Bounds, combinatorial_bounds
 from planwright.encodings.taccl.lowering import to_schedule
 from planwright.encodings.taccl.moves import Moves, moves_of
-from planwright.encodings.taccl.ordering import PHASED, PHASED_VARIANTS, VARIANTS, Ordering, order
+from planwright.encodings.taccl.ordering import (
+    PHASED,
+    PHASED_VARIANTS,
+    VARIANTS,
+    Ordering,
+    from_the_end,
+    in_order,
+    order,
+)
 from planwright.encodings.taccl.problem import Problem
+from planwright.encodings.taccl.reordering import reorderings
 from planwright.encodings.taccl.routers import Router, router_of
 from planwright.encodings.taccl.routing import Routing, shortest_path_routing
-from planwright.encodings.taccl.sends import send_orbits, single_sends
+from planwright.encodings.taccl.sends import Sends, send_orbits, single_sends
 from planwright.model import Model
 from planwright.options import Deadline, Progress, SolveOptions, charge, relative_gap
 from planwright.recipe import Plan
@@ -42,6 +52,10 @@ _ROUTING_GAP = 0.01
 _SEEDS = 4
 _PATIENCE, _BETTER = 2, 1e-3
 """How many routings in a row may make the schedule no better, by this share, before it is left at that."""
+_MANY_SENDS = 1000
+"""More are only ordered by orbits, where there are orbits: one by one they take seconds, and come out no better."""
+_SHAKEN_IN_VAIN, _SHAKING_S = 60, 1.0
+"""How many shaken orders may be no better than the best, and for how long they are tried."""
 _REPLAYED = 2
 """Orderings of one routing that are replayed, those that end first."""
 _SOLVER_TOLERANCE = 5e-7
@@ -228,7 +242,7 @@ def _schedule(search: _Search, routings: list[list[Routing]]) -> None:
     with charge(search.stage_s, "ordering"):
         candidates = [candidate for found in routings for candidate in _order(search, moves_of(search.problem, found))]
     best = min(candidates, key=lambda candidate: candidate.makespan_s)
-    if not search.is_within(0.0) and not search.deadline.over:
+    if not search.is_within(_enough(search)) and not search.deadline.over:
         with charge(search.stage_s, "contiguity"):
             _schedule_exactly(search, best)
 
@@ -241,19 +255,51 @@ def _order(search: _Search, moves: Moves) -> list[_Candidate]:
     """
     variants = VARIANTS if len(search.problem.phases) == 1 else (*VARIANTS, *PHASED_VARIANTS)
     orderings: list[Ordering] = []
-    for sends in (send_orbits(search.problem, moves), single_sends(search.problem, moves)):
+    for sends in _tables(search.problem, moves):
         for variant in variants:
-            if sends is not None and (not orderings or not search.deadline.over):
+            if not orderings or not search.deadline.over:
                 orderings.append(order(sends, variant))
+    orderings += _shaken(search, min(orderings, key=lambda ordering: ordering.makespan_s))
     orderings.sort(key=lambda ordering: ordering.makespan_s)
     phased = [ordering for ordering in orderings if ordering.variant.endswith(PHASED)]
     chosen = [*orderings[:_REPLAYED], *(ordering for ordering in phased[:1] if ordering not in orderings[:_REPLAYED])]
     return [search.offer(moves, ordering) for ordering in chosen]
 
 
+def _tables(problem: Problem, moves: Moves) -> list[Sends]:
+    """Orbit by orbit where the routing is symmetric, and send by send unless there are many."""
+    orbits = send_orbits(problem, moves)
+    if orbits is None:
+        return [single_sends(problem, moves)]
+    return [orbits] if len(moves) > _MANY_SENDS else [orbits, single_sends(problem, moves)]
+
+
+def _shaken(search: _Search, best: Ordering) -> list[Ordering]:
+    """Better orders than the best, until there is none for a while; none are looked for within the gap."""
+    better: list[Ordering] = []
+    in_vain, until_s = 0, search.deadline.elapsed_s + _SHAKING_S
+    forwards, backwards = partial(in_order, best.sends), partial(from_the_end, best.sends)
+    others = reorderings(forwards, backwards, best, search.options.seed)
+    while in_vain < _SHAKEN_IN_VAIN and search.deadline.elapsed_s < until_s and not search.deadline.over:
+        length_s = better[-1].makespan_s if better else best.makespan_s
+        if length_s - search.bounds.best_s <= _enough(search) * length_s:
+            break
+        other = next(others)
+        in_vain += 1
+        if other.makespan_s < length_s * (1 - _BETTER):
+            better.append(other)
+            in_vain = 0
+    return better[-_REPLAYED:]
+
+
+def _enough(search: _Search) -> float:
+    """The gap at which stages 2 and 3 stop: that asked for where they are long, for sums; else they go to the end."""
+    return search.options.gap if len(search.problem.phases) > 1 else 0.0
+
+
 def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
-    parts = contiguity.encode(candidate.ordering)
-    stage = replace(search.deadline.stage(_EXACT_STAGE_S), gap=0.0, on_progress=None)
+    parts = contiguity.encode(candidate.ordering, search.bounds.best_s)
+    stage = replace(search.deadline.stage(_EXACT_STAGE_S), gap=_enough(search), on_progress=None)
     solution = solve_model(parts.model, stage, CONTIGUITY_SOLVER, start=contiguity.first_point(parts))
     if solution.values is not None:
         search.offer(candidate.moves, contiguity.decode(parts, solution.values))
