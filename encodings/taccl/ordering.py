@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planwright.encodings.taccl.dispatch import Rule, Table, dispatch
 from planwright.encodings.taccl.sends import Sends
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "Ordering",
     "Variant",
     "from_the_end",
+    "grouped",
+    "in_groups",
     "in_order",
     "order",
 ]
@@ -72,7 +75,7 @@ class Ordering:
 
     @property
     def end_s(self) -> NDArray[np.float64]:
-        """When each row's transfer ends as long as each is by itself, float."""
+        """When each row is through where no rows share a latency, float; later in a group, in the same order."""
         return np.asarray(self.start_s + self.sends.duration_s)
 
 
@@ -93,6 +96,26 @@ def from_the_end(sends: Sends, given_s: NDArray[np.float64]) -> Ordering:
     mirrored_s = np.array(_greedy(sends, _following(sends), [(-at_s, 0.0) for at_s in given_s.tolist()]))
     end_s = mirrored_s + sends.duration_s
     return _ordering(sends, end_s.max(initial=0.0) - end_s, SHAKEN)
+
+
+def grouped(sends: Sends, most: int, backwards: bool) -> Ordering:
+    """Order the rows by the longest path from now on, at most `most` together on their link."""
+    return _in_groups(sends, Rule(most, backwards, longest_first=True), np.zeros(len(sends)))
+
+
+def in_groups(sends: Sends, most: int, given_s: NDArray[np.float64], backwards: bool = False) -> Ordering:
+    """Order the rows by numbers that are given, from the first on or from the last, at most `most` together."""
+    return _in_groups(sends, Rule(most, backwards, longest_first=False), given_s)
+
+
+def _in_groups(sends: Sends, rule: Rule, given_s: NDArray[np.float64]) -> Ordering:
+    """By the dispatch; rows of different phases are on different links to it, as they can't travel together."""
+    phases = int(sends.phase.max(initial=0)) + 1
+    links = [phases * link + phase for link, phase in zip(sends.link, sends.phase.tolist(), strict=True)]
+    needs = [tuple(rows) for rows in _before(sends)]
+    table = Table(needs, links, list(sends.groups), sends.alpha_s, sends.beta_s, sends.may_join)
+    timing = dispatch(table, given_s, rule)
+    return Ordering(sends, timing.start_s, timing.place, timing.makespan_s, timing.variant)
 
 
 def _ordering(sends: Sends, start_s: NDArray[np.float64], variant: str) -> Ordering:

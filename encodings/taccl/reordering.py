@@ -92,11 +92,12 @@ def order_by_load(table: Table) -> Timing:
     left_s = np.zeros(nothing + 1)
     np.add.at(left_s, clocks, duration_s[:, None])
     left_s[nothing] = 0.0
-    free_s, ready_s = np.zeros(nothing + 1), np.where(np.array(table.parent) >= 0, np.inf, 0.0)
+    free_s, ready_s = np.zeros(nothing + 1), np.where([bool(rows) for rows in table.needs], np.inf, 0.0)
+    waits_for, got_s = [len(rows) for rows in table.needs], np.zeros(len(table))
     children: list[list[int]] = [[] for _ in range(len(table))]
-    for row, parent in enumerate(table.parent):
-        if parent >= 0:
-            children[parent].append(row)
+    for row, rows in enumerate(table.needs):
+        for first in rows:
+            children[first].append(row)
     start_s, todo, now_s = np.zeros(len(table)), np.arange(len(table)), 0.0
     while len(todo):
         rest = todo[(ready_s[todo] <= now_s) & (free_s[clocks[todo]] <= now_s).all(axis=1)]
@@ -109,7 +110,11 @@ def order_by_load(table: Table) -> Timing:
                 start_s[row] = now_s
                 free_s[its] = now_s + duration_s[row]
                 left_s[its] -= duration_s[row]
-                ready_s[children[row]] = now_s + duration_s[row]
+                for child in children[row]:
+                    waits_for[child] -= 1
+                    got_s[child] = max(got_s[child], now_s + duration_s[row])
+                    if not waits_for[child]:
+                        ready_s[child] = got_s[child]
         left_s = np.maximum(left_s, 0.0)
         todo = np.setdiff1d(todo, np.array(started, dtype=np.int64), assume_unique=True)
         later = np.concatenate([free_s[free_s > now_s], ready_s[todo][ready_s[todo] > now_s]])

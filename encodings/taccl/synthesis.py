@@ -20,11 +20,13 @@ from planwright.encodings.taccl.ordering import (
     VARIANTS,
     Ordering,
     from_the_end,
+    grouped,
+    in_groups,
     in_order,
     order,
 )
 from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.reordering import reorderings
+from planwright.encodings.taccl.reordering import Pass, reorderings
 from planwright.encodings.taccl.routers import Router, router_of
 from planwright.encodings.taccl.routing import Routing, shortest_path_routing
 from planwright.encodings.taccl.sends import Sends, send_orbits, single_sends
@@ -52,6 +54,8 @@ _ROUTING_GAP = 0.01
 _SEEDS = 4
 _PATIENCE, _BETTER = 2, 1e-3
 """How many routings in a row may make the schedule no better, by this share, before it is left at that."""
+_GROUPS, _GROUPS_SHAKEN = (2, 4, 8), 1
+"""How many chunks of sums may travel together at most before the exact stage, and how many of these are shaken."""
 _MANY_SENDS = 1000
 """More are only ordered by orbits, where there are orbits: one by one they take seconds, and come out no better."""
 _SHAKEN_IN_VAIN, _SHAKING_S = 60, 1.0
@@ -98,6 +102,10 @@ class _Search:
     def is_within(self, gap: float) -> bool:
         """Whether the best schedule is proven to be within `gap` of the best possible."""
         return self.gap is not None and self.gap <= gap
+
+    def is_near(self, makespan_s: float, gap: float) -> bool:
+        """Whether a schedule of this length is proven to be within `gap` of the best possible."""
+        return makespan_s - self.bounds.best_s <= gap * makespan_s
 
     def offer(self, moves: Moves, ordering: Ordering) -> _Candidate:
         """Replay an ordering; keep it if it is the best so far, or as fast and closer to the links' policy."""
@@ -241,7 +249,8 @@ def _schedule(search: _Search, routings: list[list[Routing]]) -> None:
     search.routings_tried += len(routings)
     with charge(search.stage_s, "ordering"):
         candidates = [candidate for found in routings for candidate in _order(search, moves_of(search.problem, found))]
-    best = min(candidates, key=lambda candidate: candidate.makespan_s)
+    single = [candidate for candidate in candidates if not candidate.ordering.place.any()]
+    best = min(single, key=lambda candidate: candidate.makespan_s)
     if not search.is_within(_enough(search)) and not search.deadline.over:
         with charge(search.stage_s, "contiguity"):
             _schedule_exactly(search, best)
@@ -259,10 +268,13 @@ def _order(search: _Search, moves: Moves) -> list[_Candidate]:
         for variant in variants:
             if not orderings or not search.deadline.over:
                 orderings.append(order(sends, variant))
-    orderings += _shaken(search, min(orderings, key=lambda ordering: ordering.makespan_s))
+    best = min(orderings, key=lambda ordering: ordering.makespan_s)
+    orderings += _shaken(search, best, partial(in_order, best.sends), partial(from_the_end, best.sends))
     orderings.sort(key=lambda ordering: ordering.makespan_s)
     phased = [ordering for ordering in orderings if ordering.variant.endswith(PHASED)]
     chosen = [*orderings[:_REPLAYED], *(ordering for ordering in phased[:1] if ordering not in orderings[:_REPLAYED])]
+    if len(search.problem.phases) > 1:
+        chosen += _grouped(search, best.sends, orderings[0].makespan_s)
     return [search.offer(moves, ordering) for ordering in chosen]
 
 
@@ -274,15 +286,14 @@ def _tables(problem: Problem, moves: Moves) -> list[Sends]:
     return [orbits] if len(moves) > _MANY_SENDS else [orbits, single_sends(problem, moves)]
 
 
-def _shaken(search: _Search, best: Ordering) -> list[Ordering]:
+def _shaken(search: _Search, best: Ordering, forwards: Pass[Ordering], backwards: Pass[Ordering]) -> list[Ordering]:
     """Better orders than the best, until there is none for a while; none are looked for within the gap."""
     better: list[Ordering] = []
     in_vain, until_s = 0, search.deadline.elapsed_s + _SHAKING_S
-    forwards, backwards = partial(in_order, best.sends), partial(from_the_end, best.sends)
     others = reorderings(forwards, backwards, best, search.options.seed)
     while in_vain < _SHAKEN_IN_VAIN and search.deadline.elapsed_s < until_s and not search.deadline.over:
         length_s = better[-1].makespan_s if better else best.makespan_s
-        if length_s - search.bounds.best_s <= _enough(search) * length_s:
+        if search.is_near(length_s, _enough(search)):
             break
         other = next(others)
         in_vain += 1
@@ -290,6 +301,22 @@ def _shaken(search: _Search, best: Ordering) -> list[Ordering]:
             better.append(other)
             in_vain = 0
     return better[-_REPLAYED:]
+
+
+def _grouped(search: _Search, sends: Sends, length_s: float) -> list[Ordering]:
+    """Orders in which chunks travel together, where the best without, of this length, is not within the gap."""
+    if search.is_near(length_s, _enough(search)) or not sends.may_join.any() or len(sends) > _MANY_SENDS:
+        return []
+    found = []
+    for most in _GROUPS:
+        best = min((grouped(sends, most, backwards) for backwards in (False, True)), key=lambda its: its.makespan_s)
+        found.append((best, partial(in_groups, sends, most), partial(in_groups, sends, most, backwards=True)))
+    orderings = [best for best, _, _ in found]
+    found.sort(key=lambda its: its[0].makespan_s)
+    for best, forwards, backwards in found[:_GROUPS_SHAKEN]:
+        if not search.deadline.over:
+            orderings += _shaken(search, best, forwards, backwards)
+    return sorted(orderings, key=lambda ordering: ordering.makespan_s)[:_REPLAYED]
 
 
 def _enough(search: _Search) -> float:

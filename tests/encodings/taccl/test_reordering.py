@@ -18,13 +18,14 @@ Floats = NDArray[np.float64]
 def _star(leaves: int) -> Table:
     """A chunk from each leaf to each other one by way of the middle; clock k: out of leaf k, leaves + k: into it."""
     pairs = [(s, t) for s in range(leaves) for t in range(leaves) if s != t]
-    parent, link, clocks = [], [], []
+    needs: list[tuple[int, ...]] = []
+    link, clocks = [], []
     for s, t in pairs:
-        parent += [-1, len(parent)]
+        needs += [(), (len(needs),)]
         link += [s, leaves + t]
         clocks += [(s,), (leaves + t,)]
-    ones = np.ones(len(parent))
-    return Table(parent, link, clocks, 0.0 * ones, ones, np.zeros(len(parent), dtype=np.bool_))
+    ones = np.ones(len(needs))
+    return Table(needs, link, clocks, 0.0 * ones, ones, np.zeros(len(needs), dtype=np.bool_))
 
 
 def _orders(table: Table, seed: int) -> Iterator[Timing]:
@@ -44,8 +45,8 @@ def _by_rule(table: Table) -> Timing:
 def _check(table: Table, timing: Timing) -> None:
     start, end = timing.start_s, timing.end_s
     assert np.allclose(end - start, table.duration_s)
-    for row, parent in enumerate(table.parent):
-        assert parent < 0 or end[parent] <= start[row] + 1e-9
+    for row, needs in enumerate(table.needs):
+        assert all(end[first] <= start[row] + 1e-9 for first in needs)
     for clock in {clock for its in table.clocks for clock in its}:
         rows = sorted((row for row, its in enumerate(table.clocks) if clock in its), key=lambda row: start[row])
         assert all(end[one] <= start[other] + 1e-9 for one, other in pairwise(rows))
@@ -75,7 +76,7 @@ def test_the_same_seed_gives_the_same_orders() -> None:
 def test_what_holds_the_busiest_clock_goes_first() -> None:
     """Clock 0 has three sends, one of them with clock 1, which has two: the one that holds both starts."""
     clocks = [(0,), (0,), (1,), (0, 1)]
-    table = Table([-1] * 4, [0, 0, 1, 2], clocks, np.zeros(4), np.ones(4), np.zeros(4, dtype=np.bool_))
+    table = Table([()] * 4, [0, 0, 1, 2], clocks, np.zeros(4), np.ones(4), np.zeros(4, dtype=np.bool_))
     timing = order_by_load(table)
     assert timing.start_s[3] == 0.0
     assert timing.makespan_s == 3.0
