@@ -39,6 +39,8 @@ Job = tuple[int, int]
 XML_FOLDER = "xml"
 _PIPELINED = 2
 """At each size, so many of the fastest plans are tried in pieces, twice as many as long as that is faster."""
+_BASELINES_SHARE = 0.5
+"""The part of the time limit after which no size's baselines are begun."""
 _MOST_PIECES = 64
 _MOST_TRANSFERS = 40_000
 _MORE_TIME = 1.5
@@ -122,13 +124,17 @@ def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcom
 
 
 def _find_baselines(state: _Sweep) -> None:
-    """The baselines of every size, in the variants that are fastest with the fewest and with the most instances."""
+    """The baselines of every size, in the variants that are fastest with the fewest and with the most instances.
+
+    Sizes that half of the time doesn't reach do with those of their neighbours: there must be time to synthesise.
+    """
     request = state.request
     definition = request.definition
     known: dict[tuple[str, bytes], Candidate] = {}
     library = Baselines(request.topology, definition)
-    for size in request.sizes_bytes:
-        if state.deadline.over:
+    for size in dict.fromkeys(size for size, _ in request.jobs):  # the ends of the range first
+        limit_s = state.options.time_limit_s
+        if state.deadline.over or (limit_s is not None and state.deadline.elapsed_s > _BASELINES_SHARE * limit_s):
             return
         its = state.baselines.setdefault(size, [])
         for instances in sorted({request.instances[0], request.instances[-1]}):
