@@ -17,25 +17,30 @@ from planwright.encodings.taccl.problem import Problem
 from planwright.options import SolveOptions
 from planwright.topologies.topology import Topology
 
-__all__ = ["any_bandwidth_s", "flow_of_chunks", "is_allgather"]
+__all__ = ["any_bandwidth_s_per_byte", "flow_of_chunks", "is_allgather"]
 
 Floats = NDArray[np.float64]
 
+_CHUNK_BYTES = 10**6
+"""Of the problems that the phases are taken from; what they take isn't looked at."""
 _LIMIT_S = 20.0
 """For one linear program; without its answer the cuts have to do."""
 
 
-def any_bandwidth_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:
-    """Seconds that no schedule can beat; 0 where the collective is of another kind, or some link takes no time."""
-    if not (topology.beta_s_per_byte > 0).all() or not is_spread_backwards(collective):
+def any_bandwidth_s_per_byte(topology: Topology, collective: Collective) -> float:
+    """Seconds for each byte of a chunk that no schedule can beat.
+
+    0 where the collective is of another kind, or some link takes no time.
+    """
+    rate_s = topology.beta_s_per_byte
+    if not (rate_s > 0).all() or not is_spread_backwards(collective):
         return 0.0
     options, found_s = SolveOptions(time_limit_s=_LIMIT_S), [0.0]
-    for phase in bare_phases_of(Problem(topology, collective, chunk_bytes)):
-        occupancy_s = phase.problem.topology.beta_s_per_byte * chunk_bytes
+    for phase in bare_phases_of(Problem(topology, collective, _CHUNK_BYTES)):
+        network = phase.problem.topology
         if is_allgather(phase.problem):
-            time_s = pack(phase.problem.topology, occupancy_s, options).time_s
-            found_s.append(time_s * phase.problem.collective.chunks_per_rank)
-        elif (flow := flow_of_chunks(phase.problem, occupancy_s, options)) is not None:
+            found_s.append(pack(network, rate_s, options).time_s * phase.problem.collective.chunks_per_rank)
+        elif (flow := flow_of_chunks(phase.problem, rate_s, options)) is not None:
             found_s.append(flow.time_s)
     return max(found_s)
 

@@ -116,7 +116,7 @@ def _distances_s(problem: Problem, links: Ids, starts: list[int], backwards: boo
     while len(links):
         shorter = distance_s.copy()
         through = distance_s[:, tail] + problem.duration_s[links]
-        np.minimum.at(shorter, (slice(None), head), through)
+        np.minimum.at(shorter.T, head, through.T)
         if np.array_equal(shorter, distance_s):
             break
         distance_s = shorter

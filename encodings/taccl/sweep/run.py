@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from planwright.checker import check
+from planwright.encodings.taccl.any_bandwidth import any_bandwidth_s_per_byte
 from planwright.encodings.taccl.baselines import Baselines
 from planwright.encodings.taccl.cut_bound import any_cut_bound_s
 from planwright.encodings.taccl.instances import with_instances
@@ -256,8 +257,9 @@ def _write(state: _Sweep) -> Outcome:
         program = state.lowering.for_range(*its.choice, title, its.min_bytes, its.max_bytes)
         write_program(state.folder / XML_FOLDER / name, program)
     xml_of = {size: name for name, its in zip(files, ranges, strict=True) for size in its.sizes_bytes}
+    exact_s_per_byte = any_bandwidth_s_per_byte(request.topology, request.definition)
     rows = [
-        _row(state, place, choices[place], chosen[place] if chosen else None, xml_of.get(size))
+        _row(state, place, choices[place], chosen[place] if chosen else None, xml_of.get(size), exact_s_per_byte)
         for place, size in enumerate(sizes)
     ]
     told = [_range_data(its, name) for name, its in zip(files, ranges, strict=True)]
@@ -279,10 +281,12 @@ def _choices(state: _Sweep, place: int) -> list[Choice]:
     return [(candidate, instances) for candidate in candidates for instances in state.request.instances]
 
 
-def _row(state: _Sweep, place: int, choices: list[Choice], chosen: Choice | None, xml: str | None) -> Row:
+def _row(
+    state: _Sweep, place: int, choices: list[Choice], chosen: Choice | None, xml: str | None, exact_s_per_byte: float
+) -> Row:
     request, size = state.request, state.request.sizes_bytes[place]
     chunk_bytes = -(-size // larger_buffer(request.definition))
-    bound_s = any_cut_bound_s(request.topology, request.definition, chunk_bytes)
+    bound_s = any_cut_bound_s(request.topology, request.definition, chunk_bytes, exact_s_per_byte)
     found = [_fastest(state, size, choices, is_baseline) for is_baseline in (False, True)]
     (synthesised, synthesised_s), (baseline, baseline_s) = found
     makespan_s = None if chosen is None else state.times.checked_s(chosen[0], size, chosen[1])
