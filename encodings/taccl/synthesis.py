@@ -13,6 +13,7 @@ from planwright.checker import check
 from planwright.encodings.taccl import contiguity
 from planwright.encodings.taccl.bounds import Bounds, combinatorial_bounds
 from planwright.encodings.taccl.lowering import to_schedule
+from planwright.encodings.taccl.mirror import Mirror, find_mirror
 from planwright.encodings.taccl.moves import Moves, moves_of
 from planwright.encodings.taccl.ordering import (
     PHASED,
@@ -29,7 +30,7 @@ from planwright.encodings.taccl.problem import Problem
 from planwright.encodings.taccl.reordering import Pass, reorderings
 from planwright.encodings.taccl.routers import Router, router_of
 from planwright.encodings.taccl.routing import Routing, shortest_path_routing
-from planwright.encodings.taccl.sends import Sends, send_orbits, single_sends
+from planwright.encodings.taccl.sends import MANY_SENDS, Sends, tables
 from planwright.model import Model
 from planwright.options import Deadline, Progress, SolveOptions, charge, relative_gap
 from planwright.recipe import Plan
@@ -51,13 +52,13 @@ _ROUTING_SHARE = 0.5
 """The part of the time limit that the first routing may take, so that something is left to order it."""
 _ROUTING_GAP = 0.01
 """The first routing is proven to within this, or to within the gap asked for where that is less."""
+_NO_BETTER = 1.01
+"""A routing this near to the bound of its phase serves the phase that is its mirror, too."""
 _SEEDS = 4
 _PATIENCE, _BETTER = 2, 1e-3
 """How many routings in a row may make the schedule no better, by this share, before it is left at that."""
 _GROUPS, _GROUPS_SHAKEN = (2, 4, 8), 1
 """How many chunks of sums may travel together at most before the exact stage, and how many of these are shaken."""
-_MANY_SENDS = 1000
-"""More are only ordered by orbits, where there are orbits: one by one they take seconds, and come out no better."""
 _SHAKEN_IN_VAIN, _SHAKING_S = 60, 1.0
 """How many shaken orders may be no better than the best, and for how long they are tried."""
 _REPLAYED = 2
@@ -88,6 +89,7 @@ class _Search:
     best: _Candidate | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
     routings_tried: int = 0
+    mirror: Mirror | None = None
 
     @property
     def makespan_s(self) -> float:
@@ -140,10 +142,8 @@ def synthesise(problem: Problem, options: SolveOptions) -> Plan:
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
     with charge(search.stage_s, "routing"):
-        routers = [_router(search, phase.problem, len(problem.phases) - k) for k, phase in enumerate(problem.phases)]
-        first = [_route_for_least_time(search, router, len(routers) - k) for k, router in enumerate(routers)]
-        policy = None if None in first else _route_for_policy(search, routers)
-    found = [routing for routing in first if routing is not None]
+        routers, found = _route_phases(search)
+        policy = None if len(found) < len(routers) else _route_for_policy(search, routers)
     if len(found) < len(routers):  # no time for the models: shortest ways need no solver
         _schedule(search, [[shortest_path_routing(phase.problem) for phase in problem.phases]])
     else:
@@ -166,6 +166,25 @@ def _schedule_others(search: _Search, routers: list[Router]) -> None:
             return
 
 
+def _route_phases(search: _Search) -> tuple[list[Router], list[Routing]]:
+    """Routers, and their routings of least time as far as there are any: phase by phase, or one that is mirrored."""
+    routers: list[Router] = []
+    found: list[Routing] = []
+    phases = search.problem.phases
+    for number, phase in enumerate(phases):
+        routers.append(_router(search, phase.problem, len(phases) - number))
+        least = _route_for_least_time(search, routers[-1], len(phases) - number)
+        if least is None:
+            break
+        found.append(least[0])
+        # Parts of a sum are added one at a time, copies needn't be sent so: the mirror might do better by itself.
+        if number == 0 and least[1] <= _NO_BETTER * max(search.bounds.latency_s, search.bounds.bandwidth_s):
+            search.mirror = find_mirror(search.problem)
+            if search.mirror is not None:
+                break
+    return routers, found
+
+
 def _router(search: _Search, problem: Problem, phases_left: int) -> Router:
     """The model of a phase; where it takes a linear program first, the bound of that joins the others."""
 
@@ -178,8 +197,8 @@ def _router(search: _Search, problem: Problem, phases_left: int) -> Router:
     return router
 
 
-def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> Routing | None:
-    """The routing of least time; its proven bound joins the others. None if there was no time to find one."""
+def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> tuple[Routing, float] | None:
+    """The routing of least time, and that; its proven bound joins the others. None if there was no time to find one."""
     stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s / phases_left)
     stage = replace(stage, gap=min(search.options.gap, _ROUTING_GAP), on_progress=None)
     solution = solve_model(router.least_time_model(), stage, search.router)
@@ -188,7 +207,7 @@ def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> 
     if solution.values is None or solution.objective is None:
         return None
     router.model.add("time_is_least", (1.0, [router.time]), upper=solution.objective * (1 + 1e-9))
-    return router.decode(solution.values)
+    return router.decode(solution.values), solution.objective * router.unit_s
 
 
 def _tell_bound(search: _Search, router: Router, bound: float | None) -> None:
@@ -247,6 +266,8 @@ def _route_on(search: _Search, router: Router, seed: int, phases: int) -> Routin
 def _schedule(search: _Search, routings: list[list[Routing]]) -> None:
     """Order the routings in every variant, then schedule the best ordering exactly."""
     search.routings_tried += len(routings)
+    if search.mirror is not None:
+        routings = [[first, search.mirror.image(first)] for first, *_ in routings]
     with charge(search.stage_s, "ordering"):
         candidates = [candidate for found in routings for candidate in _order(search, moves_of(search.problem, found))]
     single = [candidate for candidate in candidates if not candidate.ordering.place.any()]
@@ -264,7 +285,7 @@ def _order(search: _Search, moves: Moves) -> list[_Candidate]:
     """
     variants = VARIANTS if len(search.problem.phases) == 1 else (*VARIANTS, *PHASED_VARIANTS)
     orderings: list[Ordering] = []
-    for sends in _tables(search.problem, moves):
+    for sends in tables(search.problem, moves):
         for variant in variants:
             if not orderings or not search.deadline.over:
                 orderings.append(order(sends, variant))
@@ -276,14 +297,6 @@ def _order(search: _Search, moves: Moves) -> list[_Candidate]:
     if len(search.problem.phases) > 1:
         chosen += _grouped(search, best.sends, orderings[0].makespan_s)
     return [search.offer(moves, ordering) for ordering in chosen]
-
-
-def _tables(problem: Problem, moves: Moves) -> list[Sends]:
-    """Orbit by orbit where the routing is symmetric, and send by send unless there are many."""
-    orbits = send_orbits(problem, moves)
-    if orbits is None:
-        return [single_sends(problem, moves)]
-    return [orbits] if len(moves) > _MANY_SENDS else [orbits, single_sends(problem, moves)]
 
 
 def _shaken(search: _Search, best: Ordering, forwards: Pass[Ordering], backwards: Pass[Ordering]) -> list[Ordering]:
@@ -305,7 +318,7 @@ def _shaken(search: _Search, best: Ordering, forwards: Pass[Ordering], backwards
 
 def _grouped(search: _Search, sends: Sends, length_s: float) -> list[Ordering]:
     """Orders in which chunks travel together, where the best without, of this length, is not within the gap."""
-    if search.is_near(length_s, _enough(search)) or not sends.may_join.any() or len(sends) > _MANY_SENDS:
+    if search.is_near(length_s, _enough(search)) or not sends.may_join.any() or len(sends) > MANY_SENDS:
         return []
     found = []
     for most in _GROUPS:
