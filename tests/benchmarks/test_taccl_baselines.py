@@ -3,7 +3,8 @@
 `pytest tests/benchmarks/test_taccl_baselines.py -k no_size --limit-s 8 --tables FOLDER` takes about an hour on one
 core. `--limit-s S` is for the four sizes of a case together; a case that takes far longer is broken off. The tables are
 written after each case, with a row for what went wrong too, and the rows of earlier runs are kept: a run that was
-broken off goes on with `-k` for what is missing. `--large` takes the torus of 64 ranks, too.
+broken off goes on with `-k` for what is missing. `--large` takes the torus of 64 ranks, too; with `--programs` what the
+runtime refuses serves no size, and takes minutes to find out for plans in many pieces.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from planwright.encodings.taccl.baselines import Baselines
 from planwright.encodings.taccl.cut_bound import any_cut_bound_s
 from planwright.encodings.taccl.instances import with_instances
 from planwright.encodings.taccl.sweep import Outcome, Request, sweep
+from planwright.encodings.taccl.sweep.candidates import Lowering
 from planwright.encodings.taccl.sweep.request import larger_buffer
 from planwright.errors import InputError
 from planwright.topologies.files import load_topology
@@ -45,13 +47,20 @@ TITLE = "The sweep's choice, the bound for any chunks, and the best baseline, on
 
 
 @pytest.fixture
+def only_tables(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No programs, unless they are asked for: the sweep then chooses as if the runtime took everything."""
+    if not pytestconfig.getoption("--programs"):
+        monkeypatch.setattr(Lowering, "program", lambda *_: None)
+
+
+@pytest.fixture
 def large(pytestconfig: pytest.Config) -> bool:
     return bool(pytestconfig.getoption("--large"))
 
 
 @pytest.mark.parametrize("collective", sorted(COLLECTIVES))
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.usefixtures("keep_tables")
+@pytest.mark.usefixtures("keep_tables", "only_tables")
 def test_no_size_is_served_slower_than_by_the_best_baseline(
     case: str, collective: str, tables: ResultTables, tmp_path: Path, limit_s: Callable[[float], float], large: bool
 ) -> None:

@@ -98,10 +98,11 @@ class _Sweep:
 def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcome:
     """Synthesise a plan for every size that has none in `folder` yet, then choose for every size and write the files.
 
-    `options`: the time limit is for all sizes together, the gap for each. `stop` ends the synthesis: what is there is
-    chosen from. The folder is made if it isn't there, and gets a plan file for each size, `xml/` with a program for
-    each range of sizes, and the table as `summary.csv` and `summary.json`. Programs of an earlier sweep that are no
-    longer wanted are removed. A baseline that beats every plan at a size serves it.
+    `options`: the time limit is for all sizes together, half of it for the synthesis in any case; the gap for each.
+    `stop` ends the synthesis: what is there is chosen from. The folder is made if it isn't there, and gets a plan file
+    for each size, `xml/` with a program for each range of sizes, and the table as `summary.csv` and `summary.json`.
+    Programs of an earlier sweep that are no longer wanted are removed. A baseline that beats every plan at a size
+    serves it.
 
     Raises `InputError` for a folder that can't be written to, and for what `Problem` refuses.
     """
@@ -116,6 +117,7 @@ def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcom
     for job in request.jobs:
         _recall(state, job)
     _find_baselines(state)
+    _leave_time_to_synthesise(state)
     _synthesise(state)
     _pipeline(state)
     return _write(state)
@@ -149,6 +151,13 @@ def _find_baselines(state: _Sweep) -> None:
                     its.append(candidate)
         fastest_s = min(state.fastest_s(candidate, size) for candidate in its)
         state.tell("baselines", size, fastest_s, None)
+
+
+def _leave_time_to_synthesise(state: _Sweep) -> None:
+    """One size's baselines may take longer than all the time there is; the rest of the time is the half then."""
+    limit_s = state.options.time_limit_s
+    if limit_s is not None and state.deadline.remaining_s < (1 - _BASELINES_SHARE) * limit_s:
+        state.deadline = Deadline(replace(state.options, time_limit_s=(1 - _BASELINES_SHARE) * limit_s))
 
 
 def _synthesise(state: _Sweep) -> None:
