@@ -29,15 +29,18 @@ def best_chunking(
     """The number of chunks of one rank's data (ALLTOALL, SCATTER: for one rank) with which the greedy is fastest."""
     if topology.device_count < 2:
         return 1
-    best, best_s = 1, float("inf")
+    tried = []
     for number in _NUMBERS:
         cut = number * topology.device_count if collective == "alltoall" else number
         definition = collective_by_name(collective, topology.device_count, cut, root, target)
         moves = definition.chunk_count * topology.device_count
         chunks = max(len(buffer) for buffer in definition.inputs)
-        if number > 1 and (moves > _MOST_MOVES or chunks > input_bytes):
+        if moves > _MOST_MOVES or chunks > input_bytes:
             break
-        problem = Problem(topology, definition, -(-input_bytes // chunks), method="greedy")
+        tried.append((number, definition, -(-input_bytes // chunks)))
+    best, best_s = 1, float("inf")
+    for number, definition, chunk_bytes in tried if len(tried) > 1 else []:
+        problem = Problem(topology, definition, chunk_bytes, method="greedy")
         found = plan_greedy(problem, SolveOptions(time_limit_s=_TRY_S, gap=1e-3)).solution
         if found.objective is None or found.objective > _WORSE * best_s:
             break
