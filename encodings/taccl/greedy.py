@@ -30,6 +30,7 @@ from planwright.encodings.taccl.problem import Problem
 from planwright.encodings.taccl.reordering import order_by_load, reorderings
 from planwright.encodings.taccl.rotations import Rotations, no_rotations
 from planwright.encodings.taccl.sum_bounds import crossing_bound_s
+from planwright.encodings.taccl.sum_cuts import across_cuts_s
 from planwright.errors import InputError
 from planwright.options import Deadline, Progress, SolveOptions, charge
 from planwright.recipe import Plan
@@ -295,7 +296,8 @@ def _solution(problem: Problem, searches: list[_Search], options: SolveOptions, 
     makespan_s = sum(search.best[1].makespan_s for search in searches if search.best is not None)
     best_s = max(search.bounds.best_s for search in searches if search.bounds is not None)
     if len(searches) > 1:
-        best_s = max(best_s, crossing_bound_s(problem, problem.may_group))
+        crossing_s = crossing_bound_s(problem, problem.may_group)
+        best_s = max(best_s, crossing_s, across_cuts_s(problem, problem.may_group))
     assert best_s <= makespan_s * (1 + 1e-6), "a schedule beats its lower bound"
     bound_s = min(best_s, makespan_s)
     proven = makespan_s - bound_s <= 1e-6 * makespan_s
