@@ -64,8 +64,8 @@ _PROMISING = 1.1
 """Orders by rules that are worse than the best by more are not shaken."""
 _GROUPS_SHAKEN = 3
 """So many sizes of groups, those that the rules were best with."""
-_PATIENCE = 60
-"""Orders in a row that may be no better than the best."""
+_PATIENCE, _SHAKING_S = 60, 10.0
+"""Orders in a row that may be no better than the best, and for how long each size of groups is shaken."""
 _ROWS_FOR_ALL_TRIES = 20_000
 """With more sends than this in all, a single seed is tried."""
 
@@ -208,7 +208,7 @@ def _reorder(search: _Search, rows: _Rows, found: list[Timing]) -> None:
         best.setdefault(timing.most, timing)
     with charge(search.stage_s, "ordering"):
         for most, timing in islice(best.items(), _GROUPS_SHAKEN):
-            best_s, in_vain = timing.makespan_s, 0
+            best_s, in_vain, until_s = timing.makespan_s, 0, search.deadline.elapsed_s + _SHAKING_S
             forwards = partial(_ordered, table, Rule(most, backwards=False, longest_first=False))
             backwards = partial(_ordered, table, Rule(most, backwards=True, longest_first=False))
             for other in reorderings(forwards, backwards, timing, search.options.seed):
@@ -217,7 +217,7 @@ def _reorder(search: _Search, rows: _Rows, found: list[Timing]) -> None:
                 best_s = min(best_s, other.makespan_s)
                 if search.over:
                     return
-                if in_vain == _PATIENCE:
+                if in_vain == _PATIENCE or search.deadline.elapsed_s > until_s:
                     break
 
 
