@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
@@ -61,7 +62,8 @@ def solve(task: Task) -> Solution:
     values, bound = run.values(), run.bound()
     if claim is Status.OPTIMAL and values is not None and not task.arrays.is_integer.any():
         bound = task.arrays.objective(values)
-    return answer(task, "highs", version, claim, stop or task.why_stopped(), values, bound)
+    found = answer(task, "highs", version, claim, stop or task.why_stopped(), values, bound)
+    return replace(found, row_prices=run.row_prices())
 
 
 class _Run:
@@ -107,6 +109,13 @@ class _Run:
         if not len(self._task.arrays.cost) or self.highs.getInfo().primal_solution_status != 2:  # 2: feasible
             return None
         return np.array(self.highs.getSolution().col_value)
+
+    def row_prices(self) -> Any:
+        """The dual values of the rows of an LP that was solved, None for a MIP."""
+        info = self.highs.getInfo()
+        if self._task.arrays.is_integer.any() or info.dual_solution_status != 2:  # 2: feasible
+            return None
+        return np.array(self.highs.getSolution().row_dual) / self._cost_scale
 
     def bound(self) -> float | None:
         """The dual bound of a MIP in the model's own sense; HiGHS gives none for an LP that it did not finish."""

@@ -32,7 +32,7 @@ def table_of(problem: Problem, board: Board, chunk: Ids, link: Ids, parent: Ids,
         copies = (first + chunk * topology.device_count + topology.link_source[link]).tolist()
         clocks = [(copy, *its) for copy, its in zip(copies, clocks, strict=True)]
     return Table(
-        parent=parent.tolist(),
+        needs=[(row,) if row >= 0 else () for row in parent.tolist()],
         link=own,
         clocks=clocks,
         alpha_s=topology.alpha_s[link],

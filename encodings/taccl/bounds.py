@@ -23,6 +23,7 @@ from planwright.encodings.taccl.sum_bounds import (
     pairs_latency_s,
     trees_bound_s,
 )
+from planwright.encodings.taccl.sum_cuts import across_cuts_s
 
 __all__ = ["Bounds", "bandwidth_bound_s", "combinatorial_bounds", "cut_bound_s"]
 
@@ -40,7 +41,7 @@ class Bounds:
 
     `routing_s` is the proven bound of the routing MILP, None before it has run. `any_grouping_s` holds as well for
     schedules that group chunks on links where this problem sends them one by one; the other bounds need not.
-    `reduction_s`, `crossing_s` and `trees_s` are for sums only, see sum_bounds.py.
+    `reduction_s`, `crossing_s` and `trees_s` are for sums only, see sum_bounds.py and sum_cuts.py.
     """
 
     latency_s: float
@@ -80,13 +81,13 @@ def _bounds_of_sums(problem: Problem) -> Bounds:
     latency_s = max(pairs_latency_s(problem), *(bounds.latency_s for bounds in phases))
     reduction_s = doubling_bound_s(problem)
     may_group_all = np.ones(problem.link_count, dtype=np.bool_)
-    grouped_s = crossing_bound_s(problem, may_group_all)
+    grouped_s = max(crossing_bound_s(problem, may_group_all), across_cuts_s(problem, may_group_all))
     return Bounds(
         latency_s=latency_s,
         bandwidth_s=max(bounds.bandwidth_s for bounds in phases),
         any_grouping_s=max(latency_s, reduction_s, grouped_s, *(bounds.any_grouping_s for bounds in phases)),
         reduction_s=reduction_s,
-        crossing_s=crossing_bound_s(problem, problem.may_group),
+        crossing_s=max(crossing_bound_s(problem, problem.may_group), across_cuts_s(problem, problem.may_group)),
         trees_s=trees_bound_s(problem),
     )
 

@@ -1,7 +1,8 @@
 """Chunking: into how many chunks a rank's data are best cut, where no sketch says it.
 
 Few chunks pay few latencies, many let a rank hand on the beginning of what it is still receiving, and share out over
-unlike links. Which weighs more depends on size and machine, so a handful of numbers is tried with the greedy.
+unlike links and several ways. Which weighs more depends on size and machine, so a handful of numbers is tried with the
+greedy.
 """
 
 from __future__ import annotations
@@ -22,25 +23,27 @@ _WORSE = 1.3
 """Larger numbers are not tried once one is this much worse than the best."""
 
 
-def best_chunking(topology: Topology, collective: str, input_bytes: int, root: int | None = None) -> int:
-    """The number of chunks of one rank's data with which the greedy is fastest; 1 where chunks aren't handed on."""
-    if collective not in _CUT_AT_WILL or topology.device_count < 2:
+def best_chunking(
+    topology: Topology, collective: str, input_bytes: int, root: int | None = None, target: int | None = None
+) -> int:
+    """The number of chunks of one rank's data (ALLTOALL, SCATTER: for one rank) with which the greedy is fastest."""
+    if topology.device_count < 2:
         return 1
-    best, best_s = 1, float("inf")
+    tried = []
     for number in _NUMBERS:
-        definition = collective_by_name(collective, topology.device_count, number, root)
+        cut = number * topology.device_count if collective == "alltoall" else number
+        definition = collective_by_name(collective, topology.device_count, cut, root, target)
         moves = definition.chunk_count * topology.device_count
         chunks = max(len(buffer) for buffer in definition.inputs)
-        if number > 1 and (moves > _MOST_MOVES or chunks > input_bytes):
+        if moves > _MOST_MOVES or chunks > input_bytes:
             break
-        problem = Problem(topology, definition, -(-input_bytes // chunks), method="greedy")
+        tried.append((number, definition, -(-input_bytes // chunks)))
+    best, best_s = 1, float("inf")
+    for number, definition, chunk_bytes in tried if len(tried) > 1 else []:
+        problem = Problem(topology, definition, chunk_bytes, method="greedy")
         found = plan_greedy(problem, SolveOptions(time_limit_s=_TRY_S, gap=1e-3)).solution
         if found.objective is None or found.objective > _WORSE * best_s:
             break
         if found.objective < best_s * (1 - 1e-9):
             best, best_s = number, found.objective
     return best
-
-
-_CUT_AT_WILL = ("allgather", "allreduce", "broadcast", "reduce", "reducescatter")
-"""Collectives of which more chunks mean a finer cut of the same data, and of which trees hand chunks on."""

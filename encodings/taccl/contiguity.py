@@ -52,9 +52,12 @@ class ContiguityModel:
     beta: Ids
 
 
-def encode(ordering: Ordering) -> ContiguityModel:
-    """The exact schedule of an ordering as a model of whole numbers; minimises the time (5.1)."""
-    parts = _columns(ordering)
+def encode(ordering: Ordering, at_least_s: float = 0.0) -> ContiguityModel:
+    """The exact schedule of an ordering as a model of whole numbers; minimises the time (5.1).
+
+    `at_least_s`: a time that no schedule can beat, so that solvers know when they are near enough.
+    """
+    parts = _columns(ordering, at_least_s)
     _time_covers_every_arrival(parts)
     _chunk_is_sent_after_it_arrived(parts)
     _joined_chunks_travel_together(parts)
@@ -95,7 +98,7 @@ def first_point(parts: ContiguityModel) -> Floats:
     return values
 
 
-def _columns(ordering: Ordering) -> ContiguityModel:
+def _columns(ordering: Ordering, at_least_s: float) -> ContiguityModel:
     sends, count = ordering.sends, len(ordering.sends)
     model = Model("taccl_contiguity")
     step_s = ordering.makespan_s / _STEPS
@@ -124,7 +127,7 @@ def _columns(ordering: Ordering) -> ContiguityModel:
         apart=scattered(can_join, model.binaries("is_apart", len(can_join), labels=labels(can_join))),
         position=scattered(joinable, model.integers("position", len(joinable), 1, count, labels=labels(joinable))),
         before=before,
-        time=int(model.integers("time", upper=horizon)),
+        time=int(model.integers("time", lower=np.floor(min(at_least_s / step_s * (1 - 1e-9), _STEPS)), upper=horizon)),
         alpha=alpha,
         beta=beta,
     )

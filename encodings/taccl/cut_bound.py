@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planwright.collective import Collective
+from planwright.encodings.taccl.any_bandwidth import any_bandwidth_s_per_byte
 from planwright.topologies.topology import Topology
 
 __all__ = ["any_cut_bound_s"]
@@ -17,17 +18,23 @@ __all__ = ["any_cut_bound_s"]
 Mask = NDArray[np.bool_]
 
 
-def any_cut_bound_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:
+def any_cut_bound_s(
+    topology: Topology, collective: Collective, chunk_bytes: int, exact_s_per_byte: float | None = None
+) -> float:
     """Seconds that every schedule takes, in chunks of whatever size.
 
     The largest of: the alphas of the shortest way; the rounds in which a chunk can reach all that want it; for each
     rank and each node, what must come in, or go out, through all doors at once; all that must be sent, from all ranks
-    at once. Links that share their first (last) resource count as the fastest of them, since one works at a time.
+    at once. Links that share their first (last) resource count as the fastest of them, since one works at a time. And
+    the exact bandwidth bounds (see `any_bandwidth`): `exact_s_per_byte` of a chunk, where they are known already.
     """
     sources = _holders(collective.contributors, collective.rank_count)
     targets = _holders(collective.destinations, collective.rank_count)
     latency_s = max(_latency_s(topology, sources, targets), _rounds_s(topology, collective))
-    best_s = max(latency_s, _total_s(topology, collective, chunk_bytes))
+    exact_s = chunk_bytes * (
+        any_bandwidth_s_per_byte(topology, collective) if exact_s_per_byte is None else exact_s_per_byte
+    )
+    best_s = max(latency_s, exact_s, _total_s(topology, collective, chunk_bytes))
     sets = [[rank] for rank in range(topology.device_count)]
     if topology.node_count > 1:
         sets += [topology.ranks_of_node(node) for node in range(topology.node_count)]

@@ -39,14 +39,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class Table:
-    """Sends to be put in order, one a row, parents before children.
+    """Sends to be put in order, one a row, what a row needs before it.
 
-    `parent[i]`: the row that brings the chunk, -1 at its owner. `link[i]`: where row i travels; `clocks[i]`: all that
-    it holds exclusively, a clock of the link among it. `alpha_s`, `beta_s`: float, latency and chunk time.
-    `may_join[i]`: whether the row may be grouped with others on its link.
+    `needs[i]`: the rows that bring the chunk, or the parts of its sum; none at its owner. `link[i]`: where row i
+    travels; `clocks[i]`: all that it holds exclusively, a clock of the link among it. `alpha_s`, `beta_s`: float,
+    latency and chunk time. `may_join[i]`: whether the row may be grouped with others on its link.
     """
 
-    parent: list[int]
+    needs: list[tuple[int, ...]]
     link: list[int]
     clocks: list[tuple[int, ...]]
     alpha_s: Floats
@@ -54,7 +54,7 @@ class Table:
     may_join: NDArray[np.bool_]
 
     def __len__(self) -> int:
-        return len(self.parent)
+        return len(self.needs)
 
     @property
     def duration_s(self) -> Floats:
@@ -64,12 +64,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Timing:
-    """When each row of a table starts and ends, float, and its `place` in its transfer: 0 for the first chunk."""
+    """When each row of a table starts and ends, float, and its `place` in its transfer: 0 for the first chunk.
+
+    `most`: chunks that were allowed to travel together.
+    """
 
     start_s: Floats
     end_s: Floats
     place: Ids
     variant: str
+    most: int = 1
 
     @property
     def makespan_s(self) -> float:
@@ -79,19 +83,19 @@ class Timing:
 
 def dispatch(table: Table, given_s: Floats, rule: Rule) -> Timing:
     """Order and group the rows; `given_s`: start times of a plan to follow, float, shape (rows,)."""
-    before: list[list[int]] = [[parent] if parent >= 0 else [] for parent in table.parent]
+    before: list[list[int]] = [list(rows) for rows in table.needs]
     if rule.backwards:
-        before = [[] for _ in table.parent]
-        for row, parent in enumerate(table.parent):
-            if parent >= 0:
-                before[parent].append(row)
+        before = [[] for _ in table.needs]
+        for row, firsts in enumerate(table.needs):
+            for first in firsts:
+                before[first].append(row)
     urgency = -_way_s(table, before) if rule.longest_first else (-given_s if rule.backwards else given_s)
     run = _Run(table, before, urgency.tolist(), rule.most)
     run.work()
     start_s, end_s = np.array(run.start_s), np.array(run.end_s)
     if rule.backwards:
         start_s, end_s = end_s.max(initial=0.0) - end_s, end_s.max(initial=0.0) - start_s
-    return settle(table, Timing(start_s, end_s, np.array(run.place, dtype=np.int64), rule.name))
+    return settle(table, Timing(start_s, end_s, np.array(run.place, dtype=np.int64), rule.name, rule.most))
 
 
 def settle(table: Table, timing: Timing) -> Timing:
@@ -100,14 +104,14 @@ def settle(table: Table, timing: Timing) -> Timing:
     alpha_s, beta_s = table.alpha_s.tolist(), table.beta_s.tolist()
     free_s: dict[int, float] = {}
     for rows in _transfers(table, timing):
-        ready_s = [end_s[table.parent[row]] for row in rows if table.parent[row] >= 0]
+        ready_s = [end_s[first] for row in rows for first in table.needs[row]]
         clocks = {clock for row in rows for clock in table.clocks[row]}
         at_s = max([*ready_s, *(free_s.get(clock, 0.0) for clock in clocks)])
         over_s = at_s + (alpha_s[rows[0]] + beta_s[rows[0]] * len(rows))
         for row in rows:
             start_s[row], end_s[row] = at_s, over_s
         free_s.update(dict.fromkeys(clocks, over_s))
-    return Timing(np.array(start_s), np.array(end_s), timing.place, timing.variant)
+    return Timing(np.array(start_s), np.array(end_s), timing.place, timing.variant, timing.most)
 
 
 def _transfers(table: Table, timing: Timing) -> list[list[int]]:

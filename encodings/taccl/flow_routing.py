@@ -17,7 +17,7 @@ from planwright.encodings.taccl.routing import add_distinct, exclusive_groups
 from planwright.encodings.taccl.symmetry import orbits
 from planwright.model import Model
 
-__all__ = ["Commodities", "FlowModel", "commodities", "encode", "ways"]
+__all__ = ["Commodities", "FlowModel", "Way", "carrying_way", "commodities", "encode", "ways"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -99,13 +99,32 @@ def ways(problem: Problem, parts: FlowModel, values: Floats) -> list[dict[int, l
         demand = parts.commodities.demand[number].astype(np.float64)
         its: dict[int, list[Way]] = {}
         for rank in np.flatnonzero(demand > 0).tolist():
-            while demand[rank] > _NOTHING and (way := _way(owner, rank, leaving, left, target)):
+            while demand[rank] > _NOTHING and (way := carrying_way(owner, rank, leaving, left, target)):
                 amount = min(demand[rank], *(left[link] for link in way))
                 left[list(way)] -= amount
                 demand[rank] -= amount
                 its.setdefault(rank, []).append(way)
         found.append(its)
     return found
+
+
+def carrying_way(owner: int, rank: int, leaving: dict[int, list[int]], left: Floats, target: list[int]) -> Way:
+    """Links from `owner` to `rank` on which some flow is left, as few as possible; () if there are none."""
+    brought_by: dict[int, int] = {owner: -1}
+    came_from: dict[int, int] = {}
+    queue = [owner]
+    for at in queue:
+        for link in leaving.get(at, ()):
+            if left[link] > _NOTHING and target[link] not in brought_by:
+                brought_by[target[link]], came_from[target[link]] = link, at
+                queue.append(target[link])
+    if rank not in came_from:
+        return ()
+    way, at = [], rank
+    while at != owner:
+        way.append(brought_by[at])
+        at = came_from[at]
+    return tuple(reversed(way))
 
 
 def _flow(model: Model, problem: Problem, parts: Commodities) -> Ids:
@@ -152,22 +171,3 @@ def _time_covers_every_link_and_side(problem: Problem, parts: FlowModel) -> None
     family = "time_covers_link"
     entries = np.concatenate(rows), np.concatenate(columns), np.concatenate(values)
     add_distinct(parts.model, family, *entries, lower=0.0)
-
-
-def _way(owner: int, rank: int, leaving: dict[int, list[int]], left: Floats, target: list[int]) -> Way:
-    """Links from `owner` to `rank` on which some flow is left, as few as possible; () if there are none."""
-    brought_by: dict[int, int] = {owner: -1}
-    came_from: dict[int, int] = {}
-    queue = [owner]
-    for at in queue:
-        for link in leaving.get(at, ()):
-            if left[link] > _NOTHING and target[link] not in brought_by:
-                brought_by[target[link]], came_from[target[link]] = link, at
-                queue.append(target[link])
-    if rank not in came_from:
-        return ()
-    way, at = [], rank
-    while at != owner:
-        way.append(brought_by[at])
-        at = came_from[at]
-    return tuple(reversed(way))

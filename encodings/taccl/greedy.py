@@ -6,7 +6,10 @@ cheap: many are made, and the best is kept until it is proven good enough or the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,15 +19,18 @@ from planwright import __version__
 from planwright.encodings.taccl.assembly import reversed_columns, table_of, to_schedule
 from planwright.encodings.taccl.bandwidth import Bottleneck
 from planwright.encodings.taccl.board import Board, Columns, lay_out
-from planwright.encodings.taccl.dispatch import Rule, Timing, dispatch
+from planwright.encodings.taccl.dispatch import Rule, Table, Timing, dispatch
+from planwright.encodings.taccl.flow_paths import round_flow
 from planwright.encodings.taccl.large_bounds import LargeBounds, large_bounds
 from planwright.encodings.taccl.matching import Match, match
-from planwright.encodings.taccl.paths import route_paths
+from planwright.encodings.taccl.paths import Routes, route_paths
 from planwright.encodings.taccl.phases import bare_phases_of
 from planwright.encodings.taccl.pods import find_pods
 from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.rotations import Rotations
+from planwright.encodings.taccl.reordering import order_by_load, reorderings
+from planwright.encodings.taccl.rotations import Rotations, no_rotations
 from planwright.encodings.taccl.sum_bounds import crossing_bound_s
+from planwright.encodings.taccl.sum_cuts import across_cuts_s
 from planwright.errors import InputError
 from planwright.options import Deadline, Progress, SolveOptions, charge
 from planwright.recipe import Plan
@@ -44,14 +50,31 @@ _GROUPS = (1, 2, 4, 8, 1 << 30)
 _ALPHA_SHARE = 0.1
 """Of a link's time for a chunk; where latencies are a larger part, matchings that share them are tried as well."""
 _SHARED_BY = 8
+_BOUNDS_SHARE = 0.3
+"""The part of the time that the linear programs of the bounds may take."""
+_ROUNDING_S = 2.0
+"""For whole numbers of chunks on the ways of the flow."""
+_SMALL_BOARD = 100_000
+"""Pairs of chunk and link up to which ways by load are tried beside those of the flow."""
+_MOST_BY_LOAD = 10_000
+"""Sends up to which those go first whose resources have most left to do: later sends are looked at again each time."""
+_UNEVEN = 0.005
+"""How much longer than by the flow the busiest resource may be taken before other ways are looked for."""
+_PROMISING = 1.1
+"""Orders by rules that are worse than the best by more are not shaken."""
+_GROUPS_SHAKEN = 3
+"""So many sizes of groups, those that the rules were best with."""
+_PATIENCE, _SHAKING_S = 60, 10.0
+"""Orders in a row that may be no better than the best, and for how long each size of groups is shaken."""
 _ROWS_FOR_ALL_TRIES = 20_000
 """With more sends than this in all, a single seed is tried."""
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Sends of the board's chunks, parents first; `given_s`: when a matching starts them, zeros without one."""
+    """Sends of a board's chunks, parents first; `given_s`: when a matching starts them, zeros without one."""
 
+    board: Board
     chunk: Ids
     link: Ids
     parent: Ids
@@ -121,24 +144,85 @@ def _find(search: _Search) -> Columns:
     with charge(search.stage_s, "board"):
         board = lay_out(problem)
     with charge(search.stage_s, "bounds"):
-        search.bounds = large_bounds(problem, board, search.deadline.stage(0.1 * search.deadline.remaining_s))
+        search.bounds = large_bounds(problem, board, search.deadline.stage(_BOUNDS_SHARE * search.deadline.remaining_s))
     if (board.wanted.sum(axis=1) == 1).all():
         _route(search, board)
     else:
         _match(search, board, search.bounds.bottlenecks)
     assert search.best is not None  # both offer at least one
     rows, timing = search.best
-    search.rotations = board.rotations
+    search.rotations = rows.board.rotations
     with charge(search.stage_s, "unfolding"):
-        return board.columns(rows.chunk, rows.link, timing.start_s, timing.end_s, timing.place)
+        return rows.board.columns(rows.chunk, rows.link, timing.start_s, timing.end_s, timing.place)
 
 
 def _route(search: _Search, board: Board) -> None:
-    """Chunks that one rank wants: ways by load, then every rule of dispatch."""
-    with charge(search.stage_s, "routing"):
-        routes = route_paths(board, search.problem.occupancy_s)
-    rows = _Rows(routes.chunk, routes.link, routes.parent, np.zeros(len(routes.chunk)))
-    _dispatch(search, board, rows, (False, True))
+    """Chunks that one rank wants: ways of the flow, and by load, then every rule of dispatch, then other orders."""
+    for rows in _routings(search, board):
+        if len(rows.chunk) <= _MOST_BY_LOAD:
+            table = table_of(search.problem, rows.board, rows.chunk, rows.link, rows.parent, search.one_at_a_time)
+            with charge(search.stage_s, "ordering"):
+                search.offer(rows, order_by_load(table))
+        found = _dispatch(search, rows.board, rows, (False, True))
+        if search.over:
+            return
+        best_s = min(timing.makespan_s for timing in found)
+        if search.best is not None and best_s <= _PROMISING * search.best[1].makespan_s:
+            _reorder(search, rows, found)
+
+
+def _routings(search: _Search, board: Board) -> Iterator[_Rows]:
+    """Along the flow that the bound has found, and where it has found none, or the board is small, by load.
+
+    Chunks of one orbit take images of one another's ways. Where whole chunks can't be shared out well enough in that
+    way (a ring of eight, where half of what goes to the other side goes left), a small board is routed without.
+    """
+    assert search.bounds is not None
+    problem, flow = search.problem, search.bounds.flow
+    small = problem.collective.chunk_count * problem.link_count <= _SMALL_BOARD
+    if flow is not None:
+        boards = [board]
+        while boards:
+            its = boards.pop()
+            with charge(search.stage_s, "routing"):
+                options = search.deadline.stage(min(_ROUNDING_S, 0.5 * search.deadline.remaining_s))
+                routes = round_flow(its, problem.occupancy_s, flow, options)
+            yield _rows_of(its, routes)
+            if small and len(its.rotations) > 1 and routes.busy_s > flow.time_s * (1 + _UNEVEN):
+                boards.append(lay_out(problem, no_rotations(board.topology)))
+    if flow is None or small:
+        with charge(search.stage_s, "routing"):
+            routes = route_paths(board, problem.occupancy_s)
+        yield _rows_of(board, routes)
+
+
+def _rows_of(board: Board, routes: Routes) -> _Rows:
+    return _Rows(board, routes.chunk, routes.link, routes.parent, np.zeros(len(routes.chunk)))
+
+
+def _reorder(search: _Search, rows: _Rows, found: list[Timing]) -> None:
+    """Shake the best order that each of the best sizes of groups has until that has been in vain for a while."""
+    table = table_of(search.problem, rows.board, rows.chunk, rows.link, rows.parent, search.one_at_a_time)
+    best: dict[int, Timing] = {}
+    for timing in sorted(found, key=lambda timing: timing.makespan_s):
+        best.setdefault(timing.most, timing)
+    with charge(search.stage_s, "ordering"):
+        for most, timing in islice(best.items(), _GROUPS_SHAKEN):
+            best_s, in_vain, until_s = timing.makespan_s, 0, search.deadline.elapsed_s + _SHAKING_S
+            forwards = partial(_ordered, table, Rule(most, backwards=False, longest_first=False))
+            backwards = partial(_ordered, table, Rule(most, backwards=True, longest_first=False))
+            for other in reorderings(forwards, backwards, timing, search.options.seed):
+                search.offer(rows, other)
+                in_vain = 0 if other.makespan_s < best_s * (1 - 1e-9) else in_vain + 1
+                best_s = min(best_s, other.makespan_s)
+                if search.over:
+                    return
+                if in_vain == _PATIENCE or search.deadline.elapsed_s > until_s:
+                    break
+
+
+def _ordered(table: Table, rule: Rule, given_s: Floats) -> Timing:
+    return dispatch(table, given_s, rule)
 
 
 def _match(search: _Search, board: Board, bottlenecks: tuple[Bottleneck, ...]) -> None:
@@ -173,8 +257,9 @@ def _variants(problem: Problem, board: Board) -> list[Board]:
     return [*boards, *(replace(found, duration_s=shared_s) for found in boards)]
 
 
-def _dispatch(search: _Search, board: Board, rows: _Rows, longest: tuple[bool, ...]) -> None:
-    """Order and group the rows by every rule."""
+def _dispatch(search: _Search, board: Board, rows: _Rows, longest: tuple[bool, ...]) -> list[Timing]:
+    """Order and group the rows by every rule, as long as that is not over."""
+    found = []
     table = table_of(search.problem, board, rows.chunk, rows.link, rows.parent, search.one_at_a_time)
     groups = _GROUPS if table.may_join.any() else (1,)
     with charge(search.stage_s, "ordering"):
@@ -182,9 +267,11 @@ def _dispatch(search: _Search, board: Board, rows: _Rows, longest: tuple[bool, .
             for backwards in (False, True):
                 for most in groups:
                     rule = Rule(most, backwards, longest_first)
-                    search.offer(rows, dispatch(table, rows.given_s, rule))
+                    found.append(dispatch(table, rows.given_s, rule))
+                    search.offer(rows, found[-1])
                     if search.over:
-                        return
+                        return found
+    return found
 
 
 def _useful(board: Board, matched: Match) -> _Rows:
@@ -198,7 +285,7 @@ def _useful(board: Board, matched: Match) -> _Rows:
     kept = np.array(useful, dtype=np.bool_)
     number = np.cumsum(kept) - 1
     parent = np.where(matched.parent >= 0, number[matched.parent], -1)
-    return _Rows(matched.chunk[kept], matched.link[kept], parent[kept], matched.start_s[kept])
+    return _Rows(board, matched.chunk[kept], matched.link[kept], parent[kept], matched.start_s[kept])
 
 
 def _solution(problem: Problem, searches: list[_Search], options: SolveOptions, deadline: Deadline) -> Solution:
@@ -209,7 +296,8 @@ def _solution(problem: Problem, searches: list[_Search], options: SolveOptions, 
     makespan_s = sum(search.best[1].makespan_s for search in searches if search.best is not None)
     best_s = max(search.bounds.best_s for search in searches if search.bounds is not None)
     if len(searches) > 1:
-        best_s = max(best_s, crossing_bound_s(problem, problem.may_group))
+        crossing_s = crossing_bound_s(problem, problem.may_group)
+        best_s = max(best_s, crossing_s, across_cuts_s(problem, problem.may_group))
     assert best_s <= makespan_s * (1 + 1e-6), "a schedule beats its lower bound"
     bound_s = min(best_s, makespan_s)
     proven = makespan_s - bound_s <= 1e-6 * makespan_s

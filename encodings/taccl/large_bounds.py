@@ -1,4 +1,4 @@
-"""Lower bounds that stay quick on a thousand ranks: shortest ways, and cuts found by flows on orbits."""
+"""Lower bounds that stay quick on a thousand ranks: shortest ways, cuts found by flows on orbits, all chunks' flow."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from planwright.encodings.taccl.any_bandwidth import flow_of_chunks, is_allgather
 from planwright.encodings.taccl.bandwidth import Bottleneck, Network, allgather_bottlenecks, bottleneck
 from planwright.encodings.taccl.board import Board
 from planwright.encodings.taccl.bounds import combinatorial_bounds
+from planwright.encodings.taccl.concurrent_flow import ConcurrentFlow
 from planwright.encodings.taccl.packing import pack
 from planwright.encodings.taccl.problem import Problem
 from planwright.options import SolveOptions
@@ -27,10 +29,11 @@ _MOST_ORBITS = 20_000
 
 @dataclass(frozen=True)
 class LargeBounds:
-    """Seconds. `bandwidth_s` is the exact one (see `packing`) where `exact`; `bottlenecks`: the cuts found.
+    """Seconds. `bandwidth_s` is the exact one (see `packing`, `concurrent_flow`) where `exact`, else that of the cuts.
 
-    `door_s`: the bound around ranks and nodes that counts latencies and the way to and from the doors (see `bounds`), 0
-    where the problem is too large for it.
+    `bottlenecks`: the cuts found. `door_s`: the bound around ranks and nodes that counts latencies and the way to and
+    from the doors (see `bounds`), 0 where the problem is too large for it. `flow`: where chunks have one destination,
+    what carries them all in the least time; None where its program is too large.
     """
 
     latency_s: float
@@ -38,6 +41,7 @@ class LargeBounds:
     bandwidth_s: float
     exact: bool
     bottlenecks: tuple[Bottleneck, ...]
+    flow: ConcurrentFlow | None = None
 
     @property
     def best_s(self) -> float:
@@ -50,9 +54,13 @@ def large_bounds(problem: Problem, board: Board, options: SolveOptions | None = 
     latency_s = _latency_s(board)
     small = problem.collective.chunk_count * problem.link_count <= _SMALL
     door_s = combinatorial_bounds(problem).best_s if small else 0.0
-    if not _is_allgather(problem):
+    if not is_allgather(problem):
         cuts = tuple(_cuts(problem, board))
-        return LargeBounds(latency_s, door_s, max(cut.time_s for cut in cuts), False, cuts)
+        time_s = max(cut.time_s for cut in cuts)
+        flow = flow_of_chunks(problem, problem.occupancy_s, options, short=True)
+        if flow is None:
+            return LargeBounds(latency_s, door_s, time_s, False, cuts)
+        return LargeBounds(latency_s, door_s, max(time_s, flow.time_s), flow.exact, cuts, flow)
     topology, rotations = board.topology, board.rotations
     cuts = tuple(allgather_bottlenecks(topology, problem.occupancy_s, rotations))
     time_s, exact = max(cut.time_s for cut in cuts), False
@@ -60,13 +68,6 @@ def large_bounds(problem: Problem, board: Board, options: SolveOptions | None = 
         packing = pack(topology, problem.occupancy_s, options, rotations)
         time_s, exact = max(time_s, packing.time_s), packing.exact
     return LargeBounds(latency_s, door_s, time_s * problem.collective.chunks_per_rank, exact, cuts)
-
-
-def _is_allgather(problem: Problem) -> bool:
-    """Whether every rank has as many chunks as any other, all wanted by all others."""
-    per_rank = np.bincount(problem.owners, minlength=problem.collective.rank_count)
-    everywhere = problem.wanted.sum() == len(problem.owners) * (problem.collective.rank_count - 1)
-    return bool(everywhere and (per_rank == problem.collective.chunks_per_rank).all())
 
 
 def _cuts(problem: Problem, board: Board) -> list[Bottleneck]:

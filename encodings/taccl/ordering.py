@@ -3,7 +3,8 @@
 A greedy schedule, chunk by chunk. A send that can start sooner goes first, since otherwise a link would idle for the
 sake of a rule; among those that can start at once the thesis's two rules decide, in either order: the longest path from
 now on, and the shortest path until now. Each is also run backwards in time (the thesis: in the opposite order of the
-paths), which places the ends of the paths first.
+paths), which places the ends of the paths first. From the best of these on it goes by the order itself (reordering.py):
+`in_order` and `from_the_end` follow numbers that are given.
 """
 
 from __future__ import annotations
@@ -14,9 +15,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planwright.encodings.taccl.dispatch import Rule, Table, dispatch
 from planwright.encodings.taccl.sends import Sends
 
-__all__ = ["PHASED", "PHASED_VARIANTS", "VARIANTS", "Ordering", "Variant", "order"]
+__all__ = [
+    "PHASED",
+    "PHASED_VARIANTS",
+    "SHAKEN",
+    "VARIANTS",
+    "Ordering",
+    "Variant",
+    "from_the_end",
+    "grouped",
+    "in_groups",
+    "in_order",
+    "order",
+]
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,8 @@ VARIANTS = (
     Variant("longest from now, reversed", longest_first=True, backwards=True),
     Variant("shortest until now, reversed", longest_first=False, backwards=True),
 )
+SHAKEN = "shaken"
+"""What an ordering is called that was made from another by chance."""
 PHASED = ", phased"
 PHASED_VARIANTS = tuple(replace(variant, name=variant.name + PHASED, phased=True) for variant in VARIANTS)
 """For more than one phase: concatenated, not overlapped."""
@@ -57,12 +73,54 @@ class Ordering:
     makespan_s: float
     variant: str
 
+    @property
+    def end_s(self) -> NDArray[np.float64]:
+        """When each row is through where no rows share a latency, float; later in a group, in the same order."""
+        return np.asarray(self.start_s + self.sends.duration_s)
+
 
 def order(sends: Sends, variant: Variant) -> Ordering:
     """Order the rows by one variant."""
     start_s = _phase_by_phase(sends, variant) if variant.phased else _start_s(sends, variant)
+    return _ordering(sends, start_s, variant.name)
+
+
+def in_order(sends: Sends, given_s: NDArray[np.float64]) -> Ordering:
+    """Order the rows from the first on, those with smaller numbers first."""
+    start_s = np.array(_greedy(sends, _before(sends), [(at_s, 0.0) for at_s in given_s.tolist()]))
+    return _ordering(sends, start_s, SHAKEN)
+
+
+def from_the_end(sends: Sends, given_s: NDArray[np.float64]) -> Ordering:
+    """Order the rows from the last on, those with larger numbers first, and mirror the time."""
+    mirrored_s = np.array(_greedy(sends, _following(sends), [(-at_s, 0.0) for at_s in given_s.tolist()]))
+    end_s = mirrored_s + sends.duration_s
+    return _ordering(sends, end_s.max(initial=0.0) - end_s, SHAKEN)
+
+
+def grouped(sends: Sends, most: int, backwards: bool) -> Ordering:
+    """Order the rows by the longest path from now on, at most `most` together on their link."""
+    return _in_groups(sends, Rule(most, backwards, longest_first=True), np.zeros(len(sends)))
+
+
+def in_groups(sends: Sends, most: int, given_s: NDArray[np.float64], backwards: bool = False) -> Ordering:
+    """Order the rows by numbers that are given, from the first on or from the last, at most `most` together."""
+    return _in_groups(sends, Rule(most, backwards, longest_first=False), given_s)
+
+
+def _in_groups(sends: Sends, rule: Rule, given_s: NDArray[np.float64]) -> Ordering:
+    """By the dispatch; rows of different phases are on different links to it, as they can't travel together."""
+    phases = int(sends.phase.max(initial=0)) + 1
+    links = [phases * link + phase for link, phase in zip(sends.link, sends.phase.tolist(), strict=True)]
+    needs = [tuple(rows) for rows in _before(sends)]
+    table = Table(needs, links, list(sends.groups), sends.alpha_s, sends.beta_s, sends.may_join)
+    timing = dispatch(table, given_s, rule)
+    return Ordering(sends, timing.start_s, timing.place, timing.makespan_s, timing.variant)
+
+
+def _ordering(sends: Sends, start_s: NDArray[np.float64], variant: str) -> Ordering:
     makespan_s = float((start_s + sends.duration_s).max(initial=0.0))
-    return Ordering(sends, start_s, np.zeros(len(sends), dtype=np.int64), makespan_s, variant.name)
+    return Ordering(sends, start_s, np.zeros(len(sends), dtype=np.int64), makespan_s, variant)
 
 
 def _start_s(sends: Sends, variant: Variant) -> NDArray[np.float64]:
@@ -81,23 +139,32 @@ def _phase_by_phase(sends: Sends, variant: Variant) -> NDArray[np.float64]:
 def _forwards(sends: Sends, variant: Variant) -> list[float]:
     """Greedy in the order of the paths: a row is ready once what it needs and what must go before it are placed."""
     until, onward = _path_times(sends)
-    before = [[*after, *needs] for needs, after in zip(sends.needs, sends.after, strict=True)]
-    return _greedy(sends, before, _priority(onward, until, variant))
+    return _greedy(sends, _before(sends), _priority(onward, until, variant))
 
 
 def _backwards(sends: Sends, variant: Variant) -> list[float]:
     """Greedy from the ends of the paths: a row is ready once all that follows it is placed; then time is mirrored."""
     until, onward = _path_times(sends)
-    follow: list[list[int]] = [[] for _ in sends.needs]
-    for row, (needs, after) in enumerate(zip(sends.needs, sends.after, strict=True)):
-        for first in (*after, *needs):
-            follow[first].append(row)
     duration = sends.duration_s.tolist()
     mirrored_until = [far - own for far, own in zip(onward, duration, strict=True)]
     mirrored_onward = [near + own for near, own in zip(until, duration, strict=True)]
-    start = _greedy(sends, follow, _priority(mirrored_onward, mirrored_until, variant))
+    start = _greedy(sends, _following(sends), _priority(mirrored_onward, mirrored_until, variant))
     end = max((at + own for at, own in zip(start, duration, strict=True)), default=0.0)
     return [end - at - own for at, own in zip(start, duration, strict=True)]
+
+
+def _before(sends: Sends) -> list[list[int]]:
+    """The rows that must be over before each row starts."""
+    return [[*after, *needs] for needs, after in zip(sends.needs, sends.after, strict=True)]
+
+
+def _following(sends: Sends) -> list[list[int]]:
+    """The rows that wait for each row."""
+    follow: list[list[int]] = [[] for _ in sends.needs]
+    for row, firsts in enumerate(_before(sends)):
+        for first in firsts:
+            follow[first].append(row)
+    return follow
 
 
 def _path_times(sends: Sends) -> tuple[list[float], list[float]]:

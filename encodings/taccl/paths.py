@@ -7,6 +7,7 @@ taken out and routed again among the others, as often as that helps.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from planwright.encodings.taccl.board import Board
 
-__all__ = ["Routes", "route_paths"]
+__all__ = ["Routes", "route_paths", "routes_of"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -52,11 +53,20 @@ def route_paths(board: Board, occupancy_s: Floats) -> Routes:
         if max(finder.load_s) >= best_s * (1 - 1e-9):
             break
         best, best_s = [list(way) for way in ways], max(finder.load_s)
-    chunk = np.repeat(np.arange(len(best)), [len(way) for way in best])
-    link = np.array([link for way in best for link in way], dtype=np.int64)
+    return routes_of(board, occupancy_s, best)
+
+
+def routes_of(board: Board, occupancy_s: Floats, ways: Sequence[Sequence[int]]) -> Routes:
+    """Routes from a way, links one after the other, for each chunk of the board."""
+    chunk = np.repeat(np.arange(len(ways)), [len(way) for way in ways])
+    link = np.array([link for way in ways for link in way], dtype=np.int64)
     parent = np.arange(-1, len(link) - 1)
-    parent[np.append(True, chunk[1:] != chunk[:-1])] = -1
-    return Routes(chunk, link, parent, best_s)
+    parent[np.append(True, chunk[1:] != chunk[:-1])[: len(link)]] = -1
+    load_s = np.zeros(board.group_count)
+    for number in np.unique(link).tolist():
+        for group in board.groups[number]:
+            load_s[group] += occupancy_s[number] * np.count_nonzero(link == number)
+    return Routes(chunk, link, parent, float(load_s.max(initial=0.0)))
 
 
 class _Finder:

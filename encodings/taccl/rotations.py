@@ -18,7 +18,7 @@ from planwright.encodings.taccl.groups import Image, Images, free_closure, resou
 from planwright.encodings.taccl.symmetry import orbits, rotation
 from planwright.topologies.topology import Topology
 
-__all__ = ["Rotations", "find_rotations", "no_rotations", "rotation_candidates"]
+__all__ = ["Rotations", "automorphic_rotations", "find_rotations", "no_rotations", "rotation_candidates"]
 
 Ids = NDArray[np.int64]
 
@@ -76,6 +76,21 @@ def find_rotations(topology: Topology) -> Rotations:
     ranks = group[:, :count]
     found = _group(topology, ranks, images, generators)
     return found if _one_of_an_orbit(topology, found) else no_rotations(topology)
+
+
+def automorphic_rotations(topology: Topology) -> list[Image]:
+    """All rotations that keep the topology as it is, whether or not they leave something in its place."""
+    table, count = Images(topology), topology.device_count
+    found: list[Image] = []
+    kept: list[tuple[int, int]] = []
+    for offset, size in rotation_candidates(count):
+        if any(offset % other == 0 for other, its in kept if its == size):
+            continue  # it is another one, some times over
+        image = table.of(rotation(offset, size, count))
+        if image is not None:
+            kept.append((offset, size))
+            found.append(image)
+    return found
 
 
 def _group(topology: Topology, ranks: Ids, images: list[Image], generators: list[tuple[int, int]]) -> Rotations:

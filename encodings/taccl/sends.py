@@ -12,10 +12,13 @@ from planwright.encodings.taccl.moves import Moves
 from planwright.encodings.taccl.problem import Problem
 from planwright.encodings.taccl.symmetry import orbits
 
-__all__ = ["Sends", "send_orbits", "single_sends"]
+__all__ = ["MANY_SENDS", "Sends", "send_orbits", "single_sends", "tables"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+MANY_SENDS = 1000
+"""More are only ordered by orbits, where there are orbits: one by one they take seconds, and come out no better."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,14 @@ class Sends:
             phase=self.phase[rows],
             after=[list(its) for its in kept(self.after)],
         )
+
+
+def tables(problem: Problem, moves: Moves) -> list[Sends]:
+    """Orbit by orbit where the routing is symmetric, and send by send unless there are many."""
+    by_orbit = send_orbits(problem, moves)
+    if by_orbit is None:
+        return [single_sends(problem, moves)]
+    return [by_orbit] if len(moves) > MANY_SENDS else [by_orbit, single_sends(problem, moves)]
 
 
 def single_sends(problem: Problem, moves: Moves) -> Sends:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from planwright.encodings.taccl.problem import Problem
 from planwright.topologies.topology import Topology
 
-__all__ = ["crossing_bound_s", "doubling_bound_s", "pairs_latency_s", "trees_bound_s"]
+__all__ = ["all_over_s", "crossing_bound_s", "doubling_bound_s", "pairs_latency_s", "trees_bound_s"]
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -78,7 +78,7 @@ def crossing_bound_s(problem: Problem, may_group: Mask) -> float:
         )
         if crossings and len(between):
             for side in (0, -1):
-                best_s = max(best_s, _all_over_s(problem, may_group, between, side, crossings))
+                best_s = max(best_s, all_over_s(problem, may_group, between, side, crossings))
     return best_s
 
 
@@ -132,7 +132,7 @@ def _crossings(kinds: Counter[tuple[tuple[int, ...], tuple[int, ...]]], class_of
     return crossings
 
 
-def _all_over_s(problem: Problem, may_group: Mask, between: Ids, side: int, count: int) -> float:
+def all_over_s(problem: Problem, may_group: Mask, between: Ids, side: int, count: int) -> float:
     """When `count` chunks can have crossed, links that exclude each other working one at a time, without a pause."""
     topology = problem.logical.topology
     doors: dict[tuple[bool, int], list[int]] = {}

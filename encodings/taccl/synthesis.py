@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -12,12 +13,24 @@ from planwright.checker import check
 from planwright.encodings.taccl import contiguity
 from planwright.encodings.taccl.bounds import Bounds, combinatorial_bounds
 from planwright.encodings.taccl.lowering import to_schedule
+from planwright.encodings.taccl.mirror import Mirror, find_mirror
 from planwright.encodings.taccl.moves import Moves, moves_of
-from planwright.encodings.taccl.ordering import PHASED, PHASED_VARIANTS, VARIANTS, Ordering, order
+from planwright.encodings.taccl.ordering import (
+    PHASED,
+    PHASED_VARIANTS,
+    VARIANTS,
+    Ordering,
+    from_the_end,
+    grouped,
+    in_groups,
+    in_order,
+    order,
+)
 from planwright.encodings.taccl.problem import Problem
+from planwright.encodings.taccl.reordering import Pass, reorderings
 from planwright.encodings.taccl.routers import Router, router_of
 from planwright.encodings.taccl.routing import Routing, shortest_path_routing
-from planwright.encodings.taccl.sends import send_orbits, single_sends
+from planwright.encodings.taccl.sends import MANY_SENDS, Sends, tables
 from planwright.model import Model
 from planwright.options import Deadline, Progress, SolveOptions, charge, relative_gap
 from planwright.recipe import Plan
@@ -39,9 +52,15 @@ _ROUTING_SHARE = 0.5
 """The part of the time limit that the first routing may take, so that something is left to order it."""
 _ROUTING_GAP = 0.01
 """The first routing is proven to within this, or to within the gap asked for where that is less."""
+_NO_BETTER = 1.01
+"""A routing this near to the bound of its phase serves the phase that is its mirror, too."""
 _SEEDS = 4
 _PATIENCE, _BETTER = 2, 1e-3
 """How many routings in a row may make the schedule no better, by this share, before it is left at that."""
+_GROUPS, _GROUPS_SHAKEN = (2, 4, 8), 1
+"""How many chunks of sums may travel together at most before the exact stage, and how many of these are shaken."""
+_SHAKEN_IN_VAIN, _SHAKING_S = 60, 1.0
+"""How many shaken orders may be no better than the best, and for how long they are tried."""
 _REPLAYED = 2
 """Orderings of one routing that are replayed, those that end first."""
 _SOLVER_TOLERANCE = 5e-7
@@ -70,6 +89,7 @@ class _Search:
     best: _Candidate | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
     routings_tried: int = 0
+    mirror: Mirror | None = None
 
     @property
     def makespan_s(self) -> float:
@@ -84,6 +104,10 @@ class _Search:
     def is_within(self, gap: float) -> bool:
         """Whether the best schedule is proven to be within `gap` of the best possible."""
         return self.gap is not None and self.gap <= gap
+
+    def is_near(self, makespan_s: float, gap: float) -> bool:
+        """Whether a schedule of this length is proven to be within `gap` of the best possible."""
+        return makespan_s - self.bounds.best_s <= gap * makespan_s
 
     def offer(self, moves: Moves, ordering: Ordering) -> _Candidate:
         """Replay an ordering; keep it if it is the best so far, or as fast and closer to the links' policy."""
@@ -118,10 +142,8 @@ def synthesise(problem: Problem, options: SolveOptions) -> Plan:
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
     with charge(search.stage_s, "routing"):
-        routers = [_router(search, phase.problem, len(problem.phases) - k) for k, phase in enumerate(problem.phases)]
-        first = [_route_for_least_time(search, router, len(routers) - k) for k, router in enumerate(routers)]
-        policy = None if None in first else _route_for_policy(search, routers)
-    found = [routing for routing in first if routing is not None]
+        routers, found = _route_phases(search)
+        policy = None if len(found) < len(routers) else _route_for_policy(search, routers)
     if len(found) < len(routers):  # no time for the models: shortest ways need no solver
         _schedule(search, [[shortest_path_routing(phase.problem) for phase in problem.phases]])
     else:
@@ -144,6 +166,25 @@ def _schedule_others(search: _Search, routers: list[Router]) -> None:
             return
 
 
+def _route_phases(search: _Search) -> tuple[list[Router], list[Routing]]:
+    """Routers, and their routings of least time as far as there are any: phase by phase, or one that is mirrored."""
+    routers: list[Router] = []
+    found: list[Routing] = []
+    phases = search.problem.phases
+    for number, phase in enumerate(phases):
+        routers.append(_router(search, phase.problem, len(phases) - number))
+        least = _route_for_least_time(search, routers[-1], len(phases) - number)
+        if least is None:
+            break
+        found.append(least[0])
+        # Parts of a sum are added one at a time, copies needn't be sent so: the mirror might do better by itself.
+        if number == 0 and least[1] <= _NO_BETTER * max(search.bounds.latency_s, search.bounds.bandwidth_s):
+            search.mirror = find_mirror(search.problem)
+            if search.mirror is not None:
+                break
+    return routers, found
+
+
 def _router(search: _Search, problem: Problem, phases_left: int) -> Router:
     """The model of a phase; where it takes a linear program first, the bound of that joins the others."""
 
@@ -156,8 +197,8 @@ def _router(search: _Search, problem: Problem, phases_left: int) -> Router:
     return router
 
 
-def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> Routing | None:
-    """The routing of least time; its proven bound joins the others. None if there was no time to find one."""
+def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> tuple[Routing, float] | None:
+    """The routing of least time, and that; its proven bound joins the others. None if there was no time to find one."""
     stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s / phases_left)
     stage = replace(stage, gap=min(search.options.gap, _ROUTING_GAP), on_progress=None)
     solution = solve_model(router.least_time_model(), stage, search.router)
@@ -166,7 +207,7 @@ def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> 
     if solution.values is None or solution.objective is None:
         return None
     router.model.add("time_is_least", (1.0, [router.time]), upper=solution.objective * (1 + 1e-9))
-    return router.decode(solution.values)
+    return router.decode(solution.values), solution.objective * router.unit_s
 
 
 def _tell_bound(search: _Search, router: Router, bound: float | None) -> None:
@@ -225,10 +266,13 @@ def _route_on(search: _Search, router: Router, seed: int, phases: int) -> Routin
 def _schedule(search: _Search, routings: list[list[Routing]]) -> None:
     """Order the routings in every variant, then schedule the best ordering exactly."""
     search.routings_tried += len(routings)
+    if search.mirror is not None:
+        routings = [[first, search.mirror.image(first)] for first, *_ in routings]
     with charge(search.stage_s, "ordering"):
         candidates = [candidate for found in routings for candidate in _order(search, moves_of(search.problem, found))]
-    best = min(candidates, key=lambda candidate: candidate.makespan_s)
-    if not search.is_within(0.0) and not search.deadline.over:
+    single = [candidate for candidate in candidates if not candidate.ordering.place.any()]
+    best = min(single, key=lambda candidate: candidate.makespan_s)
+    if not search.is_within(_enough(search)) and not search.deadline.over:
         with charge(search.stage_s, "contiguity"):
             _schedule_exactly(search, best)
 
@@ -241,19 +285,61 @@ def _order(search: _Search, moves: Moves) -> list[_Candidate]:
     """
     variants = VARIANTS if len(search.problem.phases) == 1 else (*VARIANTS, *PHASED_VARIANTS)
     orderings: list[Ordering] = []
-    for sends in (send_orbits(search.problem, moves), single_sends(search.problem, moves)):
+    for sends in tables(search.problem, moves):
         for variant in variants:
-            if sends is not None and (not orderings or not search.deadline.over):
+            if not orderings or not search.deadline.over:
                 orderings.append(order(sends, variant))
+    best = min(orderings, key=lambda ordering: ordering.makespan_s)
+    orderings += _shaken(search, best, partial(in_order, best.sends), partial(from_the_end, best.sends))
     orderings.sort(key=lambda ordering: ordering.makespan_s)
     phased = [ordering for ordering in orderings if ordering.variant.endswith(PHASED)]
     chosen = [*orderings[:_REPLAYED], *(ordering for ordering in phased[:1] if ordering not in orderings[:_REPLAYED])]
+    if len(search.problem.phases) > 1:
+        chosen += _grouped(search, best.sends, orderings[0].makespan_s)
     return [search.offer(moves, ordering) for ordering in chosen]
 
 
+def _shaken(search: _Search, best: Ordering, forwards: Pass[Ordering], backwards: Pass[Ordering]) -> list[Ordering]:
+    """Better orders than the best, until there is none for a while; none are looked for within the gap."""
+    better: list[Ordering] = []
+    in_vain, until_s = 0, search.deadline.elapsed_s + _SHAKING_S
+    others = reorderings(forwards, backwards, best, search.options.seed)
+    while in_vain < _SHAKEN_IN_VAIN and search.deadline.elapsed_s < until_s and not search.deadline.over:
+        length_s = better[-1].makespan_s if better else best.makespan_s
+        if search.is_near(length_s, _enough(search)):
+            break
+        other = next(others)
+        in_vain += 1
+        if other.makespan_s < length_s * (1 - _BETTER):
+            better.append(other)
+            in_vain = 0
+    return better[-_REPLAYED:]
+
+
+def _grouped(search: _Search, sends: Sends, length_s: float) -> list[Ordering]:
+    """Orders in which chunks travel together, where the best without, of this length, is not within the gap."""
+    if search.is_near(length_s, _enough(search)) or not sends.may_join.any() or len(sends) > MANY_SENDS:
+        return []
+    found = []
+    for most in _GROUPS:
+        best = min((grouped(sends, most, backwards) for backwards in (False, True)), key=lambda its: its.makespan_s)
+        found.append((best, partial(in_groups, sends, most), partial(in_groups, sends, most, backwards=True)))
+    orderings = [best for best, _, _ in found]
+    found.sort(key=lambda its: its[0].makespan_s)
+    for best, forwards, backwards in found[:_GROUPS_SHAKEN]:
+        if not search.deadline.over:
+            orderings += _shaken(search, best, forwards, backwards)
+    return sorted(orderings, key=lambda ordering: ordering.makespan_s)[:_REPLAYED]
+
+
+def _enough(search: _Search) -> float:
+    """The gap at which stages 2 and 3 stop: that asked for where they are long, for sums; else they go to the end."""
+    return search.options.gap if len(search.problem.phases) > 1 else 0.0
+
+
 def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
-    parts = contiguity.encode(candidate.ordering)
-    stage = replace(search.deadline.stage(_EXACT_STAGE_S), gap=0.0, on_progress=None)
+    parts = contiguity.encode(candidate.ordering, search.bounds.best_s)
+    stage = replace(search.deadline.stage(_EXACT_STAGE_S), gap=_enough(search), on_progress=None)
     solution = solve_model(parts.model, stage, CONTIGUITY_SOLVER, start=contiguity.first_point(parts))
     if solution.values is not None:
         search.offer(candidate.moves, contiguity.decode(parts, solution.values))

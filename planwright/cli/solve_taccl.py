@@ -121,7 +121,7 @@ def read_problem(arguments: argparse.Namespace) -> Any:
     topology = load_topology(arguments.topology, nodes, arguments.topology_file)
     collective, chunks = _collective(arguments), arguments.chunks
     if chunks is None and sketch is None and isinstance(collective, str):
-        chunks = best_chunking(topology, collective, size_bytes, arguments.root)
+        chunks = best_chunking(topology, collective, size_bytes, arguments.root, arguments.target)
     how = {"path_slack": arguments.path_slack, "method": arguments.method, "chunks_per_rank": chunks}
     ends = {"root": arguments.root, "target": arguments.target}
     return taccl.Problem.of(topology, collective, size_bytes, sketch, **how, **ends)

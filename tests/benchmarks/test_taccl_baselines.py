@@ -1,16 +1,22 @@
-"""Every collective at 1 KB, 1 MB, 64 MB and 1 GB: the sweep's choice over the bound, and over the best baseline.
+"""Every collective at 1 KB, 1 MB, 64 MB and 1 GB on every topology: the sweep's choice, the bound, the best baseline.
 
-Run with `pytest tests/benchmarks/test_taccl_baselines.py --tables FOLDER`, with `-k` for some of it, and with
-`--limit-s S` for another time limit for the synthesis of the four sizes together.
+`pytest tests/benchmarks/test_taccl_baselines.py -k no_size --limit-s 8 --tables FOLDER` takes about an hour on one
+core. `--limit-s S` is for the four sizes of a case together; a case that takes far longer is broken off. The tables are
+written after each case, with a row for what went wrong too, and the rows of earlier runs are kept: a run that was
+broken off goes on with `-k` for what is missing. `--large` takes the torus of 64 ranks, too; with `--programs` what the
+runtime refuses serves no size, and takes minutes to find out for plans in many pieces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
-from result_tables import ResultTables
+from result_tables import ResultTable, ResultTables
 
 from planwright import SolveOptions
 from planwright.collective import COLLECTIVES
@@ -18,29 +24,49 @@ from planwright.encodings.taccl import load_sketch
 from planwright.encodings.taccl.baselines import Baselines
 from planwright.encodings.taccl.cut_bound import any_cut_bound_s
 from planwright.encodings.taccl.instances import with_instances
-from planwright.encodings.taccl.sweep import Request, sweep
+from planwright.encodings.taccl.sweep import Outcome, Request, sweep
+from planwright.encodings.taccl.sweep.candidates import Lowering
 from planwright.encodings.taccl.sweep.request import larger_buffer
 from planwright.errors import InputError
 from planwright.topologies.files import load_topology
 
 SIZES = {"1 KB": 10**3, "1 MB": 10**6, "64 MB": 64 * 10**6, "1 GB": 10**9}
+MACHINES = ("dgx1", "ndv2", "dgx2", "dgx-a100", "dgx-h100", "mi250", "mi300x")
+NETWORKS = ("ring:8", "line:8", "hub-and-spoke:8", "torus:4x4", "mesh:3x5", "hypercube:4", "fat-tree:k=4",
+            "dragonfly:a=4,p=2,h=2")  # fmt: skip
+LARGE = ("torus:4x4x4",)
+SKETCHES = {("ndv2", 2): "ndv2-sk-1", ("dgx2", 2): "dgx2-sk-1"}
 CASES = {  # machine, nodes, sketch
-    "ndv2 x 1": ("ndv2", 1, None),
-    "ndv2 x 2": ("ndv2", 2, "ndv2-sk-1"),
-    "dgx2 x 1": ("dgx2", 1, None),
-    "dgx2 x 2": ("dgx2", 2, "dgx2-sk-1"),
+    **{f"{name} x {nodes}": (name, nodes, SKETCHES.get((name, nodes))) for name in MACHINES for nodes in (1, 2)},
+    **{name: (name, 1, None) for name in (*NETWORKS, *LARGE)},
 }
 LIMIT_S = 60.0
+MOST_TIMES_THE_LIMIT = 10
+"""A case that takes longer than its limit this many times over is broken off; files take time beyond the limit."""
 TITLE = "The sweep's choice, the bound for any chunks, and the best baseline, on the same replay"
+
+
+@pytest.fixture
+def only_tables(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No programs, unless they are asked for: the sweep then chooses as if the runtime took everything."""
+    if not pytestconfig.getoption("--programs"):
+        monkeypatch.setattr(Lowering, "program", lambda *_: None)
+
+
+@pytest.fixture
+def large(pytestconfig: pytest.Config) -> bool:
+    return bool(pytestconfig.getoption("--large"))
 
 
 @pytest.mark.parametrize("collective", sorted(COLLECTIVES))
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.usefixtures("keep_tables")
+@pytest.mark.usefixtures("keep_tables", "only_tables")
 def test_no_size_is_served_slower_than_by_the_best_baseline(
-    case: str, collective: str, tables: ResultTables, tmp_path: Path, limit_s: Callable[[float], float]
+    case: str, collective: str, tables: ResultTables, tmp_path: Path, limit_s: Callable[[float], float], large: bool
 ) -> None:
     machine, nodes, sketch = CASES[case]
+    if machine in LARGE and not large:
+        pytest.skip("it takes minutes: --large")
     request = Request(
         load_topology(machine, nodes), collective, tuple(SIZES.values()), sketch=load_sketch(sketch) if sketch else None
     )
@@ -48,8 +74,26 @@ def test_no_size_is_served_slower_than_by_the_best_baseline(
         request.problem(10**9, 1)
     except InputError as error:
         pytest.skip(f"can't be synthesised: {error}")
-    outcome = sweep(request, SolveOptions(gap=0.02, time_limit_s=limit_s(LIMIT_S)), tmp_path)
-    table = tables.table("taccl_baselines", TITLE)
+    table, limit = tables.table("taccl_baselines", TITLE), limit_s(LIMIT_S)
+    try:
+        with _alarm(MOST_TIMES_THE_LIMIT * limit):
+            outcome = sweep(request, SolveOptions(gap=0.02, time_limit_s=limit), tmp_path)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        table.add(f"{case} {collective}", topology=case, collective=collective, failed=what)
+        raise
+    table.rows.pop(f"{case} {collective}", None)  # an earlier run's failure
+    _fill(table, case, collective, outcome)
+    for row in outcome.rows:
+        assert row.ratio_to_bound is not None
+        assert row.ratio_to_bound >= 1 - 1e-9
+        refused = {its["plan"] for its in outcome.refused}
+        # A baseline that exceeds a limit of the runtime can't serve; the table has what it would be.
+        if row.ratio_to_baseline is not None:  # else no baseline was reached in time
+            assert row.ratio_to_baseline <= 1 + 1e-9 or row.baseline in refused
+
+
+def _fill(table: ResultTable, case: str, collective: str, outcome: Outcome) -> None:
     for title, row in zip(SIZES, outcome.rows, strict=True):
         table.add(
             f"{case} {collective} {title}",
@@ -65,20 +109,31 @@ def test_no_size_is_served_slower_than_by_the_best_baseline(
             best_baseline=row.baseline,
             solve_s=_rounded(row.solve_s),
         )
-    for row in outcome.rows:
-        assert row.ratio_to_bound is not None
-        assert row.ratio_to_bound >= 1 - 1e-9
-        refused = {its["plan"] for its in outcome.refused}
-        # A baseline that exceeds a limit of the runtime can't serve; the table has what it would be.
-        assert row.ratio_to_baseline is not None
-        assert row.ratio_to_baseline <= 1 + 1e-9 or row.baseline in refused
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Raises `TimeoutError` in the block after that time: so that one case can't hold up all that follow."""
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"broken off after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("collective", sorted(COLLECTIVES))
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.usefixtures("keep_tables")
-def test_baselines_alone(case: str, collective: str, tables: ResultTables) -> None:
+def test_baselines_alone(case: str, collective: str, tables: ResultTables, large: bool) -> None:
     machine, nodes, _ = CASES[case]
+    if machine in LARGE and not large:
+        pytest.skip("it takes minutes: --large")
     topology = load_topology(machine, nodes)
     definition = COLLECTIVES[collective](topology.device_count, 1)
     library = Baselines(topology, definition)

@@ -35,9 +35,9 @@ CASES = {  # input bytes of a rank, ratio to the bound to reach
     ("alltoall", "dgx2-sk-2"): (32_000, 1.05),
     ("alltoall", "ndv2-sk-1"): (16_000_000, 1.05),
     ("alltoall", "ndv2-sk-2"): (16_000, 1.05),
-    ("allreduce", "dgx2-sk-1"): (64_000_000, 1.15),
+    ("allreduce", "dgx2-sk-1"): (64_000_000, 1.06),
     ("allreduce", "dgx2-sk-2"): (32_000, 1.05),
-    ("allreduce", "ndv2-sk-1"): (16_000_000, 1.2),
+    ("allreduce", "ndv2-sk-1"): (16_000_000, 1.06),
 }
 
 

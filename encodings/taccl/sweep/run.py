@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from planwright.checker import check
+from planwright.encodings.taccl.any_bandwidth import any_bandwidth_s_per_byte
 from planwright.encodings.taccl.baselines import Baselines
 from planwright.encodings.taccl.cut_bound import any_cut_bound_s
 from planwright.encodings.taccl.instances import with_instances
@@ -39,6 +40,8 @@ Job = tuple[int, int]
 XML_FOLDER = "xml"
 _PIPELINED = 2
 """At each size, so many of the fastest plans are tried in pieces, twice as many as long as that is faster."""
+_BASELINES_SHARE = 0.5
+"""The part of the time limit after which no size's baselines are begun."""
 _MOST_PIECES = 64
 _MOST_TRANSFERS = 40_000
 _MORE_TIME = 1.5
@@ -95,10 +98,11 @@ class _Sweep:
 def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcome:
     """Synthesise a plan for every size that has none in `folder` yet, then choose for every size and write the files.
 
-    `options`: the time limit is for all sizes together, the gap for each. `stop` ends the synthesis: what is there is
-    chosen from. The folder is made if it isn't there, and gets a plan file for each size, `xml/` with a program for
-    each range of sizes, and the table as `summary.csv` and `summary.json`. Programs of an earlier sweep that are no
-    longer wanted are removed. A baseline that beats every plan at a size serves it.
+    `options`: the time limit is for all sizes together, half of it for the synthesis in any case; the gap for each.
+    `stop` ends the synthesis: what is there is chosen from. The folder is made if it isn't there, and gets a plan file
+    for each size, `xml/` with a program for each range of sizes, and the table as `summary.csv` and `summary.json`.
+    Programs of an earlier sweep that are no longer wanted are removed. A baseline that beats every plan at a size
+    serves it.
 
     Raises `InputError` for a folder that can't be written to, and for what `Problem` refuses.
     """
@@ -113,6 +117,7 @@ def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcom
     for job in request.jobs:
         _recall(state, job)
     _find_baselines(state)
+    _leave_time_to_synthesise(state)
     _synthesise(state)
     _pipeline(state)
     return _write(state)
@@ -122,13 +127,17 @@ def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcom
 
 
 def _find_baselines(state: _Sweep) -> None:
-    """The baselines of every size, in the variants that are fastest with the fewest and with the most instances."""
+    """The baselines of every size, in the variants that are fastest with the fewest and with the most instances.
+
+    Sizes that half of the time doesn't reach do with those of their neighbours: there must be time to synthesise.
+    """
     request = state.request
     definition = request.definition
     known: dict[tuple[str, bytes], Candidate] = {}
     library = Baselines(request.topology, definition)
-    for size in request.sizes_bytes:
-        if state.deadline.over:
+    for size in dict.fromkeys(size for size, _ in request.jobs):  # the ends of the range first
+        limit_s = state.options.time_limit_s
+        if state.deadline.over or (limit_s is not None and state.deadline.elapsed_s > _BASELINES_SHARE * limit_s):
             return
         its = state.baselines.setdefault(size, [])
         for instances in sorted({request.instances[0], request.instances[-1]}):
@@ -142,6 +151,13 @@ def _find_baselines(state: _Sweep) -> None:
                     its.append(candidate)
         fastest_s = min(state.fastest_s(candidate, size) for candidate in its)
         state.tell("baselines", size, fastest_s, None)
+
+
+def _leave_time_to_synthesise(state: _Sweep) -> None:
+    """One size's baselines may take longer than all the time there is; the rest of the time is the half then."""
+    limit_s = state.options.time_limit_s
+    if limit_s is not None and state.deadline.remaining_s < (1 - _BASELINES_SHARE) * limit_s:
+        state.deadline = Deadline(replace(state.options, time_limit_s=(1 - _BASELINES_SHARE) * limit_s))
 
 
 def _synthesise(state: _Sweep) -> None:
@@ -250,8 +266,9 @@ def _write(state: _Sweep) -> Outcome:
         program = state.lowering.for_range(*its.choice, title, its.min_bytes, its.max_bytes)
         write_program(state.folder / XML_FOLDER / name, program)
     xml_of = {size: name for name, its in zip(files, ranges, strict=True) for size in its.sizes_bytes}
+    exact_s_per_byte = any_bandwidth_s_per_byte(request.topology, request.definition)
     rows = [
-        _row(state, place, choices[place], chosen[place] if chosen else None, xml_of.get(size))
+        _row(state, place, choices[place], chosen[place] if chosen else None, xml_of.get(size), exact_s_per_byte)
         for place, size in enumerate(sizes)
     ]
     told = [_range_data(its, name) for name, its in zip(files, ranges, strict=True)]
@@ -273,10 +290,12 @@ def _choices(state: _Sweep, place: int) -> list[Choice]:
     return [(candidate, instances) for candidate in candidates for instances in state.request.instances]
 
 
-def _row(state: _Sweep, place: int, choices: list[Choice], chosen: Choice | None, xml: str | None) -> Row:
+def _row(
+    state: _Sweep, place: int, choices: list[Choice], chosen: Choice | None, xml: str | None, exact_s_per_byte: float
+) -> Row:
     request, size = state.request, state.request.sizes_bytes[place]
     chunk_bytes = -(-size // larger_buffer(request.definition))
-    bound_s = any_cut_bound_s(request.topology, request.definition, chunk_bytes)
+    bound_s = any_cut_bound_s(request.topology, request.definition, chunk_bytes, exact_s_per_byte)
     found = [_fastest(state, size, choices, is_baseline) for is_baseline in (False, True)]
     (synthesised, synthesised_s), (baseline, baseline_s) = found
     makespan_s = None if chosen is None else state.times.checked_s(chosen[0], size, chosen[1])

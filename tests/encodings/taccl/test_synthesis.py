@@ -112,7 +112,7 @@ def test_stop_gives_the_best_plan_so_far() -> None:
         if progress.incumbent is not None:
             stop.set()
 
-    problem = Problem.of(load_topology("dgx2", 2), "allgather", 2_000_000, load_sketch("dgx2-sk-1"))
+    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
     result = planwright.solve(problem, SolveOptions(gap=0.0, on_progress=stop_at_the_first_schedule, stop=stop))
     assert result.valid
     assert result.solution.stop_reason is StopReason.INTERRUPTED
