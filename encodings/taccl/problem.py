@@ -43,7 +43,8 @@ class Problem:
     is a transfer of its own, as in TACCL (section 5.4.2). With a `path_slack` s, a chunk takes only links that bring it
     to their end within (1 + s) times the shortest time: fewer variables, and perhaps a worse optimum. `method`: how to
     plan, `auto` for the MILP where it is small and the greedy where it isn't. `given`: a logical topology that takes
-    the place of the one that the sketch makes of the topology. Raises `InputError` where sketch and topology don't fit.
+    the place of the one that the sketch makes of the topology. `may_cut`: with `auto`, a plan may cut chunks into smaller
+    ones, so that it is one for another problem. Raises `InputError` where sketch and topology don't fit.
 
     What reduces is solved in phases, each of which is a problem of its own that doesn't reduce; `owners`, `wanted`
     and what follows from them are for such problems.
@@ -56,6 +57,7 @@ class Problem:
     path_slack: float | None = None
     method: Method = "auto"
     given: LogicalTopology | None = None
+    may_cut: bool = False
 
     def __post_init__(self) -> None:
         if self.chunk_bytes < 1:

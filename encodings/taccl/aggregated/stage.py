@@ -1,0 +1,140 @@
+"""The stage of whole messages: plans in which a rank sends all it has at once, ours and those of the libraries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from planwright import __version__
+from planwright.checker import check
+from planwright.encodings.taccl.aggregated.planning import transfers_of
+from planwright.encodings.taccl.baselines import Baseline, Baselines
+from planwright.encodings.taccl.baselines.cut import standard_name
+from planwright.encodings.taccl.baselines.transfers import to_schedule
+from planwright.encodings.taccl.grouped_bounds import grouped_bounds
+from planwright.encodings.taccl.problem import Problem
+from planwright.encodings.taccl.reduction import is_spread_backwards
+from planwright.options import Deadline, SolveOptions
+from planwright.recipe import Plan
+from planwright.schedule import Schedule
+from planwright.solution import Solution, Status, StopReason
+
+__all__ = ["may_aggregate", "plan_aggregated"]
+
+_MOST_RANKS = 128
+_MOST_LINKS = 20_000
+_MOST_CELLS = 30_000_000
+"""Ranks, links, and pairs of chunk and link, above which whole messages are not looked at."""
+_DRAWS_S = 2.0
+_BASELINES_S = 4.0
+"""What each kind of plan may take at most."""
+_ALPHA_SHARE = 0.02
+"""Of the time of a chunk on its link; where no link's latency is more, sharing it is worth nothing."""
+
+
+def may_aggregate(problem: Problem) -> bool:
+    """Whether whole messages are a choice: nobody restricts the links chunk by chunk, and there are not too many.
+
+    A sketch that says whose chunks go first orders single chunks, so it leaves no choice.
+    """
+    links, chunks = problem.link_count, problem.collective.chunk_count
+    few = problem.collective.rank_count <= _MOST_RANKS and links <= _MOST_LINKS and links * chunks <= _MOST_CELLS
+    free = problem.path_slack is None and problem.given is None and not problem.logical.own_first.any()
+    return few and free and is_spread_backwards(problem.collective) and any(problem.collective.destinations)
+
+
+def plan_aggregated(problem: Problem, options: SolveOptions) -> Plan | None:
+    """The fastest under the replay, of baselines and of our own; None where there is none.
+
+    Its bound holds however chunks are grouped (`grouped_bounds`). `details["method"]` is `aggregated`, or `baseline:`
+    and the name of the algorithm.
+    """
+    deadline = Deadline(options)
+    found: list[tuple[float, Problem, Schedule, dict[str, Any]]] = []
+    for baseline in _baselines(problem, deadline):
+        uncut = baseline.collective.chunk_count == problem.collective.chunk_count
+        cut = {"collective": baseline.collective, "chunk_bytes": baseline.chunk_bytes}
+        solved = problem if uncut else replace(problem, **cut)
+        said = {"method": f"baseline:{baseline.name}", "ordering": baseline.variant}
+        found.append((baseline.makespan_s, solved, baseline.schedule, said))
+    schedule = _drawn(problem, deadline)
+    if schedule is not None:
+        found.append((float(schedule.end_s.max(initial=0.0)), problem, schedule, {"method": "aggregated"}))
+    if not found:
+        return None
+    _, solved, schedule, said = min(found, key=lambda its: its[0] * (1 if its[1] is problem else 1 + 1e-9))
+    report = check(schedule)
+    assert report.valid, report.summary()
+    return _plan(solved, report.makespan_s, schedule, said, options, deadline)
+
+
+def _drawn(problem: Problem, deadline: Deadline) -> Schedule | None:
+    """Our own plan; none where latencies don't count."""
+    topology = problem.logical.topology
+    if (topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all():
+        return None
+    transfers = transfers_of(problem, Deadline(deadline.stage(_DRAWS_S)), 0)
+    if not transfers:
+        return None
+    title = f"aggregated {problem.collective.name} on {topology.name}"
+    return to_schedule(topology, problem.collective, problem.chunk_bytes, transfers, (1, 1), title)
+
+
+def _baselines(problem: Problem, deadline: Deadline) -> list[Baseline]:
+    """Those that the sketch allows, in chunks as they are unless these may be cut."""
+    if problem.collective.reduces and standard_name(problem.collective) is None:
+        return []
+    library = Baselines(problem.logical.topology, problem.collective)
+    stage = Deadline(deadline.stage(_BASELINES_S))
+    found = library.of_size(problem.chunk_bytes, may_cut=problem.may_cut, is_over=lambda: stage.over)
+    return [baseline for baseline in found if _keeps_to_sketch(problem, baseline)]
+
+
+def _keeps_to_sketch(problem: Problem, baseline: Baseline) -> bool:
+    """Whether every chunk stays on the links that the sketch leaves it, as a part of a sum and as a sum."""
+    if problem.sketch is None:
+        return True
+    schedule, cuts = baseline.schedule, baseline.collective.chunk_count // problem.collective.chunk_count
+    link, chunk = schedule.place[schedule.moves.owner], schedule.moves.values // cuts
+    reduces = schedule.reduces[schedule.moves.owner]
+    for phase in problem.phases:
+        its = reduces == phase.backwards
+        if not phase.problem.logical.allowed[chunk[its], link[its]].all():
+            return False
+    return True
+
+
+def _plan(
+    problem: Problem, end_s: float, schedule: Schedule, said: dict[str, Any], options: SolveOptions, deadline: Deadline
+) -> Plan:
+    bounds = grouped_bounds(problem)
+    assert bounds.best_s <= end_s * (1 + 1e-9), "a schedule beats its lower bound"
+    bound_s = min(bounds.best_s, end_s)
+    proven = end_s - bound_s <= 1e-6 * end_s
+    reason = StopReason.FINISHED
+    if not proven and end_s - bound_s <= options.gap * end_s:
+        reason = StopReason.GAP_REACHED
+    elif not proven and deadline.over:
+        reason = StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
+    solution = Solution(
+        status=Status.OPTIMAL if proven else Status.FEASIBLE,
+        stop_reason=reason,
+        solver=str(said["method"]),
+        version=__version__,
+        seed=options.seed,
+        wall_s=deadline.elapsed_s,
+        objective=end_s,
+        bound=bound_s,
+    )
+    details = {
+        "method": said["method"],
+        "ratio": end_s / bound_s,
+        "sends": len(schedule),
+        "chunk_transfers": len(schedule.moves.values),
+        "links_used": len(np.unique(schedule.place)),
+        "bounds_s": bounds.by_name,
+        "ordering": said.get("ordering", ""),
+    }
+    return Plan(solution, schedule, details, problem=problem)
