@@ -76,21 +76,24 @@ def earliest_s(doors: Doors, own: Ids) -> Floats:
 def arrivals_s(topology: Topology, chunk_bytes: int, inside: Mask, had_s: Floats) -> float:
     """Before this, a set of ranks can't have all of the chunks of `had_s` spread among them; none is inside at first.
 
-    When the last is in, through all doors of the set at once, it must still go from where it came in to all others.
+    The last chunk to come in must still go from where it came in to all others. Through several doors it may come in
+    at several ranks at once; through a single one, to another rank no sooner than a message later.
     """
-    entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target]).tolist()
-    all_in_s = 0.0
-    for side in (0, -1):
-        costs = topology.alpha_s, topology.beta_s_per_byte * chunk_bytes
-        row = _at_rank(_doors(topology, *costs, entering, side), had_s, 0)
-        all_in_s = max(all_in_s, float(row[-1]))
+    entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
+    costs = topology.alpha_s, topology.beta_s_per_byte * chunk_bytes
+    doors = [_doors(topology, *costs, entering.tolist(), side) for side in (0, -1)]
+    all_in_s = max(float(_at_rank(its, had_s, 0)[-1]) for its in doors)
     network = topology.to_networkx(chunk_bytes)
     members = np.flatnonzero(inside).tolist()
-    spread_s = []
-    for entry in sorted({int(topology.link_target[link]) for link in entering}):
-        ways = nx.single_source_dijkstra_path_length(network, entry, weight="duration_s")
-        spread_s.append(max(ways.get(rank, np.inf) for rank in members))
-    return all_in_s + min(spread_s, default=0.0)
+    apart_s = np.array([
+        [ways.get(rank, np.inf) for rank in members]
+        for entry in np.unique(topology.link_target[entering]).tolist()
+        for ways in [nx.single_source_dijkstra_path_length(network, entry, weight="duration_s")]
+    ])  # fmt: skip
+    if min(map(len, doors)) > 1:
+        return all_in_s + float(apart_s.min(axis=0).max())
+    again_s = float((costs[0] + costs[1])[entering].min())
+    return all_in_s + float(np.minimum(apart_s, again_s).max(axis=1).min())
 
 
 def _doors(

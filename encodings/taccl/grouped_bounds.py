@@ -35,14 +35,16 @@ _MOST_CHUNKS = 300
 @dataclass(frozen=True)
 class GroupedBounds:
     """Seconds; `latency_s`: shortest ways. `doors_s`: cuts around ranks and nodes. `gathering_s`: what a rank or a node
-    can have by when. `spreading_s`: how many ranks can know of something by when. `adding_s`: for sums only.
+    can have by when. `spreading_s`: how many ranks can know of something by when. `reduction_s`, `gossip_s`: for sums,
+    how fast parts come together, and come to all.
     """
 
     latency_s: float = 0.0
     doors_s: float = 0.0
     gathering_s: float = 0.0
     spreading_s: float = 0.0
-    adding_s: float = 0.0
+    reduction_s: float = 0.0
+    gossip_s: float = 0.0
 
     @property
     def best_s(self) -> float:
@@ -67,7 +69,8 @@ def grouped_bounds(problem: Problem) -> GroupedBounds:
         doors_s=max(crossing_bound_s(problem, everywhere), *(its.doors_s for its in parts)),
         gathering_s=max(its.gathering_s for its in parts),
         spreading_s=max(its.spreading_s for its in parts),
-        adding_s=max(doubling_bound_s(problem), gossip_bound_s(problem)),
+        reduction_s=doubling_bound_s(problem),
+        gossip_s=gossip_bound_s(problem),
     )
 
 

@@ -65,6 +65,11 @@ class Ground:
         return len(self.ranks)
 
     @cached_property
+    def clock_count(self) -> int:
+        """Clocks are numbered below this."""
+        return 1 + max(max(its) for its in self.clocks)
+
+    @cached_property
     def rank_images(self) -> list[list[int]]:
         """`rank_images[g][r]`: where rotation g takes rank r."""
         table: list[list[int]] = self.ranks.tolist()
@@ -127,7 +132,7 @@ def lay_ground(
     orbits, first, orbit_of = np.unique(rotations.link_orbit, return_index=True, return_inverse=True)
     images = _images(topology, rotations, first)
     resource_count = len(topology.resources)
-    clocks = []
+    clocks: list[tuple[int, ...]] = []
     for k, link in enumerate(first.tolist()):
         its = sorted(set(rotations.resource_orbit[held[link]].tolist()))
         clocks.append(tuple(its) if its else (resource_count + k,))

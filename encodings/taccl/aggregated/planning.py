@@ -23,6 +23,8 @@ _DRAWS = 600
 """Draws for a phase; most find their best within a hundred."""
 _AGAIN = 0.6
 """The share of draws that begin as the best one did."""
+_OTHERS, _SAME = 50, 0.5
+"""After the first draws, so many prefer what the best one did."""
 _LEAST = (1, 1, 1, 2, 2, 3, 4, 8, 16)
 _NOISE = (0.0, 0.3, 1.0)
 _SKIPS = (0.0, 0.0, 0.1, 0.3)
@@ -44,14 +46,17 @@ class _Task:
     mirrored: bool
 
 
-def transfers_of(problem: Problem, deadline: Deadline, seed: int) -> list[Transfer] | None:
-    """The transfers of the best plan found, in order; None where ranks can't be reached."""
+def transfers_of(problem: Problem, deadline: Deadline, seed: int, enough_s: float = 0.0) -> list[Transfer] | None:
+    """The transfers of the best plan found, in order; None where ranks can't be reached.
+
+    A plan of one phase that takes no longer than `enough_s` is not improved.
+    """
     transfers: list[Transfer] = []
     phases = problem.phases
     for number, phase in enumerate(phases):
         stage = Deadline(deadline.stage(deadline.remaining_s / (len(phases) - number)))
         task = _task(phase.problem, phase.backwards)
-        loads = None if task is None else _best_loads(task, stage, seed)
+        loads = None if task is None else _best_loads(task, stage, seed, enough_s if len(phases) == 1 else 0.0)
         if loads is None:
             return None
         backwards = phase.backwards
@@ -93,15 +98,16 @@ def _allowed_blocks(allowed: np.ndarray, owners: Sequence[int], count: int) -> n
     return blocks
 
 
-def _best_loads(task: _Task, deadline: Deadline, seed: int) -> list[Load] | None:
+def _best_loads(task: _Task, deadline: Deadline, seed: int, enough_s: float) -> list[Load] | None:
     """The loads of the best draw, in an order in which they can be sent."""
     rng = random.Random(seed)
     best: tuple[float, Draw, list[Load]] | None = None
+    best_taste = Taste()
     kinds = len(set(task.ground.alpha_s))
     for number in range(_DRAWS):
-        if best is not None and deadline.over:
+        if best is not None and (deadline.over or best[0] <= enough_s):
             break
-        taste = _taste(rng, number, kinds, task)
+        taste = best_taste if number > _OTHERS and rng.random() < _SAME else _taste(rng, number, kinds, task)
         prefix = None
         if best is not None and rng.random() < _AGAIN:
             prefix = best[1].choices[: rng.randrange(len(best[1].choices))]
@@ -113,7 +119,7 @@ def _best_loads(task: _Task, deadline: Deadline, seed: int) -> list[Load] | None
             continue
         end_s, loads = _evaluated(task, draw)
         if best is None or end_s < best[0] * (1 - 1e-9):
-            best = end_s, draw, loads
+            best, best_taste = (end_s, draw, loads), taste
     return None if best is None else best[2]
 
 

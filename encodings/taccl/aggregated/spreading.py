@@ -63,7 +63,7 @@ class _Run:
         self.deep = depth is not None
         self.levels = [list(self.has)] + [[0] * count for _ in range((depth or 1) - 1)]  # by hops so far
         self.sending = [0] * count
-        self.clock: dict[int, float] = {}
+        self.clock = [0.0] * ground.clock_count
         self.events: list[tuple[float, int, int, int]] = []
         self.now_s = 0.0
         self.draw = Draw()
@@ -102,7 +102,7 @@ class _Run:
 
     def _is_free(self, link: int) -> bool:
         now_s, clock = self.now_s, self.clock
-        return all(clock.get(key, 0.0) <= now_s for key in self.ground.clocks[link])
+        return all(clock[key] <= now_s for key in self.ground.clocks[link])
 
     def _content(self, link: int) -> int:
         ground = self.ground
@@ -144,11 +144,20 @@ class _Run:
         if self.open is None:
             self.open = list(range(len(self.ground.source)))
         ready = []
+        ground, clock, now_s = self.ground, self.clock, self.now_s
+        clocks, allowed, has, coming = ground.clocks, ground.allowed, self.has, self.coming
+        source, target = ground.source, ground.target
+        plain = not (self.deep or self.limited or ground.one_at_a_time)
         for link in self.open:
-            if self._is_free(link):
-                gain = self._content(link).bit_count()
-                if gain:
-                    ready.append((link, gain))
+            for key in clocks[link]:
+                if clock[key] > now_s:
+                    break
+            else:
+                blocks = has[source[link]] & ~coming[target[link]] & allowed[link]
+                if blocks and not plain:
+                    blocks = self._content(link)
+                if blocks:
+                    ready.append((link, blocks.bit_count()))
         self.open = [link for link, _ in ready]  # until time goes on, no other becomes free or gets something to carry
         return ready
 

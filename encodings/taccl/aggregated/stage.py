@@ -13,7 +13,7 @@ from planwright.encodings.taccl.aggregated.planning import transfers_of
 from planwright.encodings.taccl.baselines import Baseline, Baselines
 from planwright.encodings.taccl.baselines.cut import standard_name
 from planwright.encodings.taccl.baselines.transfers import to_schedule
-from planwright.encodings.taccl.grouped_bounds import grouped_bounds
+from planwright.encodings.taccl.grouped_bounds import GroupedBounds, grouped_bounds
 from planwright.encodings.taccl.problem import Problem
 from planwright.encodings.taccl.reduction import is_spread_backwards
 from planwright.options import Deadline, SolveOptions
@@ -52,30 +52,33 @@ def plan_aggregated(problem: Problem, options: SolveOptions) -> Plan | None:
     and the name of the algorithm.
     """
     deadline = Deadline(options)
+    bounds = grouped_bounds(problem)
+    enough_s = bounds.best_s / max(1 - options.gap, 1e-9)
     found: list[tuple[float, Problem, Schedule, dict[str, Any]]] = []
+    schedule = _drawn(problem, deadline, options.seed, enough_s)
+    if schedule is not None:
+        found.append((float(schedule.end_s.max(initial=0.0)), problem, schedule, {"method": "aggregated"}))
     for baseline in _baselines(problem, deadline):
         uncut = baseline.collective.chunk_count == problem.collective.chunk_count
         cut = {"collective": baseline.collective, "chunk_bytes": baseline.chunk_bytes}
         solved = problem if uncut else replace(problem, **cut)
         said = {"method": f"baseline:{baseline.name}", "ordering": baseline.variant}
         found.append((baseline.makespan_s, solved, baseline.schedule, said))
-    schedule = _drawn(problem, deadline)
-    if schedule is not None:
-        found.append((float(schedule.end_s.max(initial=0.0)), problem, schedule, {"method": "aggregated"}))
     if not found:
         return None
     _, solved, schedule, said = min(found, key=lambda its: its[0] * (1 if its[1] is problem else 1 + 1e-9))
     report = check(schedule)
     assert report.valid, report.summary()
-    return _plan(solved, report.makespan_s, schedule, said, options, deadline)
+    bounds = bounds if solved is problem else grouped_bounds(solved)
+    return _plan(report.makespan_s, schedule, bounds, said, options, deadline, solved)
 
 
-def _drawn(problem: Problem, deadline: Deadline) -> Schedule | None:
+def _drawn(problem: Problem, deadline: Deadline, seed: int, enough_s: float) -> Schedule | None:
     """Our own plan; none where latencies don't count."""
     topology = problem.logical.topology
     if (topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all():
         return None
-    transfers = transfers_of(problem, Deadline(deadline.stage(_DRAWS_S)), 0)
+    transfers = transfers_of(problem, Deadline(deadline.stage(_DRAWS_S)), seed, enough_s)
     if not transfers:
         return None
     title = f"aggregated {problem.collective.name} on {topology.name}"
@@ -107,9 +110,14 @@ def _keeps_to_sketch(problem: Problem, baseline: Baseline) -> bool:
 
 
 def _plan(
-    problem: Problem, end_s: float, schedule: Schedule, said: dict[str, Any], options: SolveOptions, deadline: Deadline
+    end_s: float,
+    schedule: Schedule,
+    bounds: GroupedBounds,
+    said: dict[str, Any],
+    options: SolveOptions,
+    deadline: Deadline,
+    problem: Problem,
 ) -> Plan:
-    bounds = grouped_bounds(problem)
     assert bounds.best_s <= end_s * (1 + 1e-9), "a schedule beats its lower bound"
     bound_s = min(bounds.best_s, end_s)
     proven = end_s - bound_s <= 1e-6 * end_s
