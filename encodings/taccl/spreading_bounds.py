@@ -27,10 +27,13 @@ Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_STEPS = 20
-"""Into so many steps the time of a message inside a node is cut; times are rounded so that the bound stays one."""
+_STEPS, _LEAST_STEPS, _TOO_MANY_STEPS = 20, 4, 400
+"""Into at least so many steps the time of a message inside a node, and at its doors, is cut, where these aren't too
+many; times are rounded so that the bound stays one."""
 _MOST_STEPS = 4_000
 _MOST_CHUNKS = 128
+_MOST_UNLIKE = 50
+"""Where messages within and between nodes differ more, what happens within is left out."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,11 @@ def spreading_bound_s(problem: Problem, one_at_a_time: bool) -> float:
     for node in range(topology.node_count):
         counts = problem.wanted[:, nodes == node].sum(axis=1)[nodes[problem.owners] != node]
         elsewhere = max(elsewhere, int(counts.max(initial=0)))
-    several = topology.node_count > 2
-    tree = _Tree(within, between, one_at_a_time, several)
+    paces = [pace for pace in (within, between) if pace is not None]
+    fastest_s = min((pace.chunk_s for pace in paces), default=0.0)
+    if not paces or max(pace.chunk_s for pace in paces) > _MOST_UNLIKE * fastest_s:
+        return between.chunk_s if between is not None and elsewhere else 0.0
+    tree = _Tree(within, between, one_at_a_time, topology.node_count > 2)
     best_s = tree.least_s(tree.reached, everywhere)
     return max(best_s, tree.least_s(tree.elsewhere, elsewhere)) if elsewhere else best_s
 
@@ -82,14 +88,11 @@ class _Tree:
 
     def reached(self, left_s: float) -> float:
         """Ranks of any node, the one that has it included."""
-        return self._below(left_s, {}, lambda at_s, known: 1 + self._all(at_s, known))
+        return 1 + self._all(left_s, {})
 
     def elsewhere(self, left_s: float) -> float:
         """Ranks of another node."""
-        return self._below(left_s, {}, lambda at_s, known: self._there(at_s, known, home=True))
-
-    def _below(self, left_s: float, known: dict[tuple[str, int], float], count: Callable[..., float]) -> float:
-        return count(left_s, known)
+        return self._there(left_s, {}, home=True)
 
     def _all(self, left_s: float, known: dict[tuple[str, int], float]) -> float:
         def child(at_s: float) -> float:
@@ -209,14 +212,17 @@ def _influence_s(
     doors = [{_door(topology, link, side) for link in entering.tolist()} for side in (0, -1)]
     single = _is_single(topology, entering)
     had = earliest_s(Doors.with_costs(topology, alpha_s, beta_s), own)[~inside].min(axis=0)
-    step_s = within.chunk_s / _STEPS
     entry_s = float(alpha_s[entering].min()) + float(beta_s[entering].min()) * np.arange(len(had))
+    inner = max(_STEPS, int(np.ceil(_LEAST_STEPS * within.chunk_s / entry_s[1])))
+    if inner > _TOO_MANY_STEPS:
+        return 0.0
+    step_s = within.chunk_s / inner
 
     growth = 2 if one_at_a_time else 1 + within.doors
     near_s = _near_s(topology, chunk_bytes, inside)
 
     def is_enough(steps: int) -> bool:
-        worth = _worth(steps, step_s, entry_s, had, _weights(steps, step_s, growth, near_s), single)
+        worth = _worth(steps, step_s, entry_s, had, _weights(steps, inner, step_s, growth, near_s), single)
         return min(map(len, doors)) * worth >= needed
 
     low, high = 0, 1
@@ -249,10 +255,10 @@ def _near_s(topology: Topology, chunk_bytes: int, inside: Mask) -> Floats:
     return near_s
 
 
-def _weights(steps: int, step_s: float, growth: int, near_s: Floats) -> Floats:
+def _weights(steps: int, inner: int, step_s: float, growth: int, near_s: Floats) -> Floats:
     """For each step from 1 on, how many ranks a block can reach by the end if it comes in within the step, at most."""
     left = steps - np.arange(1, steps + 1) + 1  # from the start of the step
-    spread = float(growth) ** (np.ceil(left / _STEPS) - 1)
+    spread = float(growth) ** np.minimum(np.ceil(left / inner) - 1, 60)
     reached = np.searchsorted(near_s, left * step_s * (1 + 1e-9), side="right")
     return np.minimum(spread, reached)
 
