@@ -60,7 +60,25 @@ def spreading_bound_s(problem: Problem, one_at_a_time: bool) -> float:
         return between.chunk_s if between is not None and elsewhere else 0.0
     tree = _Tree(within, between, one_at_a_time, topology.node_count > 2)
     best_s = tree.least_s(tree.reached, everywhere)
+    if one_at_a_time:
+        best_s = max(best_s, _leaves_s(problem))
     return max(best_s, tree.least_s(tree.elsewhere, elsewhere)) if elsewhere else best_s
+
+
+def _leaves_s(problem: Problem) -> float:
+    """The longest that a rank sends a chunk to those that it alone has links to, one after the other."""
+    topology, best_s = problem.logical.topology, 0.0
+    only: dict[int, list[int]] = {}
+    for rank in range(topology.device_count):
+        sources = np.unique(topology.link_source[topology.link_target == rank]).tolist()
+        if len(sources) == 1:
+            only.setdefault(sources[0], []).append(rank)
+    durations_s = topology.alpha_s + topology.beta_s_per_byte * problem.chunk_bytes
+    for hub, leaves in only.items():
+        its = np.isin(topology.link_target, leaves) & (topology.link_source == hub)
+        most = int(problem.wanted[:, leaves].sum(axis=1).max(initial=0))
+        best_s = max(best_s, most * float(durations_s[its].min()))
+    return best_s
 
 
 @dataclass

@@ -8,15 +8,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from planwright.encodings.taccl.aggregated.masks import image_of, image_table
 from planwright.encodings.taccl.rotations import Rotations, find_rotations, no_rotations, resources_of
 from planwright.topologies.topology import Topology
 
 __all__ = ["Ground", "Message", "lay_ground"]
 
 Ids = NDArray[np.int64]
-
-_BYTE = 256
-
 
 @dataclass(frozen=True)
 class Message:
@@ -77,29 +75,11 @@ class Ground:
 
     @cached_property
     def _tables(self) -> list[list[list[int]]]:
-        """For each rotation and each byte of a mask, the image of that byte."""
-        count, tables = self.topology.device_count, []
-        for images in self.rank_images:
-            table = []
-            for first in range(0, count, 8):
-                its = images[first : first + 8]
-                row = [0] * _BYTE
-                for value in range(1, _BYTE):
-                    low = (value & -value).bit_length() - 1
-                    row[value] = row[value & (value - 1)] | (1 << its[low] if low < len(its) else 0)
-                table.append(row)
-            tables.append(table)
-        return tables
+        return [image_table(images) for images in self.rank_images]
 
     def image(self, rotation: int, mask: int) -> int:
         """The blocks that a rotation makes of some."""
-        if not rotation:
-            return mask
-        found = 0
-        for row in self._tables[rotation]:
-            found |= row[mask & (_BYTE - 1)]
-            mask >>= 8
-        return found
+        return image_of(self._tables[rotation], mask) if rotation else mask
 
     def unfolded(self, messages: list[Message]) -> list[Message]:
         """All images of messages, whose `link` is the number of an orbit, on links, in order of their starts."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
 from planwright.encodings.taccl.aggregated.ground import Ground, Message, lay_ground
 from planwright.encodings.taccl.aggregated.spreading import Draw, Taste, spread
@@ -16,8 +18,11 @@ from planwright.encodings.taccl.baselines.transfers import Transfer
 from planwright.encodings.taccl.phases import reversed_links
 from planwright.encodings.taccl.problem import Problem
 from planwright.options import Deadline
+from planwright.topologies.topology import Topology
 
-__all__ = ["transfers_of"]
+__all__ = ["rooted_transfers", "transfers_of"]
+
+Mask = NDArray[np.bool_]
 
 _DRAWS = 600
 """Draws for a phase; most find their best within a hundred."""
@@ -51,47 +56,94 @@ def transfers_of(problem: Problem, deadline: Deadline, seed: int, enough_s: floa
 
     A plan of one phase that takes no longer than `enough_s` is not improved.
     """
-    transfers: list[Transfer] = []
     phases = problem.phases
-    for number, phase in enumerate(phases):
-        stage = Deadline(deadline.stage(deadline.remaining_s / (len(phases) - number)))
-        task = _task(phase.problem, phase.backwards)
-        loads = None if task is None else _best_loads(task, stage, seed, enough_s if len(phases) == 1 else 0.0)
+    tasks = [_task(phase.problem, phase.backwards) for phase in phases]
+    return _in_turn(tasks, [phase.backwards for phase in phases], deadline, seed, enough_s if len(phases) == 1 else 0.0)
+
+
+def rooted_transfers(problem: Problem, deadline: Deadline, seed: int) -> list[Transfer] | None:
+    """ALLREDUCE by way of one rank, where all is added up and from where it is spread: the one that is nearest to all.
+
+    None for what isn't an ALLREDUCE of all ranks, and under a sketch, which says where each chunk is at home.
+    """
+    collective, topology = problem.collective, problem.logical.topology
+    everybody = tuple(range(collective.rank_count))
+    wanted = all(ranks == everybody for ranks in (*collective.contributors, *collective.destinations))
+    if not collective.reduces or not wanted or not problem.logical.allowed.all():
+        return None
+    root = _nearest(topology, problem.chunk_bytes * collective.chunk_count)
+    owners, wants = [root] * collective.chunk_count, [tuple(r for r in everybody if r != root)] * collective.chunk_count
+    tasks: list[_Task | None] = [
+        _laid(its, None, owners, wants, problem.chunk_bytes, backwards)
+        for its, backwards in ((reversed_links(topology), True), (topology, False))
+    ]
+    return _in_turn(tasks, [True, False], deadline, seed, 0.0)
+
+
+def _nearest(topology: Topology, message_bytes: int) -> int:
+    """The rank from which the farthest is nearest, there and back."""
+    network = topology.to_networkx(message_bytes)
+    worst_s = [
+        sum(max(nx.single_source_dijkstra_path_length(its, rank, weight="duration_s").values())
+            for its in (network, network.reverse(copy=False)))
+        for rank in range(topology.device_count)
+    ]  # fmt: skip
+    return min(range(len(worst_s)), key=lambda rank: (worst_s[rank], rank))
+
+
+def _in_turn(
+    tasks: Sequence[_Task | None], backwards: Sequence[bool], deadline: Deadline, seed: int, enough_s: float
+) -> list[Transfer] | None:
+    """The best loads of each task, one task after the other."""
+    transfers: list[Transfer] = []
+    for number, task in enumerate(tasks):
+        stage = Deadline(deadline.stage(deadline.remaining_s / (len(tasks) - number)))
+        loads = None if task is None else _best_loads(task, stage, seed, enough_s)
         if loads is None:
             return None
-        backwards = phase.backwards
-        step = len(transfers)
-        transfers += [Transfer(0, step + k, load.link, load.chunks, backwards) for k, load in enumerate(loads)]
+        step, adds = len(transfers), backwards[number]
+        transfers += [Transfer(0, step + k, load.link, load.chunks, adds) for k, load in enumerate(loads)]
     return transfers
 
 
 def _task(problem: Problem, backwards: bool) -> _Task | None:
     """What is to be spread: from each rank that owns something, or backwards from the one that wants it all."""
-    collective, topology = problem.collective, problem.logical.topology
-    owners, wants = problem.owners.tolist(), collective.destinations
-    allowed = problem.logical.allowed
+    topology = problem.logical.topology
+    owners: list[int] = problem.owners.tolist()
+    wants = problem.collective.destinations
     receivers = {rank for ranks in wants for rank in ranks}
-    roots = sorted({owner for owner, ranks in zip(owners, wants, strict=True) if ranks})
-    mirrored = len(receivers) == 1 and len(roots) > 1
+    senders = {owner for owner, ranks in zip(owners, wants, strict=True) if ranks}
+    mirrored = len(receivers) == 1 and len(senders) > 1
     if mirrored:
         if backwards:
             return None
         topology = reversed_links(topology)
-        root = receivers.pop()
         wants = tuple((owner,) if ranks else () for owner, ranks in zip(owners, wants, strict=True))
-        owners = [root] * len(owners)
-        roots = [root]
-    everywhere = _allowed_blocks(allowed, owners, topology.device_count)
+        owners = [receivers.pop()] * len(owners)
+    allowed = problem.logical.allowed
+    return _laid(topology, None if allowed.all() else allowed, owners, wants, problem.chunk_bytes, backwards, mirrored)
+
+
+def _laid(
+    topology: Topology,
+    allowed: Mask | None,
+    owners: Sequence[int],
+    wants: Sequence[Sequence[int]],
+    chunk_bytes: int,
+    backwards: bool,
+    mirrored: bool = False,
+) -> _Task:
+    """The ground with a block for each rank that owns something, of the mean size."""
+    roots = sorted({owner for owner, ranks in zip(owners, wants, strict=True) if ranks})
+    blocks = None if allowed is None else _allowed_blocks(allowed, owners, topology.device_count)
     whole = all(len(ranks) in (0, topology.device_count - 1) for ranks in wants)
     per_block = max(1, round(len(owners) / max(len(roots), 1)))
-    ground = lay_ground(topology, tuple(roots), per_block * problem.chunk_bytes, everywhere, backwards)
-    return _Task(ground, owners, wants, problem.chunk_bytes, whole, mirrored)
+    ground = lay_ground(topology, tuple(roots), per_block * chunk_bytes, blocks, backwards)
+    return _Task(ground, owners, wants, chunk_bytes, whole, mirrored)
 
 
-def _allowed_blocks(allowed: np.ndarray, owners: Sequence[int], count: int) -> np.ndarray | None:
-    """`allowed[b, l]`: whether all chunks of rank b may take link l; None where all may go everywhere."""
-    if allowed.all():
-        return None
+def _allowed_blocks(allowed: Mask, owners: Sequence[int], count: int) -> Mask:
+    """`allowed[b, l]`: whether all chunks of rank b may take link l."""
     blocks = np.ones((count, allowed.shape[1]), dtype=np.bool_)
     for chunk, owner in enumerate(owners):
         blocks[owner] &= allowed[chunk]

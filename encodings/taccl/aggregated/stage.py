@@ -9,10 +9,11 @@ import numpy as np
 
 from planwright import __version__
 from planwright.checker import check
-from planwright.encodings.taccl.aggregated.planning import transfers_of
+from planwright.encodings.taccl.aggregated.gossip import gossip_transfers
+from planwright.encodings.taccl.aggregated.planning import rooted_transfers, transfers_of
 from planwright.encodings.taccl.baselines import Baseline, Baselines
 from planwright.encodings.taccl.baselines.cut import standard_name
-from planwright.encodings.taccl.baselines.transfers import to_schedule
+from planwright.encodings.taccl.baselines.transfers import Transfer, to_schedule
 from planwright.encodings.taccl.grouped_bounds import GroupedBounds, grouped_bounds
 from planwright.encodings.taccl.problem import Problem
 from planwright.encodings.taccl.reduction import is_spread_backwards
@@ -27,7 +28,7 @@ _MOST_RANKS = 128
 _MOST_LINKS = 20_000
 _MOST_CELLS = 30_000_000
 """Ranks, links, and pairs of chunk and link, above which whole messages are not looked at."""
-_DRAWS_S = 2.0
+_DRAWS_S, _ROOTED_S, _GOSSIP_S = 2.0, 1.0, 2.0
 _BASELINES_S = 4.0
 """What each kind of plan may take at most."""
 _ALPHA_SHARE = 0.02
@@ -78,9 +79,22 @@ def _drawn(problem: Problem, deadline: Deadline, seed: int, enough_s: float) -> 
     topology = problem.logical.topology
     if (topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all():
         return None
-    transfers = transfers_of(problem, Deadline(deadline.stage(_DRAWS_S)), seed, enough_s)
-    if not transfers:
-        return None
+    best: Schedule | None = None
+    for share_s, make in (
+        (_DRAWS_S, lambda stage, limit_s: transfers_of(problem, stage, seed, enough_s)),
+        (_ROOTED_S, lambda stage, limit_s: rooted_transfers(problem, stage, seed)),
+        (_GOSSIP_S, lambda stage, limit_s: gossip_transfers(problem, stage, limit_s)),
+    ):
+        limit_s = np.inf if best is None else float(best.end_s.max())
+        transfers = make(Deadline(deadline.stage(share_s)), limit_s)
+        schedule = _scheduled(problem, transfers) if transfers else None
+        if schedule is not None and float(schedule.end_s.max()) < limit_s:
+            best = schedule
+    return best
+
+
+def _scheduled(problem: Problem, transfers: list[Transfer]) -> Schedule:
+    topology = problem.logical.topology
     title = f"aggregated {problem.collective.name} on {topology.name}"
     return to_schedule(topology, problem.collective, problem.chunk_bytes, transfers, (1, 1), title)
 
