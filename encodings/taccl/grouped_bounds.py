@@ -115,7 +115,7 @@ def _classes(problem: Problem) -> Iterator[tuple[list[int], Ids]]:
 
 
 def _gathering_s(problem: Problem, ranks: list[int], chunks: Ids) -> float:
-    """When the last of the ranks can have all of the chunks; and where a node wants them, when they are in and spread."""
+    """When the last of the ranks can have all chunks; and where a node wants them, when they are in and spread."""
     topology = problem.logical.topology
     own = np.bincount(problem.owners[chunks], minlength=topology.device_count)
     doors = Doors.of(topology, problem.chunk_bytes)

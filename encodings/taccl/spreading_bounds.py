@@ -91,12 +91,14 @@ class _Tree:
     several: bool
 
     def least_s(self, count_of: Callable[[float], float], needed: int) -> float:
-        """The least time in which `count_of` it is at least `needed`."""
-        paces = [pace for pace in (self.within, self.between) if pace is not None]
-        most = [min(needed.bit_length() + 1, needed) if pace is self.within else 2 + needed.bit_length() for pace in paces]
+        """The least time in which `count_of` it is at least `needed`: messages one after the other take it."""
+        paces_s = [pace.chunk_s for pace in (self.within, self.between) if pace is not None]
+        most_s = sum(paces_s) + needed.bit_length() * max(paces_s)  # by then their number has doubled often enough
         sums = {0.0}
-        for pace, times in zip(paces, most, strict=True):
-            sums = {so_far + k * pace.chunk_s for so_far in sums for k in range(times + 1)}
+        for pace_s in paces_s:
+            sums = {
+                s for so_far in sums for k in range(int(most_s / pace_s) + 2) if (s := so_far + k * pace_s) <= most_s
+            }
         times_s = sorted(sums)
         low, high = 0, len(times_s) - 1
         while low < high:
@@ -209,16 +211,14 @@ def _pairs(problem: Problem, inside: Mask) -> tuple[Ids, int, bool] | None:
     if not some.any():
         return None
     if wanted[some].all():
-        own = np.bincount(problem.owners[some], minlength=count)
+        own: Ids = np.bincount(problem.owners[some], minlength=count)
         return (own, int(wanted.sum()), True) if own.sum() <= _MOST_CHUNKS else None
     told = np.zeros((count, len(members)), dtype=np.bool_)
     np.logical_or.at(told, problem.owners, wanted)
-    return told.any(axis=1).astype(np.int64), int(told.sum()), False
+    return np.asarray(told.any(axis=1), dtype=np.int64), int(told.sum()), False
 
 
-def _influence_s(
-    problem: Problem, inside: Mask, one_at_a_time: bool, own: Ids, needed: int, by_bytes: bool
-) -> float:
+def _influence_s(problem: Problem, inside: Mask, one_at_a_time: bool, own: Ids, needed: int, by_bytes: bool) -> float:
     topology, chunk_bytes = problem.logical.topology, problem.chunk_bytes
     within = _pace(topology, chunk_bytes, inside[topology.link_source] & inside[topology.link_target])
     entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
@@ -230,7 +230,7 @@ def _influence_s(
     doors = [{_door(topology, link, side) for link in entering.tolist()} for side in (0, -1)]
     single = _is_single(topology, entering)
     had = earliest_s(Doors.with_costs(topology, alpha_s, beta_s), own)[~inside].min(axis=0)
-    entry_s = float(alpha_s[entering].min()) + float(beta_s[entering].min()) * np.arange(len(had))
+    entry_s: Floats = float(alpha_s[entering].min()) + float(beta_s[entering].min()) * np.arange(len(had), dtype=float)
     inner = max(_STEPS, int(np.ceil(_LEAST_STEPS * within.chunk_s / entry_s[1])))
     if inner > _TOO_MANY_STEPS:
         return 0.0
@@ -278,12 +278,10 @@ def _weights(steps: int, inner: int, step_s: float, growth: int, near_s: Floats)
     left = steps - np.arange(1, steps + 1) + 1  # from the start of the step
     spread = float(growth) ** np.minimum(np.ceil(left / inner) - 1, 60)
     reached = np.searchsorted(near_s, left * step_s * (1 + 1e-9), side="right")
-    return np.minimum(spread, reached)
+    return np.asarray(np.minimum(spread, reached), dtype=np.float64)
 
 
-def _worth(
-    steps: int, step_s: float, entry_s: Floats, had_s: Floats, weights: Floats, single: bool
-) -> float:
+def _worth(steps: int, step_s: float, entry_s: Floats, had_s: Floats, weights: Floats, single: bool) -> float:
     """The most pairs in the end that messages through one door can make, over `steps` steps.
 
     `table[y, i]`: of messages that are over by step i and bring y chunks in all. Each chunk of a message that is over

@@ -97,7 +97,7 @@ def gossip_transfers(problem: Problem, deadline: Deadline, limit_s: float = math
 
 
 def _search(rounds: list[_Round], halves: _Halves, limit_s: float, deadline: Deadline) -> _State | None:
-    """The faster of two ways, before `limit_s`: by all rounds at once, and by the shortest alone as far as these lead, then by all."""
+    """The faster of two ways: by all rounds; or by the shortest as far as these lead, and then by all."""
     if not rounds:
         return None
     everything = (1 << len(halves.half_of)) - 1
@@ -141,7 +141,7 @@ def _beam(
     while states and not deadline.over:
         reached: dict[tuple[int, int], _State] = {}
         for state in states:
-            if deadline.over:
+            if deadline.remaining_s <= 0:
                 break
             for after in _after(state, rounds, halves):
                 if after.time_s >= min(limit_s * (1 - 1e-9), known.get(after.has, math.inf)):

@@ -16,6 +16,7 @@ __all__ = ["Ground", "Message", "lay_ground"]
 
 Ids = NDArray[np.int64]
 
+
 @dataclass(frozen=True)
 class Message:
     """Blocks (a bit mask) that start on a link at a time."""
@@ -29,10 +30,10 @@ class Message:
 class Ground:
     """Ranks, links by orbit, and blocks: block b is all that rank b has at the start.
 
-    `owners`: the ranks that have a block. `first[k]`: a link of orbit k, from `source[k]` to `target[k]`, at `alpha_s[k]`
-    and `beta_s[k]` a block; `clocks[k]`: the orbits of what it holds exclusively; `images[k][g]`: the link that rotation
-    g makes of it. `allowed[k]`: the blocks that may travel on it, as a mask. `one_at_a_time`: a rank sends a block to
-    one rank at a time, see `reduction`.
+    `owners`: the ranks that have a block. Of each orbit k of links, one goes from `source[k]` to `target[k]` and takes
+    `alpha_s[k]`, and `beta_s[k]` a block; `clocks[k]`: the orbits of what it holds exclusively; `images[k][g]`: the
+    link that rotation g (`ranks[g]`) makes of it; `allowed[k]`: the blocks that may travel on it, as a mask.
+    `one_at_a_time`: a rank sends a block to one rank at a time, see `reduction`.
     """
 
     topology: Topology
@@ -109,7 +110,7 @@ def lay_ground(
     elif rotations is None:
         rotations = find_rotations(topology)
     held = resources_of(topology)
-    orbits, first, orbit_of = np.unique(rotations.link_orbit, return_index=True, return_inverse=True)
+    first = np.unique(rotations.link_orbit, return_index=True)[1]
     images = _images(topology, rotations, first)
     resource_count = len(topology.resources)
     clocks: list[tuple[int, ...]] = []

@@ -8,6 +8,7 @@ best draw so far is drawn again from somewhere in its middle.
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from dataclasses import dataclass, field
 
@@ -46,7 +47,9 @@ class Draw:
     complete: bool = False
 
 
-def spread(ground: Ground, taste: Taste, rng: random.Random, prefix: list[int] | None = None, limit_s: float = float("inf")) -> Draw:
+def spread(
+    ground: Ground, taste: Taste, rng: random.Random, prefix: list[int] | None = None, limit_s: float = math.inf
+) -> Draw:
     """One draw; the first choices may be given. It is left incomplete once it takes longer than `limit_s`."""
     return _Run(ground, taste, rng, limit_s).run(prefix or [])
 
@@ -70,8 +73,10 @@ class _Run:
         self.open: list[int] | None = None
         node_of = ground.topology.node_of_device
         self.limited = taste.once or taste.most is not None
-        self.door = [node_of[to] if node_of[to] != node_of[by] and ground.has_nodes else -1
-                     for by, to in zip(ground.source, ground.target, strict=True)]
+        self.door = [
+            node_of[to] if node_of[to] != node_of[by] and ground.has_nodes else -1
+            for by, to in zip(ground.source, ground.target, strict=True)
+        ]
         self.entered = [0] * ground.topology.node_count
         for owner in ground.owners:
             self.entered[node_of[owner]] |= 1 << owner
@@ -84,9 +89,7 @@ class _Run:
         given = iter(prefix)
         while self.missing:
             link = next(given, None)
-            if link is None:
-                link = self._choose()
-            elif link != _WAIT and not (self._is_free(link) and self._content(link)):
+            if link is None or (link != _WAIT and not (self._is_free(link) and self._content(link))):
                 link = self._choose()
             self.draw.choices.append(link)
             if link == _WAIT:

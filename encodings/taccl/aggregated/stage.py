@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,51 +46,56 @@ def may_aggregate(problem: Problem) -> bool:
     return few and free and is_spread_backwards(problem.collective) and any(problem.collective.destinations)
 
 
+@dataclass(frozen=True)
+class _Found:
+    """A schedule with the problem that it solves (its chunks may be cut), and whose it is."""
+
+    problem: Problem
+    schedule: Schedule
+    method: str
+    variant: str = ""
+
+    @property
+    def end_s(self) -> float:
+        """When the last transfer ends."""
+        return float(self.schedule.end_s.max(initial=0.0))
+
+
 def plan_aggregated(problem: Problem, options: SolveOptions) -> Plan | None:
-    """The fastest under the replay, of baselines and of our own; None where there is none.
+    """The fastest under the replay, of our own and of baselines; None where there is none.
 
     Its bound holds however chunks are grouped (`grouped_bounds`). `details["method"]` is `aggregated`, or `baseline:`
-    and the name of the algorithm.
+    and the name of the algorithm; of equally fast ones ours is kept, and one that cuts no chunks.
     """
     deadline = Deadline(options)
     bounds = grouped_bounds(problem)
-    enough_s = bounds.best_s / max(1 - options.gap, 1e-9)
-    found: list[tuple[float, Problem, Schedule, dict[str, Any]]] = []
-    schedule = _drawn(problem, deadline, options.seed, enough_s)
-    if schedule is not None:
-        found.append((float(schedule.end_s.max(initial=0.0)), problem, schedule, {"method": "aggregated"}))
-    for baseline in _baselines(problem, deadline):
-        uncut = baseline.collective.chunk_count == problem.collective.chunk_count
-        cut = {"collective": baseline.collective, "chunk_bytes": baseline.chunk_bytes}
-        solved = problem if uncut else replace(problem, **cut)
-        said = {"method": f"baseline:{baseline.name}", "ordering": baseline.variant}
-        found.append((baseline.makespan_s, solved, baseline.schedule, said))
+    found = _drawn(problem, deadline, options.seed, bounds.best_s / max(1 - options.gap, 1e-9))
+    found += _baselines(problem, deadline)
     if not found:
         return None
-    _, solved, schedule, said = min(found, key=lambda its: its[0] * (1 if its[1] is problem else 1 + 1e-9))
-    report = check(schedule)
+    best = min(found, key=lambda its: its.end_s * (1 if its.problem is problem else 1 + 1e-9))
+    report = check(best.schedule)
     assert report.valid, report.summary()
-    bounds = bounds if solved is problem else grouped_bounds(solved)
-    return _plan(report.makespan_s, schedule, bounds, said, options, deadline, solved)
+    bounds = bounds if best.problem is problem else grouped_bounds(best.problem)
+    return _plan(best, report.makespan_s, bounds, options, deadline)
 
 
-def _drawn(problem: Problem, deadline: Deadline, seed: int, enough_s: float) -> Schedule | None:
-    """Our own plan; none where latencies don't count."""
+def _drawn(problem: Problem, deadline: Deadline, seed: int, enough_s: float) -> list[_Found]:
+    """Our own plans; none where latencies don't count."""
     topology = problem.logical.topology
     if (topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all():
-        return None
-    best: Schedule | None = None
-    for share_s, make in (
-        (_DRAWS_S, lambda stage, limit_s: transfers_of(problem, stage, seed, enough_s)),
-        (_ROOTED_S, lambda stage, limit_s: rooted_transfers(problem, stage, seed)),
-        (_GOSSIP_S, lambda stage, limit_s: gossip_transfers(problem, stage, limit_s)),
-    ):
-        limit_s = np.inf if best is None else float(best.end_s.max())
-        transfers = make(Deadline(deadline.stage(share_s)), limit_s)
-        schedule = _scheduled(problem, transfers) if transfers else None
-        if schedule is not None and float(schedule.end_s.max()) < limit_s:
-            best = schedule
-    return best
+        return []
+    found = []
+
+    def offer(transfers: list[Transfer] | None, variant: str) -> None:
+        if transfers:
+            found.append(_Found(problem, _scheduled(problem, transfers), "aggregated", variant))
+
+    offer(transfers_of(problem, Deadline(deadline.stage(_DRAWS_S)), seed, enough_s), "phases in turn")
+    offer(rooted_transfers(problem, Deadline(deadline.stage(_ROOTED_S)), seed), "by way of one rank")
+    limit_s = min((its.end_s for its in found), default=math.inf)
+    offer(gossip_transfers(problem, Deadline(deadline.stage(_GOSSIP_S)), limit_s), "gossip")
+    return found
 
 
 def _scheduled(problem: Problem, transfers: list[Transfer]) -> Schedule:
@@ -99,14 +104,19 @@ def _scheduled(problem: Problem, transfers: list[Transfer]) -> Schedule:
     return to_schedule(topology, problem.collective, problem.chunk_bytes, transfers, (1, 1), title)
 
 
-def _baselines(problem: Problem, deadline: Deadline) -> list[Baseline]:
+def _baselines(problem: Problem, deadline: Deadline) -> list[_Found]:
     """Those that the sketch allows, in chunks as they are unless these may be cut."""
     if problem.collective.reduces and standard_name(problem.collective) is None:
         return []
     library = Baselines(problem.logical.topology, problem.collective)
     stage = Deadline(deadline.stage(_BASELINES_S))
-    found = library.of_size(problem.chunk_bytes, may_cut=problem.may_cut, is_over=lambda: stage.over)
-    return [baseline for baseline in found if _keeps_to_sketch(problem, baseline)]
+    found = []
+    for its in library.of_size(problem.chunk_bytes, may_cut=problem.may_cut, is_over=lambda: stage.over):
+        if _keeps_to_sketch(problem, its):
+            uncut = its.collective.chunk_count == problem.collective.chunk_count
+            solved = problem if uncut else replace(problem, collective=its.collective, chunk_bytes=its.chunk_bytes)
+            found.append(_Found(solved, its.schedule, f"baseline:{its.name}", its.variant))
+    return found
 
 
 def _keeps_to_sketch(problem: Problem, baseline: Baseline) -> bool:
@@ -123,15 +133,7 @@ def _keeps_to_sketch(problem: Problem, baseline: Baseline) -> bool:
     return True
 
 
-def _plan(
-    end_s: float,
-    schedule: Schedule,
-    bounds: GroupedBounds,
-    said: dict[str, Any],
-    options: SolveOptions,
-    deadline: Deadline,
-    problem: Problem,
-) -> Plan:
+def _plan(found: _Found, end_s: float, bounds: GroupedBounds, options: SolveOptions, deadline: Deadline) -> Plan:
     assert bounds.best_s <= end_s * (1 + 1e-9), "a schedule beats its lower bound"
     bound_s = min(bounds.best_s, end_s)
     proven = end_s - bound_s <= 1e-6 * end_s
@@ -143,20 +145,21 @@ def _plan(
     solution = Solution(
         status=Status.OPTIMAL if proven else Status.FEASIBLE,
         stop_reason=reason,
-        solver=str(said["method"]),
+        solver=found.method,
         version=__version__,
         seed=options.seed,
         wall_s=deadline.elapsed_s,
         objective=end_s,
         bound=bound_s,
     )
+    schedule = found.schedule
     details = {
-        "method": said["method"],
-        "ratio": end_s / bound_s,
+        "method": found.method,
+        "ratio": end_s / bound_s if bound_s else 1.0,
         "sends": len(schedule),
         "chunk_transfers": len(schedule.moves.values),
         "links_used": len(np.unique(schedule.place)),
         "bounds_s": bounds.by_name,
-        "ordering": said.get("ordering", ""),
+        "ordering": found.variant,
     }
-    return Plan(solution, schedule, details, problem=problem)
+    return Plan(solution, schedule, details, problem=found.problem)

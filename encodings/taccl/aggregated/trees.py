@@ -51,7 +51,9 @@ def loads_of(
     return [Load(message.link, tuple(its)) for message, its in zip(messages, chunks, strict=True) if its]
 
 
-def timed(topology: Topology, loads: Sequence[Load], chunk_bytes: int, one_at_a_time: bool = False) -> list[tuple[float, float]]:
+def timed(
+    topology: Topology, loads: Sequence[Load], chunk_bytes: int, one_at_a_time: bool = False
+) -> list[tuple[float, float]]:
     """When each load starts and ends, each as early as the ones before it allow."""
     source, target = topology.link_source.tolist(), topology.link_target.tolist()
     alpha_s, beta_s = topology.alpha_s.tolist(), (topology.beta_s_per_byte * chunk_bytes).tolist()

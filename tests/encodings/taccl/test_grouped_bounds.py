@@ -1,4 +1,4 @@
-"""Bounds for any grouping: never above the best possible, found by exhaustive search, nor above any plan; tight ones."""
+"""Bounds for any grouping: never above the best possible, found by exhaustive search, nor above a plan; tight ones."""
 
 from __future__ import annotations
 
