@@ -15,7 +15,7 @@ from planwright.encodings.taccl.aggregated.ground import Ground, Message, lay_gr
 from planwright.encodings.taccl.aggregated.spreading import Draw, Taste, spread
 from planwright.encodings.taccl.aggregated.trees import Load, loads_of, timed
 from planwright.encodings.taccl.baselines.transfers import Transfer
-from planwright.encodings.taccl.phases import reversed_links
+from planwright.encodings.taccl.phases import turned_round
 from planwright.encodings.taccl.problem import Problem
 from planwright.options import Deadline
 from planwright.topologies.topology import Topology
@@ -75,7 +75,7 @@ def rooted_transfers(problem: Problem, deadline: Deadline, seed: int) -> list[Tr
     owners, wants = [root] * collective.chunk_count, [tuple(r for r in everybody if r != root)] * collective.chunk_count
     tasks: list[_Task | None] = [
         _laid(its, None, owners, wants, problem.chunk_bytes, backwards)
-        for its, backwards in ((reversed_links(topology), True), (topology, False))
+        for its, backwards in ((turned_round(topology), True), (topology, False))
     ]
     return _in_turn(tasks, [True, False], deadline, seed, 0.0)
 
@@ -117,7 +117,7 @@ def _task(problem: Problem, backwards: bool) -> _Task | None:
     if mirrored:
         if backwards:
             return None
-        topology = reversed_links(topology)
+        topology = turned_round(topology)
         wants = tuple((owner,) if ranks else () for owner, ranks in zip(owners, wants, strict=True))
         owners = [receivers.pop()] * len(owners)
     allowed = problem.logical.allowed

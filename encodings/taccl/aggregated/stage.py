@@ -15,8 +15,8 @@ from planwright.encodings.taccl.baselines import Baseline, Baselines
 from planwright.encodings.taccl.baselines.cut import standard_name
 from planwright.encodings.taccl.baselines.transfers import Transfer, to_schedule
 from planwright.encodings.taccl.grouped_bounds import GroupedBounds, grouped_bounds
+from planwright.encodings.taccl.phases import is_spread_backwards
 from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.reduction import is_spread_backwards
 from planwright.options import Deadline, SolveOptions
 from planwright.recipe import Plan
 from planwright.schedule import Schedule
