@@ -22,7 +22,7 @@ from planwright.encodings.taccl.rotations import find_rotations
 from planwright.encodings.taccl.spreading_bounds import influence_bound_s, spreading_bound_s
 from planwright.encodings.taccl.sum_bounds import crossing_bound_s, doubling_bound_s, pairs_latency_s
 
-__all__ = ["GroupedBounds", "grouped_bounds"]
+__all__ = ["GroupedBounds", "grouped_bounds", "phase_bounds"]
 
 Ids = NDArray[np.int64]
 
@@ -57,11 +57,11 @@ class GroupedBounds:
         return {its.name[:-2]: getattr(self, its.name) for its in fields(self)}
 
 
-def grouped_bounds(problem: Problem) -> GroupedBounds:
-    """Bounds that hold however the problem's chunks are grouped."""
+def grouped_bounds(problem: Problem, parts: list[GroupedBounds] | None = None) -> GroupedBounds:
+    """Bounds that hold however the problem's chunks are grouped; `parts`: those of its phases, where they are known."""
+    parts = phase_bounds(problem) if parts is None else parts
     if not problem.collective.reduces:
-        return _spread_bounds(problem, one_at_a_time=False)
-    parts = [_spread_bounds(phase.problem, phase.backwards) for phase in problem.phases]
+        return parts[0]
     everywhere = np.ones(problem.link_count, dtype=np.bool_)
     small = problem.collective.chunk_count * problem.link_count <= _SMALL
     return GroupedBounds(
@@ -72,6 +72,11 @@ def grouped_bounds(problem: Problem) -> GroupedBounds:
         reduction_s=doubling_bound_s(problem),
         gossip_s=gossip_bound_s(problem),
     )
+
+
+def phase_bounds(problem: Problem) -> list[GroupedBounds]:
+    """The same for each phase alone."""
+    return [_spread_bounds(phase.problem, phase.backwards) for phase in problem.phases]
 
 
 def _spread_bounds(problem: Problem, one_at_a_time: bool) -> GroupedBounds:

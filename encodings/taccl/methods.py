@@ -29,7 +29,7 @@ _LARGEST_TABLE = 4_000_000
 _GREEDY_SHARE = 0.2
 """The part of the time limit that the greedy may take before the MILP, and in any case no more than `_GREEDY_S`."""
 _GREEDY_S = 1.0
-_AGGREGATED_SHARE = 0.3
+_AGGREGATED_SHARE = 0.4
 """The part of the time limit that plans in whole messages may take before those chunk by chunk."""
 
 

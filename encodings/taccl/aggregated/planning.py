@@ -51,14 +51,16 @@ class _Task:
     mirrored: bool
 
 
-def transfers_of(problem: Problem, deadline: Deadline, seed: int, enough_s: float = 0.0) -> list[Transfer] | None:
+def transfers_of(
+    problem: Problem, deadline: Deadline, seed: int, enough_s: Sequence[float] = ()
+) -> list[Transfer] | None:
     """The transfers of the best plan found, in order; None where ranks can't be reached.
 
-    A plan of one phase that takes no longer than `enough_s` is not improved.
+    Phase k is not improved once it takes no longer than `enough_s[k]`.
     """
     phases = problem.phases
     tasks = [_task(phase.problem, phase.backwards) for phase in phases]
-    return _in_turn(tasks, [phase.backwards for phase in phases], deadline, seed, enough_s if len(phases) == 1 else 0.0)
+    return _in_turn(tasks, [phase.backwards for phase in phases], deadline, seed, enough_s)
 
 
 def rooted_transfers(problem: Problem, deadline: Deadline, seed: int) -> list[Transfer] | None:
@@ -77,7 +79,7 @@ def rooted_transfers(problem: Problem, deadline: Deadline, seed: int) -> list[Tr
         _laid(its, None, owners, wants, problem.chunk_bytes, backwards)
         for its, backwards in ((turned_round(topology), True), (topology, False))
     ]
-    return _in_turn(tasks, [True, False], deadline, seed, 0.0)
+    return _in_turn(tasks, [True, False], deadline, seed, ())
 
 
 def _nearest(topology: Topology, message_bytes: int) -> int:
@@ -92,13 +94,13 @@ def _nearest(topology: Topology, message_bytes: int) -> int:
 
 
 def _in_turn(
-    tasks: Sequence[_Task | None], backwards: Sequence[bool], deadline: Deadline, seed: int, enough_s: float
+    tasks: Sequence[_Task | None], backwards: Sequence[bool], deadline: Deadline, seed: int, enough_s: Sequence[float]
 ) -> list[Transfer] | None:
     """The best loads of each task, one task after the other."""
     transfers: list[Transfer] = []
     for number, task in enumerate(tasks):
         stage = Deadline(deadline.stage(deadline.remaining_s / (len(tasks) - number)))
-        loads = None if task is None else _best_loads(task, stage, seed, enough_s)
+        loads = None if task is None else _best_loads(task, stage, seed, enough_s[number] if enough_s else 0.0)
         if loads is None:
             return None
         step, adds = len(transfers), backwards[number]

@@ -14,7 +14,7 @@ from planwright.encodings.taccl.aggregated.planning import rooted_transfers, tra
 from planwright.encodings.taccl.baselines import Baseline, Baselines
 from planwright.encodings.taccl.baselines.cut import standard_name
 from planwright.encodings.taccl.baselines.transfers import Transfer, to_schedule
-from planwright.encodings.taccl.grouped_bounds import GroupedBounds, grouped_bounds
+from planwright.encodings.taccl.grouped_bounds import GroupedBounds, grouped_bounds, phase_bounds
 from planwright.encodings.taccl.phases import is_spread_backwards
 from planwright.encodings.taccl.problem import Problem
 from planwright.options import Deadline, SolveOptions
@@ -68,8 +68,9 @@ def plan_aggregated(problem: Problem, options: SolveOptions) -> Plan | None:
     and the name of the algorithm; of equally fast ones ours is kept, and one that cuts no chunks.
     """
     deadline = Deadline(options)
-    bounds = grouped_bounds(problem)
-    found = _drawn(problem, deadline, options.seed, bounds.best_s / max(1 - options.gap, 1e-9))
+    parts = phase_bounds(problem)
+    bounds = grouped_bounds(problem, parts)
+    found = _drawn(problem, deadline, options, [its.best_s / max(1 - options.gap, 1e-9) for its in parts])
     found += _baselines(problem, deadline)
     if not found:
         return None
@@ -80,9 +81,9 @@ def plan_aggregated(problem: Problem, options: SolveOptions) -> Plan | None:
     return _plan(best, report.makespan_s, bounds, options, deadline)
 
 
-def _drawn(problem: Problem, deadline: Deadline, seed: int, enough_s: float) -> list[_Found]:
-    """Our own plans; none where latencies don't count."""
-    topology = problem.logical.topology
+def _drawn(problem: Problem, deadline: Deadline, options: SolveOptions, enough_s: list[float]) -> list[_Found]:
+    """Our own plans; none where latencies don't count. `enough_s`: when a phase is good enough."""
+    topology, seed = problem.logical.topology, options.seed
     if (topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all():
         return []
     found = []
