@@ -27,7 +27,7 @@ __all__ = ["gossip_transfers"]
 
 Ranks = tuple[int, ...]
 
-_WIDTH = 5_000
+_WIDTH = 3_000
 """States that are kept after a round."""
 _MOST_HALVINGS = 8
 _GOLDEN = (1 + math.sqrt(5)) / 2

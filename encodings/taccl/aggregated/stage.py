@@ -93,9 +93,9 @@ def _drawn(problem: Problem, deadline: Deadline, options: SolveOptions, enough_s
             found.append(_Found(problem, _scheduled(problem, transfers), "aggregated", variant))
 
     offer(transfers_of(problem, Deadline(deadline.stage(_DRAWS_S)), seed, enough_s), "phases in turn")
-    offer(rooted_transfers(problem, Deadline(deadline.stage(_ROOTED_S)), seed), "by way of one rank")
     limit_s = min((its.end_s for its in found), default=math.inf)
     offer(gossip_transfers(problem, Deadline(deadline.stage(_GOSSIP_S)), limit_s), "gossip")
+    offer(rooted_transfers(problem, Deadline(deadline.stage(_ROOTED_S)), seed), "by way of one rank")
     return found
 
 

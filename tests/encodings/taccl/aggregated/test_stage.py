@@ -15,7 +15,7 @@ from planwright.options import SolveOptions
 from planwright.solution import Status
 from planwright.topologies.files import load_topology
 
-QUICK = SolveOptions(time_limit_s=6.0, gap=0.02)
+QUICK = SolveOptions(time_limit_s=10.0, gap=0.02)
 
 
 @pytest.mark.parametrize(
