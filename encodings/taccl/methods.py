@@ -1,4 +1,7 @@
-"""Methods: the three stages with their MILP where it is small enough, the greedy on orbits beyond, or as is asked."""
+"""Methods: the three stages with their MILP where it is small enough, the greedy on orbits beyond, or as is asked.
+
+With `auto`, plans in whole messages stand beside what these find chunk by chunk, and the fastest is kept.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from planwright.encodings.taccl.aggregated.stage import may_aggregate, plan_aggregated
 from planwright.encodings.taccl.greedy import plan_greedy
 from planwright.encodings.taccl.phases import is_spread_backwards
 from planwright.encodings.taccl.problem import Method, Problem
@@ -25,13 +29,34 @@ _LARGEST_TABLE = 4_000_000
 _GREEDY_SHARE = 0.2
 """The part of the time limit that the greedy may take before the MILP, and in any case no more than `_GREEDY_S`."""
 _GREEDY_S = 1.0
+_AGGREGATED_SHARE = 0.4
+"""The part of the time limit that plans in whole messages may take before those chunk by chunk."""
 
 
 def plan(problem: Problem, options: SolveOptions) -> Plan:
-    """The plan of the problem's method; with `auto` and no sketch the better of both where the MILP is small.
+    """The plan of the problem's method; with `auto` the fastest of those chunk by chunk and of those in whole messages.
+
+    Of equally fast plans it is the one chunk by chunk. Where one in whole messages is proven within the gap of the best
+    for any grouping, nothing else is tried, unless a sketch asks for it. `details["method"]` says whose plan it is.
+    """
+    if problem.method != "auto" or options.solver is not None or not may_aggregate(problem):
+        return _plan_by_chunks(problem, options)
+    deadline = Deadline(options)
+    whole = plan_aggregated(problem, deadline.stage(_AGGREGATED_SHARE * deadline.remaining_s))
+    if whole is None:
+        return _plan_by_chunks(problem, deadline.stage())
+    gap = whole.solution.gap
+    if problem.sketch is None and gap is not None and gap <= options.gap:
+        return whole
+    by_chunks = _plan_by_chunks(problem, deadline.stage())
+    return _faster(whole, by_chunks, deadline.elapsed_s)
+
+
+def _plan_by_chunks(problem: Problem, options: SolveOptions) -> Plan:
+    """Chunk by chunk inside nodes; with `auto` and no sketch the better of both ways where the MILP is small.
 
     A sketch is a wish, so it is only ever planned by the MILP, and so is a problem whose solver is named; sums of some
-    ranks' parts are too. `details["method"]` says whose plan it is. Raises `InputError` for a solver of the greedy's.
+    ranks' parts are too. Raises `InputError` for a solver of the greedy's.
     """
     if problem.method == "greedy":
         if options.solver is not None:
@@ -64,6 +89,14 @@ def milp_binaries(problem: Problem) -> int:
 
 def _named(found: Plan, method: Method) -> Plan:
     return replace(found, details={**found.details, "method": method})
+
+
+def _faster(whole: Plan, by_chunks: Plan, wall_s: float) -> Plan:
+    """The faster of two plans, which are bounded each for its own kind; by chunks if they are as fast."""
+    ends = [found.solution.objective for found in (whole, by_chunks)]
+    assert ends[0] is not None
+    best = whole if ends[1] is None or ends[0] < ends[1] * (1 - 1e-9) else by_chunks
+    return replace(best, solution=replace(best.solution, wall_s=wall_s))
 
 
 def _better(greedy: Plan, milp: Plan, wall_s: float) -> Plan:

@@ -40,10 +40,12 @@ class Problem:
     """Synthesise `collective` for chunks of `chunk_bytes` on the part of `topology` that `sketch` keeps.
 
     Chunks that travel between nodes may be grouped: n of them take `alpha + n * beta * size`. Inside a node every chunk
-    is a transfer of its own, as in TACCL (section 5.4.2). With a `path_slack` s, a chunk takes only links that bring it
-    to their end within (1 + s) times the shortest time: fewer variables, and perhaps a worse optimum. `method`: how to
-    plan, `auto` for the MILP where it is small and the greedy where it isn't. `given`: a logical topology that takes
-    the place of the one that the sketch makes of the topology. Raises `InputError` where sketch and topology don't fit.
+    is a transfer of its own, as in TACCL (section 5.4.2), but in the plans in whole messages that `auto` tries besides.
+    With a `path_slack` s, a chunk takes only links that bring it to their end within (1 + s) times the shortest time:
+    fewer variables, and perhaps a worse optimum. `method`: how to plan, `auto` for the fastest of whole messages and
+    the MILP, or the greedy where that is too large. `given`: a logical topology that takes the place of the one that
+    the sketch makes of the topology. `may_cut`: with `auto`, chunks may be cut into smaller ones, so that the plan is
+    one for another problem. Raises `InputError` where sketch and topology don't fit.
 
     What reduces is solved in phases, each of which is a problem of its own that doesn't reduce; `owners`, `wanted`
     and what follows from them are for such problems.
@@ -56,6 +58,7 @@ class Problem:
     path_slack: float | None = None
     method: Method = "auto"
     given: LogicalTopology | None = None
+    may_cut: bool = False
 
     def __post_init__(self) -> None:
         if self.chunk_bytes < 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,8 @@ def add_command(systems: Any) -> None:
         "--method",
         choices=["auto", "milp", "greedy"],
         default="auto",
-        help="auto (default): the MILP where it is small enough, the greedy for large clusters; the answer says which",
+        help="auto (default): the fastest of the MILP where it is small enough, the greedy, whole messages (all that a "
+        "rank has at once) and what libraries do; the answer says which",
     )
     group.add_argument(
         "--chunks",
@@ -124,7 +126,8 @@ def read_problem(arguments: argparse.Namespace) -> Any:
         chunks = best_chunking(topology, collective, size_bytes, arguments.root, arguments.target)
     how = {"path_slack": arguments.path_slack, "method": arguments.method, "chunks_per_rank": chunks}
     ends = {"root": arguments.root, "target": arguments.target}
-    return taccl.Problem.of(topology, collective, size_bytes, sketch, **how, **ends)
+    problem = taccl.Problem.of(topology, collective, size_bytes, sketch, **how, **ends)
+    return replace(problem, may_cut=arguments.chunks is None and sketch is None)
 
 
 def try_problem(arguments: argparse.Namespace) -> Any:

@@ -80,5 +80,6 @@ def _problem(collective: str, sketch: str, size_bytes: int, folder: Path) -> Pro
     text = json.dumps(json.loads((DATA / "taccl_sketches.json").read_text())["sketches"][name])
     (folder / f"{name}.json").write_text(text)
     return Problem.of(
-        read_node(folder / profile).cluster(2), collective, size_bytes, read_sketch(folder / f"{name}.json")
-    )
+        read_node(folder / profile).cluster(2), collective, size_bytes, read_sketch(folder / f"{name}.json"),
+        method="milp",
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -63,6 +64,14 @@ class Baseline:
         return float(self.schedule.end_s.max(initial=0.0))
 
 
+@dataclass(frozen=True)
+class _Limits:
+    """What holds the choice of variants back."""
+
+    may_cut: bool
+    is_over: Callable[[], bool]
+
+
 def baselines(topology: Topology, collective: Collective, chunk_bytes: int) -> dict[str, Schedule]:
     """Every algorithm that is defined for the collective, by name, each in its fastest variant.
 
@@ -100,15 +109,24 @@ class Baselines:
             name for name, kind in self._algorithms.items() if kind != "hierarchical" or self._structure.is_hierarchical
         ]
 
-    def of_size(self, chunk_bytes: int, topology: Topology | None = None) -> list[Baseline]:
+    def of_size(
+        self,
+        chunk_bytes: int,
+        topology: Topology | None = None,
+        may_cut: bool = True,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> list[Baseline]:
         """Every algorithm in the variant that is fastest for chunks of that size, in order of the names.
 
-        `topology`: the same with other costs. Raises `InputError` where a rank is out of reach.
+        `topology`: the same with other costs. Unless chunks `may_cut` be, only variants count that take them as they
+        are. Once `is_over`, no more variants are tried. Raises `InputError` where a rank is out of reach.
         """
         if chunk_bytes < 1:
             raise InputError(f"chunk_bytes must be >= 1, got {chunk_bytes}")
         network = Network(topology or self.topology, chunk_bytes)
-        return [self._fastest(name, chunk_bytes, network) for name in self.names]
+        limits = _Limits(may_cut, is_over)
+        found = [self._fastest(name, chunk_bytes, network, limits) for name in self.names]
+        return [baseline for baseline in found if baseline is not None]
 
     @cached_property
     def _structure(self) -> Structure:
@@ -119,21 +137,27 @@ class Baselines:
         name = standard_name(self.collective)
         return {"direct": "direct"} if name is None else _ALGORITHMS[name]
 
-    def _fastest(self, name: str, chunk_bytes: int, network: Network) -> Baseline:
+    def _fastest(self, name: str, chunk_bytes: int, network: Network, limits: _Limits) -> Baseline | None:
         best: Baseline | None = None
         base = _BASES.get(self.collective.name, self.collective.name)
         for variants in series(self._structure, self._algorithms[name], base):
             last: Baseline | None = None
             for variant in variants:
-                if best is not None and not self._is_worth_it(variant, last, chunk_bytes):
+                if best is not None and (limits.is_over() or not self._is_worth_it(variant, last, chunk_bytes)):
+                    break
+                if not limits.may_cut and not self._takes_chunks_whole(variant, chunk_bytes):
                     break
                 found = self._build(name, variant, chunk_bytes, network)
                 best = found if best is None or found.makespan_s < best.makespan_s else best
                 if last is not None and found.makespan_s >= last.makespan_s:  # more pieces cost more than they bring
                     break
                 last = found
-        assert best is not None  # every algorithm has a variant, and the first is always built
         return best
+
+    def _takes_chunks_whole(self, variant: Variant, chunk_bytes: int) -> bool:
+        """Whether the variant's parts are made of whole chunks."""
+        share = cut(self.collective, chunk_bytes, variant.parts, variant.whole)
+        return share.collective.chunk_count == self.collective.chunk_count
 
     def _is_worth_it(self, variant: Variant, last: Baseline | None, chunk_bytes: int) -> bool:
         """Whether chunks keep some bytes, and the number of transfers stays small."""

@@ -108,7 +108,7 @@ def test_no_schedule_beats_the_bound_nor_a_plan_that_is_proven(
     if shape is complete and collective.rank_count > 3:
         return  # twelve links are too many to try
     topology = shape(collective.rank_count, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
-    problem = Problem(topology, collective, 300_000)
+    problem = Problem(topology, collective, 300_000, method="milp")
     result = planwright.solve(problem, SolveOptions(threads=1, gap=0.0))
     assert_true(result)
     assert result.report is not None
@@ -126,7 +126,7 @@ def test_no_schedule_of_a_sum_for_all_beats_the_bounds_that_hold_for_any(
     shape: Callable[..., Topology], costs: list[tuple[int, int]]
 ) -> None:
     topology = shape(3, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
-    problem = Problem(topology, everyone_sums(3), 300_000)
+    problem = Problem(topology, everyone_sums(3), 300_000, method="milp")
     result = planwright.solve(problem, SolveOptions(threads=1, gap=0.0))
     assert_true(result)
     assert result.report is not None
@@ -145,7 +145,7 @@ def test_no_schedule_between_nodes_beats_the_bound(name: str, costs: list[tuple[
     collective = Collective("two_chunks", 4, 1, *chunks)
     if name == "reducescatter":
         collective = Collective("two_sums", 4, 1, ((0,), (0, 1), (1,), ()), chunks[1], reduces=True)
-    problem = Problem(topology, collective, 300_000)
+    problem = Problem(topology, collective, 300_000, method="milp")
     result = planwright.solve(problem, SolveOptions(threads=1, gap=0.0))
     assert_true(result)
     assert result.report is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from exact import best_makespan_s
@@ -28,7 +29,7 @@ PUBLISHED = [
 def test_published_cases_reach_their_ratio_to_the_bound(
     published: Callable[[str, str, int], Problem], profile: str, sketch: str, size: int, ratio: float, bound_s: float
 ) -> None:
-    result = planwright.solve(published(profile, sketch, size))
+    result = planwright.solve(replace(published(profile, sketch, size), method="milp"))
     assert result.valid
     assert result.report is not None
     assert result.solution.bound == pytest.approx(bound_s)
@@ -41,7 +42,7 @@ def test_published_cases_reach_their_ratio_to_the_bound(
 @given(costs=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6))
 def test_claimed_gap_holds_against_exhaustive_search(shape: str, costs: list[tuple[int, int]]) -> None:
     topology = SHAPES[shape](3, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
-    problem = Problem.of(topology, "allgather", 1_000_000)
+    problem = Problem.of(topology, "allgather", 1_000_000, method="milp")
     result = planwright.solve(problem, SolveOptions(threads=1))
     best_s = best_makespan_s(problem)
     assert result.report is not None
