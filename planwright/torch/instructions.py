@@ -90,7 +90,8 @@ class Compiler:
             operator = self._step.operators[node]
             gone = self._gone(event)
             if operator is not None and operator.calls:
-                call, claimed = self._call(event, operator), self._claimed(nodes, place)
+                claimed = self._claimed(nodes, place)
+                call = self._call(event, operator, claimed)
                 found.append(_Planned(node, operator, call, claimed, gone, node not in ran))
                 ran.add(node)
             elif gone:  # an intermediate, or the loss: nothing runs, but what ends here goes
@@ -103,8 +104,12 @@ class Compiler:
             raise InputError(f"plan: op {name!r} is none of the captured step {self._step.graph.name!r}")
         return self._number[name]
 
-    def _call(self, event: Event, operator: Operator) -> Call:
-        """The call that an event's implementation stands for: named by it, or the framework's own."""
+    def _call(self, event: Event, operator: Operator, claimed: frozenset[int]) -> Call:
+        """The call that an event stands for: one that makes what comes after it, or is named by its implementation, or
+        the framework's own."""
+        for call in operator.calls:
+            if call.makes in claimed:
+                return call
         label = self._schedule.graph.ops[event.op].implementations[event.implementation].name
         if label == _IN_PLACE:
             return next(call for call in operator.calls if call.in_place)

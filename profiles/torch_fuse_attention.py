@@ -1,0 +1,207 @@
+"""Attention in a joint graph, replaced by operators that compute it in pieces.
+
+Wherever two batched products are found with a softmax between them, whatever the model calls it. Needs the extra
+`torch`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from planwright.profiles import torch_attention as functions
+from planwright.profiles.torch_functions import dropout_factor
+from planwright.profiles.torch_library import torch
+from planwright.profiles.torch_matching import (
+    Alternative,
+    Lean,
+    Rewrites,
+    Unlike,
+    base,
+    erase,
+    is_view,
+    maker,
+    one,
+    only,
+    part,
+    put,
+    readers,
+    require,
+    same,
+    turns_of,
+)
+
+__all__ = ["ATTENTION", "fuse_attention"]
+
+ATTENTION = "attention"
+"""What these implementations are called where they are asked for."""
+
+aten = torch.ops.aten
+softmax = aten._softmax.default  # noqa: SLF001
+safe_softmax = aten._safe_softmax.default  # noqa: SLF001
+softmax_backward = aten._softmax_backward_data.default  # noqa: SLF001
+_STEPS = {
+    aten.mul.Tensor: "mul",
+    aten.mul.Scalar: "mul",
+    aten.div.Tensor: "div",
+    aten.div.Scalar: "div",
+    aten.add.Tensor: "add",
+}
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The graph nodes of an attention: products, softmax and dropout (None without) of the forward pass, then those of
+    the backward pass, which make the gradients of query, key and value."""
+
+    scores: Any
+    steps: tuple[tuple[str, Any], ...]
+    softmax: Any
+    dropout: Any
+    product: Any
+    gradient: Any
+    of_query: Any
+    of_key: Any
+    of_value: Any
+
+
+def fuse_attention(joint: Any, rewrites: Rewrites) -> None:
+    """Replace every attention in a joint graph, where it stands."""
+    graph = joint.module.graph
+    for node in list(graph.nodes):
+        if node.target in (softmax, safe_softmax):
+            try:
+                found = _find(node)
+            except Unlike:
+                continue
+            _replace(graph, found, rewrites)
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------
+
+
+def _find(node: Any) -> _Found:
+    value = node.meta["val"]
+    require(value.dim() in (3, 4) and node.args[1] in (-1, value.dim() - 1) and value.is_contiguous())
+    scores, steps = _steps(node)
+    dropout = one([its for its in readers(node) if its.target is aten.native_dropout.default], or_none=True)
+    if dropout is None:
+        dropped, count = node, 3
+    else:
+        require(value.device.type == "cpu" and dropout.args[2] is not False and 0 < dropout.args[1] < 1)
+        dropped, count = part(dropout, 0), 2
+    require(dropped is not None and len(readers(node)) == count)
+    product = one([its for its in readers(dropped) if _is_product(its, 0, dropped) and not turns_of(its.args[0])])
+    back = one([its for its in readers(node) if its.target is softmax_backward and maker(its.args[1]) is node])
+    of_value = one([its for its in readers(dropped) if its is not product and its is not back])
+    require(_is_product(of_value, 0, dropped) and turns_of(of_value.args[0]) == 1)
+    gradient = of_value.args[1]
+    _find_change(back, dropout, gradient, product)
+    of_query, of_key = _find_last(back, steps, scores)
+    return _Found(scores, steps, node, dropout, product, gradient, of_query, of_key, of_value)
+
+
+def _steps(node: Any) -> tuple[Any, tuple[tuple[str, Any], ...]]:
+    """The product that a softmax's argument comes from, and what was done to it, first step first."""
+    steps: list[tuple[str, Any]] = []
+    node = node.args[0]
+    while node.target is not aten.bmm.default:
+        require(node.op == "call_function" and len(node.users) == 1)
+        if is_view(node):
+            node = node.args[0]
+            continue
+        require(node.target in _STEPS and not node.kwargs and len(node.args) == 2)
+        name, (first, second) = _STEPS[node.target], node.args
+        if name == "add" and not _comes_from_product(first):
+            first, second = second, first
+        require(isinstance(first, torch.fx.Node) and isinstance(second, torch.fx.Node) == (name == "add"))
+        steps.append((name, second))
+        node = first
+    require(len(node.users) == 1)
+    return node, tuple(reversed(steps))
+
+
+def _comes_from_product(node: Any) -> bool:
+    while isinstance(node, torch.fx.Node) and (is_view(node) or node.target in _STEPS):
+        node = node.args[0]
+    return isinstance(node, torch.fx.Node) and node.target is aten.bmm.default
+
+
+def _find_change(back: Any, dropout: Any, gradient: Any, product: Any) -> None:
+    """The gradient of the probabilities must be that of the product, through dropout."""
+    change = only(back.args[0])
+    if dropout is not None:
+        require(change.target is aten.native_dropout_backward.default and change.args[1] is part(dropout, 1))
+        require(len(part(dropout, 1).users) == 1)
+        change = only(change.args[0])
+    require(change.target is aten.bmm.default and change.args[0] is gradient)
+    require(same(change.args[1], product.args[1], turns=1))
+
+
+def _find_last(back: Any, steps: tuple[tuple[str, Any], ...], scores: Any) -> tuple[Any, Any]:
+    """The products that make the gradients of query and key, after the same factors as forward."""
+    change, factors = back, [step for step in reversed(steps) if step[0] != "add"]
+    while factors or len(readers(change)) == 1:
+        its = one(readers(change))
+        require(bool(factors) and its.target in _STEPS and (_STEPS[its.target], its.args[1]) == factors.pop(0))
+        change = its
+    ends = readers(change)
+    require(len(ends) == 2 and all(its.target is aten.bmm.default for its in ends))
+    of_key = one([its for its in ends if maker(its.args[1]) is change])
+    of_query = one([its for its in ends if maker(its.args[0]) is change])
+    require(same(of_key.args[0], scores.args[0], turns=1) and same(of_query.args[1], scores.args[1], turns=1))
+    return of_query, of_key
+
+
+def _is_product(node: Any, place: int, of: Any) -> bool:
+    return node.target is aten.bmm.default and base(node.args[place]) is of
+
+
+# -- replacing ---------------------------------------------------------------------------------------------------------
+
+
+def _replace(graph: Any, found: _Found, rewrites: Rewrites) -> None:
+    query, key = found.scores.args
+    its = (query, key, found.product.args[1])
+    steps, shape = found.steps, list(found.softmax.meta["val"].shape)
+    whole = (steps, shape, found.softmax.target is safe_softmax)
+    drop: tuple[Any, ...] = ()
+    keeping, lean, backward = functions.attention_keeping, functions.attention, functions.attention_backward
+    kept_backward = functions.attention_backward_from_probabilities
+    if found.dropout is not None:
+        share = found.dropout.args[1]
+        drop = (share, dropout_factor(share, found.softmax.meta["val"].dtype))
+        keeping, lean = functions.dropped_attention_keeping, functions.dropped_attention
+        backward = functions.dropped_attention_backward
+        kept_backward = functions.dropped_attention_backward_from_probabilities
+    forward, output, *extra = put(graph, found.product, keeping, (*its, *whole, *drop), 3 if drop else 2)
+    order = {node: number for number, node in enumerate(graph.nodes)}
+    old = (found.of_value, found.of_query, found.of_key)
+    readers_of_gradient = [node for node in found.gradient.users if node.target is aten.bmm.default]
+    first = min((*old, *readers_of_gradient), key=lambda node: order[node])
+    arguments = (found.gradient, *its, *whole, *drop)
+    node, *gradients = put(graph, first, backward, arguments, 3)
+    node.meta["seq_nr"] = forward.meta["seq_nr"]
+    from_kept = (found.gradient, *its, *extra, steps, shape, *drop[1:])
+    rewrites.lean[forward] = Lean(lean, tuple(extra))
+    rewrites.offer(node, Alternative("from probabilities", kept_backward, from_kept, close=ATTENTION))
+    rewrites.close[node] = ATTENTION
+    if drop:
+        rewrites.draws[node] = forward
+    rewrites.stand_in(found.product, output)
+    for other, gradient in zip((found.of_query, found.of_key, found.of_value), gradients, strict=True):
+        rewrites.stand_in(other, gradient)
+    erase(graph, _between(found))
+
+
+def _between(found: _Found) -> set[Any]:
+    """The nodes that nobody needs any more: all that the scores lead to."""
+    wanted = {found.product, found.of_query, found.of_key, found.of_value, found.softmax, found.scores}
+    ahead = [found.softmax, found.scores]
+    while ahead:
+        for user in ahead.pop().users:
+            if user not in wanted and user.op == "call_function":
+                wanted.add(user)
+                ahead.append(user)
+    wanted.update(user for user in found.gradient.users if user.target is aten.bmm.default)
+    return wanted
