@@ -27,6 +27,7 @@ __all__ = [
     "dropped_attention_backward",
     "dropped_attention_backward_from_probabilities",
     "dropped_attention_keeping",
+    "log_sums",
 ]
 
 safe_softmax = torch.ops.aten._safe_softmax  # noqa: SLF001
@@ -107,6 +108,15 @@ def dropped_attention_backward_from_probabilities(
     return _backward(gradient, query, key, value, steps, shape, False, mask, factor, probability)
 
 
+def log_sums(query: Any, key: Any, steps: Steps, shape: list[int]) -> Any:
+    """The logarithm of the sum of exponentials of each row of scores, in their shape without the last dimension."""
+    found = query.new_empty(shape[:-1])
+    for piece in _pieces(shape, query.element_size()):
+        whole = found.view(-1, shape[-2])[piece.first : piece.end, piece.queries]
+        torch.logsumexp(_scores(query, key, steps, shape, piece), -1, out=whole)
+    return found
+
+
 def _draw(query: Any, shape: list[int], share: float) -> Any:
     return torch.empty(shape, dtype=torch.bool, device=query.device).bernoulli_(1 - share)
 
@@ -144,7 +154,7 @@ def _backward(
         del probability
         for name, number in reversed(steps):
             if name != "add":
-                change = getattr(change, name + "_")(number)
+                getattr(change, name + "_")(number)
         torch.bmm(change, key[heads].transpose(1, 2), out=of_query[heads, queries])
         _sum(of_key[heads], query[heads, queries].transpose(1, 2), change, piece)
     return of_query, of_key, of_value
@@ -159,14 +169,18 @@ def _sum(total: Any, left: Any, right: Any, piece: _Piece) -> None:
 
 
 def _probabilities(query: Any, key: Any, steps: Steps, shape: list[int], is_safe: bool, piece: _Piece) -> Any:
+    return (safe_softmax if is_safe else torch.softmax)(_scores(query, key, steps, shape, piece), -1)
+
+
+def _scores(query: Any, key: Any, steps: Steps, shape: list[int], piece: _Piece) -> Any:
     heads = slice(piece.first, piece.end)
     scores = torch.bmm(query[heads, piece.queries], key[heads])
     for name, operand in steps:
         if name == "add":
             _add(scores, operand.expand(shape), piece)
         else:
-            scores = getattr(scores, name + "_")(operand)
-    return (safe_softmax if is_safe else torch.softmax)(scores, -1)
+            getattr(scores, name + "_")(operand)
+    return scores
 
 
 def _add(scores: Any, mask: Any, piece: _Piece) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planwright.profiles import torch_attention as functions
+from planwright.profiles import torch_flash as flash
 from planwright.profiles.torch_functions import dropout_factor
 from planwright.profiles.torch_library import torch
 from planwright.profiles.torch_matching import (
@@ -160,38 +161,70 @@ def _is_product(node: Any, place: int, of: Any) -> bool:
 # -- replacing ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Functions:
+    """What stands for an attention: forward with all intermediates and without those that not all gradients need; then
+    the gradient, with the number of intermediates that it reads; then the one that reads what was kept for it."""
+
+    keeping: Any
+    lean: Any
+    backward: Any
+    from_kept: Any
+
+
+_PLAIN = _Functions(
+    functions.attention_keeping, functions.attention, functions.attention_backward,
+    functions.attention_backward_from_probabilities,
+)  # fmt: skip
+_DROPPED = _Functions(
+    functions.dropped_attention_keeping, functions.dropped_attention, functions.dropped_attention_backward,
+    functions.dropped_attention_backward_from_probabilities,
+)  # fmt: skip
+_FLASH = _Functions(
+    flash.flash_attention_keeping, flash.flash_attention, flash.flash_attention_backward,
+    functions.attention_backward_from_probabilities,
+)  # fmt: skip
+
+
 def _replace(graph: Any, found: _Found, rewrites: Rewrites) -> None:
-    query, key = found.scores.args
-    its = (query, key, found.product.args[1])
-    steps, shape = found.steps, list(found.softmax.meta["val"].shape)
-    whole = (steps, shape, found.softmax.target is safe_softmax)
-    drop: tuple[Any, ...] = ()
-    keeping, lean, backward = functions.attention_keeping, functions.attention, functions.attention_backward
-    kept_backward = functions.attention_backward_from_probabilities
+    its = (*found.scores.args, found.product.args[1])
+    steps, value = found.steps, found.softmax.meta["val"]
+    shape = list(value.shape)
+    whole: tuple[Any, ...] = (steps, shape, found.softmax.target is safe_softmax)
+    used, extra_count = _PLAIN, 1
     if found.dropout is not None:
         share = found.dropout.args[1]
-        drop = (share, dropout_factor(share, found.softmax.meta["val"].dtype))
-        keeping, lean = functions.dropped_attention_keeping, functions.dropped_attention
-        backward = functions.dropped_attention_backward
-        kept_backward = functions.dropped_attention_backward_from_probabilities
-    forward, output, *extra = put(graph, found.product, keeping, (*its, *whole, *drop), 3 if drop else 2)
-    order = {node: number for number, node in enumerate(graph.nodes)}
-    old = (found.of_value, found.of_query, found.of_key)
-    readers_of_gradient = [node for node in found.gradient.users if node.target is aten.bmm.default]
-    first = min((*old, *readers_of_gradient), key=lambda node: order[node])
-    arguments = (found.gradient, *its, *whole, *drop)
-    node, *gradients = put(graph, first, backward, arguments, 3)
+        used, extra_count = _DROPPED, 2
+        whole = (*whole, share, dropout_factor(share, value.dtype))
+    elif flash.can_flash(its[0].meta["val"], its[2].meta["val"], steps, shape):
+        used = _FLASH
+    others = 2 if used is _FLASH else 1
+    forward, output, *made = put(graph, found.product, used.keeping, (*its, *whole), others + extra_count)
+    extra = made[others - 1 :]
+    needs = (found.gradient, *its)
+    arguments = (*needs, output, made[0], steps, shape) if used is _FLASH else (*needs, *whole)
+    node, *gradients = put(graph, _first_back(graph, found), used.backward, arguments, 3)
     node.meta["seq_nr"] = forward.meta["seq_nr"]
-    from_kept = (found.gradient, *its, *extra, steps, shape, *drop[1:])
-    rewrites.lean[forward] = Lean(lean, tuple(extra))
-    rewrites.offer(node, Alternative("from probabilities", kept_backward, from_kept, close=ATTENTION))
+    rewrites.lean[forward] = Lean(used.lean, tuple(extra))
+    if used is _FLASH:
+        rewrites.offer(
+            node, Alternative("in pieces", functions.attention_backward, (*needs, *whole), close=ATTENTION)
+        )
+    from_kept = (*needs, *extra, steps, shape, *whole[4:])
+    rewrites.offer(node, Alternative("from probabilities", used.from_kept, from_kept, close=ATTENTION))
     rewrites.close[node] = ATTENTION
-    if drop:
+    if used is _DROPPED:
         rewrites.draws[node] = forward
     rewrites.stand_in(found.product, output)
     for other, gradient in zip((found.of_query, found.of_key, found.of_value), gradients, strict=True):
         rewrites.stand_in(other, gradient)
     erase(graph, _between(found))
+
+
+def _first_back(graph: Any, found: _Found) -> Any:
+    """The first of the nodes that read the product's gradient."""
+    order = {node: number for number, node in enumerate(graph.nodes)}
+    return min((node for node in readers(found.gradient) if node in order), key=lambda node: order[node])
 
 
 def _between(found: _Found) -> set[Any]:
