@@ -139,12 +139,12 @@ def _backward(
     gradient: Any, query: Any, key: Any, value: Any, steps: Steps, shape: list[int], is_safe: bool, mask: Any,
     factor: float, kept: Any,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    of_query, of_key, of_value = (torch.empty_like(its, memory_format=torch.contiguous_format) for its in (query, key, value))
+    of_query, of_key, of_value = (
+        torch.empty_like(its, memory_format=torch.contiguous_format) for its in (query, key, value)
+    )
     for piece in _pieces(shape, query.element_size()):
         heads, queries = slice(piece.first, piece.end), piece.queries
-        probability = (
-            _probabilities(query, key, steps, shape, is_safe, piece) if kept is None else _cut(kept, piece)
-        )
+        probability = _probabilities(query, key, steps, shape, is_safe, piece) if kept is None else _cut(kept, piece)
         dropped = probability if mask is None else _drop(probability.clone(), mask, factor, piece)
         given = gradient[heads, queries]
         _sum(of_value[heads], dropped.transpose(1, 2), given, piece)

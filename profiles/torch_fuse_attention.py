@@ -207,9 +207,7 @@ def _replace(graph: Any, found: _Found, rewrites: Rewrites) -> None:
     node.meta["seq_nr"] = forward.meta["seq_nr"]
     rewrites.lean[forward] = Lean(used.lean, tuple(extra))
     if used is _FLASH:
-        rewrites.offer(
-            node, Alternative("in pieces", functions.attention_backward, (*needs, *whole), close=ATTENTION)
-        )
+        rewrites.offer(node, Alternative("in pieces", functions.attention_backward, (*needs, *whole), close=ATTENTION))
     from_kept = (*needs, *extra, steps, shape, *whole[4:])
     rewrites.offer(node, Alternative("from probabilities", used.from_kept, from_kept, close=ATTENTION))
     rewrites.close[node] = ATTENTION

@@ -125,7 +125,9 @@ def _replace(graph: Any, found: _Found, rewrites: Rewrites) -> None:
     node.meta["seq_nr"] = forward.meta["seq_nr"]
     rewrites.lean[forward] = Lean(functions.linear_cross_entropy, tuple(kept))
     scale = (found.back.args[0], *kept)
-    rewrites.offer(node, Alternative("gradients with the loss", functions.linear_cross_entropy_scale, scale, close=LOSS))
+    rewrites.offer(
+        node, Alternative("gradients with the loss", functions.linear_cross_entropy_scale, scale, close=LOSS)
+    )
     rewrites.close[node] = LOSS
     wanted = {found.loss, found.back, found.layer, found.of_given, found.of_weight}
     rewrites.stand_in(part(found.loss, 0), loss)

@@ -21,8 +21,8 @@ from typing import Any
 from planwright.errors import InputError
 from planwright.profiles.torch_joint import JointGraph, Role, trace_joint
 from planwright.profiles.torch_library import torch
-from planwright.profiles.torch_program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
 from planwright.profiles.torch_matching import Rewrites
+from planwright.profiles.torch_program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
 from planwright.profiles.torch_rewrites import CLOSE, is_random, op_name, rewrite, state_bytes, written_over
 from planwright.profiles.torch_storages import Storages, find_storages, rounded_bytes
 from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
@@ -51,7 +51,7 @@ def capture(
     from step to step must be among inputs and targets: other tensors are taken as constants.
 
     `close`: kinds of implementations to choose among that take less memory or time and are close to eager's, not equal
-    bit by bit: "attention" in pieces, "loss" (linear and cross entropy) in chunks of rows, batch "norm" from its output.
+    bit by bit: "attention" in pieces, "loss" (linear with cross entropy) in chunks, batch "norm" from its output.
     Raises `InputError`, one line, where the model can't be captured as one graph (control flow that depends on data).
     """
     step = _Step(model, loss, example_inputs, tuple(targets))

@@ -8,6 +8,7 @@ Needs |gamma| > 0: rounding grows with |beta / gamma|. Needs the extra `torch`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from planwright.errors import InputError
@@ -37,7 +38,9 @@ _LEAST = 1e-6
 _PRECISE = (torch.float32, torch.float64)
 
 
-def batch_norm(given: Any, gamma: Any, beta: Any, mean: Any, var: Any, is_training: bool, step: float, eps: float) -> Any:
+def batch_norm(
+    given: Any, gamma: Any, beta: Any, mean: Any, var: Any, is_training: bool, step: float, eps: float
+) -> Any:
     """PyTorch's own: output, mean, one over the deviation, and the new running statistics."""
     return _batch_norm.default(given, gamma, beta, mean, var, is_training, step, eps)
 
@@ -49,7 +52,17 @@ def batch_norm_in_place(
     new_mean, new_var = mean.clone(), var.clone()
     saved = [torch.empty_like(gamma), torch.empty_like(gamma)]
     _batch_norm_out.out(
-        given, gamma, beta, new_mean, new_var, is_training, step, eps, out=given, save_mean=saved[0], save_invstd=saved[1]
+        given,
+        gamma,
+        beta,
+        new_mean,
+        new_var,
+        is_training,
+        step,
+        eps,
+        out=given,
+        save_mean=saved[0],
+        save_invstd=saved[1],
     )
     return given, *saved, new_mean, new_var
 
@@ -59,7 +72,7 @@ def batch_norm_backward_from_output(
 ) -> Any:
     """The gradients of input, gamma and beta from the output and one over the deviation of the input.
 
-    The output has mean beta and deviation |gamma|, so that PyTorch's own operator finds h in it as it does in the input.
+    The output has mean beta and deviation |gamma|, so that PyTorch's own operator finds h in it as in the input.
     """
     scale = gamma * gamma * inverse
     return aten.native_batch_norm_backward(
@@ -91,15 +104,15 @@ def check_invertible(name: str, gamma: Any, beta: Any) -> None:
     """Raise `InputError` where the input can't be had from the output."""
     if not is_invertible(gamma, beta):
         raise InputError(
-            f"step: batch norm {name!r} has a weight near zero (below {_LEAST_SHARE} of its bias, or {_LEAST}), so that "
-            f"its gradient can't be had from its output; capture without {NORM!r} among the close implementations"
+            f"step: batch norm weight {name!r} is too near zero for a gradient from the output (below {_LEAST_SHARE} of "
+            f"the bias, or {_LEAST}); capture without {NORM!r} among the close implementations"
         )
 
 
 # -- choices -----------------------------------------------------------------------------------------------------------
 
 
-def offer_outputs(joint: Any, parameters: dict[str, Any], rewrites: Rewrites) -> None:
+def offer_outputs(joint: Any, parameters: Mapping[str, Any], rewrites: Rewrites) -> None:
     """Offer a gradient from the output to every batch norm of a joint graph that has one in training."""
     for node in list(joint.module.graph.nodes):
         if node.target is aten.native_batch_norm_backward.default:
@@ -108,7 +121,7 @@ def offer_outputs(joint: Any, parameters: dict[str, Any], rewrites: Rewrites) ->
                 _offer(norm, node, rewrites)
 
 
-def _can(joint: Any, norm: Any, back: Any, parameters: dict[str, Any]) -> bool:
+def _can(joint: Any, norm: Any, back: Any, parameters: Mapping[str, Any]) -> bool:
     gamma, beta = norm.args[1:3]
     roles = [joint.inputs.get(its) for its in (gamma, beta)]
     if any(role is None or role.kind != "parameter" for role in roles):
