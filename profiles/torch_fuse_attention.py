@@ -86,12 +86,13 @@ def _find(node: Any) -> _Found:
     require(value.dim() in (3, 4) and node.args[1] in (-1, value.dim() - 1) and value.is_contiguous())
     scores, steps = _steps(node)
     dropout = one([its for its in readers(node) if its.target is aten.native_dropout.default], or_none=True)
-    if dropout is None:
-        dropped, count = node, 3
+    copy = one([its for its in readers(node) if its.target is aten.clone.default], or_none=True)
+    if dropout is not None:
+        _require_dropout(dropout)
+        dropped = part(dropout, 0)
     else:
-        require(value.device.type == "cpu" and dropout.args[2] is not False and 0 < dropout.args[1] < 1)
-        dropped, count = part(dropout, 0), 2
-    require(dropped is not None and len(readers(node)) == count)
+        dropped = node if copy is None else copy  # which dropout of nothing makes
+    require(dropped is not None and len(readers(node)) == (3 if dropped is node else 2))
     product = one([its for its in readers(dropped) if _is_product(its, 0, dropped) and not turns_of(its.args[0])])
     back = one([its for its in readers(node) if its.target is softmax_backward and maker(its.args[1]) is node])
     of_value = one([its for its in readers(dropped) if its is not product and its is not back])
@@ -100,6 +101,11 @@ def _find(node: Any) -> _Found:
     _find_change(back, dropout, gradient, product)
     of_query, of_key = _find_last(back, steps, scores)
     return _Found(scores, steps, node, dropout, product, gradient, of_query, of_key, of_value)
+
+
+def _require_dropout(node: Any) -> None:
+    is_on = node.args[2] is not False and 0 < node.args[1] < 1
+    require(is_on and node.args[0].meta["val"].device.type == "cpu")  # a GPU draws in an order of its own
 
 
 def _steps(node: Any) -> tuple[Any, tuple[tuple[str, Any], ...]]:

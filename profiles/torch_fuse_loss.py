@@ -71,7 +71,7 @@ def fuse_losses(joint: Any, rewrites: Rewrites) -> None:
 
 
 def _find(loss: Any) -> _Found:
-    scaled, label, weights, reduction, ignored = loss.args
+    scaled, _, weights, reduction, _ = loss.args
     softmax = base(scaled)
     require(weights is None and reduction in (_SUM, _MEAN) and softmax.target is log_softmax)
     require(softmax.meta["val"].dim() == 2 and softmax.args[1] in (1, -1) and softmax.args[2] is False)
@@ -80,7 +80,8 @@ def _find(loss: Any) -> _Found:
     back = one([its for its in readers(softmax) if its.target is aten.nll_loss_backward.default])
     change = one([its for its in readers(softmax) if its.target is log_softmax_backward])
     require(len(readers(softmax)) == 3 and only(change.args[0]) is back and turns_of(change.args[0]) == 0)
-    require(len(part(loss, 1).users) == 1)  # the weight of all rows, for the gradient
+    total = part(loss, 1)  # the weight of all rows
+    require(part(loss, 0) is not None and (total is None or list(total.users) == [back]))
     given, weight = layer.args[-2:]
     ends = readers(change)
     products = [its for its in ends if its.target is aten.mm.default]

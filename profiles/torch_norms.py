@@ -84,7 +84,7 @@ def batch_norm_backward_from_activation(
     gradient: Any, output: Any, slope: float, gamma: Any, beta: Any, inverse: Any, eps: float, mask: list[bool]
 ) -> Any:
     """The same from the output of the leaky ReLU behind it."""
-    before = torch.where(output > 0, output, output / slope)
+    before = aten.leaky_relu(output, 1 / slope)  # its inverse
     return batch_norm_backward_from_output(gradient, before, gamma, beta, inverse, eps, mask)
 
 
@@ -104,8 +104,8 @@ def check_invertible(name: str, gamma: Any, beta: Any) -> None:
     """Raise `InputError` where the input can't be had from the output."""
     if not is_invertible(gamma, beta):
         raise InputError(
-            f"step: batch norm weight {name!r} is too near zero for a gradient from the output (below {_LEAST_SHARE} of "
-            f"the bias, or {_LEAST}); capture without {NORM!r} among the close implementations"
+            f"step: batch norm weight {name!r} is too near zero for a gradient from the output (below {_LEAST_SHARE} "
+            f"of the bias, or {_LEAST}); capture without {NORM!r} among the close implementations"
         )
 
 
