@@ -11,6 +11,7 @@ from typing import Any
 
 from planwright.profiles import torch_attention as functions
 from planwright.profiles import torch_flash as flash
+from planwright.profiles.close_kinds import ATTENTION
 from planwright.profiles.torch_functions import dropout_factor
 from planwright.profiles.torch_library import torch
 from planwright.profiles.torch_matching import (
@@ -32,10 +33,7 @@ from planwright.profiles.torch_matching import (
     turns_of,
 )
 
-__all__ = ["ATTENTION", "fuse_attention"]
-
-ATTENTION = "attention"
-"""What these implementations are called where they are asked for."""
+__all__ = ["fuse_attention"]
 
 aten = torch.ops.aten
 softmax = aten._softmax.default  # noqa: SLF001

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planwright.profiles import torch_chunked_loss as functions
+from planwright.profiles.close_kinds import LOSS
 from planwright.profiles.torch_library import torch
 from planwright.profiles.torch_matching import (
     Alternative,
@@ -28,10 +29,7 @@ from planwright.profiles.torch_matching import (
     turns_of,
 )
 
-__all__ = ["LOSS", "fuse_losses"]
-
-LOSS = "loss"
-"""What these implementations are called where they are asked for."""
+__all__ = ["fuse_losses"]
 
 aten = torch.ops.aten
 log_softmax = aten._log_softmax.default  # noqa: SLF001

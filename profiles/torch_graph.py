@@ -19,11 +19,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planwright.errors import InputError
+from planwright.profiles.close_kinds import CLOSE
 from planwright.profiles.torch_joint import JointGraph, Role, trace_joint
 from planwright.profiles.torch_library import torch
 from planwright.profiles.torch_matching import Rewrites
+from planwright.profiles.torch_model_step import ModelStep
 from planwright.profiles.torch_program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
-from planwright.profiles.torch_rewrites import CLOSE, is_random, op_name, rewrite, state_bytes, written_over
+from planwright.profiles.torch_rewrites import is_random, op_name, rewrite, state_bytes, written_over
 from planwright.profiles.torch_storages import Storages, find_storages, rounded_bytes
 from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
@@ -54,44 +56,13 @@ def capture(
     bit by bit: "attention" in pieces, "loss" (linear with cross entropy) in chunks, batch "norm" from its output.
     Raises `InputError`, one line, where the model can't be captured as one graph (control flow that depends on data).
     """
-    step = _Step(model, loss, example_inputs, tuple(targets))
+    step = ModelStep(model, loss, example_inputs, tuple(targets))
     for kind in close:
         if kind not in CLOSE:
             raise InputError(f"close: must be among {', '.join(CLOSE)}, got {kind!r}")
     joint = trace_joint(step.module, tuple(step.leaves))
     joint, rewrites = rewrite(joint, close, dict(step.module.named_parameters(remove_duplicate=False)))
     return _Builder(joint, find_storages(joint), rewrites, model, name or type(model).__name__).build(step)
-
-
-class _Step:
-    """The module to trace: model and loss in one, with tensors only as its arguments."""
-
-    def __init__(self, model: Any, loss: Any, inputs: Any, targets: tuple[Any, ...]) -> None:
-        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            raise InputError("capture: must be outside of torch.autocast, which has no support; cast the model")
-        arguments, named = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
-        leaves, structure = torch.utils._pytree.tree_flatten((arguments, named, targets))  # noqa: SLF001
-        for leaf in leaves:
-            if not isinstance(leaf, torch.Tensor):
-                raise InputError(f"capture: inputs and targets must be tensors, got {type(leaf).__name__}")
-        self.leaves, self.structure, self.target_count = leaves, structure, len(targets)
-        self.module = _module(model, loss, structure)
-
-
-def _module(model: Any, loss: Any, structure: Any) -> Any:
-    class Step(torch.nn.Module):  # type: ignore[misc,unused-ignore]
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, *leaves: Any) -> Any:
-            arguments, named, targets = torch.utils._pytree.tree_unflatten(leaves, structure)  # noqa: SLF001
-            found = self.model(*arguments, **named)
-            return found if loss is None else loss(found, *targets)
-
-    step = Step()
-    step.training = model.training  # without touching the modes of the model's parts
-    return step
 
 
 @dataclass
@@ -120,7 +91,7 @@ class _Builder:
     bundles: dict[int, list[int]] = field(default_factory=dict)
     """The storages that a node of the training graph holds."""
 
-    def build(self, step: _Step) -> CapturedStep:
+    def build(self, step: ModelStep) -> CapturedStep:
         nodes = [
             _Node(node, self.storages.read_by((node.args, node.kwargs)), made)
             for node, made in self.storages.made.items()
@@ -417,7 +388,7 @@ class _Builder:
             if node.op == "get_attr"
         }
 
-    def _batch(self, step: _Step) -> int:
+    def _batch(self, step: ModelStep) -> int:
         """The first dimension of the first argument: a name for people."""
         shape: tuple[int, ...] = tuple(step.leaves[0].shape) if step.leaves else ()
         return max(shape[0], 1) if shape else 1

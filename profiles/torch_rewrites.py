@@ -11,16 +11,16 @@ from typing import Any
 
 from planwright.profiles import torch_attention as attention
 from planwright.profiles import torch_functions as functions
-from planwright.profiles.torch_fuse_attention import ATTENTION, fuse_attention
-from planwright.profiles.torch_fuse_loss import LOSS, fuse_losses
+from planwright.profiles.close_kinds import ATTENTION, LOSS, NORM
+from planwright.profiles.torch_fuse_attention import fuse_attention
+from planwright.profiles.torch_fuse_loss import fuse_losses
 from planwright.profiles.torch_joint import JointGraph
 from planwright.profiles.torch_library import torch
 from planwright.profiles.torch_matching import Alternative, Rewrites, maker, readers
-from planwright.profiles.torch_norms import NORM, batch_norm, batch_norm_in_place, offer_outputs
+from planwright.profiles.torch_norms import batch_norm, batch_norm_in_place, offer_outputs
 from planwright.profiles.torch_program import Call
 
 __all__ = [
-    "CLOSE",
     "COMMUTES",
     "IN_PLACE",
     "is_random",
@@ -32,8 +32,6 @@ __all__ = [
 
 aten = torch.ops.aten
 
-CLOSE = (ATTENTION, LOSS, NORM)
-"""The kinds of implementations that are close to eager's, not equal bit by bit: only what is asked for is offered."""
 _RANDOM = functions.RANDOM | {attention.dropped_attention, attention.dropped_attention_keeping}
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from planwright.cli import arguments as shared
 from planwright.errors import InputError
+from planwright.profiles.close_kinds import CLOSE
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast, and works without torch
     from planwright.torch.comparison import Method, Workload
@@ -29,7 +30,6 @@ example:
   planwright run monet --model train:small_gpt --budget 0.5x --cache ops.json
   planwright run monet --model train:small_gpt --budget 0.2x --close attention,loss
 """
-_CLOSE = ("attention", "loss", "norm")
 
 
 def add_commands(commands: Any) -> None:
@@ -61,10 +61,10 @@ def add_commands(commands: Any) -> None:
 
 
 def _kinds(text: str) -> tuple[str, ...]:
-    kinds = _CLOSE if text == "all" else tuple(dict.fromkeys(text.split(",")))
+    kinds = CLOSE if text == "all" else tuple(dict.fromkeys(text.split(",")))
     for kind in kinds:
-        if kind not in _CLOSE:
-            raise argparse.ArgumentTypeError(f"must be all, or some of {', '.join(_CLOSE)}, got {kind!r}")
+        if kind not in CLOSE:
+            raise argparse.ArgumentTypeError(f"must be all, or some of {', '.join(CLOSE)}, got {kind!r}")
     return kinds
 
 
@@ -195,7 +195,7 @@ def _tell(train: Step, budget_bytes: int, methods: list[Method], arguments: argp
         for name in ("status", "budget_bytes", "peak_bytes", "overhead", "overhead_bound"):
             print(f"{output.words(name):<16} {output.described(name, data[name])}")
         if train.close:
-            print(f"{'close':<16} {', '.join(f'{kind} in {count} operators' for kind, count in train.close.items())}")
+            print(f"{'close':<16} {', '.join(f'{kind} {count}' for kind, count in train.close.items())}")
         print(_table(methods))
 
 

@@ -25,9 +25,9 @@ from planwright.encodings.monet.lowering import to_schedule
 from planwright.encodings.monet.retention import just_in_time
 from planwright.errors import InputError
 from planwright.options import SolveOptions
+from planwright.profiles.close_kinds import CLOSE
 from planwright.profiles.torch_graph import capture
 from planwright.profiles.torch_program import CapturedStep
-from planwright.profiles.torch_rewrites import CLOSE
 from planwright.profiles.torch_timing import profile
 from planwright.torch import TorchPlan, plan, run
 from planwright.torch.plan import keep_all
