@@ -82,6 +82,7 @@ def fuse_attention(joint: Any, rewrites: Rewrites) -> None:
 def _find(node: Any) -> _Found:
     value = node.meta["val"]
     require(value.dim() in (3, 4) and node.args[1] in (-1, value.dim() - 1) and value.is_contiguous())
+    require(len(node.args) < 3 or not node.args[2])  # in the type that the scores have
     scores, steps = _steps(node)
     dropout = one([its for its in readers(node) if its.target is aten.native_dropout.default], or_none=True)
     copy = one([its for its in readers(node) if its.target is aten.clone.default], or_none=True)

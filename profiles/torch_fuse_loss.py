@@ -72,6 +72,7 @@ def _find(loss: Any) -> _Found:
     scaled, _, weights, reduction, _ = loss.args
     softmax = base(scaled)
     require(weights is None and reduction in (_SUM, _MEAN) and softmax.target is log_softmax)
+    require(softmax.meta["val"].dtype in (torch.float32, torch.float64))  # others can't count their rows
     require(softmax.meta["val"].dim() == 2 and softmax.args[1] in (1, -1) and softmax.args[2] is False)
     layer = _rows(softmax.args[0])
     require(layer.target in (aten.mm.default, aten.addmm.default) and not layer.kwargs)

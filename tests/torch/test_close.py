@@ -5,8 +5,10 @@ Without torch these tests are skipped.
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,12 +26,13 @@ from torch_steps import Left, left_by_eager, left_by_plan, random_plan
 from planwright.encodings.monet.lowering import to_schedule
 from planwright.encodings.monet.retention import just_in_time
 from planwright.errors import InputError
+from planwright.io.plan import SavedPlan, write_plan
 from planwright.options import SolveOptions
 from planwright.profiles.close_kinds import CLOSE
 from planwright.profiles.torch_graph import capture
 from planwright.profiles.torch_program import CapturedStep
 from planwright.profiles.torch_timing import profile
-from planwright.torch import TorchPlan, plan, run
+from planwright.torch import TorchPlan, load, plan, run
 from planwright.torch.plan import keep_all
 
 MOST = 1e-5
@@ -140,6 +143,17 @@ def test_gradients_add_up_over_steps(models: dict[str, Case]) -> None:
     assert_close(found, left_by_eager(model, lambda its: its(*given), steps=3))
 
 
+def test_plan_from_a_file_runs_the_same_implementations(models: dict[str, Case], tmp_path: Path) -> None:
+    model, given = models["gpt"]
+    planned = random_plan(capture(model, given, name="gpt", close=CLOSE), 4)
+    write_plan(tmp_path / "plan.json", SavedPlan("monet", {}, {}, {}, planned.schedule))
+    loaded = load(tmp_path / "plan.json", capture(model, given, name="gpt", close=CLOSE))
+    assert run(loaded, model).close == run(planned, model).close != {}
+    assert left_by_plan(model, loaded, *given).differs_from(left_by_plan(model, planned, *given)) == []
+    with pytest.raises(InputError, match="is a plan for another step than 'gpt'"):
+        load(tmp_path / "plan.json", capture(model, given, name="gpt"))
+
+
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 
@@ -171,6 +185,18 @@ def test_attention_that_is_written_out_is_found(dropout: float, turn: str) -> No
     names = {call.name for operator in step.operators if operator for call in operator.calls if call.close}
     assert names == ({"", "from probabilities"} if dropout else {"", "in pieces", "from probabilities"})
     assert_plans_are_close(model, step, lambda its: its(*given), *given)
+
+
+def test_attention_in_pieces_has_eagers_bits_in_16_bits_too(models: dict[str, Case]) -> None:
+    model, given = models["bert"]
+    model = copy.deepcopy(model).bfloat16()
+    step = profile(capture(model, given, close=("attention", "loss")), repeats=1)
+    found = ops_of(step)
+    assert found["dropped_attention_keeping"] == 2
+    assert "linear_cross_entropy_keeping" not in found  # rows can't be counted in 16 bits
+    expected = left_by_eager(model, lambda its: its(*given))
+    for planned in (keep_all(step), random_plan(step, 1)):
+        assert left_by_plan(model, planned, *given).differs_from(expected) == []
 
 
 class Biased(Written):
