@@ -19,10 +19,8 @@ from planwright.profiles.torch_matching import (
     Lean,
     Rewrites,
     Unlike,
-    base,
     erase,
-    is_view,
-    maker,
+    is_reshape,
     one,
     only,
     part,
@@ -30,7 +28,6 @@ from planwright.profiles.torch_matching import (
     readers,
     require,
     same,
-    turns_of,
 )
 
 __all__ = ["fuse_attention"]
@@ -92,10 +89,12 @@ def _find(node: Any) -> _Found:
     else:
         dropped = node if copy is None else copy  # which dropout of nothing makes
     require(dropped is not None and len(readers(node)) == (3 if dropped is node else 2))
-    product = one([its for its in readers(dropped) if _is_product(its, 0, dropped) and not turns_of(its.args[0])])
-    back = one([its for its in readers(node) if its.target is softmax_backward and maker(its.args[1]) is node])
+    product = one([its for its in readers(dropped) if its.target is aten.bmm.default and same(its.args[0], dropped)])
+    back = one([its for its in readers(node) if its.target is softmax_backward and same(its.args[1], node)])
     of_value = one([its for its in readers(dropped) if its is not product and its is not back])
-    require(_is_product(of_value, 0, dropped) and turns_of(of_value.args[0]) == 1)
+    require(of_value.target is aten.bmm.default and same(of_value.args[0], dropped, turns=1))
+    whole = scores.meta["val"].shape
+    require(whole[-2:] == value.shape[-2:] and product.args[0].meta["val"].shape == whole)
     gradient = of_value.args[1]
     _find_change(back, dropout, gradient, product)
     of_query, of_key = _find_last(back, steps, scores)
@@ -110,17 +109,19 @@ def _require_dropout(node: Any) -> None:
 def _steps(node: Any) -> tuple[Any, tuple[tuple[str, Any], ...]]:
     """The product that a softmax's argument comes from, and what was done to it, first step first."""
     steps: list[tuple[str, Any]] = []
-    node = node.args[0]
+    whole, node = node.meta["val"], node.args[0]
     while node.target is not aten.bmm.default:
         require(node.op == "call_function" and len(node.users) == 1)
-        if is_view(node):
+        if is_reshape(node):
             node = node.args[0]
             continue
         require(node.target in _STEPS and not node.kwargs and len(node.args) == 2)
+        require(node.meta["val"].shape == whole.shape and node.meta["val"].dtype == whole.dtype)
         name, (first, second) = _STEPS[node.target], node.args
         if name == "add" and not _comes_from_product(first):
             first, second = second, first
         require(isinstance(first, torch.fx.Node) and isinstance(second, torch.fx.Node) == (name == "add"))
+        require(first.meta["val"].shape == whole.shape and first.meta["val"].dtype == whole.dtype)
         steps.append((name, second))
         node = first
     require(len(node.users) == 1)
@@ -128,7 +129,7 @@ def _steps(node: Any) -> tuple[Any, tuple[tuple[str, Any], ...]]:
 
 
 def _comes_from_product(node: Any) -> bool:
-    while isinstance(node, torch.fx.Node) and (is_view(node) or node.target in _STEPS):
+    while isinstance(node, torch.fx.Node) and (is_reshape(node) or node.target in _STEPS):
         node = node.args[0]
     return isinstance(node, torch.fx.Node) and node.target is aten.bmm.default
 
@@ -149,18 +150,15 @@ def _find_last(back: Any, steps: tuple[tuple[str, Any], ...], scores: Any) -> tu
     change, factors = back, [step for step in reversed(steps) if step[0] != "add"]
     while factors or len(readers(change)) == 1:
         its = one(readers(change))
-        require(bool(factors) and its.target in _STEPS and (_STEPS[its.target], its.args[1]) == factors.pop(0))
+        require(bool(factors) and its.target in _STEPS and same(its.args[0], change))
+        require((_STEPS[its.target], its.args[1]) == factors.pop(0))
         change = its
     ends = readers(change)
     require(len(ends) == 2 and all(its.target is aten.bmm.default for its in ends))
-    of_key = one([its for its in ends if maker(its.args[1]) is change])
-    of_query = one([its for its in ends if maker(its.args[0]) is change])
+    of_key = one([its for its in ends if same(its.args[1], change)])
+    of_query = one([its for its in ends if same(its.args[0], change)])
     require(same(of_key.args[0], scores.args[0], turns=1) and same(of_query.args[1], scores.args[1], turns=1))
     return of_query, of_key
-
-
-def _is_product(node: Any, place: int, of: Any) -> bool:
-    return node.target is aten.bmm.default and base(node.args[place]) is of
 
 
 # -- replacing ---------------------------------------------------------------------------------------------------------

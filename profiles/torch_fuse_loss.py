@@ -18,7 +18,7 @@ from planwright.profiles.torch_matching import (
     Unlike,
     base,
     erase,
-    is_view,
+    is_reshape,
     one,
     only,
     part,
@@ -26,7 +26,6 @@ from planwright.profiles.torch_matching import (
     readers,
     require,
     same,
-    turns_of,
 )
 
 __all__ = ["fuse_losses"]
@@ -78,22 +77,23 @@ def _find(loss: Any) -> _Found:
     require(layer.target in (aten.mm.default, aten.addmm.default) and not layer.kwargs)
     back = one([its for its in readers(softmax) if its.target is aten.nll_loss_backward.default])
     change = one([its for its in readers(softmax) if its.target is log_softmax_backward])
-    require(len(readers(softmax)) == 3 and only(change.args[0]) is back and turns_of(change.args[0]) == 0)
+    require(len(readers(softmax)) == 3 and only(change.args[0]) is back)
+    require(all(same(its, softmax) for its in (scaled, back.args[1], change.args[1])))
     total = part(loss, 1)  # the weight of all rows
     require(part(loss, 0) is not None and (total is None or list(total.users) == [back]))
     given, weight = layer.args[-2:]
     ends = readers(change)
     products = [its for its in ends if its.target is aten.mm.default]
-    of_given = one([its for its in products if _is(its, 0, change, 0) and same(its.args[1], weight, turns=1)])
+    of_given = one([its for its in products if same(its.args[0], change) and same(its.args[1], weight, turns=1)])
     of_weight = one([its for its in products if its is not of_given])
     require(
-        (_is(of_weight, 0, change, 1) and of_weight.args[1] is given)
-        or (_is(of_weight, 1, change, 0) and same(of_weight.args[0], given, turns=1))
+        (same(of_weight.args[0], change, turns=1) and of_weight.args[1] is given)
+        or (same(of_weight.args[1], change) and same(of_weight.args[0], given, turns=1))
     )
     of_bias = one([its for its in ends if its not in products], or_none=True)
     require((of_bias is not None) == (layer.target is aten.addmm.default))
     if of_bias is not None:
-        require(of_bias.target is aten.sum.dim_IntList and of_bias.args[1] == [0] and _is(of_bias, 0, change, 0))
+        require(of_bias.target is aten.sum.dim_IntList and of_bias.args[1] == [0] and same(of_bias.args[0], change))
         require(layer.args[0].meta["val"].dim() == 1)
     return _Found(layer, loss, back, of_given, of_weight, of_bias)
 
@@ -101,17 +101,11 @@ def _find(loss: Any) -> _Found:
 def _rows(node: Any) -> Any:
     """The product whose rows, in this order, a node shows; nobody else may look at them."""
     width = node.meta["val"].shape[-1]
-    while is_view(node):
-        require(len(node.users) == 1 and not turns_of(node) and node.meta["val"].shape[-1] == width)
+    while is_reshape(node):
+        require(len(node.users) == 1 and node.meta["val"].shape[-1] == width)
         node = node.args[0]
     require(len(node.users) == 1)
     return node
-
-
-def _is(node: Any, place: int, other: Any, turns: int) -> bool:
-    """Whether an argument is another node, in the shape of its rows, turned so often."""
-    its = node.args[place]
-    return base(its) is other and turns_of(its) == turns
 
 
 def _replace(graph: Any, found: _Found, rewrites: Rewrites) -> None:

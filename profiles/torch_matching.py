@@ -19,6 +19,7 @@ __all__ = [
     "Unlike",
     "base",
     "erase",
+    "is_reshape",
     "is_view",
     "maker",
     "one",
@@ -28,13 +29,15 @@ __all__ = [
     "readers",
     "require",
     "same",
-    "turns_of",
 ]
 
 aten = torch.ops.aten
 _SAME_MEMORY = frozenset({aten._unsafe_view.default})  # noqa: SLF001
 """Views that PyTorch doesn't call so."""
-_TURNS = (aten.transpose.int, aten.t.default)
+_RESHAPES = frozenset({
+    aten.view.default, aten._unsafe_view.default, aten.expand.default, aten.unsqueeze.default, aten.squeeze.dim,  # noqa: SLF001
+    aten.detach.default, aten.alias.default,
+})  # fmt: skip
 
 
 class Unlike(Exception):  # noqa: N818
@@ -131,9 +134,26 @@ def one(nodes: list[Any], or_none: bool = False) -> Any:
     return nodes[0] if nodes else None
 
 
+def is_reshape(node: Any) -> bool:
+    """Whether a node shows all elements of another, in their order."""
+    if node.target not in _RESHAPES:
+        return False
+    return bool(node.meta["val"].numel() == node.args[0].meta["val"].numel())
+
+
+def _is_turn(node: Any) -> bool:
+    """Whether the last two dimensions of another have changed places in a node."""
+    if node.target is aten.t.default:
+        return True
+    if node.target is not aten.transpose.int:
+        return False
+    count = node.meta["val"].dim()
+    return {place % count for place in node.args[1:]} == {count - 2, count - 1}
+
+
 def only(node: Any) -> Any:
-    """What a node looks at, through views, if nobody else does."""
-    while is_view(node):
+    """What a node shows in another shape, if nobody else looks at it."""
+    while is_reshape(node):
         require(len(node.users) == 1)
         node = node.args[0]
     require(len(node.users) == 1)
@@ -147,19 +167,10 @@ def base(node: Any) -> Any:
     return node
 
 
-def turns_of(node: Any) -> int:
-    """How often the views that a node is have two dimensions change places."""
-    count = 0
-    while is_view(node):
-        count += node.target in _TURNS
-        node = node.args[0]
-    return count
-
-
-def same(node: Any, other: Any, turns: int) -> bool:
-    """Whether a node is another, seen with dimensions changing places so often."""
-    while node is not other and is_view(node):
-        turns -= node.target in _TURNS
+def same(node: Any, other: Any, turns: int = 0) -> bool:
+    """Whether a node is another in some shape, with the last two dimensions changing places so often."""
+    while node is not other and (is_reshape(node) or _is_turn(node)):
+        turns -= _is_turn(node)
         node = node.args[0]
     return node is other and not turns
 

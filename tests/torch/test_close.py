@@ -219,6 +219,40 @@ class Shown(Written):
         return (weights @ query[2]).pow(2).mean() + weights.pow(2).mean()
 
 
+class Odd(Written):
+    """Attention with something done to scores or probabilities that moves them."""
+
+    def __init__(self, scored: Callable[[Any], Any], weighed: Callable[[Any], Any] = lambda its: its) -> None:
+        super().__init__(0.0)
+        self.scored, self.weighed = scored, weighed
+
+    def forward(self, given: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.inner(given).view(2, 9, 3, 4, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        weights = self.weighed(self.scored(query @ key.transpose(-1, -2)).softmax(-1))
+        return (weights @ value[:, :, : weights.shape[-1]]).pow(2).mean()
+
+
+ODD: dict[str, tuple[Callable[[Any], Any], ...]] = {
+    "turned scores": (lambda its: its.transpose(-1, -2),),
+    "turned probabilities": (lambda its: its, lambda its: its.transpose(-1, -2)),
+    "some scores": (lambda its: its[..., :5],),
+    "flipped heads": (lambda its: its.flip(1),),
+    "scores of another shape": (lambda its: its.reshape(2, 4, 27, 3), lambda its: its.reshape(2, 4, 9, 9)),
+    "more scores than products": (lambda its: its[:, :1] + torch.arange(4.0)[None, :, None, None],),
+    "scores of another type": (lambda its: its.double(), lambda its: its.float()),
+    "a softmax of examples": (lambda its: its.transpose(0, 3), lambda its: its.transpose(0, 3)),
+}
+
+
+@pytest.mark.parametrize("name", list(ODD))
+def test_what_only_resembles_attention_stays_what_it_is(name: str) -> None:
+    torch.manual_seed(0)
+    model, given = Odd(*ODD[name]), (torch.randn(2, 9, 16), torch.zeros(1))
+    step = profile(capture(model, given, close=("attention",)), repeats=1)
+    assert not any("attention" in op for op in ops_of(step))
+    assert_plans_are_close(model, step, lambda its: its(*given), *given)
+
+
 @pytest.mark.parametrize("made", [Biased, lambda: Shown(0.0)])
 def test_attention_that_needs_more_than_its_output_is_left_as_it_is(made: Callable[[], nn.Module]) -> None:
     model, given = made(), (torch.randn(2, 9, 16), torch.zeros(2, 1, 9, 9))
