@@ -14,15 +14,18 @@ Needs the extra `torch`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planwright.errors import InputError
+from planwright.profiles.close_kinds import CLOSE
 from planwright.profiles.torch_joint import JointGraph, Role, trace_joint
 from planwright.profiles.torch_library import torch
+from planwright.profiles.torch_matching import Rewrites
+from planwright.profiles.torch_model_step import ModelStep
 from planwright.profiles.torch_program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
-from planwright.profiles.torch_rewrites import Rewrites, is_random, op_name, rewrite, state_bytes, written_over
+from planwright.profiles.torch_rewrites import is_random, op_name, rewrite, state_bytes, written_over
 from planwright.profiles.torch_storages import Storages, find_storages, rounded_bytes
 from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
@@ -41,49 +44,25 @@ def capture(
     *,
     targets: Sequence[Any] = (),
     name: str = "",
+    close: Collection[str] = (),
 ) -> CapturedStep:
     """The training step of a model: forward, loss and backward, nothing of it run.
 
     `example_inputs`: arguments of the model, positional or by name; shapes and types are fixed by them. `loss` makes a
     scalar of what the model returns and of `targets`; None where the model returns the loss itself. Whatever changes
     from step to step must be among inputs and targets: other tensors are taken as constants.
+
+    `close`: kinds of implementations to choose among that take less memory or time and are close to eager's, not equal
+    bit by bit: "attention" in pieces, "loss" (linear with cross entropy) in chunks, batch "norm" from its output.
     Raises `InputError`, one line, where the model can't be captured as one graph (control flow that depends on data).
     """
-    step = _Step(model, loss, example_inputs, tuple(targets))
+    step = ModelStep(model, loss, example_inputs, tuple(targets))
+    for kind in close:
+        if kind not in CLOSE:
+            raise InputError(f"close: must be among {', '.join(CLOSE)}, got {kind!r}")
     joint = trace_joint(step.module, tuple(step.leaves))
-    rewrites = rewrite(joint)
+    joint, rewrites = rewrite(joint, close, dict(step.module.named_parameters(remove_duplicate=False)))
     return _Builder(joint, find_storages(joint), rewrites, model, name or type(model).__name__).build(step)
-
-
-class _Step:
-    """The module to trace: model and loss in one, with tensors only as its arguments."""
-
-    def __init__(self, model: Any, loss: Any, inputs: Any, targets: tuple[Any, ...]) -> None:
-        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            raise InputError("capture: must be outside of torch.autocast, which has no support; cast the model")
-        arguments, named = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
-        leaves, structure = torch.utils._pytree.tree_flatten((arguments, named, targets))  # noqa: SLF001
-        for leaf in leaves:
-            if not isinstance(leaf, torch.Tensor):
-                raise InputError(f"capture: inputs and targets must be tensors, got {type(leaf).__name__}")
-        self.leaves, self.structure, self.target_count = leaves, structure, len(targets)
-        self.module = _module(model, loss, structure)
-
-
-def _module(model: Any, loss: Any, structure: Any) -> Any:
-    class Step(torch.nn.Module):  # type: ignore[misc,unused-ignore]
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, *leaves: Any) -> Any:
-            arguments, named, targets = torch.utils._pytree.tree_unflatten(leaves, structure)  # noqa: SLF001
-            found = self.model(*arguments, **named)
-            return found if loss is None else loss(found, *targets)
-
-    step = Step()
-    step.training = model.training  # without touching the modes of the model's parts
-    return step
 
 
 @dataclass
@@ -112,7 +91,7 @@ class _Builder:
     bundles: dict[int, list[int]] = field(default_factory=dict)
     """The storages that a node of the training graph holds."""
 
-    def build(self, step: _Step) -> CapturedStep:
+    def build(self, step: ModelStep) -> CapturedStep:
         nodes = [
             _Node(node, self.storages.read_by((node.args, node.kwargs)), made)
             for node, made in self.storages.made.items()
@@ -190,6 +169,8 @@ class _Builder:
             sides = list(groups.values())
             if not main and sides:
                 main = sides.pop(0)
+            if (extra := self._extra(node)) and main:
+                sides.append(extra)
             if main or is_random(node.call) or self.lasting.intersection(node.made):
                 self._add_forward_node(node, main, sides)
                 self._add_beside(node.call)
@@ -197,6 +178,11 @@ class _Builder:
         loss_bytes = self.storages.size_bytes[loss_storage]
         self.forward.append(ForwardNode("loss", "loss", loss_bytes, (loss_node,), _UNTIMED))
         self.operators.append(None)
+
+    def _extra(self, node: _Node) -> list[int]:
+        """The storages of an operator that only alternatives read: it runs without making them where nobody does."""
+        lean = self.rewrites.lean.get(node.call)
+        return [] if lean is None else [storage for value in lean.extra for storage in self.storages.of[value]]
 
     def _add_forward_node(self, node: _Node, main: list[int], sides: list[list[int]]) -> None:
         number = len(self.forward)
@@ -213,7 +199,10 @@ class _Builder:
         random = node.call.name if is_random(node.call) else ""
         call = Call(node.call.target, node.call.args, dict(node.call.kwargs), random=random)
         calls = (call, *self._forward_in_place(call, node, number, main))
-        made_bytes = sum(self.storages.size_bytes[storage] for storage in node.made)
+        if (lean := self.rewrites.lean.get(node.call)) is not None:
+            calls = (replace(call, function=lean.function), replace(call, makes=number + len(sides)))
+        extra = self._extra(node)
+        made_bytes = sum(self.storages.size_bytes[storage] for storage in node.made if storage not in extra)
         for place in range(1 + len(sides)):
             holds = tuple(value for value, _, holder in values if holder == number + place)
             if place:
@@ -352,12 +341,22 @@ class _Builder:
 
     def _backward_calls(self, node: _Node, number: int, outputs: list[int]) -> tuple[Call, ...]:
         """The framework's own way and the alternatives, each written over a gradient that nobody reads any more."""
-        own = Call(node.call.target, node.call.args, dict(node.call.kwargs), needs=self._sources(node.reads)[0])
+        draw = self.rewrites.draws.get(node.call)
+        own = Call(
+            node.call.target,
+            node.call.args,
+            dict(node.call.kwargs),
+            needs=self._sources(node.reads)[0],
+            random="" if draw is None else draw.name,
+            close=self.rewrites.close.get(node.call, ""),
+        )
         found = [own]
         for other in self.rewrites.alternatives.get(node.call, ()):
             needs, _ = self._sources(self.storages.read_by(other.arguments))
             random = "" if other.random is None else other.random.name
-            found.append(Call(other.function, other.arguments, name=other.name, needs=needs, random=random))
+            found.append(
+                Call(other.function, other.arguments, name=other.name, needs=needs, random=random, close=other.close)
+            )
         return tuple(self._ends_in_place(call, node, number, outputs) for call in found)
 
     def _ends_in_place(self, call: Call, node: _Node, number: int, outputs: list[int]) -> Call:
@@ -389,7 +388,7 @@ class _Builder:
             if node.op == "get_attr"
         }
 
-    def _batch(self, step: _Step) -> int:
+    def _batch(self, step: ModelStep) -> int:
         """The first dimension of the first argument: a name for people."""
         shape: tuple[int, ...] = tuple(step.leaves[0].shape) if step.leaves else ()
         return max(shape[0], 1) if shape else 1

@@ -24,7 +24,9 @@ class Call:
 
     `name`: of the variant, empty for the framework's own. `needs`: the forward nodes of the training graph that it
     reads. `random`: the name of the operator under whose random state it runs, empty for none; that operator itself
-    saves the state at its first run. `in_place`: it writes over its first argument.
+    saves the state at its first run. `in_place`: it writes over its first argument. `makes`: the node of the training
+    graph for an intermediate that the framework's own call doesn't make. `close`: the kind of an implementation that is
+    not equal to eager's bit by bit.
     """
 
     function: Callable[..., Any]
@@ -34,6 +36,8 @@ class Call:
     needs: tuple[int, ...] = ()
     random: str = ""
     in_place: bool = False
+    makes: int | None = None
+    close: str = ""
 
 
 @dataclass(frozen=True)

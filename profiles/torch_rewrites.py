@@ -5,20 +5,24 @@ Needs the extra `torch`.
 
 from __future__ import annotations
 
-import operator
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
+from planwright.profiles import torch_attention as attention
 from planwright.profiles import torch_functions as functions
+from planwright.profiles.close_kinds import ATTENTION, LOSS, NORM
+from planwright.profiles.torch_fuse_attention import fuse_attention
+from planwright.profiles.torch_fuse_loss import fuse_losses
 from planwright.profiles.torch_joint import JointGraph
 from planwright.profiles.torch_library import torch
+from planwright.profiles.torch_matching import Alternative, Rewrites, maker, readers
+from planwright.profiles.torch_norms import batch_norm, batch_norm_in_place, offer_outputs
 from planwright.profiles.torch_program import Call
 
 __all__ = [
     "COMMUTES",
     "IN_PLACE",
-    "Alternative",
-    "Rewrites",
     "is_random",
     "op_name",
     "rewrite",
@@ -28,32 +32,25 @@ __all__ = [
 
 aten = torch.ops.aten
 
-
-@dataclass(frozen=True)
-class Alternative:
-    """Another way to compute what a graph node computes. `random`: the graph node whose random state it runs under."""
-
-    name: str
-    function: Any
-    arguments: tuple[Any, ...]
-    random: Any = None
+_RANDOM = functions.RANDOM | {attention.dropped_attention, attention.dropped_attention_keeping}
 
 
-@dataclass
-class Rewrites:
-    """What was changed and what there is to choose.
+def rewrite(
+    joint: JointGraph, close: Collection[str] = (), parameters: Mapping[str, Any] | None = None
+) -> tuple[JointGraph, Rewrites]:
+    """Rewrite a joint graph where it stands, and tell what stands for its outputs now.
 
-    `alternatives`: of each graph node that has some. `beside`: a graph node that makes an intermediate from another's
-    output, only for an alternative to read, and that other node.
+    `close`: the kinds of implementations, of `CLOSE`, that are only close to eager's and wanted all the same.
+    `parameters`: of the traced module, by name; those of batch norms are looked at.
     """
-
-    alternatives: dict[Any, list[Alternative]] = field(default_factory=dict)
-    beside: dict[Any, Any] = field(default_factory=dict)
-
-
-def rewrite(joint: JointGraph) -> Rewrites:
-    """Rewrite a joint graph where it stands."""
     found = Rewrites()
+    if ATTENTION in close:
+        fuse_attention(joint, found)
+    if LOSS in close:
+        fuse_losses(joint, found)
+    if NORM in close:
+        offer_outputs(joint, parameters or {}, found)
+    joint = replace(joint, outputs=tuple((found.replaced.get(value, value), role) for value, role in joint.outputs))
     for node in list(joint.module.graph.nodes):
         if node.target is aten.native_dropout.default and _on_cpu(node.args[0]):
             _exact_dropout(node)
@@ -63,7 +60,7 @@ def rewrite(joint: JointGraph) -> Rewrites:
             _small_max_pool(node)
         elif node.target is aten.threshold_backward.default:
             _offer_bits(joint, node, found)
-    return found
+    return joint, found
 
 
 def _on_cpu(node: Any) -> bool:
@@ -83,14 +80,14 @@ def _exact_dropout(node: Any) -> None:
 
 def _exact_dropout_backward(node: Any, found: Rewrites) -> None:
     gradient, mask, _ = node.args
-    draw = _maker(mask)
+    draw = maker(mask)
     if draw.target is functions.dropout:
         share, factor = draw.args[1:]
         node.target, node.args = functions.dropout_backward, (gradient, mask, factor)
         strides = list(draw.meta["val"][1].stride())
         options = (gradient, share, factor, strides)
         redrawn = Alternative("redrawn", functions.dropout_backward_redrawn, options, draw)
-        found.alternatives[node] = [redrawn]
+        found.offer(node, redrawn)
 
 
 def _small_max_pool(node: Any) -> None:
@@ -120,42 +117,23 @@ def _pool_options(node: Any) -> tuple[Any, ...]:
 def _offer_bits(joint: JointGraph, node: Any, found: Rewrites) -> None:
     """A ReLU's gradient from one bit an element, where no other op of the backward pass reads its output."""
     gradient, output, threshold = node.args
-    maker = _maker(output)
+    relu = maker(output)
     loss = _loss_maker(joint)
     order = {its: number for number, its in enumerate(joint.module.graph.nodes)}
-    others = [user for user in _readers(maker) if user is not node and order[user] > order[loss]]
-    if threshold != 0 or maker.target is not aten.relu.default or others:
+    others = [user for user in readers(relu) if user is not node and order[user] > order[loss]]
+    if threshold != 0 or relu.target is not aten.relu.default or others:
         return
     if not (_is_contiguous(output) and _is_contiguous(gradient)):  # bits lie in this order
         return
-    with joint.module.graph.inserting_after(maker):
-        bits = joint.module.graph.call_function(functions.relu_bits, (maker,))
-    found.beside[bits] = maker
-    found.alternatives[node] = [Alternative("1-bit mask", functions.relu_bits_backward, (gradient, bits))]
-
-
-def _readers(node: Any) -> list[Any]:
-    """The nodes that read a tensor, through views too."""
-    found: list[Any] = []
-    for user in node.users:
-        found += _readers(user) if _is_view(user) else [user]
-    return found
-
-
-def _is_view(node: Any) -> bool:
-    return bool(getattr(node.target, "is_view", False))
+    with joint.module.graph.inserting_after(relu):
+        bits = joint.module.graph.call_function(functions.relu_bits, (relu,))
+    found.beside[bits] = relu
+    found.offer(node, Alternative("1-bit mask", functions.relu_bits_backward, (gradient, bits)))
 
 
 def _loss_maker(joint: JointGraph) -> Any:
     (loss,) = [value for value, role in joint.outputs if role.kind == "loss"]
-    return _maker(loss)
-
-
-def _maker(node: Any) -> Any:
-    """The node that computes what a node stands for or looks at."""
-    while node.op == "call_function" and (node.target is operator.getitem or _is_view(node)):
-        node = node.args[0]
-    return node
+    return maker(loss)
 
 
 def _first_over(function: Any, title: str) -> Any:
@@ -164,6 +142,7 @@ def _first_over(function: Any, title: str) -> Any:
     def call(first: Any, *rest: Any, **options: Any) -> Any:
         return function(first, *rest, **{title: first}, **options)
 
+    call.__qualname__ = f"{function} over its first argument"  # which the cache of measured operators knows it by
     return call
 
 
@@ -182,6 +161,7 @@ IN_PLACE: dict[Any, Any] = {
     aten.silu.default: aten.silu_.default,
     aten.leaky_relu.default: aten.leaky_relu_.default,
     aten.gelu.default: aten.gelu_.default,
+    batch_norm: batch_norm_in_place,
     functions.dropout: functions.dropout_in_place,
     functions.dropout_backward: functions.dropout_backward_in_place,
     functions.dropout_backward_redrawn: functions.dropout_backward_redrawn_in_place,
@@ -213,7 +193,7 @@ def written_over(call: Call) -> list[Call]:
 
 def is_random(node: Any) -> bool:
     """Whether an op draws random numbers."""
-    if node.target in functions.RANDOM:
+    if node.target in _RANDOM:
         return True
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False

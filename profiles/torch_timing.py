@@ -6,8 +6,10 @@ next time on the same device. Needs the extra `torch`.
 
 from __future__ import annotations
 
+import inspect
 import json
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,9 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
         _forward(node, operator, its)
         for node, operator, its in zip(step.graph.forward, step.operators[:count], measured[:count], strict=True)
     ]
+    for operator, its in zip(step.operators[:count], measured[:count], strict=True):
+        for made, way in () if operator is None or not its else _extra_ways(step, operator, its):
+            forward[made] = replace(forward[made], ways=(way,))
     base = [step.graph.fixed_bytes, *(node.fixed_bytes for node in step.graph.backward)]
     backward = [
         _backward(node, operator, its, max(0, base[number + 1] - base[number]), _copied_bytes(step, operator))
@@ -94,6 +99,21 @@ def _forward(node: ForwardNode, operator: Operator | None, measured: list[Measur
         way, workspace_bytes=written.peak_bytes - node.output_bytes
     )  # and the time of the same arithmetic
     return replace(node, ways=(way,), in_place=(in_place,))
+
+
+def _extra_ways(step: CapturedStep, operator: Operator, measured: list[Measured]) -> Iterator[tuple[int, Way]]:
+    """The intermediates that a call makes beside those of the plain one, and what making them adds.
+
+    They are made in the same call: what it reads is still there, even if a plan frees it after the plain one.
+    """
+    number = {its.name: place for place, its in enumerate(step.graph.forward)}[operator.name]
+    node, plain = step.graph.forward[number], measured[0]
+    for call, its in zip(operator.calls, measured, strict=True):
+        if call.makes is not None:
+            read_bytes = sum(step.graph.forward[source].output_bytes for source in node.inputs)
+            counted_bytes = node.output_bytes + step.graph.forward[call.makes].output_bytes
+            duration_s = max(0.0, its.duration_s - plain.duration_s)
+            yield call.makes, _way(its.peak_bytes + read_bytes, counted_bytes, duration_s)
 
 
 def _backward(
@@ -201,7 +221,9 @@ def _key(call: Call, step: CapturedStep) -> str:
         return _Told(", ".join(_shape(fake) for fake in tensors_in(step.storages.fake[node])))
 
     arguments, options = torch.fx.node.map_arg((call.arguments, call.options), told)
-    return f"{call.function}{arguments}{options or ''}"
+    function = call.function
+    name = getattr(function, "__qualname__", None) if inspect.isfunction(function) else None
+    return f"{name or function}{arguments}{options or ''}"
 
 
 class _Told(str):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from planwright.encodings.monet.problem import Problem
 from planwright.encodings.monet.relaxation_cuts import cut_lists, is_small
 from planwright.encodings.monet.search import HOT, WARM, Annealing
 from planwright.options import Deadline, Progress, SolveOptions, relative_gap
+from planwright.profiles.training_graph import TrainingGraph
 from planwright.recipe import Plan
 from planwright.solution import Solution, Status, StopReason
 from planwright.solvers.registry import load_backend, solve_model
@@ -359,10 +361,25 @@ def _least_budget(search: _Search) -> dict[str, object]:
     return details
 
 
+def _least_s(graph: TrainingGraph) -> float:
+    """What a step costs at least where memory is no limit: the backward nodes that could share an intermediate are
+    charged with equal parts of making it."""
+    least_s = [min(way.duration_s for way in node.ways) for node in graph.forward]
+    needs = [{need for variant in node.variants for need in variant.needs} for node in graph.backward]
+    readers = Counter(need for its in needs for need in its)
+    found_s = sum(its for its, node in zip(least_s, graph.forward, strict=True) if node.creator is None)
+    for node in graph.backward:
+        found_s += min(
+            min(way.duration_s for way in variant.ways)
+            + sum(least_s[need] / readers[need] for need in variant.needs if graph.forward[need].creator is not None)
+            for variant in node.variants
+        )
+    return found_s
+
+
 def _details(search: _Search, judged: Evaluation) -> dict[str, object]:
     graph, unit = search.problem.graph, search.asked.unit
-    least_s = sum(min(way.duration_s for way in node.ways) for node in graph.forward if node.creator is None)
-    least_s += sum(min(way.duration_s for its in node.variants for way in its.ways) for node in graph.backward)
+    least_s = _least_s(graph)
     overhead_s, bound_s = judged.cost_s - least_s, search.bound_s - least_s
     return {
         f"forward_{unit}": judged.forward_s,

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from planwright.cli import arguments as shared
 from planwright.errors import InputError
+from planwright.profiles.close_kinds import CLOSE
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast, and works without torch
     from planwright.torch.comparison import Method, Workload
     from planwright.torch.plan import TorchPlan
+    from planwright.torch.step import Step
 
 __all__ = ["add_commands"]
 
@@ -26,6 +28,7 @@ FACTORY makes what is to be trained: (model, inputs), where the model returns it
 
 example:
   planwright run monet --model train:small_gpt --budget 0.5x --cache ops.json
+  planwright run monet --model train:small_gpt --budget 0.2x --close attention,loss
 """
 
 
@@ -48,11 +51,21 @@ def add_commands(commands: Any) -> None:
     help_text = "8GiB, 8GB (10^9), or 0.5x: of eager's peak; above parameters and inputs"
     group.add_argument("--budget", type=shared.budget, required=True, metavar="SIZE", help=help_text)
     group.add_argument("--cache", metavar="FILE", help="times of operators, read and written")
+    help_text = "implementations that may be off by rounding: attention, loss, norm, or all (default: none)"
+    group.add_argument("--close", type=_kinds, default=(), metavar="KINDS", help=help_text)
     group.add_argument("--steps", type=shared.Whole(1), default=5, metavar="N", help="steps to time (default: 5)")
     group.add_argument("-o", "--output", metavar="FILE", help="the plan to write")
     shared.add_solve_options(parser)
     shared.add_output_options(parser)
     parser.set_defaults(run=_run)
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = CLOSE if text == "all" else tuple(dict.fromkeys(text.split(",")))
+    for kind in kinds:
+        if kind not in CLOSE:
+            raise argparse.ArgumentTypeError(f"must be all, or some of {', '.join(CLOSE)}, got {kind!r}")
+    return kinds
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -65,7 +78,9 @@ def _run(arguments: argparse.Namespace) -> int:
         check_writable(arguments.output)
     work = _workload(arguments.model)
     _say(arguments, "capturing")
-    step = capture(work.model, work.inputs, work.loss, targets=work.targets, name=arguments.model)
+    step = capture(
+        work.model, work.inputs, work.loss, targets=work.targets, name=arguments.model, close=arguments.close
+    )
     _say(arguments, f"timing {len(step.graph.forward)} forward and {len(step.graph.backward)} backward nodes")
     step = profile(step, arguments.cache)
     eager_bytes = eager_peak_bytes(work)
@@ -77,8 +92,9 @@ def _run(arguments: argparse.Namespace) -> int:
     from planwright.torch.step import run
 
     _say(arguments, "running")
-    methods = list(compare(work, run(plan, work.model), arguments.steps))
-    _tell(plan, budget_bytes, methods, arguments)
+    train = run(plan, work.model)
+    methods = list(compare(work, train, arguments.steps))
+    _tell(train, budget_bytes, methods, arguments)
     return code
 
 
@@ -154,9 +170,10 @@ def _say(arguments: argparse.Namespace, what: str) -> None:
         print(f"planwright: {what} ...", file=sys.stderr)
 
 
-def _tell(plan: TorchPlan, budget_bytes: int, methods: list[Method], arguments: argparse.Namespace) -> None:
+def _tell(train: Step, budget_bytes: int, methods: list[Method], arguments: argparse.Namespace) -> None:
     from planwright.cli import output
 
+    plan = train.plan
     result = plan.result
     assert result is not None
     shown = ("recompute_s", "overhead", "overhead_bound")
@@ -168,6 +185,7 @@ def _tell(plan: TorchPlan, budget_bytes: int, methods: list[Method], arguments: 
         **{key: result.details[key] for key in shown},
         "gap": result.solution.gap,
         "solve_s": result.solution.wall_s,
+        "close": train.close,
         "methods": [vars(method) for method in methods],
         "plan": arguments.output,
     }
@@ -176,6 +194,8 @@ def _tell(plan: TorchPlan, budget_bytes: int, methods: list[Method], arguments: 
     elif not arguments.quiet:
         for name in ("status", "budget_bytes", "peak_bytes", "overhead", "overhead_bound"):
             print(f"{output.words(name):<16} {output.described(name, data[name])}")
+        if train.close:
+            print(f"{'close':<16} {', '.join(f'{kind} {count}' for kind, count in train.close.items())}")
         print(_table(methods))
 
 

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf, isfinite
 from typing import Any
 
 from planwright.profiles.torch_library import torch
@@ -204,9 +205,15 @@ def _same(found: list[Any], reference: list[Any]) -> bool:
 
 
 def _difference(found: list[Any], reference: list[Any]) -> float:
-    """The largest distance of a tensor from the one that it should be, relative to that one's norm."""
+    """The largest distance of a tensor from the one that it should be, relative to that one's norm; infinite if any
+    isn't there or isn't finite."""
     pairs = [pair for pair in zip(found, reference, strict=True) if pair[1] is not None]
-    return max(float("inf") if a is None else float((a - b).norm()) / max(float(b.norm()), 1e-30) for a, b in pairs)
+    return max(inf if a is None else _distance(a, b) for a, b in pairs)
+
+
+def _distance(tensor: Any, other: Any) -> float:
+    distance = float((tensor - other).norm())
+    return distance / max(float(other.norm()), 1e-30) if isfinite(distance) else inf
 
 
 @contextlib.contextmanager

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from planwright.errors import InputError
 from planwright.profiles.torch_library import torch
 from planwright.profiles.torch_memory import compact
+from planwright.profiles.torch_norms import INVERTING
 from planwright.profiles.torch_program import LASTS, PASSES, Call, Gradient, Operator
 from planwright.schedule import Event
 from planwright.torch.plan import TorchPlan
@@ -67,11 +69,20 @@ class Compiler:
         """The buffers that change, and how to read their new values when the step is over."""
         return tuple((name, self._reader(value)) for value, name in self._step.updates)
 
+    def close(self) -> dict[str, int]:
+        """How many operators run in an implementation that is only close to eager's, by kind."""
+        return dict(sorted(Counter(its.call.close for its in self._planned if its.call.close).items()))
+
+    def inverted(self) -> tuple[tuple[str, str], ...]:
+        """The names of weight and bias of the batch norms whose gradient is computed from their output."""
+        calls = [its.call for its in self._planned if its.call.function in INVERTING]
+        pairs = [[call.arguments[place] for place in INVERTING[call.function]] for call in calls]
+        return tuple((self._step.roles[gamma].name, self._step.roles[beta].name) for gamma, beta in pairs)
+
     def instructions(self) -> tuple[Instruction, ...]:
         """One for each event that computes, and one for the gradients that no operator completes."""
-        planned = self._planned()
-        saved = _seeds(planned)
-        found = [self._compute(its, saved) for its in planned]
+        saved = _seeds(self._planned)
+        found = [self._compute(its, saved) for its in self._planned]
         late = [self._collect(gradient) for gradient in self._step.late_gradients]
         return (*found, *late)
 
@@ -81,6 +92,7 @@ class Compiler:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
+    @cached_property
     def _planned(self) -> list[_Planned]:
         events = list(self._schedule.events())
         nodes = [self._node(event) for event in events]
@@ -90,7 +102,8 @@ class Compiler:
             operator = self._step.operators[node]
             gone = self._gone(event)
             if operator is not None and operator.calls:
-                call, claimed = self._call(event, operator), self._claimed(nodes, place)
+                claimed = self._claimed(nodes, place)
+                call = self._call(event, operator, claimed)
                 found.append(_Planned(node, operator, call, claimed, gone, node not in ran))
                 ran.add(node)
             elif gone:  # an intermediate, or the loss: nothing runs, but what ends here goes
@@ -103,8 +116,12 @@ class Compiler:
             raise InputError(f"plan: op {name!r} is none of the captured step {self._step.graph.name!r}")
         return self._number[name]
 
-    def _call(self, event: Event, operator: Operator) -> Call:
-        """The call that an event's implementation stands for: named by it, or the framework's own."""
+    def _call(self, event: Event, operator: Operator, claimed: frozenset[int]) -> Call:
+        """The call that an event stands for: one that makes what comes after it, or is named by its implementation, or
+        the framework's own."""
+        for call in operator.calls:
+            if call.makes in claimed:
+                return call
         label = self._schedule.graph.ops[event.op].implementations[event.implementation].name
         if label == _IN_PLACE:
             return next(call for call in operator.calls if call.in_place)

@@ -6,6 +6,7 @@ from typing import Any
 
 from planwright.errors import InputError
 from planwright.profiles.torch_library import torch
+from planwright.profiles.torch_norms import check_invertible
 from planwright.profiles.torch_program import CapturedStep
 from planwright.torch.instructions import Compiler, Run
 from planwright.torch.plan import TorchPlan
@@ -18,6 +19,8 @@ class Step:
 
     As `loss.backward()` does, a call adds to gradients that are there. Buffers are updated once. Arguments are those
     that the step was captured with: the model's inputs, then the targets. Hooks of modules and tensors don't run.
+
+    `close`: how many operators run in an implementation that is only close to eager's, by kind; none by default.
     """
 
     def __init__(self, plan: TorchPlan, model: Any) -> None:
@@ -28,9 +31,11 @@ class Step:
         _check_model(plan.step, self._parameters, self._buffers)
         compiler = Compiler(plan, self._parameters)
         self._instructions, self._updates = compiler.instructions(), compiler.updates()
+        self.close, self._inverted = compiler.close(), compiler.inverted()
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Run the step; raises `InputError` for other shapes than the captured ones, or under autocast."""
+        """Run the step; raises `InputError` for other shapes than the captured ones, or under autocast, or where a plan
+        computes a batch norm's gradient from its output and its weight has come near zero."""
         leaves = self._leaves(arguments, named)
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             raise InputError("step: must run outside of torch.autocast, which has no support; cast the model")
@@ -38,6 +43,8 @@ class Step:
             mode = "training" if self._captured.is_training else "evaluation"
             raise InputError(f"step: was captured in {mode} mode; set the model back with .train() or .eval()")
         with torch.no_grad():
+            for gamma, beta in self._inverted:
+                check_invertible(gamma, self._parameters[gamma], self._parameters[beta])
             state = Run(self._environment(leaves))
             for instruction in self._instructions:
                 instruction(state)

@@ -36,6 +36,20 @@ def plain():
     torch.manual_seed(0)
     return Model(0.0), (torch.randn(256, 64),), nn.functional.mse_loss, (torch.randn(256, 64),)
 
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.inner, self.head = nn.Embedding(300, 32), nn.Linear(32, 96), nn.Linear(32, 300)
+
+    def forward(self, words, labels):
+        query, key, value = self.inner(self.words(words)).chunk(3, -1)
+        found = nn.functional.dropout((query @ key.transpose(1, 2)).softmax(-1), 0.1) @ value
+        return nn.functional.cross_entropy(self.head(found).flatten(0, 1), labels.flatten())
+
+def attending():
+    torch.manual_seed(0)
+    return Attending(), (torch.randint(300, (8, 64)), torch.randint(300, (8, 64)))
+
 def nothing():
     return None
 """
@@ -111,6 +125,29 @@ class TestWithTorch:
         assert methods["activation_memory_budget"]["is_equal"] is not None
         assert cache.exists()
         assert main(["check", str(written)]) == 0
+
+    def test_close_implementations_are_used_where_asked_for_and_their_difference_told(
+        self, source: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        options = ["--model", f"{source}:attending", "--budget", "0.7x", "--gap", "1", "--steps", "1"]
+        assert main(["run", "monet", *options, "--close", "all", "--json"]) == 0
+        data = json.loads(capsys.readouterr().out)
+        ours = data["methods"][-1]
+        assert data["close"] == {"attention": 1, "loss": 1}
+        assert not ours["is_equal"]
+        assert 0 < ours["difference"] < 1e-5
+        assert main(["run", "monet", *options, "--close", "attention,loss", "--time-limit", "20"]) == 0
+        shown = capsys.readouterr().out
+        assert "attention 1, loss 1" in shown
+        assert "of their norm" in shown
+
+    def test_unknown_kind_of_close_implementations_is_refused(
+        self, source: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as raised:
+            main(["run", "monet", "--model", f"{source}:plain", "--budget", "0.7x", "--close", "attention,fast"])
+        assert raised.value.code == 2
+        assert "must be all, or some of attention, loss, norm, got 'fast'" in capsys.readouterr().err
 
     def test_impossible_budget_ends_with_exit_code_3(self, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["run", "monet", "--model", f"{source}:plain", "--budget", "1KB", "--quiet"]) == 3

@@ -84,6 +84,7 @@ def arguments_of(target: Any) -> tuple[Any, ...]:
     a, b = torch.randn(40, 300), torch.randn(40, 300)
     name = target.__name__ if callable(target) and not hasattr(target, "_schema") else str(target)
     special = {
+        "batch_norm": (a, *torch.rand(4, 300).add(0.1), True, 0.1, 1e-5),
         "dropout": (a, 0.3, 1.4),
         "dropout_backward": (a, b > 0, 1.4),
         "dropout_backward_redrawn": (a, 0.3, 1.4, [1, 40]),

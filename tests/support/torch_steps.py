@@ -18,9 +18,8 @@ from planwright.profiles.torch_memory import measure_peak
 from planwright.profiles.torch_program import CapturedStep
 from planwright.torch import TorchPlan, run
 
-__all__ = ["CPU", "Left", "left_by_eager", "left_by_plan", "random_plan"]
+__all__ = ["Left", "left_by_eager", "left_by_plan", "random_plan"]
 
-CPU = torch.device("cpu")
 _SEED = 7
 
 
@@ -69,11 +68,13 @@ def left_by_plan(model: nn.Module, plan: TorchPlan, *arguments: Any, steps: int 
 
 
 def _left(model: nn.Module, step: Callable[[], torch.Tensor], steps: int) -> Left:
-    with torch.random.fork_rng(devices=[]):
+    device = next(model.parameters()).device
+    is_gpu = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if is_gpu else []):
         torch.manual_seed(_SEED)
-        peak_bytes, first = measure_peak(step, CPU)
+        peak_bytes, first = measure_peak(step, device)
         losses = [first, *(step() for _ in range(steps - 1))]
-        state = torch.get_rng_state()
+        state = torch.cuda.get_rng_state(device) if is_gpu else torch.get_rng_state()
     gradients = {name: its.grad for name, its in model.named_parameters()}
     return Left(losses, gradients, dict(model.named_buffers()), state, peak_bytes)
 
