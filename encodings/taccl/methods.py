@@ -53,7 +53,7 @@ def plan(problem: Problem, options: SolveOptions) -> Plan:
 
 
 def _plan_by_chunks(problem: Problem, options: SolveOptions) -> Plan:
-    """Chunk by chunk inside nodes; with `auto` and no sketch the better of both ways where the MILP is small.
+    """Chunk by chunk inside nodes; with `auto` and no sketch the greedy, and where that isn't good enough, a small MILP.
 
     A sketch is a wish, so it is only ever planned by the MILP, and so is a problem whose solver is named; sums of some
     ranks' parts are too. Raises `InputError` for a solver of the greedy's.
@@ -70,7 +70,8 @@ def _plan_by_chunks(problem: Problem, options: SolveOptions) -> Plan:
         return plan_greedy(problem, options)
     deadline = Deadline(options)
     greedy = plan_greedy(problem, deadline.stage(min(_GREEDY_SHARE * deadline.remaining_s, _GREEDY_S)))
-    if greedy.solution.status is Status.OPTIMAL or deadline.over:
+    gap = greedy.solution.gap
+    if deadline.over or (gap is not None and gap <= options.gap):
         return greedy
     return _better(greedy, _named(synthesise(problem, deadline.stage()), "milp"), deadline.elapsed_s)
 
