@@ -53,7 +53,7 @@ def plan(problem: Problem, options: SolveOptions) -> Plan:
 
 
 def _plan_by_chunks(problem: Problem, options: SolveOptions) -> Plan:
-    """Chunk by chunk inside nodes; with `auto` and no sketch the greedy, and where that isn't good enough, a small MILP.
+    """Chunk by chunk inside nodes; with `auto` and no sketch the greedy, and a small MILP where that falls short.
 
     A sketch is a wish, so it is only ever planned by the MILP, and so is a problem whose solver is named; sums of some
     ranks' parts are too. Raises `InputError` for a solver of the greedy's.
