@@ -19,8 +19,9 @@ def fastest_ring(topology: Topology) -> list[int]:
     """Links that lead through every rank once and back, from rank 0; empty for a single rank.
 
     Links are admitted from the largest bandwidth down until a depth-first search closes a ring, first among rings that
-    visit node after node, which cross each network interface once. Deterministic; a ring may exist where a search gives
-    up, and is then not found. Raises `InputError` where none is found.
+    visit node after node, which cross each network interface once. With the same links, rings of which no two links
+    share a resource come first. Deterministic; a ring may exist where a search gives up, and is then not found. Raises
+    `InputError` where none is found.
     """
     if topology.device_count == 1:
         return []
@@ -28,7 +29,7 @@ def fastest_ring(topology: Topology) -> list[int]:
     for node_by_node in (True, False):
         for limit in slowest if node_by_node else slowest[-1:]:
             links = _best_links(topology, limit)
-            ring = _ring(topology, links, node_by_node)
+            ring = _ring(topology, links, node_by_node, apart=True) or _ring(topology, links, node_by_node, apart=False)
             if ring:
                 return [links[hop] for hop in zip(ring, [*ring[1:], ring[0]], strict=True)]
     raise InputError(
@@ -47,27 +48,35 @@ def _best_links(topology: Topology, limit_s_per_byte: float) -> dict[tuple[int, 
     return best
 
 
-def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: bool) -> list[int]:
-    """The ranks in the order of a ring, or nothing."""
+def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: bool, apart: bool) -> list[int]:
+    """The ranks in the order of a ring, or nothing; `apart`: no two of its links share a resource."""
     count, node_of = topology.device_count, topology.node_of_device
+    held = {hop: frozenset(topology.links[number].resources) for hop, number in links.items()}
     successors: list[list[int]] = [[] for _ in range(count)]
     predecessors: list[list[int]] = [[] for _ in range(count)]
     for source, target in links:
         successors[source].append(target)
         predecessors[target].append(source)
     unvisited = set(range(1, count))
+    in_use: set[int] = set()
     open_ways = [len(unvisited.intersection(its)) for its in successors]
 
-    def count_ways(rank: int, change: int) -> None:
-        for source in predecessors[rank]:
-            open_ways[source] += change
+    def is_free(hop: tuple[int, int]) -> bool:
+        return not apart or in_use.isdisjoint(held[hop])
+
+    def step(rank: int, target: int, back: bool = False) -> None:
+        """Go to an unvisited rank, or back from it."""
+        (unvisited.add if back else unvisited.remove)(target)
+        (in_use.difference_update if back else in_use.update)(held[rank, target])
+        for source in predecessors[target]:
+            open_ways[source] += 1 if back else -1
 
     def ways_on(rank: int) -> Iterator[int]:
-        """Unvisited ranks, those with the fewest ways on first: they are the hardest to come back to."""
-        found = [target for target in successors[rank] if target in unvisited]
+        """Unvisited ranks: those with the fewest ways on are the hardest to come back to; then those nearest by."""
+        found = [target for target in successors[rank] if target in unvisited and is_free((rank, target))]
         if node_by_node and any(node_of[other] == node_of[rank] for other in unvisited):
             found = [target for target in found if node_of[target] == node_of[rank]]
-        return iter(sorted(found, key=lambda target: (open_ways[target], target)))
+        return iter(sorted(found, key=lambda target: (open_ways[target], len(held[rank, target]), target)))
 
     path, choices = [0], [ways_on(0)]
     for _ in range(_STEPS):
@@ -76,13 +85,12 @@ def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: b
             choices.pop()
             if not choices:
                 return []
-            unvisited.add(path[-1])
-            count_ways(path.pop(), 1)
-        elif len(path) < count - 1:
-            unvisited.remove(rank)
-            count_ways(rank, -1)
-            path.append(rank)
-            choices.append(ways_on(rank))
-        elif (rank, 0) in links:
-            return [*path, rank]
+            last = path.pop()
+            step(path[-1], last, back=True)
+            continue
+        step(path[-1], rank)
+        path.append(rank)
+        if len(path) == count and (rank, 0) in links and is_free((rank, 0)):
+            return path
+        choices.append(ways_on(rank))
     return []

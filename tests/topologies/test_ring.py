@@ -34,6 +34,15 @@ def test_shipped_machines_have_a_ring(name: str, nodes: int) -> None:
     assert len(crossing) == (nodes if nodes > 1 else 0)
 
 
+@pytest.mark.parametrize("name", ["dragonfly:a=4,p=2,h=2", "fat-tree:k=4"])
+def test_links_of_a_ring_share_no_cable_where_one_of_that_kind_exists(name: str) -> None:
+    topology = load_topology(name, 1)
+    ring = fastest_ring(topology)
+    assert is_ring(topology, ring)
+    held = [resource for link in ring for resource in topology.links[link].resources]
+    assert len(set(held)) == len(held) > 2 * topology.device_count
+
+
 def test_ring_inside_an_ndv2_uses_double_nvlinks_only() -> None:
     topology = load_topology("ndv2", 1)
     assert slowest(topology, fastest_ring(topology)) == pytest.approx(23e-12)
