@@ -16,7 +16,7 @@ from planwright.encodings.taccl.problem import Method, Problem
 from planwright.encodings.taccl.symmetry import orbits
 from planwright.encodings.taccl.synthesis import synthesise
 from planwright.errors import InputError
-from planwright.options import Deadline, SolveOptions, relative_gap
+from planwright.options import Deadline, Progress, SolveOptions, relative_gap
 from planwright.recipe import Plan
 from planwright.solution import Status
 
@@ -48,15 +48,16 @@ def plan(problem: Problem, options: SolveOptions) -> Plan:
     gap = whole.solution.gap
     if problem.sketch is None and gap is not None and gap <= options.gap:
         return whole
-    by_chunks = _plan_by_chunks(problem, deadline.stage())
+    by_chunks = _plan_by_chunks(problem, _next_stage(deadline, whole), whole.solution.objective)
     return _faster(whole, by_chunks, deadline.elapsed_s)
 
 
-def _plan_by_chunks(problem: Problem, options: SolveOptions) -> Plan:
+def _plan_by_chunks(problem: Problem, options: SolveOptions, known_s: float | None = None) -> Plan:
     """Chunk by chunk inside nodes; with `auto` and no sketch the greedy, and a small MILP where that falls short.
 
     A sketch is a wish, so it is only ever planned by the MILP, and so is a problem whose solver is named; sums of some
-    ranks' parts are too. Raises `InputError` for a solver of the greedy's.
+    ranks' parts are too. `known_s`: the end of another plan; what can't beat it is not looked for. Raises `InputError`
+    for a solver of the greedy's.
     """
     if problem.method == "greedy":
         if options.solver is not None:
@@ -70,10 +71,27 @@ def _plan_by_chunks(problem: Problem, options: SolveOptions) -> Plan:
         return plan_greedy(problem, options)
     deadline = Deadline(options)
     greedy = plan_greedy(problem, deadline.stage(min(_GREEDY_SHARE * deadline.remaining_s, _GREEDY_S)))
-    gap = greedy.solution.gap
-    if deadline.over or (gap is not None and gap <= options.gap):
+    gap, bound_s = greedy.solution.gap, greedy.solution.bound
+    is_beaten = known_s is not None and bound_s is not None and bound_s >= known_s
+    if deadline.over or is_beaten or (gap is not None and gap <= options.gap):
         return greedy
-    return _better(greedy, _named(synthesise(problem, deadline.stage()), "milp"), deadline.elapsed_s)
+    return _better(greedy, _named(synthesise(problem, _next_stage(deadline, greedy)), "milp"), deadline.elapsed_s)
+
+
+def _next_stage(deadline: Deadline, best: Plan) -> SolveOptions:
+    """What is left of the time, with reports that go on from the best plan so far."""
+    stage, since_s = deadline.stage(), deadline.elapsed_s
+    report, end_s = stage.on_progress, best.solution.objective
+    if report is None or end_s is None:
+        return stage
+
+    def tell(news: Progress) -> None:
+        is_better = news.incumbent is not None and news.incumbent < end_s
+        told = news if is_better else replace(news, incumbent=end_s, bound=best.solution.bound)
+        report(replace(told, wall_s=since_s + news.wall_s))
+
+    tell(Progress(0.0, None, None, str(best.details["method"])))
+    return replace(stage, on_progress=tell)
 
 
 def milp_binaries(problem: Problem) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rails import rails
 
@@ -10,7 +12,7 @@ from planwright.encodings.taccl import Problem, load_sketch
 from planwright.encodings.taccl.chunking import best_chunking
 from planwright.encodings.taccl.methods import milp_binaries
 from planwright.errors import InputError
-from planwright.options import SolveOptions
+from planwright.options import Progress, SolveOptions
 from planwright.topologies.files import load_topology
 
 QUICK = SolveOptions(time_limit_s=3.0, gap=0.02)
@@ -35,6 +37,18 @@ def test_auto_is_as_good_as_either() -> None:
         for method in ("auto", "milp", "greedy")
     }
     assert ends["auto"] <= min(ends["milp"], ends["greedy"]) * (1 + 1e-9)
+
+
+def test_nothing_is_looked_for_that_can_not_beat_a_pipeline_and_reports_only_get_better() -> None:
+    seen: list[Progress] = []
+    problem = replace(Problem.of(load_topology("dgx1", 1), "broadcast", 64_000_000), may_cut=True)
+    result = planwright.solve(problem, replace(QUICK, time_limit_s=30.0, on_progress=seen.append))
+    assert result.valid
+    assert result.details["method"] == "baseline:ring"
+    assert "routing" not in {news.phase for news in seen}
+    incumbents = [news.incumbent for news in seen if news.incumbent is not None]
+    assert incumbents == sorted(incumbents, reverse=True)
+    assert [news.wall_s for news in seen] == sorted(news.wall_s for news in seen)
 
 
 def test_large_clusters_go_to_the_greedy() -> None:
