@@ -51,10 +51,10 @@ def test_nothing_is_looked_for_that_can_not_beat_a_pipeline_and_reports_only_get
     assert [news.wall_s for news in seen] == sorted(news.wall_s for news in seen)
 
 
-def test_large_clusters_go_to_the_greedy() -> None:
+def test_large_clusters_are_not_for_the_milp() -> None:
     result = planwright.solve(Problem.of(rails(8), "allgather", 10**6), QUICK)
     assert result.valid
-    assert result.details["method"] == "greedy"
+    assert result.details["method"] != "milp"
 
 
 def test_a_sketch_goes_to_the_milp() -> None:
