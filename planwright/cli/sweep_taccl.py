@@ -83,9 +83,8 @@ def _add_problem(group: Any) -> None:
     group.add_argument(
         "--parts",
         type=_numbers,
-        default=(1, 2),
         metavar="N,N,...",
-        help="into how many parts the sketch's chunks are cut, each way synthesised (default 1,2)",
+        help="into how many parts chunks are cut, each way tried (default 1,2, and without a sketch the best number)",
     )
     group.add_argument(
         "--tolerance",

@@ -11,6 +11,7 @@ from typing import Any
 from planwright import __version__
 from planwright.collective import Collective, collective_by_name
 from planwright.encodings.taccl.baselines.cut import refined
+from planwright.encodings.taccl.chunking import best_chunking
 from planwright.encodings.taccl.instances import InstanceCosts
 from planwright.encodings.taccl.problem import Problem
 from planwright.encodings.taccl.sketch import Sketch
@@ -21,14 +22,19 @@ from planwright.topologies.topology import Topology
 __all__ = ["Request", "larger_buffer", "sizes_between"]
 
 
+_PARTS = (1, 2)
+"""Into how many parts chunks are cut, unless it is said."""
+
+
 @dataclass(frozen=True)
 class Request:
     """A collective by name, for buffers of `sizes_bytes` (ascending), lowered with any of `instances`.
 
     A size is that of the larger of one rank's two buffers, as the runtimes compare it with minBytes and maxBytes. The
-    sketch's chunks are cut into each of `parts` and synthesised so, but for sizes at which latency rules.
-    `costs`: of thread blocks. `lowering`: `proto`, `placement`, `runtime`, see `lower`. With `tolerance` t, a plan
-    serves a size if it is at most (1 + t) times as slow as the fastest, so that fewer files are needed.
+    sketch's chunks are cut into each of `parts` and synthesised so, but for sizes at which latency rules; None is 1, 2
+    and, without a sketch, the number that suits the largest size. `costs`: of thread blocks. `lowering`: `proto`,
+    `placement`, `runtime`, see `lower`. With `tolerance` t, a plan serves a size if it is at most (1 + t) times as slow
+    as the fastest, so that fewer files are needed.
 
     Raises `InputError` for no sizes or instances, for ones below 1, and for a tolerance below 0.
     """
@@ -37,14 +43,14 @@ class Request:
     collective: str
     sizes_bytes: tuple[int, ...]
     instances: tuple[int, ...] = (1, 2, 4, 8)
-    parts: tuple[int, ...] = (1, 2)
+    parts: tuple[int, ...] | None = None
     sketch: Sketch | None = None
     costs: InstanceCosts = field(default_factory=InstanceCosts)
     lowering: Mapping[str, Any] = field(default_factory=dict)
     tolerance: float = 0.0
 
     def __post_init__(self) -> None:
-        for title in ("sizes_bytes", "instances", "parts"):
+        for title in ("sizes_bytes", "instances", *(() if self.parts is None else ("parts",))):
             values = getattr(self, title)
             if not values or min(values) < 1:
                 raise InputError(f"{title}: must hold at least one number, each >= 1, got {list(values)}")
@@ -60,11 +66,19 @@ class Request:
 
     def problem(self, size_bytes: int, parts: int) -> Problem:
         """The synthesis problem for a size, with each chunk of the sketch cut into `parts`."""
-        inputs = max(map(len, self.definition.inputs))
-        input_bytes = -(-size_bytes * inputs // larger_buffer(self.definition))
-        whole = Problem.of(self.topology, self.collective, input_bytes, self.sketch)
+        whole = Problem.of(self.topology, self.collective, self._input_bytes(size_bytes), self.sketch)
         fine = refined(whole.collective, parts)
         return replace(whole, collective=fine, chunk_bytes=-(-size_bytes // larger_buffer(fine)))
+
+    @cached_property
+    def cuts(self) -> tuple[int, ...]:
+        """The numbers of parts, ascending."""
+        if self.parts is not None:
+            return self.parts
+        if self.sketch is not None:
+            return _PARTS
+        most_bytes = self._input_bytes(self.sizes_bytes[-1])
+        return tuple(sorted({*_PARTS, best_chunking(self.topology, self.collective, most_bytes)}))
 
     @cached_property
     def jobs(self) -> tuple[tuple[int, int], ...]:
@@ -73,13 +87,17 @@ class Request:
         Chunks are cut only where a part still takes some link longer than the link's latency.
         """
         order = _spread_out(self.sizes_bytes)
-        return tuple((size, parts) for parts in self.parts for size in order if self._is_worth(size, parts))
+        return tuple((size, parts) for parts in self.cuts for size in order if self._is_worth(size, parts))
 
     def _is_worth(self, size_bytes: int, parts: int) -> bool:
-        if parts == self.parts[0]:
+        if parts == self.cuts[0]:
             return True
         chunk_bytes = size_bytes / larger_buffer(self.definition) / parts
         return bool((self.topology.beta_s_per_byte * chunk_bytes > self.topology.alpha_s).any())
+
+    def _input_bytes(self, size_bytes: int) -> int:
+        """The larger input where the larger buffer is of that size."""
+        return -(-size_bytes * max(map(len, self.definition.inputs)) // larger_buffer(self.definition))
 
     def key(self, options: SolveOptions) -> str:
         """A hash of all that a synthesised plan depends on, but for its size, threads and time limit."""

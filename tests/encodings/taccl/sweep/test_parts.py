@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from planwright.checker import check
 from planwright.collective import COLLECTIVES, collective_by_name
+from planwright.encodings.taccl import load_sketch
 from planwright.encodings.taccl.baselines import Baselines
 from planwright.encodings.taccl.sweep import Request, sizes_between
 from planwright.encodings.taccl.sweep.candidates import Candidate, Lowering, Times
@@ -61,6 +62,14 @@ def test_chunks_are_cut_only_where_latency_does_not_rule() -> None:
     assert jobs[:3] == ((1000, 1), (10**9, 1), (10**6, 1))
     assert jobs[3:] == ((10**9, 2), (10**6, 2))
     assert Request(NDV2, "allgather", (10**9,)).problem(10**9, 2).collective.chunks_per_rank == 2
+
+
+def test_without_a_sketch_the_best_number_of_parts_is_among_those_tried() -> None:
+    """On its way to a GPU of another node, a large buffer is worth cutting for all NICs."""
+    machine = load_topology("dgx2", 2)
+    assert Request(machine, "sendrecv", (10**9,)).cuts[-1] > 2
+    assert Request(machine, "sendrecv", (10**9,), parts=(1, 3)).cuts == (1, 3)
+    assert Request(machine, "allgather", (10**9,), sketch=load_sketch("dgx2-sk-1")).cuts == (1, 2)
 
 
 @pytest.mark.parametrize("collective", sorted(COLLECTIVES))
