@@ -10,7 +10,7 @@ from __future__ import annotations
 from planwright.collective import collective_by_name
 from planwright.encodings.taccl.greedy import plan_greedy
 from planwright.encodings.taccl.problem import Problem
-from planwright.options import SolveOptions
+from planwright.options import Deadline, SolveOptions
 from planwright.topologies.topology import Topology
 
 __all__ = ["best_chunking"]
@@ -19,6 +19,8 @@ _NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16)
 _MOST_MOVES = 60_000
 """Sends of chunks to ranks: beyond, one chunk a rank is taken (what is large is in many pieces already)."""
 _TRY_S = 0.5
+_ALL_S = 5.0
+"""What one number may take, and all of them: a try that has begun is finished, which may take longer."""
 _WORSE = 1.3
 """Larger numbers are not tried once one is this much worse than the best."""
 
@@ -39,7 +41,10 @@ def best_chunking(
             break
         tried.append((number, definition, -(-input_bytes // chunks)))
     best, best_s = 1, float("inf")
+    deadline = Deadline(SolveOptions(time_limit_s=_ALL_S))
     for number, definition, chunk_bytes in tried if len(tried) > 1 else []:
+        if deadline.over:
+            break
         problem = Problem(topology, definition, chunk_bytes, method="greedy")
         found = plan_greedy(problem, SolveOptions(time_limit_s=_TRY_S, gap=1e-3)).solution
         if found.objective is None or found.objective > _WORSE * best_s:
