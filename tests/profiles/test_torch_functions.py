@@ -100,7 +100,7 @@ def arguments_of(target: Any) -> tuple[Any, ...]:
     return special.get(name, (a, b) if binary else (a,))
 
 
-@pytest.mark.parametrize("target", list(IN_PLACE), ids=str)
+@pytest.mark.parametrize("target", list(IN_PLACE), ids=lambda target: getattr(target, "__name__", str(target)))
 def test_operator_in_place_equals_the_plain_one_and_writes_over_its_argument(target: Callable[..., Any]) -> None:
     first, *rest = arguments_of(target)
     with torch.random.fork_rng(devices=[]):
