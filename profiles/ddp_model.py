@@ -76,7 +76,7 @@ class DdpModel:
     @property
     def bucket_count(self) -> int:
         """k: full buckets and the last one, which is full too where sizes divide."""
-        return math.ceil(self.gradient_bytes / self.bucket_bytes)
+        return math.ceil(self.gradient_bytes / self.bucket_bytes * (1 - 1e-12))  # 40 + 1e-14 by rounding is 40
 
     def uncompressed_s(self) -> float:
         """T_obs of synchronous SGD: backward pass and synchronisation."""
