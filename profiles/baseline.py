@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planwright.profiles.training_graph import BackwardNode, TrainingGraph, Variant
+from gapless.profiles.training_graph import BackwardNode, TrainingGraph, Variant
 
 __all__ = ["default_variants", "peak_without_saving_bytes"]
 

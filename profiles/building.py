@@ -1,6 +1,6 @@
 """Building a training graph layer by layer: forward nodes are recorded, backward nodes follow in reverse order.
 
-The functions in `planwright.profiles.layers` are the vocabulary; each makes one layer on a `NetworkBuilder`::
+The functions in `gapless.profiles.layers` are the vocabulary; each makes one layer on a `NetworkBuilder`::
 
     net = NetworkBuilder("tiny", batch=32, device=named_device("p100"))
     x = layers.relu(net, layers.conv(net, net.input(3, 32, 32), 16, kernel=3, padding=1))
@@ -14,10 +14,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from planwright.errors import InputError
-from planwright.profiles.costs import FLOAT_BYTES, Work, way_of
-from planwright.profiles.devices import Device
-from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.errors import InputError
+from gapless.profiles.costs import FLOAT_BYTES, Work, way_of
+from gapless.profiles.devices import Device
+from gapless.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
 __all__ = ["BackwardStep", "Gradient", "Layer", "NetworkBuilder", "SideOutput", "Value"]
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planwright.errors import InputError
-from planwright.profiles.compressors import Compressor
-from planwright.profiles.cost_functions import FREE, AffineCost
-from planwright.topologies.ring import fastest_ring
-from planwright.topologies.topology import Topology
+from gapless.errors import InputError
+from gapless.profiles.compressors import Compressor
+from gapless.profiles.cost_functions import FREE, AffineCost
+from gapless.topologies.ring import fastest_ring
+from gapless.topologies.topology import Topology
 
 __all__ = ["RingNetwork", "all_gather_cost", "all_reduce_cost", "communication_cost", "ring_network"]
 

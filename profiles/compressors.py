@@ -28,10 +28,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planwright.errors import InputError
-from planwright.io.record import suggestion
-from planwright.profiles.cost_functions import FREE, CostFunction, PointsCost
-from planwright.profiles.devices import Device, named_device
+from gapless.errors import InputError
+from gapless.io.record import suggestion
+from gapless.profiles.cost_functions import FREE, CostFunction, PointsCost
+from gapless.profiles.devices import Device, named_device
 
 __all__ = ["FLAT_BYTES", "NONE", "Compressor", "compressor_names", "named_compressor", "relative_speed"]
 
@@ -137,7 +137,7 @@ _COMPRESSORS = {
 
 
 def compressor_names() -> list[str]:
-    """The compressors that planwright knows, `none` first."""
+    """The compressors that gapless knows, `none` first."""
     return list(_COMPRESSORS)
 
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planwright.profiles.costs import FLOAT_BYTES, Work, way_of
-from planwright.profiles.devices import Device
-from planwright.profiles.training_graph import Way
+from gapless.profiles.costs import FLOAT_BYTES, Work, way_of
+from gapless.profiles.devices import Device
+from gapless.profiles.training_graph import Way
 
 __all__ = ["Convolution", "convolution_ways", "depthwise_way", "parameter_gradient_ways"]
 

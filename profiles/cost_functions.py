@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planwright.errors import InputError
+from gapless.errors import InputError
 
 __all__ = ["FREE", "AffineCost", "CostFunction", "PointsCost"]
 

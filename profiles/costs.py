@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planwright.profiles.devices import Device
-from planwright.profiles.training_graph import Way
+from gapless.profiles.devices import Device
+from gapless.profiles.training_graph import Way
 
 __all__ = ["FLOAT_BYTES", "Work", "way_of"]
 

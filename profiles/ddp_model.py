@@ -22,11 +22,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from planwright.errors import InputError
-from planwright.profiles.communication import RingNetwork, all_reduce_cost, communication_cost
-from planwright.profiles.compressors import Compressor
-from planwright.profiles.crossover import crossover_bytes_per_s
-from planwright.profiles.fusion_profile import FusionProfile
+from gapless.errors import InputError
+from gapless.profiles.communication import RingNetwork, all_reduce_cost, communication_cost
+from gapless.profiles.compressors import Compressor
+from gapless.profiles.crossover import crossover_bytes_per_s
+from gapless.profiles.fusion_profile import FusionProfile
 
 __all__ = [
     "BUCKET_BYTES",

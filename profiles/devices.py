@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planwright.errors import InputError
-from planwright.io.record import suggestion
+from gapless.errors import InputError
+from gapless.io.record import suggestion
 
 __all__ = ["ARITHMETIC_EFFICIENCY", "BANDWIDTH_EFFICIENCY", "Device", "device_names", "named_device"]
 
@@ -68,7 +68,7 @@ _DEVICES = {
 
 
 def device_names() -> list[str]:
-    """The devices that planwright knows, slowest first."""
+    """The devices that gapless knows, slowest first."""
     return list(_DEVICES)
 
 

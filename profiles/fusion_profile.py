@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.profiles.cost_functions import CostFunction
+from gapless.errors import InputError
+from gapless.profiles.cost_functions import CostFunction
 
 __all__ = ["FusionProfile"]
 

@@ -1,15 +1,15 @@
 """Fusion profile files.
 
-JSON, format `planwright.fusion-profile`, version 1; `//` comments are allowed::
+JSON, format `gapless.fusion-profile`, version 1; `//` comments are allowed::
 
-    {"format": "planwright.fusion-profile", "version": 1, "name": "tiny", "forward_s": 0.02,
+    {"format": "gapless.fusion-profile", "version": 1, "name": "tiny", "forward_s": 0.02,
      "tensors": [{"name": "fc.weight", "size_bytes": 4096, "backward_s": 0.001},
                  {"name": "conv.weight", "size_bytes": 1024, "backward_s": 0.003}],
      "compression": {"kind": "affine", "alpha_s": 0.0003, "beta_s_per_byte": 1e-10},
      "communication": {"kind": "points", "points": [[4096, 0.0001], [1048576, 0.0009]]}}
 
 Tensors stand in the order in which their gradients become ready. Optional are `uncompressed_communication`, a cost as
-the others, and `source`. What each field means is told by `planwright.profiles.fusion_profile`.
+the others, and `source`. What each field means is told by `gapless.profiles.fusion_profile`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from planwright.errors import InputError
-from planwright.io.atomic import write_text
-from planwright.io.record import Record, load_record
-from planwright.profiles.cost_functions import AffineCost, CostFunction, PointsCost
-from planwright.profiles.fusion_profile import FusionProfile
+from gapless.errors import InputError
+from gapless.io.atomic import write_text
+from gapless.io.record import Record, load_record
+from gapless.profiles.cost_functions import AffineCost, CostFunction, PointsCost
+from gapless.profiles.fusion_profile import FusionProfile
 
 __all__ = ["fusion_profile_text", "read_fusion_profile", "write_fusion_profile"]
 
-_FORMAT = "planwright.fusion-profile"
+_FORMAT = "gapless.fusion-profile"
 _VERSION = 1
 _LARGEST_BYTES = 2**53
 

@@ -1,9 +1,9 @@
-"""The fusion profiles that planwright ships, and how they are made.
+"""The fusion profiles that gapless ships, and how they are made.
 
-Gradients, their order and the time between them follow from the networks in `planwright.profiles.networks`: public
+Gradients, their order and the time between them follow from the networks in `gapless.profiles.networks`: public
 architectures with times estimated for a V100. Costs are those of one setting, a server a rank: DGC in an all-gather of
 8 ranks at 25 Gb/s. The files in `profiles/fusion` are what `build_fusion_profile` gives; `python -m
-planwright.profiles.fusion_profiles FOLDER` writes them again.
+gapless.profiles.fusion_profiles FOLDER` writes them again.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pathlib import Path
 
 import numpy as np
 
-from planwright.errors import InputError
-from planwright.io.record import suggestion
-from planwright.profiles.communication import RingNetwork, all_reduce_cost, communication_cost
-from planwright.profiles.compressors import Compressor, named_compressor, relative_speed
-from planwright.profiles.devices import ARITHMETIC_EFFICIENCY, BANDWIDTH_EFFICIENCY, Device, named_device
-from planwright.profiles.fusion_profile import FusionProfile
-from planwright.profiles.fusion_profile_file import read_fusion_profile, write_fusion_profile
-from planwright.profiles.networks import build_with_gradients
-from planwright.units import format_bandwidth, format_bytes, format_seconds
+from gapless.errors import InputError
+from gapless.io.record import suggestion
+from gapless.profiles.communication import RingNetwork, all_reduce_cost, communication_cost
+from gapless.profiles.compressors import Compressor, named_compressor, relative_speed
+from gapless.profiles.devices import ARITHMETIC_EFFICIENCY, BANDWIDTH_EFFICIENCY, Device, named_device
+from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.fusion_profile_file import read_fusion_profile, write_fusion_profile
+from gapless.profiles.networks import build_with_gradients
+from gapless.units import format_bandwidth, format_bytes, format_seconds
 
 __all__ = [
     "build_fusion_profile",
@@ -63,14 +63,14 @@ _SETTINGS = {
 
 
 def fusion_profile_names() -> list[str]:
-    """The fusion profiles that planwright ships, by name."""
+    """The fusion profiles that gapless ships, by name."""
     return list(_SETTINGS)
 
 
 def load_fusion_profile(name: str) -> FusionProfile:
-    """A fusion profile that planwright ships. Raises `InputError` for an unknown name."""
+    """A fusion profile that gapless ships. Raises `InputError` for an unknown name."""
     _setting(name)
-    with as_file(files("planwright.profiles.fusion") / f"{name}.json") as path:
+    with as_file(files("gapless.profiles.fusion") / f"{name}.json") as path:
         return read_fusion_profile(path)
 
 

@@ -9,9 +9,9 @@ import gzip
 import math
 from pathlib import Path
 
-from planwright.errors import InputError
-from planwright.io.record import Record, is_number, parse_record
-from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.errors import InputError
+from gapless.io.record import Record, is_number, parse_record
+from gapless.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
 __all__ = ["TIME_UNIT_S", "instance_from", "is_monet_instance", "read_monet_instance"]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
+from gapless.errors import InputError
 
 __all__ = ["HEAD", "PowerLaw"]
 

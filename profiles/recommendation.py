@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from importlib.resources import files
 from itertools import pairwise
 
-from planwright.errors import InputError
-from planwright.io.record import parse_record, suggestion
-from planwright.profiles.power_law import PowerLaw
-from planwright.profiles.traces import MOST_IDS
+from gapless.errors import InputError
+from gapless.io.record import parse_record, suggestion
+from gapless.profiles.power_law import PowerLaw
+from gapless.profiles.traces import MOST_IDS
 
 __all__ = [
     "DenseModel",
@@ -29,7 +29,7 @@ class EmbeddingDataset:
     """A data set and the embedding tables that go with it (Table 5.1).
 
     `tables`: categorical features, one table and one id of an example each. `numbers`: features that are numbers.
-    `rows`: of all tables together. `dimension`: fp32 values of a row. `table_rows`: of each table, where planwright
+    `rows`: of all tables together. `dimension`: fp32 values of a row. `table_rows`: of each table, where gapless
     knows them.
     """
 
@@ -144,8 +144,8 @@ _MODELS = {
 def criteo_kaggle_laws() -> tuple[tuple[str, ...], tuple[PowerLaw, ...]]:
     """Names of Criteo Kaggle's tables, and the law of the ids in each."""
     name = "criteo_kaggle.json"
-    record = parse_record((files("planwright.profiles") / name).read_text(encoding="utf-8"), name)
-    record.of_format("planwright.table-laws")
+    record = parse_record((files("gapless.profiles") / name).read_text(encoding="utf-8"), name)
+    record.of_format("gapless.table-laws")
     record.integer("version", 1, 1)
     record.text("name")
     names, laws = [], []
@@ -162,12 +162,12 @@ _KAGGLE, _AVAZU, _TERABYTE = "criteo-kaggle", "avazu", "criteo-terabyte"
 
 
 def embedding_dataset_names() -> list[str]:
-    """The data sets that planwright knows."""
+    """The data sets that gapless knows."""
     return [_KAGGLE, _AVAZU, _TERABYTE]
 
 
 def dense_model_names() -> list[str]:
-    """The models that planwright knows."""
+    """The models that gapless knows."""
     return list(_MODELS)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from planwright.profiles.torch_library import torch
+from gapless.profiles.torch_library import torch
 
 __all__ = [
     "attention",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from planwright.profiles.torch_library import torch
+from gapless.profiles.torch_library import torch
 
 __all__ = [
     "linear_cross_entropy",

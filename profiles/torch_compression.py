@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from planwright.errors import InputError
-from planwright.profiles.cost_functions import PointsCost
-from planwright.profiles.torch_library import Marks, rank_count, torch
+from gapless.errors import InputError
+from gapless.profiles.cost_functions import PointsCost
+from gapless.profiles.torch_library import Marks, rank_count, torch
 
 __all__ = ["CompressionState", "Compressor", "TopK", "communication_cost", "compressed_average", "compression_cost"]
 

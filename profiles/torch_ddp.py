@@ -2,17 +2,17 @@
 
 Measure, solve, export, apply::
 
-    from planwright.profiles.torch_compression import CompressionState, TopK, communication_cost, compressed_average
-    from planwright.profiles.torch_compression import compression_cost
-    from planwright.profiles.torch_ddp import actual_buckets, distribute, measure
+    from gapless.profiles.torch_compression import CompressionState, TopK, communication_cost, compressed_average
+    from gapless.profiles.torch_compression import compression_cost
+    from gapless.profiles.torch_ddp import actual_buckets, distribute, measure
 
     sizes = [2**k for k in range(10, 26)]
     profile = measure(model, (images,), lambda output: criterion(output, labels), name="resnet50",
                       compression=compression_cost(TopK(0.01), sizes, ranks=8),
                       communication=communication_cost(TopK(0.01), sizes))
     write_fusion_profile("resnet50.json", profile)
-    # planwright solve cupcake --profile resnet50.json -o plan.json
-    # planwright export plan.json --format ddp-buckets -o buckets.json
+    # gapless solve cupcake --profile resnet50.json -o plan.json
+    # gapless export plan.json --format ddp-buckets -o buckets.json
     ddp = distribute(model, "buckets.json")
     ddp.register_comm_hook(CompressionState(TopK(0.01)), compressed_average)
 
@@ -32,11 +32,11 @@ from typing import Any
 
 import numpy as np
 
-from planwright.errors import InputError
-from planwright.io.ddp_buckets import DdpBuckets, read_ddp_buckets
-from planwright.profiles.cost_functions import CostFunction
-from planwright.profiles.fusion_profile import FusionProfile
-from planwright.profiles.torch_library import Marks, device_name, rank_count, torch
+from gapless.errors import InputError
+from gapless.io.ddp_buckets import DdpBuckets, read_ddp_buckets
+from gapless.profiles.cost_functions import CostFunction
+from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.torch_library import Marks, device_name, rank_count, torch
 
 __all__ = ["actual_buckets", "distribute", "measure"]
 
@@ -214,7 +214,7 @@ def distribute(
 ) -> torch.nn.parallel.DistributedDataParallel:
     """The model in DDP with a plan's buckets, which hold from iteration 1 on (2 with `static_graph=True`).
 
-    `buckets`: or the file that `planwright export --format ddp-buckets` wrote. `options` go to DDP.
+    `buckets`: or the file that `gapless export --format ddp-buckets` wrote. `options` go to DDP.
     Raises `InputError` where the model's parameters aren't those of the plan, and for options or surroundings with
     which DDP would make other buckets.
     """

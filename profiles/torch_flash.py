@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from planwright.profiles.torch_attention import Steps, attention_keeping, log_sums
-from planwright.profiles.torch_library import torch
+from gapless.profiles.torch_attention import Steps, attention_keeping, log_sums
+from gapless.profiles.torch_library import torch
 
 __all__ = ["can_flash", "flash_attention", "flash_attention_backward", "flash_attention_keeping"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planwright.profiles.torch_library import torch
+from gapless.profiles.torch_library import torch
 
 __all__ = [
     "RANDOM",

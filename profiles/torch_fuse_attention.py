@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from planwright.profiles import torch_attention as functions
-from planwright.profiles import torch_flash as flash
-from planwright.profiles.close_kinds import ATTENTION
-from planwright.profiles.torch_functions import dropout_factor
-from planwright.profiles.torch_library import torch
-from planwright.profiles.torch_matching import (
+from gapless.profiles import torch_attention as functions
+from gapless.profiles import torch_flash as flash
+from gapless.profiles.close_kinds import ATTENTION
+from gapless.profiles.torch_functions import dropout_factor
+from gapless.profiles.torch_library import torch
+from gapless.profiles.torch_matching import (
     Alternative,
     Lean,
     Rewrites,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from planwright.profiles import torch_chunked_loss as functions
-from planwright.profiles.close_kinds import LOSS
-from planwright.profiles.torch_library import torch
-from planwright.profiles.torch_matching import (
+from gapless.profiles import torch_chunked_loss as functions
+from gapless.profiles.close_kinds import LOSS
+from gapless.profiles.torch_library import torch
+from gapless.profiles.torch_matching import (
     Alternative,
     Lean,
     Rewrites,

@@ -3,9 +3,9 @@
 ::
 
     step = capture(model, (images,), cross_entropy, targets=(labels,))   # cross_entropy(model(images), labels)
-    step = profile(step, cache="ops.json")                               # planwright.profiles.torch_timing
-    plan = planwright.torch.plan(step, budget_bytes=200_000_000)
-    train = planwright.torch.run(plan, model)
+    step = profile(step, cache="ops.json")                               # gapless.profiles.torch_timing
+    plan = gapless.torch.plan(step, budget_bytes=200_000_000)
+    train = gapless.torch.run(plan, model)
     loss = train(images, labels)                                         # gradients are in `.grad`
 
 A node of the graph is an operator at ATen level; what it holds is memory, not tensors: views share it and are no nodes.
@@ -18,16 +18,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planwright.errors import InputError
-from planwright.profiles.close_kinds import CLOSE
-from planwright.profiles.torch_joint import JointGraph, Role, trace_joint
-from planwright.profiles.torch_library import torch
-from planwright.profiles.torch_matching import Rewrites
-from planwright.profiles.torch_model_step import ModelStep
-from planwright.profiles.torch_program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
-from planwright.profiles.torch_rewrites import is_random, op_name, rewrite, state_bytes, written_over
-from planwright.profiles.torch_storages import Storages, find_storages, rounded_bytes
-from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.errors import InputError
+from gapless.profiles.close_kinds import CLOSE
+from gapless.profiles.torch_joint import JointGraph, Role, trace_joint
+from gapless.profiles.torch_library import torch
+from gapless.profiles.torch_matching import Rewrites
+from gapless.profiles.torch_model_step import ModelStep
+from gapless.profiles.torch_program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
+from gapless.profiles.torch_rewrites import is_random, op_name, rewrite, state_bytes, written_over
+from gapless.profiles.torch_storages import Storages, find_storages, rounded_bytes
+from gapless.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
 __all__ = ["capture"]
 

@@ -12,12 +12,12 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from planwright.errors import InputError
-from planwright.profiles.torch_library import torch
+from gapless.errors import InputError
+from gapless.profiles.torch_library import torch
 
 __all__ = ["JointGraph", "Role", "trace_joint"]
 
-_CHANGED = "PyTorch's capture API has changed (PyTorch {version}; planwright was made for 2.13): {what}"
+_CHANGED = "PyTorch's capture API has changed (PyTorch {version}; gapless was made for 2.13): {what}"
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _place(error: Exception) -> str:
     place, trace = "", error.__traceback__
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
-        inside = ("/torch/", "/planwright/", "/profiles/torch_", "<", "contextlib")
+        inside = ("/torch/", "/gapless/", "/profiles/torch_", "<", "contextlib")
         if not any(part in path for part in inside):
             place = f"{path.rsplit('/', 1)[-1]}:{trace.tb_lineno}"
         trace = trace.tb_next

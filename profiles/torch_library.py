@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from planwright.errors import InputError
+from gapless.errors import InputError
 
 try:
     import torch
     import torch.distributed
     import torch.nn.parallel
 except ImportError:
-    raise InputError("this needs PyTorch, which is not installed; pip install 'planwright[torch]'") from None
+    raise InputError("this needs PyTorch, which is not installed; pip install '.[torch]' in a checkout") from None
 
 __all__ = ["Marks", "device_name", "rank_count", "torch"]
 

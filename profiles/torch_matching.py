@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from planwright.profiles.torch_library import torch
+from gapless.profiles.torch_library import torch
 
 __all__ = [
     "Alternative",

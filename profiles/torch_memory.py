@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
-from planwright.profiles.torch_library import torch
+from gapless.profiles.torch_library import torch
 
 __all__ = ["compact", "measure_peak"]
 

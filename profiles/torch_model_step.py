@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planwright.errors import InputError
-from planwright.profiles.torch_library import torch
+from gapless.errors import InputError
+from gapless.profiles.torch_library import torch
 
 __all__ = ["ModelStep"]
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planwright.errors import InputError
-from planwright.profiles.close_kinds import NORM
-from planwright.profiles.torch_library import torch
-from planwright.profiles.torch_matching import Alternative, Rewrites, base, part, readers
+from gapless.errors import InputError
+from gapless.profiles.close_kinds import NORM
+from gapless.profiles.torch_library import torch
+from gapless.profiles.torch_matching import Alternative, Rewrites, base, part, readers
 
 __all__ = [
     "INVERTING",

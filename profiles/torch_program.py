@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from planwright.profiles.torch_joint import Role
-from planwright.profiles.torch_storages import Storages
-from planwright.profiles.training_graph import TrainingGraph
+from gapless.profiles.torch_joint import Role
+from gapless.profiles.torch_storages import Storages
+from gapless.profiles.training_graph import TrainingGraph
 
 __all__ = ["LASTS", "PASSES", "Call", "CapturedStep", "Gradient", "InputShape", "Operator"]
 

@@ -9,16 +9,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from planwright.profiles import torch_attention as attention
-from planwright.profiles import torch_functions as functions
-from planwright.profiles.close_kinds import ATTENTION, LOSS, NORM
-from planwright.profiles.torch_fuse_attention import fuse_attention
-from planwright.profiles.torch_fuse_loss import fuse_losses
-from planwright.profiles.torch_joint import JointGraph
-from planwright.profiles.torch_library import torch
-from planwright.profiles.torch_matching import Alternative, Rewrites, maker, readers
-from planwright.profiles.torch_norms import batch_norm, batch_norm_in_place, offer_outputs
-from planwright.profiles.torch_program import Call
+from gapless.profiles import torch_attention as attention
+from gapless.profiles import torch_functions as functions
+from gapless.profiles.close_kinds import ATTENTION, LOSS, NORM
+from gapless.profiles.torch_fuse_attention import fuse_attention
+from gapless.profiles.torch_fuse_loss import fuse_losses
+from gapless.profiles.torch_joint import JointGraph
+from gapless.profiles.torch_library import torch
+from gapless.profiles.torch_matching import Alternative, Rewrites, maker, readers
+from gapless.profiles.torch_norms import batch_norm, batch_norm_in_place, offer_outputs
+from gapless.profiles.torch_program import Call
 
 __all__ = [
     "COMMUTES",

@@ -9,9 +9,9 @@ import operator
 from dataclasses import dataclass, field
 from typing import Any
 
-from planwright.errors import InputError
-from planwright.profiles.torch_joint import JointGraph
-from planwright.profiles.torch_library import torch
+from gapless.errors import InputError
+from gapless.profiles.torch_joint import JointGraph
+from gapless.profiles.torch_library import torch
 
 from torch.multiprocessing.reductions import StorageWeakRef  # isort: skip  (after the line that names the extra)
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from planwright.errors import InputError
-from planwright.io.atomic import write_text
-from planwright.profiles.torch_library import Marks, device_name, torch
-from planwright.profiles.torch_memory import measure_peak
-from planwright.profiles.torch_program import Call, CapturedStep, Operator
-from planwright.profiles.torch_storages import rounded_bytes, tensors_in
-from planwright.profiles.training_graph import BackwardNode, ForwardNode, Way
+from gapless.errors import InputError
+from gapless.io.atomic import write_text
+from gapless.profiles.torch_library import Marks, device_name, torch
+from gapless.profiles.torch_memory import measure_peak
+from gapless.profiles.torch_program import Call, CapturedStep, Operator
+from gapless.profiles.torch_storages import rounded_bytes, tensors_in
+from gapless.profiles.training_graph import BackwardNode, ForwardNode, Way
 
 __all__ = ["Measured", "profile"]
 
@@ -31,7 +31,7 @@ _ENOUGH_S = 0.01
 _MOST_RUNS = 50
 _BYTES_PER_S = 5e9
 """For an operator that can't be run on made-up data: as if it took no longer than reading and writing do."""
-_FORMAT, _VERSION = "planwright.torch-ops", 1
+_FORMAT, _VERSION = "gapless.torch-ops", 1
 
 
 @dataclass(frozen=True)

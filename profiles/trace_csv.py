@@ -24,9 +24,9 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.io.record import suggestion
-from planwright.profiles.traces import BLOCK_EXAMPLES, MOST_IDS, Block, Trace
+from gapless.errors import InputError
+from gapless.io.record import suggestion
+from gapless.profiles.traces import BLOCK_EXAMPLES, MOST_IDS, Block, Trace
 
 __all__ = ["file_errors", "read_csv_trace"]
 

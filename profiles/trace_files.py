@@ -17,10 +17,10 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.io.record import suggestion
-from planwright.profiles.trace_csv import file_errors, read_csv_trace
-from planwright.profiles.traces import BLOCK_EXAMPLES, Block, Trace, valid_block
+from gapless.errors import InputError
+from gapless.io.record import suggestion
+from gapless.profiles.trace_csv import file_errors, read_csv_trace
+from gapless.profiles.traces import BLOCK_EXAMPLES, Block, Trace, valid_block
 
 __all__ = ["read_npy_trace", "read_npz_trace", "read_trace"]
 

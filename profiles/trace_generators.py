@@ -14,10 +14,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.profiles.power_law import PowerLaw
-from planwright.profiles.recommendation import criteo_kaggle_laws
-from planwright.profiles.traces import BLOCK_EXAMPLES, Block, Trace
+from gapless.errors import InputError
+from gapless.profiles.power_law import PowerLaw
+from gapless.profiles.recommendation import criteo_kaggle_laws
+from gapless.profiles.traces import BLOCK_EXAMPLES, Block, Trace
 
 __all__ = ["criteo_like_trace", "power_law_trace", "skew_trace", "zipf_trace"]
 

@@ -16,7 +16,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
+from gapless.errors import InputError
 
 __all__ = [
     "BLOCK_EXAMPLES",

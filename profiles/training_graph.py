@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
+from gapless.errors import InputError
 
 __all__ = ["BackwardNode", "ForwardNode", "TrainingGraph", "Variant", "Way"]
 

@@ -1,8 +1,8 @@
-"""Training graph files: planwright's own format, and MONeT's measured instances; plain or gzipped.
+"""Training graph files: gapless's own format, and MONeT's measured instances; plain or gzipped.
 
 Our format, version 1; `//` comments are allowed::
 
-    {"format": "planwright.training-graph", "version": 1, "name": "tiny", "batch": 32, "fixed_bytes": 4096,
+    {"format": "gapless.training-graph", "version": 1, "name": "tiny", "batch": 32, "fixed_bytes": 4096,
      "source": "where the numbers are from",
      "forward": [
       {"name": "convolution.0", "op": "convolution", "output_bytes": 1024, "inputs": [],
@@ -21,7 +21,7 @@ Our format, version 1; `//` comments are allowed::
 Nodes have no numbers in the file: forward node k is the k-th of its list, backward node k is the number of forward
 nodes plus k. The last forward node is the loss. `inputs`, `creator` and `overwrites` name earlier forward nodes,
 `needs` forward nodes before the loss, `gradients` the loss or earlier backward nodes. What each field means is told by
-`planwright.profiles.training_graph`. Optional are `source`, a way's `workspace_bytes` (0), `name` ("") and `power_w`,
+`gapless.profiles.training_graph`. Optional are `source`, a way's `workspace_bytes` (0), `name` ("") and `power_w`,
 a variant's `name`, and a forward node's `again`, `overwrites`, `in_place` and `creator`. Everything else must be
 there, and nothing else may be.
 """
@@ -33,15 +33,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from planwright.errors import InputError
-from planwright.io.atomic import write_bytes
-from planwright.io.record import Record, parse_record
-from planwright.profiles.monet_instances import instance_from, is_monet_instance, read_text
-from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.errors import InputError
+from gapless.io.atomic import write_bytes
+from gapless.io.record import Record, parse_record
+from gapless.profiles.monet_instances import instance_from, is_monet_instance, read_text
+from gapless.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
 __all__ = ["read_training_graph", "training_graph_text", "write_training_graph"]
 
-_FORMAT = "planwright.training-graph"
+_FORMAT = "gapless.training-graph"
 _VERSION = 1
 _LARGEST_BYTES = 2**62 - 1
 

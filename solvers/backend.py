@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.model import Model, ModelArrays
-from planwright.options import Deadline, Progress, SolveOptions
-from planwright.solution import Solution, Status, StopReason
+from gapless.model import Model, ModelArrays
+from gapless.options import Deadline, Progress, SolveOptions
+from gapless.solution import Solution, Status, StopReason
 
 __all__ = [
     "FEASIBLE",

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import SolverError
-from planwright.io.mps import mps_of_arrays
-from planwright.solution import Solution, Status, StopReason
-from planwright.solvers.backend import (
+from gapless.errors import SolverError
+from gapless.io.mps import mps_of_arrays
+from gapless.solution import Solution, Status, StopReason
+from gapless.solvers.backend import (
     FEASIBLE,
     Task,
     answer,
@@ -28,7 +28,7 @@ from planwright.solvers.backend import (
     from_minimisation,
     infeasible_or_unbounded,
 )
-from planwright.solvers.interruptible import run_interruptibly
+from gapless.solvers.interruptible import run_interruptibly
 
 __all__ = ["solve_with_cbc"]
 
@@ -81,7 +81,7 @@ def solve_with_cbc(task: Task, executable: str, version: str) -> Solution:
 
 
 def _run(task: Task, executable: str, *arguments: str) -> _Run:
-    with tempfile.TemporaryDirectory(prefix="planwright-cbc-") as folder:
+    with tempfile.TemporaryDirectory(prefix="gapless-cbc-") as folder:
         run = _Run(task, executable, Path(folder), arguments)
         run_interruptibly(run.go, run.cancel, task.options.stop)
     return run

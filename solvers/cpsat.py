@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.model import ModelArrays
-from planwright.solution import Solution, Status, StopReason
-from planwright.solvers.backend import Task, answer
-from planwright.solvers.integral import implied_bounds, scale_to_integers, whole_bounds
-from planwright.solvers.interruptible import run_interruptibly
+from gapless.errors import InputError
+from gapless.model import ModelArrays
+from gapless.solution import Solution, Status, StopReason
+from gapless.solvers.backend import Task, answer
+from gapless.solvers.integral import implied_bounds, scale_to_integers, whole_bounds
+from gapless.solvers.interruptible import run_interruptibly
 
 __all__ = ["solve"]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from planwright.errors import SolverError
-from planwright.solution import Solution, Status, StopReason
-from planwright.solvers.backend import Task, answer, cost_scale, infeasible_or_unbounded
-from planwright.solvers.interruptible import run_interruptibly
+from gapless.errors import SolverError
+from gapless.solution import Solution, Status, StopReason
+from gapless.solvers.backend import Task, answer, cost_scale, infeasible_or_unbounded
+from gapless.solvers.interruptible import run_interruptibly
 
 __all__ = ["solve"]
 

@@ -20,7 +20,7 @@ _POLL_S = 0.05
 PATIENCE_S = 2.0
 """How long a solver that has been asked to end, or whose time is up, may go on before it is left behind."""
 
-_THREAD = "planwright-solver"
+_THREAD = "gapless-solver"
 
 
 def run_interruptibly(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError, SolverError
+from gapless.errors import InputError, SolverError
 
 __all__ = ["Cut", "max_flow"]
 

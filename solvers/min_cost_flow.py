@@ -13,11 +13,11 @@ import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planwright.errors import InputError, SolverError
-from planwright.solution import Solution, Status
-from planwright.solvers.backend import Task, answer
-from planwright.solvers.integral import scale_to_integers
-from planwright.solvers.network import Network, as_network
+from gapless.errors import InputError, SolverError
+from gapless.solution import Solution, Status
+from gapless.solvers.backend import Task, answer
+from gapless.solvers.integral import scale_to_integers
+from gapless.solvers.network import Network, as_network
 
 __all__ = ["Flow", "min_cost_flow", "solve"]
 

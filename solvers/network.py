@@ -8,9 +8,9 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.model import Model, ModelArrays
-from planwright.solvers.integral import whole_bounds
+from gapless.errors import InputError
+from gapless.model import Model, ModelArrays
+from gapless.solvers.integral import whole_bounds
 
 __all__ = ["Network", "as_network"]
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError, SolverError
-from planwright.model import ModelArrays
-from planwright.solution import Solution, Status, StopReason
-from planwright.solvers.backend import FEASIBLE, Task, answer, as_minimisation, infeasible_or_unbounded
-from planwright.solvers.cbc import solve_with_cbc
-from planwright.solvers.interruptible import run_interruptibly
+from gapless.errors import InputError, SolverError
+from gapless.model import ModelArrays
+from gapless.solution import Solution, Status, StopReason
+from gapless.solvers.backend import FEASIBLE, Task, answer, as_minimisation, infeasible_or_unbounded
+from gapless.solvers.cbc import solve_with_cbc
+from gapless.solvers.interruptible import run_interruptibly
 
 __all__ = ["installed", "solve"]
 
@@ -66,7 +66,7 @@ def solve(task: Task) -> Solution:
         return solve_with_cbc(task, executable, version)
     if name not in installed():
         raise _missing(name)
-    with tempfile.TemporaryDirectory(prefix="planwright-pulp-") as folder:
+    with tempfile.TemporaryDirectory(prefix="gapless-pulp-") as folder:
         problem, variables = _problem(library, task)
         solver = _solver(library, name, task, folder)
         try:

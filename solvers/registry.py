@@ -11,12 +11,12 @@ from importlib.util import find_spec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planwright.errors import InputError, SolverError
-from planwright.linearise import linearise
-from planwright.model import Model
-from planwright.options import Deadline, SolveOptions
-from planwright.solution import Solution, Status, StopReason
-from planwright.solvers.backend import FEASIBLE, Task, answer, better
+from gapless.errors import InputError, SolverError
+from gapless.linearise import linearise
+from gapless.model import Model
+from gapless.options import Deadline, SolveOptions
+from gapless.solution import Solution, Status, StopReason
+from gapless.solvers.backend import FEASIBLE, Task, answer, better
 
 __all__ = [
     "BACKENDS",
@@ -77,14 +77,14 @@ class BackendInfo:
 _ANY = ("lp", "milp", "pure integer", "network")
 
 BACKENDS: dict[str, Backend] = {
-    "highs": Backend("planwright.solvers.highs", "highspy", "highspy", "highspy", _ANY),
+    "highs": Backend("gapless.solvers.highs", "highspy", "highspy", "highspy", _ANY),
     "cpsat": Backend(
-        "planwright.solvers.cpsat", "ortools", "ortools", "ortools.sat.python.cp_model", ("pure integer",),
+        "gapless.solvers.cpsat", "ortools", "ortools", "ortools.sat.python.cp_model", ("pure integer",),
         knows_logic=True,
     ),
-    "pulp": Backend("planwright.solvers.pulp", "pulp", "pulp", "pulp", _ANY, has_variants=True),
+    "pulp": Backend("gapless.solvers.pulp", "pulp", "pulp", "pulp", _ANY, has_variants=True),
     "min_cost_flow": Backend(
-        "planwright.solvers.min_cost_flow", "ortools", "ortools", "ortools.graph.python.min_cost_flow", ("network",)
+        "gapless.solvers.min_cost_flow", "ortools", "ortools", "ortools.graph.python.min_cost_flow", ("network",)
     ),
 }  # fmt: skip
 

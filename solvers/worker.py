@@ -16,12 +16,12 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from planwright.errors import InputError, PlanwrightError, SolverError
-from planwright.model import Model
-from planwright.options import Deadline, SolveOptions
-from planwright.solution import Solution, Status, StopReason
-from planwright.solvers.backend import Task, answer
-from planwright.solvers.registry import checked_start, find_backend, solve_with
+from gapless.errors import GaplessError, InputError, SolverError
+from gapless.model import Model
+from gapless.options import Deadline, SolveOptions
+from gapless.solution import Solution, Status, StopReason
+from gapless.solvers.backend import Task, answer
+from gapless.solvers.registry import checked_start, find_backend, solve_with
 
 __all__ = ["kill_with_children", "solve_in_process"]
 
@@ -55,7 +55,7 @@ def solve_in_process(
     receiver, sender = context.Pipe(duplex=False)
     stop = context.Event()
     arguments = (sender, stop, limits, options.on_progress is not None, work)
-    process = context.Process(target=_work, args=arguments, name="planwright-solver")
+    process = context.Process(target=_work, args=arguments, name="gapless-solver")
     deadline = Deadline(options)
     outcome: Solution | Exception | None = None
     try:
@@ -133,7 +133,7 @@ def _work(sender: Connection, stop: Event, limits: dict[str, Any], reports: bool
     backend, variant, model, solver, start = work
     try:
         message: object = solve_with(backend, variant, model, options, solver, start)
-    except PlanwrightError as error:
+    except GaplessError as error:
         message = error
     except Exception as error:
         message = SolverError(f"solver {solver!r}: failed with {type(error).__name__}: {error}")

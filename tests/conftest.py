@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planwright.graph import Graph, Implementation, Op, Placement
-from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
-from planwright.topologies.topology import Link, Topology
+from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.topologies.topology import Link, Topology
 
 INITIAL, TENSORS = 3, 7
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from planwright.collective import (
+from gapless.collective import (
     COLLECTIVES,
     ROOTED,
     Collective,
@@ -12,7 +12,7 @@ from planwright.collective import (
     collective_by_name,
     inverse,
 )
-from planwright.errors import InputError
+from gapless.errors import InputError
 
 
 def test_allgather_starts_with_each_ranks_own_chunks_and_ends_with_all_everywhere() -> None:

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-import planwright
-from planwright import doctor
-from planwright.cli.main import main
-from planwright.solvers.registry import BACKENDS
+import gapless
+from gapless import doctor
+from gapless.cli.main import main
+from gapless.solvers.registry import BACKENDS
 
 
 def test_doctor_finds_solvers_cores_and_versions_and_all_tests_pass(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["healthy"]
-    assert found["version"] == found["versions"]["planwright"] == planwright.__version__
+    assert found["version"] == found["versions"]["gapless"] == gapless.__version__
     assert set(BACKENDS) <= {solver["name"] for solver in found["solvers"]}
     assert all(solver["takes"] for solver in found["solvers"])
     assert found["cores"] >= 1
@@ -32,7 +32,7 @@ def test_doctor_finds_solvers_cores_and_versions_and_all_tests_pass(capsys: pyte
 def test_text_is_for_a_bug_report_and_names_no_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith(f"planwright {planwright.__version__}, ")
+    assert text.startswith(f"gapless {gapless.__version__}, ")
     for word in ("cores", "libraries", "highspy", "solvers", "extras", "self test", "all is well"):
         assert word in text
     assert str(Path.home()) not in text.replace("\n", " ") or str(Path.home()) == "/"
@@ -56,7 +56,7 @@ def test_solver_that_fails_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None
     def fails(*arguments: Any) -> None:
         raise ImportError("libhighs.so.1: undefined symbol")
 
-    monkeypatch.setattr("planwright.solvers.registry.solve_model", fails)
+    monkeypatch.setattr("gapless.solvers.registry.solve_model", fails)
     finding = doctor.try_solver("highs")
     assert not finding.is_good
     assert "undefined symbol" in finding.text
@@ -78,6 +78,6 @@ def test_extras_are_those_that_the_package_declares(monkeypatch: pytest.MonkeyPa
 
 
 def test_command_alone_loads_no_solver() -> None:
-    code = "import sys, planwright.doctor; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    code = "import sys, gapless.doctor; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"highspy", "ortools", "pulp", "matplotlib"} & set(loaded)

@@ -7,8 +7,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from planwright.errors import InputError
-from planwright.graph import Graph, Implementation, Op, Placement
+from gapless.errors import InputError
+from gapless.graph import Graph, Implementation, Op, Placement
 
 STEP = (Implementation(1.0),)
 

@@ -10,12 +10,12 @@ from functools import partial
 import pytest
 from broken_work import breaks_at_one
 
-from planwright.checker import check
-from planwright.encodings.taccl import Problem
-from planwright.errors import InputError, PlanwrightError, SolverError
-from planwright.jobs import Answer, Job, Jobs, shares, solving
-from planwright.options import SolveOptions
-from planwright.topologies.files import load_topology
+from gapless.checker import check
+from gapless.encodings.taccl import Problem
+from gapless.errors import GaplessError, InputError, SolverError
+from gapless.jobs import Answer, Job, Jobs, shares, solving
+from gapless.options import SolveOptions
+from gapless.topologies.files import load_topology
 
 PROBLEM = Problem.of(load_topology("ndv2", 1), "allgather", 1000)
 
@@ -50,7 +50,7 @@ def test_what_a_job_raises_is_raised_here() -> None:
 
 def test_what_one_job_raises_leaves_the_others_alone() -> None:
     jobs: Jobs[int] = Jobs()
-    found: dict[int, int | PlanwrightError] = {}
+    found: dict[int, int | GaplessError] = {}
     with closing(jobs):
         for place in range(3):
             jobs.start(Job(place, f"job {place}", partial(breaks_at_one, place=place)))
@@ -61,7 +61,7 @@ def test_what_one_job_raises_leaves_the_others_alone() -> None:
 
 
 def test_threads_and_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planwright.jobs.available_cores", lambda: 8)
+    monkeypatch.setattr("gapless.jobs.available_cores", lambda: 8)
     found = [shares(*asked) for asked in ((0, 0, 3), (0, 0, 20), (4, 0, 20), (0, 2, 20), (1, 0, 0))]
     assert found == [(2, 3), (1, 8), (4, 2), (4, 2), (1, 1)]
     with pytest.raises(InputError, match="threads x workers must be <= 8, the number of cores, got 3 x 3"):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planwright.errors import ModelError
-from planwright.model import Model
+from gapless.errors import ModelError
+from gapless.model import Model
 
 
 def _dense(model: Model) -> list[list[float]]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from planwright.errors import InputError
-from planwright.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.errors import InputError
+from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
-MAPPED = ("planwright", "solvers", "encodings", "topologies", "profiles")
+MAPPED = ("gapless", "solvers", "encodings", "topologies", "profiles")
 SETTINGS: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
 
 
@@ -29,7 +29,7 @@ def folders(pattern: str) -> set[Path]:
 
 
 def package_of(folder: Path) -> str:
-    return ".".join(folder.parts if folder.parts[0] == "planwright" else ("planwright", *folder.parts))
+    return ".".join(folder.parts if folder.parts[0] == "gapless" else ("gapless", *folder.parts))
 
 
 def test_every_folder_with_code_or_data_is_listed() -> None:
@@ -55,9 +55,9 @@ def test_folders_that_share_a_name_with_others_have_no_init_file() -> None:
 
 
 def test_data_files_are_found_through_the_package() -> None:
-    assert (files("planwright.topologies") / "ndv2.json").is_file()
-    assert (files("planwright.profiles") / "criteo_kaggle.json").is_file()
-    assert (files("planwright.encodings.taccl.sketches") / "ndv2-sk-1.json").is_file()
+    assert (files("gapless.topologies") / "ndv2.json").is_file()
+    assert (files("gapless.profiles") / "criteo_kaggle.json").is_file()
+    assert (files("gapless.encodings.taccl.sketches") / "ndv2-sk-1.json").is_file()
 
 
 def run_python(code: str, path: str) -> str:
@@ -68,22 +68,22 @@ def run_python(code: str, path: str) -> str:
 
 
 def test_checkout_works_by_pythonpath_alone() -> None:
-    code = "import encodings.utf_8, planwright.encodings.taccl as t; print(t.sketch_names())"
+    code = "import encodings.utf_8, gapless.encodings.taccl as t; print(t.sketch_names())"
     assert "ndv2-sk-1" in run_python(code, ".")
 
 
 def test_import_alone_loads_no_heavy_library() -> None:
-    code = "import sys, planwright; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    code = "import sys, gapless; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = set(run_python(code, ".").split())
     assert not loaded & {"numpy", "networkx", "highspy", "ortools", "pulp"}
 
 
 def test_no_module_imports_against_the_direction() -> None:
     forbidden = {
-        "planwright/checker": r"planwright\.(encodings|solvers)",
-        "solvers": r"planwright\.encodings",
+        "gapless/checker": r"gapless\.(encodings|solvers)",
+        "solvers": r"gapless\.encodings",
         "encodings": r"^\s*(from|import) (highspy|ortools|pulp)\b",
-        "topologies": r"planwright\.(encodings|solvers|checker|recipe)",
+        "topologies": r"gapless\.(encodings|solvers|checker|recipe)",
     }
     for top, pattern in forbidden.items():
         for path in (ROOT / top).rglob("*.py"):
@@ -92,7 +92,7 @@ def test_no_module_imports_against_the_direction() -> None:
 
 
 def test_version_is_stated_once_and_the_same() -> None:
-    import planwright
+    import gapless
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert planwright.__version__ == project["version"]
+    assert gapless.__version__ == project["version"]

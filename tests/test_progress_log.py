@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from planwright.errors import InputError
-from planwright.options import Progress
-from planwright.progress_log import MOST_POINTS, Convergence, ProgressLog, convergence_of
+from gapless.errors import InputError
+from gapless.options import Progress
+from gapless.progress_log import MOST_POINTS, Convergence, ProgressLog, convergence_of
 
 
 def test_only_news_are_kept_and_all_reports_are_passed_on() -> None:

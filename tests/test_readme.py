@@ -17,15 +17,15 @@ else:
 
 COMMANDS = """\
 pip install ".[plot]"
-planwright solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB -o allgather.json
-planwright plot allgather.json -o allgather.svg
-planwright solve monet --graph unet --batch 11 --device p100 --budget 0.6x --time-limit 10 -o step.json
-planwright plot step.json -o step.svg
-planwright solve cupcake --profile resnet101 -o fusion.json
-planwright plot fusion.json -o fusion.svg
-planwright solve bagpipe --trace criteo-like --trainers 4 --batch-size 512 --lookahead 10 --batches 12 -o run.npz
-planwright plot run.npz -o run.svg
-planwright report step.json -o step.html
+gapless solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB -o allgather.json
+gapless plot allgather.json -o allgather.svg
+gapless solve monet --graph unet --batch 11 --device p100 --budget 0.6x --time-limit 10 -o step.json
+gapless plot step.json -o step.svg
+gapless solve cupcake --profile resnet101 -o fusion.json
+gapless plot fusion.json -o fusion.svg
+gapless solve bagpipe --trace criteo-like --trainers 4 --batch-size 512 --lookahead 10 --batches 12 -o run.npz
+gapless plot run.npz -o run.svg
+gapless report step.json -o step.html
 """
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-import planwright
-from planwright import SolveOptions, Status, StopReason
-from planwright.collective import allgather
-from planwright.recipe import Plan
-from planwright.schedule import Event, EventKind, schedule_from_events
-from planwright.solution import Solution
-from planwright.topologies.topology import Link, Topology
+import gapless
+from gapless import SolveOptions, Status, StopReason
+from gapless.collective import allgather
+from gapless.recipe import Plan
+from gapless.schedule import Event, EventKind, schedule_from_events
+from gapless.solution import Solution
+from gapless.topologies.topology import Link, Topology
 
 PAIR = Topology("pair", (0, 0), (Link(0, 1, 1.0, 0.0), Link(1, 0, 1.0, 0.0)))
 
@@ -42,25 +42,25 @@ class Claimed:
 
 
 def test_true_claim_is_confirmed() -> None:
-    result = planwright.solve(Claimed(1.0))
+    result = gapless.solve(Claimed(1.0))
     assert result.valid
     assert result.report is not None
     assert result.report.makespan_s == 1.0
 
 
 def test_false_claim_is_found_out() -> None:
-    result = planwright.solve(Claimed(0.5))
+    result = gapless.solve(Claimed(0.5))
     assert result.status is Status.OPTIMAL
     assert not result.valid
 
 
 def test_no_plan_is_an_answer() -> None:
-    result = planwright.solve(Claimed(None))
+    result = gapless.solve(Claimed(None))
     assert result.status is Status.NO_SOLUTION
     assert (result.schedule, result.report, result.valid) == (None, None, False)
 
 
 def test_bit_sets_and_columns_are_plain_numpy() -> None:
-    schedule = planwright.solve(Claimed(1.0)).schedule
+    schedule = gapless.solve(Claimed(1.0)).schedule
     assert schedule is not None
     assert schedule.start_s.dtype == np.float64

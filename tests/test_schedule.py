@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.errors import InputError
-from planwright.graph import Graph
-from planwright.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
-from planwright.topologies.topology import Link, Topology
+from gapless.errors import InputError
+from gapless.graph import Graph
+from gapless.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
+from gapless.topologies.topology import Link, Topology
 
 TOPOLOGY = Topology("pair", (0, 0), links=(Link(0, 1, 1.0, 0.0),))
 EVENTS = [

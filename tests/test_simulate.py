@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planwright.checker import check
-from planwright.collective import allgather
-from planwright.errors import InputError
-from planwright.graph import Graph, Implementation, Op, Placement
-from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
-from planwright.simulate import retime
-from planwright.topologies.topology import Link, Topology
+from gapless.checker import check
+from gapless.collective import allgather
+from gapless.errors import InputError
+from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.simulate import retime
+from gapless.topologies.topology import Link, Topology
 
 COMPUTE, TRANSFER = EventKind.COMPUTE, EventKind.TRANSFER
 PAIR = Topology("pair", (0, 0), links=(Link(0, 1, 1.0, 0.1), Link(1, 0, 1.0, 0.1)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planwright.model import Model
-from planwright.options import Deadline, SolveOptions
-from planwright.solution import Solution, Status, StopReason
-from planwright.solvers.backend import Task, answer, as_minimisation, from_minimisation
+from gapless.model import Model
+from gapless.options import Deadline, SolveOptions
+from gapless.solution import Solution, Status, StopReason
+from gapless.solvers.backend import Task, answer, as_minimisation, from_minimisation
 
 
 def _task(maximize: bool = False, offset: float = 0.0) -> Task:

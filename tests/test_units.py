@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from planwright.errors import InputError
-from planwright.units import (
+from gapless.errors import InputError
+from gapless.units import (
     format_bandwidth,
     format_bytes,
     format_joules,

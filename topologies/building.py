@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.topologies.links import Links
+from gapless.errors import InputError
+from gapless.topologies.links import Links
 
 __all__ = ["MOST_LINKS", "LinkBuilder", "refuse_too_many"]
 

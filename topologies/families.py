@@ -20,12 +20,12 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.io.record import Record
-from planwright.topologies.building import LinkBuilder, refuse_too_many
-from planwright.topologies.networks import dragonfly_routes, fat_tree_routes
-from planwright.topologies.topology import Nic, Topology
-from planwright.units import BYTES_PER_MB, S_PER_US
+from gapless.errors import InputError
+from gapless.io.record import Record
+from gapless.topologies.building import LinkBuilder, refuse_too_many
+from gapless.topologies.networks import dragonfly_routes, fat_tree_routes
+from gapless.topologies.topology import Nic, Topology
+from gapless.units import BYTES_PER_MB, S_PER_US
 
 __all__ = ["FAMILIES", "Family", "family_topology", "is_generated", "read_options"]
 

@@ -1,8 +1,8 @@
-"""Topology files: planwright's own format, and the files of TACCL (known and custom).
+"""Topology files: gapless's own format, and the files of TACCL (known and custom).
 
 Our format, version 1, describes one node; `//` comments are allowed::
 
-    {"format": "planwright.topology", "version": 1, "name": "pair", "ranks_per_node": 2,
+    {"format": "gapless.topology", "version": 1, "name": "pair", "ranks_per_node": 2,
      "links":    [{"from": 0, "to": 1, "alpha_us": 0.7, "beta_us_per_mb": 46, "both_ways": true, "resources": []}],
      "switches": [{"ranks": [0, 1], "alpha_us": 0.7, "beta_us_per_mb": 8}],
      "nics":     [{"ranks": [0, 1], "alpha_us": 1.7, "beta_us_per_mb": 106}],
@@ -22,12 +22,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from planwright.errors import InputError
-from planwright.io.record import Record, load_record, parse_record, suggestion
-from planwright.topologies.families import FAMILIES, family_topology, is_generated, read_options
-from planwright.topologies.node import Fabric, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
-from planwright.topologies.topology import Topology
-from planwright.units import BYTES_PER_MB, S_PER_US, parse_bytes
+from gapless.errors import InputError
+from gapless.io.record import Record, load_record, parse_record, suggestion
+from gapless.topologies.families import FAMILIES, family_topology, is_generated, read_options
+from gapless.topologies.node import Fabric, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.topologies.topology import Topology
+from gapless.units import BYTES_PER_MB, S_PER_US, parse_bytes
 
 __all__ = ["load_topology", "named_node", "read_node", "topology_names"]
 
@@ -44,18 +44,18 @@ _TACCL_REDUNDANT = (
 
 
 def topology_names() -> list[str]:
-    """The machines that planwright ships, by name."""
-    return sorted(entry.name[:-5] for entry in files("planwright.topologies").iterdir() if entry.name.endswith(".json"))
+    """The machines that gapless ships, by name."""
+    return sorted(entry.name[:-5] for entry in files("gapless.topologies").iterdir() if entry.name.endswith(".json"))
 
 
 def named_node(name: str) -> NodeTemplate:
-    """A machine that planwright ships. Raises `InputError` for an unknown name."""
+    """A machine that gapless ships. Raises `InputError` for an unknown name."""
     names = topology_names()
     name = _ALIASES.get(name, name)
     if name not in names:
         hint = suggestion(name, names) or "--topology-file takes a file"
         raise InputError(f"topology: must be one of {', '.join(names)}, got {name!r}; {hint}")
-    text = (files("planwright.topologies") / f"{name}.json").read_text(encoding="utf-8")
+    text = (files("gapless.topologies") / f"{name}.json").read_text(encoding="utf-8")
     return _read_own(parse_record(text, f"{name}.json"))
 
 
@@ -70,9 +70,7 @@ def read_node(path: str | Path, machine: str | None = None) -> NodeTemplate:
         return _read_own(record)
     if "gpus_per_node" in record:
         return _read_taccl(record, machine)
-    raise InputError(
-        f"{path}: must be a planwright.topology (field 'format') or a TACCL topology (field 'gpus_per_node')"
-    )
+    raise InputError(f"{path}: must be a gapless.topology (field 'format') or a TACCL topology (field 'gpus_per_node')")
 
 
 def load_topology(name: str | None, nodes: int | None = None, path: str | Path | None = None) -> Topology:
@@ -93,7 +91,7 @@ def load_topology(name: str | None, nodes: int | None = None, path: str | Path |
         return family_topology(name)
     if _ALIASES.get(head, head) not in topology_names():
         known = [*topology_names(), *FAMILIES]
-        hint = suggestion(head, known) or "`planwright list topologies` explains them"
+        hint = suggestion(head, known) or "`gapless list topologies` explains them"
         raise InputError(f"topology: must be one of {', '.join(known)}, got {name!r}; {hint}")
     return _machine(name).cluster(1 if nodes is None else nodes)
 
@@ -109,7 +107,7 @@ def _machine(name: str) -> NodeTemplate:
 
 
 def _read_own(record: Record) -> NodeTemplate:
-    record.of_format("planwright.topology")
+    record.of_format("gapless.topology")
     record.integer("version", 1, 1)
     node = NodeTemplate(
         name=record.text("name"),

@@ -10,7 +10,7 @@ from typing import TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
+from gapless.errors import InputError
 
 __all__ = ["Link", "Links"]
 

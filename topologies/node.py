@@ -10,9 +10,9 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.topologies.building import MOST_LINKS, LinkBuilder, refuse_too_many
-from planwright.topologies.topology import Nic, Switch, Topology
+from gapless.errors import InputError
+from gapless.topologies.building import MOST_LINKS, LinkBuilder, refuse_too_many
+from gapless.topologies.topology import Nic, Switch, Topology
 
 __all__ = ["Fabric", "LocalLink", "NicTemplate", "NodeTemplate", "SwitchTemplate"]
 

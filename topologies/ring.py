@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from planwright.errors import InputError
-from planwright.topologies.topology import Topology
+from gapless.errors import InputError
+from gapless.topologies.topology import Topology
 
 __all__ = ["fastest_ring"]
 

@@ -12,8 +12,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.topologies.links import Link, Links
+from gapless.errors import InputError
+from gapless.topologies.links import Link, Links
 
 __all__ = ["Link", "Links", "Nic", "Switch", "Topology"]
 

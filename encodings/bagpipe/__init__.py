@@ -1,10 +1,10 @@
 """Bagpipe: which trainer gets which example, and what to prefetch, cache, synchronise and evict, and when."""
 
-from planwright.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
-from planwright.encodings.bagpipe.cluster import Cluster
-from planwright.encodings.bagpipe.costs import Batch, capacities, cost_matrix
-from planwright.encodings.bagpipe.partition import METHODS, OBJECTIVES, Effort, Partition, partition
-from planwright.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
+from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.costs import Batch, capacities, cost_matrix
+from gapless.encodings.bagpipe.partition import METHODS, OBJECTIVES, Effort, Partition, partition
+from gapless.encodings.bagpipe.problem import Problem
 
 __all__ = [
     "METHODS",

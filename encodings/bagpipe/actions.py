@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.batch_plans import BatchPlan
-from planwright.errors import InputError
+from gapless.encodings.bagpipe.batch_plans import BatchPlan
+from gapless.errors import InputError
 
 __all__ = ["EVERYWHERE", "NOT_FETCHED", "SHARED", "SYNC_LATER", "SYNC_NOW", "Actions", "GroupedActions", "RowGroups"]
 

@@ -20,14 +20,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.costs import Batch, capacities
-from planwright.encodings.bagpipe.lookahead import Step, lookahead_steps
-from planwright.encodings.bagpipe.partition import Effort, Partition, partition
-from planwright.encodings.bagpipe.sharing import Sharing, Traffic
-from planwright.encodings.bagpipe.unique_ids import positions
-from planwright.errors import InputError
-from planwright.options import SolveOptions
-from planwright.profiles.traces import Trace
+from gapless.encodings.bagpipe.costs import Batch, capacities
+from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
+from gapless.encodings.bagpipe.partition import Effort, Partition, partition
+from gapless.encodings.bagpipe.sharing import Sharing, Traffic
+from gapless.encodings.bagpipe.unique_ids import positions
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.profiles.traces import Trace
 
 __all__ = ["OWNERSHIPS", "BatchPlan", "Planning", "batch_plans"]
 

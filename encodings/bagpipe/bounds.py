@@ -25,9 +25,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.sharing import Sharing
-from planwright.encodings.bagpipe.transport import transport
-from planwright.options import Deadline
+from gapless.encodings.bagpipe.sharing import Sharing
+from gapless.encodings.bagpipe.transport import transport
+from gapless.options import Deadline
 
 __all__ = ["fetches_bound", "max_load_bound"]
 

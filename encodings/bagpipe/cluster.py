@@ -9,8 +9,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.profiles.recommendation import DenseModel
+from gapless.errors import InputError
+from gapless.profiles.recommendation import DenseModel
 
 __all__ = ["Cluster", "model_cluster"]
 

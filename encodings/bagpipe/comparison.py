@@ -13,14 +13,14 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.batch_plans import Planning, batch_plans
-from planwright.encodings.bagpipe.cluster import Cluster
-from planwright.encodings.bagpipe.counts import Counts, counted
-from planwright.encodings.bagpipe.designs import DESIGNS
-from planwright.encodings.bagpipe.partition import Effort
-from planwright.encodings.bagpipe.pipeline import Pipeline, pipeline
-from planwright.errors import InputError
-from planwright.profiles.traces import Trace
+from gapless.encodings.bagpipe.batch_plans import Planning, batch_plans
+from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.counts import Counts, counted
+from gapless.encodings.bagpipe.designs import DESIGNS
+from gapless.encodings.bagpipe.partition import Effort
+from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
+from gapless.errors import InputError
+from gapless.profiles.traces import Trace
 
 __all__ = ["DesignSummary", "LookaheadSummary", "compare_designs", "counted_run", "lookahead_table", "summary"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
+from gapless.errors import InputError
 
 __all__ = ["Batch", "capacities", "checked_capacities", "cost_matrix"]
 

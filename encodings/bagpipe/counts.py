@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.batch_plans import BatchPlan
-from planwright.errors import InputError
+from gapless.encodings.bagpipe.batch_plans import BatchPlan
+from gapless.errors import InputError
 
 __all__ = ["Counts", "counted"]
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.counts import Counts
-from planwright.errors import InputError
-from planwright.io.record import suggestion
+from gapless.encodings.bagpipe.counts import Counts
+from gapless.errors import InputError
+from gapless.io.record import suggestion
 
 __all__ = ["DESIGNS", "DesignRows", "checked_design", "design_rows"]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from planwright.errors import InputError
-from planwright.topologies.topology import Topology
+from gapless.errors import InputError
+from gapless.topologies.topology import Topology
 
 __all__ = ["device_names"]
 
 
 def device_names(topology: Topology) -> tuple[str, ...]:
-    """The names of all devices, in the order of `planwright.encodings.bagpipe.lowering.Machine`.
+    """The names of all devices, in the order of `gapless.encodings.bagpipe.lowering.Machine`.
 
     Raises `InputError` for a topology that is not of a lowered run.
     """

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.profiles.traces import split_global_ids
+from gapless.errors import InputError
+from gapless.profiles.traces import split_global_ids
 
 __all__ = ["Sharding"]
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.sharing import Sharing, Traffic
+from gapless.encodings.bagpipe.sharing import Sharing, Traffic
 
 __all__ = ["Fetches", "Goal", "MaxLoad", "Rates"]
 

@@ -28,10 +28,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.row_map import RowMap
-from planwright.encodings.bagpipe.unique_ids import unique_ids
-from planwright.errors import InputError
-from planwright.profiles.traces import Block
+from gapless.encodings.bagpipe.row_map import RowMap
+from gapless.encodings.bagpipe.unique_ids import unique_ids
+from gapless.errors import InputError
+from gapless.profiles.traces import Block
 
 __all__ = ["MOST_LOOKAHEAD", "Step", "lookahead_steps"]
 

@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.actions import (
+from gapless.encodings.bagpipe.actions import (
     EVERYWHERE,
     NOT_FETCHED,
     SHARED,
@@ -31,11 +31,11 @@ from planwright.encodings.bagpipe.actions import (
     GroupedActions,
     RowGroups,
 )
-from planwright.encodings.bagpipe.cluster import Cluster
-from planwright.encodings.bagpipe.pipeline import Spans
-from planwright.graph import Graph, Implementation, Op, Placement
-from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
-from planwright.topologies.topology import Link, Topology
+from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.pipeline import Spans
+from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.topologies.topology import Link, Topology
 
 __all__ = ["Machine", "Times", "to_schedule"]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.sharing import Sharing
-from planwright.model import Model
+from gapless.encodings.bagpipe.sharing import Sharing
+from gapless.model import Model
 
 __all__ = ["Encoding", "decode", "encode", "encode_fetches", "encode_max_load"]
 

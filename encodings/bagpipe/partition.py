@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe import milp
-from planwright.encodings.bagpipe.bounds import fetches_bound, max_load_bound
-from planwright.encodings.bagpipe.costs import Batch, checked_capacities, cost_matrix
-from planwright.encodings.bagpipe.goals import Fetches, Goal, MaxLoad
-from planwright.encodings.bagpipe.search import search
-from planwright.encodings.bagpipe.sharing import Sharing
-from planwright.encodings.bagpipe.transport import transport
-from planwright.errors import InputError
-from planwright.io.record import suggestion
-from planwright.options import Deadline, SolveOptions, relative_gap
-from planwright.solution import Solution
-from planwright.solvers.registry import solve_model
+from gapless.encodings.bagpipe import milp
+from gapless.encodings.bagpipe.bounds import fetches_bound, max_load_bound
+from gapless.encodings.bagpipe.costs import Batch, checked_capacities, cost_matrix
+from gapless.encodings.bagpipe.goals import Fetches, Goal, MaxLoad
+from gapless.encodings.bagpipe.search import search
+from gapless.encodings.bagpipe.sharing import Sharing
+from gapless.encodings.bagpipe.transport import transport
+from gapless.errors import InputError
+from gapless.io.record import suggestion
+from gapless.options import Deadline, SolveOptions, relative_gap
+from gapless.solution import Solution
+from gapless.solvers.registry import solve_model
 
 __all__ = ["METHODS", "OBJECTIVES", "Effort", "Partition", "contiguous", "partition", "randomly"]
 

@@ -23,10 +23,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.cluster import Cluster
-from planwright.encodings.bagpipe.counts import Counts
-from planwright.encodings.bagpipe.designs import DesignRows, design_rows
-from planwright.errors import InputError
+from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.counts import Counts
+from gapless.encodings.bagpipe.designs import DesignRows, design_rows
+from gapless.errors import InputError
 
 __all__ = ["ACTIVITIES", "Durations", "Pipeline", "Spans", "durations", "pipeline"]
 

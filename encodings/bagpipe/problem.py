@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from planwright.encodings.bagpipe.batch_plans import Planning
-from planwright.encodings.bagpipe.cluster import Cluster
-from planwright.encodings.bagpipe.partition import Effort
-from planwright.errors import InputError
-from planwright.options import SolveOptions
-from planwright.profiles.traces import Trace
-from planwright.recipe import Plan
+from gapless.encodings.bagpipe.batch_plans import Planning
+from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.partition import Effort
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.profiles.traces import Trace
+from gapless.recipe import Plan
 
 __all__ = ["Problem"]
 
@@ -69,6 +69,6 @@ class Problem:
 
     def plan(self, options: SolveOptions) -> Plan:
         """Plan every batch, and spell the run out as a schedule."""
-        from planwright.encodings.bagpipe.solver import solve  # it imports this module
+        from gapless.encodings.bagpipe.solver import solve  # it imports this module
 
         return solve(self, options)

@@ -1,10 +1,10 @@
 """Run files: what a run's trainers do, batch by batch, and when; enough to lower and replay it, or to train by it.
 
-A .npz file, format `planwright.bagpipe-run`, version 1. `meta`: JSON text as bytes, with format, version, problem,
+A .npz file, format `gapless.bagpipe-run`, version 1. `meta`: JSON text as bytes, with format, version, problem,
 claim, details, cluster, share and cache_rows. By batch: `rows` and `examples` (how many), `prefetch_after`; `spans`:
 float64, shape (7, 2, batches), start and end of each of `TIMES`; transfers are laid out so that the last ends there.
 By example, all batches in a row: `trainer`. By row: `ids`, `fetched_by`, `private_to`, `sync`, `evicted` as in
-`planwright.encodings.bagpipe.actions`, and `users`: uint8, the trainers that use it, bit by bit, the first in the
+`gapless.encodings.bagpipe.actions`, and `users`: uint8, the trainers that use it, bit by bit, the first in the
 highest bit.
 """
 
@@ -21,19 +21,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.actions import SHARED, Actions
-from planwright.encodings.bagpipe.cluster import Cluster
-from planwright.encodings.bagpipe.lowering import Machine, Times, to_schedule
-from planwright.encodings.bagpipe.pipeline import Spans
-from planwright.errors import InputError
-from planwright.io.atomic import write_bytes
-from planwright.io.plan import SavedPlan
-from planwright.io.record import Record, parse_record
-from planwright.profiles.trace_csv import file_errors
+from gapless.encodings.bagpipe.actions import SHARED, Actions
+from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.lowering import Machine, Times, to_schedule
+from gapless.encodings.bagpipe.pipeline import Spans
+from gapless.errors import InputError
+from gapless.io.atomic import write_bytes
+from gapless.io.plan import SavedPlan
+from gapless.io.record import Record, parse_record
+from gapless.profiles.trace_csv import file_errors
 
 __all__ = ["TIMES", "SavedTimes", "read_run", "write_run"]
 
-_FORMAT, _VERSION = "planwright.bagpipe-run", 1
+_FORMAT, _VERSION = "gapless.bagpipe-run", 1
 
 TIMES = ("prefetch", "forward", "backward", "sync_now", "sync_later", "write_early", "write_late")
 _BY_ROW = ("ids", "fetched_by", "private_to", "sync", "evicted")

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.goals import Goal, Rates
-from planwright.encodings.bagpipe.sharing import Sharing, Traffic
-from planwright.encodings.bagpipe.transport import transport
-from planwright.options import Deadline
+from gapless.encodings.bagpipe.goals import Goal, Rates
+from gapless.encodings.bagpipe.sharing import Sharing, Traffic
+from gapless.encodings.bagpipe.transport import transport
+from gapless.options import Deadline
 
 __all__ = ["Found", "search"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.costs import Batch
+from gapless.encodings.bagpipe.costs import Batch
 
 __all__ = ["Sharing", "Traffic"]
 

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright import __version__
-from planwright.encodings.bagpipe.actions import Actions
-from planwright.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
-from planwright.encodings.bagpipe.costs import capacities
-from planwright.encodings.bagpipe.counts import Counts, counted
-from planwright.encodings.bagpipe.lowering import Machine, to_schedule
-from planwright.encodings.bagpipe.pipeline import Pipeline, pipeline
-from planwright.encodings.bagpipe.problem import Problem
-from planwright.options import Deadline, Progress, SolveOptions
-from planwright.recipe import Plan
-from planwright.solution import Solution, Status, StopReason
+from gapless import __version__
+from gapless.encodings.bagpipe.actions import Actions
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
+from gapless.encodings.bagpipe.costs import capacities
+from gapless.encodings.bagpipe.counts import Counts, counted
+from gapless.encodings.bagpipe.lowering import Machine, to_schedule
+from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
+from gapless.encodings.bagpipe.problem import Problem
+from gapless.options import Deadline, Progress, SolveOptions
+from gapless.recipe import Plan
+from gapless.solution import Solution, Status, StopReason
 
 __all__ = ["Product", "Run", "machine_for", "plan_run", "solve"]
 

@@ -46,11 +46,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.batch_plans import BatchPlan
-from planwright.encodings.bagpipe.embedding_servers import Sharding
-from planwright.errors import InputError
-from planwright.profiles.torch_library import rank_count, torch
-from planwright.profiles.traces import split_global_ids
+from gapless.encodings.bagpipe.batch_plans import BatchPlan
+from gapless.encodings.bagpipe.embedding_servers import Sharding
+from gapless.errors import InputError
+from gapless.profiles.torch_library import rank_count, torch
+from gapless.profiles.traces import split_global_ids
 
 __all__ = ["Lookup", "LrppCache", "add_gradients"]
 

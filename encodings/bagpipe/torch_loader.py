@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from planwright.encodings.bagpipe.batch_plans import BatchPlan
-from planwright.errors import InputError, PlanwrightError
-from planwright.profiles.torch_library import rank_count, torch
+from gapless.encodings.bagpipe.batch_plans import BatchPlan
+from gapless.errors import GaplessError, InputError
+from gapless.profiles.torch_library import rank_count, torch
 
 __all__ = ["PlannedBatchSampler", "shared_plans"]
 
@@ -54,7 +54,7 @@ def shared_plans(plans: Iterable[BatchPlan] | None, ahead: int = 2, timeout_s: f
     """Process 0's plans in every process of the default group; made and sent by a thread, `ahead` of who asks for them.
 
     `plans`: None in the other processes. All must ask for the same number of plans. `timeout_s`: the longest that a
-    process waits for a plan. Raises, in every process, the `PlanwrightError` that stops the planning in process 0.
+    process waits for a plan. Raises, in every process, the `GaplessError` that stops the planning in process 0.
     """
     rank = torch.distributed.get_rank() if rank_count() > 1 else 0
     if (plans is None) != (rank > 0):
@@ -72,7 +72,7 @@ def _received(plans: Iterator[BatchPlan] | None, group: Any, ahead: int) -> Iter
         while True:
             coming.append(thread.submit(_next_plan, plans, group))
             plan = coming.popleft().result()
-            if isinstance(plan, PlanwrightError):
+            if isinstance(plan, GaplessError):
                 raise plan
             if plan is None:
                 return
@@ -85,7 +85,7 @@ def _next_plan(plans: Iterator[BatchPlan] | None, group: Any) -> Any:
     if plans is not None:
         try:
             box[0] = next(plans, None)
-        except PlanwrightError as error:
+        except GaplessError as error:
             box[0] = error
     if group is not None:
         torch.distributed.broadcast_object_list(box, src=0, group=group)

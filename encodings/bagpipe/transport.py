@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.costs import capacities, checked_capacities
-from planwright.errors import InputError
+from gapless.encodings.bagpipe.costs import capacities, checked_capacities
+from gapless.errors import InputError
 
 __all__ = ["Transport", "lower_bound", "transport"]
 

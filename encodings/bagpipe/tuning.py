@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from planwright.encodings.bagpipe.batch_plans import Planning
-from planwright.encodings.bagpipe.cluster import Cluster
-from planwright.encodings.bagpipe.comparison import LEAST_MEASURED, LookaheadSummary, lookahead_table
-from planwright.encodings.bagpipe.lookahead import lookahead_steps
-from planwright.encodings.bagpipe.partition import Effort
-from planwright.errors import InputError
-from planwright.profiles.traces import Trace
+from gapless.encodings.bagpipe.batch_plans import Planning
+from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.comparison import LEAST_MEASURED, LookaheadSummary, lookahead_table
+from gapless.encodings.bagpipe.lookahead import lookahead_steps
+from gapless.encodings.bagpipe.partition import Effort
+from gapless.errors import InputError
+from gapless.profiles.traces import Trace
 
 __all__ = ["TOLERANCE", "Tuning", "candidates", "fitting_lookahead", "tune_lookahead"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe.row_map import hashed_slots
-from planwright.errors import InputError
-from planwright.profiles.traces import MOST_IDS, TABLE_SHIFT, Block
+from gapless.encodings.bagpipe.row_map import hashed_slots
+from gapless.errors import InputError
+from gapless.profiles.traces import MOST_IDS, TABLE_SHIFT, Block
 
 __all__ = ["positions", "unique_ids"]
 

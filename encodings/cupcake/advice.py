@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from planwright.encodings.cupcake.baselines import Baseline, buckets
-from planwright.encodings.cupcake.solver import BestFusion, best_fusion
-from planwright.errors import InputError
-from planwright.options import SolveOptions
-from planwright.profiles.communication import RingNetwork
-from planwright.profiles.compressors import NONE, Compressor
-from planwright.profiles.crossover import crossover_bytes_per_s
-from planwright.profiles.fusion_profile import FusionProfile
-from planwright.profiles.fusion_profiles import with_compressor
+from gapless.encodings.cupcake.baselines import Baseline, buckets
+from gapless.encodings.cupcake.solver import BestFusion, best_fusion
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.profiles.communication import RingNetwork
+from gapless.profiles.compressors import NONE, Compressor
+from gapless.profiles.crossover import crossover_bytes_per_s
+from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.fusion_profiles import with_compressor
 
 __all__ = ["Advice", "Option", "advise"]
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.cupcake.fusion import Costs, Fusion
-from planwright.profiles.cost_functions import AffineCost
-from planwright.profiles.fusion_profile import FusionProfile
+from gapless.encodings.cupcake.fusion import Costs, Fusion
+from gapless.profiles.cost_functions import AffineCost
+from gapless.profiles.fusion_profile import FusionProfile
 
 __all__ = ["Affine", "solve_affine"]
 

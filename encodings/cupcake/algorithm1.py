@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planwright.encodings.cupcake.fusion import Costs, Fusion
-from planwright.options import Deadline
+from gapless.encodings.cupcake.fusion import Costs, Fusion
+from gapless.options import Deadline
 
 __all__ = ["Searched", "search"]
 

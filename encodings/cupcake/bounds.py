@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.cupcake.fusion import Costs
-from planwright.profiles.cost_functions import CostFunction
+from gapless.encodings.cupcake.fusion import Costs
+from gapless.profiles.cost_functions import CostFunction
 
 __all__ = ["Rest", "rest_of"]
 

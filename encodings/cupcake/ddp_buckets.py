@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planwright.errors import InputError
-from planwright.io.ddp_buckets import DdpBuckets, write_ddp_buckets
-from planwright.io.record import Record
+from gapless.errors import InputError
+from gapless.io.ddp_buckets import DdpBuckets, write_ddp_buckets
+from gapless.io.record import Record
 
 __all__ = ["export_ddp_buckets", "to_ddp_buckets"]
 

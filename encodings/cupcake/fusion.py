@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.profiles.cost_functions import CostFunction
-from planwright.profiles.fusion_profile import FusionProfile
+from gapless.errors import InputError
+from gapless.profiles.cost_functions import CostFunction
+from gapless.profiles.fusion_profile import FusionProfile
 
 __all__ = ["Costs", "Fusion", "Timeline", "timeline"]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planwright.encodings.cupcake.fusion import Fusion, Timeline, timeline
-from planwright.graph import Graph, Implementation, Op, Placement
-from planwright.profiles.fusion_profile import FusionProfile
-from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
-from planwright.topologies.topology import Topology
+from gapless.encodings.cupcake.fusion import Fusion, Timeline, timeline
+from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.profiles.fusion_profile import FusionProfile
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.topologies.topology import Topology
 
 __all__ = ["COMPUTE", "DECODE", "NETWORK", "to_schedule"]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.cupcake.fusion import Costs, Fusion
-from planwright.model import Model
+from gapless.encodings.cupcake.fusion import Costs, Fusion
+from gapless.model import Model
 
 __all__ = ["Encoding", "decode", "encode", "point"]
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.cupcake.bounds import Rest
-from planwright.encodings.cupcake.fusion import Costs, Fusion
-from planwright.options import Deadline
+from gapless.encodings.cupcake.bounds import Rest
+from gapless.encodings.cupcake.fusion import Costs, Fusion
+from gapless.options import Deadline
 
 __all__ = ["MOST_LABELS", "Labelled", "solve_pareto"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from planwright.encodings.cupcake.baselines import BASELINES
-from planwright.errors import InputError
-from planwright.io.record import suggestion
-from planwright.options import SolveOptions
-from planwright.profiles.cost_functions import AffineCost
-from planwright.profiles.fusion_profile import FusionProfile
-from planwright.recipe import Plan
+from gapless.encodings.cupcake.baselines import BASELINES
+from gapless.errors import InputError
+from gapless.io.record import suggestion
+from gapless.options import SolveOptions
+from gapless.profiles.cost_functions import AffineCost
+from gapless.profiles.fusion_profile import FusionProfile
+from gapless.recipe import Plan
 
 __all__ = ["METHODS", "Problem"]
 
@@ -79,6 +79,6 @@ class Problem:
 
     def plan(self, options: SolveOptions) -> Plan:
         """Search, and spell out the fusion as a schedule."""
-        from planwright.encodings.cupcake.solver import solve  # it imports this module
+        from gapless.encodings.cupcake.solver import solve  # it imports this module
 
         return solve(self, options)

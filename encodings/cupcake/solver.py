@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from planwright import __version__
-from planwright.encodings.cupcake import algorithm1, milp
-from planwright.encodings.cupcake.affine import solve_affine
-from planwright.encodings.cupcake.baselines import BASELINES, Baseline, all_baselines
-from planwright.encodings.cupcake.bounds import rest_of
-from planwright.encodings.cupcake.fusion import Costs, Fusion, timeline
-from planwright.encodings.cupcake.lowering import to_schedule
-from planwright.encodings.cupcake.pareto import solve_pareto
-from planwright.encodings.cupcake.problem import Problem
-from planwright.options import Deadline, Progress, SolveOptions, relative_gap
-from planwright.profiles.fusion_profile import FusionProfile
-from planwright.recipe import Plan
-from planwright.solution import Solution, Status, StopReason
-from planwright.solvers.registry import load_backend, solve_model
+from gapless import __version__
+from gapless.encodings.cupcake import algorithm1, milp
+from gapless.encodings.cupcake.affine import solve_affine
+from gapless.encodings.cupcake.baselines import BASELINES, Baseline, all_baselines
+from gapless.encodings.cupcake.bounds import rest_of
+from gapless.encodings.cupcake.fusion import Costs, Fusion, timeline
+from gapless.encodings.cupcake.lowering import to_schedule
+from gapless.encodings.cupcake.pareto import solve_pareto
+from gapless.encodings.cupcake.problem import Problem
+from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.profiles.fusion_profile import FusionProfile
+from gapless.recipe import Plan
+from gapless.solution import Solution, Status, StopReason
+from gapless.solvers.registry import load_backend, solve_model
 
 __all__ = ["BestFusion", "best_fusion", "solve"]
 

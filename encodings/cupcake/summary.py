@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from planwright.errors import InputError
-from planwright.schedule import Schedule
-from planwright.units import format_bytes, format_seconds
+from gapless.errors import InputError
+from gapless.schedule import Schedule
+from gapless.units import format_bytes, format_seconds
 
 __all__ = ["render_baselines", "render_groups"]
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.decisions import Decisions
-from planwright.encodings.monet.retention import fit_ways
-from planwright.errors import InputError
-from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant
+from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.retention import fit_ways
+from gapless.errors import InputError
+from gapless.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant
 
 __all__ = ["ABLATIONS", "ablation", "carry_over", "greedy_ways", "restrict"]
 

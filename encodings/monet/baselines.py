@@ -7,18 +7,18 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.decisions import Decisions
-from planwright.encodings.monet.evaluate import Evaluation, evaluate
-from planwright.encodings.monet.retention import (
+from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.evaluate import Evaluation, evaluate
+from gapless.encodings.monet.retention import (
     Recomputation,
     fit_ways,
     just_in_time,
     last_needs,
     recompute_on_need,
 )
-from planwright.errors import InputError
-from planwright.profiles.baseline import default_variants
-from planwright.profiles.training_graph import TrainingGraph, Variant
+from gapless.errors import InputError
+from gapless.profiles.baseline import default_variants
+from gapless.profiles.training_graph import TrainingGraph, Variant
 
 __all__ = [
     "eager",

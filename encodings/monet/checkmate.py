@@ -14,18 +14,18 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.ablation import restrict
-from planwright.encodings.monet.decisions import Decisions
-from planwright.encodings.monet.ilp_columns import MIB
-from planwright.encodings.monet.ilp_entries import Entry, add_entries, add_terms, is_set
-from planwright.encodings.monet.ilp_options import cost_unit
-from planwright.encodings.monet.problem import Problem
-from planwright.encodings.monet.reading import decisions_of
-from planwright.errors import InputError
-from planwright.model import Model
-from planwright.options import SolveOptions
-from planwright.profiles.training_graph import TrainingGraph, Way
-from planwright.recipe import solve
+from gapless.encodings.monet.ablation import restrict
+from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.ilp_columns import MIB
+from gapless.encodings.monet.ilp_entries import Entry, add_entries, add_terms, is_set
+from gapless.encodings.monet.ilp_options import cost_unit
+from gapless.encodings.monet.problem import Problem
+from gapless.encodings.monet.reading import decisions_of
+from gapless.errors import InputError
+from gapless.model import Model
+from gapless.options import SolveOptions
+from gapless.profiles.training_graph import TrainingGraph, Way
+from gapless.recipe import solve
 
 __all__ = [
     "CheckmateModel",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.profiles.training_graph import TrainingGraph
+from gapless.errors import InputError
+from gapless.profiles.training_graph import TrainingGraph
 
 __all__ = ["Decisions"]
 

@@ -1,7 +1,7 @@
 """The evaluator: what given decisions cost, how much memory every step takes, and whether they can be executed.
 
 The memory rows are the paper's (4.1, 4.12, 4.14): what a step holds, in the upper bound that the paper uses for
-recomputation, where every skip tensor alive at node i is charged. `planwright.encodings.monet.lowering` makes the
+recomputation, where every skip tensor alive at node i is charged. `gapless.encodings.monet.lowering` makes the
 schedule whose replay tells what a run really holds. That is mostly less, but not always: a row charges an intermediate
 made in place too little, since its measured workspace gives back an input that the row no longer holds.
 """
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.decisions import Decisions
-from planwright.profiles.training_graph import TrainingGraph, Way
+from gapless.encodings.monet.decisions import Decisions
+from gapless.profiles.training_graph import TrainingGraph, Way
 
 __all__ = ["Evaluation", "evaluate"]
 

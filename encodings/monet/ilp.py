@@ -19,12 +19,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.ilp_columns import MIB, MonetModel, columns_of, data_of
-from planwright.encodings.monet.ilp_entries import Entry, add_entries, add_terms
-from planwright.encodings.monet.ilp_points import decode, first_point
-from planwright.errors import InputError
-from planwright.model import Model
-from planwright.profiles.training_graph import TrainingGraph
+from gapless.encodings.monet.ilp_columns import MIB, MonetModel, columns_of, data_of
+from gapless.encodings.monet.ilp_entries import Entry, add_entries, add_terms
+from gapless.encodings.monet.ilp_points import decode, first_point
+from gapless.errors import InputError
+from gapless.model import Model
+from gapless.profiles.training_graph import TrainingGraph
 
 __all__ = ["MonetModel", "decode", "encode", "first_point"]
 

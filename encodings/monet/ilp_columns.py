@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.ilp_options import Option, backward_choices, cost_unit, forward_choices
-from planwright.model import Model
-from planwright.profiles.training_graph import TrainingGraph
+from gapless.encodings.monet.ilp_options import Option, backward_choices, cost_unit, forward_choices
+from gapless.model import Model
+from gapless.profiles.training_graph import TrainingGraph
 
 __all__ = ["MIB", "Columns", "Data", "MonetModel", "columns_of", "data_of", "wanted_tensors"]
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.model import Model
+from gapless.model import Model
 
 __all__ = ["Entry", "add_entries", "add_terms", "is_set"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.decisions import Decisions
-from planwright.encodings.monet.evaluate import way_of
-from planwright.encodings.monet.ilp_columns import Data, MonetModel
-from planwright.encodings.monet.ilp_entries import is_set
-from planwright.encodings.monet.ilp_options import Option, option_of
+from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.evaluate import way_of
+from gapless.encodings.monet.ilp_columns import Data, MonetModel
+from gapless.encodings.monet.ilp_entries import is_set
+from gapless.encodings.monet.ilp_options import Option, option_of
 
 __all__ = ["decode", "first_point"]
 

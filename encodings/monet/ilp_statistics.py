@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from planwright.encodings.monet import checkmate, ilp
-from planwright.encodings.monet.ablation import ablation
-from planwright.model import Model
-from planwright.profiles.training_graph import TrainingGraph
+from gapless.encodings.monet import checkmate, ilp
+from gapless.encodings.monet.ablation import ablation
+from gapless.model import Model
+from gapless.profiles.training_graph import TrainingGraph
 
 __all__ = ["THESIS", "Comparison", "Statistics", "comparison", "statistics"]
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.decisions import Decisions
-from planwright.encodings.monet.step_menus import StepMenus
-from planwright.encodings.monet.stretches import RUNS, THERE, JustInTime, KeepSet, Move, Stretches
-from planwright.profiles.training_graph import TrainingGraph
+from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.step_menus import StepMenus
+from gapless.encodings.monet.stretches import RUNS, THERE, JustInTime, KeepSet, Move, Stretches
+from gapless.profiles.training_graph import TrainingGraph
 
 __all__ = ["KeepSet", "Keeper", "Move", "Outcome", "State"]
 

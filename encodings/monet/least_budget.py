@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from planwright.encodings.monet.keepset import KeepSet
-from planwright.encodings.monet.problem import Problem
-from planwright.encodings.monet.sweep import keep_set_of
-from planwright.errors import InputError
-from planwright.options import Progress, SolveOptions
-from planwright.profiles.training_graph import TrainingGraph
-from planwright.recipe import Result, solve
-from planwright.solution import Status
+from gapless.encodings.monet.keepset import KeepSet
+from gapless.encodings.monet.problem import Problem
+from gapless.encodings.monet.sweep import keep_set_of
+from gapless.errors import InputError
+from gapless.options import Progress, SolveOptions
+from gapless.profiles.training_graph import TrainingGraph
+from gapless.recipe import Result, solve
+from gapless.solution import Status
 
 __all__ = ["LeastBudget", "least_budget"]
 

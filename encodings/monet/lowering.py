@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.decisions import Decisions
-from planwright.encodings.monet.evaluate import way_of
-from planwright.graph import Graph, Implementation, Op, Placement
-from planwright.profiles.training_graph import BackwardNode, TrainingGraph, Variant, Way
-from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
-from planwright.topologies.topology import Topology
+from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.evaluate import way_of
+from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.profiles.training_graph import BackwardNode, TrainingGraph, Variant, Way
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.topologies.topology import Topology
 
 __all__ = ["to_schedule"]
 

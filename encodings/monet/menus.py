@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.ways import Option
+from gapless.encodings.monet.ways import Option
 
 __all__ = ["Menus", "best_first"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, get_args
 
-from planwright.errors import InputError
-from planwright.profiles.training_graph import TrainingGraph, Way
-from planwright.units import Unit
+from gapless.errors import InputError
+from gapless.profiles.training_graph import TrainingGraph, Way
+from gapless.units import Unit
 
 __all__ = ["OBJECTIVES", "UNITS", "Objective", "costed"]
 

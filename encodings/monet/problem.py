@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planwright.encodings.monet.keepset import KeepSet
-from planwright.encodings.monet.objective import OBJECTIVES, UNITS, Objective, costed
-from planwright.errors import InputError
-from planwright.options import SolveOptions
-from planwright.profiles.training_graph import TrainingGraph
-from planwright.recipe import Plan
-from planwright.units import Unit
+from gapless.encodings.monet.keepset import KeepSet
+from gapless.encodings.monet.objective import OBJECTIVES, UNITS, Objective, costed
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.profiles.training_graph import TrainingGraph
+from gapless.recipe import Plan
+from gapless.units import Unit
 
 __all__ = ["Problem"]
 
@@ -75,6 +75,6 @@ class Problem:
 
     def plan(self, options: SolveOptions) -> Plan:
         """Bound by the relaxation, search over keep-sets, spell out the best."""
-        from planwright.encodings.monet.solver import solve  # it imports this module
+        from gapless.encodings.monet.solver import solve  # it imports this module
 
         return solve(self, options)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.decisions import Decisions
-from planwright.errors import InputError
-from planwright.graph import Implementation
-from planwright.profiles.training_graph import BackwardNode, TrainingGraph, Way
-from planwright.schedule import Schedule
+from gapless.encodings.monet.decisions import Decisions
+from gapless.errors import InputError
+from gapless.graph import Implementation
+from gapless.profiles.training_graph import BackwardNode, TrainingGraph, Way
+from gapless.schedule import Schedule
 
 __all__ = ["decisions_of"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planwright.model import Model
+from gapless.model import Model
 
 __all__ = ["BYTES_PER_UNIT", "Rows"]
 

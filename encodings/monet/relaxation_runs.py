@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.relaxation_rows import BYTES_PER_UNIT, Rows
-from planwright.encodings.monet.ways import Option, again_options
+from gapless.encodings.monet.relaxation_rows import BYTES_PER_UNIT, Rows
+from gapless.encodings.monet.ways import Option, again_options
 
 if TYPE_CHECKING:
-    from planwright.encodings.monet.relaxation import Relaxation
+    from gapless.encodings.monet.relaxation import Relaxation
 
 __all__ = ["Again", "add_run_rows"]
 

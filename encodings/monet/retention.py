@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.decisions import Decisions
-from planwright.encodings.monet.evaluate import evaluate, way_of
-from planwright.errors import InputError
-from planwright.profiles.training_graph import TrainingGraph, Way
+from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.evaluate import evaluate, way_of
+from gapless.errors import InputError
+from gapless.profiles.training_graph import TrainingGraph, Way
 
 __all__ = ["Recomputation", "fit_ways", "just_in_time", "last_needs", "recompute_on_need"]
 

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable
 
-from planwright.encodings.monet.keepset import Keeper, KeepSet, Move, State
+from gapless.encodings.monet.keepset import Keeper, KeepSet, Move, State
 
 __all__ = ["COLD", "HOT", "WARM", "Annealing"]
 

@@ -16,20 +16,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planwright.checker import check
-from planwright.encodings.monet import ilp, relaxation
-from planwright.encodings.monet.decisions import Decisions
-from planwright.encodings.monet.evaluate import Evaluation, evaluate
-from planwright.encodings.monet.keepset import Keeper, KeepSet
-from planwright.encodings.monet.lowering import to_schedule
-from planwright.encodings.monet.problem import Problem
-from planwright.encodings.monet.relaxation_cuts import cut_lists, is_small
-from planwright.encodings.monet.search import HOT, WARM, Annealing
-from planwright.options import Deadline, Progress, SolveOptions, relative_gap
-from planwright.profiles.training_graph import TrainingGraph
-from planwright.recipe import Plan
-from planwright.solution import Solution, Status, StopReason
-from planwright.solvers.registry import load_backend, solve_model
+from gapless.checker import check
+from gapless.encodings.monet import ilp, relaxation
+from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.evaluate import Evaluation, evaluate
+from gapless.encodings.monet.keepset import Keeper, KeepSet
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.problem import Problem
+from gapless.encodings.monet.relaxation_cuts import cut_lists, is_small
+from gapless.encodings.monet.search import HOT, WARM, Annealing
+from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.profiles.training_graph import TrainingGraph
+from gapless.recipe import Plan
+from gapless.solution import Solution, Status, StopReason
+from gapless.solvers.registry import load_backend, solve_model
 
 __all__ = ["solve"]
 
@@ -230,7 +230,7 @@ def _search_and_bound(search: _Search) -> None:
     begin_s = time.monotonic()
     if search.options.thread_count > 1:
         stop = threading.Event()
-        with ThreadPoolExecutor(1, "planwright-bound") as beside:
+        with ThreadPoolExecutor(1, "gapless-bound") as beside:
             bound = beside.submit(_improve_bound, search, stop)
             try:
                 _look_at_starts(search)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.menus import Menus, best_first
-from planwright.encodings.monet.ways import Option, again_options, backward_options, forward_options
-from planwright.profiles.training_graph import TrainingGraph
+from gapless.encodings.monet.menus import Menus, best_first
+from gapless.encodings.monet.ways import Option, again_options, backward_options, forward_options
+from gapless.profiles.training_graph import TrainingGraph
 
 __all__ = ["StepMenus"]
 

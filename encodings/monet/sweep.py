@@ -23,28 +23,28 @@ from pathlib import Path
 
 import numpy as np
 
-from planwright import __version__
-from planwright.checker import Report, check
-from planwright.encodings.monet.keepset import KeepSet
-from planwright.encodings.monet.objective import UNITS, Objective
-from planwright.encodings.monet.problem import Problem
-from planwright.encodings.monet.tradeoff import Row, write_table
-from planwright.errors import InputError
-from planwright.io.atomic import write_text
-from planwright.io.plan import SavedPlan, plan_text, read_plan
-from planwright.io.record import Record, load_record
-from planwright.jobs import Answer, Job, Jobs, shares, solving
-from planwright.options import Progress, SolveOptions, relative_gap
-from planwright.profiles.baseline import peak_without_saving_bytes
-from planwright.profiles.training_graph import TrainingGraph
-from planwright.profiles.training_graph_file import training_graph_text
-from planwright.schedule import Schedule
-from planwright.solution import Status, StopReason
-from planwright.units import Unit, format_bytes
+from gapless import __version__
+from gapless.checker import Report, check
+from gapless.encodings.monet.keepset import KeepSet
+from gapless.encodings.monet.objective import UNITS, Objective
+from gapless.encodings.monet.problem import Problem
+from gapless.encodings.monet.tradeoff import Row, write_table
+from gapless.errors import InputError
+from gapless.io.atomic import write_text
+from gapless.io.plan import SavedPlan, plan_text, read_plan
+from gapless.io.record import Record, load_record
+from gapless.jobs import Answer, Job, Jobs, shares, solving
+from gapless.options import Progress, SolveOptions, relative_gap
+from gapless.profiles.baseline import peak_without_saving_bytes
+from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training_graph_file import training_graph_text
+from gapless.schedule import Schedule
+from gapless.solution import Status, StopReason
+from gapless.units import Unit, format_bytes
 
 __all__ = ["keep_set_of", "sweep"]
 
-_INFEASIBLE_FORMAT, _INFEASIBLE_VERSION = "planwright.monet-infeasible", 1
+_INFEASIBLE_FORMAT, _INFEASIBLE_VERSION = "gapless.monet-infeasible", 1
 
 
 @dataclass

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.schedule import EventKind, Schedule
-from planwright.units import format_bytes, format_seconds
+from gapless.errors import InputError
+from gapless.schedule import EventKind, Schedule
+from gapless.units import format_bytes, format_seconds
 
 __all__ = ["PHASES", "MemoryTimeline", "memory_timeline", "render"]
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.collective import Collective
-from planwright.encodings.taccl.concurrent_flow import ConcurrentFlow, concurrent_flow
-from planwright.encodings.taccl.packing import pack
-from planwright.encodings.taccl.phases import bare_phases_of, is_spread_backwards
-from planwright.encodings.taccl.problem import Problem
-from planwright.options import SolveOptions
-from planwright.topologies.topology import Topology
+from gapless.collective import Collective
+from gapless.encodings.taccl.concurrent_flow import ConcurrentFlow, concurrent_flow
+from gapless.encodings.taccl.packing import pack
+from gapless.encodings.taccl.phases import bare_phases_of, is_spread_backwards
+from gapless.encodings.taccl.problem import Problem
+from gapless.options import SolveOptions
+from gapless.topologies.topology import Topology
 
 __all__ = ["any_bandwidth_s_per_byte", "flow_of_chunks", "is_allgather"]
 

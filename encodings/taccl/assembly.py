@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.board import Board, Columns
-from planwright.encodings.taccl.dispatch import Table
-from planwright.encodings.taccl.problem import Problem
-from planwright.schedule import EventKind, Ragged, Schedule
+from gapless.encodings.taccl.board import Board, Columns
+from gapless.encodings.taccl.dispatch import Table
+from gapless.encodings.taccl.problem import Problem
+from gapless.schedule import EventKind, Ragged, Schedule
 
 __all__ = ["reversed_columns", "table_of", "to_schedule"]
 

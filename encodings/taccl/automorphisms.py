@@ -15,13 +15,13 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.collective import Collective
-from planwright.encodings.taccl.groups import Images, free_closure
-from planwright.encodings.taccl.logical import LogicalTopology
-from planwright.encodings.taccl.rotations import rotation_candidates
-from planwright.encodings.taccl.symmetry import automorphism, rotation
-from planwright.errors import InputError
-from planwright.topologies.topology import Topology
+from gapless.collective import Collective
+from gapless.encodings.taccl.groups import Images, free_closure
+from gapless.encodings.taccl.logical import LogicalTopology
+from gapless.encodings.taccl.rotations import rotation_candidates
+from gapless.encodings.taccl.symmetry import automorphism, rotation
+from gapless.errors import InputError
+from gapless.topologies.topology import Topology
 
 __all__ = ["free_symmetry"]
 

@@ -19,11 +19,11 @@ from math import lcm
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.groups import resources_of
-from planwright.encodings.taccl.rotations import Rotations, find_rotations
-from planwright.errors import InputError
-from planwright.solvers.max_flow import max_flow
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.groups import resources_of
+from gapless.encodings.taccl.rotations import Rotations, find_rotations
+from gapless.errors import InputError
+from gapless.solvers.max_flow import max_flow
+from gapless.topologies.topology import Topology
 
 __all__ = ["Bottleneck", "Network", "allgather_bottleneck", "allgather_bottlenecks", "bottleneck"]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.groups import resources_of
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.rotations import Rotations, find_rotations, no_rotations
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.groups import resources_of
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.rotations import Rotations, find_rotations, no_rotations
+from gapless.topologies.topology import Topology
 
 __all__ = ["Board", "Columns", "lay_out"]
 

@@ -16,14 +16,14 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.sum_bounds import (
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.sum_bounds import (
     crossing_bound_s,
     doubling_bound_s,
     pairs_latency_s,
     trees_bound_s,
 )
-from planwright.encodings.taccl.sum_cuts import across_cuts_s
+from gapless.encodings.taccl.sum_cuts import across_cuts_s
 
 __all__ = ["Bounds", "bandwidth_bound_s", "combinatorial_bounds", "cut_bound_s"]
 

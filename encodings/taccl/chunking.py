@@ -7,11 +7,11 @@ greedy.
 
 from __future__ import annotations
 
-from planwright.collective import collective_by_name
-from planwright.encodings.taccl.greedy import plan_greedy
-from planwright.encodings.taccl.problem import Problem
-from planwright.options import Deadline, SolveOptions
-from planwright.topologies.topology import Topology
+from gapless.collective import collective_by_name
+from gapless.encodings.taccl.greedy import plan_greedy
+from gapless.encodings.taccl.problem import Problem
+from gapless.options import Deadline, SolveOptions
+from gapless.topologies.topology import Topology
 
 __all__ = ["best_chunking"]
 

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.groups import Image, resources_of
-from planwright.encodings.taccl.rotations import automorphic_rotations
-from planwright.encodings.taccl.symmetry import orbits
-from planwright.model import Model
-from planwright.options import Deadline, SolveOptions
-from planwright.solvers.registry import solve_model
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.groups import Image, resources_of
+from gapless.encodings.taccl.rotations import automorphic_rotations
+from gapless.encodings.taccl.symmetry import orbits
+from gapless.model import Model
+from gapless.options import Deadline, SolveOptions
+from gapless.solvers.registry import solve_model
+from gapless.topologies.topology import Topology
 
 __all__ = ["ConcurrentFlow", "concurrent_flow"]
 

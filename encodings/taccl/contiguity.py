@@ -13,9 +13,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.ordering import Ordering
-from planwright.encodings.taccl.sends import Sends
-from planwright.model import Model
+from gapless.encodings.taccl.ordering import Ordering
+from gapless.encodings.taccl.sends import Sends
+from gapless.model import Model
 
 __all__ = ["EXACT", "ContiguityModel", "decode", "encode", "first_point"]
 

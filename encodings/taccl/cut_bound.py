@@ -9,9 +9,9 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.collective import Collective
-from planwright.encodings.taccl.any_bandwidth import any_bandwidth_s_per_byte
-from planwright.topologies.topology import Topology
+from gapless.collective import Collective
+from gapless.encodings.taccl.any_bandwidth import any_bandwidth_s_per_byte
+from gapless.topologies.topology import Topology
 
 __all__ = ["any_cut_bound_s"]
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planwright.collective import Collective
-from planwright.errors import InputError, PlanwrightError
-from planwright.io import mscclpp
-from planwright.io.atomic import write_text
-from planwright.io.collective_file import collective_of
-from planwright.io.taccl_ef import RUNTIMES, Program, lower, run, write_program
-from planwright.schedule import Schedule
+from gapless.collective import Collective
+from gapless.errors import GaplessError, InputError
+from gapless.io import mscclpp
+from gapless.io.atomic import write_text
+from gapless.io.collective_file import collective_of
+from gapless.io.taccl_ef import RUNTIMES, Program, lower, run, write_program
+from gapless.schedule import Schedule
 
 __all__ = ["collective_of", "to_program", "write_mscclpp", "write_taccl_ef"]
 
@@ -25,7 +25,7 @@ _OTHER = "custom"
 def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Program:
     """Lower a clean schedule (`how` goes to `lower`) and execute the program with 1 and 8 messages in flight.
 
-    Raises `InputError` where a limit of the runtime is exceeded, `PlanwrightError` if the execution finds a fault.
+    Raises `InputError` where a limit of the runtime is exceeded, `GaplessError` if the execution finds a fault.
     """
     known = collective if collective.name in RUNTIMES["both"].collectives else replace(collective, name=_OTHER)
     named = {**how, "name": how.get("name") or f"{collective.name}_{collective.rank_count}"}
@@ -33,7 +33,7 @@ def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Progra
     for slots in (1, 8):
         outcome = run(program, collective, slots=slots)
         if not outcome.is_ok:
-            raise PlanwrightError(f"taccl-ef: the lowered program fails its execution: {outcome.problems[0]}")
+            raise GaplessError(f"taccl-ef: the lowered program fails its execution: {outcome.problems[0]}")
     return program
 
 
@@ -47,13 +47,13 @@ def write_taccl_ef(path: Path | str, schedule: Schedule, description: Mapping[st
 def write_mscclpp(path: Path | str, schedule: Schedule, description: Mapping[str, Any], **how: Any) -> mscclpp.Plan:
     """Write the MSCCL++ plan of a plan, whole or not at all, once its text was read back and executed.
 
-    Raises `InputError` for what is not covered, `PlanwrightError` if the execution finds a fault.
+    Raises `InputError` for what is not covered, `GaplessError` if the execution finds a fault.
     """
     text = mscclpp.plan_text(mscclpp.lower(schedule, _described(schedule, description), **how))
     plan = mscclpp.parse_plan(text, str(path))
     problems = mscclpp.judge(plan).problems
     if problems:
-        raise PlanwrightError(f"mscclpp: the lowered plan fails its execution: {problems[0]}")
+        raise GaplessError(f"mscclpp: the lowered plan fails its execution: {problems[0]}")
     write_text(Path(path), text)
     return plan
 

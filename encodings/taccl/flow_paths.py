@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.board import Board
-from planwright.encodings.taccl.concurrent_flow import ConcurrentFlow
-from planwright.encodings.taccl.flow_routing import Way, carrying_way
-from planwright.encodings.taccl.paths import Routes, routes_of
-from planwright.model import Model
-from planwright.options import SolveOptions
-from planwright.solvers.registry import solve_model
+from gapless.encodings.taccl.board import Board
+from gapless.encodings.taccl.concurrent_flow import ConcurrentFlow
+from gapless.encodings.taccl.flow_routing import Way, carrying_way
+from gapless.encodings.taccl.paths import Routes, routes_of
+from gapless.model import Model
+from gapless.options import SolveOptions
+from gapless.solvers.registry import solve_model
 
 __all__ = ["round_flow"]
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.routing import add_distinct, exclusive_groups
-from planwright.encodings.taccl.symmetry import orbits
-from planwright.model import Model
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.routing import add_distinct, exclusive_groups
+from gapless.encodings.taccl.symmetry import orbits
+from gapless.model import Model
 
 __all__ = ["Commodities", "FlowModel", "Way", "carrying_way", "commodities", "encode", "ways"]
 

@@ -14,7 +14,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.topologies.topology import Topology
+from gapless.topologies.topology import Topology
 
 __all__ = ["Doors", "arrivals_s", "earliest_s"]
 

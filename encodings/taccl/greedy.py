@@ -15,27 +15,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright import __version__
-from planwright.encodings.taccl.assembly import reversed_columns, table_of, to_schedule
-from planwright.encodings.taccl.bandwidth import Bottleneck
-from planwright.encodings.taccl.board import Board, Columns, lay_out
-from planwright.encodings.taccl.dispatch import Rule, Table, Timing, dispatch
-from planwright.encodings.taccl.flow_paths import round_flow
-from planwright.encodings.taccl.large_bounds import LargeBounds, large_bounds
-from planwright.encodings.taccl.matching import Match, match
-from planwright.encodings.taccl.paths import Routes, route_paths
-from planwright.encodings.taccl.phases import bare_phases_of
-from planwright.encodings.taccl.pods import find_pods
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.reordering import order_by_load, reorderings
-from planwright.encodings.taccl.rotations import Rotations, no_rotations
-from planwright.encodings.taccl.sum_bounds import crossing_bound_s
-from planwright.encodings.taccl.sum_cuts import across_cuts_s
-from planwright.errors import InputError
-from planwright.options import Deadline, Progress, SolveOptions, charge
-from planwright.recipe import Plan
-from planwright.schedule import Schedule
-from planwright.solution import Solution, Status, StopReason
+from gapless import __version__
+from gapless.encodings.taccl.assembly import reversed_columns, table_of, to_schedule
+from gapless.encodings.taccl.bandwidth import Bottleneck
+from gapless.encodings.taccl.board import Board, Columns, lay_out
+from gapless.encodings.taccl.dispatch import Rule, Table, Timing, dispatch
+from gapless.encodings.taccl.flow_paths import round_flow
+from gapless.encodings.taccl.large_bounds import LargeBounds, large_bounds
+from gapless.encodings.taccl.matching import Match, match
+from gapless.encodings.taccl.paths import Routes, route_paths
+from gapless.encodings.taccl.phases import bare_phases_of
+from gapless.encodings.taccl.pods import find_pods
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.reordering import order_by_load, reorderings
+from gapless.encodings.taccl.rotations import Rotations, no_rotations
+from gapless.encodings.taccl.sum_bounds import crossing_bound_s
+from gapless.encodings.taccl.sum_cuts import across_cuts_s
+from gapless.errors import InputError
+from gapless.options import Deadline, Progress, SolveOptions, charge
+from gapless.recipe import Plan
+from gapless.schedule import Schedule
+from gapless.solution import Solution, Status, StopReason
 
 __all__ = ["plan_greedy"]
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.bounds import bandwidth_bound_s
-from planwright.encodings.taccl.cut_bound import any_cut_bound_s
-from planwright.encodings.taccl.gathering import Doors, arrivals_s, earliest_s
-from planwright.encodings.taccl.halving import gossip_bound_s
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.rotations import find_rotations
-from planwright.encodings.taccl.spreading_bounds import influence_bound_s, spreading_bound_s
-from planwright.encodings.taccl.sum_bounds import crossing_bound_s, doubling_bound_s, pairs_latency_s
+from gapless.encodings.taccl.bounds import bandwidth_bound_s
+from gapless.encodings.taccl.cut_bound import any_cut_bound_s
+from gapless.encodings.taccl.gathering import Doors, arrivals_s, earliest_s
+from gapless.encodings.taccl.halving import gossip_bound_s
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.rotations import find_rotations
+from gapless.encodings.taccl.spreading_bounds import influence_bound_s, spreading_bound_s
+from gapless.encodings.taccl.sum_bounds import crossing_bound_s, doubling_bound_s, pairs_latency_s
 
 __all__ = ["GroupedBounds", "grouped_bounds", "phase_bounds"]
 

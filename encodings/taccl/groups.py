@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.schedule import Ragged
-from planwright.topologies.topology import Topology
+from gapless.schedule import Ragged
+from gapless.topologies.topology import Topology
 
 __all__ = ["Image", "Images", "free_closure", "resources_of"]
 

@@ -14,8 +14,8 @@ import math
 
 import numpy as np
 
-from planwright.encodings.taccl.problem import Problem
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.problem import Problem
+from gapless.topologies.topology import Topology
 
 __all__ = ["gossip_bound_s", "gossip_rounds"]
 

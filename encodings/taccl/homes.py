@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planwright.collective import Collective
+from gapless.collective import Collective
 
 __all__ = ["homes"]
 

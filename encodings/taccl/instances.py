@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from planwright.errors import InputError
-from planwright.topologies.topology import Topology
+from gapless.errors import InputError
+from gapless.topologies.topology import Topology
 
 __all__ = ["InstanceCosts", "with_instances"]
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.any_bandwidth import flow_of_chunks, is_allgather
-from planwright.encodings.taccl.bandwidth import Bottleneck, Network, allgather_bottlenecks, bottleneck
-from planwright.encodings.taccl.board import Board
-from planwright.encodings.taccl.bounds import combinatorial_bounds
-from planwright.encodings.taccl.concurrent_flow import ConcurrentFlow
-from planwright.encodings.taccl.packing import pack
-from planwright.encodings.taccl.problem import Problem
-from planwright.options import SolveOptions
+from gapless.encodings.taccl.any_bandwidth import flow_of_chunks, is_allgather
+from gapless.encodings.taccl.bandwidth import Bottleneck, Network, allgather_bottlenecks, bottleneck
+from gapless.encodings.taccl.board import Board
+from gapless.encodings.taccl.bounds import combinatorial_bounds
+from gapless.encodings.taccl.concurrent_flow import ConcurrentFlow
+from gapless.encodings.taccl.packing import pack
+from gapless.encodings.taccl.problem import Problem
+from gapless.options import SolveOptions
 
 __all__ = ["LargeBounds", "large_bounds"]
 

@@ -9,12 +9,12 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.collective import Collective
-from planwright.encodings.taccl.homes import homes
-from planwright.encodings.taccl.sketch import InterNode, Policy, Sketch
-from planwright.encodings.taccl.symmetry import Automorphism, automorphism, rotation
-from planwright.errors import InputError
-from planwright.topologies.topology import Link, Topology
+from gapless.collective import Collective
+from gapless.encodings.taccl.homes import homes
+from gapless.encodings.taccl.sketch import InterNode, Policy, Sketch
+from gapless.encodings.taccl.symmetry import Automorphism, automorphism, rotation
+from gapless.errors import InputError
+from gapless.topologies.topology import Link, Topology
 
 __all__ = ["Hyperedge", "LogicalTopology", "apply_sketch", "check_reach"]
 

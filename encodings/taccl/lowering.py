@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.moves import Moves
-from planwright.encodings.taccl.ordering import Ordering
-from planwright.encodings.taccl.problem import Problem
-from planwright.schedule import EventKind, Ragged, Schedule
-from planwright.simulate import retime
+from gapless.encodings.taccl.moves import Moves
+from gapless.encodings.taccl.ordering import Ordering
+from gapless.encodings.taccl.problem import Problem
+from gapless.schedule import EventKind, Ragged, Schedule
+from gapless.simulate import retime
 
 __all__ = ["to_schedule"]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.board import Board
-from planwright.encodings.taccl.pods import Pod
+from gapless.encodings.taccl.board import Board
+from gapless.encodings.taccl.pods import Pod
 
 __all__ = ["Match", "match"]
 

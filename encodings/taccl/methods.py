@@ -9,16 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from planwright.encodings.taccl.aggregated.stage import may_aggregate, plan_aggregated
-from planwright.encodings.taccl.greedy import plan_greedy
-from planwright.encodings.taccl.phases import is_spread_backwards
-from planwright.encodings.taccl.problem import Method, Problem
-from planwright.encodings.taccl.symmetry import orbits
-from planwright.encodings.taccl.synthesis import synthesise
-from planwright.errors import InputError
-from planwright.options import Deadline, Progress, SolveOptions, relative_gap
-from planwright.recipe import Plan
-from planwright.solution import Status
+from gapless.encodings.taccl.aggregated.stage import may_aggregate, plan_aggregated
+from gapless.encodings.taccl.greedy import plan_greedy
+from gapless.encodings.taccl.phases import is_spread_backwards
+from gapless.encodings.taccl.problem import Method, Problem
+from gapless.encodings.taccl.symmetry import orbits
+from gapless.encodings.taccl.synthesis import synthesise
+from gapless.errors import InputError
+from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.recipe import Plan
+from gapless.solution import Status
 
 __all__ = ["milp_binaries", "plan"]
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.groups import resources_of
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.rotations import rotation_candidates
-from planwright.encodings.taccl.routing import Routing
-from planwright.encodings.taccl.symmetry import rotation
+from gapless.encodings.taccl.groups import resources_of
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.rotations import rotation_candidates
+from gapless.encodings.taccl.routing import Routing
+from gapless.encodings.taccl.symmetry import rotation
 
 __all__ = ["Mirror", "find_mirror"]
 

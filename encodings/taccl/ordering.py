@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.dispatch import Rule, Table, dispatch
-from planwright.encodings.taccl.sends import Sends
+from gapless.encodings.taccl.dispatch import Rule, Table, dispatch
+from gapless.encodings.taccl.sends import Sends
 
 __all__ = [
     "PHASED",

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.bandwidth import Bottleneck, allgather_bottleneck
-from planwright.encodings.taccl.groups import resources_of
-from planwright.encodings.taccl.rotations import Rotations, find_rotations
-from planwright.model import Model
-from planwright.options import Deadline, SolveOptions
-from planwright.solvers.max_flow import max_flow
-from planwright.solvers.registry import solve_model
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.bandwidth import Bottleneck, allgather_bottleneck
+from gapless.encodings.taccl.groups import resources_of
+from gapless.encodings.taccl.rotations import Rotations, find_rotations
+from gapless.model import Model
+from gapless.options import Deadline, SolveOptions
+from gapless.solvers.max_flow import max_flow
+from gapless.solvers.registry import solve_model
+from gapless.topologies.topology import Topology
 
 __all__ = ["Packing", "pack"]
 

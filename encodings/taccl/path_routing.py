@@ -17,10 +17,10 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.flow_routing import Commodities, Way, commodities
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.routing import Routing, add_distinct, exclusive_groups
-from planwright.model import Model
+from gapless.encodings.taccl.flow_routing import Commodities, Way, commodities
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.routing import Routing, add_distinct, exclusive_groups
+from gapless.model import Model
 
 __all__ = ["PathModel", "candidate_ways", "decode", "encode"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.board import Board
+from gapless.encodings.taccl.board import Board
 
 __all__ = ["Routes", "route_paths", "routes_of"]
 

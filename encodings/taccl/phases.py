@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.collective import Collective
-from planwright.encodings.taccl.homes import homes
-from planwright.encodings.taccl.logical import check_reach
-from planwright.encodings.taccl.problem import Problem
-from planwright.errors import InputError
-from planwright.topologies.links import Links
-from planwright.topologies.topology import Topology
+from gapless.collective import Collective
+from gapless.encodings.taccl.homes import homes
+from gapless.encodings.taccl.logical import check_reach
+from gapless.encodings.taccl.problem import Problem
+from gapless.errors import InputError
+from gapless.topologies.links import Links
+from gapless.topologies.topology import Topology
 
 __all__ = ["Phase", "bare_phases_of", "is_spread_backwards", "phases_of", "turned_round"]
 

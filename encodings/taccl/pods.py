@@ -9,9 +9,9 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 
-from planwright.encodings.taccl.bandwidth import Bottleneck
-from planwright.encodings.taccl.rotations import Rotations
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.bandwidth import Bottleneck
+from gapless.encodings.taccl.rotations import Rotations
+from gapless.topologies.topology import Topology
 
 __all__ = ["Pod", "find_pods"]
 

@@ -10,20 +10,20 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.collective import Collective, collective_by_name, divided
-from planwright.encodings.taccl.homes import homes
-from planwright.encodings.taccl.logical import LogicalTopology, apply_sketch
-from planwright.encodings.taccl.sketch import Sketch
-from planwright.errors import InputError
-from planwright.graph import Graph
-from planwright.io.collective_file import collective_data
-from planwright.model import Model
-from planwright.options import SolveOptions
-from planwright.recipe import Plan
-from planwright.topologies.topology import Topology
+from gapless.collective import Collective, collective_by_name, divided
+from gapless.encodings.taccl.homes import homes
+from gapless.encodings.taccl.logical import LogicalTopology, apply_sketch
+from gapless.encodings.taccl.sketch import Sketch
+from gapless.errors import InputError
+from gapless.graph import Graph
+from gapless.io.collective_file import collective_data
+from gapless.model import Model
+from gapless.options import SolveOptions
+from gapless.recipe import Plan
+from gapless.topologies.topology import Topology
 
 if TYPE_CHECKING:
-    from planwright.encodings.taccl.phases import Phase
+    from gapless.encodings.taccl.phases import Phase
 
 __all__ = ["METHODS", "Method", "Problem"]
 
@@ -117,7 +117,7 @@ class Problem:
 
     def plan(self, options: SolveOptions) -> Plan:
         """Synthesise: routing, ordering, contiguity, or the greedy for large clusters."""
-        from planwright.encodings.taccl.methods import plan  # it imports this module
+        from gapless.encodings.taccl.methods import plan  # it imports this module
 
         return plan(self, options)
 
@@ -126,7 +126,7 @@ class Problem:
 
         Raises `InputError` where there are two, one for each phase.
         """
-        from planwright.encodings.taccl.routers import router_of  # it imports this module
+        from gapless.encodings.taccl.routers import router_of  # it imports this module
 
         if len(self.phases) > 1:
             raise InputError(
@@ -167,7 +167,7 @@ class Problem:
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
         """The parts of the problem that are routed one by one: itself, unless it reduces."""
-        from planwright.encodings.taccl.phases import phases_of  # it imports this module
+        from gapless.encodings.taccl.phases import phases_of  # it imports this module
 
         return phases_of(self)
 

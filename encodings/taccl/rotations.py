@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.groups import Image, Images, free_closure, resources_of
-from planwright.encodings.taccl.symmetry import orbits, rotation
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.groups import Image, Images, free_closure, resources_of
+from gapless.encodings.taccl.symmetry import orbits, rotation
+from gapless.topologies.topology import Topology
 
 __all__ = ["Rotations", "automorphic_rotations", "find_rotations", "no_rotations", "rotation_candidates"]
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl import flow_routing, path_routing, routing
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.routing import Routing
-from planwright.model import Model
-from planwright.solution import Solution
+from gapless.encodings.taccl import flow_routing, path_routing, routing
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.routing import Routing
+from gapless.model import Model
+from gapless.solution import Solution
 
 __all__ = ["Router", "router_of", "takes_paths"]
 

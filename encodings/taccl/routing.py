@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.symmetry import orbits
-from planwright.model import Model
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.symmetry import orbits
+from gapless.model import Model
 
 __all__ = [
     "Routing", "RoutingModel", "add_distinct", "decode", "encode", "exclusive_groups", "shortest_path_routing",

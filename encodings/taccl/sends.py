@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.moves import Moves
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.symmetry import orbits
+from gapless.encodings.taccl.moves import Moves
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.symmetry import orbits
 
 __all__ = ["MANY_SENDS", "Sends", "send_orbits", "single_sends", "tables"]
 

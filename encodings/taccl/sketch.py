@@ -7,9 +7,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from planwright.errors import InputError
-from planwright.io.record import Record, is_number, load_record, parse_record, suggestion
-from planwright.units import parse_bytes
+from gapless.errors import InputError
+from gapless.io.record import Record, is_number, load_record, parse_record, suggestion
+from gapless.units import parse_bytes
 
 __all__ = ["InterNode", "Policy", "Sketch", "load_sketch", "read_sketch", "sketch_data", "sketch_names"]
 
@@ -114,18 +114,18 @@ def _inter_node_data(inter_node: InterNode) -> dict[str, Any]:
 
 
 def sketch_names() -> list[str]:
-    """The sketches that planwright ships, by name."""
-    folder = files("planwright.encodings.taccl.sketches")
+    """The sketches that gapless ships, by name."""
+    folder = files("gapless.encodings.taccl.sketches")
     return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".json"))
 
 
 def load_sketch(name: str) -> Sketch:
-    """A sketch that planwright ships. Raises `InputError` for an unknown name."""
+    """A sketch that gapless ships. Raises `InputError` for an unknown name."""
     names = sketch_names()
     if name not in names:
         hint = suggestion(name, names) or "--sketch-file takes a file"
         raise InputError(f"sketch: must be one of {', '.join(names)}, got {name!r}; {hint}")
-    text = (files("planwright.encodings.taccl.sketches") / f"{name}.json").read_text(encoding="utf-8")
+    text = (files("gapless.encodings.taccl.sketches") / f"{name}.json").read_text(encoding="utf-8")
     return _read(parse_record(text, f"{name}.json"), name)
 
 

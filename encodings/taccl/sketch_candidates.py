@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from planwright.encodings.taccl.automorphisms import free_symmetry
-from planwright.encodings.taccl.bounds import combinatorial_bounds
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.sketch import InterNode, Policy, Sketch
-from planwright.errors import InputError
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.automorphisms import free_symmetry
+from gapless.encodings.taccl.bounds import combinatorial_bounds
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.sketch import InterNode, Policy, Sketch
+from gapless.errors import InputError
+from gapless.topologies.topology import Topology
 
 __all__ = ["Candidate", "Make", "candidate", "outlines", "partitions", "whole"]
 

@@ -15,12 +15,12 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planwright.encodings.taccl.sketch import Sketch, sketch_data
-from planwright.encodings.taccl.sketch_candidates import Candidate, Make, candidate, outlines, partitions, whole
-from planwright.jobs import Answer, Job, Jobs, solving
-from planwright.options import Deadline, Progress, SolveOptions, relative_gap
-from planwright.recipe import Plan
-from planwright.solution import Solution, Status, StopReason
+from gapless.encodings.taccl.sketch import Sketch, sketch_data
+from gapless.encodings.taccl.sketch_candidates import Candidate, Make, candidate, outlines, partitions, whole
+from gapless.jobs import Answer, Job, Jobs, solving
+from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.recipe import Plan
+from gapless.solution import Solution, Status, StopReason
 
 __all__ = ["SketchSearch"]
 

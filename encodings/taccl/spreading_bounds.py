@@ -17,9 +17,9 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.gathering import Doors, earliest_s
-from planwright.encodings.taccl.problem import Problem
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.gathering import Doors, earliest_s
+from gapless.encodings.taccl.problem import Problem
+from gapless.topologies.topology import Topology
 
 __all__ = ["influence_bound_s", "spreading_bound_s"]
 

@@ -16,8 +16,8 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.problem import Problem
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.problem import Problem
+from gapless.topologies.topology import Topology
 
 __all__ = ["all_over_s", "crossing_bound_s", "doubling_bound_s", "pairs_latency_s", "trees_bound_s"]
 

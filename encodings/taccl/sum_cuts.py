@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.sum_bounds import all_over_s
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.sum_bounds import all_over_s
 
 __all__ = ["across_cuts_s"]
 

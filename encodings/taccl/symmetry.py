@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.collective import Collective
-from planwright.encodings.taccl.homes import homes
-from planwright.errors import InputError
-from planwright.topologies.topology import Topology
+from gapless.collective import Collective
+from gapless.encodings.taccl.homes import homes
+from gapless.errors import InputError
+from gapless.topologies.topology import Topology
 
 __all__ = ["Automorphism", "automorphism", "orbits", "rotation"]
 

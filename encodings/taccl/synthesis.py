@@ -9,13 +9,13 @@ from functools import partial
 
 import numpy as np
 
-from planwright.checker import check
-from planwright.encodings.taccl import contiguity
-from planwright.encodings.taccl.bounds import Bounds, combinatorial_bounds
-from planwright.encodings.taccl.lowering import to_schedule
-from planwright.encodings.taccl.mirror import Mirror, find_mirror
-from planwright.encodings.taccl.moves import Moves, moves_of
-from planwright.encodings.taccl.ordering import (
+from gapless.checker import check
+from gapless.encodings.taccl import contiguity
+from gapless.encodings.taccl.bounds import Bounds, combinatorial_bounds
+from gapless.encodings.taccl.lowering import to_schedule
+from gapless.encodings.taccl.mirror import Mirror, find_mirror
+from gapless.encodings.taccl.moves import Moves, moves_of
+from gapless.encodings.taccl.ordering import (
     PHASED,
     PHASED_VARIANTS,
     VARIANTS,
@@ -26,17 +26,17 @@ from planwright.encodings.taccl.ordering import (
     in_order,
     order,
 )
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.reordering import Pass, reorderings
-from planwright.encodings.taccl.routers import Router, router_of
-from planwright.encodings.taccl.routing import Routing, shortest_path_routing
-from planwright.encodings.taccl.sends import MANY_SENDS, Sends, tables
-from planwright.model import Model
-from planwright.options import Deadline, Progress, SolveOptions, charge, relative_gap
-from planwright.recipe import Plan
-from planwright.schedule import Schedule
-from planwright.solution import Solution, Status, StopReason
-from planwright.solvers.registry import load_backend, solve_model
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.reordering import Pass, reorderings
+from gapless.encodings.taccl.routers import Router, router_of
+from gapless.encodings.taccl.routing import Routing, shortest_path_routing
+from gapless.encodings.taccl.sends import MANY_SENDS, Sends, tables
+from gapless.model import Model
+from gapless.options import Deadline, Progress, SolveOptions, charge, relative_gap
+from gapless.recipe import Plan
+from gapless.schedule import Schedule
+from gapless.solution import Solution, Status, StopReason
+from gapless.solvers.registry import load_backend, solve_model
 
 __all__ = ["synthesise"]
 

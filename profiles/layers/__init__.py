@@ -1,10 +1,10 @@
 """The layers of networks: each function appends one layer to a `NetworkBuilder` and returns its output."""
 
-from planwright.profiles.layers.activations import dropout, gelu, hardtanh, relu, softmax, tanh
-from planwright.profiles.layers.joining import add, cat, first_position, flatten
-from planwright.profiles.layers.normalisations import batch_norm, group_norm, layer_norm
-from planwright.profiles.layers.pooling import adaptive_avg_pool, avg_pool, max_pool, upsample
-from planwright.profiles.layers.products import conv, conv_transpose, embedding, linear, matmul
+from gapless.profiles.layers.activations import dropout, gelu, hardtanh, relu, softmax, tanh
+from gapless.profiles.layers.joining import add, cat, first_position, flatten
+from gapless.profiles.layers.normalisations import batch_norm, group_norm, layer_norm
+from gapless.profiles.layers.pooling import adaptive_avg_pool, avg_pool, max_pool, upsample
+from gapless.profiles.layers.products import conv, conv_transpose, embedding, linear, matmul
 
 __all__ = [
     "adaptive_avg_pool",

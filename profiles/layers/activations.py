@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planwright.profiles.building import BackwardStep, Layer, NetworkBuilder, SideOutput, Value
-from planwright.profiles.costs import Work
+from gapless.profiles.building import BackwardStep, Layer, NetworkBuilder, SideOutput, Value
+from gapless.profiles.costs import Work
 
 __all__ = ["dropout", "gelu", "hardtanh", "relu", "softmax", "tanh"]
 

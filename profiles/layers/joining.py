@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from planwright.errors import InputError
-from planwright.profiles.building import BackwardStep, Layer, NetworkBuilder, Value
-from planwright.profiles.costs import Work
+from gapless.errors import InputError
+from gapless.profiles.building import BackwardStep, Layer, NetworkBuilder, Value
+from gapless.profiles.costs import Work
 
 __all__ = ["add", "cat", "first_position", "flatten"]
 

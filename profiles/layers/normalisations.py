@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from planwright.profiles.building import BackwardStep, Layer, NetworkBuilder, Value
-from planwright.profiles.costs import FLOAT_BYTES, Work
+from gapless.profiles.building import BackwardStep, Layer, NetworkBuilder, Value
+from gapless.profiles.costs import FLOAT_BYTES, Work
 
 __all__ = ["batch_norm", "group_norm", "layer_norm"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from planwright.profiles.building import BackwardStep, Layer, NetworkBuilder, SideOutput, Value
-from planwright.profiles.costs import Work
+from gapless.profiles.building import BackwardStep, Layer, NetworkBuilder, SideOutput, Value
+from gapless.profiles.costs import Work
 
 __all__ = ["adaptive_avg_pool", "avg_pool", "max_pool", "per_axis", "upsample"]
 

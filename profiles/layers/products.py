@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from planwright.errors import InputError
-from planwright.profiles.building import BackwardStep, Layer, NetworkBuilder, Value
-from planwright.profiles.convolutions import Convolution, convolution_ways, depthwise_way, parameter_gradient_ways
-from planwright.profiles.costs import FLOAT_BYTES, Work
-from planwright.profiles.layers.pooling import per_axis, window_extent
-from planwright.profiles.training_graph import Way
+from gapless.errors import InputError
+from gapless.profiles.building import BackwardStep, Layer, NetworkBuilder, Value
+from gapless.profiles.convolutions import Convolution, convolution_ways, depthwise_way, parameter_gradient_ways
+from gapless.profiles.costs import FLOAT_BYTES, Work
+from gapless.profiles.layers.pooling import per_axis, window_extent
+from gapless.profiles.training_graph import Way
 
 __all__ = ["conv", "conv_transpose", "embedding", "linear", "matmul"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from planwright.errors import InputError
-from planwright.io.record import suggestion
-from planwright.profiles.building import Gradient, NetworkBuilder, Value
-from planwright.profiles.devices import Device, named_device
-from planwright.profiles.networks.classifiers import mobilenet_v2, resnet50, resnet101, vgg16
-from planwright.profiles.networks.googlenet import googlenet
-from planwright.profiles.networks.transformers import bert_base, gpt2_small
-from planwright.profiles.networks.unets import unet, unet_3d
-from planwright.profiles.training_graph import TrainingGraph
+from gapless.errors import InputError
+from gapless.io.record import suggestion
+from gapless.profiles.building import Gradient, NetworkBuilder, Value
+from gapless.profiles.devices import Device, named_device
+from gapless.profiles.networks.classifiers import mobilenet_v2, resnet50, resnet101, vgg16
+from gapless.profiles.networks.googlenet import googlenet
+from gapless.profiles.networks.transformers import bert_base, gpt2_small
+from gapless.profiles.networks.unets import unet, unet_3d
+from gapless.profiles.training_graph import TrainingGraph
 
 __all__ = ["build", "build_with_gradients", "network_names"]
 

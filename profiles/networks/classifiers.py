@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planwright.profiles import layers
-from planwright.profiles.building import NetworkBuilder, Value
+from gapless.profiles import layers
+from gapless.profiles.building import NetworkBuilder, Value
 
 __all__ = ["mobilenet_v2", "resnet50", "resnet101", "vgg16"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from planwright.profiles import layers
-from planwright.profiles.building import NetworkBuilder, Value
+from gapless.profiles import layers
+from gapless.profiles.building import NetworkBuilder, Value
 
 __all__ = ["googlenet"]
 

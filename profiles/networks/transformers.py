@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planwright.errors import InputError
-from planwright.profiles import layers
-from planwright.profiles.building import NetworkBuilder, Value
+from gapless.errors import InputError
+from gapless.profiles import layers
+from gapless.profiles.building import NetworkBuilder, Value
 
 __all__ = ["bert_base", "gpt2_small"]
 

@@ -12,7 +12,7 @@ _TABLES = pytest.StashKey[ResultTables]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("planwright")
+    group = parser.getgroup("gapless")
     group.addoption("--limit-s", type=float, help="seconds for each solve, instead of each benchmark's own limit")
     group.addoption("--large", action="store_true", help="also the cases that take minutes")
     group.addoption("--programs", action="store_true", help="sweeps lower their choices to programs, too: slow")

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from result_tables import ResultTables
 
-from planwright.encodings.bagpipe.batch_plans import Planning
-from planwright.encodings.bagpipe.cluster import Cluster, model_cluster
-from planwright.encodings.bagpipe.comparison import (
+from gapless.encodings.bagpipe.batch_plans import Planning
+from gapless.encodings.bagpipe.cluster import Cluster, model_cluster
+from gapless.encodings.bagpipe.comparison import (
     DesignSummary,
     LookaheadSummary,
     compare_designs,
     lookahead_table,
     summary,
 )
-from planwright.profiles.recommendation import named_dense_model
-from planwright.profiles.trace_generators import criteo_like_trace
+from gapless.profiles.recommendation import named_dense_model
+from gapless.profiles.trace_generators import criteo_like_trace
 
 BATCH, TRAINERS = 16_384, 8
 CLUSTER = Cluster(TRAINERS)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from bagpipe_batches import click_log_batch
 
-from planwright.encodings.bagpipe import Batch, Effort, Partition, capacities, cost_matrix, partition
-from planwright.encodings.bagpipe.bounds import fetches_bound, max_load_bound
-from planwright.encodings.bagpipe.sharing import Sharing
-from planwright.encodings.bagpipe.transport import lower_bound, transport
-from planwright.options import Deadline, SolveOptions
+from gapless.encodings.bagpipe import Batch, Effort, Partition, capacities, cost_matrix, partition
+from gapless.encodings.bagpipe.bounds import fetches_bound, max_load_bound
+from gapless.encodings.bagpipe.sharing import Sharing
+from gapless.encodings.bagpipe.transport import lower_bound, transport
+from gapless.options import Deadline, SolveOptions
 
 EXAMPLES, TRAINERS = 16_384, 8
 

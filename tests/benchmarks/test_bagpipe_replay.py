@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from result_tables import ResultTables
 
-from planwright.checker import check
-from planwright.encodings.bagpipe import Batch, BatchPlan, Cluster, Effort, Planning, Problem, batch_plans, capacities
-from planwright.encodings.bagpipe.bounds import fetches_bound, max_load_bound
-from planwright.encodings.bagpipe.lowering import to_schedule
-from planwright.encodings.bagpipe.pipeline import pipeline
-from planwright.encodings.bagpipe.sharing import Sharing
-from planwright.encodings.bagpipe.solver import machine_for, plan_run
-from planwright.options import Deadline, SolveOptions
-from planwright.profiles.trace_generators import criteo_like_trace
+from gapless.checker import check
+from gapless.encodings.bagpipe import Batch, BatchPlan, Cluster, Effort, Planning, Problem, batch_plans, capacities
+from gapless.encodings.bagpipe.bounds import fetches_bound, max_load_bound
+from gapless.encodings.bagpipe.lowering import to_schedule
+from gapless.encodings.bagpipe.pipeline import pipeline
+from gapless.encodings.bagpipe.sharing import Sharing
+from gapless.encodings.bagpipe.solver import machine_for, plan_run
+from gapless.options import Deadline, SolveOptions
+from gapless.profiles.trace_generators import criteo_like_trace
 
 BATCH, TRAINERS = 16_384, 8
 BATCHES, BOUNDED = 20, 5

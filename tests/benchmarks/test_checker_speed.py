@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from planwright.checker import check
-from planwright.graph import Graph, Implementation, Op, Placement
-from planwright.schedule import EventKind, Ragged, Schedule
-from planwright.simulate import retime
-from planwright.topologies.topology import Link, Topology
+from gapless.checker import check
+from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.schedule import EventKind, Ragged, Schedule
+from gapless.simulate import retime
+from gapless.topologies.topology import Link, Topology
 
 LANES, SLOTS, STEP_S = 50, 50, 1e-6
 ACTIVATION, PARAMETER, GRADIENT, WORKSPACE = 10, 100, 4, 7

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from espresso import COMPRESSORS, DATA, NETWORKS, fusion_profile
 
-from planwright.encodings.cupcake.baselines import all_baselines
-from planwright.encodings.cupcake.solver import BestFusion, best_fusion
-from planwright.options import SolveOptions
-from planwright.profiles.cost_functions import AffineCost
-from planwright.profiles.fusion_profile import FusionProfile
-from planwright.profiles.fusion_profile_file import write_fusion_profile
+from gapless.encodings.cupcake.baselines import all_baselines
+from gapless.encodings.cupcake.solver import BestFusion, best_fusion
+from gapless.options import SolveOptions
+from gapless.profiles.cost_functions import AffineCost
+from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.fusion_profile_file import write_fusion_profile
 
 ALGORITHM_1_S = 5.0
 
@@ -69,7 +69,7 @@ def test_label_setting_on_resnet101(benchmark: Callable[..., BestFusion], affine
 def test_a_whole_call_of_the_command_line(benchmark: Callable[..., Any], network: str, tmp_path: Path) -> None:
     profile, plan = tmp_path / "profile.json", tmp_path / "plan.json"
     write_fusion_profile(profile, fusion_profile(network, "dgc", affine=False))
-    command = [sys.executable, "-m", "planwright", "solve", "cupcake", "--profile", str(profile), "-o", str(plan)]
+    command = [sys.executable, "-m", "gapless", "solve", "cupcake", "--profile", str(profile), "-o", str(plan)]
     benchmark.pedantic(subprocess.run, args=(command,), kwargs={"check": True, "capture_output": True}, rounds=3)  # type: ignore[attr-defined]
     assert plan.is_file()
 

@@ -27,16 +27,16 @@ import pytest
 from measured_monet import FULL, GIB, MODES, ROOT, TITLES, eager_s, measured
 from result_tables import ResultTables
 
-import planwright
-from planwright import SolveOptions
-from planwright.checker import check
-from planwright.encodings.monet import Problem, evaluate
-from planwright.encodings.monet.ablation import carry_over, greedy_ways
-from planwright.encodings.monet.keepset import KeepSet
-from planwright.encodings.monet.lowering import to_schedule
-from planwright.encodings.monet.reading import decisions_of
-from planwright.encodings.monet.sweep import keep_set_of
-from planwright.profiles.baseline import peak_without_saving_bytes
+import gapless
+from gapless import SolveOptions
+from gapless.checker import check
+from gapless.encodings.monet import Problem, evaluate
+from gapless.encodings.monet.ablation import carry_over, greedy_ways
+from gapless.encodings.monet.keepset import KeepSet
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.reading import decisions_of
+from gapless.encodings.monet.sweep import keep_set_of
+from gapless.profiles.baseline import peak_without_saving_bytes
 
 LIMIT_S = 20.0
 THREADS = 2
@@ -68,11 +68,11 @@ def outcome(
 ) -> tuple[Outcome, KeepSet | None]:
     """Solve an ablation, carry its plan over to the full graph, and replay it there; also the keep-set that it is."""
     graph, full = measured(f"{model}_{MODES[mode][0]}"), measured(f"{model}_{FULL}")
-    result = planwright.solve(
+    result = gapless.solve(
         Problem(graph, budget_bytes, tuple(starts)), SolveOptions(gap=0.002, time_limit_s=limit_s, threads=THREADS)
     )
     if result.schedule is None:
-        return Outcome(result.status is planwright.Status.INFEASIBLE), None
+        return Outcome(result.status is gapless.Status.INFEASIBLE), None
     assert result.valid, f"{mode}: {result.report.summary()}"
     plan = greedy_ways(full, carry_over(graph, decisions_of(graph, result.schedule), full), budget_bytes)
     schedule = to_schedule(full, plan, budget_bytes)

@@ -28,14 +28,14 @@ import pytest
 from measured_monet import DEVICE_BYTES, FULL, GIB, TITLES, commercial, eager_s, measured, reference_plans
 from result_tables import ResultTables
 
-from planwright import SolveOptions
-from planwright.checker import check
-from planwright.encodings.monet import Decisions, checkmate, evaluate
-from planwright.encodings.monet.ablation import carry_over, greedy_ways
-from planwright.encodings.monet.baselines import eager
-from planwright.encodings.monet.least_budget import least_budget
-from planwright.encodings.monet.lowering import to_schedule
-from planwright.profiles.training_graph import TrainingGraph
+from gapless import SolveOptions
+from gapless.checker import check
+from gapless.encodings.monet import Decisions, checkmate, evaluate
+from gapless.encodings.monet.ablation import carry_over, greedy_ways
+from gapless.encodings.monet.baselines import eager
+from gapless.encodings.monet.least_budget import least_budget
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.profiles.training_graph import TrainingGraph
 
 LIMIT_S = 40.0
 THREADS = 2

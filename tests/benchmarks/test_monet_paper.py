@@ -13,9 +13,9 @@ import pytest
 from measured_monet import FULL, GIB, TITLES, commercial, measured
 from result_tables import ResultTables
 
-import planwright
-from planwright import Progress, SolveOptions
-from planwright.encodings.monet import Problem
+import gapless
+from gapless import Progress, SolveOptions
+from gapless.encodings.monet import Problem
 
 LIMIT_S = 120.0
 THREADS = 2
@@ -40,7 +40,7 @@ class Watch:
             if progress.gap is not None and progress.gap <= gap:
                 self.reached_s.setdefault(gap, progress.wall_s)
 
-    def ends(self, solution: planwright.Solution) -> None:
+    def ends(self, solution: gapless.Solution) -> None:
         """The last gap is proven when the solve is over, if not before."""
         for gap in (0.05, 0.02):
             if solution.gap is not None and solution.gap <= gap:
@@ -58,7 +58,7 @@ def test_within_one_percent_of_the_commercial_solver(
     graph, theirs, watch, limit = measured(f"{model}_{FULL}"), commercial(model, budget_gib), Watch(), limit_s(LIMIT_S)
     problem = Problem(graph, int(budget_gib * GIB))
     options = SolveOptions(gap=0.0, time_limit_s=limit, threads=THREADS, on_progress=watch.note)
-    result = benchmark.pedantic(planwright.solve, args=(problem, options), rounds=1)
+    result = benchmark.pedantic(gapless.solve, args=(problem, options), rounds=1)
     watch.ends(result.solution)
     objective = None if result.solution.objective is None else result.solution.objective * 1e5
     bound = None if result.solution.bound is None else result.solution.bound * 1e5
@@ -93,9 +93,9 @@ def test_within_one_percent_of_the_commercial_solver(
 def test_vgg16_is_proven_not_to_fit_into_5_gib(benchmark: Any, tables: ResultTables, limit_s: Any) -> None:
     problem = Problem(measured(f"vgg16_176_{FULL}"), 5 * GIB)
     options = SolveOptions(time_limit_s=limit_s(LIMIT_S), threads=THREADS)
-    result = benchmark.pedantic(planwright.solve, args=(problem, options), rounds=1)
+    result = benchmark.pedantic(gapless.solve, args=(problem, options), rounds=1)
     table = tables.table("monet_paper", "MONeT beside the commercial solver, in 0.01 ms")
     proven_s = round(result.solution.wall_s, 1)
     table.add("vgg16_176-5", graph="VGG-16", GiB=5, objective=f"{result.status.value}, {proven_s} s")
-    assert result.status is planwright.Status.INFEASIBLE
+    assert result.status is gapless.Status.INFEASIBLE
     assert result.details["least_budget_bound_bytes"] > 5 * GIB

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from measured_monet import FULL, measured
 
-from planwright.encodings.monet.ilp_statistics import comparison
-from planwright.profiles import networks
-from planwright.profiles.baseline import peak_without_saving_bytes
+from gapless.encodings.monet.ilp_statistics import comparison
+from gapless.profiles import networks
+from gapless.profiles.baseline import peak_without_saving_bytes
 
 TABLE_4_2_GIB = {
     ("resnet50", 184): 15.1, ("googlenet", 320): 14.9, ("unet", 11): 14.3, ("vgg16", 176): 14.1,

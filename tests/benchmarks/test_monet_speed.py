@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from measured_monet import FULL, GIB, measured
 
-from planwright import SolveOptions
-from planwright.encodings.monet import relaxation
-from planwright.encodings.monet.evaluate import evaluate
-from planwright.encodings.monet.keepset import Keeper, KeepSet
-from planwright.encodings.monet.retention import last_needs
-from planwright.encodings.monet.search import Annealing
-from planwright.profiles.training_graph import TrainingGraph
-from planwright.solvers.registry import solve_model
+from gapless import SolveOptions
+from gapless.encodings.monet import relaxation
+from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.keepset import Keeper, KeepSet
+from gapless.encodings.monet.retention import last_needs
+from gapless.encodings.monet.search import Annealing
+from gapless.profiles.training_graph import TrainingGraph
+from gapless.solvers.registry import solve_model
 
 
 @pytest.mark.benchmark(timer=time.process_time)  # of this process alone: other work on the machine doesn't count

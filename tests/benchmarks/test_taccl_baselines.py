@@ -18,17 +18,17 @@ from types import FrameType
 import pytest
 from result_tables import ResultTable, ResultTables
 
-from planwright import SolveOptions
-from planwright.collective import COLLECTIVES
-from planwright.encodings.taccl import load_sketch
-from planwright.encodings.taccl.baselines import Baselines
-from planwright.encodings.taccl.cut_bound import any_cut_bound_s
-from planwright.encodings.taccl.instances import with_instances
-from planwright.encodings.taccl.sweep import Outcome, Request, sweep
-from planwright.encodings.taccl.sweep.candidates import Lowering
-from planwright.encodings.taccl.sweep.request import larger_buffer
-from planwright.errors import InputError
-from planwright.topologies.files import load_topology
+from gapless import SolveOptions
+from gapless.collective import COLLECTIVES
+from gapless.encodings.taccl import load_sketch
+from gapless.encodings.taccl.baselines import Baselines
+from gapless.encodings.taccl.cut_bound import any_cut_bound_s
+from gapless.encodings.taccl.instances import with_instances
+from gapless.encodings.taccl.sweep import Outcome, Request, sweep
+from gapless.encodings.taccl.sweep.candidates import Lowering
+from gapless.encodings.taccl.sweep.request import larger_buffer
+from gapless.errors import InputError
+from gapless.topologies.files import load_topology
 
 SIZES = {"1 KB": 10**3, "1 MB": 10**6, "64 MB": 64 * 10**6, "1 GB": 10**9}
 MACHINES = ("dgx1", "ndv2", "dgx2", "dgx-a100", "dgx-h100", "mi250", "mi300x")

@@ -10,7 +10,7 @@ import pytest
 from damaged_texts import damaged, judged_in_s
 from hand_made_collectives import CASES, pairs_allreduce, ring_allgather, ring_allreduce
 
-from planwright.io.taccl_ef import judge, lower, xml_text
+from gapless.io.taccl_ef import judge, lower, xml_text
 
 LONGEST_S = 2.0
 """For one damaged file of a few hundred steps."""

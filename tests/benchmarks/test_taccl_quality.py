@@ -11,12 +11,12 @@ from dataclasses import replace
 import pytest
 from result_tables import ResultTables
 
-import planwright
-from planwright import SolveOptions
-from planwright.encodings.taccl import Problem
-from planwright.encodings.taccl.any_bandwidth import any_bandwidth_s_per_byte
-from planwright.encodings.taccl.chunking import best_chunking
-from planwright.topologies.files import load_topology
+import gapless
+from gapless import SolveOptions
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.any_bandwidth import any_bandwidth_s_per_byte
+from gapless.encodings.taccl.chunking import best_chunking
+from gapless.topologies.files import load_topology
 
 MACHINES = ("dgx1", "ndv2", "dgx2", "dgx-a100", "dgx-h100", "mi250", "mi300x")
 NETWORKS = (
@@ -41,7 +41,7 @@ def test_large_buffers_are_close_to_the_bandwidth(
         input_bytes = part_bytes * (1 if collective == "allgather" else topology.device_count)
         parts = best_chunking(topology, collective, input_bytes)
         problem = replace(Problem.of(topology, collective, input_bytes, chunks_per_rank=parts), may_cut=True)
-        result = planwright.solve(problem, SolveOptions(gap=0.01, time_limit_s=limit_s(LIMIT_S)))
+        result = gapless.solve(problem, SolveOptions(gap=0.01, time_limit_s=limit_s(LIMIT_S)))
         assert result.valid
         assert result.report is not None
         whole = Problem.of(topology, collective, input_bytes).collective

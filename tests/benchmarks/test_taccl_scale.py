@@ -14,13 +14,13 @@ import pytest
 from rails import rails
 from result_tables import ResultTables
 
-import planwright
-from planwright.encodings.taccl import Problem
-from planwright.encodings.taccl.chunking import best_chunking
-from planwright.encodings.taccl.packing import pack
-from planwright.options import SolveOptions
-from planwright.topologies.files import load_topology
-from planwright.topologies.topology import Topology
+import gapless
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.chunking import best_chunking
+from gapless.encodings.taccl.packing import pack
+from gapless.options import SolveOptions
+from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Topology
 
 CASES = {  # topology, collective, input bytes, ratio to reach, seconds for the plan
     "allgather on 80 GPUs, 10 NDv2": (lambda: load_topology("ndv2", 10), "allgather", 10**6, 1.02, 10.0),
@@ -33,7 +33,7 @@ CASES = {  # topology, collective, input bytes, ratio to reach, seconds for the 
 
 def _problem(topology: Topology, collective: str, input_bytes: int) -> Problem:
     """One chunk a rank and destination."""
-    from planwright.collective import collective_by_name
+    from gapless.collective import collective_by_name
 
     definition = collective_by_name(collective, topology.device_count)
     chunks = max(len(buffer) for buffer in definition.inputs)
@@ -47,7 +47,7 @@ def test_large_clusters(case: str, benchmark: Callable[..., Any], tables: Result
     def run() -> tuple[Any, float]:
         begin_s = time.monotonic()
         problem = _problem(build(), collective, input_bytes)
-        result = planwright.solve(problem, SolveOptions(time_limit_s=limit_s, gap=0.01))
+        result = gapless.solve(problem, SolveOptions(time_limit_s=limit_s, gap=0.01))
         return result, time.monotonic() - begin_s
 
     result, taken_s = benchmark.pedantic(run, rounds=1)  # type: ignore[attr-defined]
@@ -85,7 +85,7 @@ def test_quality_of_allgather(machine: str, size: int, tables: ResultTables, kee
     topology = MACHINES[machine]()
     chunks = best_chunking(topology, "allgather", size)
     problem = Problem.of(topology, "allgather", size, chunks_per_rank=chunks)
-    result = planwright.solve(problem, SolveOptions(time_limit_s=10.0, gap=0.005))
+    result = gapless.solve(problem, SolveOptions(time_limit_s=10.0, gap=0.005))
     assert result.valid
     end_s = result.report.makespan_s
     to_bandwidth = end_s / pack(topology, topology.beta_s_per_byte * size).time_s

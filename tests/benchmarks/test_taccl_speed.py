@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import planwright
-from planwright.encodings.taccl import Problem, load_sketch, read_sketch
-from planwright.encodings.taccl.export import to_program
-from planwright.io.taccl_ef import run
-from planwright.recipe import Result
-from planwright.topologies.files import load_topology, read_node
+import gapless
+from gapless.encodings.taccl import Problem, load_sketch, read_sketch
+from gapless.encodings.taccl.export import to_program
+from gapless.io.taccl_ef import run
+from gapless.recipe import Result
+from gapless.topologies.files import load_topology, read_node
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "taccl"
 
@@ -44,7 +44,7 @@ def test_synthesis_of_the_published_cases(
     benchmark: Callable[..., Result], case: tuple[str, Problem], record_property: Callable[[str, object], None]
 ) -> None:
     name, problem = case
-    result = benchmark.pedantic(planwright.solve, args=(problem,), rounds=3, warmup_rounds=1)  # type: ignore[attr-defined]
+    result = benchmark.pedantic(gapless.solve, args=(problem,), rounds=3, warmup_rounds=1)  # type: ignore[attr-defined]
     _, _, _, ratio, table_s = CASES[name]
     assert result.valid
     assert result.details["ratio"] <= ratio * (1 + 1e-9)
@@ -58,7 +58,7 @@ def test_synthesis_of_the_published_cases(
 @pytest.mark.parametrize("instances", [1, 8])
 def test_lowering_to_taccl_ef(benchmark: Callable[..., Any], case: tuple[str, Problem], instances: int) -> None:
     _, problem = case
-    result = planwright.solve(problem)
+    result = gapless.solve(problem)
     assert result.schedule is not None
     program = benchmark.pedantic(  # type: ignore[attr-defined]
         to_program, args=(result.schedule, problem.collective), kwargs={"instances": instances}, rounds=2
@@ -69,6 +69,6 @@ def test_lowering_to_taccl_ef(benchmark: Callable[..., Any], case: tuple[str, Pr
 def test_allgather_on_80_gpus(benchmark: Callable[..., Result]) -> None:
     """Ten NDv2 nodes: the thesis says under 8 minutes."""
     problem = Problem.of(load_topology("ndv2", 10), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
-    result = benchmark.pedantic(planwright.solve, args=(problem,), rounds=2)  # type: ignore[attr-defined]
+    result = benchmark.pedantic(gapless.solve, args=(problem,), rounds=2)  # type: ignore[attr-defined]
     assert result.valid
     assert result.details["ratio"] <= 1.05

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from result_tables import ResultTables
 
-import planwright
-from planwright import SolveOptions
-from planwright.encodings.taccl import Problem, read_sketch
-from planwright.recipe import Result
-from planwright.topologies.files import read_node
+import gapless
+from gapless import SolveOptions
+from gapless.encodings.taccl import Problem, read_sketch
+from gapless.recipe import Result
+from gapless.topologies.files import read_node
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "taccl"
 
@@ -51,7 +51,7 @@ def test_row_of_table_5_3(
     size_bytes, ratio = CASES[collective, sketch]
     problem = _problem(collective, sketch, size_bytes, tmp_path)
     result = benchmark.pedantic(  # type: ignore[attr-defined]
-        planwright.solve, args=(problem, SolveOptions(gap=0.05)), rounds=2, warmup_rounds=1
+        gapless.solve, args=(problem, SolveOptions(gap=0.05)), rounds=2, warmup_rounds=1
     )
     assert result.valid
     assert result.details["ratio"] <= ratio * (1 + 1e-9)

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from result_tables import ResultTables
 
-import planwright
-from planwright import SolveOptions
-from planwright.encodings.taccl import Problem
-from planwright.encodings.taccl.sweep.candidates import Candidate
-from planwright.encodings.taccl.sweep.pipelining import pipelined
-from planwright.simulate import retime
-from planwright.topologies.files import named_node
-from planwright.topologies.topology import Link, Topology
+import gapless
+from gapless import SolveOptions
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.sweep.candidates import Candidate
+from gapless.encodings.taccl.sweep.pipelining import pipelined
+from gapless.simulate import retime
+from gapless.topologies.files import named_node
+from gapless.topologies.topology import Link, Topology
 
 RESULTS = Path(__file__).resolve().parents[3] / "shared" / "data" / "taccl" / "teccl_results.json"
 MOST_SLOWER = 1.02
@@ -58,7 +58,7 @@ def test_no_published_result_is_more_than_two_percent_faster(size: str, tables: 
     rows = [row for row in comparable_rows() if row["output_buffer"] == size]
     topology, chunk_bytes = teccl_ndv2(), round(rows[0]["chunk_gb"] * 1e9)
     problem = Problem.of(topology, "allgather", chunk_bytes)
-    result = planwright.solve(problem, SolveOptions(gap=0.001, time_limit_s=LIMIT_S))
+    result = gapless.solve(problem, SolveOptions(gap=0.001, time_limit_s=LIMIT_S))
     assert result.valid
     assert result.schedule is not None
     ours_us = result.report.makespan_s * 1e6  # type: ignore[union-attr]

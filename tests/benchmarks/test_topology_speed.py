@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planwright.topologies.files import load_topology
+from gapless.topologies.files import load_topology
 
 
 @pytest.mark.parametrize(

@@ -17,18 +17,18 @@ from typing import Any
 import pytest
 from result_tables import ResultTables
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 from torch import nn
 from torch_models import Case, Gpt, ResNet
 
-from planwright import SolveOptions
-from planwright.errors import InputError
-from planwright.profiles.torch_graph import capture
-from planwright.profiles.torch_timing import profile
-from planwright.torch import plan, run
-from planwright.torch.comparison import Workload, eager_peak_bytes, measure
+from gapless import SolveOptions
+from gapless.errors import InputError
+from gapless.profiles.torch_graph import capture
+from gapless.profiles.torch_timing import profile
+from gapless.torch import plan, run
+from gapless.torch.comparison import Workload, eager_peak_bytes, measure
 
 LIMIT_S = 15.0
 MIB = 2**20

@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 from result_tables import ResultTables
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 from torch_models import Bert, Case, Gpt, ResNet, UNet
 
-from planwright import SolveOptions
-from planwright.profiles.torch_graph import capture
-from planwright.profiles.torch_program import CapturedStep
-from planwright.profiles.torch_timing import profile
-from planwright.torch import plan, run
-from planwright.torch.comparison import Workload, compare, eager_peak_bytes, measure
+from gapless import SolveOptions
+from gapless.profiles.torch_graph import capture
+from gapless.profiles.torch_program import CapturedStep
+from gapless.profiles.torch_timing import profile
+from gapless.torch import plan, run
+from gapless.torch.comparison import Workload, compare, eager_peak_bytes, measure
 
 LIMIT_S = 25.0
 MIB = 2**20
@@ -92,7 +92,7 @@ def test_plans_run_within_their_budgets(
             train = run(planned, model)
             if not number:
                 for method in compare(work, train, steps=3):
-                    if method.name != "planwright":
+                    if method.name != "gapless":
                         peak = None if method.peak_bytes is None else round(method.peak_bytes / MIB, 2)
                         gradients = method.note or ("equal" if method.is_equal else f"off by {method.difference:.1g}")
                         step_ms = None if method.step_s is None else round(1e3 * method.step_s)
@@ -103,7 +103,7 @@ def test_plans_run_within_their_budgets(
             details = planned.result.details
             recompute_s = float(str(details["recompute_s"]))
             table.add(
-                f"{kind}-{budget_mib}", model=kind, method=f"planwright, {budget_mib / eager_bytes * MIB:.2f}x",
+                f"{kind}-{budget_mib}", model=kind, method=f"gapless, {budget_mib / eager_bytes * MIB:.2f}x",
                 measured_MiB=round((ours.peak_bytes or 0) / MIB, 2), step_ms=round(1e3 * (ours.step_s or 0)),
                 gradients="equal" if ours.is_equal else "differ", plan_MiB=round(planned.peak_bytes / MIB, 2),
                 recomputed_of_blocks=round(recompute_s / block_s, 3),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planwright.checker import check
-from planwright.graph import Graph, Implementation, Op, Placement
-from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
-from planwright.topologies.topology import Link, Topology
+from gapless.checker import check
+from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.topologies.topology import Link, Topology
 
 PAIR = Topology("pair", (0, 0), (Link(0, 1, 1.0, 0.0), Link(1, 0, 1.0, 0.0)))
 

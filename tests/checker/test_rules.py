@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planwright.checker import Report, Rule, check
-from planwright.checker import copies as copies_module
-from planwright.checker.report import STORED_PER_RULE
-from planwright.graph import Graph, Implementation, Op, Placement
-from planwright.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
-from planwright.topologies.topology import Link, Topology
+from gapless.checker import Report, Rule, check
+from gapless.checker import copies as copies_module
+from gapless.checker.report import STORED_PER_RULE
+from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
+from gapless.topologies.topology import Link, Topology
 
 COMPUTE, TRANSFER = EventKind.COMPUTE, EventKind.TRANSFER
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planwright.checker import check
-from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.checker import check
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 
 Copy = tuple[int, int]
 

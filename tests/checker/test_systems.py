@@ -1,4 +1,4 @@
-"""Schedules in the manner of each system that planwright lowers: collectives, MONeT, Bagpipe, Cupcake."""
+"""Schedules in the manner of each system that gapless lowers: collectives, MONeT, Bagpipe, Cupcake."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planwright.checker import Report, Rule, check
-from planwright.graph import Graph, Implementation, Op, Placement
-from planwright.schedule import Event, EventKind, schedule_from_events
-from planwright.topologies.topology import Link, Topology
+from gapless.checker import Report, Rule, check
+from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.schedule import Event, EventKind, schedule_from_events
+from gapless.topologies.topology import Link, Topology
 
 COMPUTE, TRANSFER, COLLECTIVE = EventKind
 

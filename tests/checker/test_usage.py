@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from planwright.checker import check
-from planwright.checker.usage import known_events, memory_steps
-from planwright.graph import Graph, Implementation, Op, Placement
-from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
-from planwright.topologies.topology import Topology
+from gapless.checker import check
+from gapless.checker.usage import known_events, memory_steps
+from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.topologies.topology import Topology
 
 
 def test_the_highest_level_is_the_peak_of_the_report(random_schedule: Callable[[random.Random], Schedule]) -> None:

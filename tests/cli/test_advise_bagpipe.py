@@ -1,4 +1,4 @@
-"""`planwright advise bagpipe` and the options of traces and clusters: what is printed, the JSON object, refusals."""
+"""`gapless advise bagpipe` and the options of traces and clusters: what is printed, the JSON object, refusals."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from calls import run
 
-from planwright.cli.clusters import add_cluster_options, read_cluster_options
-from planwright.cli.traces import add_trace_options, read_trace_options
-from planwright.encodings.bagpipe.cluster import Cluster
-from planwright.errors import InputError
-from planwright.profiles.traces import Trace
+from gapless.cli.clusters import add_cluster_options, read_cluster_options
+from gapless.cli.traces import add_trace_options, read_trace_options
+from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.errors import InputError
+from gapless.profiles.traces import Trace
 
 SMALL = [
     "advise", "bagpipe", "--trace", "zipf", "--table-rows", "3000,500", "--examples", "6400", "--batch-size", "64",

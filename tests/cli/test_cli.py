@@ -12,7 +12,7 @@ import pytest
 from calls import run
 from spawned import spawn
 
-from planwright.cli.main import main
+from gapless.cli.main import main
 
 SOLVE = ["solve", "taccl", "--topology", "ndv2", "--nodes", "2", "--sketch", "ndv2-sk-1", "--size", "1MB"]
 
@@ -107,7 +107,7 @@ def test_show_of_a_plan_that_names_unknown_things_says_so(capsys: pytest.Capture
 
 def test_show_says_which_command_made_the_plan(capsys: pytest.CaptureFixture[str], plan: Path) -> None:
     out = run(capsys, "show", str(plan))[1]
-    assert "made by\n  planwright solve taccl --topology ndv2 " in out
+    assert "made by\n  gapless solve taccl --topology ndv2 " in out
 
 
 @pytest.mark.parametrize("instances", ["1", "8"])
@@ -318,6 +318,6 @@ def test_second_interrupt_leaves_at_once_and_writes_nothing(tmp_path: Path) -> N
 
 def test_module_and_help_work(capsys: pytest.CaptureFixture[str]) -> None:
     process = spawn("--version")
-    assert process.communicate(timeout=60)[0].startswith("planwright 0.")
+    assert process.communicate(timeout=60)[0].startswith("gapless 0.")
     for arguments in (["--help"], ["solve", "--help"], ["solve", "taccl", "--help"], ["check", "--help"]):
         assert run(capsys, *arguments)[0] == 0

@@ -1,11 +1,11 @@
-"""`planwright export --format chakra`."""
+"""`gapless export --format chakra`."""
 
 from __future__ import annotations
 
 import pytest
 
-from planwright.cli.main import main
-from planwright.io.chakra import read_traces, trace_problem
+from gapless.cli.main import main
+from gapless.io.chakra import read_traces, trace_problem
 
 pytest.importorskip("google.protobuf")
 

@@ -1,4 +1,4 @@
-"""`planwright export --format ddp-buckets`."""
+"""`gapless export --format ddp-buckets`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import planwright
-from planwright.cli.main import main
-from planwright.encodings.cupcake import Problem
-from planwright.io.ddp_buckets import read_ddp_buckets
-from planwright.io.plan import SavedPlan, claim_data, write_plan
-from planwright.profiles.cost_functions import AffineCost
-from planwright.profiles.fusion_profile import FusionProfile
+import gapless
+from gapless.cli.main import main
+from gapless.encodings.cupcake import Problem
+from gapless.io.ddp_buckets import read_ddp_buckets
+from gapless.io.plan import SavedPlan, claim_data, write_plan
+from gapless.profiles.cost_functions import AffineCost
+from gapless.profiles.fusion_profile import FusionProfile
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def plan(tmp_path: Path) -> Path:
     sizes = np.array([4096, 64, 1 << 20, 256], dtype=np.int64)
     costs = AffineCost(2e-4, 1e-10), AffineCost(1e-4, 2e-9)
     problem = Problem(FusionProfile("four", 0.01, tuple("dcba"), sizes, np.full(4, 1e-3), *costs))
-    result = planwright.solve(problem)
+    result = gapless.solve(problem)
     assert result.schedule is not None
     saved = SavedPlan("cupcake", problem.description, claim_data(result.solution), result.details, result.schedule)
     write_plan(tmp_path / "plan.json", saved)

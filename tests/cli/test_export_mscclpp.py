@@ -1,4 +1,4 @@
-"""`planwright export --format mscclpp`, and `check` of what it writes."""
+"""`gapless export --format mscclpp`, and `check` of what it writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planwright.cli.main import main
+from gapless.cli.main import main
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from calls import run
 from spawned import spawn
 
-from planwright.cli import commands, running
+from gapless.cli import commands, running
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends SIGINT to a process group")
 
@@ -85,7 +85,7 @@ def test_ctrl_c_while_the_command_is_still_being_loaded_is_a_line(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(commands, "build_parser", interrupted)
-    assert run(capsys, *FUSE) == (130, "", "planwright: interrupted; no half-written file is left\n")
+    assert run(capsys, *FUSE) == (130, "", "gapless: interrupted; no half-written file is left\n")
 
 
 def test_an_interrupt_that_a_library_takes_for_its_own_failure_is_a_line_and_other_failures_are_not(

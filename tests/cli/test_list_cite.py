@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import planwright
-from planwright.cli.main import main
+import gapless
+from gapless.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 CITATION = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
@@ -20,9 +20,9 @@ def printed(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_the_four_papers_and_planwright_are_cited(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_four_papers_and_gapless_are_cited(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys)
-    assert re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE) == ["planwright", "monet", "taccl", "bagpipe", "cupcake"]
+    assert re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE) == ["gapless", "monet", "taccl", "bagpipe", "cupcake"]
     assert text.count("{") == text.count("}")
     for entry in text.split("\n\n"):
         assert {"title", "author", "year"} <= set(re.findall(r"^  (\w+) +=", entry, re.MULTILINE))
@@ -39,9 +39,9 @@ def test_the_citation_file_names_the_same_papers_and_authors(capsys: pytest.Capt
 
 
 def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"version = {{{planwright.__version__}}}" in printed(capsys)
-    assert f"version: {planwright.__version__}\n" in CITATION
-    assert (files("planwright") / "references.bib").is_file()
+    assert f"version = {{{gapless.__version__}}}" in printed(capsys)
+    assert f"version: {gapless.__version__}\n" in CITATION
+    assert (files("gapless") / "references.bib").is_file()
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["list", "sketches", "--cite"]])

@@ -1,4 +1,4 @@
-"""`planwright plot`: what it writes, and how it ends."""
+"""`gapless plot`: what it writes, and how it ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_plans import SYSTEMS, small_plan
 
-from planwright.cli.main import main
+from gapless.cli.main import main
 
 HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
 needs_matplotlib = pytest.mark.skipif(not HAS_MATPLOTLIB, reason="needs the extra `plot`")
@@ -85,7 +85,7 @@ def test_bad_options_get_one_line(
 @needs_matplotlib
 def test_missing_file_gets_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["plot", str(tmp_path / "none.json"), "-o", str(tmp_path / "x.png")]) == 2
-    assert capsys.readouterr().err.startswith("planwright: error: cannot read ")
+    assert capsys.readouterr().err.startswith("gapless: error: cannot read ")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -97,6 +97,8 @@ def test_without_matplotlib_one_line_says_how_to_install(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "matplotlib" else real(name))
     path = tmp_path / ("out.png" if command == "plot" else "out.html")
     assert main([command, str(plan), "-o", str(path)]) == 2
-    expected = "planwright: error: plotting needs matplotlib, which is not installed; pip install 'planwright[plot]'\n"
+    expected = (
+        "gapless: error: plotting needs matplotlib, which is not installed; pip install '.[plot]' in a checkout\n"
+    )
     assert capsys.readouterr().err == expected
     assert not path.exists()

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from planwright.cli import progress as module
-from planwright.cli.progress import progress_on_stderr
-from planwright.options import Progress
+from gapless.cli import progress as module
+from gapless.cli.progress import progress_on_stderr
+from gapless.options import Progress
 
 NEWS = Progress(1.5, 2e-3, 1e-3, "routing")
 

@@ -1,4 +1,4 @@
-"""`planwright report`: one page, complete, with nothing to fetch; read by a parser and by a browser."""
+"""`gapless report`: one page, complete, with nothing to fetch; read by a parser and by a browser."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from small_plans import SYSTEMS, small_plan, solve_command
 
-from planwright import __version__
-from planwright.checker import check
-from planwright.cli.main import main
-from planwright.cli.views import read_any_plan
-from planwright.units import format_seconds
+from gapless import __version__
+from gapless.checker import check
+from gapless.cli.main import main
+from gapless.cli.views import read_any_plan
+from gapless.units import format_seconds
 
 HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
 HAS_PLAYWRIGHT = importlib.util.find_spec("playwright") is not None
@@ -88,9 +88,9 @@ def test_page_tells_what_was_asked_claimed_replayed_and_how(made: tuple[str, Pat
     plan, text = read_any_plan(str(path)), " ".join(read(page).texts)
     report = check(plan.schedule)
     assert f"Replays clean: {report.event_count} events, makespan {format_seconds(report.makespan_s)}." in text
-    for name in ("status", "bound", "gap", "seed", "solver", "solver version", "makespan", "highspy", "planwright"):
+    for name in ("status", "bound", "gap", "seed", "solver", "solver version", "makespan", "highspy", "gapless"):
         assert re.search(rf"\b{name}\b", text), name
-    command = shlex.join(["planwright", *solve_command(system, path.parent), "--quiet"])
+    command = shlex.join(["gapless", *solve_command(system, path.parent), "--quiet"])
     assert command in text
     assert __version__ in text
 

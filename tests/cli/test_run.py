@@ -1,4 +1,4 @@
-"""`planwright run monet`: the table, the JSON object, the plan file, and what is refused."""
+"""`gapless run monet`: the table, the JSON object, the plan file, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from planwright.cli.main import main
+from gapless.cli.main import main
 
 _SOURCE = """
 import torch
@@ -63,21 +63,19 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_without_torch_one_line_tells_how_to_install_it(source: Path) -> None:
-    script = (
-        "import sys; sys.modules['torch'] = None; from planwright.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    )
+    script = "import sys; sys.modules['torch'] = None; from gapless.cli.main import main; sys.exit(main(sys.argv[1:]))"
     arguments = ["run", "monet", "--model", f"{source}:plain", "--budget", "0.5x"]
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert "pip install 'planwright[torch]'" in done.stderr
+    assert "pip install '.[torch]'" in done.stderr
 
 
 def test_core_imports_no_torch() -> None:
     script = (
-        "import sys, planwright, planwright.cli.main, planwright.checker, planwright.encodings.monet.solver\n"
-        "import planwright.profiles.networks, planwright.profiles.training_graph_file\n"
+        "import sys, gapless, gapless.cli.main, gapless.checker, gapless.encodings.monet.solver\n"
+        "import gapless.profiles.networks, gapless.profiles.training_graph_file\n"
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
@@ -88,13 +86,13 @@ class TestWithTorch:
 
     @pytest.fixture(autouse=True)
     def torch(self) -> None:
-        pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+        pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
     def test_table_has_a_line_for_each_method(self, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
         options = ["--budget", "0.8x", "--gap", "1", "--time-limit", "20", "--steps", "1"]
         assert main(["run", "monet", "--model", f"{source}:dropping", *options]) == 0
         shown = capsys.readouterr().out
-        for method in ("eager", "checkpoint per block", "selective checkpointing", "planwright"):
+        for method in ("eager", "checkpoint per block", "selective checkpointing", "gapless"):
             (line,) = [line for line in shown.splitlines() if line.startswith(f"{method} ")]
             assert line.endswith("equal to eager's")
         assert "wrong gradients with dropout" in shown
@@ -119,7 +117,7 @@ class TestWithTorch:
         assert main(["run", "monet", "--model", f"{source}:plain", *options]) == 0
         data = json.loads(capsys.readouterr().out)
         methods = {method["name"].split()[0]: method for method in data["methods"]}
-        ours = methods["planwright"]
+        ours = methods["gapless"]
         assert ours["is_equal"]
         assert ours["peak_bytes"] <= data["peak_bytes"] <= data["budget_bytes"] < methods["eager"]["peak_bytes"]
         assert methods["activation_memory_budget"]["is_equal"] is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from commands import commands, numeric_options
 
-from planwright.cli.main import main
+from gapless.cli.main import main
 
 PARSER = commands()[()]
 NETWORK = ["--ranks", "8", "--bandwidth", "10Gbps"]
@@ -33,7 +33,7 @@ def test_help_has_an_example_that_parses(path: tuple[str, ...]) -> None:
     text = commands()[path].format_help()
     _, heading, examples = text.partition("\nexample")
     assert heading
-    lines = [line.strip() for line in examples.replace("\\\n", " ").splitlines() if line.startswith("  planwright ")]
+    lines = [line.strip() for line in examples.replace("\\\n", " ").splitlines() if line.startswith("  gapless ")]
     assert lines
     for line in lines:
         words = line.partition(" > ")[0].split()[1:]
@@ -110,10 +110,10 @@ def test_completion_knows_commands_options_and_names(capsys: pytest.CaptureFixtu
 def test_bash_completes_a_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pytest.importorskip("shtab")
     assert main(["completion", "bash"]) == 0
-    script = tmp_path / "planwright.bash"
+    script = tmp_path / "gapless.bash"
     script.write_text(
-        capsys.readouterr().out + "COMP_WORDS=(planwright solve taccl --topology nd); COMP_CWORD=4\n"
-        'command="$(complete -p planwright)"; command="${command#*-F }"; "${command%% *}" planwright nd --topology\n'
+        capsys.readouterr().out + "COMP_WORDS=(gapless solve taccl --topology nd); COMP_CWORD=4\n"
+        'command="$(complete -p gapless)"; command="${command#*-F }"; "${command%% *}" gapless nd --topology\n'
         'echo "${COMPREPLY[@]}"\n'
     )
     found = subprocess.run(["bash", "--norc", script], capture_output=True, text=True, check=True, env=dict(os.environ))

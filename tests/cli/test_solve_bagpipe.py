@@ -1,4 +1,4 @@
-"""`planwright solve bagpipe`."""
+"""`gapless solve bagpipe`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from changed_files import arrays_of, as_meta, meta_of
 from spawned import spawn
 
-from planwright.cli.main import main
+from gapless.cli.main import main
 
 SMALL = ["--trace", "zipf", "--table-rows", "50,400", "--examples", "300", "--trainers", "4", "--batch-size", "30"]
 

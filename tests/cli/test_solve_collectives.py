@@ -1,4 +1,4 @@
-"""`planwright solve taccl` for every collective, and for those of one's own."""
+"""`gapless solve taccl` for every collective, and for those of one's own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_collective_of_ones_own_is_solved_and_exported(capsys: pytest.CaptureFix
     own, plan, xml = tmp_path / "own.json", tmp_path / "plan.json", tmp_path / "plan.xml"
     chunks = [{"from": [rank], "to": [(rank + 1) % 16]} for rank in range(16)]
     own.write_text(
-        json.dumps({"format": "planwright.collective", "version": 1, "name": "shift", "ranks": 16, "chunks": chunks})
+        json.dumps({"format": "gapless.collective", "version": 1, "name": "shift", "ranks": 16, "chunks": chunks})
     )
     code, _, err = run(capsys, *SOLVE, "--collective-file", str(own), "-o", str(plan), "--quiet")
     assert code == 0, err

@@ -1,4 +1,4 @@
-"""`planwright solve cupcake`, and what can be done with its plans."""
+"""`gapless solve cupcake`, and what can be done with its plans."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from fusion_instances import known_instance, random_instance
 
-from planwright.cli.main import main
-from planwright.profiles.fusion_profile_file import write_fusion_profile
+from gapless.cli.main import main
+from gapless.profiles.fusion_profile_file import write_fusion_profile
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`planwright solve monet`: plans, objectives, impossible budgets and bad input."""
+"""`gapless solve monet`: plans, objectives, impossible budgets and bad input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from calls import run
 from powered_training import fast_or_frugal, with_power
 
-from planwright.profiles.training_graph_file import write_training_graph
+from gapless.profiles.training_graph_file import write_training_graph
 
 MONET = ["solve", "monet", "--graph", "vgg16", "--batch", "16", "--gap", "0.1", "--time-limit", "60"]
 
@@ -74,7 +74,7 @@ def test_energy_of_a_graph_without_powers_is_refused_in_one_line(
     arguments = ["solve", "monet", "--graph", str(path), "--budget", "9B", "--objective", "energy"]
     code, out, err = run(capsys, *arguments, "--quiet", "-o", str(tmp_path / "plan.json"))
     assert (code, out) == (2, "")
-    assert re.fullmatch(r"planwright: error: objective 'energy': every way must have power_w, .*\n", err), err
+    assert re.fullmatch(r"gapless: error: objective 'energy': every way must have power_w, .*\n", err), err
     assert list(tmp_path.iterdir()) == [path]
 
 

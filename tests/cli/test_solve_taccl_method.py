@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planwright.cli.main import main
+from gapless.cli.main import main
 
 SOLVE = ["solve", "taccl", "--topology", "ndv2", "--nodes", "1", "--size", "1MB", "--time-limit", "2", "--json"]
 

@@ -1,4 +1,4 @@
-"""`planwright sweep` on the command line: what it prints and writes, how it goes on, and how it ends."""
+"""`gapless sweep` on the command line: what it prints and writes, how it goes on, and how it ends."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from calls import run
 from hand_training import chain
 from powered_training import fast_or_frugal
 
-from planwright.cli.main import main
-from planwright.plot import plot_tradeoff
-from planwright.profiles.training_graph_file import write_training_graph
+from gapless.cli.main import main
+from gapless.plot import plot_tradeoff
+from gapless.profiles.training_graph_file import write_training_graph
 
 ROOT = Path(__file__).resolve().parents[2]
 VGG = ["sweep", "monet", "--graph", "vgg16", "--batch", "64", "--gap", "0.03", "--threads", "1"]
@@ -72,7 +72,7 @@ def test_table_is_printed_and_progress_goes_to_stderr(capsys: pytest.CaptureFixt
 
 
 def test_plans_of_a_sweep_are_shown_and_checked_as_any(capsys: pytest.CaptureFixture[str], made: Path) -> None:
-    found = [path for path in plans(made / "curve") if "planwright.plan" in path.read_text()]
+    found = [path for path in plans(made / "curve") if "gapless.plan" in path.read_text()]
     assert len(found) == 2
     for path in found:
         assert run(capsys, "check", str(path))[0] == 0
@@ -131,7 +131,7 @@ HARD = [*VGG[:-4], "--gap", "0", "--workers", "1", "--time-limit", "6"]
 
 def at_work(folder: Path) -> subprocess.Popen[str]:
     """A sweep of two budgets in a process, the smaller known and the larger begun."""
-    command = [sys.executable, "-m", "planwright", *HARD, "--budgets", "0.6x,0.62x", "-o", str(folder)]
+    command = [sys.executable, "-m", "gapless", *HARD, "--budgets", "0.6x,0.62x", "-o", str(folder)]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -201,7 +201,7 @@ def test_plot_without_matplotlib_is_refused_before_anything_is_solved(
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")
     assert err == (
-        "planwright: error: plotting needs matplotlib, which is not installed; pip install 'planwright[plot]'\n"
+        "gapless: error: plotting needs matplotlib, which is not installed; pip install '.[plot]' in a checkout\n"
     )
     assert list(tmp_path.iterdir()) == []
 

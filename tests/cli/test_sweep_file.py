@@ -1,4 +1,4 @@
-"""`planwright sweep FILE` on the command line: what it prints and writes, how it ends, and how it goes on."""
+"""`gapless sweep FILE` on the command line: what it prints and writes, how it ends, and how it goes on."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pytest
 from calls import run
 from fusion_instances import known_instance
 
-from planwright.cli.progress import progress_on_stderr
-from planwright.options import Progress
-from planwright.profiles.fusion_profile_file import fusion_profile_text
+from gapless.cli.progress import progress_on_stderr
+from gapless.options import Progress
+from gapless.profiles.fusion_profile_file import fusion_profile_text
 
 ROOT = Path(__file__).resolve().parents[2]
 GRID = """
-format = "planwright.sweep"
+format = "gapless.sweep"
 version = 1
 
 [[grid]]
@@ -116,7 +116,7 @@ def test_nothing_found_is_exit_code_4_and_not_tried_again(capsys: pytest.Capture
 
 def test_a_bar_over_instances_is_shown_on_a_terminal() -> None:
     console = pytest.importorskip("rich.console")
-    from planwright.cli.progress import _live_line
+    from gapless.cli.progress import _live_line
 
     with Path(os.devnull).open("w") as file, _live_line(console.Console(file=file)) as tell:
         tell(Progress(1.0, 2.0, 1.0, "cupcake: optimal", done=1, total=2))
@@ -142,7 +142,7 @@ def test_the_summary_is_drawn(capsys: pytest.CaptureFixture[str], grid: Path) ->
 # -- Ctrl-C ------------------------------------------------------------------------------------------------------------
 
 HARD = """
-format = "planwright.sweep"
+format = "gapless.sweep"
 version = 1
 
 [[grid]]
@@ -164,7 +164,7 @@ def at_work(folder: Path) -> subprocess.Popen[str]:
     """The sweep in a process, with the first instance solved and the second begun."""
     (folder / "grid.toml").write_text(HARD)
     process = subprocess.Popen(
-        [sys.executable, "-m", "planwright", "sweep", "grid.toml", "-o", "out", "--threads", "1", "--workers", "1"],
+        [sys.executable, "-m", "gapless", "sweep", "grid.toml", "-o", "out", "--threads", "1", "--workers", "1"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

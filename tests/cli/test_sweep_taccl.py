@@ -1,4 +1,4 @@
-"""`planwright sweep taccl` on the command line: the programs, the table, how it goes on, and how it ends."""
+"""`gapless sweep taccl` on the command line: the programs, the table, how it goes on, and how it ends."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from calls import run
 
-from planwright.cli.main import main
-from planwright.collective import allgather
-from planwright.io.taccl_ef import read_program
-from planwright.io.taccl_ef import run as execute
-from planwright.io.taccl_ef.program import NO_MAX_BYTES
+from gapless.cli.main import main
+from gapless.collective import allgather
+from gapless.io.taccl_ef import read_program
+from gapless.io.taccl_ef import run as execute
+from gapless.io.taccl_ef.program import NO_MAX_BYTES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,7 +31,7 @@ def topology_file(folder: Path) -> Path:
         {"from": k, "to": (k + 1) % 4, "alpha_us": 1, "beta_us_per_mb": beta, "both_ways": True}
         for k, beta in enumerate((20, 40, 20, 40))
     ]
-    data = {"format": "planwright.topology", "version": 1, "name": "four", "ranks_per_node": 4, "links": links}
+    data = {"format": "gapless.topology", "version": 1, "name": "four", "ranks_per_node": 4, "links": links}
     path = folder / "four.json"
     path.write_text(json.dumps(data))
     return path
@@ -99,7 +99,7 @@ def test_damaged_plans_are_made_again(made: Path) -> None:
     victim = min((made / "out").glob("allgather-*.json"))
     victim.write_text(victim.read_text()[:200])
     assert main([*sweep_of(made), "--quiet"]) == 0
-    assert json.loads(victim.read_text())["format"] == "planwright.plan"
+    assert json.loads(victim.read_text())["format"] == "gapless.plan"
 
 
 def test_programs_that_are_no_longer_wanted_go_and_others_stay(made: Path) -> None:
@@ -160,7 +160,7 @@ def test_no_time_for_plans_leaves_baselines_and_code_4(capsys: pytest.CaptureFix
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 def test_an_interrupt_keeps_what_is_there(tmp_path: Path) -> None:
     arguments = [
-        sys.executable, "-m", "planwright", "sweep", "taccl", "--topology", "ndv2", "--nodes", "2", "--sketch",
+        sys.executable, "-m", "gapless", "sweep", "taccl", "--topology", "ndv2", "--nodes", "2", "--sketch",
         "ndv2-sk-1", "--sizes", "1KB,4KB,16KB,64KB", "--time-limit", "500", "-o", str(tmp_path / "out"), "--json",
     ]  # fmt: skip
     process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

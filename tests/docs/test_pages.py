@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from doc_pages import ROOT, blocks, commands, pages, run_page
 
-from planwright.cli.commands import build_parser
+from gapless.cli.commands import build_parser
 
 RUN = [page for page in pages() if any(block.mark == "run" for block in blocks(page.read_text(encoding="utf-8")))]
 
@@ -35,10 +35,10 @@ def test_every_command_is_one_that_the_command_line_knows(page: Path, capsys: py
         if block.language != "sh":
             continue
         for words in commands(block):
-            if "planwright" not in words:
+            if "gapless" not in words:
                 continue
             try:
-                parser.parse_args(words[words.index("planwright") + 1 :])
+                parser.parse_args(words[words.index("gapless") + 1 :])
             except SystemExit:
                 pytest.fail(f"{shlex.join(words)}: {capsys.readouterr().err}")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planwright.model import Model
+from gapless.model import Model
 
 
 def _random_model(seed: int) -> Model:

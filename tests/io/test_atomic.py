@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from spawned import spawn
 
-from planwright.io.atomic import check_writable, write_text
+from gapless.io.atomic import check_writable, write_text
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and devices with names")
 
@@ -52,4 +52,4 @@ def test_a_full_disk_behind_stdout_is_a_line() -> None:
         process = spawn("list", "profiles", stdout=full)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert err == "planwright: error: cannot write to stdout: No space left on device\n"
+    assert err == "gapless: error: cannot write to stdout: No space left on device\n"

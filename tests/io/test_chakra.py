@@ -20,8 +20,8 @@ from hand_made_collectives import (
 from hypothesis import given, settings
 from random_allgathers import allgathers
 
-from planwright.errors import InputError
-from planwright.io.chakra import (
+from gapless.errors import InputError
+from gapless.io.chakra import (
     COMPUTE,
     RECEIVE,
     SEND,
@@ -32,7 +32,7 @@ from planwright.io.chakra import (
     trace_problem,
     write_traces,
 )
-from planwright.schedule import EventKind, schedule_from_events
+from gapless.schedule import EventKind, schedule_from_events
 
 pytest.importorskip("google.protobuf")
 
@@ -132,9 +132,9 @@ def test_a_schedule_with_other_events_is_refused():
 
 def test_without_protobuf_the_way_out_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "google.protobuf", None)
-    monkeypatch.delitem(sys.modules, "planwright.io.chakra")
-    fresh = importlib.import_module("planwright.io.chakra")
-    with pytest.raises(InputError, match=re.escape("pip install 'planwright[chakra]'")):
+    monkeypatch.delitem(sys.modules, "gapless.io.chakra")
+    fresh = importlib.import_module("gapless.io.chakra")
+    with pytest.raises(InputError, match=re.escape("pip install '.[chakra]' in a checkout")):
         fresh.trace_bytes([])
 
 

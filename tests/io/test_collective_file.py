@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-import planwright
-from planwright import SolveOptions
-from planwright.collective import COLLECTIVES, collective_by_name, divided
-from planwright.encodings.taccl import Problem, Sketch
-from planwright.errors import InputError
-from planwright.io.collective_file import collective_data, collective_of, read_collective
-from planwright.topologies.files import load_topology
+import gapless
+from gapless import SolveOptions
+from gapless.collective import COLLECTIVES, collective_by_name, divided
+from gapless.encodings.taccl import Problem, Sketch
+from gapless.errors import InputError
+from gapless.io.collective_file import collective_data, collective_of, read_collective
+from gapless.topologies.files import load_topology
 
-HEAD: dict[str, Any] = {"format": "planwright.collective", "version": 1, "name": "swap", "ranks": 2}
+HEAD: dict[str, Any] = {"format": "gapless.collective", "version": 1, "name": "swap", "ranks": 2}
 BY_RANK = {**HEAD, "inputs": [[0], [1]], "outputs": [[1], [0]]}
 BY_CHUNK = {**HEAD, "chunks": [{"from": [0], "to": [1]}, {"from": [1], "to": [0]}]}
 SHARED_SUM = {**HEAD, "name": "sum", "ranks": 3, "reduces": True, "chunks": [{"from": [0, 1, 2], "to": [0, 2]}]}
@@ -37,7 +37,7 @@ def test_both_ways_to_write_a_collective_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "planwright.plan"}, "own.json: format: must be planwright.collective"),
+        ({"format": "gapless.plan"}, "own.json: format: must be gapless.collective"),
         ({"version": 2}, "own.json: version: must be a whole number in 1..1, got 2"),
         ({"name": "allgather"}, "own.json: name: must be a name of its own"),
         ({"ranks": 1}, "own.json: ranks: must be a whole number in 2..65536, got 1"),
@@ -70,7 +70,7 @@ def test_rank_out_of_range_is_named_by_its_chunk(tmp_path: Path) -> None:
 def test_own_collective_is_solved_and_read_back_from_its_plan(tmp_path: Path, data: dict[str, Any]) -> None:
     collective = read_collective(written(tmp_path, data))
     problem = Problem.of(load_topology("dgx2", 1), _wide(collective), 1_000_000, Sketch("parts", chunks_per_rank=2))
-    result = planwright.solve(problem, SolveOptions(threads=1, gap=0.05))
+    result = gapless.solve(problem, SolveOptions(threads=1, gap=0.05))
     assert result.valid
     assert collective_of(json.loads(json.dumps(problem.description)), "plan") == problem.collective
     assert problem.collective == divided(_wide(collective), 2)

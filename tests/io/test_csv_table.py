@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planwright.io.csv_table import csv_text
+from gapless.io.csv_table import csv_text
 
 
 def test_none_and_what_a_row_lacks_are_empty_cells() -> None:

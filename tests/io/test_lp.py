@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planwright.errors import InputError
-from planwright.io.lp import legal_names, lp_text, number, write_lp
-from planwright.model import Model
-from planwright.options import SolveOptions
-from planwright.solution import Status
-from planwright.solvers.registry import solve_model
+from gapless.errors import InputError
+from gapless.io.lp import legal_names, lp_text, number, write_lp
+from gapless.model import Model
+from gapless.options import SolveOptions
+from gapless.solution import Status
+from gapless.solvers.registry import solve_model
 
 
 def test_the_text_is_the_readable_model() -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planwright.io.mps import mps_of_arrays, mps_text, write_mps
-from planwright.model import Model
-from planwright.options import SolveOptions
-from planwright.solution import Status
-from planwright.solvers.registry import solve_model
+from gapless.io.mps import mps_of_arrays, mps_text, write_mps
+from gapless.model import Model
+from gapless.options import SolveOptions
+from gapless.solution import Status
+from gapless.solvers.registry import solve_model
 
 
 def test_the_text_is_free_mps() -> None:

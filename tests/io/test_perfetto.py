@@ -14,11 +14,11 @@ import pytest
 from chrome_trace import faults
 from small_plans import SYSTEMS, small_plan
 
-from planwright.checker import check
-from planwright.cli.main import main
-from planwright.cli.views import read_any_plan
-from planwright.io.perfetto import trace_events, trace_text
-from planwright.schedule import Schedule
+from gapless.checker import check
+from gapless.cli.main import main
+from gapless.cli.views import read_any_plan
+from gapless.io.perfetto import trace_events, trace_text
+from gapless.schedule import Schedule
 
 
 def trace_of(schedule: Schedule) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def test_processes_are_the_devices_and_tell_what_the_plan_is(exported: tuple[Sch
     schedule, path = exported
     trace = json.loads(path.read_text())
     assert len({event["pid"] for event in trace["traceEvents"]}) == schedule.topology.device_count
-    assert {"planwright", "system", "problem", "claim"} <= set(trace["otherData"])
+    assert {"gapless", "system", "problem", "claim"} <= set(trace["otherData"])
 
 
 def test_transfers_that_take_time_have_a_flow_from_send_to_receive(exported: tuple[Schedule, Path]) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from planwright.checker import check
-from planwright.graph import Graph, Implementation, Op, Placement
-from planwright.io.plan import SavedPlan, plan_text, read_plan, write_plan
-from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
-from planwright.topologies.topology import Link, Nic, Switch, Topology
+from gapless.checker import check
+from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.io.plan import SavedPlan, plan_text, read_plan, write_plan
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.topologies.topology import Link, Nic, Switch, Topology
 
 
 def rich_schedule() -> Schedule:
@@ -69,4 +69,4 @@ def test_replay_of_the_file_is_the_replay_of_the_schedule(tmp_path: Path) -> Non
 
 def test_equal_plans_give_equal_bytes() -> None:
     assert plan_text(saved()) == plan_text(saved())
-    assert json.loads(plan_text(saved()))["format"] == "planwright.plan"
+    assert json.loads(plan_text(saved()))["format"] == "gapless.plan"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from planwright.errors import InputError
-from planwright.io.record import Record, load_record, parse_record
+from gapless.errors import InputError
+from gapless.io.record import Record, load_record, parse_record
 
 
 def test_comments_are_blanked_but_not_inside_strings() -> None:
@@ -47,16 +47,17 @@ def test_missing_unreadable_and_binary_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"format": "planwright.plan"}', "must be planwright.topology, got .*; this is a plan, which check, show"),
-        ('{"format": "planwright.topologies"}', 'must be planwright.topology, got "planwright.topologies"$'),
-        ('{"format": ["planwright.plan"]}', "must be planwright.topology, got"),
+        ('{"format": "gapless.plan"}', "must be gapless.topology, got .*; this is a plan, which check, show"),
+        ('{"format": "gapless.topologies"}', 'must be gapless.topology, got "gapless.topologies"$'),
+        ('{"format": "oldname.topology"}', "; the project was renamed: write 'gapless.topology' as the file's format$"),
+        ('{"format": ["gapless.plan"]}', "must be gapless.topology, got"),
         ("{}", "field 'format' is missing"),
     ],
 )
 def test_files_of_another_format_are_refused_and_what_they_are_is_said(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parse_record(text, "f").of_format("planwright.topology")
-    parse_record('{"format": "planwright.topology"}', "f").of_format("planwright.topology")
+        parse_record(text, "f").of_format("gapless.topology")
+    parse_record('{"format": "gapless.topology"}', "f").of_format("gapless.topology")
 
 
 @pytest.mark.parametrize(

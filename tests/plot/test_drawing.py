@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 from small_plans import SYSTEMS, small_plan
 
-from planwright.checker import check
-from planwright.cli.views import device_names, read_any_plan
-from planwright.errors import InputError
-from planwright.graph import Graph, Placement
-from planwright.io.plan import SavedPlan
-from planwright.plot import plot_convergence, plot_gantt, plot_memory, plot_resources, plot_topology
-from planwright.plot.gantt import MOST_BARS, MOST_ROWS
-from planwright.plot.pictures import draw, pictures_of
-from planwright.plot.style import svg_text
-from planwright.progress_log import Convergence
-from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
-from planwright.topologies.topology import Link, Topology
+from gapless.checker import check
+from gapless.cli.views import device_names, read_any_plan
+from gapless.errors import InputError
+from gapless.graph import Graph, Placement
+from gapless.io.plan import SavedPlan
+from gapless.plot import plot_convergence, plot_gantt, plot_memory, plot_resources, plot_topology
+from gapless.plot.gantt import MOST_BARS, MOST_ROWS
+from gapless.plot.pictures import draw, pictures_of
+from gapless.plot.style import svg_text
+from gapless.progress_log import Convergence
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.topologies.topology import Link, Topology
 
 pytest.importorskip("matplotlib", reason="needs the extra `plot`")
 
@@ -125,7 +125,7 @@ def test_row_that_is_idle_half_the_time_is_half_as_dark() -> None:
 def test_bars_are_told_apart_without_red_and_green() -> None:
     from matplotlib.colors import to_rgb
 
-    from planwright.plot.style import PALETTE
+    from gapless.plot.style import PALETTE
 
     # What is left of a colour in deuteranopia, the most common kind (Machado, Oliveira, Fernandes 2009, severity 1).
     seen_by = np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]])

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from planwright.checker import check
-from planwright.graph import Graph, Placement
-from planwright.plot.lanes import (
+from gapless.checker import check
+from gapless.graph import Graph, Placement
+from gapless.plot.lanes import (
     BETWEEN_NODES,
     IN_NODE,
     REDUCING,
@@ -22,8 +22,8 @@ from planwright.plot.lanes import (
     resource_lanes_of,
     utilisation,
 )
-from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
-from planwright.topologies.topology import Link, Topology
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.topologies.topology import Link, Topology
 
 
 def lanes(row: list[int], kind: list[int], start_s: list[float], end_s: list[float]) -> Lanes:

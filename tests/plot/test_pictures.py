@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from small_plans import small_plan
 
-from planwright.cli.views import read_any_plan
-from planwright.errors import InputError
-from planwright.plot.pictures import convergence_in, draw, is_sweep, pictures_of, read_sweep
+from gapless.cli.views import read_any_plan
+from gapless.errors import InputError
+from gapless.plot.pictures import convergence_in, draw, is_sweep, pictures_of, read_sweep
 
 
 @pytest.mark.parametrize(

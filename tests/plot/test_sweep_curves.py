@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from planwright.errors import InputError
-from planwright.plot.sweep_curves import _numbers, draw_sweep, plot_sweep
-from planwright.sweeps import Row
+from gapless.errors import InputError
+from gapless.plot.sweep_curves import _numbers, draw_sweep, plot_sweep
+from gapless.sweeps import Row
 
 pytest.importorskip("matplotlib")
 
@@ -127,7 +127,7 @@ def test_three_systems_leave_the_fourth_place_empty() -> None:
 
 
 def test_an_equal_table_gives_an_equal_file(tmp_path: Path) -> None:
-    from planwright.plot.style import save
+    from gapless.plot.style import save
 
     for name in ("a.svg", "b.svg"):
         save(draw_sweep([row(batch=1), row(batch=2)]), str(tmp_path / name))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from planwright.profiles import layers, networks
-from planwright.profiles.baseline import peak_without_saving_bytes
-from planwright.profiles.building import NetworkBuilder
-from planwright.profiles.devices import named_device
+from gapless.profiles import layers, networks
+from gapless.profiles.baseline import peak_without_saving_bytes
+from gapless.profiles.building import NetworkBuilder
+from gapless.profiles.devices import named_device
 
 TABLE_4_2_GIB = {
     ("resnet50", 184): 15.1,

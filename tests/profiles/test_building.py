@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from planwright.errors import InputError
-from planwright.profiles import layers
-from planwright.profiles.building import NetworkBuilder, Value
-from planwright.profiles.devices import named_device
-from planwright.profiles.training_graph import BackwardNode, TrainingGraph
+from gapless.errors import InputError
+from gapless.profiles import layers
+from gapless.profiles.building import NetworkBuilder, Value
+from gapless.profiles.devices import named_device
+from gapless.profiles.training_graph import BackwardNode, TrainingGraph
 
 
 @pytest.fixture

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.errors import InputError
-from planwright.profiles.communication import (
+from gapless.errors import InputError
+from gapless.profiles.communication import (
     RingNetwork,
     all_gather_cost,
     all_reduce_cost,
     communication_cost,
     ring_network,
 )
-from planwright.profiles.compressors import NONE, compressor_names, named_compressor
-from planwright.topologies.files import load_topology
-from planwright.topologies.topology import Link, Topology
+from gapless.profiles.compressors import NONE, compressor_names, named_compressor
+from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Link, Topology
 
 networks = st.builds(
     RingNetwork, ranks=st.integers(1, 512), bytes_per_s=st.floats(1e6, 1e12), alpha_s=st.floats(0, 1e-3)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.errors import InputError
-from planwright.profiles.compressors import (
+from gapless.errors import InputError
+from gapless.profiles.compressors import (
     FLAT_BYTES,
     NONE,
     Compressor,

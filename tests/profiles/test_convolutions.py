@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from planwright.profiles.convolutions import Convolution, convolution_ways, depthwise_way, parameter_gradient_ways
-from planwright.profiles.devices import Device, device_names, named_device
-from planwright.profiles.training_graph import Way
+from gapless.profiles.convolutions import Convolution, convolution_ways, depthwise_way, parameter_gradient_ways
+from gapless.profiles.devices import Device, device_names, named_device
+from gapless.profiles.training_graph import Way
 
 P100 = named_device("p100")
 DIRECT = ["implicit-precomp-gemm", "implicit-gemm", "gemm"]

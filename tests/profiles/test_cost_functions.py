@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.errors import InputError
-from planwright.profiles.cost_functions import FREE, AffineCost, CostFunction, PointsCost
+from gapless.errors import InputError
+from gapless.profiles.cost_functions import FREE, AffineCost, CostFunction, PointsCost
 
 MEASURED = PointsCost(((1000.0, 2.0), (2000.0, 2.5), (4000.0, 4.5)))
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from planwright.errors import InputError
-from planwright.profiles.communication import RingNetwork
-from planwright.profiles.compressors import compressor_names, named_compressor
-from planwright.profiles.cost_functions import FREE
-from planwright.profiles.crossover import crossover_bytes_per_s
-from planwright.profiles.ddp_model import (
+from gapless.errors import InputError
+from gapless.profiles.communication import RingNetwork
+from gapless.profiles.compressors import compressor_names, named_compressor
+from gapless.profiles.cost_functions import FREE
+from gapless.profiles.crossover import crossover_bytes_per_s
+from gapless.profiles.ddp_model import (
     DdpModel,
     bandwidth_table,
     batch_table,
@@ -25,7 +25,7 @@ from planwright.profiles.ddp_model import (
     ratio_table,
     tradeoff_table,
 )
-from planwright.profiles.fusion_profile import FusionProfile
+from gapless.profiles.fusion_profile import FusionProfile
 
 GBPS = 1e9 / 8
 NETWORK = RingNetwork(ranks=64, bytes_per_s=10 * GBPS)

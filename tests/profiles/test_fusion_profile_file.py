@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.errors import InputError
-from planwright.profiles.cost_functions import AffineCost, PointsCost
-from planwright.profiles.fusion_profile import FusionProfile
-from planwright.profiles.fusion_profile_file import fusion_profile_text, read_fusion_profile, write_fusion_profile
+from gapless.errors import InputError
+from gapless.profiles.cost_functions import AffineCost, PointsCost
+from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.fusion_profile_file import fusion_profile_text, read_fusion_profile, write_fusion_profile
 
 PROFILE: dict[str, Any] = {
-    "format": "planwright.fusion-profile",
+    "format": "gapless.fusion-profile",
     "version": 1,
     "name": "tiny",
     "forward_s": 0.02,
@@ -122,7 +122,7 @@ def test_every_profile_comes_back_as_it_was(
 
 BROKEN: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d.update(version=2), r"version: must be a whole number in 1..1, got 2"),
-    (lambda d: d.update(format="planwright.plan"), r"format: must be planwright.fusion-profile, got"),
+    (lambda d: d.update(format="gapless.plan"), r"format: must be gapless.fusion-profile, got"),
     (lambda d: d.pop("format"), r"field 'format' is missing"),
     (lambda d: d.update(name=3), r"name: must be a string, got 3"),
     (lambda d: d.pop("forward_s"), r"field 'forward_s' is missing"),

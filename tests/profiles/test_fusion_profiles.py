@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planwright.errors import InputError
-from planwright.profiles.communication import RingNetwork, all_gather_cost, all_reduce_cost
-from planwright.profiles.compressors import named_compressor
-from planwright.profiles.fusion_profile_file import fusion_profile_text, read_fusion_profile
-from planwright.profiles.fusion_profiles import (
+from gapless.errors import InputError
+from gapless.profiles.communication import RingNetwork, all_gather_cost, all_reduce_cost
+from gapless.profiles.compressors import named_compressor
+from gapless.profiles.fusion_profile_file import fusion_profile_text, read_fusion_profile
+from gapless.profiles.fusion_profiles import (
     build_fusion_profile,
     find_fusion_profile,
     fusion_profile_names,
@@ -39,7 +39,7 @@ def need(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", fusion_profile_names())
 def test_shipped_file_is_what_the_builder_gives(name: str) -> None:
-    shipped = (files("planwright.profiles.fusion") / f"{name}.json").read_text(encoding="utf-8")
+    shipped = (files("gapless.profiles.fusion") / f"{name}.json").read_text(encoding="utf-8")
     assert shipped == fusion_profile_text(build_fusion_profile(name))
 
 
@@ -50,7 +50,7 @@ def test_builder_writes_a_file_for_every_profile(tmp_path: Path) -> None:
 
 
 def test_every_file_has_a_name_and_the_published_number_of_tensors() -> None:
-    folder = files("planwright.profiles.fusion")
+    folder = files("gapless.profiles.fusion")
     assert {entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".json")} == set(TENSORS)
     assert {name: load_fusion_profile(name).tensor_count for name in fusion_profile_names()} == TENSORS
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from planwright.errors import InputError
-from planwright.io.record import Record
-from planwright.profiles.monet_instances import TIME_UNIT_S, instance_from, is_monet_instance, read_monet_instance
+from gapless.errors import InputError
+from gapless.io.record import Record
+from gapless.profiles.monet_instances import TIME_UNIT_S, instance_from, is_monet_instance, read_monet_instance
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "monet" / "instances"
 

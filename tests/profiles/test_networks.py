@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planwright.errors import InputError
-from planwright.profiles import networks
-from planwright.profiles.devices import named_device
-from planwright.profiles.training_graph import TrainingGraph
+from gapless.errors import InputError
+from gapless.profiles import networks
+from gapless.profiles.devices import named_device
+from gapless.profiles.training_graph import TrainingGraph
 
 PARAMETERS = {
     "resnet50": 25_557_032,

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from planwright.errors import InputError
-from planwright.profiles.power_law import HEAD, PowerLaw
+from gapless.errors import InputError
+from gapless.profiles.power_law import HEAD, PowerLaw
 
 LAWS = [
     PowerLaw(1, 1.5),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from planwright.errors import InputError
-from planwright.profiles.recommendation import (
+from gapless.errors import InputError
+from gapless.profiles.recommendation import (
     criteo_kaggle_laws,
     dense_model_names,
     embedding_dataset_names,

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 from torch_closeness import CLOSE, distance
 
-from planwright.profiles import torch_attention as attention
-from planwright.profiles import torch_flash as flash
-from planwright.profiles.torch_memory import measure_peak
+from gapless.profiles import torch_attention as attention
+from gapless.profiles import torch_flash as flash
+from gapless.profiles.torch_memory import measure_peak
 
 B, H, T, S, D = 3, 4, 10, 7, 8
 SHAPE = [B, H, T, S]

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 from torch.nn import functional
 from torch_closeness import CLOSE, distance
 
-from planwright.profiles import torch_chunked_loss as chunked
-from planwright.profiles.torch_memory import measure_peak
+from gapless.profiles import torch_chunked_loss as chunked
+from gapless.profiles.torch_memory import measure_peak
 
 ROWS, WIDTH, WORDS, IGNORED = 37, 8, 50, -100
 

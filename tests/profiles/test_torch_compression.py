@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 
-from planwright.errors import InputError
-from planwright.profiles.torch_compression import CompressionState, TopK, communication_cost, compression_cost
+from gapless.errors import InputError
+from gapless.profiles.torch_compression import CompressionState, TopK, communication_cost, compression_cost
 
 
 def decoded(compressor: TopK, gradient: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 from gloo_ranks import run_ranks
@@ -32,16 +32,16 @@ from two_ranks import (
     train_all,
 )
 
-import planwright
-from planwright.cli.main import main
-from planwright.encodings.cupcake import Problem
-from planwright.errors import InputError
-from planwright.io.ddp_buckets import assigned_groups, read_ddp_buckets
-from planwright.io.plan import SavedPlan, claim_data, write_plan
-from planwright.profiles.cost_functions import FREE, AffineCost
-from planwright.profiles.fusion_profile import FusionProfile
-from planwright.profiles.fusion_profile_file import read_fusion_profile, write_fusion_profile
-from planwright.profiles.torch_ddp import distribute, measure
+import gapless
+from gapless.cli.main import main
+from gapless.encodings.cupcake import Problem
+from gapless.errors import InputError
+from gapless.io.ddp_buckets import assigned_groups, read_ddp_buckets
+from gapless.io.plan import SavedPlan, claim_data, write_plan
+from gapless.profiles.cost_functions import FREE, AffineCost
+from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.fusion_profile_file import read_fusion_profile, write_fusion_profile
+from gapless.profiles.torch_ddp import distribute, measure
 
 Found = list[dict[str, Any]]
 
@@ -68,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         communication=AffineCost(6e-4, 6e-7),
     )
     problem = Problem(profile)
-    result = planwright.solve(problem)
+    result = gapless.solve(problem)
     assert result.schedule is not None
     plan = SavedPlan(problem.system, problem.description, claim_data(result.solution), result.details, result.schedule)
     write_plan(place / "plan.json", plan)

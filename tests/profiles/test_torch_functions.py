@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 from torch.nn import functional
 
-from planwright.profiles import torch_functions as functions
-from planwright.profiles.torch_rewrites import COMMUTES, IN_PLACE
+from gapless.profiles import torch_functions as functions
+from gapless.profiles.torch_rewrites import COMMUTES, IN_PLACE
 
 aten = torch.ops.aten
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 from torch import nn
 from torch_models import Gpt, cases
 
-from planwright.errors import InputError
-from planwright.profiles.torch_graph import capture
-from planwright.profiles.torch_program import CapturedStep
-from planwright.profiles.torch_timing import profile
-from planwright.profiles.training_graph_file import read_training_graph, write_training_graph
+from gapless.errors import InputError
+from gapless.profiles.torch_graph import capture
+from gapless.profiles.torch_program import CapturedStep
+from gapless.profiles.torch_timing import profile
+from gapless.profiles.training_graph_file import read_training_graph, write_training_graph
 
 
 @pytest.fixture(scope="module")
@@ -139,5 +139,5 @@ def test_cache_makes_a_second_profile_equal(gpt: CapturedStep, tmp_path: Path) -
 def test_foreign_cache_is_refused(gpt: CapturedStep, tmp_path: Path) -> None:
     cache = tmp_path / "ops.json"
     cache.write_text("{}")
-    with pytest.raises(InputError, match=r"ops\.json: must be a planwright\.torch-ops file of version 1"):
+    with pytest.raises(InputError, match=r"ops\.json: must be a gapless\.torch-ops file of version 1"):
         profile(gpt, cache)

@@ -1,4 +1,4 @@
-"""The private capture API, as planwright relies on it: when PyTorch changes it, one of these says what has changed.
+"""The private capture API, as gapless relies on it: when PyTorch changes it, one of these says what has changed.
 
 Without torch these tests are skipped.
 """
@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 from torch import nn
 
-from planwright.errors import InputError
-from planwright.profiles.torch_joint import JointGraph, trace_joint
+from gapless.errors import InputError
+from gapless.profiles.torch_joint import JointGraph, trace_joint
 
 
 class Small(nn.Module):

@@ -8,18 +8,18 @@ import sys
 
 import pytest
 
-from planwright.errors import InputError
+from gapless.errors import InputError
 
 
 @pytest.mark.parametrize("module", ["torch_ddp", "torch_compression"])
 def test_missing_torch_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
-    for name in [name for name in sys.modules if name.startswith("planwright.profiles.torch_")]:
+    for name in [name for name in sys.modules if name.startswith("gapless.profiles.torch_")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(InputError, match=r"pip install 'planwright\[torch\]'"):
-        importlib.import_module(f"planwright.profiles.{module}")
+    with pytest.raises(InputError, match=r"pip install '\.\[torch\]'"):
+        importlib.import_module(f"gapless.profiles.{module}")
 
 
 def test_reading_and_writing_buckets_needs_no_torch() -> None:
-    code = "import sys; sys.modules['torch'] = None; import planwright.io.ddp_buckets"
+    code = "import sys; sys.modules['torch'] = None; import gapless.io.ddp_buckets"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 from torch.nn import functional
 from torch_closeness import distance
 
-from planwright.errors import InputError
-from planwright.profiles import torch_norms as norms
+from gapless.errors import InputError
+from gapless.profiles import torch_norms as norms
 
 aten = torch.ops.aten
 CHANNELS, EPS = 6, 1e-5

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from planwright.errors import InputError
-from planwright.profiles.trace_files import read_trace
-from planwright.profiles.traces import BLOCK_EXAMPLES, Trace
+from gapless.errors import InputError
+from gapless.profiles.trace_files import read_trace
+from gapless.profiles.traces import BLOCK_EXAMPLES, Trace
 
 LONG = 2 * BLOCK_EXAMPLES + 100
 

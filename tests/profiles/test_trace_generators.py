@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from planwright.errors import InputError
-from planwright.profiles.trace_generators import criteo_like_trace, power_law_trace, skew_trace, zipf_trace
-from planwright.profiles.traces import Trace
+from gapless.errors import InputError
+from gapless.profiles.trace_generators import criteo_like_trace, power_law_trace, skew_trace, zipf_trace
+from gapless.profiles.traces import Trace
 
 GENERATORS: dict[str, Callable[[int, int], Trace]] = {
     "criteo": criteo_like_trace,

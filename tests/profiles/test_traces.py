@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.errors import InputError
-from planwright.profiles.traces import (
+from gapless.errors import InputError
+from gapless.profiles.traces import (
     MOST_IDS,
     MOST_TABLES,
     Block,

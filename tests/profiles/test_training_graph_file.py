@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from planwright.errors import InputError
-from planwright.profiles import networks
-from planwright.profiles.training_graph import TrainingGraph
-from planwright.profiles.training_graph_file import read_training_graph, training_graph_text, write_training_graph
+from gapless.errors import InputError
+from gapless.profiles import networks
+from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training_graph_file import read_training_graph, training_graph_text, write_training_graph
 
 WAY: dict[str, Any] = {"duration_s": 0.001, "workspace_bytes": 64, "name": "gemm", "power_w": 200.0}
 GRAPH: dict[str, Any] = {
-    "format": "planwright.training-graph",
+    "format": "gapless.training-graph",
     "version": 1,
     "name": "tiny",
     "batch": 2,
@@ -113,7 +113,7 @@ def test_measured_instances_are_recognised(tmp_path: Path) -> None:
 
 BROKEN: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d.update(version=2), r"version: must be a whole number in 1..1, got 2"),
-    (lambda d: d.update(format="planwright.plan"), r"format: must be planwright.training-graph, got"),
+    (lambda d: d.update(format="gapless.plan"), r"format: must be gapless.training-graph, got"),
     (lambda d: d.update(batch=0), r"batch: must be a whole number >= 1, got 0"),
     (lambda d: d.update(fixed_bytes=-1), r"fixed_bytes: must be a whole number in 0\.\.\d+, got -1"),
     (lambda d: d.update(forward=[]), r"forward: must be a list of at least one, got \[\]"),
@@ -174,7 +174,7 @@ def test_broken_file_is_refused_by_node_and_field(
 
 
 def test_what_is_no_graph_at_all_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"must be a planwright.training-graph \(field 'format'\) or a measured"):
+    with pytest.raises(InputError, match=r"must be a gapless.training-graph \(field 'format'\) or a measured"):
         read_training_graph(write(tmp_path, {"name": "x"}))
     with pytest.raises(InputError, match=r"graph\.json: numbers must be finite, got NaN"):
         read_training_graph(write(tmp_path, json.dumps(changed(lambda d: d.update(fixed_bytes=float("nan"))))))

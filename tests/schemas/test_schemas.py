@@ -12,30 +12,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planwright.cli.main import main
-from planwright.encodings.taccl import read_sketch
-from planwright.errors import InputError
-from planwright.io import collective_file, ddp_buckets, mscclpp
-from planwright.io.plan import read_plan
-from planwright.io.record import parse_record
-from planwright.profiles import fusion_profile_file, training_graph_file
-from planwright.profiles.networks import build
-from planwright.profiles.trace_files import read_npy_trace
-from planwright.schemas import load_schema, schema_names
-from planwright.sweeps import read_instances
-from planwright.sweeps.fields import fields
-from planwright.topologies.files import read_node
+from gapless.cli.main import main
+from gapless.encodings.taccl import read_sketch
+from gapless.errors import InputError
+from gapless.io import collective_file, ddp_buckets, mscclpp
+from gapless.io.plan import read_plan
+from gapless.io.record import parse_record
+from gapless.profiles import fusion_profile_file, training_graph_file
+from gapless.profiles.networks import build
+from gapless.profiles.trace_files import read_npy_trace
+from gapless.schemas import load_schema, schema_names
+from gapless.sweeps import read_instances
+from gapless.sweeps.fields import fields
+from gapless.topologies.files import read_node
 
 jsonschema = pytest.importorskip("jsonschema")
 
 SHIPPED = {
-    "topology": "planwright.topologies",
-    "sketch": "planwright.encodings.taccl.sketches",
-    "fusion-profile": "planwright.profiles.fusion",
+    "topology": "gapless.topologies",
+    "sketch": "gapless.encodings.taccl.sketches",
+    "fusion-profile": "gapless.profiles.fusion",
 }
 
 TOPOLOGY = """
-{"format": "planwright.topology", "version": 1, "name": "pair", "ranks_per_node": 2,
+{"format": "gapless.topology", "version": 1, "name": "pair", "ranks_per_node": 2,
  "links":    [{"from": 0, "to": 1, "alpha_us": 0.7, "beta_us_per_mb": 46, "both_ways": true, "resources": ["bus"]}],
  "switches": [{"ranks": [0, 1], "alpha_us": 0.7, "beta_us_per_mb": 8}],
  "nics":     [{"ranks": [0, 1], "alpha_us": 1.7, "beta_us_per_mb": 106}],
@@ -50,15 +50,15 @@ SKETCH = """
  "hyperparameters": {"input_chunkup": 2, "input_size": "1MB"}}"""
 
 BY_RANK = """
-{"format": "planwright.collective", "version": 1, "name": "swap", "ranks": 2, "reduces": false, "chunks_per_rank": 1,
+{"format": "gapless.collective", "version": 1, "name": "swap", "ranks": 2, "reduces": false, "chunks_per_rank": 1,
  "inputs": [[0], [1]], "outputs": [[1], [0]]}"""
 
 BY_CHUNK = """
-{"format": "planwright.collective", "version": 1, "name": "swap", "ranks": 2,
+{"format": "gapless.collective", "version": 1, "name": "swap", "ranks": 2,
  "chunks": [{"from": [0], "to": [1]}, {"from": [1], "to": [0]}]}"""
 
 SWEEP = """
-{"format": "planwright.sweep", "version": 1, "grid": [
+{"format": "gapless.sweep", "version": 1, "grid": [
  {"system": "monet", "graph": "vgg16", "batch": [64, 128], "budget": ["0.6x"], "gap": 0.05, "objective": "time"},
  {"system": "taccl", "topology": ["ring:4", "dgx1"], "size": "1MB", "path_slack": 0, "method": ["auto", "greedy"]},
  {"system": "cupcake", "profile": "resnet50", "time_limit": 5},

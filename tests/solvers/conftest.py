@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from planwright.model import Model
+from gapless.model import Model
 
 
 def _market_split(rows: int = 4, columns: int = 40) -> Model:

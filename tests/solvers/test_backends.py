@@ -7,11 +7,11 @@ import importlib
 import numpy as np
 import pytest
 
-from planwright.errors import InputError, SolverError
-from planwright.model import Model
-from planwright.options import SolveOptions
-from planwright.solution import Status, StopReason
-from planwright.solvers.registry import backends, load_backend, solve_model
+from gapless.errors import InputError, SolverError
+from gapless.model import Model
+from gapless.options import SolveOptions
+from gapless.solution import Status, StopReason
+from gapless.solvers.registry import backends, load_backend, solve_model
 
 
 def knapsack() -> Model:
@@ -264,7 +264,7 @@ def test_a_solver_that_pulp_does_not_find_is_a_solver_error() -> None:
 
 
 def test_a_library_that_is_missing_is_a_solver_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = importlib.import_module("planwright.solvers.registry")
+    registry = importlib.import_module("gapless.solvers.registry")
     monkeypatch.setattr(registry, "find_spec", lambda name: None)
     assert not any(info.is_found for info in backends())
     with pytest.raises(SolverError, match="solver 'cpsat': needs ortools; pip install ortools"):

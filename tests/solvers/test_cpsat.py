@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planwright.errors import InputError
-from planwright.model import Model
-from planwright.options import SolveOptions
-from planwright.solution import Status
-from planwright.solvers.integral import implied_bounds, scale_to_integers, whole_bounds
-from planwright.solvers.registry import solve_model
+from gapless.errors import InputError
+from gapless.model import Model
+from gapless.options import SolveOptions
+from gapless.solution import Status
+from gapless.solvers.integral import implied_bounds, scale_to_integers, whole_bounds
+from gapless.solvers.registry import solve_model
 
 
 def test_a_continuous_variable_is_named() -> None:

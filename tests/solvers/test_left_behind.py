@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from planwright.model import Model
-from planwright.options import SolveOptions
-from planwright.solution import Status, StopReason
-from planwright.solvers import highs, interruptible
-from planwright.solvers.backend import Task
-from planwright.solvers.interruptible import run_interruptibly
-from planwright.solvers.registry import solve_model
+from gapless.model import Model
+from gapless.options import SolveOptions
+from gapless.solution import Status, StopReason
+from gapless.solvers import highs, interruptible
+from gapless.solvers.backend import Task
+from gapless.solvers.interruptible import run_interruptibly
+from gapless.solvers.registry import solve_model
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planwright.errors import InputError
-from planwright.solvers.max_flow import max_flow
+from gapless.errors import InputError
+from gapless.solvers.max_flow import max_flow
 
 ARCS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 9)), max_size=15)
 

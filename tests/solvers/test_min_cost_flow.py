@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planwright.errors import InputError
-from planwright.model import Model
-from planwright.options import SolveOptions
-from planwright.solution import Status
-from planwright.solvers.min_cost_flow import min_cost_flow
-from planwright.solvers.registry import solve_model
+from gapless.errors import InputError
+from gapless.model import Model
+from gapless.options import SolveOptions
+from gapless.solution import Status
+from gapless.solvers.min_cost_flow import min_cost_flow
+from gapless.solvers.registry import solve_model
 
 INF = np.inf
 

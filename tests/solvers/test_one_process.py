@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from planwright.model import Model
-from planwright.options import SolveOptions
-from planwright.solvers.registry import solve_model
+from gapless.model import Model
+from gapless.options import SolveOptions
+from gapless.solvers.registry import solve_model
 
 SOLVERS = ("highs", "cpsat", "pulp", "pulp:HiGHS", "min_cost_flow")
 
@@ -19,9 +19,9 @@ PROGRAM = """
 import sys, warnings
 warnings.simplefilter("error")
 import numpy as np
-from planwright.model import Model
-from planwright.options import SolveOptions
-from planwright.solvers.registry import load_backend, solve_model
+from gapless.model import Model
+from gapless.options import SolveOptions
+from gapless.solvers.registry import load_backend, solve_model
 model = Model("assignment")
 does = model.binaries("does", (4, 4))
 model.add("worker", (1, does), lower=1, upper=1)
@@ -56,7 +56,7 @@ def test_any_order_of_loading_works(order: tuple[str, ...]) -> None:
 
 def test_listing_the_backends_imports_none_of_them() -> None:
     program = (
-        "import sys; from planwright.solvers.registry import backends; backends();"
+        "import sys; from gapless.solvers.registry import backends; backends();"
         "print({'highspy', 'ortools', 'pulp', 'pandas'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from planwright.model import Model
-from planwright.options import Progress, SolveOptions
-from planwright.solution import Solution, Status, StopReason
-from planwright.solvers.interruptible import run_interruptibly
-from planwright.solvers.registry import load_backend, solve_model
+from gapless.model import Model
+from gapless.options import Progress, SolveOptions
+from gapless.solution import Solution, Status, StopReason
+from gapless.solvers.interruptible import run_interruptibly
+from gapless.solvers.registry import load_backend, solve_model
 
 SEARCHERS = ["highs", "cpsat", "pulp"]
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from planwright.errors import InputError, SolverError
-from planwright.model import Model
-from planwright.options import Progress, SolveOptions
-from planwright.solution import Status, StopReason
-from planwright.solvers.registry import BACKENDS, Backend, solve_model
-from planwright.solvers.worker import solve_in_process
+from gapless.errors import InputError, SolverError
+from gapless.model import Model
+from gapless.options import Progress, SolveOptions
+from gapless.solution import Status, StopReason
+from gapless.solvers.registry import BACKENDS, Backend, solve_model
+from gapless.solvers.worker import solve_in_process
 
 FAKES = {
     "crash": "import os\ndef solve(task):\n    os._exit(7)\n",

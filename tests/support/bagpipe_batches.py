@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planwright.encodings.bagpipe import Batch
+from gapless.encodings.bagpipe import Batch
 
 CLICK_LOG = ((1460, 2.28, 0.45), (10_131_227, 1.02, 0.0), (2_202_608, 1.26, 0.0), (305, 1.8, 0.61), (24, 2.28, 0.35),
              (12_517, 2.28, 0.0), (633, 2.28, 0.48), (93_145, 2.28, 0.15), (5_461_306, 1.14, 0.0),

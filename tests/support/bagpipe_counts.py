@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planwright.encodings.bagpipe.counts import Counts
+from gapless.encodings.bagpipe.counts import Counts
 
 
 def random_counts(rng: np.random.Generator, batches: int, trainers: int, most: int = 1000) -> Counts:

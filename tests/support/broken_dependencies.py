@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from program_edits import RECEIVING, SENDING, Broken, Site, sites, step_at, with_gpu, with_new_step, with_step
 
-from planwright.io.taccl_ef import Program, Step, ThreadBlock
+from gapless.io.taccl_ef import Program, Step, ThreadBlock
 
 
 def padded(count: int, steps: int) -> Callable[[Program], Iterator[Broken]]:

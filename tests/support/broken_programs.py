@@ -36,7 +36,7 @@ from program_edits import (
     without_step,
 )
 
-from planwright.io.taccl_ef import Gpu, Program, Step, ThreadBlock, xml_text
+from gapless.io.taccl_ef import Gpu, Program, Step, ThreadBlock, xml_text
 
 
 def fields(**changes: object) -> Callable[[Program], Iterator[Broken]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from planwright.encodings.bagpipe.batch_plans import BatchPlan
+from gapless.encodings.bagpipe.batch_plans import BatchPlan
 
 Plans = Iterable[BatchPlan]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from planwright.cli.commands import build_parser
+from gapless.cli.commands import build_parser
 
 
 def commands(

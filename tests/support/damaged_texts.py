@@ -7,8 +7,8 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
-from planwright.errors import InputError
-from planwright.io.taccl_ef import judge, parse_xml
+from gapless.errors import InputError
+from gapless.io.taccl_ef import judge, parse_xml
 
 ODD = [
     "<",

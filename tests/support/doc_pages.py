@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from planwright.cli.main import main
+from gapless.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,14 +68,14 @@ def run_page(text: str, folder: Path) -> int:
 
 
 def run_commands(block: Block) -> None:
-    """Run each `planwright` command; `plot`, and a `report` with pictures, only where matplotlib is installed.
+    """Run each `gapless` command; `plot`, and a `report` with pictures, only where matplotlib is installed.
 
     What `pip` installs is here already, or left out as matplotlib is.
     """
     for words in commands(block):
         if words[0] == "pip":
             continue
-        assert words[0] == "planwright", f"only planwright is run, got {words[0]}"
+        assert words[0] == "gapless", f"only gapless is run, got {words[0]}"
         draws = words[1] == "plot" or (words[1] == "report" and "--no-pictures" not in words)
         if draws and find_spec("matplotlib") is None:
             continue

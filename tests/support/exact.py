@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from planwright.encodings.taccl import Problem
+from gapless.encodings.taccl import Problem
 
 
 def best_makespan_s(problem: Problem) -> float:

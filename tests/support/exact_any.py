@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from planwright.encodings.taccl import Problem
+from gapless.encodings.taccl import Problem
 
 __all__ = ["shortest_below_s"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from planwright.collective import (
+from gapless.collective import (
     Collective,
     allgather,
     allreduce,
@@ -18,8 +18,8 @@ from planwright.collective import (
     scatter,
     sendrecv,
 )
-from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
-from planwright.topologies.topology import Link, Topology
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.topologies.topology import Link, Topology
 
 Move = tuple[int, int, Sequence[int], bool]
 """(source, target, chunks, whether it reduces)."""

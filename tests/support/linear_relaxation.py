@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from planwright.model import Model
-from planwright.options import SolveOptions
-from planwright.solvers.registry import solve_model
+from gapless.model import Model
+from gapless.options import SolveOptions
+from gapless.solvers.registry import solve_model
 
 __all__ = ["linear_optimum"]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planwright.encodings.monet.baselines import eager
-from planwright.encodings.monet.checkmate import Rematerialisation
-from planwright.encodings.monet.evaluate import evaluate
-from planwright.profiles.monet_instances import read_monet_instance
-from planwright.profiles.training_graph import TrainingGraph
+from gapless.encodings.monet.baselines import eager
+from gapless.encodings.monet.checkmate import Rematerialisation
+from gapless.encodings.monet.evaluate import evaluate
+from gapless.profiles.monet_instances import read_monet_instance
+from gapless.profiles.training_graph import TrainingGraph
 
 __all__ = ["DEVICE_BYTES", "FULL", "GIB", "MODES", "TITLES", "commercial", "eager_s", "measured", "reference_plans"]
 

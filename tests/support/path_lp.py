@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.model import Model
-from planwright.solvers.registry import solve_model
-from planwright.topologies.topology import Topology
+from gapless.model import Model
+from gapless.solvers.registry import solve_model
+from gapless.topologies.topology import Topology
 
 
 def simple_ways(topology: Topology, source: int, target: int) -> list[tuple[int, ...]]:

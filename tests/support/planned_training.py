@@ -13,14 +13,14 @@ import torch
 from changed_plans import CHANGES, Plans
 from torch import nn
 
-from planwright.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
-from planwright.encodings.bagpipe.embedding_servers import Sharding
-from planwright.encodings.bagpipe.partition import Effort
-from planwright.encodings.bagpipe.torch_cache import LrppCache, add_gradients
-from planwright.encodings.bagpipe.torch_loader import PlannedBatchSampler, shared_plans
-from planwright.errors import InputError
-from planwright.profiles.trace_generators import zipf_trace
-from planwright.profiles.traces import Trace
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
+from gapless.encodings.bagpipe.embedding_servers import Sharding
+from gapless.encodings.bagpipe.partition import Effort
+from gapless.encodings.bagpipe.torch_cache import LrppCache, add_gradients
+from gapless.encodings.bagpipe.torch_loader import PlannedBatchSampler, shared_plans
+from gapless.errors import InputError
+from gapless.profiles.trace_generators import zipf_trace
+from gapless.profiles.traces import Trace
 
 TABLE_ROWS, DIMENSION, STEP_SIZE = (60, 9, 150), 4, 0.5
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from planwright.io.taccl_ef import Program, Step
+from gapless.io.taccl_ef import Program, Step
 
 Broken = Program | str
 WRITING = ("r", "rcs", "rrc", "rrcs", "cpy")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from planwright.topologies.topology import Link, Topology
+from gapless.topologies.topology import Link, Topology
 
 
 def rails(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import networkx as nx
 from hypothesis import strategies as st
 
-from planwright.collective import Collective, allgather
-from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
-from planwright.topologies.topology import Link, Topology
+from gapless.collective import Collective, allgather
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.topologies.topology import Link, Topology
 
 
 @st.composite

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from hypothesis import strategies as st
 
-from planwright.encodings.monet.decisions import Decisions
-from planwright.encodings.monet.retention import recompute_on_need
-from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.retention import recompute_on_need
+from gapless.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
 __all__ = ["executable_decisions", "training_graphs"]
 

@@ -21,19 +21,19 @@ from damaged_texts import damaged
 from fusion_instances import known_instance
 from mutate import mutated_bytes, mutated_jsons
 
-from planwright.cli.main import main
-from planwright.encodings import taccl
-from planwright.errors import InputError
-from planwright.io.ddp_buckets import DdpBuckets, ddp_buckets_text, read_ddp_buckets
-from planwright.plot.sweep_curves import draw_sweep
-from planwright.profiles.baseline import peak_without_saving_bytes
-from planwright.profiles.fusion_profile_file import fusion_profile_text
-from planwright.profiles.trace_files import read_trace
-from planwright.profiles.training_graph_file import read_training_graph
-from planwright.sweeps import Row, read_instances
-from planwright.sweeps.summary import read_summary, write_summary
-from planwright.topologies.files import load_topology
-from planwright.topologies.node import NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.cli.main import main
+from gapless.encodings import taccl
+from gapless.errors import InputError
+from gapless.io.ddp_buckets import DdpBuckets, ddp_buckets_text, read_ddp_buckets
+from gapless.plot.sweep_curves import draw_sweep
+from gapless.profiles.baseline import peak_without_saving_bytes
+from gapless.profiles.fusion_profile_file import fusion_profile_text
+from gapless.profiles.trace_files import read_trace
+from gapless.profiles.training_graph_file import read_training_graph
+from gapless.sweeps import Row, read_instances
+from gapless.sweeps.summary import read_summary, write_summary
+from gapless.topologies.files import load_topology
+from gapless.topologies.node import NicTemplate, NodeTemplate, SwitchTemplate
 
 Changed = Callable[[bytes, int, int], Iterator[bytes]]
 
@@ -306,7 +306,7 @@ def make_xml(path: Path) -> None:
 
 
 SWEEP: dict[str, Any] = {
-    "format": "planwright.sweep", "version": 1, "grid": [
+    "format": "gapless.sweep", "version": 1, "grid": [
         {"system": "monet", "graph": "vgg16", "batch": [2, 4], "budget": ["0.6x", "1GB"], "gap": 0.05, "seed": 3},
         {"system": "cupcake", "profile": ["resnet50", "vgg16"], "method": "auto", "time_limit": 5},
         {"system": "bagpipe", "trace": "zipf", "table_rows": "40,300", "exponent": 1.5, "trainers": 2, "batch_size": 8},
@@ -316,14 +316,14 @@ SWEEP: dict[str, Any] = {
 
 def sweep_toml(path: Path) -> None:
     """The same in TOML."""
-    lines = ['format = "planwright.sweep"', "version = 1"]
+    lines = ['format = "gapless.sweep"', "version = 1"]
     for grid in SWEEP["grid"]:
         lines += ["", "[[grid]]", *(f"{name} = {json.dumps(value)}" for name, value in grid.items())]
     path.write_text("\n".join(lines) + "\n")
 
 
 OWN: dict[str, Any] = {
-    "format": "planwright.topology", "version": 1, "name": "four", "ranks_per_node": 4, "source": "made up",
+    "format": "gapless.topology", "version": 1, "name": "four", "ranks_per_node": 4, "source": "made up",
     "links": [
         {"from": 0, "to": 1, "alpha_us": 0.7, "beta_us_per_mb": 46, "both_ways": True, "resources": ["bus"]},
         {"from": 2, "to": 3, "alpha_us": 0.7, "beta_us_per_mb": 46, "both_ways": True},
@@ -358,7 +358,7 @@ SKETCH: dict[str, Any] = {
 }  # fmt: skip
 WAY: dict[str, Any] = {"duration_s": 0.001, "workspace_bytes": 64, "name": "gemm", "power_w": 200.0}
 GRAPH: dict[str, Any] = {
-    "format": "planwright.training-graph", "version": 1, "name": "tiny", "batch": 2, "fixed_bytes": 4096,
+    "format": "gapless.training-graph", "version": 1, "name": "tiny", "batch": 2, "fixed_bytes": 4096,
     "source": "made up",
     "forward": [
         {"name": "conv", "op": "conv", "output_bytes": 1024, "inputs": [], "ways": [WAY, {**WAY, "duration_s": 0.002}]},

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from planwright.topologies.node import LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
-from planwright.topologies.topology import Topology
+from gapless.topologies.node import LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.topologies.topology import Topology
 
 Costs = Callable[[int], tuple[float, float]]
 """Alpha in seconds and beta in seconds per byte of the k-th connection."""

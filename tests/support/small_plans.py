@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hand_training import chain
 
-from planwright.cli.main import main
-from planwright.profiles.training_graph_file import write_training_graph
+from gapless.cli.main import main
+from gapless.profiles.training_graph_file import write_training_graph
 
 SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake")
 

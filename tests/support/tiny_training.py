@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.decisions import Decisions
-from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.encodings.monet.decisions import Decisions
+from gapless.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
 Masks = NDArray[np.int64]
 Seconds = NDArray[np.float64]

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from planwright.checker import check
-from planwright.encodings.monet.lowering import to_schedule
-from planwright.encodings.monet.retention import just_in_time
-from planwright.profiles.torch_memory import measure_peak
-from planwright.profiles.torch_program import CapturedStep
-from planwright.torch import TorchPlan, run
+from gapless.checker import check
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.retention import just_in_time
+from gapless.profiles.torch_memory import measure_peak
+from gapless.profiles.torch_program import CapturedStep
+from gapless.torch import TorchPlan, run
 
 __all__ = ["Left", "left_by_eager", "left_by_plan", "random_plan"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from planwright.profiles.cost_functions import FREE
-from planwright.profiles.torch_compression import CompressionState, TopK, communication_cost, compressed_average
-from planwright.profiles.torch_ddp import actual_buckets, distribute, measure
+from gapless.profiles.cost_functions import FREE
+from gapless.profiles.torch_compression import CompressionState, TopK, communication_cost, compressed_average
+from gapless.profiles.torch_ddp import actual_buckets, distribute, measure
 
 RANKS, ITERATIONS, STEP_SIZE = 2, 4, 0.05
 

@@ -11,8 +11,8 @@ import pytest
 from fusion_instances import known_instance
 from hand_training import chain
 
-from planwright.profiles.fusion_profile_file import fusion_profile_text
-from planwright.profiles.training_graph_file import write_training_graph
+from gapless.profiles.fusion_profile_file import fusion_profile_text
+from gapless.profiles.training_graph_file import write_training_graph
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def sweep_file(folder: Path, *grids: dict[str, Any]) -> Path:
     """A sweep file of these grids."""
     path = folder / "small.json"
-    path.write_text(json.dumps({"format": "planwright.sweep", "version": 1, "grid": list(grids)}))
+    path.write_text(json.dumps({"format": "gapless.sweep", "version": 1, "grid": list(grids)}))
     return path
 
 

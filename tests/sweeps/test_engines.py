@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from stand_in_slurm import stand_in_slurm
 
-from planwright.errors import InputError, SolverError
-from planwright.sweeps import Local, read_instances, sweep
-from planwright.sweeps.local import Engine
-from planwright.sweeps.ray_cluster import RayCluster
-from planwright.sweeps.remote import RemoteWork, stop_file
-from planwright.sweeps.slurm import Slurm, _minutes
-from planwright.sweeps.solving import Work
+from gapless.errors import InputError, SolverError
+from gapless.sweeps import Local, read_instances, sweep
+from gapless.sweeps.local import Engine
+from gapless.sweeps.ray_cluster import RayCluster
+from gapless.sweeps.remote import RemoteWork, stop_file
+from gapless.sweeps.slurm import Slurm, _minutes
+from gapless.sweeps.solving import Work
 
 HAS_SUBMITIT, HAS_RAY = (importlib.util.find_spec(name) is not None for name in ("submitit", "ray"))
 
@@ -81,7 +81,7 @@ def test_a_remote_worker_tells_what_went_wrong(small: Path, tmp_path: Path) -> N
 
 
 def test_jobs_have_time_for_the_longest_limit(small: Path) -> None:
-    from planwright.sweeps.local import Task
+    from gapless.sweeps.local import Task
 
     instance = read_instances(small)[0]
     assert _minutes([Task(0, instance, 60.0), Task(1, instance, 90.0)]) == 2 + 15
@@ -108,7 +108,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.skip("needs submitit (extra slurm) and bash")
     stand_in_slurm(tmp_path / "slurm")
     monkeypatch.setenv("PATH", f"{tmp_path / 'slurm'}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr("planwright.sweeps.slurm._POLL_S", {"slurm": 0.2})
+    monkeypatch.setattr("gapless.sweeps.slurm._POLL_S", {"slurm": 0.2})
     return tmp_path / "slurm"
 
 
@@ -151,5 +151,5 @@ def test_ray_is_refused_for_too_many_threads_and_where_nobody_answers(monkeypatc
 @pytest.mark.parametrize("engine", [Slurm(options={"cluster": "local"}), RayCluster()], ids=["slurm", "ray"])
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"which is not installed; pip install 'planwright\[(slurm|ray)\]'"):
+    with pytest.raises(InputError, match=r"which is not installed; pip install '\.\[(slurm|ray)\]'"):
         engine.check()

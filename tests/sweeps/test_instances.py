@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from commands import commands
 
-from planwright.errors import InputError
-from planwright.profiles.networks import build
-from planwright.profiles.training_graph_file import write_training_graph
-from planwright.sweeps import instances as module
-from planwright.sweeps import read_instances
-from planwright.sweeps.fields import fields, parse, words
+from gapless.errors import InputError
+from gapless.profiles.networks import build
+from gapless.profiles.training_graph_file import write_training_graph
+from gapless.sweeps import instances as module
+from gapless.sweeps import read_instances
+from gapless.sweeps.fields import fields, parse, words
 
 FileOf = Callable[..., Path]
 SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake")

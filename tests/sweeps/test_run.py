@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from planwright.checker import check
-from planwright.errors import InputError, SolverError
-from planwright.io.plan import read_plan, run_of
-from planwright.options import Progress
-from planwright.solution import Status, StopReason
-from planwright.sweeps import Local, Row, read_instances, sweep
-from planwright.sweeps import run as module
-from planwright.sweeps.local import Outcome, Task
-from planwright.sweeps.solving import Work
-from planwright.sweeps.summary import read_summary
+from gapless.checker import check
+from gapless.errors import InputError, SolverError
+from gapless.io.plan import read_plan, run_of
+from gapless.options import Progress
+from gapless.solution import Status, StopReason
+from gapless.sweeps import Local, Row, read_instances, sweep
+from gapless.sweeps import run as module
+from gapless.sweeps.local import Outcome, Task
+from gapless.sweeps.solving import Work
+from gapless.sweeps.summary import read_summary
 
 FileOf = Callable[..., Path]
 
@@ -64,7 +64,7 @@ def test_every_instance_has_a_result_and_a_plan_named_by_its_hash(small: Path, t
         report = check(plan.schedule)
         assert report.valid
         assert (row.makespan_s, row.peak_bytes) == (report.makespan_s, max(report.peak_bytes))
-        assert str(run_of(plan)["command"]).startswith(f"planwright solve {row.system} --")
+        assert str(run_of(plan)["command"]).startswith(f"gapless solve {row.system} --")
     data = json.loads((tmp_path / "out" / f"{rows[0].hash}.json").read_text())
     assert {"hash", "fields", "files", "status", "objective_s", "bound_s", "gap", "solve_s", "versions"} <= set(data)
     assert (data["fields"], list(data["files"])) == ({"profile": "profile.json", "method": "pareto"}, ["profile"])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from planwright.errors import InputError
-from planwright.sweeps import read_instances
-from planwright.sweeps.sweep_file import read_sweep_file
+from gapless.errors import InputError
+from gapless.sweeps import read_instances
+from gapless.sweeps.sweep_file import read_sweep_file
 
 TOML = """
-format = "planwright.sweep"
+format = "gapless.sweep"
 version = 1
 
 [[grid]]
@@ -34,7 +34,7 @@ GRIDS = [
 
 def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(TOML)
-    text = json.dumps({"format": "planwright.sweep", "version": 1, "grid": GRIDS}, indent=1)
+    text = json.dumps({"format": "gapless.sweep", "version": 1, "grid": GRIDS}, indent=1)
     (tmp_path / "a.json").write_text(f"// two systems\n{text}")
     toml, plain = (read_instances(tmp_path / name) for name in ("a.toml", "a.json"))
     assert [each.hash for each in toml] == [each.hash for each in plain]
@@ -54,11 +54,11 @@ def test_lists_are_combined_and_the_last_one_runs_fastest(tmp_path: Path) -> Non
     ]
 
 
-HEAD = 'format = "planwright.sweep"\nversion = 1\n'
+HEAD = 'format = "gapless.sweep"\nversion = 1\n'
 MONET = f'{HEAD}[[grid]]\nsystem = "monet"\ngraph = "vgg16"\nbatch = 64\n'
 BAD = [
     ("", "a.toml: field 'format' is missing"),
-    ("format = 3", "a.toml: format: must be planwright.sweep, got 3"),
+    ("format = 3", "a.toml: format: must be gapless.sweep, got 3"),
     (HEAD.replace("1", "2"), "a.toml: version: must be a whole number in 1..1, got 2"),
     (HEAD, "a.toml: field 'grid' is missing"),
     (f"{HEAD}grid = []", "a.toml: grid: must be a list of at least one grid ([[grid]] in TOML), got []"),
@@ -68,7 +68,7 @@ BAD = [
     (MONET, "a.toml: grid[0]: field 'budget' is missing: every monet instance needs it"),
     (f'{MONET}budgt = "1x"', "a.toml: grid[0]: field 'budgt' is unknown; did you mean 'budget'?"),
     (f'{MONET}budget = "1x"\nthreads = 3', "grid[0]: field 'threads' is unknown; it is said by --threads"),
-    (f'{MONET}budget = "1x"\nquiet = true', "field 'quiet' is unknown; known are the options of `planwright solve mon"),
+    (f'{MONET}budget = "1x"\nquiet = true', "field 'quiet' is unknown; known are the options of `gapless solve mon"),
     (f"{MONET}budget = 3", "a.toml: grid[0]: budget: must be a text, or a list of texts, got 3"),
     (f'{MONET}budget = ["1x", 3]', "a.toml: grid[0]: budget: must be a text, or a list of texts, got 3"),
     (f"{MONET}budget = []", "a.toml: grid[0]: budget: must be a value, or a list of at least one, got []"),

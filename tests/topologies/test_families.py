@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.errors import InputError
-from planwright.topologies.families import FAMILIES, family_topology
-from planwright.topologies.files import load_topology
-from planwright.topologies.topology import Topology
+from gapless.errors import InputError
+from gapless.topologies.families import FAMILIES, family_topology
+from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Topology
 
 sizes = st.lists(st.integers(2, 5), min_size=1, max_size=3)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from planwright.errors import InputError
-from planwright.topologies.files import load_topology, named_node, read_node
-from planwright.topologies.node import Fabric, LocalLink, NicTemplate, SwitchTemplate
+from gapless.errors import InputError
+from gapless.topologies.files import load_topology, named_node, read_node
+from gapless.topologies.node import Fabric, LocalLink, NicTemplate, SwitchTemplate
 
 OWN: dict[str, Any] = {
-    "format": "planwright.topology",
+    "format": "gapless.topology",
     "version": 1,
     "name": "pair",
     "ranks_per_node": 2,
@@ -96,7 +96,7 @@ def test_machine_takes_other_wiring_behind_a_colon() -> None:
 BAD_NAMES = [
     ("dgx-h10", r"must be one of dgx-a100, .*, dragonfly, got 'dgx-h10'; did you mean 'dgx-h100'\?"),
     ("torsu:4x4", r"got 'torsu:4x4'; did you mean 'torus'\?"),
-    ("quantum", r"got 'quantum'; `planwright list topologies` explains them"),
+    ("quantum", r"got 'quantum'; `gapless list topologies` explains them"),
     ("ndv2:rail=true", r"topology 'ndv2:rail=true': field 'rail' is unknown; did you mean 'rails'\?"),
     ("ndv2:nodes_per_leaf=2", r"field 'uplinks_per_leaf' is missing"),
     ("ndv2:8", r"topology 'ndv2:8': options must read name=value, got '8'"),
@@ -138,7 +138,7 @@ def test_chunk_size_and_unit_can_be_stated(tmp_path: Path) -> None:
 
 BROKEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (OWN, {"version": 2}, r"version: must be a whole number in 1..1, got 2"),
-    (OWN, {"format": "planwright.plan"}, r"format: must be planwright.topology"),
+    (OWN, {"format": "gapless.plan"}, r"format: must be gapless.topology"),
     (OWN, {"ranks_per_node": 0}, r"ranks_per_node: must be a whole number >= 1"),
     (OWN, {"nodes": 2}, r"field 'nodes' is unknown"),
     (OWN, {"links": [{"from": 0, "to": 2, "alpha_us": 1, "beta_us_per_mb": 1}]}, r"links\[0\]: to: must be .* 0..1"),
@@ -160,7 +160,7 @@ BROKEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (CUSTOM, {"links": [[0, 1]]}, r"links: must be a 2 x 2 matrix"),
     (CUSTOM, {"betas": [[0, "x"], [1, 0]]}, r"betas\[0\]\[1\]: must be a number >= 0, got \"x\""),
     (CUSTOM, {"nics_per_node": 3}, r"nics_per_node: must be a divisor of gpus_per_node"),
-    ({}, {"name": "x"}, r"must be a planwright.topology \(field 'format'\) or a TACCL topology"),
+    ({}, {"name": "x"}, r"must be a gapless.topology \(field 'format'\) or a TACCL topology"),
 ]
 
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from planwright.errors import InputError
-from planwright.topologies.links import Link, Links
-from planwright.topologies.topology import Topology
+from gapless.errors import InputError
+from gapless.topologies.links import Link, Links
+from gapless.topologies.topology import Topology
 
 ROWS = (Link(0, 1, 1e-6, 1e-9, (1,)), Link(1, 2, 2e-6, 2e-9), Link(2, 0, 3e-6, 3e-9, (0, 1)))
 

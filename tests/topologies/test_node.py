@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planwright.checker import check
-from planwright.checker.report import Rule
-from planwright.errors import InputError
-from planwright.graph import Graph, Placement
-from planwright.schedule import Event, EventKind, schedule_from_events
-from planwright.topologies.building import MOST_LINKS
-from planwright.topologies.node import Fabric, NicTemplate, NodeTemplate
-from planwright.topologies.topology import Link, Topology
+from gapless.checker import check
+from gapless.checker.report import Rule
+from gapless.errors import InputError
+from gapless.graph import Graph, Placement
+from gapless.schedule import Event, EventKind, schedule_from_events
+from gapless.topologies.building import MOST_LINKS
+from gapless.topologies.node import Fabric, NicTemplate, NodeTemplate
+from gapless.topologies.topology import Link, Topology
 
 NICS = tuple(NicTemplate((rank,), 1e-6, 1e-9) for rank in range(2))
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.errors import InputError
-from planwright.topologies.files import load_topology
-from planwright.topologies.ring import fastest_ring
-from planwright.topologies.topology import Link, Topology
+from gapless.errors import InputError
+from gapless.topologies.files import load_topology
+from gapless.topologies.ring import fastest_ring
+from gapless.topologies.topology import Link, Topology
 
 
 def is_ring(topology: Topology, links: list[int]) -> bool:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from planwright.errors import InputError
-from planwright.topologies.topology import Link, Nic, Switch, Topology
+from gapless.errors import InputError
+from gapless.topologies.topology import Link, Nic, Switch, Topology
 
 
 def two_nodes() -> Topology:

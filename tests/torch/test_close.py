@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import numpy as np
 import torch
@@ -23,17 +23,17 @@ from torch_closeness import distance
 from torch_models import Case, Gpt, cases
 from torch_steps import Left, left_by_eager, left_by_plan, random_plan
 
-from planwright.encodings.monet.lowering import to_schedule
-from planwright.encodings.monet.retention import just_in_time
-from planwright.errors import InputError
-from planwright.io.plan import SavedPlan, write_plan
-from planwright.options import SolveOptions
-from planwright.profiles.close_kinds import CLOSE
-from planwright.profiles.torch_graph import capture
-from planwright.profiles.torch_program import CapturedStep
-from planwright.profiles.torch_timing import profile
-from planwright.torch import TorchPlan, load, plan, run
-from planwright.torch.plan import keep_all
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.retention import just_in_time
+from gapless.errors import InputError
+from gapless.io.plan import SavedPlan, write_plan
+from gapless.options import SolveOptions
+from gapless.profiles.close_kinds import CLOSE
+from gapless.profiles.torch_graph import capture
+from gapless.profiles.torch_program import CapturedStep
+from gapless.profiles.torch_timing import profile
+from gapless.torch import TorchPlan, load, plan, run
+from gapless.torch.plan import keep_all
 
 MOST = 1e-5
 """That a gradient of a whole model may be off, relative to its norm."""

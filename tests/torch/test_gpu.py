@@ -9,17 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 from torch_closeness import distance
 from torch_models import Case, cases
 from torch_steps import left_by_eager, left_by_plan, random_plan
 
-from planwright.profiles.close_kinds import CLOSE
-from planwright.profiles.torch_graph import capture
-from planwright.profiles.torch_timing import profile
-from planwright.torch.plan import keep_all
+from gapless.profiles.close_kinds import CLOSE
+from gapless.profiles.torch_graph import capture
+from gapless.profiles.torch_timing import profile
+from gapless.torch.plan import keep_all
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a GPU; torch.cuda.is_available() says that there is none"

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 from torch import nn
 from torch.nn import functional
 from torch_steps import left_by_eager, left_by_plan, random_plan
 
-from planwright.errors import InputError
-from planwright.profiles.torch_graph import capture
-from planwright.profiles.torch_timing import profile
-from planwright.torch.plan import keep_all
+from gapless.errors import InputError
+from gapless.profiles.torch_graph import capture
+from gapless.profiles.torch_timing import profile
+from gapless.torch.plan import keep_all
 
 Layers = tuple[nn.Module, tuple[torch.Tensor, ...]]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 from torch import nn
@@ -19,14 +19,14 @@ from torch.nn import functional
 from torch_models import Case, Gpt, cases
 from torch_steps import left_by_eager, left_by_plan, random_plan
 
-from planwright.errors import InputError
-from planwright.io.plan import SavedPlan, write_plan
-from planwright.options import SolveOptions
-from planwright.profiles.torch_graph import capture
-from planwright.profiles.torch_program import CapturedStep
-from planwright.profiles.torch_timing import profile
-from planwright.torch import TorchPlan, keep_all_peak_bytes, load, plan, run
-from planwright.torch.plan import keep_all
+from gapless.errors import InputError
+from gapless.io.plan import SavedPlan, write_plan
+from gapless.options import SolveOptions
+from gapless.profiles.torch_graph import capture
+from gapless.profiles.torch_program import CapturedStep
+from gapless.profiles.torch_timing import profile
+from gapless.torch import TorchPlan, keep_all_peak_bytes, load, plan, run
+from gapless.torch.plan import keep_all
 
 KINDS = ("resnet", "unet", "gpt", "bert")
 QUICK = SolveOptions(gap=1.0, time_limit_s=20.0, threads=1)

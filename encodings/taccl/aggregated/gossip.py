@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from planwright.encodings.taccl.aggregated.masks import image_of, image_table
-from planwright.encodings.taccl.baselines.transfers import Transfer
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.rotations import find_rotations
-from planwright.options import Deadline
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.aggregated.masks import image_of, image_table
+from gapless.encodings.taccl.baselines.transfers import Transfer
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.rotations import find_rotations
+from gapless.options import Deadline
+from gapless.topologies.topology import Topology
 
 __all__ = ["gossip_transfers"]
 

@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.aggregated.masks import image_of, image_table
-from planwright.encodings.taccl.groups import resources_of
-from planwright.encodings.taccl.rotations import Rotations, find_rotations, no_rotations
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.aggregated.masks import image_of, image_table
+from gapless.encodings.taccl.groups import resources_of
+from gapless.encodings.taccl.rotations import Rotations, find_rotations, no_rotations
+from gapless.topologies.topology import Topology
 
 __all__ = ["Ground", "Message", "lay_ground"]
 

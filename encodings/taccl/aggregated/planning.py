@@ -11,14 +11,14 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.aggregated.ground import Ground, Message, lay_ground
-from planwright.encodings.taccl.aggregated.spreading import Draw, Taste, spread
-from planwright.encodings.taccl.aggregated.trees import Load, loads_of, timed
-from planwright.encodings.taccl.baselines.transfers import Transfer
-from planwright.encodings.taccl.phases import turned_round
-from planwright.encodings.taccl.problem import Problem
-from planwright.options import Deadline
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.aggregated.ground import Ground, Message, lay_ground
+from gapless.encodings.taccl.aggregated.spreading import Draw, Taste, spread
+from gapless.encodings.taccl.aggregated.trees import Load, loads_of, timed
+from gapless.encodings.taccl.baselines.transfers import Transfer
+from gapless.encodings.taccl.phases import turned_round
+from gapless.encodings.taccl.problem import Problem
+from gapless.options import Deadline
+from gapless.topologies.topology import Topology
 
 __all__ = ["rooted_transfers", "transfers_of"]
 

@@ -12,7 +12,7 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from planwright.encodings.taccl.aggregated.ground import Ground, Message
+from gapless.encodings.taccl.aggregated.ground import Ground, Message
 
 __all__ = ["Draw", "Taste", "spread"]
 

@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planwright import __version__
-from planwright.checker import check
-from planwright.encodings.taccl.aggregated.gossip import gossip_transfers
-from planwright.encodings.taccl.aggregated.planning import rooted_transfers, transfers_of
-from planwright.encodings.taccl.baselines import Baseline, Baselines
-from planwright.encodings.taccl.baselines.cut import standard_name
-from planwright.encodings.taccl.baselines.transfers import Transfer, to_schedule
-from planwright.encodings.taccl.grouped_bounds import GroupedBounds, grouped_bounds, phase_bounds
-from planwright.encodings.taccl.phases import is_spread_backwards
-from planwright.encodings.taccl.problem import Problem
-from planwright.options import Deadline, SolveOptions
-from planwright.recipe import Plan
-from planwright.schedule import Schedule
-from planwright.solution import Solution, Status, StopReason
+from gapless import __version__
+from gapless.checker import check
+from gapless.encodings.taccl.aggregated.gossip import gossip_transfers
+from gapless.encodings.taccl.aggregated.planning import rooted_transfers, transfers_of
+from gapless.encodings.taccl.baselines import Baseline, Baselines
+from gapless.encodings.taccl.baselines.cut import standard_name
+from gapless.encodings.taccl.baselines.transfers import Transfer, to_schedule
+from gapless.encodings.taccl.grouped_bounds import GroupedBounds, grouped_bounds, phase_bounds
+from gapless.encodings.taccl.phases import is_spread_backwards
+from gapless.encodings.taccl.problem import Problem
+from gapless.options import Deadline, SolveOptions
+from gapless.recipe import Plan
+from gapless.schedule import Schedule
+from gapless.solution import Solution, Status, StopReason
 
 __all__ = ["may_aggregate", "plan_aggregated"]
 

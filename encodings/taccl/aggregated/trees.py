@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planwright.encodings.taccl.aggregated.ground import Message
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.aggregated.ground import Message
+from gapless.topologies.topology import Topology
 
 __all__ = ["Load", "loads_of", "timed"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from planwright.collective import COLLECTIVES, ROOTED, Collective, collective_by_name
+from gapless.collective import COLLECTIVES, ROOTED, Collective, collective_by_name
 
 __all__ = ["Cut", "cut", "refined", "root_of", "standard_name"]
 

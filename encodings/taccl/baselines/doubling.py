@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planwright.encodings.taccl.baselines.cut import Cut
-from planwright.encodings.taccl.baselines.transfers import Send
+from gapless.encodings.taccl.baselines.cut import Cut
+from gapless.encodings.taccl.baselines.transfers import Send
 
 __all__ = ["doubling_allgather"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from planwright.encodings.taccl.baselines.cut import Cut
-from planwright.encodings.taccl.baselines.transfers import Send
+from gapless.encodings.taccl.baselines.cut import Cut
+from gapless.encodings.taccl.baselines.transfers import Send
 
 __all__ = ["rail_allgather", "rail_alltoall", "rail_broadcast"]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from planwright.collective import Collective
-from planwright.encodings.taccl.baselines.cut import cut, standard_name
-from planwright.encodings.taccl.baselines.transfers import (
+from gapless.collective import Collective
+from gapless.encodings.taccl.baselines.cut import cut, standard_name
+from gapless.encodings.taccl.baselines.transfers import (
     Network,
     Transfer,
     backwards,
@@ -16,10 +16,10 @@ from planwright.encodings.taccl.baselines.transfers import (
     one_after_the_other,
     to_schedule,
 )
-from planwright.encodings.taccl.baselines.variants import Structure, Variant, series
-from planwright.errors import InputError
-from planwright.schedule import Schedule
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.baselines.variants import Structure, Variant, series
+from gapless.errors import InputError
+from gapless.schedule import Schedule
+from gapless.topologies.topology import Topology
 
 __all__ = ["Baseline", "Baselines", "baselines"]
 

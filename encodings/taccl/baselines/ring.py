@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from planwright.encodings.taccl.baselines.cut import Cut
-from planwright.encodings.taccl.baselines.transfers import Send
+from gapless.encodings.taccl.baselines.cut import Cut
+from gapless.encodings.taccl.baselines.transfers import Send
 
 __all__ = ["chain_broadcast", "ring_allgather"]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planwright.errors import InputError
-from planwright.topologies.ring import fastest_ring
-from planwright.topologies.topology import Topology
+from gapless.errors import InputError
+from gapless.topologies.ring import fastest_ring
+from gapless.topologies.topology import Topology
 
 __all__ = ["disjoint_rings", "local_rings", "rail_rings"]
 

@@ -17,11 +17,11 @@ from itertools import pairwise
 import networkx as nx
 import numpy as np
 
-from planwright.collective import Collective
-from planwright.errors import InputError
-from planwright.schedule import EventKind, Ragged, Schedule
-from planwright.simulate import retime
-from planwright.topologies.topology import Topology
+from gapless.collective import Collective
+from gapless.errors import InputError
+from gapless.schedule import EventKind, Ragged, Schedule
+from gapless.simulate import retime
+from gapless.topologies.topology import Topology
 
 __all__ = ["Network", "Send", "Transfer", "backwards", "lay", "one_after_the_other", "to_schedule"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from planwright.encodings.taccl.baselines.cut import Cut
-from planwright.encodings.taccl.baselines.transfers import Send
+from gapless.encodings.taccl.baselines.cut import Cut
+from gapless.encodings.taccl.baselines.transfers import Send
 
 __all__ = ["Tree", "double_tree", "tree_broadcast", "tree_over_nodes"]
 

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from planwright.collective import Collective
-from planwright.encodings.taccl.baselines.cut import Cut, root_of
-from planwright.encodings.taccl.baselines.direct import direct_sends, spread_directly
-from planwright.encodings.taccl.baselines.doubling import doubling_allgather
-from planwright.encodings.taccl.baselines.hierarchical import rail_allgather, rail_alltoall, rail_broadcast
-from planwright.encodings.taccl.baselines.ring import chain_broadcast, ring_allgather
-from planwright.encodings.taccl.baselines.rings import disjoint_rings, local_rings, rail_rings
-from planwright.encodings.taccl.baselines.transfers import Send
-from planwright.encodings.taccl.baselines.tree import Tree, double_tree, tree_broadcast, tree_over_nodes
-from planwright.topologies.topology import Topology
+from gapless.collective import Collective
+from gapless.encodings.taccl.baselines.cut import Cut, root_of
+from gapless.encodings.taccl.baselines.direct import direct_sends, spread_directly
+from gapless.encodings.taccl.baselines.doubling import doubling_allgather
+from gapless.encodings.taccl.baselines.hierarchical import rail_allgather, rail_alltoall, rail_broadcast
+from gapless.encodings.taccl.baselines.ring import chain_broadcast, ring_allgather
+from gapless.encodings.taccl.baselines.rings import disjoint_rings, local_rings, rail_rings
+from gapless.encodings.taccl.baselines.transfers import Send
+from gapless.encodings.taccl.baselines.tree import Tree, double_tree, tree_broadcast, tree_over_nodes
+from gapless.topologies.topology import Topology
 
 __all__ = ["Structure", "Variant", "series"]
 

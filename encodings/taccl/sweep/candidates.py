@@ -7,16 +7,16 @@ from functools import cached_property
 
 import numpy as np
 
-from planwright.checker import check
-from planwright.collective import Collective
-from planwright.encodings.taccl.export import to_program
-from planwright.encodings.taccl.instances import with_instances
-from planwright.encodings.taccl.sweep.request import Request, larger_buffer
-from planwright.errors import InputError, PlanwrightError
-from planwright.io.taccl_ef import Program
-from planwright.io.taccl_ef.program import NO_MAX_BYTES
-from planwright.schedule import Schedule
-from planwright.simulate import retime
+from gapless.checker import check
+from gapless.collective import Collective
+from gapless.encodings.taccl.export import to_program
+from gapless.encodings.taccl.instances import with_instances
+from gapless.encodings.taccl.sweep.request import Request, larger_buffer
+from gapless.errors import GaplessError, InputError
+from gapless.io.taccl_ef import Program
+from gapless.io.taccl_ef.program import NO_MAX_BYTES
+from gapless.schedule import Schedule
+from gapless.simulate import retime
 
 __all__ = ["Candidate", "Lowering", "Times"]
 
@@ -58,10 +58,10 @@ class Times:
         return self._known[key]
 
     def checked_s(self, candidate: Candidate, size_bytes: int, instances: int) -> float:
-        """The same as the checker has it; raises `PlanwrightError` where it finds a violation."""
+        """The same as the checker has it; raises `GaplessError` where it finds a violation."""
         report = check(candidate.at(size_bytes, instances, self._request))
         if not report.valid:
-            raise PlanwrightError(f"{candidate.name} at {size_bytes} bytes: {report.summary()}")
+            raise GaplessError(f"{candidate.name} at {size_bytes} bytes: {report.summary()}")
         return report.makespan_s
 
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from planwright.encodings.taccl.baselines.cut import refined
-from planwright.encodings.taccl.sweep.candidates import Candidate
-from planwright.schedule import Ragged
+from gapless.encodings.taccl.baselines.cut import refined
+from gapless.encodings.taccl.sweep.candidates import Candidate
+from gapless.schedule import Ragged
 
 __all__ = ["pipelined"]
 

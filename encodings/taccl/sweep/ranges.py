@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from planwright.encodings.taccl.sweep.candidates import Candidate, Times
+from gapless.encodings.taccl.sweep.candidates import Candidate, Times
 
 __all__ = ["Choice", "Range", "choose", "to_ranges"]
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from planwright import __version__
-from planwright.collective import Collective, collective_by_name
-from planwright.encodings.taccl.baselines.cut import refined
-from planwright.encodings.taccl.chunking import best_chunking
-from planwright.encodings.taccl.instances import InstanceCosts
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.sketch import Sketch
-from planwright.errors import InputError
-from planwright.options import SolveOptions
-from planwright.topologies.topology import Topology
+from gapless import __version__
+from gapless.collective import Collective, collective_by_name
+from gapless.encodings.taccl.baselines.cut import refined
+from gapless.encodings.taccl.chunking import best_chunking
+from gapless.encodings.taccl.instances import InstanceCosts
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.sketch import Sketch
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.topologies.topology import Topology
 
 __all__ = ["Request", "larger_buffer", "sizes_between"]
 

@@ -12,25 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from planwright.checker import check
-from planwright.encodings.taccl.any_bandwidth import any_bandwidth_s_per_byte
-from planwright.encodings.taccl.baselines import Baselines
-from planwright.encodings.taccl.cut_bound import any_cut_bound_s
-from planwright.encodings.taccl.instances import with_instances
-from planwright.encodings.taccl.problem import Problem
-from planwright.encodings.taccl.sweep.candidates import Candidate, Lowering, Times
-from planwright.encodings.taccl.sweep.pipelining import pipelined
-from planwright.encodings.taccl.sweep.ranges import Choice, Range, choose, to_ranges
-from planwright.encodings.taccl.sweep.request import Request, larger_buffer
-from planwright.encodings.taccl.sweep.table import SUMMARY_JSON, Row, write_table
-from planwright.errors import InputError
-from planwright.io.plan import SavedPlan, claim_data, read_plan, write_plan
-from planwright.io.taccl_ef import write_program
-from planwright.options import Deadline, Progress, SolveOptions
-from planwright.recipe import solve
-from planwright.schedule import Schedule
-from planwright.solution import StopReason
-from planwright.units import format_bytes
+from gapless.checker import check
+from gapless.encodings.taccl.any_bandwidth import any_bandwidth_s_per_byte
+from gapless.encodings.taccl.baselines import Baselines
+from gapless.encodings.taccl.cut_bound import any_cut_bound_s
+from gapless.encodings.taccl.instances import with_instances
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times
+from gapless.encodings.taccl.sweep.pipelining import pipelined
+from gapless.encodings.taccl.sweep.ranges import Choice, Range, choose, to_ranges
+from gapless.encodings.taccl.sweep.request import Request, larger_buffer
+from gapless.encodings.taccl.sweep.table import SUMMARY_JSON, Row, write_table
+from gapless.errors import InputError
+from gapless.io.plan import SavedPlan, claim_data, read_plan, write_plan
+from gapless.io.taccl_ef import write_program
+from gapless.options import Deadline, Progress, SolveOptions
+from gapless.recipe import solve
+from gapless.schedule import Schedule
+from gapless.solution import StopReason
+from gapless.units import format_bytes
 
 __all__ = ["Outcome", "sweep"]
 

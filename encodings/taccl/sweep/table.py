@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from planwright.io.atomic import write_text
-from planwright.io.csv_table import csv_text
+from gapless.io.atomic import write_text
+from gapless.io.csv_table import csv_text
 
 __all__ = ["SUMMARY_CSV", "SUMMARY_JSON", "Row", "write_table"]
 

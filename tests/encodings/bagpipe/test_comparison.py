@@ -10,14 +10,14 @@ from bagpipe_counts import random_counts, steady_counts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.encodings.bagpipe.batch_plans import Planning
-from planwright.encodings.bagpipe.cluster import Cluster, model_cluster
-from planwright.encodings.bagpipe.comparison import compare_designs, counted_run, lookahead_table
-from planwright.encodings.bagpipe.designs import DESIGNS
-from planwright.encodings.bagpipe.pipeline import pipeline
-from planwright.errors import InputError
-from planwright.profiles.recommendation import named_dense_model
-from planwright.profiles.trace_generators import criteo_like_trace, zipf_trace
+from gapless.encodings.bagpipe.batch_plans import Planning
+from gapless.encodings.bagpipe.cluster import Cluster, model_cluster
+from gapless.encodings.bagpipe.comparison import compare_designs, counted_run, lookahead_table
+from gapless.encodings.bagpipe.designs import DESIGNS
+from gapless.encodings.bagpipe.pipeline import pipeline
+from gapless.errors import InputError
+from gapless.profiles.recommendation import named_dense_model
+from gapless.profiles.trace_generators import criteo_like_trace, zipf_trace
 
 BATCH = 512
 PLANNING = Planning(4, BATCH, lookahead=10)

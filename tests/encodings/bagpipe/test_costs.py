@@ -8,9 +8,9 @@ from bagpipe_batches import random_batch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.encodings.bagpipe import Batch, capacities, cost_matrix
-from planwright.encodings.bagpipe.costs import checked_capacities
-from planwright.errors import InputError
+from gapless.encodings.bagpipe import Batch, capacities, cost_matrix
+from gapless.encodings.bagpipe.costs import checked_capacities
+from gapless.errors import InputError
 
 
 @given(

@@ -11,11 +11,11 @@ from bagpipe_counts import random_counts, steady_counts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planwright.encodings.bagpipe.batch_plans import OWNERSHIPS, BatchPlan, Planning, batch_plans
-from planwright.encodings.bagpipe.counts import Counts, counted
-from planwright.encodings.bagpipe.designs import DESIGNS, design_rows
-from planwright.errors import InputError
-from planwright.profiles.traces import Trace, trace_of_array
+from gapless.encodings.bagpipe.batch_plans import OWNERSHIPS, BatchPlan, Planning, batch_plans
+from gapless.encodings.bagpipe.counts import Counts, counted
+from gapless.encodings.bagpipe.designs import DESIGNS, design_rows
+from gapless.errors import InputError
+from gapless.profiles.traces import Trace, trace_of_array
 
 
 def small_trace(seed: int, examples: int, tables: int = 3, ids: int = 20) -> Trace:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planwright.encodings.bagpipe.cluster import Cluster
-from planwright.encodings.bagpipe.device_names import device_names
-from planwright.encodings.bagpipe.lowering import SERVERS, Machine
-from planwright.errors import InputError
-from planwright.topologies.topology import Topology
+from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.device_names import device_names
+from gapless.encodings.bagpipe.lowering import SERVERS, Machine
+from gapless.errors import InputError
+from gapless.topologies.topology import Topology
 
 
 def test_names_stand_in_the_order_of_the_machine() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planwright.encodings.bagpipe.embedding_servers import Sharding
-from planwright.errors import InputError
-from planwright.profiles.traces import global_ids
+from gapless.encodings.bagpipe.embedding_servers import Sharding
+from gapless.errors import InputError
+from gapless.profiles.traces import global_ids
 
 
 def test_servers_share_all_rows_of_all_tables() -> None:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.encodings.bagpipe import lookahead as module
-from planwright.encodings.bagpipe.lookahead import Step, lookahead_steps
-from planwright.errors import InputError
-from planwright.profiles.trace_generators import zipf_trace
-from planwright.profiles.traces import TABLE_SHIFT, Block, global_ids
+from gapless.encodings.bagpipe import lookahead as module
+from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
+from gapless.errors import InputError
+from gapless.profiles.trace_generators import zipf_trace
+from gapless.profiles.traces import TABLE_SHIFT, Block, global_ids
 
 Uses = list[set[int]]
 

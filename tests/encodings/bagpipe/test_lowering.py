@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import planwright
-from planwright import SolveOptions
-from planwright.checker import Report, Rule, check
-from planwright.encodings.bagpipe import Planning, batch_plans
-from planwright.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SHARED, SYNC_NOW, Actions, RowGroups
-from planwright.encodings.bagpipe.cluster import Cluster
-from planwright.encodings.bagpipe.counts import counted
-from planwright.encodings.bagpipe.lowering import to_schedule
-from planwright.encodings.bagpipe.pipeline import Pipeline, pipeline
-from planwright.encodings.bagpipe.problem import Problem
-from planwright.encodings.bagpipe.solver import machine_for
-from planwright.errors import InputError
-from planwright.profiles.trace_generators import zipf_trace
-from planwright.profiles.traces import Trace
-from planwright.schedule import Schedule
+import gapless
+from gapless import SolveOptions
+from gapless.checker import Report, Rule, check
+from gapless.encodings.bagpipe import Planning, batch_plans
+from gapless.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SHARED, SYNC_NOW, Actions, RowGroups
+from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.counts import counted
+from gapless.encodings.bagpipe.lowering import to_schedule
+from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
+from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.solver import machine_for
+from gapless.errors import InputError
+from gapless.profiles.trace_generators import zipf_trace
+from gapless.profiles.traces import Trace
+from gapless.schedule import Schedule
 
 TRAINERS = 3
 
@@ -189,7 +189,7 @@ def test_rows_share_a_group_exactly_if_they_share_their_fate(seed: int, lookahea
 
 def test_a_solved_problem_replays_clean_and_counts_what_the_plans_say() -> None:
     problem, actions, _ = planned()
-    result = planwright.solve(problem)
+    result = gapless.solve(problem)
     assert result.valid
     assert result.report is not None
     assert result.report.makespan_s == result.solution.objective
@@ -204,9 +204,9 @@ def test_a_solved_problem_replays_clean_and_counts_what_the_plans_say() -> None:
 def test_a_stopped_solve_has_no_plan() -> None:
     options = SolveOptions()
     options.stop.set()
-    result = planwright.solve(planned()[0], options)
+    result = gapless.solve(planned()[0], options)
     assert result.schedule is None
-    assert result.solution.stop_reason is planwright.StopReason.INTERRUPTED
+    assert result.solution.stop_reason is gapless.StopReason.INTERRUPTED
 
 
 def test_a_cluster_of_other_trainers_is_refused() -> None:

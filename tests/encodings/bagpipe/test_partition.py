@@ -10,11 +10,11 @@ from bagpipe_batches import click_log_batch, random_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planwright.encodings.bagpipe import METHODS, OBJECTIVES, Batch, Effort, capacities, cost_matrix, partition
-from planwright.encodings.bagpipe.sharing import Sharing
-from planwright.encodings.bagpipe.transport import lower_bound
-from planwright.errors import InputError
-from planwright.options import SolveOptions
+from gapless.encodings.bagpipe import METHODS, OBJECTIVES, Batch, Effort, capacities, cost_matrix, partition
+from gapless.encodings.bagpipe.sharing import Sharing
+from gapless.encodings.bagpipe.transport import lower_bound
+from gapless.errors import InputError
+from gapless.options import SolveOptions
 
 ONE_THREAD = SolveOptions(threads=1)
 BEYOND = ("fetches", "max-load")

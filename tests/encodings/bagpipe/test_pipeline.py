@@ -11,11 +11,11 @@ from bagpipe_counts import random_counts, steady_counts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planwright.encodings.bagpipe.cluster import Cluster
-from planwright.encodings.bagpipe.counts import Counts
-from planwright.encodings.bagpipe.designs import DESIGNS, design_rows
-from planwright.encodings.bagpipe.pipeline import ACTIVITIES, Pipeline, durations, pipeline
-from planwright.errors import InputError
+from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.counts import Counts
+from gapless.encodings.bagpipe.designs import DESIGNS, design_rows
+from gapless.encodings.bagpipe.pipeline import ACTIVITIES, Pipeline, durations, pipeline
+from gapless.errors import InputError
 
 PLAIN = Cluster(
     trainers=2, trainer_bytes_per_s=1.0, server_bytes_per_s=2.0, latency_s=0.0, row_bytes=1, forward_s=4.0,

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.encodings.bagpipe.row_map import RowMap
+from gapless.encodings.bagpipe.row_map import RowMap
 
 
 @given(st.integers(0, 10**6), st.sampled_from([30, 3000]), st.sampled_from([1, 1 << 20, 1 << 44]), st.integers(1, 400))

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from changed_files import Arrays, arrays_of, as_meta, meta_of, mutate
 
-import planwright
-from planwright.checker import Report, Rule, check
-from planwright.encodings.bagpipe import Cluster, Planning, Problem
-from planwright.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SHARED, SYNC_NOW
-from planwright.encodings.bagpipe.run_file import TIMES, read_run, write_run
-from planwright.errors import InputError
-from planwright.io.plan import SavedPlan, claim_data, plan_text
-from planwright.profiles.trace_generators import zipf_trace
-from planwright.recipe import Result
+import gapless
+from gapless.checker import Report, Rule, check
+from gapless.encodings.bagpipe import Cluster, Planning, Problem
+from gapless.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SHARED, SYNC_NOW
+from gapless.encodings.bagpipe.run_file import TIMES, read_run, write_run
+from gapless.errors import InputError
+from gapless.io.plan import SavedPlan, claim_data, plan_text
+from gapless.profiles.trace_generators import zipf_trace
+from gapless.recipe import Result
 
 TRAINERS = 3
 MUTATIONS = 500
@@ -28,7 +28,7 @@ MUTATIONS = 500
 @pytest.fixture(scope="module")
 def result() -> Result:
     planning = Planning(TRAINERS, 24, lookahead=1, batches=8)
-    return planwright.solve(Problem(zipf_trace((40, 300, 5), 1.1, 240, 3), planning, Cluster(TRAINERS)))
+    return gapless.solve(Problem(zipf_trace((40, 300, 5), 1.1, 240, 3), planning, Cluster(TRAINERS)))
 
 
 def write(path: Path, result: Result) -> None:

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'planwright[torch]'")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 from gloo_ranks import run_ranks
@@ -24,8 +24,8 @@ from planned_training import (
     train_uncached,
 )
 
-from planwright.encodings.bagpipe.embedding_servers import Sharding
-from planwright.errors import InputError
+from gapless.encodings.bagpipe.embedding_servers import Sharding
+from gapless.errors import InputError
 
 Found = dict[int, list[dict[str, Trained]]]
 
@@ -189,10 +189,10 @@ def test_all_processes_hear_that_there_is_no_plan(found: Found) -> None:
 
 
 def test_missing_torch_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [name for name in sys.modules if name.startswith("planwright.") and ".torch_" in name]
+    names = [name for name in sys.modules if name.startswith("gapless.") and ".torch_" in name]
     for name in names:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
     for module in ("torch_cache", "torch_loader"):
-        with pytest.raises(InputError, match=r"pip install 'planwright\[torch\]'"):
-            importlib.import_module(f"planwright.encodings.bagpipe.{module}")
+        with pytest.raises(InputError, match=r"pip install '\.\[torch\]'"):
+            importlib.import_module(f"gapless.encodings.bagpipe.{module}")

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from planwright.encodings.bagpipe import capacities, cost_matrix, milp
-from planwright.encodings.bagpipe.transport import Transport, lower_bound, transport
-from planwright.errors import InputError
-from planwright.options import SolveOptions
-from planwright.solution import Status
-from planwright.solvers.registry import solve_model
+from gapless.encodings.bagpipe import capacities, cost_matrix, milp
+from gapless.encodings.bagpipe.transport import Transport, lower_bound, transport
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.solution import Status
+from gapless.solvers.registry import solve_model
 
 
 def proven(cost: NDArray[Any], capacity: NDArray[np.int64], found: Transport) -> bool:

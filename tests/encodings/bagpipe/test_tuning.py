@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planwright.encodings.bagpipe.batch_plans import Planning
-from planwright.encodings.bagpipe.cluster import Cluster
-from planwright.encodings.bagpipe.tuning import TOLERANCE, candidates, fitting_lookahead, tune_lookahead
-from planwright.errors import InputError
-from planwright.profiles.trace_generators import zipf_trace
-from planwright.profiles.traces import trace_of_array
+from gapless.encodings.bagpipe.batch_plans import Planning
+from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.tuning import TOLERANCE, candidates, fitting_lookahead, tune_lookahead
+from gapless.errors import InputError
+from gapless.profiles.trace_generators import zipf_trace
+from gapless.profiles.traces import trace_of_array
 
 BATCH = 64
 TRACE = zipf_trace([20_000] * 4, 1.0, 200 * BATCH)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.encodings.bagpipe.unique_ids import positions, unique_ids
-from planwright.errors import InputError
-from planwright.profiles.traces import MOST_IDS, TABLE_SHIFT, global_ids
+from gapless.encodings.bagpipe.unique_ids import positions, unique_ids
+from gapless.errors import InputError
+from gapless.profiles.traces import MOST_IDS, TABLE_SHIFT, global_ids
 
 
 @given(

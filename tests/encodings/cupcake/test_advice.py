@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planwright.encodings.cupcake.advice import Advice, Option, advise
-from planwright.encodings.cupcake.baselines import buckets
-from planwright.encodings.cupcake.solver import best_fusion
-from planwright.errors import InputError
-from planwright.profiles.communication import RingNetwork
-from planwright.profiles.compressors import NONE, compressor_names, named_compressor
-from planwright.profiles.cost_functions import FREE
-from planwright.profiles.fusion_profile import FusionProfile
-from planwright.profiles.fusion_profiles import load_fusion_profile, with_compressor
+from gapless.encodings.cupcake.advice import Advice, Option, advise
+from gapless.encodings.cupcake.baselines import buckets
+from gapless.encodings.cupcake.solver import best_fusion
+from gapless.errors import InputError
+from gapless.profiles.communication import RingNetwork
+from gapless.profiles.compressors import NONE, compressor_names, named_compressor
+from gapless.profiles.cost_functions import FREE
+from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.fusion_profiles import load_fusion_profile, with_compressor
 
 GBPS = 1e9 / 8
 NETWORK = RingNetwork(ranks=64, bytes_per_s=10 * GBPS, alpha_s=1e-5)

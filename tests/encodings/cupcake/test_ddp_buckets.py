@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import planwright
-from planwright.encodings.cupcake import Problem
-from planwright.encodings.cupcake.ddp_buckets import export_ddp_buckets, to_ddp_buckets
-from planwright.errors import InputError
-from planwright.io.ddp_buckets import read_ddp_buckets
-from planwright.profiles.cost_functions import AffineCost
-from planwright.profiles.fusion_profile import FusionProfile
+import gapless
+from gapless.encodings.cupcake import Problem
+from gapless.encodings.cupcake.ddp_buckets import export_ddp_buckets, to_ddp_buckets
+from gapless.errors import InputError
+from gapless.io.ddp_buckets import read_ddp_buckets
+from gapless.profiles.cost_functions import AffineCost
+from gapless.profiles.fusion_profile import FusionProfile
 
 ASKED = {"profile": "tiny", "tensor_names": ["c", "b", "a"], "tensor_bytes": [60, 20, 144], "forward_s": 0.0}
 
@@ -24,7 +24,7 @@ def test_solved_plan_becomes_a_bucket_for_each_group(tmp_path: Path) -> None:
     profile = FusionProfile(
         "six", 0.01, tuple("fedcba"), sizes, np.full(6, 1e-3), AffineCost(2e-4, 1e-10), AffineCost(1e-4, 2e-9)
     )
-    result = planwright.solve(Problem(profile))
+    result = gapless.solve(Problem(profile))
     buckets = export_ddp_buckets(tmp_path / "buckets.json", Problem(profile).description, result.details)
     assert [list(group) for group in buckets.groups] == result.details["groups"]
     assert len(buckets.groups) > 1

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from fusion_instances import KINDS, brute_force_s, known_instance, random_instance
 
-from planwright.encodings.cupcake import Fusion, timeline
-from planwright.encodings.cupcake.bounds import rest_of
-from planwright.encodings.cupcake.fusion import Costs
-from planwright.encodings.cupcake.pareto import solve_pareto
-from planwright.encodings.cupcake.solver import best_fusion
-from planwright.errors import InputError
-from planwright.options import Deadline, SolveOptions
-from planwright.profiles.fusion_profile import FusionProfile
+from gapless.encodings.cupcake import Fusion, timeline
+from gapless.encodings.cupcake.bounds import rest_of
+from gapless.encodings.cupcake.fusion import Costs
+from gapless.encodings.cupcake.pareto import solve_pareto
+from gapless.encodings.cupcake.solver import best_fusion
+from gapless.errors import InputError
+from gapless.options import Deadline, SolveOptions
+from gapless.profiles.fusion_profile import FusionProfile
 
 CASES = 2000
 

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 from fusion_instances import KINDS, known_instance, random_instance
 
-from planwright.checker import Rule, check
-from planwright.encodings.cupcake import Fusion, Problem, timeline
-from planwright.encodings.cupcake.baselines import all_baselines, buckets, even_split, layer_wise, one_group, selective
-from planwright.encodings.cupcake.lowering import COMPUTE, NETWORK, to_schedule
-from planwright.encodings.cupcake.solver import best_fusion
-from planwright.encodings.cupcake.summary import render_baselines, render_groups
-from planwright.errors import InputError
-from planwright.graph import Graph, Placement
-from planwright.profiles.cost_functions import AffineCost
-from planwright.profiles.fusion_profile import FusionProfile
-from planwright.recipe import solve
-from planwright.schedule import Schedule
-from planwright.simulate import retime
-from planwright.solution import Status
-from planwright.topologies.topology import Topology
+from gapless.checker import Rule, check
+from gapless.encodings.cupcake import Fusion, Problem, timeline
+from gapless.encodings.cupcake.baselines import all_baselines, buckets, even_split, layer_wise, one_group, selective
+from gapless.encodings.cupcake.lowering import COMPUTE, NETWORK, to_schedule
+from gapless.encodings.cupcake.solver import best_fusion
+from gapless.encodings.cupcake.summary import render_baselines, render_groups
+from gapless.errors import InputError
+from gapless.graph import Graph, Placement
+from gapless.profiles.cost_functions import AffineCost
+from gapless.profiles.fusion_profile import FusionProfile
+from gapless.recipe import solve
+from gapless.schedule import Schedule
+from gapless.simulate import retime
+from gapless.solution import Status
+from gapless.topologies.topology import Topology
 
 MS = 1e-3
 

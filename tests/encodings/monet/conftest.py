@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from planwright.encodings.monet.decisions import Decisions
-from planwright.profiles.monet_instances import read_monet_instance
-from planwright.profiles.training_graph import TrainingGraph
+from gapless.encodings.monet.decisions import Decisions
+from gapless.profiles.monet_instances import read_monet_instance
+from gapless.profiles.training_graph import TrainingGraph
 
 ROOT = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "monet"
 FAILED_MS = -1000

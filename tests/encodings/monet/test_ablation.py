@@ -5,13 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_training import MIB, keep_all, training_graphs
 
-from planwright.encodings.monet import ilp
-from planwright.encodings.monet.ablation import ABLATIONS, ablation, greedy_ways, restrict
-from planwright.encodings.monet.evaluate import evaluate
-from planwright.errors import InputError
-from planwright.options import SolveOptions
-from planwright.solution import Status
-from planwright.solvers.registry import solve_model
+from gapless.encodings.monet import ilp
+from gapless.encodings.monet.ablation import ABLATIONS, ablation, greedy_ways, restrict
+from gapless.encodings.monet.evaluate import evaluate
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.solution import Status
+from gapless.solvers.registry import solve_model
 
 MODES = {
     "monet-noop": "inplace_normal",

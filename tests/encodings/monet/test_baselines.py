@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_training import training_graphs
 
-from planwright.checker import check
-from planwright.encodings.monet.baselines import (
+from gapless.checker import check
+from gapless.encodings.monet.baselines import (
     gist,
     greedy_eviction,
     just_in_time,
@@ -24,11 +24,11 @@ from planwright.encodings.monet.baselines import (
     sqrt_checkpoints,
     store_all,
 )
-from planwright.encodings.monet.evaluate import evaluate
-from planwright.encodings.monet.lowering import to_schedule
-from planwright.encodings.monet.retention import fit_ways
-from planwright.errors import InputError
-from planwright.profiles.training_graph import TrainingGraph
+from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.retention import fit_ways
+from gapless.errors import InputError
+from gapless.profiles.training_graph import TrainingGraph
 
 DEFAULTS = np.zeros(4, dtype=np.int64)
 MODELS = [

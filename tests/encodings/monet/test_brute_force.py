@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from linear_relaxation import linear_optimum
 from tiny_training import MIB, cheapest_s, keep_all, training_graphs
 
-import planwright
-from planwright import SolveOptions, Status
-from planwright.encodings.monet import Problem, evaluate, ilp, relaxation, solver
-from planwright.profiles.training_graph import TrainingGraph
-from planwright.solvers.registry import solve_model
+import gapless
+from gapless import SolveOptions, Status
+from gapless.encodings.monet import Problem, evaluate, ilp, relaxation, solver
+from gapless.profiles.training_graph import TrainingGraph
+from gapless.solvers.registry import solve_model
 
 SEARCH_S = 0.08
 """Time for the local search: enough for a few dozen keep-sets, so that not all plans are the best."""
@@ -61,7 +61,7 @@ def _assert_bound_is_not_above(graph: TrainingGraph, budget_bytes: int, best_s: 
 def _assert_search_is_within_its_gap(graph: TrainingGraph, budget_bytes: int, best_s: float | None) -> None:
     """The solver without its exact part, which would hide what the search finds on graphs as small as these."""
     with mock.patch.object(solver, "is_small", return_value=False):
-        result = planwright.solve(Problem(graph, budget_bytes), SolveOptions(threads=1, time_limit_s=SEARCH_S))
+        result = gapless.solve(Problem(graph, budget_bytes), SolveOptions(threads=1, time_limit_s=SEARCH_S))
     if best_s is None:
         assert result.schedule is None
         return

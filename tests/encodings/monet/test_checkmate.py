@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_training import MIB, training_graphs
 
-from planwright.encodings.monet import checkmate
-from planwright.encodings.monet.checkmate import Rematerialisation
-from planwright.encodings.monet.evaluate import evaluate
-from planwright.errors import InputError
-from planwright.options import SolveOptions
-from planwright.solution import Status
-from planwright.solvers.registry import solve_model
+from gapless.encodings.monet import checkmate
+from gapless.encodings.monet.checkmate import Rematerialisation
+from gapless.encodings.monet.evaluate import evaluate
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.solution import Status
+from gapless.solvers.registry import solve_model
 
 REFERENCE = Path(__file__).resolve().parents[4] / "shared" / "data" / "monet" / "reference"
 

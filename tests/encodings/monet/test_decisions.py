@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hand_training import CONV, CONV_2, RELU, tiny
 
-from planwright.encodings.monet.baselines import store_all
-from planwright.encodings.monet.decisions import Decisions
-from planwright.errors import InputError
+from gapless.encodings.monet.baselines import store_all
+from gapless.encodings.monet.decisions import Decisions
+from gapless.errors import InputError
 
 
 def changed(field: str, where: tuple[int, ...], value: Any) -> Decisions:

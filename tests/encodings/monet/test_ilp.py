@@ -5,16 +5,16 @@ from hypothesis import given, settings
 from linear_relaxation import linear_optimum
 from tiny_training import MIB, keep_all, training_graphs
 
-from planwright.encodings.monet import ilp
-from planwright.encodings.monet.evaluate import evaluate
-from planwright.encodings.monet.ilp_columns import wanted_tensors
-from planwright.encodings.monet.ilp_options import Option, forward_choices
-from planwright.encodings.monet.ilp_statistics import comparison
-from planwright.errors import InputError
-from planwright.options import SolveOptions
-from planwright.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
-from planwright.solution import Status
-from planwright.solvers.registry import solve_model
+from gapless.encodings.monet import ilp
+from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.ilp_columns import wanted_tensors
+from gapless.encodings.monet.ilp_options import Option, forward_choices
+from gapless.encodings.monet.ilp_statistics import comparison
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.solution import Status
+from gapless.solvers.registry import solve_model
 
 GIB = 2**30
 FULL = "inplace_conv_multiway_newnode"

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_training import training_graphs
 
-from planwright.encodings.monet.evaluate import evaluate
-from planwright.encodings.monet.keepset import Keeper, KeepSet, Move, State
-from planwright.encodings.monet.stretches import JustInTime
-from planwright.profiles.training_graph import TrainingGraph, Way
+from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.keepset import Keeper, KeepSet, Move, State
+from gapless.encodings.monet.stretches import JustInTime
+from gapless.profiles.training_graph import TrainingGraph, Way
 
 MEASURED = ["vgg16_176", "un_11", "mobilenet_v2_272", "resnet50_184"]
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_training import MIB, cheapest_s, keep_all, training_graphs
 
-from planwright.encodings.monet.evaluate import evaluate
-from planwright.encodings.monet.least_budget import least_budget
-from planwright.errors import InputError
-from planwright.options import SolveOptions
-from planwright.profiles.training_graph import TrainingGraph
+from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.least_budget import least_budget
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.profiles.training_graph import TrainingGraph
 
 GIB = 2**30
 QUICK = SolveOptions(gap=1e-6, time_limit_s=0.2, threads=1)

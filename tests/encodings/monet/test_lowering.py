@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_training import executable_decisions, training_graphs
 
-from planwright.checker import Rule, check
-from planwright.encodings.monet.baselines import just_in_time, store_all
-from planwright.encodings.monet.evaluate import evaluate
-from planwright.encodings.monet.lowering import to_schedule
-from planwright.errors import InputError
+from gapless.checker import Rule, check
+from gapless.encodings.monet.baselines import just_in_time, store_all
+from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.errors import InputError
 
 BROKEN = "mobilenet_v2_272_inplace_normal_8.00"
 INPUT, OUTPUT, INTERMEDIATE = (np.array([0, 0, variant, 0]) for variant in range(3))

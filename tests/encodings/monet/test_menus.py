@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.encodings.monet.menus import Menus, best_first
-from planwright.encodings.monet.ways import Option
+from gapless.encodings.monet.menus import Menus, best_first
+from gapless.encodings.monet.ways import Option
 
 OPTIONS = st.builds(
     Option,

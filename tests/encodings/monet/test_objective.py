@@ -11,25 +11,25 @@ from hypothesis import strategies as st
 from powered_training import fast_or_frugal, powered_graphs, with_power
 from tiny_training import MIB, cheapest_s
 
-import planwright
-from planwright import Progress, SolveOptions, Status
-from planwright.checker import check
-from planwright.encodings.monet import Objective, Problem, ilp
-from planwright.encodings.monet.evaluate import evaluate
-from planwright.encodings.monet.objective import costed
-from planwright.errors import InputError
-from planwright.io.plan import SavedPlan, claim_data, read_plan, write_plan
-from planwright.profiles.networks import build, network_names
-from planwright.profiles.training_graph import TrainingGraph, Way
-from planwright.recipe import Result
-from planwright.solvers.registry import solve_model
+import gapless
+from gapless import Progress, SolveOptions, Status
+from gapless.checker import check
+from gapless.encodings.monet import Objective, Problem, ilp
+from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.objective import costed
+from gapless.errors import InputError
+from gapless.io.plan import SavedPlan, claim_data, read_plan, write_plan
+from gapless.profiles.networks import build, network_names
+from gapless.profiles.training_graph import TrainingGraph, Way
+from gapless.recipe import Result
+from gapless.solvers.registry import solve_model
 
 AMPLE = 1000
 
 
 def solved(graph: TrainingGraph, budget_bytes: int, objective: Objective, time_limit_s: float = 2.0) -> Result:
     options = SolveOptions(gap=1e-6, threads=1, time_limit_s=time_limit_s)
-    return planwright.solve(Problem(graph, budget_bytes, objective=objective), options)
+    return gapless.solve(Problem(graph, budget_bytes, objective=objective), options)
 
 
 # -- the costed graph --------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_budget_that_nothing_fits_in_is_infeasible_whatever_the_objective() -> N
 def test_progress_speaks_in_joules() -> None:
     heard: list[Progress] = []
     options = SolveOptions(gap=1e-6, time_limit_s=20, threads=1, on_progress=heard.append)
-    result = planwright.solve(Problem(fast_or_frugal(), AMPLE, objective="energy"), options)
+    result = gapless.solve(Problem(fast_or_frugal(), AMPLE, objective="energy"), options)
     assert {progress.unit for progress in heard} == {"j"}
     incumbents = [progress.incumbent for progress in heard if progress.incumbent is not None]
     assert result.report is not None

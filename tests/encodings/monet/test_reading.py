@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_training import executable_decisions, training_graphs
 
-from planwright.checker import check
-from planwright.encodings.monet.ablation import ABLATIONS, ablation, carry_over, greedy_ways
-from planwright.encodings.monet.baselines import eager, store_all
-from planwright.encodings.monet.evaluate import evaluate
-from planwright.encodings.monet.lowering import to_schedule
-from planwright.encodings.monet.reading import decisions_of
-from planwright.errors import InputError
-from planwright.profiles.training_graph import TrainingGraph, Way
+from gapless.checker import check
+from gapless.encodings.monet.ablation import ABLATIONS, ablation, carry_over, greedy_ways
+from gapless.encodings.monet.baselines import eager, store_all
+from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.reading import decisions_of
+from gapless.errors import InputError
+from gapless.profiles.training_graph import TrainingGraph, Way
 
 GIB = 2**30
 FULL = "inplace_conv_multiway_newnode"

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_training import MIB, cheapest_s, training_graphs
 
-from planwright.encodings.monet import relaxation
-from planwright.encodings.monet.relaxation_cuts import cut_lists, is_small
-from planwright.options import SolveOptions
-from planwright.profiles.networks import build
-from planwright.profiles.training_graph import TrainingGraph
-from planwright.solution import Solution, Status
-from planwright.solvers.registry import solve_model
+from gapless.encodings.monet import relaxation
+from gapless.encodings.monet.relaxation_cuts import cut_lists, is_small
+from gapless.options import SolveOptions
+from gapless.profiles.networks import build
+from gapless.profiles.training_graph import TrainingGraph
+from gapless.solution import Solution, Status
+from gapless.solvers.registry import solve_model
 
 
 def relaxed(

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-import planwright
-from planwright import Progress, SolveOptions, Status, StopReason
-from planwright.encodings.monet import Problem
-from planwright.profiles.networks import build
-from planwright.profiles.training_graph import TrainingGraph
+import gapless
+from gapless import Progress, SolveOptions, Status, StopReason
+from gapless.encodings.monet import Problem
+from gapless.profiles.networks import build
+from gapless.profiles.training_graph import TrainingGraph
 
 GIB = 2**30
 
@@ -21,7 +21,7 @@ def test_vgg16_is_solved_within_five_percent_and_replays_within_its_budget(
     measured: Callable[[str], TrainingGraph], threads: int
 ) -> None:
     problem = Problem(measured("vgg16_176_inplace_conv_multiway_newnode"), 8 * GIB)
-    result = planwright.solve(problem, SolveOptions(gap=0.05, time_limit_s=60, threads=threads))
+    result = gapless.solve(problem, SolveOptions(gap=0.05, time_limit_s=60, threads=threads))
     assert result.valid
     assert result.report is not None
     assert result.solution.gap is not None
@@ -35,7 +35,7 @@ def test_impossible_budget_is_proven_and_the_least_possible_named(
     measured: Callable[[str], TrainingGraph],
 ) -> None:
     problem = Problem(measured("vgg16_176_inplace_conv_multiway_newnode"), 5 * GIB)
-    result = planwright.solve(problem, SolveOptions(time_limit_s=20))
+    result = gapless.solve(problem, SolveOptions(time_limit_s=20))
     assert result.status is Status.INFEASIBLE
     assert result.solution.stop_reason is StopReason.FINISHED
     bound, found = (result.details[f"least_budget_{title}_bytes"] for title in ("bound", "found"))
@@ -43,7 +43,7 @@ def test_impossible_budget_is_proven_and_the_least_possible_named(
 
 
 def test_no_plan_within_the_limit_is_told() -> None:
-    result = planwright.solve(Problem(build("unet", 11), 5 * GIB), SolveOptions(time_limit_s=0.05, threads=1))
+    result = gapless.solve(Problem(build("unet", 11), 5 * GIB), SolveOptions(time_limit_s=0.05, threads=1))
     assert result.status in (Status.NO_SOLUTION, Status.FEASIBLE)
     if result.status is Status.NO_SOLUTION:
         assert result.schedule is None
@@ -58,13 +58,13 @@ def test_stop_keeps_the_best_plan_so_far() -> None:
             stop.set()
 
     options = SolveOptions(gap=0.0, time_limit_s=60, on_progress=stop_at_the_first_plan, stop=stop)
-    result = planwright.solve(Problem(build("vgg16", 32), 2 * GIB), options)
+    result = gapless.solve(Problem(build("vgg16", 32), 2 * GIB), options)
     assert result.valid
     assert result.solution.stop_reason is StopReason.INTERRUPTED
 
 
 def test_enough_memory_needs_no_recomputation() -> None:
     problem = Problem(build("mobilenet_v2", 8), 14 * GIB)
-    result = planwright.solve(problem, SolveOptions(gap=1e-6, time_limit_s=30))
+    result = gapless.solve(problem, SolveOptions(gap=1e-6, time_limit_s=30))
     assert result.status is Status.OPTIMAL
     assert result.details["recompute_s"] == 0

@@ -19,21 +19,21 @@ from hypothesis import strategies as st
 from powered_training import fast_or_frugal
 from tiny_training import MIB, training_graphs
 
-import planwright
-from planwright import Progress, SolveOptions, Status, StopReason
-from planwright.checker import check
-from planwright.encodings.monet import Problem
-from planwright.encodings.monet import sweep as module
-from planwright.encodings.monet.keepset import Keeper, KeepSet
-from planwright.encodings.monet.lowering import to_schedule
-from planwright.encodings.monet.sweep import bisection, keep_set_of, sweep
-from planwright.encodings.monet.tradeoff import Row
-from planwright.errors import InputError
-from planwright.io.plan import read_plan, write_plan
-from planwright.jobs import Answer, Job, Jobs, Solving, solving
-from planwright.profiles.baseline import peak_without_saving_bytes
-from planwright.profiles.networks import build
-from planwright.profiles.training_graph import TrainingGraph, Variant, Way
+import gapless
+from gapless import Progress, SolveOptions, Status, StopReason
+from gapless.checker import check
+from gapless.encodings.monet import Problem
+from gapless.encodings.monet import sweep as module
+from gapless.encodings.monet.keepset import Keeper, KeepSet
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.sweep import bisection, keep_set_of, sweep
+from gapless.encodings.monet.tradeoff import Row
+from gapless.errors import InputError
+from gapless.io.plan import read_plan, write_plan
+from gapless.jobs import Answer, Job, Jobs, Solving, solving
+from gapless.profiles.baseline import peak_without_saving_bytes
+from gapless.profiles.networks import build
+from gapless.profiles.training_graph import TrainingGraph, Variant, Way
 
 OPTIONS = SolveOptions(gap=0.02, time_limit_s=2.0, threads=1)
 SCARCE, LITTLE, AMPLE = 20, 45, 1000
@@ -185,7 +185,7 @@ def test_another_graph_or_other_options_are_solved_anew(
     assert row.plan not in times(folder)
 
 
-@pytest.mark.parametrize("damage", ["", "{}", '{"format": "planwright.plan", "version": 1}'])
+@pytest.mark.parametrize("damage", ["", "{}", '{"format": "gapless.plan", "version": 1}'])
 def test_damaged_answer_is_replaced(folder: Path, rows: list[Row], tmp_path: Path, damage: str) -> None:
     target = copied(folder, tmp_path / "curve")
     assert rows[2].plan is not None
@@ -341,7 +341,7 @@ def test_error_in_a_process_reaches_the_caller(tmp_path: Path) -> None:
 
 
 def test_threads_and_workers_beyond_the_cores_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planwright.jobs.available_cores", lambda: 4)
+    monkeypatch.setattr("gapless.jobs.available_cores", lambda: 4)
     with pytest.raises(InputError, match=r"threads x workers must be <= 4, the number of cores, got 2 x 3"):
         sweep(chain(6), [AMPLE], replace(OPTIONS, threads=2), 3, tmp_path)
 
@@ -403,9 +403,9 @@ def test_schedule_of_another_graph_is_refused() -> None:
 
 def test_start_that_is_within_the_gap_needs_no_search() -> None:
     graph, options = build("vgg16", 64, "p100"), replace(OPTIONS, gap=0.1, time_limit_s=20)
-    first = planwright.solve(Problem(graph, AMPLE_OF_VGG), options)
+    first = gapless.solve(Problem(graph, AMPLE_OF_VGG), options)
     assert first.schedule is not None
-    again = planwright.solve(Problem(graph, AMPLE_OF_VGG, (keep_set_of(graph, first.schedule),)), options)
+    again = gapless.solve(Problem(graph, AMPLE_OF_VGG, (keep_set_of(graph, first.schedule),)), options)
     assert again.details["states"] == 1
     assert again.solution.objective == first.solution.objective
 

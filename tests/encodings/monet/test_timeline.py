@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_training import executable_decisions, training_graphs
 
-from planwright.checker import check
-from planwright.encodings.monet.baselines import just_in_time, revolve, store_all
-from planwright.encodings.monet.lowering import to_schedule
-from planwright.encodings.monet.timeline import PHASES, memory_timeline, render
-from planwright.errors import InputError
-from planwright.graph import Graph
-from planwright.schedule import schedule_from_events
-from planwright.topologies.topology import Topology
+from gapless.checker import check
+from gapless.encodings.monet.baselines import just_in_time, revolve, store_all
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.timeline import PHASES, memory_timeline, render
+from gapless.errors import InputError
+from gapless.graph import Graph
+from gapless.schedule import schedule_from_events
+from gapless.topologies.topology import Topology
 
 
 def recomputing() -> Any:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from planwright.encodings.taccl import Problem, read_sketch
-from planwright.topologies.files import read_node
+from gapless.encodings.taccl import Problem, read_sketch
+from gapless.topologies.files import read_node
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "taccl"
 

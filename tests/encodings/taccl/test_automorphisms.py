@@ -7,12 +7,12 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from planwright.collective import collective_by_name
-from planwright.encodings.taccl.automorphisms import free_symmetry
-from planwright.encodings.taccl.logical import apply_sketch
-from planwright.encodings.taccl.symmetry import automorphism, orbits
-from planwright.topologies.files import load_topology
-from planwright.topologies.topology import Link, Topology
+from gapless.collective import collective_by_name
+from gapless.encodings.taccl.automorphisms import free_symmetry
+from gapless.encodings.taccl.logical import apply_sketch
+from gapless.encodings.taccl.symmetry import automorphism, orbits
+from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Link, Topology
 
 
 def group_of(generators: tuple[tuple[int, ...], ...], count: int) -> set[tuple[int, ...]]:

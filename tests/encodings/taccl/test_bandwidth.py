@@ -13,12 +13,12 @@ from rails import rails
 from shapes import SHAPES, pairs_of_nodes, two_way
 from spreading_lp import allgather_time_s
 
-from planwright.encodings.taccl.bandwidth import Network, allgather_bottleneck, bottleneck
-from planwright.encodings.taccl.packing import pack
-from planwright.encodings.taccl.rotations import no_rotations
-from planwright.errors import InputError
-from planwright.topologies.node import LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.bandwidth import Network, allgather_bottleneck, bottleneck
+from gapless.encodings.taccl.packing import pack
+from gapless.encodings.taccl.rotations import no_rotations
+from gapless.errors import InputError
+from gapless.topologies.node import LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.topologies.topology import Topology
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "taccl" / "topologies.json"
 

@@ -6,10 +6,10 @@ import numpy as np
 from rails import rails
 from shapes import ring
 
-from planwright.collective import allgather, alltoall, broadcast
-from planwright.encodings.taccl import Problem
-from planwright.encodings.taccl.board import lay_out
-from planwright.topologies.files import load_topology
+from gapless.collective import allgather, alltoall, broadcast
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.board import lay_out
+from gapless.topologies.files import load_topology
 
 
 def test_one_chunk_stands_for_those_of_all_ranks() -> None:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import SHAPES, single_nodes
 
-from planwright.collective import allgather
-from planwright.encodings.taccl import Problem, load_sketch
-from planwright.encodings.taccl.bounds import combinatorial_bounds
-from planwright.topologies.files import load_topology
+from gapless.collective import allgather
+from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl.bounds import combinatorial_bounds
+from gapless.topologies.files import load_topology
 
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6)
 

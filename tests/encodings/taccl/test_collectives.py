@@ -13,27 +13,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import complete, line, pairs_of_nodes, ring, star
 
-import planwright
-from planwright import SolveOptions, Status
-from planwright.checker import Rule, check
-from planwright.collective import COLLECTIVES, Collective, alltoall, collective_by_name
-from planwright.encodings.taccl import Problem, Sketch, load_sketch
-from planwright.encodings.taccl.export import collective_of, to_program
-from planwright.encodings.taccl.flow_routing import encode as encode_flow
-from planwright.encodings.taccl.homes import homes
-from planwright.encodings.taccl.lowering import to_schedule
-from planwright.encodings.taccl.moves import moves_of
-from planwright.encodings.taccl.ordering import PHASED_VARIANTS, VARIANTS, Variant, order
-from planwright.encodings.taccl.routers import router_of, takes_paths
-from planwright.encodings.taccl.routing import shortest_path_routing
-from planwright.encodings.taccl.sends import single_sends
-from planwright.encodings.taccl.sketch import InterNode
-from planwright.errors import InputError
-from planwright.recipe import Result
-from planwright.schedule import Schedule
-from planwright.solvers.registry import solve_model
-from planwright.topologies.files import load_topology
-from planwright.topologies.topology import Topology
+import gapless
+from gapless import SolveOptions, Status
+from gapless.checker import Rule, check
+from gapless.collective import COLLECTIVES, Collective, alltoall, collective_by_name
+from gapless.encodings.taccl import Problem, Sketch, load_sketch
+from gapless.encodings.taccl.export import collective_of, to_program
+from gapless.encodings.taccl.flow_routing import encode as encode_flow
+from gapless.encodings.taccl.homes import homes
+from gapless.encodings.taccl.lowering import to_schedule
+from gapless.encodings.taccl.moves import moves_of
+from gapless.encodings.taccl.ordering import PHASED_VARIANTS, VARIANTS, Variant, order
+from gapless.encodings.taccl.routers import router_of, takes_paths
+from gapless.encodings.taccl.routing import shortest_path_routing
+from gapless.encodings.taccl.sends import single_sends
+from gapless.encodings.taccl.sketch import InterNode
+from gapless.errors import InputError
+from gapless.recipe import Result
+from gapless.schedule import Schedule
+from gapless.solvers.registry import solve_model
+from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Topology
 
 NAMES = sorted(COLLECTIVES)
 SUMS = ["allreduce", "reduce", "reducescatter"]
@@ -64,7 +64,7 @@ def assert_true(result: Result) -> None:
 @pytest.mark.parametrize("sketch", MACHINES)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_collective_on_a_machine_replays_clean_above_its_bound(name: str, sketch: str) -> None:
-    result = planwright.solve(on_machine(sketch, name), SolveOptions(gap=0.5, time_limit_s=3, threads=1))
+    result = gapless.solve(on_machine(sketch, name), SolveOptions(gap=0.5, time_limit_s=3, threads=1))
     assert_true(result)
 
 
@@ -73,7 +73,7 @@ def test_every_collective_on_a_machine_replays_clean_above_its_bound(name: str, 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_collective_on_a_small_topology_replays_clean_above_its_bound(name: str, parts: int, shape: str) -> None:
     sketch = Sketch("parts", chunks_per_rank=parts, inter_node=InterNode("fully-connected"))
-    result = planwright.solve(Problem.of(SMALL[shape], name, 1_000_000, sketch), SolveOptions(gap=0.5, threads=1))
+    result = gapless.solve(Problem.of(SMALL[shape], name, 1_000_000, sketch), SolveOptions(gap=0.5, threads=1))
     assert_true(result)
 
 
@@ -109,7 +109,7 @@ def test_no_schedule_beats_the_bound_nor_a_plan_that_is_proven(
         return  # twelve links are too many to try
     topology = shape(collective.rank_count, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
     problem = Problem(topology, collective, 300_000, method="milp")
-    result = planwright.solve(problem, SolveOptions(threads=1, gap=0.0))
+    result = gapless.solve(problem, SolveOptions(threads=1, gap=0.0))
     assert_true(result)
     assert result.report is not None
     assert result.solution.bound is not None
@@ -127,7 +127,7 @@ def test_no_schedule_of_a_sum_for_all_beats_the_bounds_that_hold_for_any(
 ) -> None:
     topology = shape(3, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
     problem = Problem(topology, everyone_sums(3), 300_000, method="milp")
-    result = planwright.solve(problem, SolveOptions(threads=1, gap=0.0))
+    result = gapless.solve(problem, SolveOptions(threads=1, gap=0.0))
     assert_true(result)
     assert result.report is not None
     best_s = shortest_below_s(problem, result.report.makespan_s * (1 + 1e-9))
@@ -146,7 +146,7 @@ def test_no_schedule_between_nodes_beats_the_bound(name: str, costs: list[tuple[
     if name == "reducescatter":
         collective = Collective("two_sums", 4, 1, ((0,), (0, 1), (1,), ()), chunks[1], reduces=True)
     problem = Problem(topology, collective, 300_000, method="milp")
-    result = planwright.solve(problem, SolveOptions(threads=1, gap=0.0))
+    result = gapless.solve(problem, SolveOptions(threads=1, gap=0.0))
     assert_true(result)
     assert result.report is not None
     assert result.solution.bound is not None
@@ -155,7 +155,7 @@ def test_no_schedule_between_nodes_beats_the_bound(name: str, costs: list[tuple[
 
 
 def test_star_reduces_in_the_time_that_doubling_allows() -> None:
-    result = planwright.solve(Problem(star(3, COSTS), collective_by_name("reduce", 3), 100_000))
+    result = gapless.solve(Problem(star(3, COSTS), collective_by_name("reduce", 3), 100_000))
     assert result.status is Status.OPTIMAL
     assert result.solution.objective == pytest.approx(4e-6)
     assert result.details["bounds_s"]["reduction"] == pytest.approx(4e-6)
@@ -163,7 +163,7 @@ def test_star_reduces_in_the_time_that_doubling_allows() -> None:
 
 def test_allreduce_behind_one_switch_takes_the_bandwidth_bound_of_the_ring() -> None:
     problem = Problem.of(load_topology("dgx2", 1), "allreduce", 16_000_000, method="milp")
-    result = planwright.solve(problem, ONE_THREAD)
+    result = gapless.solve(problem, ONE_THREAD)
     assert result.details["bounds_s"]["crossing"] == pytest.approx(2 * 15 * (0.7e-6 + 8e-6))
     assert result.details["ratio"] <= 1.05
 
@@ -256,13 +256,13 @@ def test_collective_is_read_back_from_what_a_plan_says_of_its_problem(name: str)
 def test_root_and_target_are_read_back_too(name: str, root: int, target: int | None) -> None:
     problem = Problem.of(SMALL["ring"], name, 1_000_000, root=root, target=target)
     assert collective_of(problem.description, "plan") == problem.collective
-    assert_true(planwright.solve(problem, ONE_THREAD))
+    assert_true(gapless.solve(problem, ONE_THREAD))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in SUMS])
 def test_what_does_not_reduce_runs_as_taccl_ef(name: str) -> None:
     problem = on_machine("ndv2-sk-1", name)
-    result = planwright.solve(problem, SolveOptions(gap=0.5, time_limit_s=2, threads=1))
+    result = gapless.solve(problem, SolveOptions(gap=0.5, time_limit_s=2, threads=1))
     assert result.schedule is not None
     program = to_program(result.schedule, problem.collective)
     assert program.coll == ("custom" if name == "sendrecv" else name)
@@ -273,7 +273,7 @@ def test_published_sketch_that_was_reported_infeasible_for_alltoall_has_a_plan(
     published: Callable[..., Problem],
 ) -> None:
     problem = published("topo-dgx2-1MB.json", "sk1-dgx2-n2", 2_000_000, "alltoall")
-    result = planwright.solve(problem, SolveOptions(gap=0.5, time_limit_s=5))
+    result = gapless.solve(problem, SolveOptions(gap=0.5, time_limit_s=5))
     assert_true(result)
 
 
@@ -293,7 +293,7 @@ def test_sum_that_cannot_reach_its_home_is_refused_when_the_problem_is_built() -
 @pytest.fixture(scope="module")
 def sums() -> Schedule:
     problem = Problem.of(SMALL["ring"], "reducescatter", 1_000_000)
-    schedule = planwright.solve(problem, ONE_THREAD).schedule
+    schedule = gapless.solve(problem, ONE_THREAD).schedule
     assert schedule is not None
     return schedule
 
@@ -335,7 +335,7 @@ def test_part_that_replaces_a_sum_is_found(sums: Schedule) -> None:
 
 @pytest.mark.parametrize("name", SUMS)
 def test_rank_adds_one_part_of_a_sum_at_a_time_and_sends_it_on_when_all_are_in(name: str) -> None:
-    schedule = planwright.solve(on_machine("dgx2-sk-2", name), SolveOptions(gap=0.5, time_limit_s=3)).schedule
+    schedule = gapless.solve(on_machine("dgx2-sk-2", name), SolveOptions(gap=0.5, time_limit_s=3)).schedule
     assert schedule is not None
     topology = schedule.topology
     into: dict[tuple[int, int], list[tuple[float, float]]] = {}
@@ -354,7 +354,7 @@ def test_rank_adds_one_part_of_a_sum_at_a_time_and_sends_it_on_when_all_are_in(n
 
 def test_rank_without_a_part_hands_a_sum_on() -> None:
     collective = Collective("far_sum", 3, 1, ((0,), (), (0,)), ((), (0,), ()), reduces=True)
-    result = planwright.solve(Problem(line(3, COSTS), collective, 100_000), ONE_THREAD)
+    result = gapless.solve(Problem(line(3, COSTS), collective, 100_000), ONE_THREAD)
     assert_true(result)
     assert result.schedule is not None
     assert sorted(result.schedule.reduces.tolist()) == [False, True]
@@ -375,7 +375,7 @@ def test_allreduce_replays_clean_overlapped_and_phase_after_phase(variant: Varia
 
 
 def test_allreduce_spreads_first_sums_while_others_are_still_added_up() -> None:
-    result = planwright.solve(on_machine("ndv2-sk-1", "allreduce"), SolveOptions(gap=0.5, time_limit_s=3))
+    result = gapless.solve(on_machine("ndv2-sk-1", "allreduce"), SolveOptions(gap=0.5, time_limit_s=3))
     schedule = result.schedule
     assert schedule is not None
     assert schedule.start_s[~schedule.reduces].min() < schedule.end_s[schedule.reduces].max()

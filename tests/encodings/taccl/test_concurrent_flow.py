@@ -11,12 +11,12 @@ from path_lp import least_time_s
 from rails import rails
 from shapes import SHAPES, pairs_of_nodes, two_way
 
-import planwright
-from planwright import SolveOptions
-from planwright.encodings.taccl import Problem
-from planwright.encodings.taccl.concurrent_flow import ConcurrentFlow, concurrent_flow
-from planwright.topologies.files import load_topology
-from planwright.topologies.topology import Topology
+import gapless
+from gapless import SolveOptions
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.concurrent_flow import ConcurrentFlow, concurrent_flow
+from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Topology
 
 Demand = NDArray[np.int64]
 
@@ -127,7 +127,7 @@ def test_it_is_never_above_a_plan(
     topology = two_way("random", 4, sorted(chosen), lambda k: (1e-7 * costs[-k - 1], costs[k] * 1e-10))
     ends = {"root": 0, "target": 3} if collective == "sendrecv" else {}
     problem = Problem.of(topology, collective, size, method="greedy", **ends)  # type: ignore[arg-type]
-    result = planwright.solve(problem, SolveOptions(time_limit_s=5.0, gap=0.05))
+    result = gapless.solve(problem, SolveOptions(time_limit_s=5.0, gap=0.05))
     assert result.valid
     assert result.report is not None
     assert result.details["bounds_s"]["bandwidth_is_exact"]

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import SHAPES, single_nodes
 
-from planwright.collective import Collective, allgather, allreduce, broadcast, reduce, reducescatter
-from planwright.encodings.taccl import Problem
-from planwright.encodings.taccl.baselines import baselines
-from planwright.encodings.taccl.cut_bound import any_cut_bound_s
+from gapless.collective import Collective, allgather, allreduce, broadcast, reduce, reducescatter
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.baselines import baselines
+from gapless.encodings.taccl.cut_bound import any_cut_bound_s
 
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planwright.encodings.taccl.dispatch import Rule, Table, dispatch
+from gapless.encodings.taccl.dispatch import Rule, Table, dispatch
 
 RULES = [Rule(most, back, far) for most in (1, 2, 9) for back in (False, True) for far in (False, True)]
 

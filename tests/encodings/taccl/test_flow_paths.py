@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import planwright
-from planwright import SolveOptions
-from planwright.encodings.taccl import Problem
-from planwright.encodings.taccl.any_bandwidth import flow_of_chunks
-from planwright.encodings.taccl.board import lay_out
-from planwright.encodings.taccl.flow_paths import round_flow
-from planwright.encodings.taccl.paths import Routes
-from planwright.topologies.files import load_topology
+import gapless
+from gapless import SolveOptions
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.any_bandwidth import flow_of_chunks
+from gapless.encodings.taccl.board import lay_out
+from gapless.encodings.taccl.flow_paths import round_flow
+from gapless.encodings.taccl.paths import Routes
+from gapless.topologies.files import load_topology
 
 MULTI_HOP = [
     ("ring:8", 1), ("line:8", 1), ("hub-and-spoke:8", 1), ("torus:4x4", 1), ("mesh:3x5", 1), ("hypercube:4", 1),
@@ -53,7 +53,7 @@ def test_six_chunks_a_pair_share_out_within_a_fiftieth_of_the_flow(name: str, no
 def test_large_alltoalls_are_within_a_twentieth_of_the_exact_bound(name: str, nodes: int) -> None:
     chunks = 3 if name in ("dgx1", "ndv2", "mi250") else 2
     problem = Problem.of(load_topology(name, nodes), "alltoall", 64 * 10**6, method="greedy", chunks_per_rank=chunks)
-    result = planwright.solve(problem, SolveOptions(time_limit_s=20.0, gap=0.02))
+    result = gapless.solve(problem, SolveOptions(time_limit_s=20.0, gap=0.02))
     assert result.valid
     assert result.details["bounds_s"]["bandwidth_is_exact"]
     assert result.details["ratio"] <= 1.05
@@ -62,7 +62,7 @@ def test_large_alltoalls_are_within_a_twentieth_of_the_exact_bound(name: str, no
 def test_where_symmetric_ways_are_uneven_a_small_board_is_routed_without() -> None:
     """Half of what goes to the other side of a ring goes left: with one chunk a pair that breaks the rotations."""
     problem = Problem.of(load_topology("ring:8", 1), "alltoall", 64 * 10**6, method="greedy")
-    result = planwright.solve(problem, SolveOptions(time_limit_s=10.0, gap=0.01))
+    result = gapless.solve(problem, SolveOptions(time_limit_s=10.0, gap=0.01))
     assert result.details["rotations"] == 1
     assert result.details["ratio"] <= 1.01
 

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from rails import rails
 from shapes import SHAPES, line, pairs_of_nodes, ring, star, two_way
 
-from planwright.checker import check
-from planwright.collective import COLLECTIVES, allgather, collective_by_name
-from planwright.encodings.taccl import Problem, load_sketch
-from planwright.encodings.taccl.bounds import combinatorial_bounds
-from planwright.encodings.taccl.greedy import plan_greedy
-from planwright.errors import InputError
-from planwright.options import SolveOptions
-from planwright.solution import Status
-from planwright.topologies.files import load_topology
-from planwright.topologies.topology import Topology
+from gapless.checker import check
+from gapless.collective import COLLECTIVES, allgather, collective_by_name
+from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl.bounds import combinatorial_bounds
+from gapless.encodings.taccl.greedy import plan_greedy
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.solution import Status
+from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Topology
 
 QUICK = SolveOptions(time_limit_s=0.3, gap=0.01)
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=8, max_size=8)

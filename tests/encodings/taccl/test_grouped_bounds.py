@@ -9,16 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shapes import SHAPES, complete, pairs_of_nodes
 
-from planwright.collective import Collective, collective_by_name
-from planwright.encodings.taccl import Problem
-from planwright.encodings.taccl.aggregated import planning
-from planwright.encodings.taccl.aggregated.stage import plan_aggregated
-from planwright.encodings.taccl.grouped_bounds import grouped_bounds
-from planwright.encodings.taccl.halving import gossip_rounds
-from planwright.options import SolveOptions
-from planwright.topologies.files import load_topology
-from planwright.topologies.node import Fabric, NicTemplate, NodeTemplate, SwitchTemplate
-from planwright.topologies.topology import Topology
+from gapless.collective import Collective, collective_by_name
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.aggregated import planning
+from gapless.encodings.taccl.aggregated.stage import plan_aggregated
+from gapless.encodings.taccl.grouped_bounds import grouped_bounds
+from gapless.encodings.taccl.halving import gossip_rounds
+from gapless.options import SolveOptions
+from gapless.topologies.files import load_topology
+from gapless.topologies.node import Fabric, NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.topologies.topology import Topology
 
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6)
 TINY = {**SHAPES, "complete": complete}

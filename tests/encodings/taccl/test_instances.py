@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planwright.checker import check
-from planwright.collective import allgather
-from planwright.encodings.taccl.baselines import baselines
-from planwright.encodings.taccl.instances import InstanceCosts, with_instances
-from planwright.errors import InputError
-from planwright.simulate import retime
-from planwright.topologies.files import load_topology
+from gapless.checker import check
+from gapless.collective import allgather
+from gapless.encodings.taccl.baselines import baselines
+from gapless.encodings.taccl.instances import InstanceCosts, with_instances
+from gapless.errors import InputError
+from gapless.simulate import retime
+from gapless.topologies.files import load_topology
 
 
 def test_a_block_caps_fast_links_and_leaves_slow_ones_alone() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from rails import rails
 
-from planwright.collective import allgather, alltoall, broadcast
-from planwright.encodings.taccl import Problem
-from planwright.encodings.taccl.board import lay_out
-from planwright.encodings.taccl.large_bounds import large_bounds
+from gapless.collective import allgather, alltoall, broadcast
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.board import lay_out
+from gapless.encodings.taccl.large_bounds import large_bounds
 
 
 def test_alltoall_is_bound_by_the_nics_of_a_node() -> None:

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planwright.collective import allgather
-from planwright.encodings.taccl import Sketch, load_sketch
-from planwright.encodings.taccl.logical import apply_sketch
-from planwright.encodings.taccl.sketch import InterNode
-from planwright.errors import InputError
-from planwright.topologies.files import load_topology
+from gapless.collective import allgather
+from gapless.encodings.taccl import Sketch, load_sketch
+from gapless.encodings.taccl.logical import apply_sketch
+from gapless.encodings.taccl.sketch import InterNode
+from gapless.errors import InputError
+from gapless.topologies.files import load_topology
 
 NDV2 = load_topology("ndv2", 2)
 DGX2 = load_topology("dgx2", 2)

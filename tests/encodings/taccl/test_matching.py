@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from rails import rails
 from shapes import SHAPES, pairs_of_nodes
 
-from planwright.collective import allgather
-from planwright.encodings.taccl import Problem
-from planwright.encodings.taccl.board import lay_out
-from planwright.encodings.taccl.matching import match
-from planwright.encodings.taccl.rotations import no_rotations
+from gapless.collective import allgather
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.board import lay_out
+from gapless.encodings.taccl.matching import match
+from gapless.encodings.taccl.rotations import no_rotations
 
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=8, max_size=8)
 

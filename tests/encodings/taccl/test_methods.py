@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from rails import rails
 
-import planwright
-from planwright.encodings.taccl import Problem, load_sketch
-from planwright.encodings.taccl.chunking import best_chunking
-from planwright.encodings.taccl.methods import milp_binaries
-from planwright.errors import InputError
-from planwright.options import Progress, SolveOptions
-from planwright.topologies.files import load_topology
+import gapless
+from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl.chunking import best_chunking
+from gapless.encodings.taccl.methods import milp_binaries
+from gapless.errors import InputError
+from gapless.options import Progress, SolveOptions
+from gapless.topologies.files import load_topology
 
 QUICK = SolveOptions(time_limit_s=3.0, gap=0.02)
 
@@ -26,14 +26,14 @@ def test_orbits_are_counted() -> None:
 
 @pytest.mark.parametrize(("method", "said"), [("milp", {"milp"}), ("greedy", {"greedy"}), ("auto", {"milp", "greedy"})])
 def test_the_answer_says_which_method_ran(method: str, said: set[str]) -> None:
-    result = planwright.solve(Problem.of(load_topology("ndv2", 1), "allgather", 10**6, method=method), QUICK)
+    result = gapless.solve(Problem.of(load_topology("ndv2", 1), "allgather", 10**6, method=method), QUICK)
     assert result.valid
     assert result.details["method"] in said
 
 
 def test_auto_is_as_good_as_either() -> None:
     ends = {
-        method: planwright.solve(Problem.of(rails(2, 2), "allgather", 10**5, method=method), QUICK).solution.objective
+        method: gapless.solve(Problem.of(rails(2, 2), "allgather", 10**5, method=method), QUICK).solution.objective
         for method in ("auto", "milp", "greedy")
     }
     assert ends["auto"] <= min(ends["milp"], ends["greedy"]) * (1 + 1e-9)
@@ -42,7 +42,7 @@ def test_auto_is_as_good_as_either() -> None:
 def test_nothing_is_looked_for_that_can_not_beat_a_pipeline_and_reports_only_get_better() -> None:
     seen: list[Progress] = []
     problem = replace(Problem.of(load_topology("dgx1", 1), "broadcast", 64_000_000), may_cut=True)
-    result = planwright.solve(problem, replace(QUICK, time_limit_s=30.0, on_progress=seen.append))
+    result = gapless.solve(problem, replace(QUICK, time_limit_s=30.0, on_progress=seen.append))
     assert result.valid
     assert result.details["method"] == "baseline:ring"
     assert "routing" not in {news.phase for news in seen}
@@ -52,21 +52,21 @@ def test_nothing_is_looked_for_that_can_not_beat_a_pipeline_and_reports_only_get
 
 
 def test_large_clusters_are_not_for_the_milp() -> None:
-    result = planwright.solve(Problem.of(rails(8), "allgather", 10**6), QUICK)
+    result = gapless.solve(Problem.of(rails(8), "allgather", 10**6), QUICK)
     assert result.valid
     assert result.details["method"] != "milp"
 
 
 def test_a_sketch_goes_to_the_milp() -> None:
-    result = planwright.solve(Problem.of(load_topology("ndv2", 2), "allgather", 10**6, load_sketch("ndv2-sk-1")), QUICK)
+    result = gapless.solve(Problem.of(load_topology("ndv2", 2), "allgather", 10**6, load_sketch("ndv2-sk-1")), QUICK)
     assert result.details["method"] == "milp"
 
 
 def test_a_solver_that_is_named_is_used_and_the_greedy_takes_none() -> None:
     topology, options = load_topology("ndv2", 1), SolveOptions(time_limit_s=3.0, gap=0.02, solver="highs")
-    assert planwright.solve(Problem.of(topology, "allgather", 10**6), options).details["method"] == "milp"
+    assert gapless.solve(Problem.of(topology, "allgather", 10**6), options).details["method"] == "milp"
     with pytest.raises(InputError, match="solver: must be left out with method greedy, which takes none; got 'highs'"):
-        planwright.solve(Problem.of(topology, "allgather", 10**6, method="greedy"), options)
+        gapless.solve(Problem.of(topology, "allgather", 10**6, method="greedy"), options)
 
 
 def test_an_unknown_method_is_refused() -> None:
@@ -94,7 +94,7 @@ def test_large_sums_are_within_a_twentieth_of_a_bound_on_both_phases(name: str, 
     chunks = best_chunking(topology, name, size)
     assert chunks > 1
     problem = Problem.of(topology, name, size, method="greedy", chunks_per_rank=chunks)
-    result = planwright.solve(problem, SolveOptions(time_limit_s=10.0, gap=0.05))
+    result = gapless.solve(problem, SolveOptions(time_limit_s=10.0, gap=0.05))
     assert result.valid
     assert result.solution.gap is not None
     assert result.solution.gap <= 0.05

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import planwright
-from planwright import SolveOptions
-from planwright.encodings.taccl import Problem, load_sketch
-from planwright.encodings.taccl.mirror import find_mirror
-from planwright.encodings.taccl.routing import shortest_path_routing
-from planwright.topologies.files import load_topology
+import gapless
+from gapless import SolveOptions
+from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl.mirror import find_mirror
+from gapless.encodings.taccl.routing import shortest_path_routing
+from gapless.topologies.files import load_topology
 
 MIRRORED = [("dgx2-sk-1", "dgx2"), ("dgx2-sk-2", "dgx2"), ("dgx-a100-sk-1", "dgx-a100"), ("mi300x-sk-1", "mi300x")]
 
@@ -39,7 +39,7 @@ def test_a_routing_of_the_first_phase_is_one_of_the_second(sketch: str, machine:
 
 
 def test_what_is_routed_once_replays_clean() -> None:
-    result = planwright.solve(_allreduce("dgx2-sk-1", "dgx2"), SolveOptions(gap=0.05, time_limit_s=60))
+    result = gapless.solve(_allreduce("dgx2-sk-1", "dgx2"), SolveOptions(gap=0.05, time_limit_s=60))
     assert result.valid
     assert result.details["ratio"] <= 1.06
 

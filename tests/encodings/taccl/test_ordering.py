@@ -8,17 +8,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from planwright.checker import check
-from planwright.encodings.taccl import Problem, Sketch, load_sketch
-from planwright.encodings.taccl.lowering import to_schedule
-from planwright.encodings.taccl.moves import Moves, moves_of
-from planwright.encodings.taccl.ordering import VARIANTS, Ordering, Variant, order
-from planwright.encodings.taccl.routing import Routing, decode, encode, shortest_path_routing
-from planwright.encodings.taccl.sends import send_orbits, single_sends
-from planwright.encodings.taccl.sketch import InterNode
-from planwright.options import SolveOptions
-from planwright.solvers.registry import solve_model
-from planwright.topologies.files import load_topology
+from gapless.checker import check
+from gapless.encodings.taccl import Problem, Sketch, load_sketch
+from gapless.encodings.taccl.lowering import to_schedule
+from gapless.encodings.taccl.moves import Moves, moves_of
+from gapless.encodings.taccl.ordering import VARIANTS, Ordering, Variant, order
+from gapless.encodings.taccl.routing import Routing, decode, encode, shortest_path_routing
+from gapless.encodings.taccl.sends import send_orbits, single_sends
+from gapless.encodings.taccl.sketch import InterNode
+from gapless.options import SolveOptions
+from gapless.solvers.registry import solve_model
+from gapless.topologies.files import load_topology
 
 
 def routed(problem: Problem) -> Routing:

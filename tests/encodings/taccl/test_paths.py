@@ -6,10 +6,10 @@ import numpy as np
 from rails import rails
 from shapes import two_way
 
-from planwright.collective import Collective, alltoall
-from planwright.encodings.taccl import Problem
-from planwright.encodings.taccl.board import lay_out
-from planwright.encodings.taccl.paths import route_paths
+from gapless.collective import Collective, alltoall
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.board import lay_out
+from gapless.encodings.taccl.paths import route_paths
 
 
 def test_ways_lead_from_owner_to_target() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from shapes import line
 
-from planwright.collective import allgather, allreduce, broadcast, reduce, reducescatter
-from planwright.encodings.taccl import Problem
-from planwright.encodings.taccl.phases import bare_phases_of, turned_round
+from gapless.collective import allgather, allreduce, broadcast, reduce, reducescatter
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.phases import bare_phases_of, turned_round
 
 
 def _problem(collective: object) -> Problem:

@@ -8,10 +8,10 @@ import pytest
 from rails import rails
 from shapes import pairs_of_nodes
 
-from planwright.encodings.taccl.bandwidth import allgather_bottlenecks
-from planwright.encodings.taccl.pods import find_pods
-from planwright.encodings.taccl.rotations import find_rotations
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.bandwidth import allgather_bottlenecks
+from gapless.encodings.taccl.pods import find_pods
+from gapless.encodings.taccl.rotations import find_rotations
+from gapless.topologies.topology import Topology
 
 
 def _pods(topology: Topology) -> list[tuple[int, ...]]:

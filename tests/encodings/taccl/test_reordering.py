@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from planwright.encodings.taccl.dispatch import Rule, Table, Timing, dispatch
-from planwright.encodings.taccl.reordering import order_by_load, reorderings
+from gapless.encodings.taccl.dispatch import Rule, Table, Timing, dispatch
+from gapless.encodings.taccl.reordering import order_by_load, reorderings
 
 Floats = NDArray[np.float64]
 

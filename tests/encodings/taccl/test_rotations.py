@@ -7,9 +7,9 @@ import pytest
 from rails import rails
 from shapes import line, pairs_of_nodes, ring, star
 
-from planwright.encodings.taccl.rotations import Rotations, find_rotations, no_rotations
-from planwright.topologies.files import load_topology
-from planwright.topologies.topology import Topology
+from gapless.encodings.taccl.rotations import Rotations, find_rotations, no_rotations
+from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Topology
 
 
 def EVEN(k: int) -> tuple[float, float]:  # noqa: N802

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import SHAPES, pairs_of_nodes
 
-from planwright.encodings.taccl import Problem, load_sketch
-from planwright.encodings.taccl.routing import Routing, decode, encode, exclusive_groups, shortest_path_routing
-from planwright.io.lp import lp_text
-from planwright.model import Model
-from planwright.options import SolveOptions
-from planwright.solution import Status
-from planwright.solvers.registry import solve_model
-from planwright.topologies.files import load_topology
+from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl.routing import Routing, decode, encode, exclusive_groups, shortest_path_routing
+from gapless.io.lp import lp_text
+from gapless.model import Model
+from gapless.options import SolveOptions
+from gapless.solution import Status
+from gapless.solvers.registry import solve_model
+from gapless.topologies.files import load_topology
 
 SIZES = (
     ("line", 3),

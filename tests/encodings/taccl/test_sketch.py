@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-import planwright
-from planwright.encodings.taccl import Problem, load_sketch, read_sketch, sketch_names
-from planwright.encodings.taccl.sketch import InterNode
-from planwright.errors import InputError
-from planwright.options import SolveOptions
-from planwright.topologies.files import load_topology
+import gapless
+from gapless.encodings.taccl import Problem, load_sketch, read_sketch, sketch_names
+from gapless.encodings.taccl.sketch import InterNode
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.topologies.files import load_topology
 
 THESIS_LISTING = """{
   // sketch for intra-node policy
@@ -85,7 +85,7 @@ def test_shipped_sketches_of_rail_machines_fit_them_and_are_proven(machine: str,
     sketch = load_sketch(f"{machine}-sk-{number}")
     assert sketch.input_bytes is not None
     problem = Problem.of(load_topology(machine, nodes), "allgather", sketch.input_bytes, sketch)
-    result = planwright.solve(problem, SolveOptions(time_limit_s=20.0, gap=0.05, threads=1))
+    result = gapless.solve(problem, SolveOptions(time_limit_s=20.0, gap=0.05, threads=1))
     assert result.valid
     assert result.solution.gap is not None
     assert result.solution.gap <= 0.05

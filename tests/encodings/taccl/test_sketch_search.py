@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-import planwright
-from planwright.encodings.taccl import Problem, read_sketch
-from planwright.encodings.taccl.sketch import Sketch, sketch_data
-from planwright.encodings.taccl.sketch_candidates import candidate, outlines, partitions
-from planwright.encodings.taccl.sketch_search import SketchSearch
-from planwright.options import Progress, SolveOptions
-from planwright.solution import Status, StopReason
-from planwright.topologies.files import load_topology
-from planwright.topologies.node import LocalLink, NicTemplate, NodeTemplate
-from planwright.topologies.topology import Topology
+import gapless
+from gapless.encodings.taccl import Problem, read_sketch
+from gapless.encodings.taccl.sketch import Sketch, sketch_data
+from gapless.encodings.taccl.sketch_candidates import candidate, outlines, partitions
+from gapless.encodings.taccl.sketch_search import SketchSearch
+from gapless.options import Progress, SolveOptions
+from gapless.solution import Status, StopReason
+from gapless.topologies.files import load_topology
+from gapless.topologies.node import LocalLink, NicTemplate, NodeTemplate
+from gapless.topologies.topology import Topology
 
 ENDS = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2), (3, 0), (0, 3)]
 NODE = NodeTemplate(
@@ -73,15 +73,15 @@ def test_an_outline_that_does_not_fit_is_no_candidate() -> None:
 
 
 @pytest.fixture(scope="module")
-def result() -> planwright.Result:
+def result() -> gapless.Result:
     seen: list[Progress] = []
     options = SolveOptions(time_limit_s=20, threads=2, gap=0.05, on_progress=seen.append)
-    found = planwright.solve(search_on(NODE.cluster(2)), options)
+    found = gapless.solve(search_on(NODE.cluster(2)), options)
     assert [news.phase for news in seen]
     return found
 
 
-def test_the_best_of_the_tried_sketches_is_kept_and_replayed(result: planwright.Result) -> None:
+def test_the_best_of_the_tried_sketches_is_kept_and_replayed(result: gapless.Result) -> None:
     assert result.valid
     rows = result.details["sketches"]
     made = [row["makespan_s"] for row in rows if row["makespan_s"] is not None]
@@ -92,33 +92,33 @@ def test_the_best_of_the_tried_sketches_is_kept_and_replayed(result: planwright.
     assert result.problem.description["sketch"] == rows[0]["sketch"]
 
 
-def test_the_bound_holds_for_every_sketch_tried(result: planwright.Result) -> None:
+def test_the_bound_holds_for_every_sketch_tried(result: gapless.Result) -> None:
     assert result.solution.bound is not None
     for row in result.details["sketches"]:
         assert row["makespan_s"] is None or row["makespan_s"] >= result.solution.bound * (1 - 1e-9)
         assert row["makespan_s"] is None or row["makespan_s"] >= row["bound_s"] * (1 - 1e-9)
 
 
-def test_the_sketch_that_was_found_can_be_used_again(result: planwright.Result, tmp_path: Path) -> None:
+def test_the_sketch_that_was_found_can_be_used_again(result: gapless.Result, tmp_path: Path) -> None:
     (tmp_path / "found.json").write_text(json.dumps(result.details["sketch_file"]))
     sketch = read_sketch(tmp_path / "found.json")
     problem = Problem.of(NODE.cluster(2), "allgather", SIZE, sketch)
     assert isinstance(result.problem, Problem)
     assert result.problem.sketch is not None
     assert replace(result.problem.sketch, name="found") == sketch
-    assert planwright.solve(problem, SolveOptions(time_limit_s=10, threads=1)).valid
+    assert gapless.solve(problem, SolveOptions(time_limit_s=10, threads=1)).valid
 
 
 def test_a_stop_before_the_first_answer_leaves_no_plan() -> None:
     stop = threading.Event()
     stop.set()
-    found = planwright.solve(search_on(NODE.cluster(2)), SolveOptions(time_limit_s=20, threads=1, stop=stop))
+    found = gapless.solve(search_on(NODE.cluster(2)), SolveOptions(time_limit_s=20, threads=1, stop=stop))
     assert (found.status, found.solution.stop_reason) == (Status.NO_SOLUTION, StopReason.INTERRUPTED)
     assert found.schedule is None
 
 
-@pytest.mark.parametrize("name", planwright.encodings.taccl.sketch_names())
+@pytest.mark.parametrize("name", gapless.encodings.taccl.sketch_names())
 def test_shipped_sketches_survive_being_written_and_read(name: str, tmp_path: Path) -> None:
-    sketch = planwright.encodings.taccl.load_sketch(name)
+    sketch = gapless.encodings.taccl.load_sketch(name)
     (tmp_path / f"{name}.json").write_text(json.dumps(sketch_data(sketch)))
     assert read_sketch(tmp_path / f"{name}.json") == sketch

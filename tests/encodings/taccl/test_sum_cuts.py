@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import pairs_of_nodes, single_nodes
 
-import planwright
-from planwright import SolveOptions
-from planwright.collective import Collective
-from planwright.encodings.taccl import Problem
-from planwright.encodings.taccl.sum_cuts import across_cuts_s
+import gapless
+from gapless import SolveOptions
+from gapless.collective import Collective
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.sum_cuts import across_cuts_s
 
 COSTS = st.tuples(st.integers(0, 40), st.integers(1, 40))
 
@@ -32,7 +32,7 @@ def _one_sum(wants: tuple[int, ...], holders: tuple[int, ...] = (0, 1, 2, 3)) ->
 def test_no_schedule_beats_the_bound(collective: Collective, local: tuple[int, int], nic: tuple[int, int]) -> None:
     costs = {0: (local[0] * 1e-7, local[1] * 1e-12), 1: (nic[0] * 1e-7, nic[1] * 1e-12)}
     problem = Problem(pairs_of_nodes(2, lambda k: costs[k]), collective, 300_000)
-    result = planwright.solve(problem, SolveOptions(threads=1, gap=0.0))
+    result = gapless.solve(problem, SolveOptions(threads=1, gap=0.0))
     assert result.valid
     assert result.report is not None
     best_s = shortest_below_s(problem, result.report.makespan_s * (1 + 1e-9))
@@ -81,7 +81,7 @@ def test_it_is_never_above_a_plan(
 ) -> None:  # fmt: skip
     costs = {0: (local[0] * 1e-7, local[1] * 1e-12), 1: (nic[0] * 1e-7, nic[1] * 1e-12)}
     problem = Problem.of(pairs_of_nodes(nodes, lambda k: costs[k]), name, size, method="greedy")
-    result = planwright.solve(problem, SolveOptions(time_limit_s=0.3, gap=0.05))
+    result = gapless.solve(problem, SolveOptions(time_limit_s=0.3, gap=0.05))
     assert result.valid
     assert result.report is not None
     assert across_cuts_s(problem, problem.may_group) <= result.report.makespan_s * (1 + 1e-9)

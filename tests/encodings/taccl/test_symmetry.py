@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwright.collective import allgather
-from planwright.encodings.taccl.symmetry import automorphism, orbits, rotation
-from planwright.topologies.files import load_topology
+from gapless.collective import allgather
+from gapless.encodings.taccl.symmetry import automorphism, orbits, rotation
+from gapless.topologies.files import load_topology
 
 PERMUTATIONS = st.integers(1, 12).flatmap(
     lambda n: st.lists(st.permutations(range(n)), min_size=0, max_size=3).map(lambda found: (n, found))

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hand_made_collectives import pairs_reducescatter, relayed_alltoall, ring_allgather, ring_allreduce
 
-from planwright.errors import InputError
-from planwright.io.mscclpp import Plan, judge, lower, parse_plan, plan_text
-from planwright.io.mscclpp.program import Block, Operation
-from planwright.schedule import Schedule
+from gapless.errors import InputError
+from gapless.io.mscclpp import Plan, judge, lower, parse_plan, plan_text
+from gapless.io.mscclpp.program import Block, Operation
+from gapless.schedule import Schedule
 
 Json = dict[str, Any]
 NOP: Json = {"name": "nop"}

@@ -21,10 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_allgathers import allgathers
 
-from planwright.errors import InputError
-from planwright.io.mscclpp import judge, lower, parse_plan, plan_text
-from planwright.io.mscclpp.program import LIMITS
-from planwright.schedule import Schedule
+from gapless.errors import InputError
+from gapless.io.mscclpp import judge, lower, parse_plan, plan_text
+from gapless.io.mscclpp.program import LIMITS
+from gapless.schedule import Schedule
 
 CASES = {
     "allgather": lambda: ring_allgather(5, 2),

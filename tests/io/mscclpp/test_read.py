@@ -8,8 +8,8 @@ import re
 import pytest
 from hand_made_collectives import ring_allgather
 
-from planwright.errors import InputError
-from planwright.io.mscclpp import is_plan, lower, parse_plan, plan_text, read_plan, write_plan
+from gapless.errors import InputError
+from gapless.io.mscclpp import is_plan, lower, parse_plan, plan_text, read_plan, write_plan
 
 PLAN = lower(*ring_allgather(2)[::-1])
 
@@ -21,7 +21,7 @@ def test_a_file_is_read_back_alike(tmp_path):
 
 
 def test_other_files_are_no_plans(tmp_path):
-    for name, text in {"a": "{}", "b": '{"format": "planwright.plan", "gpus": []}', "c": "no json", "d": "[1]"}.items():
+    for name, text in {"a": "{}", "b": '{"format": "gapless.plan", "gpus": []}', "c": "no json", "d": "[1]"}.items():
         (tmp_path / name).write_text(text)
         assert not is_plan(tmp_path / name)
     assert not is_plan(tmp_path / "none")

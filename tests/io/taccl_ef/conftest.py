@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from planwright.collective import Collective, allgather
-from planwright.io.taccl_ef import Gpu, Program, Step, ThreadBlock
-from planwright.schedule import Event, EventKind, Schedule, schedule_from_events
-from planwright.topologies.topology import Link, Topology
+from gapless.collective import Collective, allgather
+from gapless.io.taccl_ef import Gpu, Program, Step, ThreadBlock
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.topologies.topology import Link, Topology
 
 Send = tuple[int, int, int, Sequence[int]]
 """(round, source, target, chunks)."""

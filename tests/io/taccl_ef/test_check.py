@@ -18,8 +18,8 @@ from hand_made_collectives import (
     tree_reduce,
 )
 
-from planwright.errors import InputError
-from planwright.io.taccl_ef import Gpu, Step, ThreadBlock, judge, lower, parse_xml, xml_text
+from gapless.errors import InputError
+from gapless.io.taccl_ef import Gpu, Step, ThreadBlock, judge, lower, parse_xml, xml_text
 
 ROOTED = {
     "broadcast": (chain_broadcast, tree_broadcast),

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from planwright.cli.main import main
-from planwright.io.taccl_ef import Verdict, judge, parse_xml
+from gapless.cli.main import main
+from gapless.io.taccl_ef import Verdict, judge, parse_xml
 
 Row = tuple[str, str, int, str, int, int, int, int, int]
 """type, srcbuf, srcoff, dstbuf, dstoff, cnt, depid, deps, hasdep."""

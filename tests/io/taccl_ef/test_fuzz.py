@@ -9,7 +9,7 @@ import pytest
 from damaged_texts import damaged, judged_in_s
 from hand_made_collectives import CASES
 
-from planwright.io.taccl_ef import lower, xml_text
+from gapless.io.taccl_ef import lower, xml_text
 
 COUNT = 40
 """Damaged texts of each program; tests/benchmarks has thousands."""

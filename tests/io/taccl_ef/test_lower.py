@@ -8,13 +8,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from planwright.collective import Collective, allgather
-from planwright.errors import InputError
-from planwright.graph import Graph, Implementation, Op
-from planwright.io.taccl_ef import PLACEMENTS, lower, run, verify, xml_text
-from planwright.io.taccl_ef.program import NO_MAX_BYTES
-from planwright.schedule import Event, EventKind, schedule_from_events
-from planwright.topologies.topology import Topology
+from gapless.collective import Collective, allgather
+from gapless.errors import InputError
+from gapless.graph import Graph, Implementation, Op
+from gapless.io.taccl_ef import PLACEMENTS, lower, run, verify, xml_text
+from gapless.io.taccl_ef.program import NO_MAX_BYTES
+from gapless.schedule import Event, EventKind, schedule_from_events
+from gapless.topologies.topology import Topology
 
 
 @pytest.mark.parametrize("instances", [1, 2, 8])

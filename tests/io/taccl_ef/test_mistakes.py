@@ -18,8 +18,8 @@ from hand_made_collectives import (
 )
 from program_edits import Broken
 
-from planwright.errors import InputError
-from planwright.io.taccl_ef import Program, judge, lower, parse_xml, xml_text
+from gapless.errors import InputError
+from gapless.io.taccl_ef import Program, judge, lower, parse_xml, xml_text
 
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "allgather": lambda: lower(*ring_allgather(4, 2)[::-1], fuse=False),
@@ -56,7 +56,7 @@ def _no_hang():
 
 
 def refusals(broken: Broken) -> list[str]:
-    """The rules that `planwright check` finds broken, or the reader's message; empty where it accepts."""
+    """The rules that `gapless check` finds broken, or the reader's message; empty where it accepts."""
     try:
         program, warnings = parse_xml(broken if isinstance(broken, str) else xml_text(broken), "f.xml")
         return [problem.rule for problem in judge(program, warnings=tuple(warnings)).problems]

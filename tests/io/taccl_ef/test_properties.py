@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_allgathers import allgathers
 
-from planwright.errors import InputError
-from planwright.io.taccl_ef import PLACEMENTS, lower, parse_xml, run, verify, xml_text
+from gapless.errors import InputError
+from gapless.io.taccl_ef import PLACEMENTS, lower, parse_xml, run, verify, xml_text
 
 
 @settings(deadline=None, max_examples=60)

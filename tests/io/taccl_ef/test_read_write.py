@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from planwright.errors import InputError
-from planwright.io.taccl_ef import lower, parse_xml, read_program, verify, write_program, xml_text
-from planwright.io.taccl_ef.program import NO_MAX_BYTES
+from gapless.errors import InputError
+from gapless.io.taccl_ef import lower, parse_xml, read_program, verify, write_program, xml_text
+from gapless.io.taccl_ef.program import NO_MAX_BYTES
 
 
 @pytest.mark.parametrize("placement", ["in-place", "out-of-place", "both"])

@@ -19,12 +19,12 @@ from hand_made_collectives import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planwright.checker import check
-from planwright.collective import allreduce, gather
-from planwright.errors import InputError
-from planwright.io.taccl_ef import PLACEMENTS, judge, lower, parse_xml, run, verify, xml_text
-from planwright.io.taccl_ef.program import WRITES
-from planwright.schedule import schedule_from_events
+from gapless.checker import check
+from gapless.collective import allreduce, gather
+from gapless.errors import InputError
+from gapless.io.taccl_ef import PLACEMENTS, judge, lower, parse_xml, run, verify, xml_text
+from gapless.io.taccl_ef.program import WRITES
+from gapless.schedule import schedule_from_events
 
 
 @pytest.fixture(params=list(CASES))

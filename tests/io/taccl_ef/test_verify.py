@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from planwright.errors import InputError
-from planwright.io.taccl_ef import Gpu, Program, Step, ThreadBlock, lower, verify
+from gapless.errors import InputError
+from gapless.io.taccl_ef import Gpu, Program, Step, ThreadBlock, lower, verify
 
 
 def test_a_program_without_a_mistake_has_no_problem(exchange):

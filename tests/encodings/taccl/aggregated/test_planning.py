@@ -10,20 +10,20 @@ import pytest
 from rails import rails
 from shapes import SHAPES, pairs_of_nodes
 
-from planwright.checker import check
-from planwright.collective import COLLECTIVES, collective_by_name
-from planwright.encodings.taccl import Problem, load_sketch
-from planwright.encodings.taccl.aggregated.gossip import gossip_transfers
-from planwright.encodings.taccl.aggregated.ground import Message, lay_ground
-from planwright.encodings.taccl.aggregated.masks import image_of, image_table
-from planwright.encodings.taccl.aggregated.planning import rooted_transfers, transfers_of
-from planwright.encodings.taccl.aggregated.spreading import Taste, spread
-from planwright.encodings.taccl.aggregated.trees import loads_of, timed
-from planwright.encodings.taccl.baselines.transfers import Transfer, to_schedule
-from planwright.options import Deadline, SolveOptions
-from planwright.schedule import Schedule
-from planwright.topologies.files import load_topology
-from planwright.topologies.topology import Topology
+from gapless.checker import check
+from gapless.collective import COLLECTIVES, collective_by_name
+from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl.aggregated.gossip import gossip_transfers
+from gapless.encodings.taccl.aggregated.ground import Message, lay_ground
+from gapless.encodings.taccl.aggregated.masks import image_of, image_table
+from gapless.encodings.taccl.aggregated.planning import rooted_transfers, transfers_of
+from gapless.encodings.taccl.aggregated.spreading import Taste, spread
+from gapless.encodings.taccl.aggregated.trees import loads_of, timed
+from gapless.encodings.taccl.baselines.transfers import Transfer, to_schedule
+from gapless.options import Deadline, SolveOptions
+from gapless.schedule import Schedule
+from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Topology
 
 ALPHA_S, BETA_S = 1e-6, 20e-12
 COSTS = lambda _: (ALPHA_S, BETA_S)  # noqa: E731

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from shapes import SHAPES
 
-import planwright
-from planwright.encodings.taccl import Problem, load_sketch
-from planwright.encodings.taccl.aggregated.stage import may_aggregate, plan_aggregated
-from planwright.encodings.taccl.baselines import Baselines
-from planwright.options import SolveOptions
-from planwright.solution import Status
-from planwright.topologies.files import load_topology
+import gapless
+from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl.aggregated.stage import may_aggregate, plan_aggregated
+from gapless.encodings.taccl.baselines import Baselines
+from gapless.options import SolveOptions
+from gapless.solution import Status
+from gapless.topologies.files import load_topology
 
 QUICK = SolveOptions(time_limit_s=10.0, gap=0.02)
 
@@ -33,7 +33,7 @@ QUICK = SolveOptions(time_limit_s=10.0, gap=0.02)
 @pytest.mark.parametrize("size", [1_000, 64_000])
 def test_solve_is_no_slower_than_any_baseline(machine: str, nodes: int | None, name: str, size: int) -> None:
     problem = replace(Problem.of(load_topology(machine, nodes), name, size), may_cut=True)
-    result = planwright.solve(problem, QUICK)
+    result = gapless.solve(problem, QUICK)
     assert result.valid
     assert result.report is not None
     baselines = Baselines(problem.topology, problem.collective).of_size(problem.chunk_bytes)
@@ -52,13 +52,13 @@ def test_solve_is_no_slower_than_any_baseline(machine: str, nodes: int | None, n
     ],
 )
 def test_a_kilobyte_is_close_to_the_bound_for_any_grouping(machine: str, nodes: int, name: str, ratio: float) -> None:
-    result = planwright.solve(Problem.of(load_topology(machine, nodes), name, 1_000), QUICK)
+    result = gapless.solve(Problem.of(load_topology(machine, nodes), name, 1_000), QUICK)
     assert result.valid
     assert result.details["ratio"] <= ratio
 
 
 def test_the_answer_says_that_messages_are_whole() -> None:
-    result = planwright.solve(Problem.of(load_topology("dgx2", 1), "allgather", 1_000), QUICK)
+    result = gapless.solve(Problem.of(load_topology("dgx2", 1), "allgather", 1_000), QUICK)
     assert result.status is Status.OPTIMAL
     assert result.details["method"] == "aggregated"
     assert result.solution.solver == "aggregated"
@@ -79,14 +79,14 @@ def test_a_baseline_that_is_fastest_is_named_and_its_chunks_are_cut() -> None:
 
 
 def test_a_chunk_by_chunk_plan_that_is_faster_is_kept() -> None:
-    result = planwright.solve(Problem.of(load_topology("ndv2", 1), "allgather", 10**6), QUICK)
+    result = gapless.solve(Problem.of(load_topology("ndv2", 1), "allgather", 10**6), QUICK)
     assert result.details["method"] in ("milp", "greedy")
 
 
 @pytest.mark.parametrize("method", ["milp", "greedy"])
 def test_other_methods_send_chunk_by_chunk(method: str) -> None:
     problem = Problem.of(load_topology("dgx2", 1), "allgather", 1_000, method=method)  # type: ignore[arg-type]
-    assert planwright.solve(problem, SolveOptions(time_limit_s=3.0, gap=0.5)).details["method"] == method
+    assert gapless.solve(problem, SolveOptions(time_limit_s=3.0, gap=0.5)).details["method"] == method
 
 
 def test_a_baseline_that_leaves_the_sketch_is_no_choice() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import SHAPES, pairs_of_nodes, two_way
 
-from planwright.checker import check
-from planwright.collective import (
+from gapless.checker import check
+from gapless.collective import (
     COLLECTIVES,
     Collective,
     allgather,
@@ -21,12 +21,12 @@ from planwright.collective import (
     reducescatter,
     sendrecv,
 )
-from planwright.encodings.taccl.baselines import Baselines, baselines
-from planwright.encodings.taccl.baselines.cut import refined, root_of, standard_name
-from planwright.encodings.taccl.cut_bound import any_cut_bound_s
-from planwright.errors import InputError
-from planwright.topologies.files import load_topology
-from planwright.topologies.topology import Link, Topology
+from gapless.encodings.taccl.baselines import Baselines, baselines
+from gapless.encodings.taccl.baselines.cut import refined, root_of, standard_name
+from gapless.encodings.taccl.cut_bound import any_cut_bound_s
+from gapless.errors import InputError
+from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Link, Topology
 
 ALPHA_S, BETA_S = 1e-6, 20e-12
 

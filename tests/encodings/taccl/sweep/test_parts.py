@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planwright.checker import check
-from planwright.collective import COLLECTIVES, collective_by_name
-from planwright.encodings.taccl import load_sketch
-from planwright.encodings.taccl.baselines import Baselines
-from planwright.encodings.taccl.sweep import Request, sizes_between
-from planwright.encodings.taccl.sweep.candidates import Candidate, Lowering, Times
-from planwright.encodings.taccl.sweep.pipelining import pipelined
-from planwright.encodings.taccl.sweep.ranges import Choice, choose, to_ranges
-from planwright.errors import InputError
-from planwright.simulate import retime
-from planwright.topologies.files import load_topology
+from gapless.checker import check
+from gapless.collective import COLLECTIVES, collective_by_name
+from gapless.encodings.taccl import load_sketch
+from gapless.encodings.taccl.baselines import Baselines
+from gapless.encodings.taccl.sweep import Request, sizes_between
+from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times
+from gapless.encodings.taccl.sweep.pipelining import pipelined
+from gapless.encodings.taccl.sweep.ranges import Choice, choose, to_ranges
+from gapless.errors import InputError
+from gapless.simulate import retime
+from gapless.topologies.files import load_topology
 
 NDV2 = load_topology("ndv2", 1)
 

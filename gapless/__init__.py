@@ -1,0 +1,83 @@
+"""gapless: optimisation problems for the scheduling of ML systems, solved and replayed.
+
+>>> import gapless
+>>> from gapless.encodings import taccl
+>>> from gapless.topologies.files import load_topology
+>>> problem = taccl.Problem.of(load_topology("ndv2", nodes=1), "allgather", input_bytes=1_000_000)
+>>> result = gapless.solve(problem)
+>>> result.valid
+True
+"""
+
+from __future__ import annotations
+
+from importlib import import_module as _import_module
+from pathlib import Path as _Path
+from typing import TYPE_CHECKING
+from typing import Any as _Any
+
+# A checkout keeps solvers/, encodings/, topologies/ and profiles/ beside this folder; an installed package has them
+# inside it. Looking one level up makes the checkout work without an install.
+_checkout = _Path(__file__).resolve().parent.parent
+if (_checkout / "pyproject.toml").is_file() and (_checkout / "encodings").is_dir():
+    __path__.append(str(_checkout))
+
+if TYPE_CHECKING:
+    from gapless.checker import Report, check
+    from gapless.errors import GaplessError, InputError, SolverError
+    from gapless.graph import Graph, Implementation, Op, Placement
+    from gapless.model import Model
+    from gapless.options import Progress, SolveOptions
+    from gapless.recipe import Result, solve
+    from gapless.schedule import Schedule
+    from gapless.simulate import retime
+    from gapless.solution import Solution, Status, StopReason
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Report": "checker", "check": "checker",
+    "InputError": "errors", "GaplessError": "errors", "SolverError": "errors",
+    "Graph": "graph", "Implementation": "graph", "Op": "graph", "Placement": "graph",
+    "Model": "model",
+    "Progress": "options", "SolveOptions": "options",
+    "Schedule": "schedule",
+    "retime": "simulate",
+    "Solution": "solution", "Status": "solution", "StopReason": "solution",
+    "Result": "recipe", "solve": "recipe",
+}  # fmt: skip
+
+__all__ = [
+    "GaplessError",
+    "Graph",
+    "Implementation",
+    "InputError",
+    "Model",
+    "Op",
+    "Placement",
+    "Progress",
+    "Report",
+    "Result",
+    "Schedule",
+    "Solution",
+    "SolveOptions",
+    "SolverError",
+    "Status",
+    "StopReason",
+    "check",
+    "retime",
+    "solve",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> _Any:
+    """Import a public name on first use, so that `import gapless` itself costs next to nothing."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'gapless' has no attribute {name!r}")
+    value = getattr(_import_module(f"gapless.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

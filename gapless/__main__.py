@@ -1,0 +1,5 @@
+"""`python -m gapless`."""
+
+from gapless.cli.main import script
+
+script()

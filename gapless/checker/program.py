@@ -1,0 +1,280 @@
+"""Program: what graph and topology say of each event of a schedule, in columns; unknown events are left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.checker.report import Findings, Rule, Violation
+from gapless.checker.timeline import tolerance_s
+from gapless.graph import Graph, Placement
+from gapless.schedule import EventKind, Ragged, Schedule
+
+__all__ = ["Program", "Rows", "read_program"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What events do to copies, int64 each: `event[k]` does it to `copy[k]` = tensor * device_count + device."""
+
+    event: NDArray[np.int64]
+    copy: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Program:
+    """The n events that are replayed, and what they do.
+
+    `numbers`: their rows in the schedule. `least_s`: the duration that graph and topology ask for. `power_w`: nan where
+    unknown, as a transfer's is. `workspace_bytes` and `device` (0 and the target for a transfer). Rows: `sends` and
+    `arrivals` are the source and the target side of every tensor that moves, in step with each other; `merges` are the
+    target copies that reductions read. `computes` are the events that run an op, `op_reads` and `op_writes` the copies
+    they read and write. `holds`: event and resource, where resources are numbered links first, then engines, then the
+    topology's named ones.
+    """
+
+    schedule: Schedule
+    numbers: NDArray[np.int64]
+    start_s: NDArray[np.float64]
+    end_s: NDArray[np.float64]
+    tolerance_s: float
+    least_s: NDArray[np.float64]
+    power_w: NDArray[np.float64]
+    workspace_bytes: NDArray[np.int64]
+    device: NDArray[np.int64]
+    sends: Rows
+    arrivals: Rows
+    merges: Rows
+    computes: NDArray[np.int64]
+    op_reads: Ragged
+    op_writes: Ragged
+    overwrites: Rows
+    frees: Rows
+    holds: Rows
+
+    @property
+    def graph(self) -> Graph:
+        """The schedule's graph."""
+        return self.schedule.graph
+
+    @property
+    def device_count(self) -> int:
+        """The number of devices."""
+        return self.schedule.topology.device_count
+
+    @cached_property
+    def reads(self) -> Rows:
+        """All copies that events read: sends, merges, what ops read, in this order."""
+        owner = self.computes[self.op_reads.owner]
+        return Rows(
+            np.concatenate([self.sends.event, self.merges.event, owner]),
+            np.concatenate([self.sends.copy, self.merges.copy, self.op_reads.values]),
+        )
+
+    @cached_property
+    def writes(self) -> Rows:
+        """All copies that events write: arrivals, what ops write, in this order."""
+        owner = self.computes[self.op_writes.owner]
+        return Rows(
+            np.concatenate([self.arrivals.event, owner]), np.concatenate([self.arrivals.copy, self.op_writes.values])
+        )
+
+    def placed(self, placement: Placement) -> NDArray[np.int64]:
+        """The copies of a placement, -1 for one on a device that the topology does not have."""
+        known = placement.devices < self.device_count
+        return np.where(known, placement.tensors * self.device_count + placement.devices, -1)
+
+    def violation(self, rule: Rule, event: int, copy: int, text: str) -> Violation:
+        """The violation of a replayed event (-1: of none) at a copy (-1: at none), told as `event ...: text`."""
+        tensor, device = divmod(copy, self.device_count) if copy >= 0 else (-1, -1)
+        if event < 0:
+            makespan_s = float(self.end_s.max(initial=0.0))
+            return Violation(rule, -1, tensor, device, makespan_s, makespan_s, text)
+        number = int(self.numbers[event])
+        start_s, end_s = float(self.start_s[event]), float(self.end_s[event])
+        return Violation(rule, number, tensor, device, start_s, end_s, f"{describe(self.schedule, number)}: {text}")
+
+    def copy_name(self, copy: int) -> str:
+        """`tensor a on device 3`."""
+        tensor, device = divmod(copy, self.device_count)
+        return f"tensor {self.graph.tensor_name(tensor)} on device {device}"
+
+
+@dataclass(frozen=True)
+class _Variants:
+    """All implementations of all ops in columns: implementation i of op o is row `first[o] + i`."""
+
+    first: NDArray[np.int64]
+    duration_s: NDArray[np.float64]
+    power_w: NDArray[np.float64]
+    workspace_bytes: NDArray[np.int64]
+    reads: Ragged
+    writes: Ragged
+    overwrites: Ragged
+
+
+def describe(schedule: Schedule, number: int) -> str:
+    """`event 7 (transfer on link 3->0)`, for messages; the event's numbers may be wild."""
+    kind, place, op = int(schedule.kind[number]), int(schedule.place[number]), int(schedule.op[number])
+    if kind == EventKind.TRANSFER:
+        known = 0 <= place < len(schedule.topology.links)
+        return f"event {number} (transfer on link {schedule.topology.link_name(place) if known else place})"
+    name = schedule.graph.ops[op].name if 0 <= op < len(schedule.graph.ops) else op
+    return f"event {number} (op {name})"
+
+
+def read_program(schedule: Schedule, findings: Findings) -> Program:
+    """What the events of a schedule do; reports events that name unknown things and leaves them out."""
+    problems = _unknown_ids(schedule)
+    named = ~np.logical_or.reduce([mask for mask, _ in problems])
+    tolerance = tolerance_s(schedule.end_s[named])
+    problems += [
+        (schedule.start_s < -tolerance, "starts before time 0"),
+        (schedule.end_s < schedule.start_s - tolerance, "ends before it starts"),
+    ]
+    unknown = np.logical_or.reduce([mask for mask, _ in problems])
+    bad = np.flatnonzero(unknown)
+
+    def explain(k: int) -> Violation:
+        number = int(bad[k])
+        text = next(text for mask, text in problems if mask[number])
+        times = float(schedule.start_s[number]), float(schedule.end_s[number])
+        return Violation(Rule.UNKNOWN_ID, number, -1, -1, *times, f"{describe(schedule, number)}: {text}")
+
+    findings.add(Rule.UNKNOWN_ID, len(bad), explain)
+    return _program(schedule, np.flatnonzero(~unknown), tolerance)
+
+
+def _unknown_ids(schedule: Schedule) -> list[tuple[NDArray[np.bool_], str]]:
+    """Each way of naming what is not there: the events that do it, and what to say of them."""
+    graph, topology = schedule.graph, schedule.topology
+    transfer, strange = schedule.is_transfer, ~np.isin(schedule.kind, list(EventKind))
+    compute = ~transfer & ~strange
+    choices = np.array([len(op.implementations) for op in graph.ops] or [0], dtype=np.int64)
+    op = schedule.op
+    op_known = _within(op, len(graph.ops))
+    choice = choices[np.where(op_known, op, 0)]
+    links, engines = len(topology.links), len(topology.engines)
+    tensors, devices = graph.tensor_count, topology.device_count
+    return [
+        (strange, f"kind must be one of {', '.join(str(int(kind)) for kind in EventKind)}"),
+        (transfer & ~_within(schedule.place, links), f"its place must be one of the topology's {links} links"),
+        (compute & ~_within(schedule.place, engines), f"its place must be one of the topology's {engines} engines"),
+        (compute & ~op_known, f"its op must be one of the graph's {len(graph.ops)} ops"),
+        (compute & op_known & ~_within(schedule.implementation, choice), "its op has no such implementation"),
+        (transfer & (schedule.moves.lengths == 0), "moves no tensor"),
+        (transfer & _any_outside(schedule.moves, tensors), f"moves a tensor not among the graph's {tensors}"),
+        (_any_outside(schedule.freed_tensor, tensors), f"frees a tensor not among the graph's {tensors}"),
+        (_any_outside(schedule.freed_device, devices), f"frees on a device not among the topology's {devices}"),
+    ]
+
+
+def _within(numbers: NDArray[np.int64], count: int | NDArray[np.int64]) -> NDArray[np.bool_]:
+    return np.asarray((numbers >= 0) & (numbers < count))
+
+
+def _any_outside(lists: Ragged, count: int) -> NDArray[np.bool_]:
+    """Whether each list holds a number outside 0..count - 1."""
+    outside = ~_within(lists.values, count)
+    mask = np.zeros(len(lists), dtype=np.bool_)
+    mask[np.searchsorted(lists.start, np.flatnonzero(outside), side="right") - 1] = True
+    return mask
+
+
+def _program(schedule: Schedule, numbers: NDArray[np.int64], tolerance: float) -> Program:
+    topology = schedule.topology
+    place, start_s = schedule.place[numbers], np.maximum(schedule.start_s[numbers], 0.0)
+    transfer = schedule.is_transfer[numbers]
+    transfers, computes = np.flatnonzero(transfer), np.flatnonzero(~transfer)
+    moves = schedule.moves.take(numbers[transfers])
+    mover = transfers[moves.owner]
+    link = place[mover]
+    merging = schedule.reduces[numbers[mover]]
+    target = moves.values * topology.device_count + topology.link_target[link]
+    device = np.empty(len(numbers), dtype=np.int64)
+    device[transfers] = topology.link_target[place[transfers]]
+    device[computes] = np.array([number for number, _ in topology.engines], dtype=np.int64)[place[computes]]
+    table = _variants(schedule.graph)
+    variant = table.first[schedule.op[numbers[computes]]] + schedule.implementation[numbers[computes]]
+    least_s = np.empty(len(numbers), dtype=np.float64)
+    least_s[transfers] = _transfer_s(schedule, place[transfers], moves)
+    least_s[computes] = table.duration_s[variant]
+    power_w = np.full(len(numbers), np.nan)
+    power_w[computes] = table.power_w[variant]
+    workspace = np.zeros(len(numbers), dtype=np.int64)
+    workspace[computes] = table.workspace_bytes[variant]
+    overwrites = _on_device(table.overwrites.take(variant), device[computes], topology.device_count)
+    freed = schedule.freed_tensor.take(numbers)
+    freed_device = schedule.freed_device.take(numbers)
+    return Program(
+        schedule=schedule,
+        numbers=numbers,
+        start_s=start_s,
+        end_s=np.maximum(schedule.end_s[numbers], start_s),
+        tolerance_s=tolerance,
+        least_s=least_s,
+        power_w=power_w,
+        workspace_bytes=workspace,
+        device=device,
+        sends=Rows(mover, moves.values * topology.device_count + topology.link_source[link]),
+        arrivals=Rows(mover, target),
+        merges=Rows(mover[merging], target[merging]),
+        computes=computes,
+        op_reads=_on_device(table.reads.take(variant), device[computes], topology.device_count),
+        op_writes=_on_device(table.writes.take(variant), device[computes], topology.device_count),
+        overwrites=Rows(computes[overwrites.owner], overwrites.values),
+        frees=Rows(freed.owner, freed.values * topology.device_count + freed_device.values),
+        holds=_holds(schedule, place, transfers, computes),
+    )
+
+
+def _transfer_s(schedule: Schedule, link: NDArray[np.int64], moves: Ragged) -> NDArray[np.float64]:
+    """The least duration of each transfer: alpha + beta * the bytes of all that it moves."""
+    topology = schedule.topology
+    sent = np.concatenate([[0], np.cumsum(schedule.graph.size_bytes.astype(np.int64)[moves.values])])
+    size_bytes = sent[moves.start[1:]] - sent[moves.start[:-1]]
+    with np.errstate(over="ignore"):
+        return np.asarray(topology.alpha_s[link] + topology.beta_s_per_byte[link] * size_bytes)
+
+
+def _on_device(tensors: Ragged, device: NDArray[np.int64], device_count: int) -> Ragged:
+    """Lists of tensors as lists of copies, list i on `device[i]`."""
+    return Ragged(tensors.start, tensors.values * device_count + np.repeat(device, tensors.lengths))
+
+
+def _holds(
+    schedule: Schedule, place: NDArray[np.int64], transfers: NDArray[np.int64], computes: NDArray[np.int64]
+) -> Rows:
+    """What each event holds from start to end: its engine, or its link and the link's resources."""
+    topology = schedule.topology
+    links = len(topology.links)
+    base = links + len(topology.engines)
+    shared = Ragged(topology.held_start, topology.held).take(place[transfers])
+    return Rows(
+        np.concatenate([transfers, transfers[shared.owner], computes]),
+        np.concatenate([place[transfers], base + shared.values, links + place[computes]]),
+    )
+
+
+def _variants(graph: Graph) -> _Variants:
+    rows = [(op, way) for op in graph.ops for way in op.implementations]
+    return _Variants(
+        first=np.array([0, *accumulate(len(op.implementations) for op in graph.ops)][:-1], dtype=np.int64),
+        duration_s=np.array([way.duration_s for _, way in rows], dtype=np.float64),
+        power_w=np.array([np.nan if way.power_w is None else way.power_w for _, way in rows], dtype=np.float64),
+        workspace_bytes=np.array([way.workspace_bytes for _, way in rows], dtype=np.int64),
+        reads=_distinct([op.inputs if way.inputs is None else way.inputs for op, way in rows]),
+        writes=_distinct([op.outputs for op, _ in rows]),
+        overwrites=_distinct([way.overwrites for _, way in rows]),
+    )
+
+
+def _distinct(lists: list[tuple[int, ...]]) -> Ragged:
+    """The lists, each without repetitions: reading a tensor twice is reading it."""
+    lists = [part if len(part) < 2 else tuple(dict.fromkeys(part)) for part in lists]
+    start = np.array([0, *accumulate(map(len, lists))], dtype=np.int64)
+    return Ragged(start, np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=int(start[-1])))

@@ -1,0 +1,50 @@
+"""What a replay sees of a schedule over time, for pictures and traces; whether it is allowed is `check`'s to say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.checker.copies import copy_log
+from gapless.checker.program import read_program
+from gapless.checker.report import Findings
+from gapless.checker.resources import memory_levels
+from gapless.checker.timeline import logical_time
+from gapless.schedule import Schedule
+
+__all__ = ["MemorySteps", "known_events", "memory_steps"]
+
+
+@dataclass(frozen=True)
+class MemorySteps:
+    """The live bytes of one device: `live_bytes[k]` from `time_s[k]` until the next; shape (m,), times ascending.
+
+    Several levels of one instant stand in the order in which the replay passes through them. The largest is the peak
+    that the report has.
+    """
+
+    time_s: NDArray[np.float64]
+    live_bytes: NDArray[np.int64]
+
+
+def known_events(schedule: Schedule) -> NDArray[np.int64]:
+    """The rows of a schedule that name only what graph and topology have; the replay leaves the others out."""
+    return read_program(schedule, Findings()).numbers
+
+
+def memory_steps(schedule: Schedule) -> tuple[MemorySteps, ...]:
+    """The memory of each device over time, as the replay has it: workspace and in-place writes included."""
+    program = read_program(schedule, Findings())
+    timeline = logical_time(program.start_s, program.end_s, program.tolerance_s)
+    initial = program.placed(program.graph.initial)
+    log = copy_log(program, timeline, initial[initial >= 0])
+    time_s = np.zeros(len(timeline.event_at))
+    time_s[timeline.start] = program.start_s
+    time_s[timeline.end] = time_s[timeline.free] = program.end_s
+    steps = []
+    for position, level in memory_levels(program, timeline, log):
+        # Within the tolerance, what comes first in logical time may have the later clock time.
+        steps.append(MemorySteps(np.maximum.accumulate(time_s[position]), level))
+    return tuple(steps)

@@ -1,0 +1,114 @@
+"""`gapless plot`: a plan or a sweep as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from gapless.cli.views import device_names, read_any_plan
+from gapless.errors import InputError
+
+if TYPE_CHECKING:
+    from gapless.io.plan import SavedPlan
+
+__all__ = ["add_commands"]
+
+_PLOT_EXAMPLE = """\
+Without --kind: the Gantt chart of links and streams (taccl, cupcake, bagpipe), the memory over the step (monet), the
+trade-off curve (the summary.json of a sweep). Of a sweep's file, --x and --y choose what is drawn over what, a curve
+for each combination of the rest. A plan that does not replay clean is drawn, and ends with exit code 5.
+
+example:
+  gapless plot plan.json -o plan.svg
+  gapless plot plan.json --kind topology -o links.png
+  gapless plot curve/summary.json -o curve.pdf
+  gapless plot results/summary.json --x batch --y peak_bytes -o memory.png
+"""
+
+
+def add_commands(commands: Any) -> None:
+    """Add `plot`."""
+    plot = commands.add_parser(
+        "plot",
+        help="draw a plan or a sweep (needs the extra `plot`)",
+        epilog=_PLOT_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    plot.add_argument("file", metavar="FILE", help="a plan, or the summary.json of a sweep")
+    plot.add_argument("-o", "--output", metavar="FILE", required=True, help="ending in .png, .svg or .pdf")
+    plot.add_argument(
+        "--kind",
+        default="auto",
+        metavar="KIND",
+        help="gantt, resources, memory, topology, convergence, tradeoff (default: auto)",
+    )
+    plot.add_argument("--x", metavar="FIELD", help="of a sweep's file: the field along the axis (default: by values)")
+    plot.add_argument(
+        "--y", metavar="COLUMN", help="of a sweep's file: makespan_s, peak_bytes, details.NAME, ... (default: the cost)"
+    )
+    plot.add_argument("--quiet", action="store_true", help="print nothing")
+    plot.set_defaults(run=_plot)
+
+
+def _plot(arguments: argparse.Namespace) -> int:
+    from gapless.io.record import suggestion
+    from gapless.plot.pictures import KINDS, is_sweep, pictures_of
+    from gapless.plot.style import check_plot
+
+    kind = arguments.kind
+    if kind not in ("auto", *KINDS):
+        hint = suggestion(kind, KINDS)
+        rule = f"must be one of auto, {', '.join(KINDS)}"
+        raise InputError(f"--kind: {rule}, got {kind!r}" + (f"; {hint}" if hint else ""))
+    check_plot(arguments.output)
+    sweep = is_sweep(arguments.file)
+    if sweep != "file":
+        for option in ("x", "y"):
+            if getattr(arguments, option) is not None:
+                raise InputError(f"--{option}: goes with the summary.json of a sweep's file, got {arguments.file}")
+    if sweep:
+        return _plot_sweep(arguments, sweep)
+    if kind == "tradeoff":
+        raise InputError(f"{arguments.file}: --kind tradeoff takes the summary.json of a sweep, got a plan")
+    plan = read_any_plan(arguments.file)
+    chosen = pictures_of(plan)[0] if kind == "auto" else kind
+    return _plot_plan(arguments, plan, chosen)
+
+
+def _plot_plan(arguments: argparse.Namespace, plan: SavedPlan, kind: str) -> int:
+    from gapless.checker import check
+    from gapless.cli.output import EXIT_VIOLATIONS
+    from gapless.plot.pictures import draw
+    from gapless.plot.style import save
+
+    save(draw(plan, kind, device_names=device_names(plan)).figure, arguments.output)
+    if not arguments.quiet:
+        print(f"{arguments.output}: {kind} of {len(plan.schedule)} events")
+    report = check(plan.schedule)
+    if not report.valid:
+        print(f"gapless: drawn, but it does not replay clean: {report.summary()}", file=sys.stderr)
+        return EXIT_VIOLATIONS
+    return 0
+
+
+def _plot_sweep(arguments: argparse.Namespace, sweep: str) -> int:
+    from gapless.plot import write_plot
+    from gapless.plot.pictures import read_sweep
+    from gapless.plot.style import save
+    from gapless.plot.sweep_curves import draw_sweep
+    from gapless.sweeps.summary import read_summary
+
+    if arguments.kind not in ("auto", "tradeoff"):
+        raise InputError(f"{arguments.file}: --kind {arguments.kind} takes a plan, got the table of a sweep")
+    if sweep == "file":
+        rows = read_summary(arguments.file)
+        save(draw_sweep(rows, arguments.x, arguments.y), arguments.output)
+        told = f"curves of {len(rows)} instances"
+    else:
+        points = read_sweep(arguments.file)
+        write_plot(arguments.output, points)
+        told = f"trade-off curve of {len(points)} rows"
+    if not arguments.quiet:
+        print(f"{arguments.output}: {told}")
+    return 0

@@ -1,0 +1,177 @@
+"""`gapless list`: what is shipped, and what is found on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+__all__ = ["add_commands"]
+
+_EXAMPLE = """\
+example:
+  gapless list topologies
+  gapless list solvers --json
+  gapless list --cite
+"""
+
+Rows = list[dict[str, Any]]
+
+
+def add_commands(commands: Any) -> None:
+    """Add `list`."""
+    parser = commands.add_parser(
+        "list",
+        help="list topologies, sketches, collectives, compressors, profiles, schemas, solvers, or what to cite",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("what", nargs="?", choices=sorted(_LISTS))
+    what.add_argument("--cite", action="store_true", help="gapless and the papers behind it, as BibTeX")
+    parser.add_argument("--json", action="store_true", help="a JSON list of objects on stdout")
+    parser.set_defaults(run=_list)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    if arguments.cite:
+        print((files("gapless") / "references.bib").read_text(encoding="utf-8"), end="")
+        return 0
+    rows = _LISTS[arguments.what]()
+    if arguments.json:
+        json.dump(rows, sys.stdout)
+        sys.stdout.write("\n")
+        return 0
+    titles = list(rows[0])
+    table = [titles, *([str(row[title]) for title in titles] for row in rows)]
+    widths = [max(len(cells[k]) for cells in table) for k in range(len(titles))]
+    for cells in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+    if arguments.what in _NOTES:
+        print(f"\n{_NOTES[arguments.what]}")
+    return 0
+
+
+def _topologies() -> Rows:
+    from gapless.topologies.families import FAMILIES, family_topology
+    from gapless.topologies.files import named_node, topology_names
+
+    nodes = [named_node(name) for name in topology_names()]
+    machines = [
+        {"name": node.name, "example": f"{node.name} --nodes 2", "ranks": node.ranks_per_node,
+         "links": len(node.cluster(1).links), "switches": len(node.switches), "nics": len(node.nics),
+         "source": node.source}
+        for node in nodes
+    ]  # fmt: skip
+    families = []
+    for name, family in FAMILIES.items():
+        topology = family_topology(family.example)
+        families.append({
+            "name": name, "example": family.example, "ranks": topology.device_count, "links": len(topology.links),
+            "switches": 0, "nics": len(topology.nics), "source": f"generated: {family.what}",
+        })  # fmt: skip
+    return machines + families
+
+
+def _sketches() -> Rows:
+    from gapless.encodings.taccl import load_sketch, sketch_names
+    from gapless.units import format_bytes
+
+    rows = []
+    for name in sketch_names():
+        sketch = load_sketch(name)
+        rows.append({
+            "name": name,
+            "switches": ", ".join(sketch.policies) or "-",
+            "chunks per rank": sketch.chunks_per_rank,
+            "size": "-" if sketch.input_bytes is None else format_bytes(sketch.input_bytes),
+            "symmetry": ", ".join(f"[{offset}, {group or 'all'}]" for offset, group in sketch.symmetry) or "-",
+        })  # fmt: skip
+    return rows
+
+
+def _collectives() -> Rows:
+    from gapless.collective import COLLECTIVES
+
+    return [
+        {"name": name, "what": (build.__doc__ or "").split(";")[0].strip()}
+        for name, build in sorted(COLLECTIVES.items())
+    ]
+
+
+def _profiles() -> Rows:
+    from gapless.profiles.devices import device_names, named_device
+    from gapless.profiles.fusion_profiles import fusion_profile_names
+    from gapless.profiles.networks import network_names
+    from gapless.units import format_bytes
+
+    fusion = [{"name": name, "kind": "fusion", "what": _fusion_text(name)} for name in fusion_profile_names()]
+    networks = [{"name": name, "kind": "network", "what": "solve monet --graph"} for name in network_names()]
+    devices = [named_device(name) for name in device_names()]
+    return networks + fusion + [
+        {"name": device.name, "kind": "device", "what": f"{device.flops_per_s / 1e12:.4g} TFLOP/s, "
+         f"{format_bytes(device.bytes_per_s)}/s, {format_bytes(device.memory_bytes)}, {device.busy_w:g} W"}
+        for device in devices
+    ]  # fmt: skip
+
+
+def _fusion_text(name: str) -> str:
+    from gapless.profiles.fusion_profiles import load_fusion_profile
+    from gapless.units import format_bytes, format_seconds
+
+    profile = load_fusion_profile(name)
+    gradients = f"{profile.tensor_count} gradients of {format_bytes(profile.total_bytes)}"
+    return f"solve cupcake --profile: {gradients}, step {format_seconds(profile.compute_s)}"
+
+
+def _compressors() -> Rows:
+    from gapless.profiles.compressors import compressor_names, named_compressor
+
+    compressors = [named_compressor(name) for name in compressor_names()]
+    return [
+        {"name": compressor.name, "ratio": compressor.ratio,
+         "collective": "all-reduce" if compressor.all_reducible else "all-gather",
+         "what": compressor.what, "source": compressor.source}
+        for compressor in compressors
+    ]  # fmt: skip
+
+
+def _schemas() -> Rows:
+    from gapless.schemas import load_schema, schema_names
+
+    folder = files("gapless.schemas")
+    return [
+        {"name": name, "what": load_schema(name)["title"], "file": str(folder / f"{name}.json")}
+        for name in schema_names()
+    ]
+
+
+def _solvers() -> Rows:
+    from gapless.solvers.registry import backends
+
+    return [
+        {"name": backend.name, "version": backend.version or "not installed", "takes": ", ".join(backend.takes)}
+        for backend in backends(look_inside=True)
+    ]
+
+
+_NOTES = {
+    "topologies": """\
+Ranks and links are those of one node, or of the example. A generated one says its size, and perhaps its costs, for all
+links or for each dimension: torus:4x4x4,alpha_us=0.7,beta_us_per_mb=20/20/40. A machine may have other wiring between
+its nodes: dgx-h100:nodes_per_leaf=16,uplinks_per_leaf=4 or dgx-h100:rails=false. Anything else: --topology-file.""",
+}
+"""What a table leaves unsaid."""
+
+_LISTS: dict[str, Callable[[], Rows]] = {
+    "collectives": _collectives,
+    "compressors": _compressors,
+    "profiles": _profiles,
+    "schemas": _schemas,
+    "sketches": _sketches,
+    "solvers": _solvers,
+    "topologies": _topologies,
+}

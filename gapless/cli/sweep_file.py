@@ -1,0 +1,190 @@
+"""`gapless sweep FILE`: the instances of a sweep file, of any system, on any engine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapless.cli import arguments as shared
+from gapless.cli.running import stop_on_interrupt
+from gapless.errors import InputError
+
+if TYPE_CHECKING:  # imported by the command itself: --help stays fast
+    from gapless.sweeps.instances import Instance
+    from gapless.sweeps.local import Engine
+    from gapless.sweeps.results import Row
+
+__all__ = ["ENDINGS", "NAME", "add_command"]
+
+NAME = "file"
+ENDINGS = (".toml", ".json")
+"""A file that ends so needs no `file` before it."""
+
+_EXAMPLE = """\
+A file in TOML or JSON lists grids. A grid's fields are the options of `gapless solve SYSTEM`, a list is swept:
+
+  format = "gapless.sweep"
+  version = 1
+
+  [[grid]]
+  system = "monet"
+  graph = "vgg16"
+  batch = [64, 128]
+  budget = ["0.6x", "0.8x"]
+  gap = 0.05
+
+The folder gets a result and a plan for each instance, named by a hash of its fields, of the files that they name, and
+of gapless's version; and the table as summary.csv and summary.json. The same command again solves what has no result
+yet. Ctrl-C keeps the finished results and the best plans so far.
+
+exit codes: 0 every instance is answered, 2 bad input, 4 some have no answer, 5 a replay found violations
+
+example:
+  gapless sweep file grid.toml -o results
+  gapless sweep file grid.toml -o results --engine slurm --engine-option slurm_partition=cpu --threads 4
+"""
+
+
+def add_command(systems: Any) -> None:
+    """Add `file` to what `sweep` takes."""
+    parser = systems.add_parser(
+        NAME,
+        help="the instances of a sweep file, of any system (`gapless sweep FILE` will do)",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE", help="the sweep file: .toml, or .json")
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for results, plans and the table")
+    group = parser.add_argument_group("engine")
+    group.add_argument(
+        "--engine", choices=["local", "slurm", "ray"], default="local",
+        help="processes here (default), or the extra `slurm` or `ray`",
+    )  # fmt: skip
+    group.add_argument(
+        "--threads", type=shared.Whole(0), default=0, metavar="N",
+        help="of each instance (default: local an even share of the cores, else 1)",
+    )  # fmt: skip
+    group.add_argument(
+        "--workers", type=shared.Whole(0), default=0, metavar="N",
+        help="instances at once (default: local as many as cores allow, else no limit)",
+    )  # fmt: skip
+    group.add_argument(
+        "--engine-option", action="append", default=[], metavar="NAME=VALUE",
+        help="for submitit's executor, such as slurm_partition=cpu, or for ray.init, such as address=auto",
+    )  # fmt: skip
+    group.add_argument("--dry-run", action="store_true", help="check the file, list its instances, solve nothing")
+    shared.add_output_options(parser)
+    parser.set_defaults(run=_sweep)
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from gapless.cli.progress import progress_on_stderr
+    from gapless.sweeps import read_instances, sweep
+
+    instances, engine = read_instances(arguments.file), _engine(arguments)
+    if arguments.dry_run:
+        return _list(arguments, instances, engine)
+    stop = threading.Event()
+    line = "stopping: results and the best plans so far are kept; the same command goes on; Ctrl-C again leaves at once"
+    with stop_on_interrupt(stop, line), progress_on_stderr(arguments.quiet) as on_progress:
+        rows = sweep(instances, arguments.output, engine, on_progress, stop)
+    _print(arguments, rows)
+    return _verdict(rows)
+
+
+def _engine(arguments: argparse.Namespace) -> Engine:
+    from gapless.sweeps import Local
+
+    options = dict(_option(text) for text in arguments.engine_option)
+    if arguments.engine == "local":
+        if options:
+            raise InputError("--engine-option goes with --engine slurm or ray")
+        return Local(arguments.threads, arguments.workers)
+    if arguments.engine == "slurm":
+        from gapless.sweeps.slurm import Slurm
+
+        return Slurm(arguments.threads or 1, arguments.workers, options)
+    from gapless.sweeps.ray_cluster import RayCluster
+
+    return RayCluster(arguments.threads or 1, arguments.workers, options)
+
+
+def _option(text: str) -> tuple[str, str | int]:
+    """A name and a value, which is a number where it looks like one."""
+    name, sign, value = text.partition("=")
+    if not (sign and name.isidentifier()):
+        raise InputError(f"--engine-option: must be NAME=VALUE, such as slurm_partition=cpu, got {text!r}")
+    is_whole = value.isascii() and value.isdigit() and len(value) < 19
+    return name, int(value) if is_whole else value
+
+
+def _list(arguments: argparse.Namespace, instances: Sequence[Instance], engine: Engine) -> int:
+    from gapless.sweeps.run import bare_row, known_rows
+
+    engine.check()
+    known = known_rows(instances, Path(arguments.output))
+    for instance in instances:
+        instance.check()
+    _print(arguments, [known.get(place, bare_row(instance)) for place, instance in enumerate(instances)])
+    return 0
+
+
+def _print(arguments: argparse.Namespace, rows: Sequence[Row]) -> None:
+    from gapless.cli.output import print_json
+    from gapless.sweeps.summary import SUMMARY_CSV, SUMMARY_JSON
+
+    if arguments.json:
+        folder = Path(arguments.output)
+        files = {"folder": str(folder), "csv": str(folder / SUMMARY_CSV), "json": str(folder / SUMMARY_JSON)}
+        print_json({**files, "rows": [row.data for row in rows]})
+    elif not arguments.quiet:
+        _print_table(rows)
+
+
+def _print_table(rows: Sequence[Row]) -> None:
+    from gapless.cli.output import described, print_table, words
+
+    swept = dict.fromkeys(name for row in rows for name in row.swept)
+    units = ["j" if any(row.bound_j is not None or row.objective_j is not None for row in rows) else "s"]
+    results = [
+        "makespan_s",
+        *(["energy_j"] if units == ["j"] else []),
+        "bound_s",
+        *(["bound_j"] if units == ["j"] else []),
+    ]
+    columns = [*results, "gap", "peak_bytes", "solve_s"]
+    head = ["hash", "system", *swept, "status", *(words(name) for name in columns)]
+    lines = [
+        [row.hash, row.system, *(str(row.fields.get(name, "-")) for name in swept), row.verdict]
+        + [described(name, row.data[name]) for name in columns]
+        for row in rows
+    ]
+    print_table([head, *lines])
+
+
+def _verdict(rows: Sequence[Row]) -> int:
+    """The exit code, with a line on stderr for each that failed and one where something is missing."""
+    from gapless.cli.output import EXIT_CODES, EXIT_VIOLATIONS
+    from gapless.solution import Status
+
+    for row in rows:
+        if row.error is not None:
+            print(f"gapless: {row.hash} failed: {row.error}", file=sys.stderr)
+    if any(row.violations for row in rows):
+        return EXIT_VIOLATIONS
+    answered = sum(row.is_answer for row in rows)
+    if answered == len(rows):
+        return 0
+    counts = {
+        "without a plan in time": sum(row.status == "no_solution" and not row.is_interrupted for row in rows),
+        "interrupted": sum(row.is_interrupted for row in rows),
+        "failed": sum(row.status == "failed" for row in rows),
+        "not begun": sum(row.status == "waiting" for row in rows),
+    }
+    rest = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    print(f"gapless: {answered} of {len(rows)} instances have an answer, {rest}", file=sys.stderr)
+    return EXIT_CODES[Status.NO_SOLUTION]

@@ -1,0 +1,37 @@
+"""The exception tree of gapless.
+
+::
+
+    GaplessError
+    ├── InputError          what the user gave is wrong; the message is one line (command line: exit 2)
+    │   └── ModelError      a model or graph was built wrongly
+    └── SolverError         a backend crashed or is not installed
+
+That a problem is infeasible, or that no plan was found in time, is an answer, not an error: see `gapless.Status`.
+"""
+
+from __future__ import annotations
+
+__all__ = ["GaplessError", "InputError", "ModelError", "SolverError"]
+
+
+class GaplessError(Exception):
+    """Base of every exception that gapless raises on purpose.
+
+    Its text is one line: names from files are quoted in it, and line breaks and control characters become escapes.
+    """
+
+    def __str__(self) -> str:
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
+
+
+class InputError(GaplessError, ValueError):
+    """The input breaks a rule; the message names the thing, the rule, the value and the way out, in one line."""
+
+
+class ModelError(InputError):
+    """A model was put together wrongly: shapes that do not fit, bounds that cross, names used twice."""
+
+
+class SolverError(GaplessError, RuntimeError):
+    """A solver backend is missing or failed; says which and what to do."""

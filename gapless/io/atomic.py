@@ -1,0 +1,70 @@
+"""Write a file whole or not at all: beside its place first, then renamed into it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from gapless.errors import InputError
+
+__all__ = ["check_writable", "write_bytes", "write_text"]
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise `InputError` if `path` can't be written to, before long work is done for it."""
+    target = Path(path)
+    reason = ""
+    if target.is_dir():
+        reason = "it is a folder"
+    elif _is_special(target):
+        reason = "" if os.access(target, os.W_OK) else "no permission"
+    elif not target.parent.is_dir():
+        reason = f"there is no folder {target.parent}"
+    elif not os.access(target.parent, os.W_OK):
+        reason = f"no permission to write in {target.parent}"
+    if reason:
+        raise InputError(f"cannot write {target}: {reason}; choose another path")
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write `text` as UTF-8 with newlines as they are; see `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write `data` to `path`; a file that is there is replaced only once the new one is complete.
+
+    What is no regular file, such as `/dev/stdout` or a pipe, is written into and never replaced.
+
+    Raises `InputError` where the folder is missing or may not be written to.
+    """
+    target = Path(path)
+    try:
+        if _is_special(target):
+            target.write_bytes(data)
+        else:
+            _write_beside_then_rename(target, data)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError(f"cannot write {target}: {reason}; choose another path") from error
+
+
+def _is_special(target: Path) -> bool:
+    """Whether something is there that is neither a file nor a folder: a device, a pipe."""
+    return target.exists() and not target.is_file() and not target.is_dir()
+
+
+def _write_beside_then_rename(target: Path, data: bytes) -> None:
+    if target.is_symlink():
+        target = target.resolve()  # the link stays, what it points to is replaced
+    beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
+    try:
+        beside.touch(exist_ok=False)
+        beside.write_bytes(data)
+        if target.exists():
+            beside.chmod(target.stat().st_mode & 0o777)
+        beside.replace(target)
+    except BaseException:  # Ctrl-C too must leave nothing behind
+        beside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,105 @@
+"""One HTML page with everything in it: no script, no address that a browser would fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from gapless.io.atomic import write_text
+
+__all__ = ["Page", "Picture", "Table", "page_text", "write_page"]
+
+_STYLE = """\
+:root { color-scheme: light; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 68rem; margin: 2rem auto;
+  padding: 0 1.2rem; }
+h1 { font-size: 1.5rem; margin: 0 0 .8rem; }
+h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; border-bottom: 1px solid #ccc; padding-bottom: .2rem; }
+table { border-collapse: collapse; }
+th { text-align: left; font-weight: 600; vertical-align: top; padding: .15rem 1.5rem .15rem 0; white-space: nowrap; }
+td { padding: .15rem 0; overflow-wrap: anywhere; }
+.verdict { padding: .7rem 1rem; border-left: .4rem solid; font-size: 1.1rem; }
+.good { border-color: #0072B2; background: #eaf3f9; }
+.bad { border-color: #D55E00; background: #fbeee5; }
+pre { background: #f4f4f4; padding: .7rem 1rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+figure { margin: 1rem 0 1.6rem; }
+figure svg { max-width: 100%; height: auto; }
+figcaption { color: #555; font-size: .9rem; }
+footer { margin-top: 2.5rem; color: #555; font-size: .9rem; }
+"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A heading, and rows of a name and a value in words."""
+
+    title: str
+    rows: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An `<svg>` element as text, and what it shows."""
+
+    svg: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """The content of the page, all in words: the pictures stand after the first three tables.
+
+    `messages`: what is wrong, a line each. `command`: empty where it is not known.
+    """
+
+    title: str
+    verdict: str
+    is_good: bool
+    tables: Sequence[Table]
+    pictures: Sequence[Picture] = ()
+    messages: Sequence[str] = ()
+    command: str = ""
+    footer: str = ""
+
+
+def write_page(path: str | Path, page: Page) -> None:
+    """Write a page, whole or not at all."""
+    write_text(path, page_text(page))
+
+
+def page_text(page: Page) -> str:
+    """The page as HTML 5; equal pages give equal text."""
+    parts = [
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(page.title)}</title>\n<style>\n{_STYLE}</style>\n</head>\n<body>",
+        f"<h1>{escape(page.title)}</h1>",
+        f'<p class="verdict {"good" if page.is_good else "bad"}">{escape(page.verdict)}</p>',
+    ]
+    if page.messages:
+        rows = "\n".join(f"<li>{escape(message)}</li>" for message in page.messages)
+        parts.append(f"<ul>\n{rows}\n</ul>")
+    parts += [_table(table) for table in page.tables[:3]]
+    if page.pictures:
+        parts.append("<h2>Pictures</h2>")
+        parts += [_figure(picture) for picture in page.pictures]
+    parts += [_table(table) for table in page.tables[3:]]
+    told = f"<pre>{escape(page.command)}</pre>" if page.command else "<p>The plan does not say.</p>"
+    parts.append(f"<h2>The command that makes this plan</h2>\n{told}")
+    parts.append(f"<footer>{escape(page.footer)}</footer>\n</body>\n</html>\n")
+    return "\n".join(parts)
+
+
+def _table(table: Table) -> str:
+    rows = "\n".join(
+        f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in table.rows
+    )
+    return f"<h2>{escape(table.title)}</h2>\n<table>\n{rows}\n</table>"
+
+
+def _figure(picture: Picture) -> str:
+    caption = escape(picture.caption)
+    labelled = picture.svg.replace("<svg", f'<svg role="img" aria-label="{caption}"', 1)
+    return f"<figure>\n{labelled}<figcaption>{caption}</figcaption>\n</figure>"

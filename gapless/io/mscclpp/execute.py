@@ -1,0 +1,290 @@
+"""Run an MSCCL++ plan: the order of its operations, its data, and what nothing orders.
+
+Every block is a process. A signal is counted, and each channel and semaphore has one block at either end, so whether a
+plan gets stuck doesn't depend on the order in which ready blocks are taken. What does is found with vector clocks. They
+follow the executor's source:
+
+- Threads of a block meet at a `nop` only. An access belongs to the stretch between two nops. A signal tells of the
+  stretches before it, and what a wait learns holds from the next nop on.
+- A put by memory is made by the block itself, a put by a port by a proxy, later. Puts and signals of one port stay in
+  order, so a port's signal tells of the puts before it too, and a `flush` waits for them.
+- A kernel ends when its blocks do. Whoever touches its memory from outside, or reads it by proxy, must be known to be
+  done by then; and nobody may before it has started, since until then the buffer is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.io.mscclpp.program import CHANNEL_TYPES, Chunks, Operation, Plan
+from gapless.io.mscclpp.structure import MOVES, block_peers, remote_buffers
+from gapless.io.taccl_ef.memory import Memory
+from gapless.io.taccl_ef.program import Problem, place_text
+
+__all__ = ["Run", "run"]
+
+Clock = NDArray[np.int32]
+Place = tuple[int, int, int]
+"""(rank, first cell, number of cells)."""
+Where = tuple[int, int, int]
+"""(gpu, block, operation)."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run found: problems, and whether all operations ran."""
+
+    problems: tuple[Problem, ...]
+    is_complete: bool
+
+
+def run(plan: Plan, memory: Memory) -> Run:
+    """Execute a plan that breaks no rule of structure.py on `memory`, which holds the result afterwards."""
+    machine = _Machine(plan, memory)
+    machine.run()
+    stuck = machine.stuck()
+    return Run(tuple(dict.fromkeys([*machine.problems, *(stuck or machine.endings())])), not stuck)
+
+
+@dataclass
+class _Access:
+    """The last write of a cell and the reads since: (who, its count, where in the plan)."""
+
+    write: tuple[int, int, Where] | None = None
+    reads: list[tuple[int, int, Where]] = field(default_factory=list)
+
+
+@dataclass
+class _Block:
+    """A block under way. `stretch` counts its nops from 1; what `learned` holds counts from the next nop on."""
+
+    gpu: int
+    number: int
+    ops: tuple[Operation, ...]
+    clock: Clock
+    learned: Clock
+    at: int = 0
+    stretch: int = 1
+
+
+class _Machine:
+    """All blocks, channels and semaphores.
+
+    Who touches memory has an entry of the clocks: blocks first, then the proxy of each port in use. `ends[g, kind, n]`:
+    the (inbox it fills, proxy or -1) of channel n of GPU g.
+    """
+
+    def __init__(self, plan: Plan, memory: Memory) -> None:
+        self.plan, self.memory = plan, memory
+        self.problems: list[Problem] = []
+        ports = {(gpu.id, "port", n): k for gpu in plan.gpus for k, n in enumerate(range(len(gpu.peers("port"))))}
+        count = sum(len(gpu.threadblocks) for gpu in plan.gpus)
+        self.size = count + len(ports)
+        self.proxy = {end: count + number for number, end in enumerate(ports)}
+        self.proxy_clock = {end: self.zero() for end in ports}
+        self.blocks: list[_Block] = []
+        self.blocks_of: list[list[int]] = []
+        for gpu in plan.gpus:
+            self.blocks_of.append(list(range(len(self.blocks), len(self.blocks) + len(gpu.threadblocks))))
+            for block in gpu.threadblocks:
+                entry = _Block(gpu.id, block.id, block.ops, self.zero(), self.zero())
+                entry.clock[len(self.blocks)] = 1
+                self.blocks.append(entry)
+        self.far_end = _far_ends(plan)
+        self.inbox: dict[tuple[int, str, int], deque[Clock]] = {end: deque() for end in self.far_end}
+        self.released: dict[tuple[int, int], deque[Clock]] = {
+            (gpu.id, number): deque() for gpu in plan.gpus for number in range(len(gpu.semaphores))
+        }
+        self.cells: list[dict[int, _Access]] = [{} for _ in plan.gpus]
+        self.foreign: list[dict[int, tuple[int, Where, str]]] = [{} for _ in plan.gpus]
+
+    def zero(self) -> Clock:
+        return np.zeros(self.size, dtype=np.int32)
+
+    # -- order ---------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        moved = True
+        while moved:
+            moved = False
+            for number, block in enumerate(self.blocks):
+                while block.at < len(block.ops) and self.can_run(block):
+                    self.step(number, block)
+                    block.at += 1
+                    moved = True
+
+    def ends(self, block: _Block, operation: Operation) -> list[tuple[int, str, int]]:
+        """The channels of an operation, as (gpu, type, number in the GPU's list)."""
+        gpu = self.plan.gpus[block.gpu]
+        kind = operation.channel_type
+        usable = block_peers(gpu, gpu.threadblocks[block.number], kind)
+        return [(block.gpu, kind, usable[number]) for number in operation.channel_ids]
+
+    def can_run(self, block: _Block) -> bool:
+        operation = block.ops[block.at]
+        if operation.name == "wait":
+            return all(self.inbox[end] for end in self.ends(block, operation))
+        if operation.name == "sem_acquire":
+            return all(self.released[block.gpu, number] for number in operation.semaphore_ids)
+        return True
+
+    def step(self, number: int, block: _Block) -> None:
+        operation = block.ops[block.at]
+        if operation.name == "nop":
+            np.maximum(block.clock, block.learned, out=block.clock)
+            block.stretch += 1
+            block.clock[number] = block.stretch
+        elif operation.name == "wait":
+            for end in self.ends(block, operation):
+                np.maximum(block.learned, self.inbox[end].popleft(), out=block.learned)
+        elif operation.name == "sem_acquire":
+            for semaphore in operation.semaphore_ids:
+                np.maximum(block.learned, self.released[block.gpu, semaphore].popleft(), out=block.learned)
+        elif operation.name == "sem_release":
+            for semaphore in operation.semaphore_ids:
+                self.released[block.gpu, semaphore].append(block.clock.copy())
+        elif operation.name == "signal":
+            self.signal(block, operation)
+        elif operation.name != "flush":
+            self.move(number, block, operation)
+            if operation.name in ("pws", "pwsf"):
+                self.signal(block, operation)
+        if operation.name in ("flush", "pwsf"):
+            for end in self.ends(block, operation):
+                np.maximum(block.learned, self.proxy_clock[end], out=block.learned)
+
+    def signal(self, block: _Block, operation: Operation) -> None:
+        for end in self.ends(block, operation):
+            clock = block.clock.copy()
+            if end in self.proxy_clock:
+                np.maximum(clock, self.proxy_clock[end], out=clock)
+                self.proxy_clock[end] = clock.copy()
+            self.inbox[self.far_end[end]].append(clock)
+
+    def stuck(self) -> list[Problem]:
+        """A problem for each block that has operations left."""
+        found = []
+        for block in self.blocks:
+            if block.at < len(block.ops):
+                operation = block.ops[block.at]
+                what = f"{operation.name} for a signal or release that never comes"
+                if operation.name == "wait":
+                    peers = [self.far_end[end][0] for end in self.ends(block, operation) if not self.inbox[end]]
+                    what = f"waits for ever for a signal of gpu {peers[0]} by {operation.channel_type}"
+                found.append(Problem("deadlock", what, block.gpu, block.number, block.at))
+        return found
+
+    # -- data ----------------------------------------------------------------------------------------------------------
+
+    def move(self, number: int, block: _Block, operation: Operation) -> None:
+        """Read, add up and write; a put or get moves span by span, the other operations add all that they read."""
+        where = (block.gpu, block.number, block.at)
+        reads = [self.place(block, operation, chunks) for chunks in operation.src]
+        writes = [self.place(block, operation, chunks) for chunks in operation.dst]
+        if operation.name in MOVES:
+            ends = self.ends(block, operation) if operation.channel_type == "port" else []
+            for k, (source, target) in enumerate(zip(reads, writes, strict=True)):
+                who, clock = (number, block.clock) if not ends else self.by_proxy(block, ends[k])
+                count = block.stretch if not ends else int(clock[who])
+                self.touch([source], [target], who, count, clock, where)
+                if ends:
+                    clock[who] += 1
+            return
+        self.touch(reads, writes, number, block.stretch, block.clock, where)
+
+    def by_proxy(self, block: _Block, end: tuple[int, str, int]) -> tuple[int, Clock]:
+        clock = self.proxy_clock[end]
+        np.maximum(clock, block.clock, out=clock)
+        return self.proxy[end], clock
+
+    def place(self, block: _Block, operation: Operation, chunks: Chunks) -> Place:
+        rank, buffer = block.gpu, chunks.type
+        if not buffer:
+            gpu = self.plan.gpus[block.gpu]
+            rank, buffer = remote_buffers(gpu, gpu.threadblocks[block.number], operation.channel_type)[chunks.buffer_id]
+        return rank, self.memory.bases[rank][buffer] + chunks.index, chunks.size
+
+    def touch(self, reads: list[Place], writes: list[Place], who: int, count: int, clock: Clock, where: Where) -> None:
+        """One operation: what it reads is there, what it touches is free, and it writes the sum of what it reads."""
+        values = []
+        for rank, start, size in reads:
+            if not self.memory.is_written[rank][start : start + size].all():
+                message = f"reads {size} chunks of gpu {rank}, where nothing was written before"
+                self.problems.append(Problem("unwritten-read", message, *where))
+            values.append(self.memory.cells[rank][start : start + size])
+            for cell in range(start, start + size):
+                self.check(rank, cell, False, who, count, clock, where)
+        total = np.sum(values, axis=0)
+        for rank, start, size in writes:
+            for cell in range(start, start + size):
+                self.check(rank, cell, True, who, count, clock, where)
+            self.memory.cells[rank][start : start + size] = total
+            self.memory.is_written[rank][start : start + size] = True
+
+    def check(self, rank: int, cell: int, is_write: bool, who: int, count: int, clock: Clock, where: Where) -> None:
+        access = self.cells[rank].setdefault(cell, _Access())
+        before = [access.write] if access.write else []
+        deed = f"{'writes' if is_write else 'reads'} {self.name(rank, cell)}"
+        for other, its_count, place in before + (access.reads if is_write else []):
+            # Within an operation, each thread reads and then writes its own elements.
+            if place != where and clock[other] <= its_count:
+                message = f"{deed} while {place_text(*place)} may still use it: nothing orders them"
+                self.problems.append(Problem("race", message, *where))
+        own = (who, count, where)
+        if is_write:
+            access.write, access.reads = own, []
+        else:
+            access.reads.append(own)
+        if who not in self.blocks_of[rank]:
+            if rank != where[0] and not clock[self.blocks_of[rank]].any():
+                message = f"{deed} before gpu {rank} is known to have started"
+                self.problems.append(Problem("not-ready", message, *where))
+            last = self.foreign[rank].get(who)
+            if last is None or last[0] <= count:
+                self.foreign[rank][who] = (count, where, deed)
+
+    def name(self, rank: int, cell: int) -> str:
+        """A cell in words, by the buffer that starts nearest before it."""
+        start, buffer = max((start, buffer) for buffer, start in self.memory.bases[rank].items() if start <= cell)
+        return f"{buffer}[{cell - start}] of gpu {rank}"
+
+    def endings(self) -> list[Problem]:
+        """What is left over when all blocks have ended: accesses that go on, signals that the next call would take."""
+        found = []
+        for rank, numbers in enumerate(self.blocks_of):
+            final = self.zero()
+            for number in numbers:
+                np.maximum(final, self.blocks[number].clock, out=final)
+                np.maximum(final, self.blocks[number].learned, out=final)
+            for who, (count, where, deed) in self.foreign[rank].items():
+                if final[who] <= count:
+                    message = f"{deed}, maybe after the kernel of gpu {rank} has ended: nothing tells it"
+                    found.append(Problem("late-access", message, *where))
+        for (gpu, kind, number), box in self.inbox.items():
+            if box:
+                message = (
+                    f"{len(box)} signals on {kind} channel {number} are never waited for: the next call takes them"
+                )
+                found.append(Problem("unbalanced", message, gpu))
+        for (gpu, number), box in self.released.items():
+            if box:
+                found.append(Problem("unbalanced", f"semaphore {number} is released {len(box)} times too often", gpu))
+        return found
+
+
+def _far_ends(plan: Plan) -> dict[tuple[int, str, int], tuple[int, str, int]]:
+    """For each channel (gpu, type, number) the same one as its peer counts it, where the peer has it."""
+    found = {}
+    for gpu in plan.gpus:
+        for kind in CHANNEL_TYPES:
+            peers = gpu.peers(kind)
+            for number, peer in enumerate(peers):
+                turn = peers[:number].count(peer)
+                back = [k for k, other in enumerate(plan.gpus[peer].peers(kind)) if other == gpu.id]
+                if turn < len(back):
+                    found[gpu.id, kind, number] = (peer, kind, back[turn])
+    return found

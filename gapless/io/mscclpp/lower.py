@@ -1,0 +1,218 @@
+"""Lower a replayed schedule to an MSCCL++ plan.
+
+The schedule becomes a TACCL-EF program first: which chunk lies where, which block sends what in which order, and who
+waits for whom is settled there, and so is that nothing can come round (lower.py of that package), even where every
+send waits for its receive. Here each of its connections becomes a channel (by memory within a node, by a port between
+nodes) and each step a few one-sided operations:
+
+- A send is a put into the place where the receive wants it, and a signal. What is to be added goes to a place of its
+  own in the receiver's scratch, and is added from there.
+- Before the first put the receiver says that it has started. It says so again before each put into a place that was in
+  use before, once that use is over: then a put waits for its receive.
+- A port reads its source later than the block that asked for it. Where the source is written again, and after the last
+  put, the receiver says that the data has come, and the sender waits for that.
+- A dependency between blocks is a semaphore of the GPU for each pair of blocks, counted up and down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gapless.collective import Collective
+from gapless.errors import InputError
+from gapless.io.mscclpp.messages import Messages, find_messages
+from gapless.io.mscclpp.program import (
+    CHANNEL_TYPES,
+    COLLECTIVES,
+    LIMITS,
+    MAX_MESSAGE_BYTES,
+    Block,
+    ChannelIds,
+    Channels,
+    Chunks,
+    Gpu,
+    Operation,
+    Plan,
+    RemoteBuffer,
+    RemoteIds,
+)
+from gapless.io.mscclpp.writer import BlockWriter
+from gapless.io.taccl_ef.flat import flatten
+from gapless.io.taccl_ef.lower import lower as lower_to_steps
+from gapless.io.taccl_ef.program import Program, Step
+from gapless.schedule import Schedule
+
+__all__ = ["PLACEMENTS", "lower", "translate"]
+
+PLACEMENTS = ("out-of-place", "in-place")
+STEP_LIMITS = (24, 16, 12, 8, 6, 4)
+"""Steps of a block of the TACCL-EF program that are tried, until the operations they become fit a block here."""
+
+
+def lower(
+    schedule: Schedule,
+    collective: Collective,
+    *,
+    name: str = "",
+    placement: str = "out-of-place",
+    instances: int = 1,
+    min_bytes: int = 0,
+    max_bytes: int = 0,
+    sm_count: int | None = None,
+) -> Plan:
+    """The plan that does what a clean schedule of transfers does; tensor ids are the collective's chunks.
+
+    `instances`: parts that each chunk is cut into, each on its own blocks and channels. `placement`: whether input and
+    output are one buffer. `min_bytes`, `max_bytes`: range of the larger buffer's size, 0 for no upper limit.
+    `sm_count`: multiprocessors, to merge blocks where there are more.
+
+    Raises `InputError` for a collective that is not covered, and where the schedule can't be lowered.
+    """
+    if collective.name not in COLLECTIVES:
+        known = ", ".join(COLLECTIVES)
+        raise InputError(f"mscclpp: plans are written for {known}, got {collective.name}; try --format taccl-ef")
+    if placement not in PLACEMENTS:
+        raise InputError(f"placement: must be one of {', '.join(PLACEMENTS)}, got {placement!r}")
+    most = 0
+    for limit in STEP_LIMITS:
+        program = lower_to_steps(
+            schedule, collective, instances=instances, placement=placement, runtime="executor", sm_count=sm_count,
+            fuse=False, step_limit=limit,
+        )  # fmt: skip
+        plan = translate(program, collective, schedule.topology.node_of_device)
+        most = max((len(block.ops) for gpu in plan.gpus for block in gpu.threadblocks), default=0)
+        if most <= LIMITS.operations:
+            return replace(
+                plan,
+                name=name or plan.name,
+                min_message_bytes=min_bytes,
+                max_message_bytes=max_bytes or MAX_MESSAGE_BYTES,
+            )
+    raise InputError(f"mscclpp: a block takes {LIMITS.operations} operations, needed are {most}")
+
+
+def translate(program: Program, collective: Collective, node_of_rank: tuple[int, ...]) -> Plan:
+    """The plan of a well-formed TACCL-EF program without fused steps, for one placement."""
+    flat, _ = flatten(program)
+    parts = program.nchunksperloop // max(len(each) for each in (*collective.inputs, *collective.outputs))
+    sizes = [
+        (len(inputs) * parts, len(outputs) * parts)
+        for inputs, outputs in zip(collective.inputs, collective.outputs, strict=True)
+    ]
+    messages = find_messages(program, flat, sizes, node_of_rank)
+    gpus = []
+    for gpu in sorted(program.gpus, key=lambda gpu: gpu.id):
+        links = _Links(gpu.id, messages)
+        first = flat.first_block[gpu.id]
+        blocks = [_block(first + number, number, messages, links) for number in range(len(gpu.threadblocks))]
+        gpus.append(
+            Gpu(
+                id=gpu.id,
+                input_chunks=sizes[gpu.id][0],
+                output_chunks=sizes[gpu.id][1],
+                scratch_chunks=gpu.s_chunks + messages.staged_chunks[gpu.id],
+                threadblocks=tuple(blocks),
+                channels=tuple(Channels(kind, tuple(peers)) for kind, peers in links.peers.items() if peers),
+                remote_buffers=tuple(links.buffers),
+                semaphores=(0,) * len(messages.semaphores[gpu.id]),
+            )
+        )
+    return Plan(program.name, collective.name, program.inplace, tuple(gpus))
+
+
+class _Links:
+    """The channels and remote buffers of one GPU: connections of the program, in their order, in either direction."""
+
+    def __init__(self, gpu: int, messages: Messages) -> None:
+        self.peers: dict[str, list[int]] = {kind: [] for kind in CHANNEL_TYPES}
+        self.number: dict[int, int] = {}
+        self.buffers: list[RemoteBuffer] = []
+        for connection, (source, target, _) in enumerate(messages.flat.connections):
+            if gpu in (source, target):
+                peers = self.peers[messages.kind[connection]]
+                self.number[connection] = len(peers)
+                peers.append(target if gpu == source else source)
+
+    def buffer(self, rank: int, buffer: str, kind: str) -> int:
+        """The number of a peer's buffer, new where it is used for the first time."""
+        wanted = RemoteBuffer(rank, buffer, (kind,))
+        if wanted not in self.buffers:
+            self.buffers.append(wanted)
+        return self.buffers.index(wanted)
+
+
+def _block(flat_number: int, number: int, messages: Messages, links: _Links) -> Block:
+    flat = messages.flat
+    writer = BlockWriter()
+    used: dict[str, list[int]] = {kind: [] for kind in CHANNEL_TYPES}
+    refs: dict[str, list[int]] = {kind: [] for kind in CHANNEL_TYPES}
+
+    def channel(connection: int) -> tuple[str, tuple[int, ...]]:
+        kind = messages.kind[connection]
+        if links.number[connection] not in used[kind]:
+            used[kind].append(links.number[connection])
+        return kind, (used[kind].index(links.number[connection]),)
+
+    def remote(connection: int, place: tuple[str, int], cnt: int) -> Chunks:
+        kind, target = messages.kind[connection], flat.connections[connection][1]
+        buffer = links.buffer(target, place[0], kind)
+        if buffer not in refs[kind]:
+            refs[kind].append(buffer)
+        return Chunks(place[1], cnt, buffer_id=refs[kind].index(buffer))
+
+    incoming, outgoing = flat.incoming[flat_number], flat.outgoing[flat_number]
+    if incoming >= 0 and messages.starts_ready(incoming):
+        writer.publish(_told("signal", *channel(incoming)))
+    for at in range(flat.first[flat_number], flat.first[flat_number + 1]):
+        step, acts = flat.steps[at], messages.acts[at]
+        writer.acquire("sem_acquire", messages.acquired[at])
+        if step.type == "s":
+            kind, ids = channel(outgoing)
+            if acts.is_ready_told:
+                writer.wait(_told("wait", kind, ids))
+            source = Chunks(step.srcoff, step.cnt, step.srcbuf)
+            target = remote(outgoing, acts.place, step.cnt)
+            if kind == "memory":
+                writer.data(Operation("put", (source,), (target,), kind), messages.cells(at, step, "src"), ())
+                writer.publish(_told("signal", kind, ids))
+            else:
+                writer.publish(Operation("pws", (source,), (target,), kind, ids))
+            if acts.is_arrival_told:
+                writer.wait(_told("wait", kind, ids))
+        elif step.type in ("r", "rrc"):
+            told = channel(incoming)
+            if acts.is_ready_told and not acts.is_ready_from_start:
+                writer.publish(_told("signal", *told))
+            writer.wait(_told("wait", *told))
+            if acts.is_arrival_told:
+                writer.publish(_told("signal", *told))
+            if step.type == "rrc":
+                writer.data(_sum(step, Chunks(acts.place[1], step.cnt, acts.place[0])), *messages.touched(at, step))
+        elif step.type != "nop":
+            writer.data(_local(step), *messages.touched(at, step))
+        writer.release("sem_release", messages.released[at])
+    return Block(
+        id=number,
+        ops=tuple(writer.ops),
+        channels=tuple(ChannelIds(kind, tuple(ids)) for kind, ids in used.items() if ids),
+        remote_buffer_refs=tuple(RemoteIds(kind, tuple(ids)) for kind, ids in refs.items() if ids),
+    )
+
+
+def _told(name: str, kind: str, ids: tuple[int, ...]) -> Operation:
+    return Operation(name, channel_type=kind, channel_ids=ids)
+
+
+def _sum(step: Step, came: Chunks) -> Operation:
+    """What came and the own chunks, added."""
+    own, target = Chunks(step.srcoff, step.cnt, step.srcbuf), Chunks(step.dstoff, step.cnt, step.dstbuf)
+    return Operation("re", (own, came), (target,))
+
+
+def _local(step: Step) -> Operation:
+    source, target = Chunks(step.srcoff, step.cnt, step.srcbuf), Chunks(step.dstoff, step.cnt, step.dstbuf)
+    if step.type == "cpy":
+        return Operation("copy", (source,), (target,))
+    if step.type == "re":
+        return Operation("re", (target, source), (target,))
+    raise InputError(f"mscclpp: steps must not be fused, got type {step.type}")

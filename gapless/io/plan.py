@@ -1,0 +1,375 @@
+"""Plan files: a schedule with all that is needed to replay it, what its solver claimed, and what it was made for.
+
+JSON, format `gapless.plan`, version 1. Columns of numbers stand as lists; a list of lists is `start` and `values`
+(list i is `values[start[i]:start[i + 1]]`); a set of contributions is a hexadecimal number, bit i for contribution i.
+An implementation has `power_w` only where its power is known.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.errors import InputError
+from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.io.atomic import write_text
+from gapless.io.record import Record, is_number, load_record
+from gapless.schedule import Ragged, Schedule
+from gapless.solution import Solution
+from gapless.topologies.topology import Links, Nic, Switch, Topology
+
+__all__ = ["RUN", "SavedPlan", "claim_data", "plan_text", "read_plan", "run_of", "write_plan"]
+
+FORMAT, VERSION = "gapless.plan", 1
+
+_MOST_CONTRIBUTION = 2**20
+"""A set of contributions has a bit for each number up to the highest."""
+
+RUN = "run"
+"""The entry of a claim that says how the plan was made: command, versions, convergence. Plans may be without."""
+
+
+@dataclass(frozen=True)
+class SavedPlan:
+    """The content of a plan file.
+
+    `system` names the encoding; `problem` says, in its words, what was asked; `claim` is what the solver said of the
+    schedule (status, objective_s, bound_s, solver, ...; objective_j and bound_j for joules) and how it was made
+    (`run_of`); `details` is the encoding's own account.
+    """
+
+    system: str
+    problem: Mapping[str, Any]
+    claim: Mapping[str, Any]
+    details: Mapping[str, Any]
+    schedule: Schedule
+
+
+def claim_data(solution: Solution) -> dict[str, Any]:
+    """What the solver claims, for the JSON object and the plan file."""
+    return {
+        "status": solution.status.value,
+        "stop_reason": solution.stop_reason.value,
+        f"objective_{solution.unit}": solution.objective,
+        f"bound_{solution.unit}": solution.bound,
+        "gap": solution.gap,
+        "solve_s": round(solution.wall_s, 6),
+        "solver": solution.solver,
+        "solver_version": solution.version,
+        "seed": solution.seed,
+    }
+
+
+def run_of(plan: SavedPlan) -> Mapping[str, Any]:
+    """How a plan was made: `command`, `versions` and `convergence`, as far as the plan says."""
+    run = plan.claim.get(RUN)
+    return run if isinstance(run, Mapping) else {}
+
+
+def write_plan(path: str | Path, plan: SavedPlan) -> None:
+    """Write a plan file, whole or not at all. Raises `InputError` where the place can't be written to."""
+    write_text(path, plan_text(plan))
+
+
+def plan_text(plan: SavedPlan) -> str:
+    """The plan as JSON, one line for each section; equal plans give equal text."""
+    sections: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "system": plan.system,
+        "problem": dict(plan.problem),
+        "claim": dict(plan.claim),
+        "details": dict(plan.details),
+        "graph": _graph_data(plan.schedule.graph),
+        "topology": _topology_data(plan.schedule.topology),
+        "schedule": _schedule_data(plan.schedule),
+    }
+    lines = [f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in sections.items()]
+    return "{" + ",\n ".join(lines) + "}\n"
+
+
+def read_plan(path: str | Path) -> SavedPlan:
+    """Read a plan file. Raises `InputError` naming file and field; whether the schedule is true is `check`'s to say."""
+    record = load_record(path)
+    record.of_format(FORMAT)
+    record.integer("version", VERSION, VERSION)
+    try:
+        schedule = _read_schedule(record)
+    except InputError as error:  # the graph, topology and schedule name the field, not the file
+        message = str(error)
+        raise InputError(message if message.startswith(str(path)) else f"{path}: {message}") from None
+    plan = SavedPlan(
+        system=record.text("system"),
+        problem=_mapping(record, "problem"),
+        claim=_mapping(record, "claim"),
+        details=_mapping(record, "details"),
+        schedule=schedule,
+    )
+    record.close()
+    return plan
+
+
+def _mapping(record: Record, key: str) -> dict[str, Any]:
+    nested = record.record(key)
+    return {name: nested.raw(name) for name in nested.names()}
+
+
+# -- graph -------------------------------------------------------------------------------------------------------------
+
+
+def _graph_data(graph: Graph) -> dict[str, Any]:
+    return {
+        "size_bytes": graph.size_bytes.tolist(),
+        "tensor_names": list(graph.tensor_names),
+        "ops": [_op_data(op) for op in graph.ops],
+        "initial": _placement_data(graph.initial),
+        "required": _placement_data(graph.required),
+    }
+
+
+def _op_data(op: Op) -> dict[str, Any]:
+    return {
+        "name": op.name,
+        "kind": op.kind,
+        "inputs": list(op.inputs),
+        "outputs": list(op.outputs),
+        "adds": op.adds,
+        "reduces": op.reduces,
+        "needs": {str(tensor): hex(bits) for tensor, bits in sorted(op.needs.items())},
+        **({"updates": list(op.updates)} if op.updates else {}),
+        "implementations": [
+            {
+                "name": way.name,
+                "duration_s": way.duration_s,
+                "workspace_bytes": way.workspace_bytes,
+                "inputs": None if way.inputs is None else list(way.inputs),
+                "overwrites": list(way.overwrites),
+                **({} if way.power_w is None else {"power_w": way.power_w}),
+            }
+            for way in op.implementations
+        ],
+    }
+
+
+def _placement_data(placement: Placement) -> dict[str, Any]:
+    sets = placement.contributions
+    return {
+        "tensors": placement.tensors.tolist(),
+        "devices": placement.devices.tolist(),
+        "contributions": None if sets is None else [hex(bits) for bits in sets],
+    }
+
+
+def _read_graph(record: Record) -> Graph:
+    graph = Graph(
+        size_bytes=_int_column(record, "size_bytes"),
+        ops=tuple(_read_op(entry) for entry in record.records("ops")),
+        initial=_read_placement(record.record("initial")),
+        required=_read_placement(record.record("required")),
+        tensor_names=tuple(_texts(record, "tensor_names")),
+    )
+    record.close()
+    return graph
+
+
+def _read_op(entry: Record) -> Op:
+    needs = entry.record("needs")
+    op = Op(
+        name=entry.text("name"),
+        kind=entry.text("kind"),
+        inputs=entry.integers("inputs", 0),
+        outputs=entry.integers("outputs", 0),
+        adds=None if entry.raw("adds") is None else entry.integer("adds", 0, _MOST_CONTRIBUTION),
+        reduces=entry.boolean("reduces"),
+        needs={_digits(needs, key): _bits(needs, key, needs.raw(key)) for key in needs.names()},
+        updates=entry.integers("updates", 0, default=()),
+        implementations=tuple(_read_implementation(way) for way in entry.records("implementations")),
+    )
+    entry.close()
+    return op
+
+
+def _read_implementation(way: Record) -> Implementation:
+    implementation = Implementation(
+        duration_s=way.number("duration_s"),
+        workspace_bytes=way.integer("workspace_bytes", 0),
+        inputs=None if way.raw("inputs") is None else way.integers("inputs", 0),
+        overwrites=way.integers("overwrites", 0),
+        name=way.text("name"),
+        power_w=way.number("power_w", default=None),
+    )
+    way.close()
+    return implementation
+
+
+def _read_placement(record: Record) -> Placement:
+    sets = record.raw("contributions")
+    placement = Placement(
+        tensors=_int_column(record, "tensors"),
+        devices=_int_column(record, "devices"),
+        contributions=None
+        if sets is None
+        else tuple(_bits(record, "contributions", its) for its in record.array("contributions")),
+    )
+    record.close()
+    return placement
+
+
+# -- topology ----------------------------------------------------------------------------------------------------------
+
+
+def _topology_data(topology: Topology) -> dict[str, Any]:
+    shared = Ragged(topology.held_start, topology.held)
+    return {
+        "name": topology.name,
+        "node_of_device": list(topology.node_of_device),
+        "memory_bytes": [None if math.isinf(capacity) else int(capacity) for capacity in topology.memory_bytes],
+        "engines": [list(engine) for engine in topology.engines],
+        "resources": list(topology.resources),
+        "nics": [{"node": nic.node, "ranks": list(nic.ranks)} for nic in topology.nics],
+        "switches": [{"node": switch.node, "ranks": list(switch.ranks)} for switch in topology.switches],
+        "links": {
+            "source": topology.link_source.tolist(),
+            "target": topology.link_target.tolist(),
+            "alpha_s": topology.alpha_s.tolist(),
+            "beta_s_per_byte": topology.beta_s_per_byte.tolist(),
+            "resources": _ragged_data(shared),
+        },
+    }
+
+
+def _read_topology(record: Record) -> Topology:
+    memory = record.array("memory_bytes")
+    engines = record.array("engines")
+    for engine in engines:
+        if not (isinstance(engine, list) and len(engine) == 2 and isinstance(engine[1], str)):
+            raise record.fail("engines", "a list of [device, name]", engine)
+    topology = Topology(
+        name=record.text("name"),
+        node_of_device=record.integers("node_of_device", 0),
+        memory_bytes=tuple(
+            math.inf if capacity is None else record.whole("memory_bytes", capacity, 0) for capacity in memory
+        ),
+        engines=tuple((record.whole("engines", device, 0), name) for device, name in engines),
+        resources=tuple(_texts(record, "resources")),
+        nics=tuple(Nic(*_read_group(entry)) for entry in record.records("nics")),
+        switches=tuple(Switch(*_read_group(entry)) for entry in record.records("switches")),
+        links=_read_links(record.record("links")),
+    )
+    record.close()
+    return topology
+
+
+def _read_group(entry: Record) -> tuple[int, tuple[int, ...]]:
+    node, ranks = entry.integer("node", 0), entry.integers("ranks", 0)
+    entry.close()
+    return node, ranks
+
+
+def _read_links(record: Record) -> Links:
+    source, target = _int_column(record, "source"), _int_column(record, "target")
+    alpha_s, beta_s = _float_column(record, "alpha_s"), _float_column(record, "beta_s_per_byte")
+    shared = _read_ragged(record.record("resources"))
+    record.close()
+    if not len(source) == len(target) == len(alpha_s) == len(beta_s) == len(shared):
+        raise InputError(f"{record.where}: all columns must have {len(source)} entries, as source has")
+    return Links(source, target, alpha_s, beta_s, shared.start, shared.values)
+
+
+# -- schedule ----------------------------------------------------------------------------------------------------------
+
+
+def _schedule_data(schedule: Schedule) -> dict[str, Any]:
+    data: dict[str, Any] = {"name": schedule.name}
+    for column in ("kind", "start_s", "end_s", "place", "op", "implementation", "reduces"):
+        data[column] = getattr(schedule, column).tolist()
+    for column in ("moves", "freed_tensor", "freed_device"):
+        data[column] = _ragged_data(getattr(schedule, column))
+    return data
+
+
+def _read_schedule(plan: Record) -> Schedule:
+    graph, topology = _read_graph(plan.record("graph")), _read_topology(plan.record("topology"))
+    record = plan.record("schedule")
+    reduces = record.array("reduces")
+    if any(not isinstance(value, bool) for value in reduces):
+        raise record.fail("reduces", "a list of true and false", reduces)
+    schedule = Schedule(
+        graph=graph,
+        topology=topology,
+        kind=_int_column(record, "kind"),
+        start_s=_float_column(record, "start_s"),
+        end_s=_float_column(record, "end_s"),
+        place=_int_column(record, "place"),
+        op=_int_column(record, "op"),
+        implementation=_int_column(record, "implementation"),
+        reduces=np.array(reduces, dtype=np.bool_),
+        moves=_read_ragged(record.record("moves")),
+        freed_tensor=_read_ragged(record.record("freed_tensor")),
+        freed_device=_read_ragged(record.record("freed_device")),
+        name=record.text("name"),
+    )
+    record.close()
+    return schedule
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def _ragged_data(lists: Ragged) -> dict[str, list[int]]:
+    return {"start": lists.start.tolist(), "values": lists.values.tolist()}
+
+
+def _read_ragged(record: Record) -> Ragged:
+    start, values = _int_column(record, "start"), _int_column(record, "values")
+    record.close()
+    if not len(start) or start[0] != 0 or start[-1] != len(values) or (np.diff(start) < 0).any():
+        raise InputError(f"{record.where}: start must rise from 0 to the number of values, {len(values)}")
+    return Ragged(start, values)
+
+
+def _int_column(record: Record, key: str) -> NDArray[np.int64]:
+    column = record.array(key)
+    if any(type(value) is not int or abs(value) >= 2**62 for value in column):
+        raise record.fail(key, "a list of whole numbers below 2^62", column)
+    return np.array(column, dtype=np.int64)
+
+
+def _float_column(record: Record, key: str) -> NDArray[np.float64]:
+    column = record.array(key)
+    if any(type(value) not in (int, float) for value in column):
+        raise record.fail(key, "a list of numbers", column)
+    try:
+        return np.array(column, dtype=np.float64)
+    except OverflowError:
+        raise record.fail(key, "a list of numbers that fit into 64 bits", column) from None
+
+
+def _texts(record: Record, key: str) -> list[str]:
+    texts: list[str] = record.array(key)
+    if any(not isinstance(text, str) for text in texts):
+        raise record.fail(key, "a list of strings", texts)
+    return texts
+
+
+def _bits(record: Record, key: str, value: object) -> int:
+    try:
+        bits = int(value, 16) if isinstance(value, str) else -1
+    except ValueError:
+        bits = -1
+    if bits < 0:
+        raise record.fail(key, "a set of contributions as a hexadecimal number such as 0x5", value)
+    return bits
+
+
+def _digits(record: Record, key: str) -> int:
+    if not is_number(key):
+        raise InputError(f"{record.where}: fields must be tensor numbers, got {key!r}")
+    return int(key)

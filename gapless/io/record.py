@@ -1,0 +1,274 @@
+"""Record: reads a JSON object field by field, and says file, field, rule and value where one is broken."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from gapless.errors import InputError
+
+__all__ = ["Record", "is_number", "load_record", "parse_record", "suggestion"]
+
+_MISSING: Any = object()
+
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+_MOST_DIGITS = 19
+"""Of a number in a name; more don't fit into 64 bits."""
+
+
+_TAKEN_BY = {
+    "gapless.plan": "a plan, which check, show, plot, report and export take",
+    "gapless.topology": "a topology, which --topology-file takes",
+    "gapless.collective": "a collective, which --collective-file takes",
+    "gapless.training-graph": "a training graph, which --graph takes",
+    "gapless.fusion-profile": "a fusion profile, which --profile takes",
+    "gapless.sweep": "a sweep, which sweep takes",
+    "gapless.ddp-buckets": "a set of buckets, which `gapless.profiles.torch_ddp.distribute` takes",
+}
+"""What files of gapless's own formats are for, for those who give one where another belongs."""
+
+
+class Record:
+    """A JSON object under validation. `where` opens every message, for instance `ring.json: links[3]`.
+
+    Every reader takes a default; without one the field must be there. `close` refuses the fields that nobody read.
+    """
+
+    def __init__(self, data: object, where: str) -> None:
+        if not isinstance(data, dict):
+            raise InputError(f"{where}: must be a JSON object {{...}}, got {_shown(data)}")
+        self.where = where
+        self._data: dict[str, Any] = data
+        self._read: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._data
+
+    def names(self) -> list[str]:
+        """The fields that are there, in the order of the file."""
+        return list(self._data)
+
+    def raw(self, key: str, default: Any = _MISSING) -> Any:
+        """The field as it stands."""
+        self._read.add(key)
+        if key not in self._data:
+            if default is _MISSING:
+                raise InputError(f"{self.where}: field {key!r} is missing")
+            return default
+        return self._data[key]
+
+    def number(self, key: str, minimum: float = -math.inf, default: Any = _MISSING) -> Any:
+        """A finite number of at least `minimum`."""
+        value = self.raw(key, default)
+        if value is default and key not in self._data:
+            return value
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= minimum:
+            self._refuse(key, "a number" + (f" >= {minimum:g}" if math.isfinite(minimum) else ""), value)
+        return self._as_float(key, value)
+
+    def integer(self, key: str, minimum: int, maximum: int | None = None, default: Any = _MISSING) -> Any:
+        """A whole number between `minimum` and `maximum`."""
+        value = self.raw(key, default)
+        if value is default and key not in self._data:
+            return value
+        if not _is_integer(value) or value < minimum or (maximum is not None and value > maximum):
+            limits = f">= {minimum}" if maximum is None else f"in {minimum}..{maximum}"
+            self._refuse(key, f"a whole number {limits}", value)
+        return value
+
+    def boolean(self, key: str, default: Any = _MISSING) -> Any:
+        """True or false."""
+        value = self.raw(key, default)
+        if not isinstance(value, bool) and value is not default:
+            self._refuse(key, "true or false", value)
+        return value
+
+    def text(self, key: str, choices: Collection[str] = (), default: Any = _MISSING) -> Any:
+        """A string, one of `choices` where they are given."""
+        value = self.raw(key, default)
+        if value is default and key not in self._data:
+            return value
+        if not isinstance(value, str):
+            self._refuse(key, "a string", value)
+        if choices and value not in choices:
+            hint = suggestion(value, choices)
+            self._refuse(key, f"one of {', '.join(sorted(choices))}", value, hint)
+        return value
+
+    def of_format(self, name: str) -> None:
+        """Refuse files of other formats than this one."""
+        value = self.raw("format")
+        if value != name:
+            raise self.fail("format", name, value, _format_hint(value, name))
+
+    def array(self, key: str, default: Any = _MISSING) -> Any:
+        """A list of anything."""
+        value = self.raw(key, default)
+        if not isinstance(value, list) and (key in self._data or value is not default):
+            self._refuse(key, "a list", value)
+        return value
+
+    def integers(self, key: str, minimum: int, maximum: int | None = None, default: Any = _MISSING) -> Any:
+        """A list of whole numbers, as a tuple."""
+        value = self.array(key, default)
+        if value is default and key not in self._data:
+            return value
+        return tuple(self.whole(f"{key}[{k}]", item, minimum, maximum) for k, item in enumerate(value))
+
+    def whole(self, title: str, value: Any, minimum: int, maximum: int | None = None) -> int:
+        """A value deep inside a field, which must be a whole number in the given limits; `title` is its path."""
+        if not _is_integer(value) or value < minimum or (maximum is not None and value > maximum):
+            limits = f">= {minimum}" if maximum is None else f"in {minimum}..{maximum}"
+            self._refuse(title, f"a whole number {limits}", value)
+        return int(value)
+
+    def real(self, title: str, value: Any, minimum: float) -> float:
+        """A value deep inside a field, which must be a number of at least `minimum`; `title` is its path."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= minimum:
+            self._refuse(title, f"a number >= {minimum:g}", value)
+        return self._as_float(title, value)
+
+    def _as_float(self, title: str, value: float) -> float:
+        try:
+            return float(value)
+        except OverflowError:
+            raise self.fail(title, "a number that fits into 64 bits", value) from None
+
+    def record(self, key: str, default: Any = _MISSING) -> Any:
+        """A nested object."""
+        value = self.raw(key, default)
+        return value if value is default and key not in self._data else Record(value, f"{self.where}: {key}")
+
+    def records(self, key: str, default: Any = _MISSING) -> list[Record]:
+        """A list of nested objects."""
+        value = self.array(key, default)
+        return [Record(item, f"{self.where}: {key}[{k}]") for k, item in enumerate(value)]
+
+    def close(self) -> None:
+        """Refuse the fields that were not read."""
+        for key in self._data:
+            if key not in self._read:
+                hint = suggestion(key, self._read - set(self._data)) or f"known are {', '.join(sorted(self._read))}"
+                raise InputError(f"{self.where}: field {key!r} is unknown; {hint}")
+
+    def fail(self, key: str, rule: str, value: Any, hint: str = "") -> InputError:
+        """The error for a field that breaks a rule that only the caller can know."""
+        tail = f"; {hint}" if hint else ""
+        return InputError(f"{self.where}: {key}: must be {rule}, got {_shown(value)}{tail}")
+
+    def _refuse(self, key: str, rule: str, value: Any, hint: str = "") -> Any:
+        raise self.fail(key, rule, value, hint)
+
+
+def _format_hint(value: object, name: str) -> str:
+    """What a file of another format is for, or how to bring one of the project's former name up to date."""
+    if not isinstance(value, str):
+        return ""
+    if value in _TAKEN_BY:
+        return f"this is {_TAKEN_BY[value]}"
+    former = value.partition(".")[2] == name.partition(".")[2]
+    return f"the project was renamed: write {name!r} as the file's format" if former else ""
+
+
+def is_number(name: str) -> bool:
+    """Whether a field's name is a whole number that fits into 64 bits, such as that of a rank or node."""
+    return name.isascii() and name.isdigit() and len(name) <= _MOST_DIGITS
+
+
+def suggestion(value: str, known: Collection[str]) -> str:
+    """`did you mean 'links'?`, or nothing where no known name is close."""
+    close = difflib.get_close_matches(value, sorted(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else ""
+
+
+def load_record(path: str | Path) -> Record:
+    """The JSON object in a file. Raises `InputError` for a file that is missing, unreadable or no JSON object."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: must be a UTF-8 text file, got byte {error.object[error.start]:#04x}") from None
+    return parse_record(text, str(path))
+
+
+def parse_record(text: str, where: str) -> Record:
+    """The JSON object in a text; `//` comments are allowed, NaN, Infinity and repeated fields are not."""
+    if text.startswith("\ufeff"):
+        raise InputError(f"{where}: must not start with a byte order mark; save it as UTF-8 without one")
+    try:
+        data = json.loads(
+            _without_comments(text), parse_constant=lambda name: _no_constant(name, where),
+            object_pairs_hook=lambda pairs: _no_repeats(pairs, where),
+        )  # fmt: skip
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise InputError(f"{where}: not readable: nested too deeply") from None
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{where}: not readable: {error}") from None
+    if _ESCAPED_SURROGATE.search(text):
+        _check_unicode(data, where)
+    return Record(data, where)
+
+
+def _check_unicode(data: object, where: str) -> None:
+    """Refuse half a surrogate pair, which JSON can write with an escape and no file or terminal can hold."""
+    try:
+        json.dumps(data, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise InputError(f"{where}: texts must be Unicode, got {half}, half a surrogate pair") from None
+    except RecursionError:
+        raise InputError(f"{where}: not readable: nested too deeply") from None
+
+
+def _no_constant(name: str, where: str) -> Any:
+    raise InputError(f"{where}: numbers must be finite, got {name}")
+
+
+def _no_repeats(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in data:
+            raise InputError(f"{where}: field {key!r} stands twice in one object")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{where}: {key}: numbers must be finite, got one too large for 64 bits")
+        data[key] = value
+    return data
+
+
+def _without_comments(text: str) -> str:
+    """Blank out `// ...` to the end of the line, outside strings, keeping line and column numbers."""
+    if "//" not in text:
+        return text
+    return "\n".join(_line_without_comment(line) for line in text.split("\n"))
+
+
+def _line_without_comment(line: str) -> str:
+    in_string = escaped = False
+    for position, character in enumerate(line):
+        if in_string:
+            in_string, escaped = escaped or character != '"', character == "\\" and not escaped
+        elif character == '"':
+            in_string = True
+        elif line.startswith("//", position):
+            return line[:position]
+    return line
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."

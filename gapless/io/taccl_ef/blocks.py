@@ -1,0 +1,257 @@
+"""Thread block and channel allocation: which block and channel of each rank carries which message."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from gapless.errors import InputError
+from gapless.io.taccl_ef.buffers import Allocation
+from gapless.io.taccl_ef.hazards import RECEIVE, Access, Needs
+from gapless.io.taccl_ef.program import MAX_CHANNELS, MAX_PEERS_PER_CHANNEL
+
+__all__ = ["MERGE_ABOVE", "Plan", "Shape", "Side", "plan_blocks"]
+
+MERGE_ABOVE = 80
+"""Blocks that surely run at the same time: the multiprocessors of a V100, the smallest GPU of the machines we model."""
+
+
+class Side(NamedTuple):
+    """One end of a lane: `lane` numbers the blocks that share the messages from one rank to another."""
+
+    rank: int
+    is_send: bool
+    peer: int
+    lane: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A thread block of one instance: its peers (-1 for none), and its channel among those of the instance."""
+
+    send: int
+    recv: int
+    slot: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`lanes[m]`: the lane of message m; `shapes[r]`: the blocks of rank r in every instance; `block_of[side]`: the
+    number of a side's block among them; `slots`: channels of one instance; `step_limit`: steps of a block;
+    `sends_on[m]`: the message whose receive the send of message m may be fused with."""
+
+    lanes: list[int]
+    shapes: list[list[Shape]]
+    block_of: dict[Side, int]
+    slots: int
+    step_limit: int
+    sends_on: dict[int, int]
+
+
+def plan_blocks(
+    allocation: Allocation,
+    needs: Needs,
+    instances: int,
+    merge: bool | None,
+    fuse: bool,
+    merge_above: int,
+    step_limit: int,
+) -> Plan:
+    """One block for each direction to each peer, more where its steps exceed the limit, merged if asked or needed.
+
+    A step takes a nop for each dependency but one. With `fuse`, a receiving and a sending block are merged where at
+    least half of the steps of either become one step. Raises `InputError` where the channels don't suffice.
+    """
+    sends_on = _chains(allocation, needs, instances) if fuse and merge is not False else {}
+    lanes, loads, numbers = _lanes(allocation, needs, sends_on, step_limit)
+    slot_of = _slots(loads)
+    slots = 1 + max(slot_of.values(), default=0)
+    if slots * instances > MAX_CHANNELS and sends_on:
+        # Fusing took a lane more than there is room for.
+        return plan_blocks(allocation, needs, instances, merge, False, merge_above, step_limit)
+    if slots * instances > MAX_CHANNELS:
+        needed = f"{slots * instances} ({slots} for each of {instances} instances)"
+        raise InputError(f"taccl-ef: there are {MAX_CHANNELS} channels, needed are {needed}; use fewer instances")
+    partner = _fusing_pairs(allocation, lanes, numbers, sends_on, slot_of, loads, step_limit)
+    if merge is None:
+        blocks = Counter(side.rank for side in loads)
+        blocks.subtract(Counter(side.rank for side in partner if side.is_send))
+        merge = any(instances * (count + bool(allocation.copies[rank])) > merge_above for rank, count in blocks.items())
+    shapes: list[list[Shape]] = [[] for _ in allocation.scratch]
+    block_of: dict[Side, int] = {}
+    sides_of: dict[int, list[Side]] = {}
+    for side in loads:
+        sides_of.setdefault(side.rank, []).append(side)
+    for rank, mine in sides_of.items():
+        if merge:
+            partner.update(_pairs([side for side in mine if side not in partner], loads, slot_of, step_limit))
+        for side in mine:
+            if side in block_of:
+                continue
+            other = partner.get(side)
+            block_of.update({each: len(shapes[rank]) for each in (side, other) if each is not None})
+            peers = {each.is_send: each.peer for each in (side, other) if each is not None}
+            shapes[rank].append(Shape(peers.get(True, -1), peers.get(False, -1), slot_of[side]))
+    return Plan(lanes, shapes, block_of, slots, step_limit, sends_on)
+
+
+def _lanes(
+    allocation: Allocation, needs: Needs, sends_on: dict[int, int], step_limit: int
+) -> tuple[list[int], dict[Side, int], dict[Side, list[int]]]:
+    """The lane of each message, and by side, sorted, the steps and the messages on each side of each lane."""
+    by_link: dict[tuple[int, int], list[int]] = {}
+    for number, message in enumerate(allocation.messages):
+        by_link.setdefault((message.source, message.target), []).append(number)
+    sending, receiving = ([_weight(found) for found in side] for side in (needs.send, needs.receive))
+    chain = _chain_numbers(len(allocation.messages), sends_on)
+    lengths = Counter(chain)
+    lanes = [0] * len(allocation.messages)
+    loads: dict[Side, int] = {}
+    dealt: dict[Side, list[int]] = {}
+    for (source, target), numbers in by_link.items():
+        _check_weights(source, target, max(max(sending[n], receiving[n]) for n in numbers), step_limit)
+        may_fuse = 2 * sum(lengths[chain[number]] > 1 for number in numbers) >= len(numbers)
+        hands = _deal(numbers, chain, may_fuse, sending, receiving, step_limit)
+        for lane, mine in enumerate(hands):
+            ends = (Side(source, True, target, lane), Side(target, False, source, lane))
+            for side, weights in zip(ends, (sending, receiving), strict=True):
+                loads[side] = sum(weights[number] for number in mine)
+                dealt[side] = mine
+            for number in mine:
+                lanes[number] = lane
+    return lanes, dict(sorted(loads.items())), dealt
+
+
+def _chain_numbers(count: int, sends_on: dict[int, int]) -> list[int]:
+    """By message, the number of the chain of messages that send the same on."""
+    chain: list[int] = []
+    heads = 0
+    for number in range(count):
+        chain.append(chain[sends_on[number]] if number in sends_on else heads)
+        heads += number not in sends_on
+    return chain
+
+
+def _deal(
+    numbers: list[int], chain: list[int], may_fuse: bool, sending: list[int], receiving: list[int], step_limit: int
+) -> list[list[int]]:
+    """A link's messages dealt to as few lanes as keep the limit, each in order.
+
+    Where most may fuse, those of a chain go to one lane, the same everywhere where links have as many, since only what
+    shares a channel can be fused. Else, or where chains don't spread evenly, messages are dealt in turn, so that their
+    order is kept roughly.
+    """
+
+    def fits(hands: list[list[int]], limit: int) -> bool:
+        loads = [sum(weights[n] for n in hand) for hand in hands for weights in (sending, receiving)]
+        return all(hands) and max(loads) <= limit
+
+    fewest = next(
+        count for count in range(1, len(numbers) + 1) if fits([numbers[k::count] for k in range(count)], step_limit)
+    )
+    # A merged block also holds the steps that stay apart, so one more lane may be what lets all the others fuse.
+    for count, limit in ((fewest, step_limit - step_limit // 8), (fewest + 1, step_limit), (fewest, step_limit)):
+        by_chain = [[n for n in numbers if chain[n] % count == lane] for lane in range(count)]
+        if may_fuse and fits(by_chain, limit):
+            return by_chain
+    return [numbers[lane::fewest] for lane in range(fewest)]
+
+
+def _check_weights(source: int, target: int, most: int, step_limit: int) -> None:
+    if most > step_limit:
+        message = f"a message from rank {source} to {target} waits for {most} others, a block has {step_limit} steps"
+        raise InputError(f"taccl-ef: {message}; use fewer instances")
+
+
+def _weight(by_instance: list[list[Access]]) -> int:
+    """Steps that a send or receive takes at most: itself and a nop for each dependency but one."""
+    return max(1, *(len(accesses) for accesses in by_instance))
+
+
+def _chains(allocation: Allocation, needs: Needs, instances: int) -> dict[int, int]:
+    """By message, the earlier one that brought exactly what it sends on, if nothing else waits for that before."""
+    found = {}
+    for number, message in enumerate(allocation.messages):
+        if len(needs.send[number][0]) != 1 or needs.send[number][0][0].kind != RECEIVE:
+            continue
+        other = needs.send[number][0][0].number
+        brought = allocation.messages[other]
+        if (brought.write_at, brought.count) == (message.read_at, message.count) and all(
+            needs.send[number][instance] == [Access(RECEIVE, message.source, other, instance)]
+            and needs.uses[other, instance][0].number == number
+            for instance in range(instances)
+        ):
+            found[number] = other
+    return found
+
+
+def _fusing_pairs(
+    allocation: Allocation,
+    lanes: list[int],
+    numbers: dict[Side, list[int]],
+    sends_on: dict[int, int],
+    slot_of: dict[Side, int],
+    loads: dict[Side, int],
+    step_limit: int,
+) -> dict[Side, Side]:
+    """Receiving and sending sides of one rank most of whose steps would be one: the most fused first."""
+    chains: dict[tuple[Side, Side], list[tuple[int, int]]] = {}
+    for number, other in sends_on.items():
+        rank, peer = allocation.messages[number].source, allocation.messages[number].target
+        receive = Side(rank, False, allocation.messages[other].source, lanes[other])
+        chains.setdefault((receive, Side(rank, True, peer, lanes[number])), []).append((other, number))
+    ranked = []
+    for (receive, send), pairs in chains.items():
+        longer = max(len(numbers[receive]), len(numbers[send]))
+        if slot_of[receive] == slot_of[send] and 2 * len(pairs) >= longer:
+            merged = sorted((*numbers[receive], *numbers[send]))
+            follows = set(pairwise(merged))
+            fused = sum(pair in follows for pair in pairs)
+            if 2 * fused >= longer and loads[receive] + loads[send] - fused <= step_limit:
+                ranked.append((-fused, receive, send))
+    partner: dict[Side, Side] = {}
+    for _, receive, send in sorted(ranked):
+        if receive not in partner and send not in partner:
+            partner[receive], partner[send] = send, receive
+    return partner
+
+
+def _slots(loads: dict[Side, int]) -> dict[Side, int]:
+    """The channel of each lane within an instance.
+
+    The lanes of one link are on different channels, and no channel of a rank has more senders or receivers than it may.
+    """
+    sends: Counter[tuple[int, int]] = Counter()
+    receives: Counter[tuple[int, int]] = Counter()
+    slot_of: dict[Side, int] = {}
+    busiest = max(Counter((side.rank, side.is_send) for side in loads).values(), default=1)
+    needed = -(-busiest // MAX_PEERS_PER_CHANNEL)
+    for side in loads:
+        if not side.is_send:
+            continue
+        # Links start on different channels, or filling one after the other would take more of them than needed.
+        start = (side.rank + side.peer) % needed
+        slot = slot_of[side._replace(lane=side.lane - 1)] + 1 if side.lane else start
+        while MAX_PEERS_PER_CHANNEL in (sends[side.rank, slot], receives[side.peer, slot]):
+            slot += 1
+        slot_of[side] = slot_of[Side(side.peer, False, side.rank, side.lane)] = slot
+        sends[side.rank, slot] += 1
+        receives[side.peer, slot] += 1
+    return slot_of
+
+
+def _pairs(sides: list[Side], loads: dict[Side, int], slot_of: dict[Side, int], step_limit: int) -> dict[Side, Side]:
+    """Receiving and sending sides of one rank that can share a block, each in at most one pair; same peers first."""
+    sends = [side for side in sides if side.is_send]
+    receives = [side for side in sides if not side.is_send]
+    partner: dict[Side, Side] = {}
+    for same_peer in (True, False):
+        for receive in receives:
+            for send in sends:
+                fits = slot_of[send] == slot_of[receive] and loads[send] + loads[receive] <= step_limit
+                free = send not in partner and receive not in partner
+                if free and fits and (send.peer == receive.peer or not same_peer):
+                    partner[send], partner[receive] = receive, send
+    return partner

@@ -1,0 +1,172 @@
+"""Lower a replayed schedule to a TACCL-EF program (thesis, section 5.6.2).
+
+Every transfer becomes sends and receives between buffer places (buffers.py), which wait for the steps that they can't
+run before (hazards.py). They are dealt to thread blocks, one block for each direction to each peer, in the order of the
+schedule everywhere. That order is what excludes deadlock, whatever a connection holds and however blocks are merged: of
+the transfers that are not finished, the first in the order has its send and its receive at the head of their blocks,
+and the steps that it depends on belong to earlier transfers.
+
+A fused step is the receive of a transfer m and the send of a later one n that sends on what m brought. It keeps the
+argument under three conditions. Nothing lies between the two in their block, so that every other step of the block
+still belongs to transfers all before m or all after n. What it waits for belongs to transfers before m. Nothing that
+belongs to a transfer between m and n waits for it. Then whatever a step waits for (a message, a place in a queue, a
+receiver that must arrive, a dependency) is held up only by steps that wait for an earlier transfer than it does itself,
+and waiting can't come round.
+
+Instances cut each chunk into n parts that take the same way on blocks and channels of their own. A run of m
+neighbouring chunks is cut as a whole, into n runs of m parts, so that it stays one message in every instance;
+dependencies are therefore kept by part, and may cross instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gapless.collective import Collective
+from gapless.errors import InputError
+from gapless.io.taccl_ef.blocks import MERGE_ABOVE, plan_blocks
+from gapless.io.taccl_ef.buffers import MAX_RUN, Allocation, allocate
+from gapless.io.taccl_ef.emit import Builder, compact_scratch, emit
+from gapless.io.taccl_ef.hazards import find_needs
+from gapless.io.taccl_ef.program import (
+    NO_MAX_BYTES,
+    RUNTIMES,
+    Gpu,
+    Program,
+    Step,
+    ThreadBlock,
+    written_name,
+)
+from gapless.io.taccl_ef.verify import verify
+from gapless.schedule import Schedule
+
+__all__ = ["PLACEMENTS", "lower"]
+
+PLACEMENTS = {"out-of-place": (False, True), "in-place": (True, False), "both": (True, True)}
+"""By name: (inplace, outofplace)."""
+
+
+def lower(
+    schedule: Schedule,
+    collective: Collective,
+    *,
+    instances: int = 1,
+    name: str = "",
+    proto: str = "Simple",
+    placement: str = "out-of-place",
+    min_bytes: int = 0,
+    max_bytes: int = 0,
+    runtime: str = "both",
+    sm_count: int | None = None,
+    merge_blocks: bool | None = None,
+    fuse: bool = True,
+    step_limit: int | None = None,
+) -> Program:
+    """The program that does what a clean schedule of transfers does; tensor ids are the collective's chunks.
+
+    `instances`: parts that each chunk is cut into, each on its own blocks and channels. `placement`: `out-of-place`
+    (own chunks are copied from input to output, the input is never written), `in-place` (only the larger buffer is
+    used) or `both` (as out-of-place; in place the copy stores what is there already). `min_bytes`, `max_bytes`: range
+    of the larger buffer's size, 0 for no upper limit. `runtime`, `sm_count`: whose limits to keep, see `verify`, and
+    whose name of the collective to write. `merge_blocks`: whether one block may send and receive; None merges only
+    where a GPU would otherwise have more than `sm_count` blocks, 80 if that is unknown, and where steps are fused.
+    `fuse`: whether a block that sends on what it receives does so in one step (rcs, rrs, rrcs). `step_limit`: steps of
+    a block, None for as many as the runtime takes.
+
+    Raises `InputError` where the schedule can't be lowered or a limit is exceeded; the message has both numbers.
+    """
+    _check_options(instances, placement, runtime)
+    in_place, out_of_place = PLACEMENTS[placement]
+    coll = written_name(collective.name, runtime)
+    allocation, builders = _build(
+        schedule, collective, placement, instances, merge_blocks, fuse, step_limit or RUNTIMES[runtime].steps, sm_count
+    )
+    program = Program(
+        name=name or f"{collective.name}_{collective.rank_count}",
+        proto=proto,
+        nchannels=1 + max((builder.chan for blocks in builders for builder in blocks), default=0),
+        nchunksperloop=instances * max(len(buffer) for buffer in (*collective.inputs, *collective.outputs)),
+        ngpus=collective.rank_count,
+        coll=coll,
+        inplace=in_place,
+        outofplace=out_of_place,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes or NO_MAX_BYTES,
+        redop="sum" if collective.reduces else "nop",
+        gpus=tuple(_gpus(collective, allocation, builders, instances, placement == "in-place")),
+    )
+    if coll == "custom":
+        program = replace(program, gpus=tuple(_declared_whole(program)))
+    problems = verify(program, runtime, sm_count)
+    if problems:
+        way_out = f"; use fewer instances than {instances}" if instances > 1 else ""
+        raise InputError(f"taccl-ef: the program breaks a rule of the runtime: {problems[0]}{way_out}")
+    return program
+
+
+def _check_options(instances: int, placement: str, runtime: str) -> None:
+    for title, value, known in (("placement", placement, PLACEMENTS), ("runtime", runtime, RUNTIMES)):
+        if value not in known:
+            raise InputError(f"{title}: must be one of {', '.join(known)}, got {value!r}")
+    if instances < 1:
+        raise InputError(f"instances: must be >= 1, got {instances}")
+
+
+def _build(
+    schedule: Schedule,
+    collective: Collective,
+    placement: str,
+    instances: int,
+    merge: bool | None,
+    fuse: bool,
+    step_limit: int,
+    sm_count: int | None,
+) -> tuple[Allocation, list[list[Builder]]]:
+    """Buffers and filled blocks; messages are cut where their dependencies would not fit a block."""
+    max_run = MAX_RUN
+    fuse = fuse and merge is not False
+    while True:
+        allocation = allocate(schedule, collective, placement, fuse, max_run)
+        needs = find_needs(allocation, instances)
+        most = max((len(found) for side in (needs.send, needs.receive) for row in side for found in row), default=0)
+        most = max([most, *(len(found) for rows in needs.copy for row in rows for found in row)])
+        if most <= step_limit or max_run == 1:
+            break
+        max_run //= 2
+    plan = plan_blocks(
+        allocation, needs, instances, merge, fuse, MERGE_ABOVE if sm_count is None else sm_count, step_limit
+    )
+    return allocation, emit(allocation, needs, plan, instances)
+
+
+def _gpus(
+    collective: Collective, allocation: Allocation, builders: list[list[Builder]], instances: int, in_place: bool
+) -> Iterator[Gpu]:
+    scratch = compact_scratch(builders)
+    for rank, blocks in enumerate(builders):
+        inputs, outputs = len(collective.inputs[rank]), len(collective.outputs[rank])
+        if in_place:
+            inputs, outputs = (0, outputs) if outputs > inputs else (inputs, 0)
+        yield Gpu(
+            id=rank,
+            i_chunks=inputs * instances,
+            o_chunks=outputs * instances,
+            s_chunks=scratch[rank],
+            threadblocks=tuple(
+                ThreadBlock(block.id, block.send, block.recv, block.chan, tuple(_steps(block))) for block in blocks
+            ),
+        )
+
+
+def _declared_whole(program: Program) -> Iterator[Gpu]:
+    """A custom program's buffers, as the original runtime wants them: each is as long as the larger, or left alone."""
+    for gpu in program.gpus:
+        inputs, outputs = (program.nchunksperloop if count else 0 for count in (gpu.i_chunks, gpu.o_chunks))
+        yield replace(gpu, i_chunks=inputs, o_chunks=outputs)
+
+
+def _steps(block: Builder) -> Iterator[Step]:
+    for number, draft in enumerate(block.steps):
+        depid, deps = (draft.awaited[0].id, draft.awaited[1]) if draft.awaited else (-1, -1)
+        yield Step(number, draft.type, *draft.source, *draft.target, draft.cnt, depid, deps, draft.hasdep)

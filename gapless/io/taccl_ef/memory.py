@@ -1,0 +1,96 @@
+"""The buffers of all GPUs while a program is executed, filled so that whatever goes wrong shows in the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.collective import Collective
+from gapless.io.taccl_ef.buffers import alias_start
+from gapless.io.taccl_ef.program import Problem
+
+__all__ = ["ELEMENTS", "Memory", "Values", "layout"]
+
+Values = NDArray[np.int64]
+ELEMENTS = 4
+"""Elements of a chunk: the first is the chunk's own number, for names; the others are random, so that sums of other
+parts, or chunks at the wrong place, never look right."""
+NAMED_CHUNKS = 64
+"""Wrong chunks that are looked up one by one; the others are counted."""
+RANDOM_BITS = 40
+"""So that a sum over thousands of ranks still fits 63 bits."""
+
+
+class Memory:
+    """All GPUs' buffers: `cells[g]` holds the chunks of GPU g, `bases[g]` says where each buffer starts in it.
+
+    `sizes[g]`: chunks of GPU g's input, output and scratch buffer. `in_place`: whether input and output are one memory.
+    """
+
+    def __init__(self, sizes: Sequence[tuple[int, int, int]], in_place: bool) -> None:
+        rng = np.random.default_rng(0)
+        self.bases: list[dict[str, int]] = []
+        self.cells: list[Values] = []
+        self.is_written: list[NDArray[np.bool_]] = []
+        self.inputs: list[Values] = []
+        start = 1
+        for rank, (count, outputs, scratch) in enumerate(sizes):
+            self.bases.append(layout(rank, count, outputs, in_place))
+            total = self.bases[-1]["s"] + scratch
+            value = rng.integers(2**RANDOM_BITS, size=(count, ELEMENTS), dtype=np.int64)
+            value[:, 0] = np.arange(start, start + count)
+            start += count
+            mine = slice(self.bases[-1]["i"], self.bases[-1]["i"] + count)
+            self.inputs.append(value)
+            self.cells.append(np.zeros((total, ELEMENTS), dtype=np.int64))
+            self.is_written.append(np.zeros(total, dtype=np.bool_))
+            self.cells[-1][mine] = value
+            self.is_written[-1][mine] = True
+
+    def wrong_chunks(self, collective: Collective, parts: int) -> list[Problem]:
+        """Every output chunk that is not what the collective says; `parts`: chunks that each of its own is cut into."""
+        expected: dict[int, Values] = {}
+        holders: dict[int, list[str]] = {}
+        for rank, buffer in enumerate(collective.inputs):
+            for index, chunk in enumerate(buffer):
+                value = self.inputs[rank][index * parts : (index + 1) * parts]
+                expected[chunk] = expected[chunk] + value if chunk in expected else value
+                holders.setdefault(chunk, []).append(f"rank {rank}'s input {index}")
+        problems: list[Problem] = []
+        unnamed = 0
+        for rank, buffer in enumerate(collective.outputs):
+            base = self.bases[rank]["o"]
+            for index, chunk in enumerate(buffer):
+                here = slice(base + index * parts, base + (index + 1) * parts)
+                wrong = (self.cells[rank][here] != expected[chunk]).any(axis=1)
+                for part in np.flatnonzero(wrong).tolist():
+                    if len(problems) == NAMED_CHUNKS:
+                        unnamed += 1
+                        continue
+                    cell = base + index * parts + part
+                    name = f"rank {rank} output chunk {index}" + (f" part {part} of {parts}" if parts > 1 else "")
+                    problems.append(self._wrong(rank, cell, name, holders[chunk], parts))
+        if unnamed:
+            problems.append(Problem("wrong-chunk", f"{unnamed} more output chunks are wrong"))
+        return problems
+
+    def _wrong(self, rank: int, cell: int, name: str, holders: list[str], parts: int) -> Problem:
+        wanted = holders[0] if len(holders) == 1 else f"the sum of {', '.join(holders)}"
+        if not self.is_written[rank][cell]:
+            return Problem("missing-chunk", f"{name}: expected {wanted}, but nothing was written there", rank)
+        got = "something else (a mix, or a wrong sum)"
+        for other, inputs in enumerate(self.inputs):
+            same = np.flatnonzero((inputs == self.cells[rank][cell]).all(axis=1))
+            if len(same):
+                part = f" part {same[0] % parts}" if parts > 1 else ""
+                got = f"rank {other}'s input {same[0] // parts}{part}"
+        return Problem("wrong-chunk", f"{name}: expected {wanted}, got {got}", rank)
+
+
+def layout(rank: int, inputs: int, outputs: int, in_place: bool) -> dict[str, int]:
+    """Where the buffers start in a GPU's memory, given the chunks of input and output."""
+    if not in_place:
+        return {"i": 0, "o": inputs, "s": inputs + outputs}
+    return {**alias_start(rank, inputs, outputs), "s": max(inputs, outputs)}

@@ -1,0 +1,203 @@
+"""Jobs: work that is done side by side, each piece in a spawned process of its own; most often a problem to solve.
+
+A job and the caller share a pipe with two ways: one brings the answer, the other the word to stop.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, Generic, TypeVar
+
+from gapless.errors import GaplessError, InputError, SolverError
+from gapless.io.plan import SavedPlan, claim_data
+from gapless.options import SolveOptions, available_cores
+from gapless.recipe import Problem, solve
+from gapless.solution import Status, StopReason
+from gapless.solvers.worker import kill_with_children
+
+__all__ = ["Answer", "Job", "Jobs", "Solving", "interrupts_held", "outcome_of", "shares", "solving"]
+
+T = TypeVar("T")
+
+_POLL_S = 0.1
+"""How long to wait for news before looking whether the caller has said stop."""
+
+
+@dataclass(frozen=True)
+class Job(Generic[T]):
+    """Work, its place among the other jobs, and what messages call it.
+
+    `work(stop)` must be picklable; `stop` is set when the caller wants what there is by then. `solving` makes one.
+    """
+
+    place: int
+    name: str
+    work: Callable[[threading.Event], T]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a job: `plan` is None unless one was found and replayed clean."""
+
+    status: Status
+    stop_reason: StopReason
+    solve_s: float
+    plan: SavedPlan | None
+    violations: int
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Solving:
+    """The work of solving a problem; `limits` are fields of `SolveOptions`."""
+
+    problem: Problem
+    limits: Mapping[str, Any]
+
+    def __call__(self, stop: threading.Event) -> Answer:
+        """Solve it."""
+        result = solve(self.problem, SolveOptions(**self.limits, stop=stop))
+        solution, plan = result.solution, None
+        if result.schedule is not None and result.valid:
+            claim, problem = claim_data(solution), self.problem
+            plan = SavedPlan(problem.system, problem.description, claim, result.details, result.schedule)
+        violations = 0 if result.report is None else result.report.violation_count
+        return Answer(solution.status, solution.stop_reason, solution.wall_s, plan, violations, result.details)
+
+
+def solving(problem: Problem, options: SolveOptions) -> Solving:
+    """The work of solving a problem with these options, of which `on_progress` and `stop` stay here."""
+    limits = {key: getattr(options, key) for key in ("time_limit_s", "gap", "threads", "seed", "solver")}
+    return Solving(problem, limits)
+
+
+def shares(threads: int, workers: int, jobs: int) -> tuple[int, int]:
+    """Threads of each job and number of processes, with 0 resolved: together they take the cores there are.
+
+    Raises `InputError` where they would take more.
+    """
+    cores = available_cores()
+    workers = workers or min(max(jobs, 1), max(cores // max(threads, 1), 1))
+    threads = threads or max(cores // workers, 1)
+    if threads * workers > cores:
+        raise InputError(f"threads x workers must be <= {cores}, the number of cores, got {threads} x {workers}")
+    return threads, workers
+
+
+class Jobs(Generic[T]):
+    """The processes at work, until `close`."""
+
+    def __init__(self) -> None:
+        self._at_work: dict[Connection, tuple[Job[T], SpawnProcess]] = {}
+
+    def close(self) -> None:
+        """End the processes that are still at work."""
+        for connection, (_, process) in self._at_work.items():
+            kill_with_children(process)
+            connection.close()
+        self._at_work.clear()
+
+    def stop(self) -> None:
+        """Ask the processes at work to end with the best plan so far, which `finished` then brings."""
+        for connection in self._at_work:
+            with suppress(OSError):  # one that has just ended has left its answer, or its crash, for `finished`
+                connection.send(None)
+
+    @property
+    def running(self) -> int:
+        """How many processes are at work."""
+        return len(self._at_work)
+
+    def start(self, job: Job[T]) -> None:
+        """Start a process for a job."""
+        context = multiprocessing.get_context("spawn")
+        connection, its_end = context.Pipe()
+        process = context.Process(target=_work, args=(its_end, job.name, job.work), name="gapless-job")
+        with interrupts_held():
+            process.start()
+            self._at_work[connection] = (job, process)
+        its_end.close()
+
+    def finished(self) -> Iterator[tuple[int, T]]:
+        """Wait a moment for answers, as (place, answer); raises what a job raised, `SolverError` for a crash."""
+        for place, outcome in self.outcomes():
+            if isinstance(outcome, GaplessError):
+                raise outcome
+            yield place, outcome
+
+    def outcomes(self) -> Iterator[tuple[int, T | GaplessError]]:
+        """As `finished`, with what a job raised in place of its answer."""
+        for connection in wait(list(self._at_work), _POLL_S):
+            assert isinstance(connection, Connection)
+            job, process = self._at_work[connection]
+            try:
+                outcome: T | GaplessError = connection.recv()
+            except (EOFError, ConnectionError):
+                process.join()
+                what = f"{job.name}: its process crashed with exit code {process.exitcode}"
+                outcome = SolverError(f"{what}; the same command goes on from here")
+            del self._at_work[connection]
+            connection.close()
+            process.join()
+            yield job.place, outcome
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Ctrl-C reaches this process only when the block is over, and what is started in it never."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # it is started with the first process otherwise, and lets interrupts through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# -- in the process ----------------------------------------------------------------------------------------------------
+
+
+def _work(connection: Connection, name: str, work: Callable[[threading.Event], Any]) -> None:
+    """Do the work, send the answer or what is wrong, and end; also end when the parent is gone."""
+    if hasattr(os, "setsid"):
+        os.setsid()  # a group of its own, so that a kill takes along what a solver started
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    stop = threading.Event()
+    threading.Thread(target=_stop_when_told, args=(connection, stop), daemon=True).start()
+    connection.send(outcome_of(name, work, stop))
+
+
+def outcome_of(name: str, work: Callable[[threading.Event], T], stop: threading.Event) -> T | GaplessError:
+    """The answer, or what is wrong, so that no work takes others along."""
+    try:
+        return work(stop)
+    except GaplessError as error:
+        return error
+    except Exception as error:
+        return SolverError(f"{name}: failed with {type(error).__name__}: {error}")
+
+
+def _stop_when_told(connection: Connection, stop: threading.Event) -> None:
+    with suppress(EOFError, OSError):
+        connection.recv()
+        stop.set()
+
+
+def _leave_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        if hasattr(os, "killpg"):
+            os.killpg(os.getpid(), signal.SIGKILL)
+        os._exit(1)

@@ -1,0 +1,137 @@
+"""SolveOptions: what every solver is told, in neutral words, and the progress that comes back."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from gapless.errors import InputError
+from gapless.units import Unit
+
+__all__ = ["Deadline", "Progress", "SolveOptions", "charge"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One report of a running solve; `incumbent` and `bound`, in `unit`, are None while unknown.
+
+    `done` of `total` instances have an answer, where several are solved.
+    """
+
+    wall_s: float
+    incumbent: float | None
+    bound: float | None
+    phase: str = ""
+    unit: Unit = "s"
+    done: int | None = None
+    total: int | None = None
+
+    @property
+    def gap(self) -> float | None:
+        """Relative distance of incumbent and bound, None while either is unknown."""
+        return relative_gap(self.incumbent, self.bound)
+
+
+@dataclass(frozen=True)
+class SolveOptions:
+    """How long, how exact, on how many threads.
+
+    `time_limit_s`: seconds of wall time, None for no limit. `gap`: stop once the relative gap is proven to be at most
+    this (0.05 = 5 %). `threads`: 0 takes every core; with 1 the same input gives the same plan, unless a time limit
+    cuts it short. `solver` names the backend of the encoding's own model (`gapless list solvers`), None leaves the
+    choice to the encoding. `on_progress` is called from the solving thread. `stop` may be set from anywhere, as Ctrl-C
+    does: the solver returns its incumbent.
+
+    Raises `InputError` for a time limit or gap that is negative or not a number, and for negative threads or seed.
+    """
+
+    time_limit_s: float | None = None
+    gap: float = 0.0
+    threads: int = 0
+    seed: int = 0
+    solver: str | None = None
+    on_progress: Callable[[Progress], None] | None = None
+    stop: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        limit = self.time_limit_s
+        if limit is not None and not (limit > 0 and math.isfinite(limit)):
+            raise InputError(f"time_limit_s must be a finite number > 0 or None, got {limit}")
+        if not (self.gap >= 0 and math.isfinite(self.gap)):
+            raise InputError(f"gap must be a finite number >= 0, got {self.gap}")
+        if self.threads < 0:
+            raise InputError(f"threads must be >= 0 (0 takes every core), got {self.threads}")
+        if not 0 <= self.seed < 2**31:
+            raise InputError(f"seed must be between 0 and 2147483647, got {self.seed}")
+
+    @property
+    def thread_count(self) -> int:
+        """The number of threads to run on, with 0 resolved to the cores that this process may use."""
+        return self.threads or available_cores()
+
+    def within(self, time_limit_s: float | None) -> SolveOptions:
+        """These options with another time limit, at least a millisecond."""
+        return replace(self, time_limit_s=None if time_limit_s is None else max(time_limit_s, 1e-3))
+
+
+class Deadline:
+    """One time limit shared by the stages of a solve; also over once `options.stop` is set."""
+
+    def __init__(self, options: SolveOptions) -> None:
+        self._options = options
+        self._start_s = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the deadline was set up."""
+        return time.monotonic() - self._start_s
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds left, inf without a limit, 0 once stopped."""
+        if self._options.stop.is_set():
+            return 0.0
+        limit = self._options.time_limit_s
+        return math.inf if limit is None else max(limit - self.elapsed_s, 0.0)
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up or somebody asked to stop."""
+        return self.remaining_s <= 0
+
+    def stage(self, at_most_s: float = math.inf) -> SolveOptions:
+        """The options for one stage: the time that is left, and no more than `at_most_s`."""
+        limit_s = min(self.remaining_s, at_most_s)
+        return self._options.within(limit_s if math.isfinite(limit_s) else None)
+
+
+@contextmanager
+def charge(stage_s: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the seconds that the block takes to those of the stage."""
+    begin_s = time.monotonic()
+    try:
+        yield
+    finally:
+        stage_s[stage] = stage_s.get(stage, 0.0) + time.monotonic() - begin_s
+
+
+def relative_gap(incumbent: float | None, bound: float | None) -> float | None:
+    """|incumbent - bound| / |incumbent|; 0 where they agree, None where either is unknown."""
+    if incumbent is None or bound is None:
+        return None
+    difference = abs(incumbent - bound)
+    if difference <= 1e-9 * max(abs(incumbent), abs(bound)):
+        return 0.0
+    return difference / abs(incumbent) if incumbent else math.inf
+
+
+def available_cores() -> int:
+    """The cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

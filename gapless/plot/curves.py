@@ -1,0 +1,86 @@
+"""Curves: overhead against memory of a sweep, and incumbent and bound of a solve over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from gapless.plot.style import BLUE, GREEN, ORANGE, new_axes, save, time_scale
+from gapless.progress_log import Convergence
+
+__all__ = ["TradeoffPoint", "plot_convergence", "plot_tradeoff", "write_plot"]
+
+
+class TradeoffPoint(Protocol):
+    """A budget's share of the memory that a step without saving takes, and the overhead it costs; None is not drawn."""
+
+    @property
+    def memory_ratio(self) -> float:
+        """The budget, over the peak without saving."""
+
+    @property
+    def overhead(self) -> float | None:
+        """Of a plan, over the least time (or energy) without a budget."""
+
+    @property
+    def overhead_bound(self) -> float | None:
+        """No plan has less."""
+
+
+def plot_tradeoff(rows: Sequence[TradeoffPoint], ax: Any = None, cost: str = "compute") -> Any:
+    """Draw overhead against memory ratio, with the proven bound as a second line; returns the axes.
+
+    As Figure 4.4 of MONeT's thesis. `ax`: the matplotlib axes to draw on, None for a figure of its own. `cost`: what
+    the overhead is of, for the label.
+    """
+    if ax is None:
+        ax = new_axes(5.0, 3.5)
+    ax.set_prop_cycle(color=[BLUE, ORANGE])
+    for title, style in (("overhead", "o-"), ("overhead_bound", "--")):
+        points = sorted((row.memory_ratio, getattr(row, title)) for row in rows if getattr(row, title) is not None)
+        label = "plan" if title == "overhead" else "lower bound"
+        ax.plot([x for x, _ in points], [100 * y for _, y in points], style, label=label)
+    ax.set_xlabel("memory ratio")
+    ax.set_ylabel(f"{cost} overhead (%)")
+    ax.set_ylim(bottom=0)
+    ax.grid(alpha=0.3)
+    ax.legend()
+    return ax
+
+
+def write_plot(path: str, rows: Sequence[TradeoffPoint], cost: str = "compute") -> None:
+    """Draw the trade-off into a file, whole or not at all; its ending tells the kind."""
+    save(plot_tradeoff(rows, cost=cost).figure, path)
+
+
+def plot_convergence(convergence: Convergence, ax: Any = None) -> Any:
+    """Draw incumbent and bound over the time of the solve, the gap between them shaded; returns the axes.
+
+    `ax`: the matplotlib axes to draw on, None for a figure of its own.
+    """
+    if ax is None:
+        ax = new_axes(6.5, 3.5)
+    wall_s = convergence.wall_s
+    known = [value for value in (*convergence.incumbent, *convergence.bound) if value is not None]
+    scale, unit = time_scale(max(known, default=0.0)) if convergence.unit == "s" else (1.0, "J")
+    lines = (("incumbent", convergence.incumbent, BLUE, "-"), ("bound", convergence.bound, ORANGE, "--"))
+    for title, values, colour, style in lines:
+        # With points: a series of one report would be no line.
+        x = [at for at, value in zip(wall_s, values, strict=True) if value is not None]
+        y = [value / scale for value in values if value is not None]
+        ax.plot(x, y, style, drawstyle="steps-post", color=colour, marker="o", markersize=3.5, label=title)
+    both = [
+        (at, low / scale, high / scale)
+        for at, low, high in zip(wall_s, convergence.bound, convergence.incumbent, strict=True)
+        if low is not None and high is not None
+    ]
+    if both:
+        x_both, low_both, high_both = zip(*both, strict=True)
+        ax.fill_between(x_both, low_both, high_both, step="post", color=GREEN, alpha=0.12, linewidth=0, label="gap")
+    ax.set(xlabel="time of the solve (s)", ylabel=f"{'energy' if convergence.unit == 'j' else 'objective'} ({unit})")
+    ax.set_xlim(left=0.0)
+    ax.ticklabel_format(axis="y", useOffset=False)
+    ax.grid(alpha=0.3)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(fontsize=8, frameon=False)
+    return ax

@@ -1,0 +1,182 @@
+"""The Gantt chart of links and streams: bars where they can be told apart, shades of how busy a row is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.plot.lanes import (
+    BETWEEN_NODES,
+    IN_NODE,
+    LINK,
+    REDUCING,
+    Lanes,
+    busiest,
+    by_device,
+    joined,
+    lanes_of,
+    resource_lanes_of,
+    utilisation,
+)
+from gapless.plot.style import BLUE, GREEN, ORANGE, PALETTE, PURPLE, SKY, VERMILION, new_axes, time_scale
+from gapless.schedule import Schedule
+from gapless.units import format_seconds
+
+__all__ = ["plot_gantt", "plot_resources"]
+
+MOST_LANES = 80
+"""With more links and engines than this, a row is a device."""
+MOST_BARS = 200
+"""With more bars than this in any row, rows are shaded by how busy they are."""
+MOST_ROWS = 96
+SLICES = 1200
+
+_WIDTH_IN = 10.0
+_NARROW = 1 / 250
+"""Bars of less than this share of the time are joined where they touch."""
+_LETTER = 0.0085
+"""The share of the width that a letter takes."""
+
+_COLOURS = {
+    "forward": BLUE, "backward": GREEN, "encode": ORANGE, "decode": PURPLE, "collective": VERMILION, "compute": BLUE,
+    IN_NODE: BLUE, BETWEEN_NODES: ORANGE, REDUCING: VERMILION, LINK: SKY,
+}  # fmt: skip
+"""The colours of well-known kinds, the same in every picture; others take what is left of the palette."""
+
+
+def plot_gantt(schedule: Schedule, ax: Any = None, device_names: Sequence[str] = ()) -> Any:
+    """Draw when each link and each stream is busy, and with what; returns the axes.
+
+    `ax`: the matplotlib axes to draw on, None for a figure of its own. `device_names`: by device, numbers if empty.
+    Up to `MOST_LANES` links and streams have a row each, with a bar an event. With more, the links of a device share a
+    row, and so do its streams; and then, or where a row would have more than `MOST_BARS` bars, a row is coloured at
+    each time by what is most of it, paler the less of the time there is anything at all: no number of events makes a
+    black block. Links and streams that nothing uses are left out.
+    """
+    lanes = lanes_of(schedule, device_names)
+    is_by_device = len(lanes.names) > MOST_LANES
+    if is_by_device:
+        lanes = by_device(lanes, device_names, MOST_ROWS)
+    return _draw(schedule, lanes, ax, is_by_device)
+
+
+def plot_resources(schedule: Schedule, ax: Any = None, device_names: Sequence[str] = ()) -> Any:
+    """Draw when each exclusive resource (a switch's side, a NIC, a rail) is held, and for what; returns the axes.
+
+    `ax`: the matplotlib axes to draw on, None for a figure of its own. `device_names` is not used: resources have names
+    of their own. Beside each stands the share of the makespan in which it is held: what limits a collective is near
+    100 %. Of more than `MOST_ROWS` resources the busiest are drawn; rows of many events are shaded as `plot_gantt`'s.
+    """
+    every = resource_lanes_of(schedule)
+    shown = busiest(every, MOST_ROWS)
+    held_s = np.bincount(shown.row, weights=shown.end_s - shown.start_s, minlength=len(shown.names))
+    shares = np.minimum(100 * held_s / (every.span_s or 1.0), 100.0)
+    names = tuple(f"{name}  {share:.0f} %" for name, share in zip(shown.names, shares.tolist(), strict=True))
+    left_out = len(every.names) - len(names)
+    title = f", the {len(names)} busiest of {len(every.names)} resources" if left_out else ""
+    return _draw(schedule, replace(shown, names=names), ax, len(names) > MOST_LANES, title)
+
+
+def _draw(schedule: Schedule, lanes: Lanes, ax: Any, is_dense: bool, title: str = "") -> Any:
+    """Bars, or shades where there would be too many; `is_dense`: the rows are many."""
+    bars = joined(lanes, _NARROW * lanes.span_s)
+    is_shaded = is_dense or int(np.bincount(bars.row).max(initial=0)) > MOST_BARS
+    if ax is None:
+        ax = new_axes(_WIDTH_IN, _height_in(len(lanes.names), is_dense))
+    scale_s, unit = time_scale(lanes.span_s)
+    if len(lanes.row):
+        (_draw_shades if is_shaded else _draw_bars)(ax, lanes if is_shaded else bars, scale_s)
+    _draw_frame(ax, lanes, scale_s)
+    ax.set_xlabel(f"time ({unit})" + (", paler where a row is idle in between" if is_shaded else ""))
+    ax.set_title(f"{schedule.name}: {format_seconds(lanes.span_s)}{title}", loc="left", fontsize=10)
+    return ax
+
+
+def _colours(kinds: Sequence[str]) -> list[str]:
+    """A colour for each kind, no two alike while the palette lasts."""
+    wanted = [_COLOURS.get(kind) for kind in kinds]
+    free = [colour for colour in PALETTE if colour not in wanted]
+    chosen: list[str] = []
+    for colour in wanted:
+        is_taken = colour is None or colour in chosen
+        chosen.append(free.pop(0) if is_taken and free else colour or PALETTE[-1])
+    return chosen
+
+
+def _height_in(rows: int, is_dense: bool) -> float:
+    return 1.3 + (0.12 if is_dense else 0.16 if rows > 24 else 0.22) * max(rows, 3)
+
+
+def _draw_bars(ax: Any, bars: Lanes, scale_s: float) -> None:
+    """A bar an event, with its name where there is room for it."""
+    span_s, colours = bars.span_s, _colours(bars.kinds)
+    wide = bars.end_s - bars.start_s >= _NARROW * span_s
+    for kind in range(len(bars.kinds)):
+        for is_wide in (True, False):  # a narrow bar needs an edge of its own colour, so that it is seen at all
+            rows = np.flatnonzero((bars.kind == kind) & (wide == is_wide))
+            ax.barh(
+                bars.row[rows],
+                (bars.end_s - bars.start_s)[rows] / scale_s,
+                left=bars.start_s[rows] / scale_s,
+                height=0.8,
+                color=colours[kind],
+                edgecolor="white" if is_wide else colours[kind],
+                linewidth=0.5,
+            )
+    _write_names(ax, bars, colours, scale_s)
+
+
+def _write_names(ax: Any, bars: Lanes, colours: Sequence[str], scale_s: float) -> None:
+    """The name of each event whose bar has room for it."""
+    for k, text in enumerate(bars.label):
+        share = (bars.end_s[k] - bars.start_s[k]) / bars.span_s
+        if text and share > _LETTER * (len(text) + 1):
+            x, y = (bars.start_s[k] + bars.end_s[k]) / 2 / scale_s, bars.row[k]
+            colour = "black" if _is_pale(colours[bars.kind[k]]) else "white"
+            ax.text(x, y, text, ha="center", va="center", fontsize=6.5, color=colour, clip_on=True)
+
+
+def _is_pale(colour: str) -> bool:
+    """Whether black is easier to read on it than white."""
+    from matplotlib.colors import to_rgb
+
+    return float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) > 0.5
+
+
+def _draw_shades(ax: Any, lanes: Lanes, scale_s: float) -> None:
+    """Each row and slice of time in the colour of the kind that takes most of it, paler the more of it is idle."""
+    shades = _shades(utilisation(lanes, SLICES), lanes)
+    extent = (0.0, lanes.span_s / scale_s, len(lanes.names) - 0.5, -0.5)
+    ax.imshow(shades, aspect="auto", interpolation="nearest", extent=extent)
+    ax.hlines(np.arange(1, len(lanes.names)) - 0.5, *extent[:2], color="white", linewidth=0.8)
+
+
+def _shades(busy: NDArray[np.float64], lanes: Lanes) -> NDArray[np.float64]:
+    """Colours, shape (rows, slices, 3)."""
+    from matplotlib.colors import to_rgb
+
+    colours = np.array([to_rgb(colour) for colour in _colours(lanes.kinds)])
+    total = np.clip(busy.sum(axis=0), 0.0, 1.0)
+    depth = np.where(total > 1e-9, 0.25 + 0.75 * total, 0.0)[:, :, None]
+    return np.asarray(1.0 - depth * (1.0 - colours[busy.argmax(axis=0)]))
+
+
+def _draw_frame(ax: Any, lanes: Lanes, scale_s: float) -> None:
+    """Names of the rows, the time axis, and the legend above."""
+    from matplotlib.patches import Patch
+
+    rows = len(lanes.names)
+    ax.set_yticks(range(rows), lanes.names, fontsize=8 if rows <= 24 else 6.5 if rows <= MOST_LANES else 5.5)
+    ax.set_ylim(max(rows, 1) - 0.5, -0.5)
+    ax.set_xlim(0.0, lanes.span_s / scale_s or 1.0)
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["top", "right"]].set_visible(False)
+    handles = [Patch(color=colour, label=kind) for colour, kind in zip(_colours(lanes.kinds), lanes.kinds, strict=True)]
+    ax.legend(
+        handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, fontsize=7.5, frameon=False,
+        borderaxespad=0.2, handlelength=1.2, columnspacing=1.2,
+    )  # fmt: skip

@@ -1,0 +1,115 @@
+"""Which picture suits which plan, and the reader of what a sweep has written."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from gapless.checker.usage import known_events
+from gapless.errors import InputError
+from gapless.io.plan import SavedPlan, run_of
+from gapless.io.record import Record
+from gapless.plot.curves import plot_convergence
+from gapless.plot.gantt import plot_gantt, plot_resources
+from gapless.plot.memory import plot_memory
+from gapless.plot.network import plot_topology
+from gapless.progress_log import Convergence, convergence_of
+
+__all__ = ["KINDS", "Point", "convergence_in", "draw", "is_sweep", "pictures_of", "read_sweep"]
+
+KINDS = ("gantt", "resources", "memory", "topology", "convergence", "tradeoff")
+"""The kinds of pictures; `tradeoff` is of a sweep, the others are of a plan."""
+
+_SUITING = {
+    "taccl": ("gantt", "topology", "resources"),
+    "monet": ("memory",),
+    "bagpipe": ("gantt", "memory"),
+    "cupcake": ("gantt",),
+}
+"""What tells most of each system's plans, the first above all."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One row of a sweep's table, as far as `plot_tradeoff` needs it."""
+
+    memory_ratio: float
+    overhead: float | None
+    overhead_bound: float | None
+
+
+def pictures_of(plan: SavedPlan) -> list[str]:
+    """The kinds of pictures that suit a plan, the most telling first."""
+    kinds = [kind for kind in _SUITING.get(plan.system, ("gantt",)) if kind != "resources" or _holds_resources(plan)]
+    return kinds + (["convergence"] if convergence_in(plan) is not None else [])
+
+
+def draw(plan: SavedPlan, kind: str, ax: Any = None, device_names: Sequence[str] = ()) -> Any:
+    """Draw one kind of picture of a plan; returns the axes. Raises `InputError` where the plan has nothing to draw."""
+    if kind == "convergence":
+        convergence = convergence_in(plan)
+        if convergence is None:
+            raise InputError("--kind convergence: the plan does not say how its solve converged; solve it again")
+        return plot_convergence(convergence, ax)
+    if kind == "resources" and not _holds_resources(plan):
+        raise InputError("--kind resources: no transfer of the plan holds an exclusive resource; draw the gantt")
+    drawers: dict[str, Callable[..., Any]] = {
+        "gantt": plot_gantt, "resources": plot_resources, "memory": plot_memory, "topology": plot_topology,
+    }  # fmt: skip
+    if kind not in drawers:
+        raise InputError(f"--kind {kind}: must be one of {', '.join([*drawers, 'convergence'])} for a plan")
+    return drawers[kind](plan.schedule, ax, device_names=device_names)
+
+
+def _holds_resources(plan: SavedPlan) -> bool:
+    """Whether any transfer goes over a link with exclusive resources."""
+    schedule = plan.schedule
+    events = known_events(schedule)
+    links = schedule.place[events[schedule.is_transfer[events]]]
+    return bool(np.diff(schedule.topology.held_start)[links].any())
+
+
+def convergence_in(plan: SavedPlan) -> Convergence | None:
+    """How incumbent and bound of the plan's solve converged, None if the plan does not say."""
+    data = run_of(plan).get("convergence")
+    return None if data is None else convergence_of(data, "claim: run: convergence")
+
+
+def is_sweep(path: str) -> Literal["", "budgets", "file"]:
+    """Whether a file looks like the table of a sweep: of budgets, a JSON list, or of a file's instances.
+
+    Raises `InputError` where it can't be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            start = file.read(64).lstrip()
+            return "budgets" if start[:1] == b"[" else "file" if b"gapless.sweep-summary" in start else ""
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def read_sweep(path: str | Path) -> list[Point]:
+    """The rows of a sweep's `summary.json`. Raises `InputError` for a file that is none."""
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON: {error}") from None
+    if not isinstance(data, list) or not data:
+        raise InputError(f"{path}: must be a JSON list of at least one row, as the summary.json of a sweep is")
+    return [_point(Record(row, f"{path}: row {number}")) for number, row in enumerate(data)]
+
+
+def _point(row: Record) -> Point:
+    ratio = row.number("memory_ratio", 0)
+    overhead, bound = (None if row.raw(name) is None else row.number(name) for name in ("overhead", "overhead_bound"))
+    if not all(value is None or math.isfinite(value) for value in (ratio, overhead, bound)):
+        raise InputError(f"{row.where}: memory_ratio, overhead and overhead_bound must be finite")
+    return Point(ratio, overhead, bound)

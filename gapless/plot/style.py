@@ -1,0 +1,108 @@
+"""What all pictures share: colours, figures of a size that fits, scales for time and bytes, and the file."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from pathlib import Path
+from typing import Any
+
+from gapless.errors import InputError
+from gapless.io.atomic import check_writable, write_bytes
+
+__all__ = [
+    "BLUE",
+    "GREEN",
+    "GREY",
+    "ORANGE",
+    "PALE",
+    "PALETTE",
+    "PURPLE",
+    "SKY",
+    "VERMILION",
+    "amounts",
+    "bytes_scale",
+    "check_plot",
+    "new_axes",
+    "save",
+    "svg_text",
+    "time_scale",
+]
+
+# Okabe and Ito's colours, which people with any kind of colour blindness tell apart; yellow is too pale on white.
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+SKY, PURPLE, GREY, PALE = "#56B4E9", "#CC79A7", "#7F7F7F", "#E8E8E8"
+PALETTE = (BLUE, ORANGE, GREEN, SKY, VERMILION, PURPLE, "#A6761D", "#BBBBBB")
+
+_KINDS = ("pdf", "png", "svg")
+_DPI = 150
+_NOTHING: dict[str, dict[str, None]] = {
+    "pdf": {"CreationDate": None},
+    "png": {},
+    "svg": {"Creator": None, "Date": None, "Format": None, "Type": None},
+}
+"""Metadata to leave out: equal pictures are equal files, and an SVG names no address outside itself."""
+
+
+def check_plot(path: str | None = None) -> None:
+    """Raise `InputError`, before long work is done for a picture, if it could not be drawn or written to `path`."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InputError("plotting needs matplotlib, which is not installed; pip install '.[plot]' in a checkout")
+    if path is None:
+        return
+    if Path(path).suffix[1:] not in _KINDS:
+        raise InputError(f"a plot's file must end in .pdf, .png or .svg, got {path!r}")
+    check_writable(path)
+
+
+def new_axes(width_in: float, height_in: float) -> Any:
+    """Axes on a figure of their own."""
+    check_plot()
+    from matplotlib.figure import Figure  # not pyplot: no window, and no state that outlives the call
+
+    return Figure(figsize=(width_in, height_in), layout="constrained").add_subplot()
+
+
+def amounts() -> Any:
+    """A colour map for amounts: one hue, the darker the more, never as pale as `PALE`."""
+    import matplotlib
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap(matplotlib.colormaps["Blues"]([0.3 + 0.7 * k / 255 for k in range(256)]))
+
+
+def save(figure: Any, path: str) -> None:
+    """Write a figure into a file, whole or not at all; its ending tells the kind."""
+    write_bytes(path, _bytes_of(figure, Path(path).suffix[1:]))
+
+
+def svg_text(figure: Any, name: str) -> str:
+    """A figure as an `<svg>` element to stand in a page; `name` keeps the ids of several pictures on one page apart."""
+    text = _bytes_of(figure, "svg", name).decode("utf-8")
+    return text[text.index("<svg") :]
+
+
+def _bytes_of(figure: Any, kind: str, salt: str = "gapless") -> bytes:
+    import matplotlib
+
+    data = io.BytesIO()
+    settings = {"svg.hashsalt": salt, "svg.fonttype": "none", "font.family": ["DejaVu Sans", "sans-serif"]}
+    with matplotlib.rc_context(settings):
+        figure.savefig(data, format=kind, dpi=_DPI, metadata=_NOTHING[kind])
+    return data.getvalue()
+
+
+def time_scale(span_s: float) -> tuple[float, str]:
+    """Seconds in the unit that fits a span, and the unit's name."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if span_s >= scale:
+            return scale, unit
+    return (1e-9, "ns") if span_s > 0 else (1.0, "s")
+
+
+def bytes_scale(most_bytes: float) -> tuple[float, str]:
+    """Bytes in the unit that fits the largest, and the unit's name."""
+    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
+        if most_bytes >= scale:
+            return scale, unit
+    return 1.0, "B"

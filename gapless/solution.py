@@ -1,0 +1,72 @@
+"""Solution: what a solver claims. Whether it is true is for the checker to say (`gapless.Report`)."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.options import relative_gap
+from gapless.units import Unit
+
+__all__ = ["Solution", "Status", "StopReason"]
+
+
+class Status(enum.Enum):
+    """What is known, as claimed by the solver."""
+
+    OPTIMAL = "optimal"
+    """The values are feasible and the bound proves that nothing is better."""
+    FEASIBLE = "feasible"
+    """The values are feasible; how far from the best they can be is `Solution.gap`."""
+    INFEASIBLE = "infeasible"
+    """Proven: there is no feasible point."""
+    UNBOUNDED = "unbounded"
+    """Proven: the objective can be improved for ever."""
+    NO_SOLUTION = "no_solution"
+    """Nothing was found and nothing was proven."""
+
+
+class StopReason(enum.Enum):
+    """Why the solver stopped."""
+
+    FINISHED = "finished"
+    GAP_REACHED = "gap_reached"
+    TIME_LIMIT = "time_limit"
+    INTERRUPTED = "interrupted"
+    OTHER_LIMIT = "other_limit"
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The answer of one solve of one model.
+
+    `values`: float, one per column of the model, None without a feasible point. `objective` and `bound` are in the
+    model's own sense and unit; `bound` is None where the backend knows none. `unit`: of both where an encoding speaks
+    for its problem, as names of fields end in it. `row_prices`: the dual value of each row of a linear program, by how
+    much the objective rises with the row's binding bound; None where the backend gives none.
+    """
+
+    status: Status
+    stop_reason: StopReason
+    solver: str
+    version: str
+    seed: int
+    wall_s: float
+    values: NDArray[np.float64] | None = None
+    objective: float | None = None
+    bound: float | None = None
+    unit: Unit = "s"
+    row_prices: NDArray[np.float64] | None = None
+
+    @property
+    def gap(self) -> float | None:
+        """|objective - bound| / |objective|, None where either is unknown."""
+        return relative_gap(self.objective, self.bound)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there is a feasible point to decode."""
+        return self.values is not None

@@ -1,0 +1,130 @@
+"""Instances: what is solved in one go, and the hash that names its result."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from gapless import __version__
+from gapless.cli import arguments as shared
+from gapless.cli.solving import SYSTEMS
+from gapless.errors import InputError
+from gapless.sweeps.fields import Value, asked, fields, is_file, parse
+from gapless.sweeps.sweep_file import Grid, read_sweep_file
+
+__all__ = ["Instance", "read_instances"]
+
+_MOST_INSTANCES = 100_000
+_HASH_DIGITS = 16
+_BLOCK_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A problem with its options, as `gapless solve SYSTEM` takes them.
+
+    `values`: the fields that the file gives. `swept`: those of them that vary. `files`: the SHA-256 of each file that a
+    field names. `hash`: of all fields, those files, and gapless's version. `where` opens messages.
+    """
+
+    system: str
+    values: Mapping[str, Value]
+    swept: tuple[str, ...]
+    files: Mapping[str, str]
+    hash: str
+    where: str
+
+    @property
+    def title(self) -> str:
+        """What people call it: the fields that vary."""
+        return " ".join([self.system, *(f"{name}={self.values[name]}" for name in self.swept)])
+
+    @property
+    def arguments(self) -> argparse.Namespace:
+        """The parsed options."""
+        return parse(self.system, self.values)
+
+    def check(self) -> float | None:
+        """Raise `InputError` for what can be known to be wrong before it is solved; returns the time limit."""
+        arguments = self.arguments
+        try:
+            default = SYSTEMS[self.system].try_problem(arguments).default_options
+            return shared.solve_options(arguments, default, None, threading.Event()).time_limit_s
+        except InputError as error:
+            raise InputError(f"{self.where}: {error}") from None
+
+    def check_files(self) -> None:
+        """Raise `InputError` if a file has changed since the sweep began: the result would bear the wrong name."""
+        if _digests(self.system, self.values) != self.files:
+            raise InputError(f"{self.where}: a file that it names has changed since the sweep began; start it again")
+
+
+def read_instances(path: str | Path) -> list[Instance]:
+    """The instances of a sweep file, in its order; of two that are the same in content, the first.
+
+    Raises `InputError` naming file, field, rule and value.
+    """
+    grids = read_sweep_file(path)
+    count = sum(grid.count for grid in grids)
+    if count > _MOST_INSTANCES:
+        raise InputError(f"{path}: must be at most {_MOST_INSTANCES} instances, got {count}; split the file")
+    known: dict[str, str] = {}
+    found: dict[str, Instance] = {}
+    for grid in grids:
+        for instance in _expanded(grid, known):
+            found.setdefault(instance.hash, instance)
+    return list(found.values())
+
+
+def _expanded(grid: Grid, known: dict[str, str]) -> Iterator[Instance]:
+    """Every combination. `known`: the digests of files that were read before."""
+    for combination in product(*grid.values.values()):
+        values = dict(zip(grid.values, combination, strict=True))
+        swept = ", ".join(f"{name}={values[name]}" for name in grid.swept if name in values)
+        where = f"{grid.where} ({swept})" if swept else grid.where
+        try:
+            arguments = parse(grid.system, values)
+        except InputError as error:
+            raise InputError(f"{grid.where}: {error}") from None
+        files = _digests(grid.system, values, known)
+        content = {
+            "version": __version__,
+            "system": grid.system,
+            "files": files,
+            "fields": asked(grid.system, arguments),
+        }
+        text = json.dumps(content, sort_keys=True)
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+        yield Instance(grid.system, values, grid.swept, files, digest, where)
+
+
+def _digests(system: str, values: Mapping[str, Value], known: dict[str, str] | None = None) -> dict[str, str]:
+    """The digests of the files that fields name, by field; all other names are of what is shipped."""
+    known = {} if known is None else known
+    found = {}
+    for name, value in values.items():
+        path = str(value)
+        if is_file(fields(system)[name]) and os.path.isfile(path):
+            if path not in known:
+                known[path] = file_digest(path)
+            found[name] = known[path]
+    return found
+
+
+def file_digest(path: str | Path) -> str:
+    """The SHA-256 of a file's content. Raises `InputError` where it can't be read."""
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                digest.update(block)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    return digest.hexdigest()

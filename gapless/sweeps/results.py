@@ -1,0 +1,189 @@
+"""Results: what came of each instance, in the file HASH.json of the sweep's folder, beside its plan.
+
+A result stands until its instance has another hash, or its plan is no longer the file that it was. An interrupted one
+is no answer, and solved again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gapless.cli.solving import SYSTEMS
+from gapless.doctor import library_versions
+from gapless.errors import InputError
+from gapless.io.atomic import write_text
+from gapless.io.plan import claim_data
+from gapless.io.record import Record, load_record
+from gapless.recipe import Result
+from gapless.solution import Status, StopReason
+from gapless.sweeps.fields import Value
+from gapless.sweeps.instances import Instance, file_digest
+
+__all__ = ["Row", "read_row", "result_path", "row_from", "row_of", "write_row"]
+
+FORMAT, VERSION = "gapless.sweep-result", 1
+
+WAITING, FAILED = "waiting", "failed"
+"""The status of an instance that was not begun, and of one whose solve ended with an error."""
+_STATUSES = (*(status.value for status in Status), WAITING, FAILED)
+_ANSWERS = (Status.OPTIMAL.value, Status.FEASIBLE.value, Status.INFEASIBLE.value)
+_NUMBERS = (
+    "objective_s", "bound_s", "objective_j", "bound_j", "gap", "makespan_s", "energy_j", "peak_bytes", "solve_s",
+)  # fmt: skip
+_TEXTS = ("stop_reason", "solver", "plan", "error")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of an instance; None stands for what is not known, or not there.
+
+    `fields`: as the file gives them. `objective_s`, `bound_s` (or `_j`) and `gap`: the solver's claim. `makespan_s`,
+    `energy_j`, `peak_bytes`: as replayed; `violations`: rules that the replay found broken, which leaves the plan
+    unwritten. `plan`: its file's name in the folder. `error`: of an instance whose status is `failed`. `details`: the
+    plain values of the encoding's own account.
+    """
+
+    hash: str
+    system: str
+    fields: Mapping[str, Value]
+    swept: tuple[str, ...]
+    status: str = WAITING
+    stop_reason: str | None = None
+    objective_s: float | None = None
+    bound_s: float | None = None
+    objective_j: float | None = None
+    bound_j: float | None = None
+    gap: float | None = None
+    violations: int | None = None
+    makespan_s: float | None = None
+    energy_j: float | None = None
+    peak_bytes: float | None = None
+    solve_s: float | None = None
+    solver: str | None = None
+    plan: str | None = None
+    error: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether somebody stopped the solver: its plan is the best so far and no answer."""
+        return self.stop_reason == StopReason.INTERRUPTED.value
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether there is a plan, or proof that there is none, and the solver was not interrupted."""
+        return self.status in _ANSWERS and not self.is_interrupted and not self.violations
+
+    @property
+    def verdict(self) -> str:
+        """The status in a word for people."""
+        return "interrupted" if self.is_interrupted else "violations" if self.violations else self.status
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The row in plain values, for files."""
+        return asdict(self)
+
+
+def result_path(folder: Path, instance: Instance) -> Path:
+    """The file of an instance's result."""
+    return folder / f"{instance.hash}.json"
+
+
+def row_of(instance: Instance, result: Result, plan: str | None) -> Row:
+    """What a solve and its replay have found."""
+    report = result.report
+    replayed: dict[str, Any] = {}
+    if report is not None:
+        peak_bytes = max(report.peak_bytes, default=0)
+        replayed = {"makespan_s": report.makespan_s, "energy_j": report.energy_j, "peak_bytes": peak_bytes}
+    found = {**claim_data(result.solution), **replayed}
+    plain = {name: value for name, value in result.details.items() if isinstance(value, (str, int, float))}
+    return Row(
+        hash=instance.hash,
+        system=instance.system,
+        fields=dict(instance.values),
+        swept=instance.swept,
+        status=result.status.value,
+        stop_reason=result.solution.stop_reason.value,
+        violations=None if report is None else report.violation_count,
+        solver=result.solution.solver,
+        plan=plan,
+        details={name: _finite(value) for name, value in plain.items()},
+        **{name: _finite(found[name]) for name in _NUMBERS if name in found},
+    )
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_row(folder: Path, instance: Instance, row: Row, command: str) -> None:
+    """Write a result, whole or not at all; its plan must be there already."""
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        **row.data,
+        "files": dict(instance.files),
+        "plan_sha256": None if row.plan is None else file_digest(folder / row.plan),
+        "command": command,
+        "versions": library_versions(),
+    }
+    write_text(result_path(folder, instance), json.dumps(data, allow_nan=False, indent=1) + "\n")
+
+
+def read_row(folder: Path, instance: Instance) -> Row | None:
+    """The result of an earlier sweep, None if there is none that holds: a damaged one is as good as none."""
+    path = result_path(folder, instance)
+    if not path.exists():
+        return None
+    try:
+        record = load_record(path)
+        record.of_format(FORMAT)
+        record.integer("version", VERSION, VERSION)
+        row = row_from(record)
+        if row.plan is not None and file_digest(folder / row.plan) != record.text("plan_sha256"):
+            return None
+    except InputError:
+        return None
+    # Names that mean the same, such as 1MB and 1000KB, are told as this sweep's file has them.
+    is_its = row.hash == instance.hash and row.stop_reason is not None
+    return replace(row, fields=dict(instance.values), swept=instance.swept) if is_its else None
+
+
+def row_from(record: Record) -> Row:
+    """A row in plain values. Raises `InputError` for one that is none."""
+    record.text("status", choices=_STATUSES)
+    texts = {name: None if record.raw(name) is None else record.text(name) for name in _TEXTS}
+    if texts["plan"] is not None and Path(texts["plan"]).name != texts["plan"]:
+        raise record.fail("plan", "the name of a file in the folder", texts["plan"])
+    fields, details = record.record("fields"), record.record("details")
+    swept = tuple(record.array("swept"))
+    for name in swept:
+        if name not in fields.names():
+            raise record.fail("swept", "a list of fields", name)
+    return Row(
+        hash=record.text("hash"),
+        system=record.text("system", choices=SYSTEMS),
+        fields={name: _plain(fields, name) for name in fields.names()},
+        swept=swept,
+        status=record.text("status"),
+        violations=None if record.raw("violations") is None else record.integer("violations", 0),
+        details={name: None if details.raw(name) is None else _plain(details, name) for name in details.names()},
+        **texts,
+        **{name: None if record.raw(name) is None else record.number(name) for name in _NUMBERS},
+    )
+
+
+def _plain(record: Record, name: str) -> Value:
+    value: Value = record.raw(name)
+    if not isinstance(value, (str, int, float)):
+        raise record.fail(name, "a text or a number", value)
+    if not isinstance(value, (str, bool)):
+        record.number(name)  # refuses what does not fit into 64 bits
+    return value

@@ -1,0 +1,53 @@
+"""The table of a sweep, a row for each instance, as summary.csv and summary.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gapless.io.atomic import write_text
+from gapless.io.csv_table import csv_text
+from gapless.io.record import load_record
+from gapless.sweeps.results import Row, row_from
+
+__all__ = ["FORMAT", "SUMMARY_CSV", "SUMMARY_JSON", "VERSION", "read_summary", "write_summary"]
+
+FORMAT, VERSION = "gapless.sweep-summary", 1
+SUMMARY_CSV, SUMMARY_JSON = "summary.csv", "summary.json"
+
+
+def write_summary(folder: Path, rows: Sequence[Row]) -> None:
+    """Write both; in the CSV, what is nested has names such as fields.batch and details.overhead."""
+    flat = [_flat(row.data) for row in rows]
+    columns = dict.fromkeys(name for row in flat for name in row)
+    nested = [name for name in columns if "." in name]
+    fields = [name for name in nested if name.startswith("fields.")]
+    others = [name for name in columns if name not in nested]
+    order = [*others[:2], *fields, *others[2:], *(name for name in nested if name not in fields)]
+    write_text(folder / SUMMARY_CSV, csv_text(order, flat))
+    lines = ",\n  ".join(json.dumps(row.data, allow_nan=False) for row in rows)
+    text = f'{{"format": "{FORMAT}", "version": {VERSION},\n "rows": [\n  {lines}]}}\n'
+    write_text(folder / SUMMARY_JSON, text)
+
+
+def _flat(data: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{inner}": its for inner, its in value.items()}
+        elif name != "swept":
+            flat[name] = value
+    return flat
+
+
+def read_summary(path: str | Path) -> list[Row]:
+    """The rows of a summary.json. Raises `InputError` for a file that is none."""
+    record = load_record(path)
+    record.of_format(FORMAT)
+    record.integer("version", VERSION, VERSION)
+    rows = [row_from(entry) for entry in record.records("rows")]
+    if not rows:
+        raise record.fail("rows", "a list of at least one row", [])
+    return rows

@@ -1,5 +1,0 @@
-"""`python -m planwright`."""
-
-from planwright.cli.main import script
-
-script()
