@@ -20,9 +20,10 @@ from typing import Any, Generic, TypeVar
 from gapless.errors import GaplessError, InputError, SolverError
 from gapless.io.plan import SavedPlan, claim_data
 from gapless.options import SolveOptions, available_cores
-from gapless.recipe import Problem, solve
+from gapless.recipe import solve
 from gapless.solution import Status, StopReason
 from gapless.solvers.worker import kill_with_children
+from gapless.system import Problem
 
 __all__ = ["Answer", "Job", "Jobs", "Solving", "interrupts_held", "outcome_of", "shares", "solving"]
 

@@ -56,8 +56,8 @@ def test_folders_that_share_a_name_with_others_have_no_init_file() -> None:
 
 def test_data_files_are_found_through_the_package() -> None:
     assert (files("gapless.topologies") / "ndv2.json").is_file()
-    assert (files("gapless.profiles") / "criteo_kaggle.json").is_file()
-    assert (files("gapless.encodings.taccl.sketches") / "ndv2-sk-1.json").is_file()
+    assert (files("gapless.profiles.traces") / "criteo_kaggle.json").is_file()
+    assert (files("gapless.encodings.taccl.sketch.shipped") / "ndv2-sk-1.json").is_file()
 
 
 def run_python(code: str, path: str) -> str:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 import gapless
 from gapless import SolveOptions, Status, StopReason
 from gapless.collective import allgather
-from gapless.recipe import Plan
 from gapless.schedule import Event, EventKind, schedule_from_events
 from gapless.solution import Solution
+from gapless.system import Plan, System, register
 from gapless.topologies.topology import Link, Topology
 
 PAIR = Topology("pair", (0, 0), (Link(0, 1, 1.0, 0.0), Link(1, 0, 1.0, 0.0)))
@@ -33,12 +34,20 @@ class Claimed:
     def description(self) -> dict[str, Any]:
         return {}
 
-    def plan(self, options: SolveOptions) -> Plan:
-        claim = Solution(Status.OPTIMAL, StopReason.FINISHED, "test", "0", options.seed, 0.0, objective=self.duration_s)
-        if self.duration_s is None:
-            return Plan(Solution(Status.NO_SOLUTION, StopReason.TIME_LIMIT, "test", "0", 0, 0.0), None)
-        events = [Event(EventKind.TRANSFER, 0.0, self.duration_s, link, moves=(link,)) for link in (0, 1)]
-        return Plan(claim, schedule_from_events(allgather(2).graph(1), PAIR, events))
+
+def claimed_plan(problem: Claimed, options: SolveOptions, parameters: object) -> Plan:
+    duration_s = problem.duration_s
+    claim = Solution(Status.OPTIMAL, StopReason.FINISHED, "test", "0", options.seed, 0.0, objective=duration_s)
+    if duration_s is None:
+        return Plan(Solution(Status.NO_SOLUTION, StopReason.TIME_LIMIT, "test", "0", 0, 0.0), None)
+    events = [Event(EventKind.TRANSFER, 0.0, duration_s, link, moves=(link,)) for link in (0, 1)]
+    return Plan(claim, schedule_from_events(allgather(2).graph(1), PAIR, events))
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gapless.system._REGISTERED", {})
+    register(System("test", claimed_plan))
 
 
 def test_true_claim_is_confirmed() -> None:

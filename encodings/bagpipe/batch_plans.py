@@ -27,7 +27,7 @@ from gapless.encodings.bagpipe.sharing import Sharing, Traffic
 from gapless.encodings.bagpipe.unique_ids import positions
 from gapless.errors import InputError
 from gapless.options import SolveOptions
-from gapless.profiles.traces import Trace
+from gapless.profiles.traces.trace import Trace
 
 __all__ = ["OWNERSHIPS", "BatchPlan", "Planning", "batch_plans"]
 

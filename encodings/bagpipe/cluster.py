@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.profiles.recommendation import DenseModel
+from gapless.profiles.traces.recommendation import DenseModel
 
 __all__ = ["Cluster", "model_cluster"]
 

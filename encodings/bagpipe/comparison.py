@@ -20,7 +20,7 @@ from gapless.encodings.bagpipe.designs import DESIGNS
 from gapless.encodings.bagpipe.partition import Effort
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
 from gapless.errors import InputError
-from gapless.profiles.traces import Trace
+from gapless.profiles.traces.trace import Trace
 
 __all__ = ["DesignSummary", "LookaheadSummary", "compare_designs", "counted_run", "lookahead_table", "summary"]
 

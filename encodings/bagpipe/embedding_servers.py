@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.profiles.traces import split_global_ids
+from gapless.profiles.traces.trace import split_global_ids
 
 __all__ = ["Sharding"]
 

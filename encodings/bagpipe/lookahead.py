@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.row_map import RowMap
 from gapless.encodings.bagpipe.unique_ids import unique_ids
 from gapless.errors import InputError
-from gapless.profiles.traces import Block
+from gapless.profiles.traces.trace import Block
 
 __all__ = ["MOST_LOOKAHEAD", "Step", "lookahead_steps"]
 

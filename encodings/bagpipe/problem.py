@@ -10,8 +10,7 @@ from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.partition import Effort
 from gapless.errors import InputError
 from gapless.options import SolveOptions
-from gapless.profiles.traces import Trace
-from gapless.recipe import Plan
+from gapless.profiles.traces.trace import Trace
 
 __all__ = ["Problem"]
 
@@ -66,9 +65,3 @@ class Problem:
     def default_options(self) -> SolveOptions:
         """As long as it takes."""
         return SolveOptions()
-
-    def plan(self, options: SolveOptions) -> Plan:
-        """Plan every batch, and spell the run out as a schedule."""
-        from gapless.encodings.bagpipe.solver import solve  # it imports this module
-
-        return solve(self, options)

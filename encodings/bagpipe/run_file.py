@@ -29,7 +29,7 @@ from gapless.errors import InputError
 from gapless.io.atomic import write_bytes
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record, parse_record
-from gapless.profiles.trace_csv import file_errors
+from gapless.profiles.traces.csv_files import file_errors
 
 __all__ = ["TIMES", "SavedTimes", "read_run", "write_run"]
 

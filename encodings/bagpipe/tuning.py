@@ -17,7 +17,7 @@ from gapless.encodings.bagpipe.comparison import LEAST_MEASURED, LookaheadSummar
 from gapless.encodings.bagpipe.lookahead import lookahead_steps
 from gapless.encodings.bagpipe.partition import Effort
 from gapless.errors import InputError
-from gapless.profiles.traces import Trace
+from gapless.profiles.traces.trace import Trace
 
 __all__ = ["TOLERANCE", "Tuning", "candidates", "fitting_lookahead", "tune_lookahead"]
 

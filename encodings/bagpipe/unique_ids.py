@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.row_map import hashed_slots
 from gapless.errors import InputError
-from gapless.profiles.traces import MOST_IDS, TABLE_SHIFT, Block
+from gapless.profiles.traces.trace import MOST_IDS, TABLE_SHIFT, Block
 
 __all__ = ["positions", "unique_ids"]
 

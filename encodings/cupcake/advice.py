@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from gapless.encodings.cupcake.baselines import Baseline, buckets
-from gapless.encodings.cupcake.solver import BestFusion, best_fusion
+from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.errors import InputError
 from gapless.options import SolveOptions
-from gapless.profiles.communication import RingNetwork
-from gapless.profiles.compressors import NONE, Compressor
-from gapless.profiles.crossover import crossover_bytes_per_s
-from gapless.profiles.fusion_profile import FusionProfile
-from gapless.profiles.fusion_profiles import with_compressor
+from gapless.profiles.gradients.communication import RingNetwork
+from gapless.profiles.gradients.compressors import NONE, Compressor
+from gapless.profiles.gradients.crossover import crossover_bytes_per_s
+from gapless.profiles.gradients.named import with_compressor
+from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = ["Advice", "Option", "advise"]
 

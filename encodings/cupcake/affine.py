@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.cupcake.fusion import Costs, Fusion
-from gapless.profiles.cost_functions import AffineCost
-from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = ["Affine", "solve_affine"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gapless.encodings.cupcake.fusion import Fusion, timeline
-from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = ["BASELINES", "Baseline", "all_baselines", "buckets", "even_split", "layer_wise", "one_group", "selective"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.cupcake.fusion import Costs
-from gapless.profiles.cost_functions import CostFunction
+from gapless.profiles.gradients.cost_functions import CostFunction
 
 __all__ = ["Rest", "rest_of"]
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.profiles.cost_functions import CostFunction
-from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.gradients.cost_functions import CostFunction
+from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = ["Costs", "Fusion", "Timeline", "timeline"]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from gapless.encodings.cupcake.fusion import Fusion, Timeline, timeline
 from gapless.graph import Graph, Implementation, Op, Placement
-from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.gradients.profile import FusionProfile
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Topology
 

@@ -9,9 +9,8 @@ from gapless.encodings.cupcake.baselines import BASELINES
 from gapless.errors import InputError
 from gapless.io.record import suggestion
 from gapless.options import SolveOptions
-from gapless.profiles.cost_functions import AffineCost
-from gapless.profiles.fusion_profile import FusionProfile
-from gapless.recipe import Plan
+from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = ["METHODS", "Problem"]
 
@@ -76,9 +75,3 @@ class Problem:
     def default_options(self) -> SolveOptions:
         """Optimal, within a minute."""
         return SolveOptions(time_limit_s=60.0)
-
-    def plan(self, options: SolveOptions) -> Plan:
-        """Search, and spell out the fusion as a schedule."""
-        from gapless.encodings.cupcake.solver import solve  # it imports this module
-
-        return solve(self, options)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.retention import fit_ways
 from gapless.errors import InputError
-from gapless.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant
 
 __all__ = ["ABLATIONS", "ablation", "carry_over", "greedy_ways", "restrict"]
 

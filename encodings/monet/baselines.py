@@ -17,8 +17,8 @@ from gapless.encodings.monet.retention import (
     recompute_on_need,
 )
 from gapless.errors import InputError
-from gapless.profiles.baseline import default_variants
-from gapless.profiles.training_graph import TrainingGraph, Variant
+from gapless.profiles.training.baseline import default_variants
+from gapless.profiles.training.graph import TrainingGraph, Variant
 
 __all__ = [
     "eager",

@@ -24,7 +24,7 @@ from gapless.encodings.monet.reading import decisions_of
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.options import SolveOptions
-from gapless.profiles.training_graph import TrainingGraph, Way
+from gapless.profiles.training.graph import TrainingGraph, Way
 from gapless.recipe import solve
 
 __all__ = [

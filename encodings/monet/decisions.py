@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = ["Decisions"]
 

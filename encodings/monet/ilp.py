@@ -24,7 +24,7 @@ from gapless.encodings.monet.ilp_entries import Entry, add_entries, add_terms
 from gapless.encodings.monet.ilp_points import decode, first_point
 from gapless.errors import InputError
 from gapless.model import Model
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = ["MonetModel", "decode", "encode", "first_point"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.monet.ilp_options import Option, backward_choices, cost_unit, forward_choices
 from gapless.model import Model
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = ["MIB", "Columns", "Data", "MonetModel", "columns_of", "data_of", "wanted_tensors"]
 

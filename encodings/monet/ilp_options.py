@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gapless.profiles.training_graph import BackwardNode, ForwardNode
+from gapless.profiles.training.graph import BackwardNode, ForwardNode
 
 __all__ = ["Option", "backward_choices", "cost_unit", "forward_choices", "option_of"]
 

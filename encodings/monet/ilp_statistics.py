@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gapless.encodings.monet import checkmate, ilp
 from gapless.encodings.monet.ablation import ablation
 from gapless.model import Model
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = ["THESIS", "Comparison", "Statistics", "comparison", "statistics"]
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.step_menus import StepMenus
 from gapless.encodings.monet.stretches import RUNS, THERE, JustInTime, KeepSet, Move, Stretches
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = ["KeepSet", "Keeper", "Move", "Outcome", "State"]
 

@@ -10,7 +10,7 @@ from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.sweep import keep_set_of
 from gapless.errors import InputError
 from gapless.options import Progress, SolveOptions
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
 from gapless.recipe import Result, solve
 from gapless.solution import Status
 

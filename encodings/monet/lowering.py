@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.evaluate import way_of
 from gapless.graph import Graph, Implementation, Op, Placement
-from gapless.profiles.training_graph import BackwardNode, TrainingGraph, Variant, Way
+from gapless.profiles.training.graph import BackwardNode, TrainingGraph, Variant, Way
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Topology
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from gapless.errors import InputError
-from gapless.profiles.training_graph import TrainingGraph, Way
+from gapless.profiles.training.graph import TrainingGraph, Way
 from gapless.units import Unit
 
 __all__ = ["OBJECTIVES", "UNITS", "Objective", "costed"]

@@ -9,8 +9,7 @@ from gapless.encodings.monet.keepset import KeepSet
 from gapless.encodings.monet.objective import OBJECTIVES, UNITS, Objective, costed
 from gapless.errors import InputError
 from gapless.options import SolveOptions
-from gapless.profiles.training_graph import TrainingGraph
-from gapless.recipe import Plan
+from gapless.profiles.training.graph import TrainingGraph
 from gapless.units import Unit
 
 __all__ = ["Problem"]
@@ -72,9 +71,3 @@ class Problem:
     def default_options(self) -> SolveOptions:
         """Within 2 % of the best possible, or what two minutes give."""
         return SolveOptions(gap=0.02, time_limit_s=120.0)
-
-    def plan(self, options: SolveOptions) -> Plan:
-        """Bound by the relaxation, search over keep-sets, spell out the best."""
-        from gapless.encodings.monet.solver import solve  # it imports this module
-
-        return solve(self, options)

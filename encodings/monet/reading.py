@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gapless.encodings.monet.decisions import Decisions
 from gapless.errors import InputError
 from gapless.graph import Implementation
-from gapless.profiles.training_graph import BackwardNode, TrainingGraph, Way
+from gapless.profiles.training.graph import BackwardNode, TrainingGraph, Way
 from gapless.schedule import Schedule
 
 __all__ = ["decisions_of"]

@@ -22,7 +22,7 @@ from gapless.encodings.monet.relaxation_rows import BYTES_PER_UNIT, Rows
 from gapless.encodings.monet.relaxation_runs import Again, add_run_rows
 from gapless.encodings.monet.ways import Option, backward_options, forward_options
 from gapless.model import Model
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = ["BYTES_PER_UNIT", "Relaxation", "Starts", "decode", "encode"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.evaluate import evaluate, way_of
 from gapless.errors import InputError
-from gapless.profiles.training_graph import TrainingGraph, Way
+from gapless.profiles.training.graph import TrainingGraph, Way
 
 __all__ = ["Recomputation", "fit_ways", "just_in_time", "last_needs", "recompute_on_need"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = ["RUNS", "THERE", "JustInTime", "KeepSet", "Move", "Stretches"]
 

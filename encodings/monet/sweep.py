@@ -35,9 +35,9 @@ from gapless.io.plan import SavedPlan, plan_text, read_plan
 from gapless.io.record import Record, load_record
 from gapless.jobs import Answer, Job, Jobs, shares, solving
 from gapless.options import Progress, SolveOptions, relative_gap
-from gapless.profiles.baseline import peak_without_saving_bytes
-from gapless.profiles.training_graph import TrainingGraph
-from gapless.profiles.training_graph_file import training_graph_text
+from gapless.profiles.training.baseline import peak_without_saving_bytes
+from gapless.profiles.training.graph import TrainingGraph
+from gapless.profiles.training.graph_file import training_graph_text
 from gapless.schedule import Schedule
 from gapless.solution import Status, StopReason
 from gapless.units import Unit, format_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gapless.profiles.training_graph import BackwardNode, TrainingGraph
+from gapless.profiles.training.graph import BackwardNode, TrainingGraph
 
 __all__ = ["Option", "again_options", "backward_options", "cheapest_again_s", "forward_options"]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.board import Board, Columns
-from gapless.encodings.taccl.dispatch import Table
+from gapless.encodings.taccl.list_scheduling import Table
 from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.symmetry.quotient import Board, Columns
 from gapless.schedule import EventKind, Ragged, Schedule
 
 __all__ = ["reversed_columns", "table_of", "to_schedule"]

@@ -8,7 +8,7 @@ greedy.
 from __future__ import annotations
 
 from gapless.collective import collective_by_name
-from gapless.encodings.taccl.greedy import plan_greedy
+from gapless.encodings.taccl.flow.greedy import plan_greedy
 from gapless.encodings.taccl.problem import Problem
 from gapless.options import Deadline, SolveOptions
 from gapless.topologies.topology import Topology

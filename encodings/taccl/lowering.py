@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.milp.ordering import Ordering
 from gapless.encodings.taccl.moves import Moves
-from gapless.encodings.taccl.ordering import Ordering
 from gapless.encodings.taccl.problem import Problem
 from gapless.schedule import EventKind, Ragged, Schedule
 from gapless.simulate import retime

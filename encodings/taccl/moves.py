@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.milp.tree_routing import Routing
 from gapless.encodings.taccl.problem import Problem
-from gapless.encodings.taccl.routing import Routing
 
 __all__ = ["Moves", "moves_of"]
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from gapless.collective import Collective
 from gapless.encodings.taccl.homes import homes
-from gapless.encodings.taccl.logical import check_reach
 from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.sketch.logical import check_reach
 from gapless.errors import InputError
 from gapless.topologies.links import Links
 from gapless.topologies.topology import Topology

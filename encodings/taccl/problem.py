@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 
 from gapless.collective import Collective, collective_by_name, divided
 from gapless.encodings.taccl.homes import homes
-from gapless.encodings.taccl.logical import LogicalTopology, apply_sketch
-from gapless.encodings.taccl.sketch import Sketch
+from gapless.encodings.taccl.sketch.format import Sketch
+from gapless.encodings.taccl.sketch.logical import LogicalTopology, apply_sketch
 from gapless.errors import InputError
 from gapless.graph import Graph
 from gapless.io.collective_file import collective_data
-from gapless.model import Model
 from gapless.options import SolveOptions
-from gapless.recipe import Plan
 from gapless.topologies.topology import Topology
 
 if TYPE_CHECKING:
@@ -114,25 +112,6 @@ class Problem:
     def default_options(self) -> SolveOptions:
         """Within 5 % of the best possible, as far as the bound can prove it."""
         return SolveOptions(gap=0.05)
-
-    def plan(self, options: SolveOptions) -> Plan:
-        """Synthesise: routing, ordering, contiguity, or the greedy for large clusters."""
-        from gapless.encodings.taccl.methods import plan  # it imports this module
-
-        return plan(self, options)
-
-    def model(self) -> Model:
-        """The routing MILP that minimises the time, for writing to a file.
-
-        Raises `InputError` where there are two, one for each phase.
-        """
-        from gapless.encodings.taccl.routers import router_of  # it imports this module
-
-        if len(self.phases) > 1:
-            raise InputError(
-                f"{self.collective.name}: has a routing model a phase; write those of reducescatter and allgather"
-            )
-        return router_of(self.phases[0].problem).least_time_model()
 
     @classmethod
     def of(

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.dispatch import Table, Timing, settle
+from gapless.encodings.taccl.list_scheduling import Table, Timing, settle
 
 __all__ = ["order_by_load", "reorderings"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.taccl.moves import Moves
 from gapless.encodings.taccl.problem import Problem
-from gapless.encodings.taccl.symmetry import orbits
+from gapless.encodings.taccl.symmetry.orbits import orbits
 
 __all__ = ["MANY_SENDS", "Sends", "send_orbits", "single_sends", "tables"]
 

@@ -12,8 +12,8 @@ from gapless.cli.networks import add_network_options, read_network
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from gapless.encodings.cupcake.advice import Advice, Option
-    from gapless.profiles.communication import RingNetwork
-    from gapless.profiles.ddp_model import DdpModel, Table
+    from gapless.profiles.gradients.communication import RingNetwork
+    from gapless.profiles.gradients.ddp_model import DdpModel, Table
 
 __all__ = ["add_commands"]
 
@@ -120,8 +120,8 @@ def _finite(value: float) -> float | None:
 def _compression(arguments: argparse.Namespace) -> int:
     from gapless.cli.output import print_json
     from gapless.encodings.cupcake.advice import advise
-    from gapless.profiles.compressors import compressor_names, named_compressor, relative_speed
-    from gapless.profiles.fusion_profiles import find_fusion_profile
+    from gapless.profiles.gradients.compressors import compressor_names, named_compressor, relative_speed
+    from gapless.profiles.gradients.named import find_fusion_profile
 
     network = read_network(arguments)
     names = list(dict.fromkeys(arguments.compressor))
@@ -196,9 +196,9 @@ def _percent(share: float) -> str:
 
 def _what_if(arguments: argparse.Namespace) -> int:
     from gapless.cli.output import print_json
-    from gapless.profiles.compressors import named_compressor
-    from gapless.profiles.ddp_model import ddp_model
-    from gapless.profiles.fusion_profiles import find_fusion_profile
+    from gapless.profiles.gradients.compressors import named_compressor
+    from gapless.profiles.gradients.ddp_model import ddp_model
+    from gapless.profiles.gradients.named import find_fusion_profile
 
     network, compressor = read_network(arguments), named_compressor(arguments.compressor)
     profile = find_fusion_profile(arguments.profile)
@@ -226,7 +226,7 @@ def _crossover_text(name: str, crossover_bytes_per_s: float) -> str:
 
 
 def _rows(figure: str, model: DdpModel, compressor: Any) -> Table:
-    from gapless.profiles import ddp_model as tables
+    from gapless.profiles.gradients import ddp_model as tables
 
     if figure == "bandwidth":
         return tables.bandwidth_table(model, compressor, _BANDWIDTHS)

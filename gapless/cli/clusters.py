@@ -51,7 +51,7 @@ def read_cluster_options(arguments: argparse.Namespace, trainers: int) -> Cluste
     from dataclasses import replace
 
     from gapless.encodings.bagpipe.cluster import Cluster, model_cluster
-    from gapless.profiles.recommendation import named_dense_model
+    from gapless.profiles.traces.recommendation import named_dense_model
 
     plain = Cluster(trainers, row_bytes=arguments.dimension * _VALUE_BYTES)
     given = {field: getattr(arguments, option) for option, field in _OPTIONS.items()}

@@ -62,10 +62,10 @@ def _names() -> dict[str, list[str]]:
     """What may stand behind an option that takes a name, by the option's destination."""
     from gapless.collective import COLLECTIVES
     from gapless.encodings.taccl import sketch_names
-    from gapless.profiles.compressors import compressor_names
     from gapless.profiles.devices import device_names
-    from gapless.profiles.fusion_profiles import fusion_profile_names
-    from gapless.profiles.networks import network_names
+    from gapless.profiles.gradients.compressors import compressor_names
+    from gapless.profiles.gradients.named import fusion_profile_names
+    from gapless.profiles.training.networks import network_names
     from gapless.solvers.registry import BACKENDS
     from gapless.topologies.files import topology_names
 

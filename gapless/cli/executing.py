@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.cli import arguments as shared
 from gapless.errors import InputError
-from gapless.profiles.close_kinds import CLOSE
+from gapless.torch.close_kinds import CLOSE
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast, and works without torch
-    from gapless.torch.comparison import Method, Workload
-    from gapless.torch.plan import TorchPlan
-    from gapless.torch.step import Step
+    from gapless.torch.run.comparison import Method, Workload
+    from gapless.torch.run.planning import TorchPlan
+    from gapless.torch.run.step import Step
 
 __all__ = ["add_commands"]
 
@@ -70,9 +70,9 @@ def _kinds(text: str) -> tuple[str, ...]:
 
 def _run(arguments: argparse.Namespace) -> int:
     from gapless.io.atomic import check_writable
-    from gapless.profiles.torch_graph import capture
-    from gapless.profiles.torch_timing import profile
-    from gapless.torch.comparison import compare, eager_peak_bytes
+    from gapless.torch.capture.graph import capture
+    from gapless.torch.capture.timing import profile
+    from gapless.torch.run.comparison import compare, eager_peak_bytes
 
     if arguments.output is not None:
         check_writable(arguments.output)
@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
     plan, code = _plan(step, budget_bytes, arguments)
     if plan is None:
         return code
-    from gapless.torch.step import run
+    from gapless.torch.run.step import run
 
     _say(arguments, "running")
     train = run(plan, work.model)
@@ -103,7 +103,7 @@ def _plan(step: Any, budget_bytes: int, arguments: argparse.Namespace) -> tuple[
     from gapless.cli.output import exit_code
     from gapless.cli.running import run, while_written, write_plan_of
     from gapless.encodings.monet import Problem
-    from gapless.torch.plan import TorchPlan
+    from gapless.torch.run.planning import TorchPlan
     from gapless.units import format_bytes
 
     result = run(Problem(step.graph, budget_bytes), arguments)
@@ -122,7 +122,7 @@ def _plan(step: Any, budget_bytes: int, arguments: argparse.Namespace) -> tuple[
 
 def _workload(name: str) -> Workload:
     """What a factory makes, checked."""
-    from gapless.torch.comparison import Workload
+    from gapless.torch.run.comparison import Workload
 
     made = _factory(name)()
     if not isinstance(made, tuple) or not 2 <= len(made) <= 4:

@@ -104,8 +104,8 @@ def _collectives() -> Rows:
 
 def _profiles() -> Rows:
     from gapless.profiles.devices import device_names, named_device
-    from gapless.profiles.fusion_profiles import fusion_profile_names
-    from gapless.profiles.networks import network_names
+    from gapless.profiles.gradients.named import fusion_profile_names
+    from gapless.profiles.training.networks import network_names
     from gapless.units import format_bytes
 
     fusion = [{"name": name, "kind": "fusion", "what": _fusion_text(name)} for name in fusion_profile_names()]
@@ -119,7 +119,7 @@ def _profiles() -> Rows:
 
 
 def _fusion_text(name: str) -> str:
-    from gapless.profiles.fusion_profiles import load_fusion_profile
+    from gapless.profiles.gradients.named import load_fusion_profile
     from gapless.units import format_bytes, format_seconds
 
     profile = load_fusion_profile(name)
@@ -128,7 +128,7 @@ def _fusion_text(name: str) -> str:
 
 
 def _compressors() -> Rows:
-    from gapless.profiles.compressors import compressor_names, named_compressor
+    from gapless.profiles.gradients.compressors import compressor_names, named_compressor
 
     compressors = [named_compressor(name) for name in compressor_names()]
     return [

@@ -9,7 +9,7 @@ from gapless.cli import arguments as shared
 from gapless.errors import InputError
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
-    from gapless.profiles.communication import RingNetwork
+    from gapless.profiles.gradients.communication import RingNetwork
 
 __all__ = ["add_network_options", "read_network"]
 
@@ -29,7 +29,7 @@ def add_network_options(group: Any) -> None:
 
 def read_network(arguments: argparse.Namespace) -> RingNetwork:
     """The ring that the options name, by numbers or by machine."""
-    from gapless.profiles.communication import RingNetwork, ring_network
+    from gapless.profiles.gradients.communication import RingNetwork, ring_network
     from gapless.topologies.files import load_topology
 
     numbers = {name: getattr(arguments, name) for name in ("ranks", "bandwidth", "latency")}

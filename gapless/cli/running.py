@@ -16,7 +16,8 @@ from gapless.cli import arguments as shared
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from gapless.progress_log import ProgressLog
-    from gapless.recipe import Problem, Result
+    from gapless.recipe import Result
+    from gapless.system import Problem
 
 __all__ = ["claim_to_keep", "finish", "run", "stop_on_interrupt", "while_written", "write_plan_of"]
 

@@ -12,7 +12,7 @@ from gapless.errors import InputError
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from gapless.encodings.cupcake import Problem
-    from gapless.profiles.fusion_profile import FusionProfile
+    from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = ["add_command", "read_problem"]
 
@@ -68,8 +68,8 @@ def read_problem(arguments: argparse.Namespace) -> Problem:
 
 def _profile(arguments: argparse.Namespace) -> FusionProfile:
     """The profile as it stands, or with a compressor's published costs on a network."""
-    from gapless.profiles.compressors import named_compressor, relative_speed
-    from gapless.profiles.fusion_profiles import find_fusion_profile, with_compressor
+    from gapless.profiles.gradients.compressors import named_compressor, relative_speed
+    from gapless.profiles.gradients.named import find_fusion_profile, with_compressor
 
     names = ("device", "ranks", "bandwidth", "latency", "topology", "nodes")
     if arguments.compressor is None:

@@ -13,7 +13,7 @@ from gapless.errors import InputError
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from gapless.encodings.monet import Problem
-    from gapless.profiles.training_graph import TrainingGraph
+    from gapless.profiles.training.graph import TrainingGraph
     from gapless.recipe import Result
 
 __all__ = ["add_command", "add_graph_options", "add_objective_option", "bytes_of", "read_graph", "read_problem"]
@@ -78,8 +78,8 @@ def add_objective_option(group: Any) -> None:
 def read_graph(arguments: argparse.Namespace) -> TrainingGraph:
     """The training graph that the options name."""
     from gapless.io.record import suggestion
-    from gapless.profiles.networks import build, network_names
-    from gapless.profiles.training_graph_file import read_training_graph
+    from gapless.profiles.training.graph_file import read_training_graph
+    from gapless.profiles.training.networks import build, network_names
 
     if arguments.graph in network_names():
         if arguments.batch is None:
@@ -97,7 +97,7 @@ def read_graph(arguments: argparse.Namespace) -> TrainingGraph:
 
 def bytes_of(budget: tuple[int, float | None], graph: TrainingGraph) -> int:
     """A budget from the command line in bytes, where it is a share of what the graph takes without saving."""
-    from gapless.profiles.baseline import peak_without_saving_bytes
+    from gapless.profiles.training.baseline import peak_without_saving_bytes
 
     size_bytes, ratio = budget
     return size_bytes if ratio is None else max(int(ratio * peak_without_saving_bytes(graph)), 1)

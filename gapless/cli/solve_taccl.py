@@ -150,7 +150,7 @@ def _collective(arguments: argparse.Namespace) -> Any:
 
 def _sketch_search(arguments: argparse.Namespace) -> Any:
     from gapless.encodings.taccl import Problem
-    from gapless.encodings.taccl.sketch_search import SketchSearch
+    from gapless.encodings.taccl.sketch.search import SketchSearch
     from gapless.topologies.families import is_generated
     from gapless.topologies.files import load_topology
 
@@ -183,10 +183,11 @@ def _print_tried(rows: list[dict[str, Any]]) -> None:
 
 
 def _write_model(problem: Any, path: str) -> None:
+    from gapless.encodings.taccl.milp.routers import routing_model
     from gapless.io.lp import write_lp
     from gapless.io.mps import write_mps
 
     writers = {".lp": write_lp, ".mps": write_mps}
     if Path(path).suffix not in writers:
         raise InputError(f"--write-model: the file must end in .lp or .mps, got {path!r}")
-    writers[Path(path).suffix](problem.model(), path)
+    writers[Path(path).suffix](routing_model(problem), path)

@@ -11,7 +11,8 @@ from gapless.cli import solve_bagpipe, solve_cupcake, solve_monet, solve_taccl
 from gapless.cli.running import write_plan_of
 
 if TYPE_CHECKING:  # imported by the commands themselves: --help stays fast
-    from gapless.recipe import Problem, Result
+    from gapless.recipe import Result
+    from gapless.system import Problem
 
 __all__ = ["SYSTEMS", "System", "add_commands"]
 

@@ -9,7 +9,7 @@ from gapless.cli import arguments as shared
 from gapless.errors import InputError
 
 if TYPE_CHECKING:  # numpy and the readers are imported by the command itself: --help stays fast
-    from gapless.profiles.traces import Trace
+    from gapless.profiles.traces.trace import Trace
 
 __all__ = ["GENERATORS", "add_trace_options", "read_trace_options"]
 
@@ -58,7 +58,7 @@ def add_trace_options(group: Any) -> None:
 def read_trace_options(arguments: argparse.Namespace) -> Trace:
     """The trace that the options name. Raises `InputError` for options that don't go with it."""
     from gapless.io.record import suggestion
-    from gapless.profiles.trace_files import read_trace
+    from gapless.profiles.traces.files import read_trace
 
     name = arguments.trace
     kind = name if name in GENERATORS else _file_kind(name)
@@ -82,8 +82,8 @@ def _file_kind(name: str) -> str | None:
 
 
 def _generated(kind: str, arguments: argparse.Namespace) -> Trace:
-    from gapless.profiles.recommendation import named_embedding_dataset
-    from gapless.profiles.trace_generators import criteo_like_trace, skew_trace, zipf_trace
+    from gapless.profiles.traces.generators import criteo_like_trace, skew_trace, zipf_trace
+    from gapless.profiles.traces.recommendation import named_embedding_dataset
 
     kaggle = named_embedding_dataset("criteo-kaggle")
     examples = kaggle.examples if arguments.examples is None else arguments.examples

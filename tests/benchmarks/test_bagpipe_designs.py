@@ -22,8 +22,8 @@ from gapless.encodings.bagpipe.comparison import (
     lookahead_table,
     summary,
 )
-from gapless.profiles.recommendation import named_dense_model
-from gapless.profiles.trace_generators import criteo_like_trace
+from gapless.profiles.traces.generators import criteo_like_trace
+from gapless.profiles.traces.recommendation import named_dense_model
 
 BATCH, TRAINERS = 16_384, 8
 CLUSTER = Cluster(TRAINERS)

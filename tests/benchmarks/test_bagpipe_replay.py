@@ -21,9 +21,9 @@ from gapless.encodings.bagpipe.bounds import fetches_bound, max_load_bound
 from gapless.encodings.bagpipe.lowering import to_schedule
 from gapless.encodings.bagpipe.pipeline import pipeline
 from gapless.encodings.bagpipe.sharing import Sharing
-from gapless.encodings.bagpipe.solver import machine_for, plan_run
+from gapless.encodings.bagpipe.solve import machine_for, plan_run
 from gapless.options import Deadline, SolveOptions
-from gapless.profiles.trace_generators import criteo_like_trace
+from gapless.profiles.traces.generators import criteo_like_trace
 
 BATCH, TRAINERS = 16_384, 8
 BATCHES, BOUNDED = 20, 5

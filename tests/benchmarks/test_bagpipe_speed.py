@@ -17,9 +17,9 @@ import pytest
 
 from gapless.encodings.bagpipe.lookahead import lookahead_steps
 from gapless.encodings.bagpipe.unique_ids import positions, unique_ids
-from gapless.profiles.trace_files import read_trace
-from gapless.profiles.trace_generators import criteo_like_trace, skew_trace, zipf_trace
-from gapless.profiles.traces import Block, Trace, global_ids
+from gapless.profiles.traces.files import read_trace
+from gapless.profiles.traces.generators import criteo_like_trace, skew_trace, zipf_trace
+from gapless.profiles.traces.trace import Block, Trace, global_ids
 
 BATCH = 16_384
 CRITEO_ROWS = criteo_like_trace(1).table_rows or ()

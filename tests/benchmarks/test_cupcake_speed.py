@@ -16,11 +16,11 @@ import pytest
 from espresso import COMPRESSORS, DATA, NETWORKS, fusion_profile
 
 from gapless.encodings.cupcake.baselines import all_baselines
-from gapless.encodings.cupcake.solver import BestFusion, best_fusion
+from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.options import SolveOptions
-from gapless.profiles.cost_functions import AffineCost
-from gapless.profiles.fusion_profile import FusionProfile
-from gapless.profiles.fusion_profile_file import write_fusion_profile
+from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.profile import FusionProfile
+from gapless.profiles.gradients.profile_file import write_fusion_profile
 
 ALGORITHM_1_S = 5.0
 

@@ -36,7 +36,7 @@ from gapless.encodings.monet.keepset import KeepSet
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.reading import decisions_of
 from gapless.encodings.monet.sweep import keep_set_of
-from gapless.profiles.baseline import peak_without_saving_bytes
+from gapless.profiles.training.baseline import peak_without_saving_bytes
 
 LIMIT_S = 20.0
 THREADS = 2

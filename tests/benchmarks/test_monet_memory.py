@@ -35,7 +35,7 @@ from gapless.encodings.monet.ablation import carry_over, greedy_ways
 from gapless.encodings.monet.baselines import eager
 from gapless.encodings.monet.least_budget import least_budget
 from gapless.encodings.monet.lowering import to_schedule
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
 
 LIMIT_S = 40.0
 THREADS = 2

@@ -11,8 +11,8 @@ import pytest
 from measured_monet import FULL, measured
 
 from gapless.encodings.monet.ilp_statistics import comparison
-from gapless.profiles import networks
-from gapless.profiles.baseline import peak_without_saving_bytes
+from gapless.profiles.training import networks
+from gapless.profiles.training.baseline import peak_without_saving_bytes
 
 TABLE_4_2_GIB = {
     ("resnet50", 184): 15.1, ("googlenet", 320): 14.9, ("unet", 11): 14.3, ("vgg16", 176): 14.1,

@@ -15,7 +15,7 @@ from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.keepset import Keeper, KeepSet
 from gapless.encodings.monet.retention import last_needs
 from gapless.encodings.monet.search import Annealing
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
 from gapless.solvers.registry import solve_model
 
 

@@ -22,7 +22,7 @@ from gapless import SolveOptions
 from gapless.collective import COLLECTIVES
 from gapless.encodings.taccl import load_sketch
 from gapless.encodings.taccl.baselines import Baselines
-from gapless.encodings.taccl.cut_bound import any_cut_bound_s
+from gapless.encodings.taccl.bounds.cuts import any_cut_bound_s
 from gapless.encodings.taccl.instances import with_instances
 from gapless.encodings.taccl.sweep import Outcome, Request, sweep
 from gapless.encodings.taccl.sweep.candidates import Lowering

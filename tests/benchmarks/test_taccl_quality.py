@@ -14,7 +14,7 @@ from result_tables import ResultTables
 import gapless
 from gapless import SolveOptions
 from gapless.encodings.taccl import Problem
-from gapless.encodings.taccl.any_bandwidth import any_bandwidth_s_per_byte
+from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte
 from gapless.encodings.taccl.chunking import best_chunking
 from gapless.topologies.files import load_topology
 

@@ -16,8 +16,8 @@ from result_tables import ResultTables
 
 import gapless
 from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.bounds.packing import pack
 from gapless.encodings.taccl.chunking import best_chunking
-from gapless.encodings.taccl.packing import pack
 from gapless.options import SolveOptions
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology

@@ -25,10 +25,10 @@ from torch_models import Case, Gpt, ResNet
 
 from gapless import SolveOptions
 from gapless.errors import InputError
-from gapless.profiles.torch_graph import capture
-from gapless.profiles.torch_timing import profile
-from gapless.torch import plan, run
-from gapless.torch.comparison import Workload, eager_peak_bytes, measure
+from gapless.torch.capture.graph import capture
+from gapless.torch.capture.timing import profile
+from gapless.torch.run import plan, run
+from gapless.torch.run.comparison import Workload, eager_peak_bytes, measure
 
 LIMIT_S = 15.0
 MIB = 2**20

@@ -22,11 +22,11 @@ import torch
 from torch_models import Bert, Case, Gpt, ResNet, UNet
 
 from gapless import SolveOptions
-from gapless.profiles.torch_graph import capture
-from gapless.profiles.torch_program import CapturedStep
-from gapless.profiles.torch_timing import profile
-from gapless.torch import plan, run
-from gapless.torch.comparison import Workload, compare, eager_peak_bytes, measure
+from gapless.torch.capture.graph import capture
+from gapless.torch.capture.program import CapturedStep
+from gapless.torch.capture.timing import profile
+from gapless.torch.run import plan, run
+from gapless.torch.run.comparison import Workload, compare, eager_peak_bytes, measure
 
 LIMIT_S = 25.0
 MIB = 2**20

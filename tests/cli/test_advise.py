@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from calls import run
 
-from gapless.profiles.fusion_profile_file import write_fusion_profile
-from gapless.profiles.fusion_profiles import load_fusion_profile
+from gapless.profiles.gradients.named import load_fusion_profile
+from gapless.profiles.gradients.profile_file import write_fusion_profile
 
 COMPRESSION = ["advise", "compression", "--profile", "vgg16", "--ranks", "16", "--bandwidth", "10Gbps"]
 WHAT_IF = ["advise", "what-if", "--profile", "resnet101", "--ranks", "64", "--bandwidth", "10Gbps"]

@@ -15,7 +15,7 @@ from gapless.cli.clusters import add_cluster_options, read_cluster_options
 from gapless.cli.traces import add_trace_options, read_trace_options
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.errors import InputError
-from gapless.profiles.traces import Trace
+from gapless.profiles.traces.trace import Trace
 
 SMALL = [
     "advise", "bagpipe", "--trace", "zipf", "--table-rows", "3000,500", "--examples", "6400", "--batch-size", "64",

@@ -14,8 +14,8 @@ from gapless.cli.main import main
 from gapless.encodings.cupcake import Problem
 from gapless.io.ddp_buckets import read_ddp_buckets
 from gapless.io.plan import SavedPlan, claim_data, write_plan
-from gapless.profiles.cost_functions import AffineCost
-from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.profile import FusionProfile
 
 
 @pytest.fixture

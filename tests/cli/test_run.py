@@ -74,8 +74,8 @@ def test_without_torch_one_line_tells_how_to_install_it(source: Path) -> None:
 
 def test_core_imports_no_torch() -> None:
     script = (
-        "import sys, gapless, gapless.cli.main, gapless.checker, gapless.encodings.monet.solver\n"
-        "import gapless.profiles.networks, gapless.profiles.training_graph_file\n"
+        "import sys, gapless, gapless.cli.main, gapless.checker, gapless.encodings.monet.solve\n"
+        "import gapless.profiles.training.networks, gapless.profiles.training.graph_file\n"
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -11,7 +11,7 @@ import pytest
 from fusion_instances import known_instance, random_instance
 
 from gapless.cli.main import main
-from gapless.profiles.fusion_profile_file import write_fusion_profile
+from gapless.profiles.gradients.profile_file import write_fusion_profile
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from calls import run
 from powered_training import fast_or_frugal, with_power
 
-from gapless.profiles.training_graph_file import write_training_graph
+from gapless.profiles.training.graph_file import write_training_graph
 
 MONET = ["solve", "monet", "--graph", "vgg16", "--batch", "16", "--gap", "0.1", "--time-limit", "60"]
 

@@ -21,7 +21,7 @@ from powered_training import fast_or_frugal
 
 from gapless.cli.main import main
 from gapless.plot import plot_tradeoff
-from gapless.profiles.training_graph_file import write_training_graph
+from gapless.profiles.training.graph_file import write_training_graph
 
 ROOT = Path(__file__).resolve().parents[2]
 VGG = ["sweep", "monet", "--graph", "vgg16", "--batch", "64", "--gap", "0.03", "--threads", "1"]

@@ -18,7 +18,7 @@ from fusion_instances import known_instance
 
 from gapless.cli.progress import progress_on_stderr
 from gapless.options import Progress
-from gapless.profiles.fusion_profile_file import fusion_profile_text
+from gapless.profiles.gradients.profile_file import fusion_profile_text
 
 ROOT = Path(__file__).resolve().parents[2]
 GRID = """

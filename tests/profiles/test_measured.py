@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gapless.profiles import networks
-from gapless.profiles.baseline import peak_without_saving_bytes
-from gapless.profiles.training_graph import TrainingGraph
-from gapless.profiles.training_graph_file import read_training_graph
+from gapless.profiles.training import networks
+from gapless.profiles.training.baseline import peak_without_saving_bytes
+from gapless.profiles.training.graph import TrainingGraph
+from gapless.profiles.training.graph_file import read_training_graph
 
 INSTANCES = Path(__file__).resolve().parents[3] / "shared" / "data" / "monet" / "instances"
 MEASURED = [

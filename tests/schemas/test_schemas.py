@@ -18,9 +18,10 @@ from gapless.errors import InputError
 from gapless.io import collective_file, ddp_buckets, mscclpp
 from gapless.io.plan import read_plan
 from gapless.io.record import parse_record
-from gapless.profiles import fusion_profile_file, training_graph_file
-from gapless.profiles.networks import build
-from gapless.profiles.trace_files import read_npy_trace
+from gapless.profiles.gradients import profile_file as fusion_profile_file
+from gapless.profiles.traces.files import read_npy_trace
+from gapless.profiles.training import graph_file as training_graph_file
+from gapless.profiles.training.networks import build
 from gapless.schemas import load_schema, schema_names
 from gapless.sweeps import read_instances
 from gapless.sweeps.fields import fields
@@ -30,8 +31,8 @@ jsonschema = pytest.importorskip("jsonschema")
 
 SHIPPED = {
     "topology": "gapless.topologies",
-    "sketch": "gapless.encodings.taccl.sketches",
-    "fusion-profile": "gapless.profiles.fusion",
+    "sketch": "gapless.encodings.taccl.sketch.shipped",
+    "fusion-profile": "gapless.profiles.gradients",
 }
 
 TOPOLOGY = """

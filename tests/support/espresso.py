@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gapless.profiles.cost_functions import AffineCost, CostFunction, PointsCost
-from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.gradients.cost_functions import AffineCost, CostFunction, PointsCost
+from gapless.profiles.gradients.profile import FusionProfile
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "cupcake" / "espresso_profiles.json"
 NETWORKS = ("resnet50", "resnet101", "bert", "gpt2", "vgg16")

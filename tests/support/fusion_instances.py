@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gapless.profiles.cost_functions import FREE, AffineCost, CostFunction, PointsCost
-from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction, PointsCost
+from gapless.profiles.gradients.profile import FusionProfile
 
 KINDS = ("affine", "thresholded", "points", "superadditive")
 MB = 1e6

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gapless.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
 __all__ = ["CONV", "CONV_2", "LOSS", "MASK", "RELU", "chain", "tiny"]
 

@@ -15,8 +15,8 @@ import pytest
 from gapless.encodings.monet.baselines import eager
 from gapless.encodings.monet.checkmate import Rematerialisation
 from gapless.encodings.monet.evaluate import evaluate
-from gapless.profiles.monet_instances import read_monet_instance
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
+from gapless.profiles.training.measured import read_monet_instance
 
 __all__ = ["DEVICE_BYTES", "FULL", "GIB", "MODES", "TITLES", "commercial", "eager_s", "measured", "reference_plans"]
 

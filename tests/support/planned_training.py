@@ -16,11 +16,11 @@ from torch import nn
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
 from gapless.encodings.bagpipe.embedding_servers import Sharding
 from gapless.encodings.bagpipe.partition import Effort
-from gapless.encodings.bagpipe.torch_cache import LrppCache, add_gradients
-from gapless.encodings.bagpipe.torch_loader import PlannedBatchSampler, shared_plans
 from gapless.errors import InputError
-from gapless.profiles.trace_generators import zipf_trace
-from gapless.profiles.traces import Trace
+from gapless.profiles.traces.generators import zipf_trace
+from gapless.profiles.traces.trace import Trace
+from gapless.torch.embeddings.cache import LrppCache, add_gradients
+from gapless.torch.embeddings.loader import PlannedBatchSampler, shared_plans
 
 TABLE_ROWS, DIMENSION, STEP_SIZE = (60, 9, 150), 4, 0.5
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from tiny_training import training_graphs
 
-from gapless.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
 __all__ = ["fast_or_frugal", "powered_graphs", "with_power"]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.retention import recompute_on_need
-from gapless.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 
 __all__ = ["executable_decisions", "training_graphs"]
 

@@ -23,13 +23,14 @@ from mutate import mutated_bytes, mutated_jsons
 
 from gapless.cli.main import main
 from gapless.encodings import taccl
+from gapless.encodings.taccl.milp.routers import routing_model
 from gapless.errors import InputError
 from gapless.io.ddp_buckets import DdpBuckets, ddp_buckets_text, read_ddp_buckets
 from gapless.plot.sweep_curves import draw_sweep
-from gapless.profiles.baseline import peak_without_saving_bytes
-from gapless.profiles.fusion_profile_file import fusion_profile_text
-from gapless.profiles.trace_files import read_trace
-from gapless.profiles.training_graph_file import read_training_graph
+from gapless.profiles.gradients.profile_file import fusion_profile_text
+from gapless.profiles.traces.files import read_trace
+from gapless.profiles.training.baseline import peak_without_saving_bytes
+from gapless.profiles.training.graph_file import read_training_graph
 from gapless.sweeps import Row, read_instances
 from gapless.sweeps.summary import read_summary, write_summary
 from gapless.topologies.files import load_topology
@@ -137,7 +138,7 @@ def use_sketch(path: Path) -> None:
     """The logical topology and its model."""
     sketch = taccl.read_sketch(path)
     topology = FOUR.cluster(sketch.node_count or 2)
-    taccl.Problem.of(topology, "allgather", sketch.input_bytes or 1000, sketch).model()
+    routing_model(taccl.Problem.of(topology, "allgather", sketch.input_bytes or 1000, sketch))
 
 
 def use_graph(path: Path) -> None:

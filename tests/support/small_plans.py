@@ -7,7 +7,7 @@ from pathlib import Path
 from hand_training import chain
 
 from gapless.cli.main import main
-from gapless.profiles.training_graph_file import write_training_graph
+from gapless.profiles.training.graph_file import write_training_graph
 
 SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake")
 

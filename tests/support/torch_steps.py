@@ -14,9 +14,9 @@ from torch import nn
 from gapless.checker import check
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.retention import just_in_time
-from gapless.profiles.torch_memory import measure_peak
-from gapless.profiles.torch_program import CapturedStep
-from gapless.torch import TorchPlan, run
+from gapless.torch.capture.program import CapturedStep
+from gapless.torch.memory import measure_peak
+from gapless.torch.run import TorchPlan, run
 
 __all__ = ["Left", "left_by_eager", "left_by_plan", "random_plan"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from gapless.profiles.cost_functions import FREE
-from gapless.profiles.torch_compression import CompressionState, TopK, communication_cost, compressed_average
-from gapless.profiles.torch_ddp import actual_buckets, distribute, measure
+from gapless.profiles.gradients.cost_functions import FREE
+from gapless.torch.ddp.buckets import actual_buckets, distribute, measure
+from gapless.torch.ddp.compression import CompressionState, TopK, communication_cost, compressed_average
 
 RANKS, ITERATIONS, STEP_SIZE = 2, 4, 0.05
 

@@ -11,8 +11,8 @@ import pytest
 from fusion_instances import known_instance
 from hand_training import chain
 
-from gapless.profiles.fusion_profile_file import fusion_profile_text
-from gapless.profiles.training_graph_file import write_training_graph
+from gapless.profiles.gradients.profile_file import fusion_profile_text
+from gapless.profiles.training.graph_file import write_training_graph
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from commands import commands
 
 from gapless.errors import InputError
-from gapless.profiles.networks import build
-from gapless.profiles.training_graph_file import write_training_graph
+from gapless.profiles.training.graph_file import write_training_graph
+from gapless.profiles.training.networks import build
 from gapless.sweeps import instances as module
 from gapless.sweeps import read_instances
 from gapless.sweeps.fields import fields, parse, words

@@ -28,12 +28,12 @@ from gapless.encodings.monet.retention import just_in_time
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, write_plan
 from gapless.options import SolveOptions
-from gapless.profiles.close_kinds import CLOSE
-from gapless.profiles.torch_graph import capture
-from gapless.profiles.torch_program import CapturedStep
-from gapless.profiles.torch_timing import profile
-from gapless.torch import TorchPlan, load, plan, run
-from gapless.torch.plan import keep_all
+from gapless.torch.capture.graph import capture
+from gapless.torch.capture.program import CapturedStep
+from gapless.torch.capture.timing import profile
+from gapless.torch.close_kinds import CLOSE
+from gapless.torch.run import TorchPlan, load, plan, run
+from gapless.torch.run.planning import keep_all
 
 MOST = 1e-5
 """That a gradient of a whole model may be off, relative to its norm."""

@@ -16,10 +16,10 @@ from torch_closeness import distance
 from torch_models import Case, cases
 from torch_steps import left_by_eager, left_by_plan, random_plan
 
-from gapless.profiles.close_kinds import CLOSE
-from gapless.profiles.torch_graph import capture
-from gapless.profiles.torch_timing import profile
-from gapless.torch.plan import keep_all
+from gapless.torch.capture.graph import capture
+from gapless.torch.capture.timing import profile
+from gapless.torch.close_kinds import CLOSE
+from gapless.torch.run.planning import keep_all
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a GPU; torch.cuda.is_available() says that there is none"

@@ -17,9 +17,9 @@ from torch.nn import functional
 from torch_steps import left_by_eager, left_by_plan, random_plan
 
 from gapless.errors import InputError
-from gapless.profiles.torch_graph import capture
-from gapless.profiles.torch_timing import profile
-from gapless.torch.plan import keep_all
+from gapless.torch.capture.graph import capture
+from gapless.torch.capture.timing import profile
+from gapless.torch.run.planning import keep_all
 
 Layers = tuple[nn.Module, tuple[torch.Tensor, ...]]
 

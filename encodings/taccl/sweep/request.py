@@ -14,7 +14,7 @@ from gapless.encodings.taccl.baselines.cut import refined
 from gapless.encodings.taccl.chunking import best_chunking
 from gapless.encodings.taccl.instances import InstanceCosts
 from gapless.encodings.taccl.problem import Problem
-from gapless.encodings.taccl.sketch import Sketch
+from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology

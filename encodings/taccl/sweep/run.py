@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from gapless.checker import check
-from gapless.encodings.taccl.any_bandwidth import any_bandwidth_s_per_byte
 from gapless.encodings.taccl.baselines import Baselines
-from gapless.encodings.taccl.cut_bound import any_cut_bound_s
+from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte
+from gapless.encodings.taccl.bounds.cuts import any_cut_bound_s
 from gapless.encodings.taccl.instances import with_instances
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times

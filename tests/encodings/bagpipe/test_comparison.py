@@ -16,8 +16,8 @@ from gapless.encodings.bagpipe.comparison import compare_designs, counted_run, l
 from gapless.encodings.bagpipe.designs import DESIGNS
 from gapless.encodings.bagpipe.pipeline import pipeline
 from gapless.errors import InputError
-from gapless.profiles.recommendation import named_dense_model
-from gapless.profiles.trace_generators import criteo_like_trace, zipf_trace
+from gapless.profiles.traces.generators import criteo_like_trace, zipf_trace
+from gapless.profiles.traces.recommendation import named_dense_model
 
 BATCH = 512
 PLANNING = Planning(4, BATCH, lookahead=10)

@@ -15,7 +15,7 @@ from gapless.encodings.bagpipe.batch_plans import OWNERSHIPS, BatchPlan, Plannin
 from gapless.encodings.bagpipe.counts import Counts, counted
 from gapless.encodings.bagpipe.designs import DESIGNS, design_rows
 from gapless.errors import InputError
-from gapless.profiles.traces import Trace, trace_of_array
+from gapless.profiles.traces.trace import Trace, trace_of_array
 
 
 def small_trace(seed: int, examples: int, tables: int = 3, ids: int = 20) -> Trace:

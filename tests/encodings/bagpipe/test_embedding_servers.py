@@ -7,7 +7,7 @@ import pytest
 
 from gapless.encodings.bagpipe.embedding_servers import Sharding
 from gapless.errors import InputError
-from gapless.profiles.traces import global_ids
+from gapless.profiles.traces.trace import global_ids
 
 
 def test_servers_share_all_rows_of_all_tables() -> None:

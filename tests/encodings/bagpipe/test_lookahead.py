@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gapless.encodings.bagpipe import lookahead as module
 from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
 from gapless.errors import InputError
-from gapless.profiles.trace_generators import zipf_trace
-from gapless.profiles.traces import TABLE_SHIFT, Block, global_ids
+from gapless.profiles.traces.generators import zipf_trace
+from gapless.profiles.traces.trace import TABLE_SHIFT, Block, global_ids
 
 Uses = list[set[int]]
 

@@ -20,10 +20,10 @@ from gapless.encodings.bagpipe.counts import counted
 from gapless.encodings.bagpipe.lowering import to_schedule
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.problem import Problem
-from gapless.encodings.bagpipe.solver import machine_for
+from gapless.encodings.bagpipe.solve import machine_for
 from gapless.errors import InputError
-from gapless.profiles.trace_generators import zipf_trace
-from gapless.profiles.traces import Trace
+from gapless.profiles.traces.generators import zipf_trace
+from gapless.profiles.traces.trace import Trace
 from gapless.schedule import Schedule
 
 TRAINERS = 3

@@ -18,7 +18,7 @@ from gapless.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SHARED, S
 from gapless.encodings.bagpipe.run_file import TIMES, read_run, write_run
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, claim_data, plan_text
-from gapless.profiles.trace_generators import zipf_trace
+from gapless.profiles.traces.generators import zipf_trace
 from gapless.recipe import Result
 
 TRAINERS = 3

@@ -9,8 +9,8 @@ from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.tuning import TOLERANCE, candidates, fitting_lookahead, tune_lookahead
 from gapless.errors import InputError
-from gapless.profiles.trace_generators import zipf_trace
-from gapless.profiles.traces import trace_of_array
+from gapless.profiles.traces.generators import zipf_trace
+from gapless.profiles.traces.trace import trace_of_array
 
 BATCH = 64
 TRACE = zipf_trace([20_000] * 4, 1.0, 200 * BATCH)

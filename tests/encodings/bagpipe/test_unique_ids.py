@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gapless.encodings.bagpipe.unique_ids import positions, unique_ids
 from gapless.errors import InputError
-from gapless.profiles.traces import MOST_IDS, TABLE_SHIFT, global_ids
+from gapless.profiles.traces.trace import MOST_IDS, TABLE_SHIFT, global_ids
 
 
 @given(

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from gapless.encodings.cupcake.advice import Advice, Option, advise
 from gapless.encodings.cupcake.baselines import buckets
-from gapless.encodings.cupcake.solver import best_fusion
+from gapless.encodings.cupcake.solve import best_fusion
 from gapless.errors import InputError
-from gapless.profiles.communication import RingNetwork
-from gapless.profiles.compressors import NONE, compressor_names, named_compressor
-from gapless.profiles.cost_functions import FREE
-from gapless.profiles.fusion_profile import FusionProfile
-from gapless.profiles.fusion_profiles import load_fusion_profile, with_compressor
+from gapless.profiles.gradients.communication import RingNetwork
+from gapless.profiles.gradients.compressors import NONE, compressor_names, named_compressor
+from gapless.profiles.gradients.cost_functions import FREE
+from gapless.profiles.gradients.named import load_fusion_profile, with_compressor
+from gapless.profiles.gradients.profile import FusionProfile
 
 GBPS = 1e9 / 8
 NETWORK = RingNetwork(ranks=64, bytes_per_s=10 * GBPS, alpha_s=1e-5)

@@ -13,8 +13,8 @@ from gapless.encodings.cupcake import Problem
 from gapless.encodings.cupcake.ddp_buckets import export_ddp_buckets, to_ddp_buckets
 from gapless.errors import InputError
 from gapless.io.ddp_buckets import read_ddp_buckets
-from gapless.profiles.cost_functions import AffineCost
-from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.profile import FusionProfile
 
 ASKED = {"profile": "tiny", "tensor_names": ["c", "b", "a"], "tensor_bytes": [60, 20, 144], "forward_s": 0.0}
 

@@ -10,10 +10,10 @@ from gapless.encodings.cupcake import Fusion, timeline
 from gapless.encodings.cupcake.bounds import rest_of
 from gapless.encodings.cupcake.fusion import Costs
 from gapless.encodings.cupcake.pareto import solve_pareto
-from gapless.encodings.cupcake.solver import best_fusion
+from gapless.encodings.cupcake.solve import best_fusion
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
-from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.gradients.profile import FusionProfile
 
 CASES = 2000
 

@@ -12,12 +12,12 @@ from gapless.checker import Rule, check
 from gapless.encodings.cupcake import Fusion, Problem, timeline
 from gapless.encodings.cupcake.baselines import all_baselines, buckets, even_split, layer_wise, one_group, selective
 from gapless.encodings.cupcake.lowering import COMPUTE, NETWORK, to_schedule
-from gapless.encodings.cupcake.solver import best_fusion
+from gapless.encodings.cupcake.solve import best_fusion
 from gapless.encodings.cupcake.summary import render_baselines, render_groups
 from gapless.errors import InputError
 from gapless.graph import Graph, Placement
-from gapless.profiles.cost_functions import AffineCost
-from gapless.profiles.fusion_profile import FusionProfile
+from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.profile import FusionProfile
 from gapless.recipe import solve
 from gapless.schedule import Schedule
 from gapless.simulate import retime

@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.profiles.monet_instances import read_monet_instance
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
+from gapless.profiles.training.measured import read_monet_instance
 
 ROOT = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "monet"
 FAILED_MS = -1000

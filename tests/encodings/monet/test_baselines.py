@@ -28,7 +28,7 @@ from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.retention import fit_ways
 from gapless.errors import InputError
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
 
 DEFAULTS = np.zeros(4, dtype=np.int64)
 MODELS = [

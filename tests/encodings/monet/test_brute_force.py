@@ -12,8 +12,9 @@ from tiny_training import MIB, cheapest_s, keep_all, training_graphs
 
 import gapless
 from gapless import SolveOptions, Status
-from gapless.encodings.monet import Problem, evaluate, ilp, relaxation, solver
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.encodings.monet import Problem, evaluate, ilp, relaxation
+from gapless.encodings.monet import solve as solver
+from gapless.profiles.training.graph import TrainingGraph
 from gapless.solvers.registry import solve_model
 
 SEARCH_S = 0.08

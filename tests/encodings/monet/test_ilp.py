@@ -12,7 +12,7 @@ from gapless.encodings.monet.ilp_options import Option, forward_choices
 from gapless.encodings.monet.ilp_statistics import comparison
 from gapless.errors import InputError
 from gapless.options import SolveOptions
-from gapless.profiles.training_graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
 from gapless.solution import Status
 from gapless.solvers.registry import solve_model
 

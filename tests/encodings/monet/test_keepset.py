@@ -14,7 +14,7 @@ from random_training import training_graphs
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.keepset import Keeper, KeepSet, Move, State
 from gapless.encodings.monet.stretches import JustInTime
-from gapless.profiles.training_graph import TrainingGraph, Way
+from gapless.profiles.training.graph import TrainingGraph, Way
 
 MEASURED = ["vgg16_176", "un_11", "mobilenet_v2_272", "resnet50_184"]
 

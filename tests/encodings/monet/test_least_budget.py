@@ -14,7 +14,7 @@ from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.least_budget import least_budget
 from gapless.errors import InputError
 from gapless.options import SolveOptions
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
 
 GIB = 2**30
 QUICK = SolveOptions(gap=1e-6, time_limit_s=0.2, threads=1)

@@ -19,8 +19,8 @@ from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.objective import costed
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, claim_data, read_plan, write_plan
-from gapless.profiles.networks import build, network_names
-from gapless.profiles.training_graph import TrainingGraph, Way
+from gapless.profiles.training.graph import TrainingGraph, Way
+from gapless.profiles.training.networks import build, network_names
 from gapless.recipe import Result
 from gapless.solvers.registry import solve_model
 

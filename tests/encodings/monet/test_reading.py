@@ -18,7 +18,7 @@ from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.reading import decisions_of
 from gapless.errors import InputError
-from gapless.profiles.training_graph import TrainingGraph, Way
+from gapless.profiles.training.graph import TrainingGraph, Way
 
 GIB = 2**30
 FULL = "inplace_conv_multiway_newnode"

@@ -13,8 +13,8 @@ from tiny_training import MIB, cheapest_s, training_graphs
 from gapless.encodings.monet import relaxation
 from gapless.encodings.monet.relaxation_cuts import cut_lists, is_small
 from gapless.options import SolveOptions
-from gapless.profiles.networks import build
-from gapless.profiles.training_graph import TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
+from gapless.profiles.training.networks import build
 from gapless.solution import Solution, Status
 from gapless.solvers.registry import solve_model
 

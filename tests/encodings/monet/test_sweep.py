@@ -31,9 +31,9 @@ from gapless.encodings.monet.tradeoff import Row
 from gapless.errors import InputError
 from gapless.io.plan import read_plan, write_plan
 from gapless.jobs import Answer, Job, Jobs, Solving, solving
-from gapless.profiles.baseline import peak_without_saving_bytes
-from gapless.profiles.networks import build
-from gapless.profiles.training_graph import TrainingGraph, Variant, Way
+from gapless.profiles.training.baseline import peak_without_saving_bytes
+from gapless.profiles.training.graph import TrainingGraph, Variant, Way
+from gapless.profiles.training.networks import build
 
 OPTIONS = SolveOptions(gap=0.02, time_limit_s=2.0, threads=1)
 SCARCE, LITTLE, AMPLE = 20, 45, 1000

@@ -19,15 +19,15 @@ from gapless.checker import Rule, check
 from gapless.collective import COLLECTIVES, Collective, alltoall, collective_by_name
 from gapless.encodings.taccl import Problem, Sketch, load_sketch
 from gapless.encodings.taccl.export import collective_of, to_program
-from gapless.encodings.taccl.flow_routing import encode as encode_flow
+from gapless.encodings.taccl.flow.routing import encode as encode_flow
 from gapless.encodings.taccl.homes import homes
 from gapless.encodings.taccl.lowering import to_schedule
+from gapless.encodings.taccl.milp.ordering import PHASED_VARIANTS, VARIANTS, Variant, order
+from gapless.encodings.taccl.milp.routers import router_of, takes_paths
+from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
 from gapless.encodings.taccl.moves import moves_of
-from gapless.encodings.taccl.ordering import PHASED_VARIANTS, VARIANTS, Variant, order
-from gapless.encodings.taccl.routers import router_of, takes_paths
-from gapless.encodings.taccl.routing import shortest_path_routing
 from gapless.encodings.taccl.sends import single_sends
-from gapless.encodings.taccl.sketch import InterNode
+from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.errors import InputError
 from gapless.recipe import Result
 from gapless.schedule import Schedule

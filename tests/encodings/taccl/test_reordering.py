@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.dispatch import Rule, Table, Timing, dispatch
+from gapless.encodings.taccl.list_scheduling import Rule, Table, Timing, dispatch
 from gapless.encodings.taccl.reordering import order_by_load, reorderings
 
 Floats = NDArray[np.float64]

@@ -23,7 +23,7 @@ from gapless.collective import (
 )
 from gapless.encodings.taccl.baselines import Baselines, baselines
 from gapless.encodings.taccl.baselines.cut import refined, root_of, standard_name
-from gapless.encodings.taccl.cut_bound import any_cut_bound_s
+from gapless.encodings.taccl.bounds.cuts import any_cut_bound_s
 from gapless.errors import InputError
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Link, Topology

@@ -1,0 +1,154 @@
+"""The solver of the fusion problem: baselines first, then an exact method from the best of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gapless import __version__
+from gapless.encodings.cupcake import algorithm1, milp
+from gapless.encodings.cupcake.affine import solve_affine
+from gapless.encodings.cupcake.baselines import BASELINES, Baseline, all_baselines
+from gapless.encodings.cupcake.bounds import rest_of
+from gapless.encodings.cupcake.fusion import Costs, Fusion, timeline
+from gapless.encodings.cupcake.lowering import to_schedule
+from gapless.encodings.cupcake.pareto import solve_pareto
+from gapless.encodings.cupcake.problem import Problem
+from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.profiles.gradients.profile import FusionProfile
+from gapless.solution import Solution, Status, StopReason
+from gapless.solvers.registry import load_backend, solve_model
+from gapless.system import Plan
+
+__all__ = ["BestFusion", "best_fusion", "solve"]
+
+_ROUNDING = 1e-9
+"""Sums in another order differ by less than this share; what differs by less is equal."""
+
+
+@dataclass(frozen=True)
+class BestFusion:
+    """A fusion with its step time, forward included, and a lower bound on the step time of all fusions.
+
+    `bound_s` is None for a method that proves nothing. `details`: what the method counts.
+    """
+
+    fusion: Fusion
+    iteration_s: float
+    bound_s: float | None
+    solver: str
+    version: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> tuple[tuple[int, int], ...]:
+        """(first, last) gradient of each group, both inclusive, in ready order."""
+        return self.fusion.groups
+
+
+def best_fusion(profile: FusionProfile, options: SolveOptions | None = None, method: str = "auto") -> BestFusion | None:
+    """The best fusion that a method finds; None if it finds none in time.
+
+    Raises `InputError` for a method that doesn't exist or that the profile doesn't suit.
+    """
+    problem = Problem(profile, method)
+    options = options or problem.default_options
+    return _run(problem, options, Deadline(options), None)
+
+
+def solve(problem: Problem, options: SolveOptions) -> Plan:
+    """Search, and spell out the best fusion; with the step times of all baselines for comparison."""
+    deadline = Deadline(options)
+    profile = problem.profile
+    baselines = all_baselines(profile)
+    found = _run(problem, options, deadline, baselines)
+    stopped = StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
+    if found is None:
+        none = Solution(Status.NO_SOLUTION, stopped, "algorithm1", __version__, options.seed, deadline.elapsed_s)
+        return Plan(none, None)
+    gap = relative_gap(found.iteration_s, found.bound_s)
+    optimal = gap is not None and gap <= _ROUNDING
+    solution = Solution(
+        status=Status.OPTIMAL if optimal else Status.FEASIBLE,
+        stop_reason=StopReason.FINISHED if optimal or not deadline.over else stopped,
+        solver=found.solver,
+        version=found.version,
+        seed=options.seed,
+        wall_s=deadline.elapsed_s,
+        objective=found.iteration_s,
+        bound=found.bound_s,
+    )
+    return Plan(solution, to_schedule(profile, found.fusion), _details(profile, found, baselines))
+
+
+def _run(
+    problem: Problem, options: SolveOptions, deadline: Deadline, baselines: list[Baseline] | None
+) -> BestFusion | None:
+    """The chosen method. Exact ones start from the best baseline that compresses every group."""
+    profile, method = problem.profile, problem.chosen_method
+    if method in BASELINES:
+        baseline = BASELINES[method](profile)
+        assert baseline is not None
+        return _judged(profile, baseline.fusion, method, bound_s=None, details={"setting": baseline.setting})
+    if method == "algorithm1":
+        searched = algorithm1.search(Costs.of(profile), deadline)
+        details = {"nodes": searched.nodes, "search_finished": searched.finished}
+        return None if searched.fusion is None else _judged(profile, searched.fusion, method, None, details)
+    known = all_baselines(profile) if baselines is None else baselines
+    start = min((its for its in known if not its.fusion.sent_plain), key=lambda its: its.iteration_s)
+    _report(options, deadline, start.iteration_s)
+    if method == "milp":
+        return _solve_milp(profile, options, start)
+    start_end_s = start.iteration_s - profile.forward_s
+    if method == "affine":
+        best = solve_affine(profile, start.fusion, start_end_s)
+        end_s = timeline(profile, best.fusion).end_s
+        return _judged(profile, best.fusion, method, end_s, {"states": best.states})
+    costs = Costs.of(profile)
+    labelled = solve_pareto(costs, rest_of(costs), start.fusion, start_end_s, deadline)
+    counts = {"labels": labelled.labels, "most_labels": labelled.most_labels}
+    return _judged(profile, labelled.fusion, method, labelled.bound_end_s, counts)
+
+
+def _judged(
+    profile: FusionProfile, fusion: Fusion, method: str, bound_s: float | None, details: dict[str, Any]
+) -> BestFusion:
+    """The fusion with the step time that its time line has; `bound_s` is without forward."""
+    iteration_s = profile.forward_s + timeline(profile, fusion).end_s
+    bound_s = None if bound_s is None else profile.forward_s + bound_s
+    if bound_s is not None and bound_s > iteration_s * (1 - _ROUNDING):
+        bound_s = iteration_s
+    return BestFusion(fusion, iteration_s, bound_s, method, __version__, details)
+
+
+def _solve_milp(profile: FusionProfile, options: SolveOptions, start: Baseline) -> BestFusion:
+    solver = options.solver or "highs"
+    load_backend(solver)
+    unit_s = start.iteration_s or 1.0
+    parts = milp.encode(Costs.of(profile), unit_s)
+    point = milp.point(parts, start.fusion, start.iteration_s - profile.forward_s)
+    solution = solve_model(parts.model, options, solver, point)
+    bound_s = None if solution.bound is None else solution.bound * unit_s
+    fusion = start.fusion if solution.values is None else milp.decode(parts, solution.values)
+    details = {"rows": parts.model.row_count, "columns": parts.model.column_count}
+    return _judged(profile, fusion, f"milp+{solver}", bound_s, details)
+
+
+def _report(options: SolveOptions, deadline: Deadline, incumbent_s: float) -> None:
+    if options.on_progress is not None:
+        options.on_progress(Progress(deadline.elapsed_s, incumbent_s, None, "baselines"))
+
+
+def _details(profile: FusionProfile, found: BestFusion, baselines: list[Baseline]) -> dict[str, Any]:
+    times = timeline(profile, found.fusion)
+    return {
+        "groups": [list(group) for group in found.groups],
+        **({"sent_plain": sorted(found.fusion.sent_plain)} if found.fusion.sent_plain else {}),
+        "method": found.solver,
+        **found.details,
+        "compress_s": float(times.compress_s.sum()),
+        "send_s": float(times.send_s.sum()),
+        "exposed_s": times.exposed_s,
+        "scaling": profile.compute_s / found.iteration_s if found.iteration_s else 1.0,
+        "baselines_s": {its.name: its.iteration_s for its in baselines},
+    }

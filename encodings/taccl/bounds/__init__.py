@@ -1,0 +1,1 @@
+"""Lower bounds on the makespan, each for a named class of plans."""

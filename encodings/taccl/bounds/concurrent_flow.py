@@ -1,0 +1,272 @@
+"""The exact bandwidth bound where chunks have one destination: a maximum concurrent flow, as a linear program.
+
+Chunks of one owner are one commodity. How much of it each link carries is a number, not a choice; what comes into a
+rank and stays there is what the rank wants; and all that holds a link, a switch side, a NIC or a cable takes its time,
+one after the other. The least time for that is a lower bound on every schedule, whatever ways the chunks take, and no
+bound that knows bandwidth alone is higher: in small enough pieces the flow is a plan, latencies aside.
+
+The bound is proven apart from the solver. Its prices of the resources, whatever they are, say how much of the
+resources' time the cheapest ways of all chunks take at least; a schedule has no more of each than its own length.
+
+An average of a flow over the symmetries of topology and demand takes no longer, so pairs of owner and link that a
+symmetry carries onto each other share a variable. Where fewer ranks want chunks than own some (GATHER), all is turned
+round: commodities are chunks of one target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.taccl.symmetry.groups import Image, resources_of
+from gapless.encodings.taccl.symmetry.orbits import orbits
+from gapless.encodings.taccl.symmetry.rotations import automorphic_rotations
+from gapless.model import Model
+from gapless.options import Deadline, SolveOptions
+from gapless.solvers.registry import solve_model
+from gapless.topologies.topology import Topology
+
+__all__ = ["ConcurrentFlow", "concurrent_flow"]
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+LARGEST_TABLE = 4_000_000
+"""Pairs of commodity and link above which no program is made: finding out which are alike takes too long."""
+MOST_VARIABLES = 60_000
+"""Orbits of such pairs up to which the program is solved: the simplex takes seconds on them."""
+_ROUNDING = 1e-9
+_EXACT = 1e-6
+_LONGER = 1e-6
+"""How much longer than the least time a flow over short ways may take."""
+
+
+@dataclass(frozen=True)
+class ConcurrentFlow:
+    """`time_s`: no schedule takes less. `exact`: whether a flow takes no longer.
+
+    `flow[k, l]`: float, how many chunks of `ends[k]` link l carries in that time. `ends`: the owners of chunks, or
+    their targets where `by_target`.
+    """
+
+    time_s: float
+    exact: bool
+    ends: Ids
+    flow: Floats
+    by_target: bool
+
+
+@dataclass(frozen=True)
+class _Demand:
+    """What is asked, forwards in time or backwards: `amount[k, r]` chunks from `ends[k]` to rank r.
+
+    Links lead from `tail` to `head`; `images`: symmetries, which keep the demand, too.
+    """
+
+    topology: Topology
+    occupancy_s: Floats
+    ends: Ids
+    amount: Floats
+    tail: Ids
+    head: Ids
+    images: list[Image]
+
+    @property
+    def cell_orbit(self) -> Ids:
+        """`orbit[k * links + l]`: the smallest pair of commodity and link that this pair can be carried to."""
+        place = self._place_of_end
+        moves = [
+            (place[its.ranks[self.ends]][:, None] * len(self.tail) + its.links[None, :]).reshape(-1)
+            for its in self.images
+        ]
+        return orbits(moves, len(self.ends) * len(self.tail))
+
+    @property
+    def wish_orbit(self) -> Ids:
+        """`orbit[k * ranks + r]`: the same for pairs of commodity and rank."""
+        place, count = self._place_of_end, self.topology.device_count
+        moves = [(place[its.ranks[self.ends]][:, None] * count + its.ranks[None, :]).reshape(-1) for its in self.images]
+        return orbits(moves, len(self.ends) * count)
+
+    @property
+    def _place_of_end(self) -> Ids:
+        place = np.full(self.topology.device_count, -1, dtype=np.int64)
+        place[self.ends] = np.arange(len(self.ends))
+        return place
+
+
+@dataclass(frozen=True)
+class _Program:
+    """`flow[k, l]`: the column of commodity k on link l, -1 where it may not go; shared along orbits.
+
+    `time`: in units of `unit_s`. `lane[l]`, `lane_of`: see `_lanes`; `first_row`: of the rows of lanes `rows`.
+    """
+
+    model: Model
+    flow: Ids
+    time: int
+    unit_s: float
+    lanes: Ids
+    first_row: int
+
+
+def concurrent_flow(
+    topology: Topology,
+    occupancy_s: Floats,
+    demand: Ids,
+    options: SolveOptions | None = None,
+    short: bool = False,
+) -> ConcurrentFlow | None:
+    """The least time in which `demand[s, t]` chunks can get from each rank s to each rank t, and a flow that takes it.
+
+    `occupancy_s[l]`: how long one chunk holds link l and all that it shares. `short`: of the flows that take the least
+    time, one over short ways. None where the program is too large, or not solved in time.
+    """
+    deadline = Deadline(options or SolveOptions())
+    by_target = (demand > 0).any(axis=0).sum() < (demand > 0).any(axis=1).sum()
+    asked = _demand(topology, occupancy_s, demand.T if by_target else demand, by_target)
+    if not len(asked.ends):
+        return ConcurrentFlow(0.0, True, asked.ends, np.zeros((0, len(asked.tail))), bool(by_target))
+    if len(asked.ends) * len(asked.tail) > LARGEST_TABLE:
+        return None
+    program = _program(asked)
+    if program.model.column_count > MOST_VARIABLES:
+        return None
+    program.model.minimize((1.0, [program.time]))
+    solution = solve_model(program.model, deadline.stage())
+    if solution.values is None or solution.objective is None or solution.row_prices is None:
+        return None
+    time_s = _proven_s(asked, program, solution.row_prices)
+    exact = solution.objective * program.unit_s <= time_s * (1 + _EXACT)
+    values = solution.values
+    if short:
+        values = _shortened(asked, program, solution.objective, deadline, values)
+    flow = np.where(program.flow >= 0, values[np.maximum(program.flow, 0)], 0.0)
+    return ConcurrentFlow(time_s, exact, asked.ends, flow, bool(by_target))
+
+
+def _demand(topology: Topology, occupancy_s: Floats, demand: Ids, turned: bool) -> _Demand:
+    tail, head = topology.link_source, topology.link_target
+    ends = np.flatnonzero(demand.any(axis=1))
+    kept = [
+        image
+        for image in automorphic_rotations(topology)
+        if np.array_equal(demand[np.ix_(image.ranks, image.ranks)], demand)
+        and np.array_equal(occupancy_s[image.links], occupancy_s)
+    ]
+    amount = demand[ends].astype(np.float64)
+    return _Demand(topology, occupancy_s, ends, amount, *((head, tail) if turned else (tail, head)), kept)
+
+
+def _program(asked: _Demand) -> _Program:
+    model = Model("taccl_concurrent_flow")
+    useful = (asked.head[None, :] != asked.ends[:, None]).reshape(-1)  # no chunk is brought back to where it starts
+    firsts, column = np.unique(asked.cell_orbit[useful], return_inverse=True)
+    flow = np.full(useful.size, -1, dtype=np.int64)
+    flow[useful] = model.continuous("flow", len(firsts))[column]
+    lanes = _lanes(asked)
+    unit_s = float(asked.occupancy_s.mean() * asked.amount.sum() / len(np.unique(lanes)))
+    program = _Program(
+        model=model,
+        flow=flow.reshape(len(asked.ends), -1),
+        time=int(model.continuous("time")),
+        unit_s=unit_s,
+        lanes=lanes,
+        first_row=0,
+    )
+    _time_covers_every_lane(asked, program)
+    _what_a_rank_wants_stays_there(asked, program)
+    return program
+
+
+def _lanes(asked: _Demand) -> Ids:
+    """The orbit of every resource, and behind these that of every link, which is exclusive, too; int64."""
+    count = len(asked.topology.resources)
+    moves = [np.concatenate([image.resources, count + image.links]) for image in asked.images]
+    return orbits(moves, count + len(asked.tail))
+
+
+def _holds(asked: _Demand) -> tuple[Ids, Ids]:
+    """(link, lane) for each lane that a link holds: its resources, or itself where it has none."""
+    held = resources_of(asked.topology)
+    alone = np.flatnonzero(held.lengths == 0)
+    return np.concatenate([held.owner, alone]), np.concatenate([held.values, len(asked.topology.resources) + alone])
+
+
+def _time_covers_every_lane(asked: _Demand, program: _Program) -> None:
+    """The time is at least what all flows over a link, a switch side, a NIC or a cable take together (5.6 - 5.8)."""
+    link, lane = _holds(asked)
+    firsts = program.lanes[lane] == lane  # one of each orbit
+    link, rows = link[firsts], np.unique(lane[firsts], return_inverse=True)
+    columns = program.flow[:, link]
+    row = np.broadcast_to(rows[1], columns.shape)
+    value = np.broadcast_to(-asked.occupancy_s[link] / program.unit_s, columns.shape)
+    used = columns >= 0
+    count = len(rows[0])
+    program.model.add_sparse(
+        "time_covers_lane",
+        count,
+        np.concatenate([row[used], np.arange(count)]),
+        np.concatenate([columns[used], np.full(count, program.time)]),
+        np.concatenate([value[used], np.ones(count)]),
+        lower=0.0,
+    )
+
+
+def _what_a_rank_wants_stays_there(asked: _Demand, program: _Program) -> None:
+    """What comes into a rank and doesn't leave it again is what the rank wants."""
+    count = asked.topology.device_count
+    wish = asked.wish_orbit
+    first = (wish == np.arange(len(wish))).reshape(-1, count)
+    first[np.arange(len(asked.ends)), asked.ends] = False
+    number = np.cumsum(first).reshape(first.shape) - 1
+    rows, columns, values = [], [], []
+    for at, sign in ((asked.head, 1.0), (asked.tail, -1.0)):
+        commodity, link = np.nonzero(first[:, at] & (program.flow >= 0))
+        rows.append(number[commodity, at[link]])
+        columns.append(program.flow[commodity, link])
+        values.append(np.full(len(link), sign))
+    amount = asked.amount[first]
+    entries = np.concatenate(rows), np.concatenate(columns), np.concatenate(values)
+    program.model.add_sparse("wanted_stays", int(first.sum()), *entries, lower=amount, upper=amount)
+
+
+def _proven_s(asked: _Demand, program: _Program, row_prices: Floats) -> float:
+    """The bound that the prices of the lanes prove: what the cheapest ways of all chunks cost."""
+    link, lane = _holds(asked)
+    rows = np.unique(lane[program.lanes[lane] == lane])
+    price = np.maximum(row_prices[: len(rows)], 0.0)
+    by_lane = np.zeros(len(program.lanes))
+    used = np.unique(lane)
+    share = np.bincount(program.lanes[used], minlength=len(program.lanes))
+    by_lane[rows] = price / share[rows]  # all lanes of an orbit share its price
+    cost = asked.occupancy_s * np.bincount(link, weights=by_lane[program.lanes[lane]], minlength=len(asked.tail))
+    return float((asked.amount * _distances(asked, cost)).sum() / price.sum()) * (1 - _ROUNDING)
+
+
+def _distances(asked: _Demand, cost: Floats) -> Floats:
+    """`distance[k, r]`: what the cheapest way from `ends[k]` to rank r costs (Bellman and Ford, all at once)."""
+    distance = np.full(asked.amount.shape, np.inf)
+    distance[np.arange(len(asked.ends)), asked.ends] = 0.0
+    order = np.argsort(asked.head, kind="stable")
+    heads, first = np.unique(asked.head[order], return_index=True)
+    while True:
+        through = np.minimum.reduceat((distance[:, asked.tail] + cost)[:, order], first, axis=1)
+        shorter = np.minimum(distance[:, heads], through)
+        if np.array_equal(shorter, distance[:, heads]):
+            return np.where(asked.amount > 0, distance, 0.0)
+        distance[:, heads] = shorter
+
+
+def _shortened(asked: _Demand, program: _Program, time: float, deadline: Deadline, values: Floats) -> Floats:
+    """Of the flows that take hardly longer than `time` one that loads links least in all; `values` if time is short."""
+    columns, count = np.unique(program.flow[program.flow >= 0], return_counts=True)
+    cost = np.zeros(program.model.column_count)
+    every = np.broadcast_to(asked.topology.alpha_s + asked.occupancy_s, program.flow.shape)
+    np.add.at(cost, program.flow[program.flow >= 0], every[program.flow >= 0] / asked.occupancy_s.mean())
+    program.model.add("time_is_least", (1.0, [program.time]), upper=time * (1 + _LONGER))
+    program.model.minimize((cost[columns] / count.sum() * len(columns), columns))
+    found = solve_model(program.model, deadline.stage())
+    return values if found.values is None else found.values

@@ -1,0 +1,146 @@
+"""The exact ALLGATHER bound where resources are shared: how fast trees can be packed into links that exclude others.
+
+A variable a link says how many chunks it carries in all. Trees of that many chunks exist if and only if every set of
+ranks can send out over its links what it owns (Edmonds' theorem on disjoint arborescences, with a root above all
+ranks). That is a row for each set of ranks, of which a maximum flow finds the ones that are broken; links that share a
+switch side or a NIC share its time. With the sets found so far the optimum is a lower bound; once none is broken it is
+exact.
+Links that a rotation carries onto each other share a variable: an average over the rotations costs no time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.taccl.bounds.bandwidth import Bottleneck, allgather_bottleneck
+from gapless.encodings.taccl.symmetry.groups import resources_of
+from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations
+from gapless.model import Model
+from gapless.options import Deadline, SolveOptions
+from gapless.solvers.max_flow import max_flow
+from gapless.solvers.registry import solve_model
+from gapless.topologies.topology import Topology
+
+__all__ = ["Packing", "pack"]
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_STEPS = 2**30
+"""A chunk is this many units of flow."""
+_TOLERANCE = 1e-6
+"""Sets of ranks that lack no more than this part of what they own are served; LP solvers work to 1e-7."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """`time_s`: no ALLGATHER of a chunk a rank takes less. `chunks`: float, what each link carries in that time.
+
+    `exact`: whether an ALLGATHER in arbitrarily small pieces takes no longer, latencies aside. `bottleneck`: the
+    worst cut, which needs `time_s` or less.
+    """
+
+    time_s: float
+    chunks: Floats
+    exact: bool
+    bottleneck: Bottleneck
+
+
+@dataclass(frozen=True)
+class _Master:
+    """The linear program over link orbits: `carried[o]` columns, and `orbit[l]`, the place of link l's orbit."""
+
+    model: Model
+    carried: Ids
+    orbit: Ids
+    time: int
+    unit_s: float
+
+
+def pack(
+    topology: Topology, occupancy_s: Floats, options: SolveOptions | None = None, rotations: Rotations | None = None
+) -> Packing:
+    """The least time of an ALLGATHER of one chunk a rank, each chunk holding link l for `occupancy_s[l]`.
+
+    Where the time limit ends it early the bound is lower than it could be, and not `exact`. Raises `InputError` where
+    the ranks are not all connected.
+    """
+    deadline = Deadline(options or SolveOptions())
+    rotations = rotations or find_rotations(topology)
+    worst = allgather_bottleneck(topology, occupancy_s, rotations)
+    master = _master(topology, occupancy_s, rotations, worst)
+    sinks = np.unique(rotations.rank_orbit).tolist()
+    everyone = set(range(topology.device_count))
+    cuts = {worst.behind, *(tuple(sorted(everyone - {sink})) for sink in sinks)}
+    known: set[tuple[int, ...]] = set()
+    step, time_s, chunks = 0, worst.time_s, np.zeros(len(topology.links))
+    while cuts and not deadline.over:
+        _add_cuts(master, topology, sorted(cuts), step)
+        known |= cuts
+        solution = solve_model(master.model, deadline.stage())
+        if solution.values is None or solution.bound is None:
+            break
+        step, chunks = step + 1, solution.values[master.carried][master.orbit]
+        time_s = max(time_s, solution.bound * (1 - _TOLERANCE) * master.unit_s)
+        broken = {cut for cut in (_broken_cut(topology, chunks, sink) for sink in sinks) if cut is not None}
+        cuts = broken - known
+    return Packing(time_s, chunks, not cuts, worst)
+
+
+def _master(topology: Topology, occupancy_s: Floats, rotations: Rotations, worst: Bottleneck) -> _Master:
+    """Least time (in units of the worst cut's) such that no resource, and no link, is held for longer."""
+    orbits, orbit = np.unique(rotations.link_orbit, return_inverse=True)
+    model, unit_s = Model("taccl_packing"), worst.time_s
+    carried = model.continuous("carried", len(orbits))
+    time = int(model.continuous("time", lower=1.0 - _TOLERANCE))
+    held = resources_of(topology)
+    alone = held.lengths[orbits] == 0
+    of_first = np.isin(held.values, np.unique(rotations.resource_orbit))  # one resource of each orbit
+    resource, link = held.values[of_first], held.owner[of_first]
+    resources, row = np.unique(resource, return_inverse=True)
+    rows = [row, len(resources) + np.arange(int(alone.sum()))]
+    columns = [carried[orbit[link]], carried[alone]]
+    values = [-occupancy_s[link] / unit_s, -occupancy_s[orbits[alone]] / unit_s]
+    count = len(resources) + int(alone.sum())
+    rows.append(np.arange(count))
+    columns.append(np.full(count, time))
+    values.append(np.ones(count))
+    model.add_sparse(
+        "time_covers_resource", count, np.concatenate(rows), np.concatenate(columns), np.concatenate(values), lower=0.0
+    )
+    model.minimize((1.0, [time]))
+    return _Master(model, carried, orbit, time, unit_s)
+
+
+def _add_cuts(master: _Master, topology: Topology, cuts: list[tuple[int, ...]], step: int) -> None:
+    """Each set of ranks sends out at least the chunks that it owns."""
+    rows, columns, widths = [], [], []
+    for number, behind in enumerate(cuts):
+        inside = np.zeros(topology.device_count, dtype=np.bool_)
+        inside[list(behind)] = True
+        leaving = inside[topology.link_source] & ~inside[topology.link_target]
+        width = np.bincount(master.orbit[leaving], minlength=len(master.carried)).astype(np.float64)
+        used = np.flatnonzero(width)
+        rows.append(np.full(len(used), number))
+        columns.append(master.carried[used])
+        widths.append(width[used])
+    entries = np.concatenate(rows), np.concatenate(columns), np.concatenate(widths)
+    owned = np.array([len(behind) for behind in cuts], dtype=np.float64)
+    master.model.add_sparse(f"set_sends_what_it_owns_{step}", len(cuts), *entries, lower=owned)
+
+
+def _broken_cut(topology: Topology, chunks: Floats, sink: int) -> tuple[int, ...] | None:
+    """A set of ranks that does not get its chunks to the sink, None if every set does."""
+    count = topology.device_count
+    used = np.flatnonzero(chunks > 0)
+    units = np.minimum(np.ceil(chunks[used] * _STEPS), float(count * _STEPS)).astype(np.int64)
+    tail = np.concatenate([np.full(count, count), topology.link_source[used]])
+    head = np.concatenate([np.arange(count), topology.link_target[used]])
+    capacity = np.concatenate([np.full(count, _STEPS), units])
+    cut = max_flow(tail, head, capacity, count + 1, count, sink)
+    if cut.value >= count * _STEPS * (1 - _TOLERANCE):
+        return None
+    return tuple(np.flatnonzero(cut.inside[:count]).tolist())

@@ -1,0 +1,311 @@
+"""Spreading bounds: how many ranks can know of something by when, whatever is grouped.
+
+*Spreading*: a chunk reaches its ranks along a tree; who has it sends it on through each of its doors, again and again.
+Counted by nodes, since links inside and between them differ. *Influence*: take a node, and count the pairs of a rank in
+it and a chunk from outside that the rank has. In the time of the shortest message inside, what is sent inside adds at
+most as many pairs (for each door of a sender) as there were. So a pair that comes in early counts for many in the end;
+what comes in through the node's doors, each one message at a time, must be worth all pairs. Where ranks want different
+chunks, a pair is a rank and a source that it has heard of: no less must be known, and one chunk is enough to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.taccl.bounds.arrival import Doors, earliest_s
+from gapless.encodings.taccl.problem import Problem
+from gapless.topologies.topology import Topology
+
+__all__ = ["influence_bound_s", "spreading_bound_s"]
+
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_STEPS, _LEAST_STEPS, _TOO_MANY_STEPS = 20, 4, 400
+"""Into at least so many steps the time of a message inside a node, and at its doors, is cut, where these aren't too
+many; times are rounded so that the bound stays one."""
+_MOST_STEPS = 4_000
+_MOST_CHUNKS = 128
+_MOST_UNLIKE = 50
+"""Where messages within and between nodes differ more, what happens within is left out."""
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """Of some links: the time of the fastest for one chunk, and how many of them a rank uses at once (by doors)."""
+
+    chunk_s: float
+    doors: int
+
+
+def spreading_bound_s(problem: Problem, one_at_a_time: bool) -> float:
+    """The least time for any chunk to reach as many ranks as want it, in all and in a node that is not its owner's."""
+    topology = problem.logical.topology
+    within, between = _paces(topology, problem.chunk_bytes)
+    nodes = np.array(topology.node_of_device)
+    everywhere = 1 + int(problem.wanted.sum(axis=1).max(initial=0))
+    elsewhere = 0
+    for node in range(topology.node_count):
+        counts = problem.wanted[:, nodes == node].sum(axis=1)[nodes[problem.owners] != node]
+        elsewhere = max(elsewhere, int(counts.max(initial=0)))
+    paces = [pace for pace in (within, between) if pace is not None]
+    fastest_s = min((pace.chunk_s for pace in paces), default=0.0)
+    if not paces or max(pace.chunk_s for pace in paces) > _MOST_UNLIKE * fastest_s:
+        return between.chunk_s if between is not None and elsewhere else 0.0
+    tree = _Tree(within, between, one_at_a_time, topology.node_count > 2)
+    best_s = tree.least_s(tree.reached, everywhere)
+    if one_at_a_time:
+        best_s = max(best_s, _leaves_s(problem))
+    return max(best_s, tree.least_s(tree.elsewhere, elsewhere)) if elsewhere else best_s
+
+
+def _leaves_s(problem: Problem) -> float:
+    """The longest that a rank sends a chunk to those that it alone has links to, one after the other."""
+    topology, best_s = problem.logical.topology, 0.0
+    only: dict[int, list[int]] = {}
+    for rank in range(topology.device_count):
+        sources = np.unique(topology.link_source[topology.link_target == rank]).tolist()
+        if len(sources) == 1:
+            only.setdefault(sources[0], []).append(rank)
+    durations_s = topology.alpha_s + topology.beta_s_per_byte * problem.chunk_bytes
+    for hub, leaves in only.items():
+        its = np.isin(topology.link_target, leaves) & (topology.link_source == hub)
+        most = int(problem.wanted[:, leaves].sum(axis=1).max(initial=0))
+        best_s = max(best_s, most * float(durations_s[its].min()))
+    return best_s
+
+
+@dataclass
+class _Tree:
+    """How many ranks can be below one that has a chunk, with `left_s` seconds to go; by recursion on the time left."""
+
+    within: _Pace | None
+    between: _Pace | None
+    one_at_a_time: bool
+    several: bool
+
+    def least_s(self, count_of: Callable[[float], float], needed: int) -> float:
+        """The least time in which `count_of` it is at least `needed`: messages one after the other take it."""
+        paces_s = [pace.chunk_s for pace in (self.within, self.between) if pace is not None]
+        most_s = sum(paces_s) + needed.bit_length() * max(paces_s)  # by then their number has doubled often enough
+        sums = {0.0}
+        for pace_s in paces_s:
+            sums = {
+                s for so_far in sums for k in range(int(most_s / pace_s) + 2) if (s := so_far + k * pace_s) <= most_s
+            }
+        times_s = sorted(sums)
+        low, high = 0, len(times_s) - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if count_of(times_s[middle] * (1 + 1e-12)) >= needed else (middle + 1, high)
+        return times_s[low]
+
+    def reached(self, left_s: float) -> float:
+        """Ranks of any node, the one that has it included."""
+        return 1 + self._all(left_s, {})
+
+    def elsewhere(self, left_s: float) -> float:
+        """Ranks of another node."""
+        return self._there(left_s, {}, home=True)
+
+    def _all(self, left_s: float, known: dict[tuple[str, int], float]) -> float:
+        def child(at_s: float) -> float:
+            return 1 + self._all(at_s, known)
+
+        return self._sends(left_s, known, "all", child, child)
+
+    def _there(self, left_s: float, known: dict[tuple[str, int], float], home: bool) -> float:
+        def at_home(at_s: float) -> float:
+            return self._there(at_s, known, home=True)
+
+        def there(at_s: float) -> float:
+            return 1 + self._there(at_s, known, home=False)
+
+        def out(at_s: float) -> float:
+            if not home:
+                return at_home(at_s)
+            return max(there(at_s), at_home(at_s)) if self.several else there(at_s)
+
+        return self._sends(left_s, known, "home" if home else "there", at_home if home else there, out)
+
+    def _sends(
+        self,
+        left_s: float,
+        known: dict[tuple[str, int], float],
+        kind: str,
+        inside: Callable[[float], float],
+        outside: Callable[[float], float],
+    ) -> float:
+        """All that stems from a rank's sends in the time left, its doors one by one or all at once."""
+        least_s = min(pace.chunk_s for pace in (self.within, self.between) if pace is not None)
+        key = kind, round(left_s / least_s * 1e6)
+        if key in known:
+            return known[key]
+        counts = []
+        for pace, child in ((self.within, inside), (self.between, outside)):
+            if pace is None:
+                continue
+            rest_s, count = left_s - pace.chunk_s, 0.0
+            if self.one_at_a_time:
+                if rest_s >= 0:
+                    count = child(rest_s) + self._sends(rest_s, known, kind, inside, outside)
+            else:
+                while rest_s >= 0:
+                    count += pace.doors * child(rest_s)
+                    rest_s -= pace.chunk_s
+            counts.append(count)
+        known[key] = max(counts) if self.one_at_a_time else sum(counts)
+        return known[key]
+
+
+def _paces(topology: Topology, chunk_bytes: int) -> tuple[_Pace | None, _Pace | None]:
+    """Within nodes and between them."""
+    return tuple(_pace(topology, chunk_bytes, topology.is_inter_node == between) for between in (False, True))  # type: ignore[return-value]
+
+
+def _pace(topology: Topology, chunk_bytes: int, chosen: Mask) -> _Pace | None:
+    links = np.flatnonzero(chosen)
+    if not len(links):
+        return None
+    doors: dict[int, set[tuple[bool, int]]] = {}
+    for number in links.tolist():
+        doors.setdefault(int(topology.link_source[number]), set()).add(_door(topology, number, 0))
+    chunk_s = topology.alpha_s[links] + topology.beta_s_per_byte[links] * chunk_bytes
+    return _Pace(float(chunk_s.min()), max(map(len, doors.values())))
+
+
+def _door(topology: Topology, link: int, side: int) -> tuple[bool, int]:
+    first, last = topology.held_start[link : link + 2].tolist()
+    if last == first:
+        return False, link
+    return True, int(topology.held[first if side == 0 else last - 1])
+
+
+def influence_bound_s(problem: Problem, one_at_a_time: bool) -> float:
+    """The largest bound over the nodes that are not single ranks; nodes that want the same count are looked at once."""
+    topology = problem.logical.topology
+    nodes, best_s = np.array(topology.node_of_device), 0.0
+    seen = set()
+    for node in range(topology.node_count):
+        inside = nodes == node
+        if 1 < inside.sum() < len(nodes):
+            found = _pairs(problem, inside)
+            if found is not None and (key := (int(found[0].sum()), found[1], found[2])) not in seen:
+                seen.add(key)
+                best_s = max(best_s, _influence_s(problem, inside, one_at_a_time, *found))
+    return best_s
+
+
+def _pairs(problem: Problem, inside: Mask) -> tuple[Ids, int, bool] | None:
+    """What each rank outside has that counts; the pairs needed; whether a chunk's own bytes count."""
+    members = np.flatnonzero(inside)
+    wanted = problem.wanted[:, members] & ~inside[problem.owners][:, None]
+    some = wanted.any(axis=1)
+    count = problem.collective.rank_count
+    if not some.any():
+        return None
+    if wanted[some].all():
+        own: Ids = np.bincount(problem.owners[some], minlength=count)
+        return (own, int(wanted.sum()), True) if own.sum() <= _MOST_CHUNKS else None
+    told = np.zeros((count, len(members)), dtype=np.bool_)
+    np.logical_or.at(told, problem.owners, wanted)
+    return np.asarray(told.any(axis=1), dtype=np.int64), int(told.sum()), False
+
+
+def _influence_s(problem: Problem, inside: Mask, one_at_a_time: bool, own: Ids, needed: int, by_bytes: bool) -> float:
+    topology, chunk_bytes = problem.logical.topology, problem.chunk_bytes
+    within = _pace(topology, chunk_bytes, inside[topology.link_source] & inside[topology.link_target])
+    entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
+    if within is None or not len(entering):
+        return 0.0
+    alpha_s, beta_s = topology.alpha_s, topology.beta_s_per_byte * chunk_bytes
+    if not by_bytes:
+        alpha_s, beta_s = alpha_s + beta_s, np.zeros_like(beta_s)
+    doors = [{_door(topology, link, side) for link in entering.tolist()} for side in (0, -1)]
+    single = _is_single(topology, entering)
+    had = earliest_s(Doors.with_costs(topology, alpha_s, beta_s), own)[~inside].min(axis=0)
+    entry_s: Floats = float(alpha_s[entering].min()) + float(beta_s[entering].min()) * np.arange(len(had), dtype=float)
+    inner = max(_STEPS, int(np.ceil(_LEAST_STEPS * within.chunk_s / entry_s[1])))
+    if inner > _TOO_MANY_STEPS:
+        return 0.0
+    step_s = within.chunk_s / inner
+
+    growth = 2 if one_at_a_time else 1 + within.doors
+    near_s = _near_s(topology, chunk_bytes, inside)
+
+    def is_enough(steps: int) -> bool:
+        worth = _worth(steps, step_s, entry_s, had, _weights(steps, inner, step_s, growth, near_s), single)
+        return min(map(len, doors)) * worth >= needed
+
+    low, high = 0, 1
+    while high < _MOST_STEPS and not is_enough(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return low * step_s
+
+
+def _is_single(topology: Topology, entering: Ids) -> bool:
+    """Whether every door, at the set's side, brings what one rank sends to one rank."""
+    ends: dict[tuple[bool, int], set[tuple[int, int]]] = {}
+    for link in entering.tolist():
+        pair = int(topology.link_source[link]), int(topology.link_target[link])
+        ends.setdefault(_door(topology, link, -1), set()).add(pair)
+    return all(len(pairs) == 1 for pairs in ends.values()) and len(ends) == len(entering)
+
+
+def _near_s(topology: Topology, chunk_bytes: int, inside: Mask) -> Floats:
+    """`near[k]`: the least time in which k + 1 ranks of the set can be reached from one of them, inside it."""
+    links = np.flatnonzero(inside[topology.link_source] & inside[topology.link_target])
+    network = topology.to_networkx(chunk_bytes, links.tolist())
+    members = np.flatnonzero(inside).tolist()
+    near_s = np.full(len(members), np.inf)
+    for rank in members:
+        ways = sorted(nx.single_source_dijkstra_path_length(network, rank, weight="duration_s").values())
+        near_s[: len(ways)] = np.minimum(near_s[: len(ways)], ways)
+    return near_s
+
+
+def _weights(steps: int, inner: int, step_s: float, growth: int, near_s: Floats) -> Floats:
+    """For each step from 1 on, how many ranks a block can reach by the end if it comes in within the step, at most."""
+    left = steps - np.arange(1, steps + 1) + 1  # from the start of the step
+    spread = float(growth) ** np.minimum(np.ceil(left / inner) - 1, 60)
+    reached = np.searchsorted(near_s, left * step_s * (1 + 1e-9), side="right")
+    return np.asarray(np.minimum(spread, reached), dtype=np.float64)
+
+
+def _worth(steps: int, step_s: float, entry_s: Floats, had_s: Floats, weights: Floats, single: bool) -> float:
+    """The most pairs in the end that messages through one door can make, over `steps` steps.
+
+    `table[y, i]`: of messages that are over by step i and bring y chunks in all. Each chunk of a message that is over
+    within step i counts for `weights[i - 1]`. `entry_s[x]`: the time of a message of x chunks, which starts when its
+    sender has them (where it is the door's only one: all y so far).
+    """
+    count = len(entry_s) - 1
+    table = np.full((count + 1, steps + 1), -np.inf)
+    table[0] = 0.0
+    took = entry_s / step_s
+    ready = had_s / step_s
+    for i in range(1, steps + 1):
+        weight = float(weights[i - 1])
+        table[1:, i] = table[1:, i - 1]
+        for x in range(1, count + 1):
+            start = i - took[x]
+            if start < 0:
+                break
+            before = int(np.ceil(start - 1e-9))
+            if single:
+                y = np.arange(x, count + 1)
+                fit = ready[x:] <= start + 1e-9
+                value = np.where(fit, table[y - x, before] + x * weight, -np.inf)
+                table[x:, i] = np.maximum(table[x:, i], value)
+            elif ready[x] <= start + 1e-9:
+                table[1, i] = max(table[1, i], max(table[0, before], table[1, before]) + x * weight)
+    return float(table[:, steps].max())

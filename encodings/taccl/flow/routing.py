@@ -1,0 +1,173 @@
+"""Flows: where each chunk has one destination, routing relaxed to a linear program, for its bound and its ways.
+
+Chunks of one owner that may use the same links are one commodity; how much of it crosses a link is a number, not a
+choice. That is a relaxation of every routing, whatever ways the chunks take, so its optimum is a lower bound on the
+makespan; and the flow falls apart into ways that balance the links, among which path_routing.py chooses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.taccl.milp.tree_routing import add_distinct, exclusive_groups
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.symmetry.orbits import orbits
+from gapless.model import Model
+
+__all__ = ["Commodities", "FlowModel", "Way", "carrying_way", "commodities", "encode", "ways"]
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Way = tuple[int, ...]
+"""Links one after the other."""
+
+_NOTHING = 1e-7
+"""Less of a chunk than this on a link is rounding."""
+
+
+@dataclass(frozen=True)
+class Commodities:
+    """Chunks that start on one rank and may use the same links.
+
+    `of[c]`: the commodity of chunk c, -1 where nobody wants it. `owner[k]`: int64. `usable[k, l]`: bool.
+    `demand[k, r]`: how many chunks of commodity k rank r wants.
+    """
+
+    of: Ids
+    owner: Ids
+    usable: NDArray[np.bool_]
+    demand: Ids
+
+
+@dataclass(frozen=True)
+class FlowModel:
+    """The model: `flow[k, l]` is the column of commodity k on link l (chunks), -1 where it may not go.
+
+    `time` is in units of `unit_s`. Columns are shared along orbits.
+    """
+
+    model: Model
+    commodities: Commodities
+    flow: Ids
+    time: int
+    unit_s: float
+
+
+def commodities(problem: Problem) -> Commodities:
+    """The commodities of a problem; a chunk that nobody wants is in none."""
+    numbers: dict[tuple[int, bytes], int] = {}
+    members: list[int] = []
+    of = np.full(len(problem.owners), -1, dtype=np.int64)
+    for chunk in np.flatnonzero(problem.wanted.any(axis=1)).tolist():
+        key = (int(problem.owners[chunk]), problem.usable[chunk].tobytes())
+        if key not in numbers:
+            numbers[key] = len(numbers)
+            members.append(chunk)
+        of[chunk] = numbers[key]
+    demand = np.zeros((len(members), problem.collective.rank_count), dtype=np.int64)
+    wanted = np.flatnonzero(of >= 0)
+    np.add.at(demand, of[wanted], problem.wanted[wanted].astype(np.int64))
+    return Commodities(of, problem.owners[members], problem.usable[members], demand)
+
+
+def encode(problem: Problem) -> FlowModel:
+    """The least time in which all links can carry what the ranks want, as a linear program."""
+    model, parts = Model("taccl_flow"), commodities(problem)
+    unit_s = float(problem.duration_s.min())
+    flow = _flow(model, problem, parts)
+    found = FlowModel(model, parts, flow, int(model.continuous("time")), unit_s)
+    _what_a_rank_wants_stays_there(problem, found)
+    _time_covers_every_link_and_side(problem, found)
+    model.minimize((1.0, [found.time]))
+    return found
+
+
+def ways(problem: Problem, parts: FlowModel, values: Floats) -> list[dict[int, list[Way]]]:
+    """For each commodity and rank that wants some of it, ways that carry the flow of a solution."""
+    topology = problem.logical.topology
+    source, target = topology.link_source.tolist(), topology.link_target.tolist()
+    found: list[dict[int, list[Way]]] = []
+    for number, owner in enumerate(parts.commodities.owner.tolist()):
+        columns = parts.flow[number]
+        left = np.where(columns >= 0, values[np.maximum(columns, 0)], 0.0)
+        leaving: dict[int, list[int]] = {}
+        for link in np.flatnonzero(left > _NOTHING).tolist():
+            leaving.setdefault(source[link], []).append(link)
+        demand = parts.commodities.demand[number].astype(np.float64)
+        its: dict[int, list[Way]] = {}
+        for rank in np.flatnonzero(demand > 0).tolist():
+            while demand[rank] > _NOTHING and (way := carrying_way(owner, rank, leaving, left, target)):
+                amount = min(demand[rank], *(left[link] for link in way))
+                left[list(way)] -= amount
+                demand[rank] -= amount
+                its.setdefault(rank, []).append(way)
+        found.append(its)
+    return found
+
+
+def carrying_way(owner: int, rank: int, leaving: dict[int, list[int]], left: Floats, target: list[int]) -> Way:
+    """Links from `owner` to `rank` on which some flow is left, as few as possible; () if there are none."""
+    brought_by: dict[int, int] = {owner: -1}
+    came_from: dict[int, int] = {}
+    queue = [owner]
+    for at in queue:
+        for link in leaving.get(at, ()):
+            if left[link] > _NOTHING and target[link] not in brought_by:
+                brought_by[target[link]], came_from[target[link]] = link, at
+                queue.append(target[link])
+    if rank not in came_from:
+        return ()
+    way, at = [], rank
+    while at != owner:
+        way.append(brought_by[at])
+        at = came_from[at]
+    return tuple(reversed(way))
+
+
+def _flow(model: Model, problem: Problem, parts: Commodities) -> Ids:
+    """Chunks of commodity k on link l, one column for each orbit."""
+    link_count = problem.link_count
+    first = np.array([np.flatnonzero(parts.of == k)[0] for k in range(len(parts.owner))], dtype=np.int64)
+    moves = [
+        (parts.of[s.chunks[first]][:, None] * link_count + s.links[None, :]).reshape(-1)
+        for s in problem.logical.symmetry
+    ]
+    usable = parts.usable.reshape(-1)
+    firsts, column = np.unique(orbits(moves, usable.size)[usable], return_inverse=True)
+    names = [f"k{cell // link_count}_l{cell % link_count}" for cell in firsts.tolist()]
+    flow = np.full(usable.size, -1, dtype=np.int64)
+    flow[usable] = model.continuous("flow", len(firsts), labels=names)[column]
+    return flow.reshape(parts.usable.shape)
+
+
+def _what_a_rank_wants_stays_there(problem: Problem, parts: FlowModel) -> None:
+    """What comes into a rank and doesn't leave it again is what the rank wants."""
+    topology, its = problem.logical.topology, parts.commodities
+    number, link = np.nonzero(parts.flow >= 0)
+    rank_count = problem.collective.rank_count
+    one = int(parts.model.continuous("one", lower=1.0, upper=1.0))
+    into = number * rank_count + topology.link_target[link]
+    out = number * rank_count + topology.link_source[link]
+    kept = topology.link_source[link] != its.owner[number]
+    wants, rank = np.nonzero(its.demand)
+    rows = np.concatenate([into, out[kept], wants * rank_count + rank])
+    columns = np.concatenate([parts.flow[number, link], parts.flow[number, link][kept], np.full(len(wants), one)])
+    values = np.concatenate([np.ones(len(into)), -np.ones(int(kept.sum())), -its.demand[wants, rank].astype(float)])
+    add_distinct(parts.model, "wanted_stays", rows, columns, values, lower=0.0, upper=0.0)
+
+
+def _time_covers_every_link_and_side(problem: Problem, parts: FlowModel) -> None:
+    """The time is at least what all flows on a link, a switch side or a NIC take together (5.6, 5.7, 5.8)."""
+    occupancy = problem.occupancy_s / parts.unit_s
+    rows, columns, values = [], [], []
+    for row, links in enumerate(exclusive_groups(problem)):
+        number, k = np.nonzero(parts.flow[:, links] >= 0)
+        rows.append(np.full(len(k) + 1, row))
+        columns.append(np.append(parts.flow[number, links[k]], parts.time))
+        values.append(np.append(-occupancy[links[k]], 1.0))
+    family = "time_covers_link"
+    entries = np.concatenate(rows), np.concatenate(columns), np.concatenate(values)
+    add_distinct(parts.model, family, *entries, lower=0.0)

@@ -1,0 +1,301 @@
+"""Stage 1 for chunks with one destination each (ALLTOALL, SCATTER, GATHER, SENDRECV): which way each chunk takes.
+
+The thesis routes them with its one model (5.1-5.15), a binary for each chunk and link and a time for each chunk and
+rank. But a chunk with one destination goes along a path, so a binary for each way says the same; its time is a number
+then, not a variable, and there is no big-M. The relaxation of what is left is nearly integral.
+
+The ways are the short ones, and those that the flow relaxation (flow_routing.py) uses. Others might be better, so the
+optimum of this model is no lower bound: the flow's is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.taccl.flow.routing import Commodities, Way, commodities
+from gapless.encodings.taccl.milp.tree_routing import Routing, add_distinct, exclusive_groups
+from gapless.encodings.taccl.problem import Problem
+from gapless.model import Model
+
+__all__ = ["PathModel", "candidate_ways", "decode", "encode"]
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_MOST_WAYS = 12
+"""Short ways for each chunk, besides those of the flow."""
+_SLACK = 0.5
+"""A short way takes up to this part longer than the shortest."""
+_MOST_STEPS = 2000
+"""Beginnings of ways that are looked at for one chunk: far more than it takes, but for long detours of equal length."""
+
+
+@dataclass(frozen=True)
+class PathModel:
+    """The model and where its variables are.
+
+    Row k of the table is one way of one chunk: `chunk[k]`, `way[k]`, and `taken[k]`, its column, shared along orbits.
+    `is_util[l]`: column that says whether link l of a switch-hyperedge is used, else -1. Times are in units of
+    `unit_s`.
+    """
+
+    model: Model
+    problem: Problem
+    chunk: Ids
+    way: list[Way]
+    taken: Ids
+    is_util: Ids
+    time: int
+    unit_s: float
+
+
+def candidate_ways(problem: Problem, flowing: Sequence[dict[int, list[Way]]] = ()) -> list[list[Way]]:
+    """For the first chunk of each orbit, and of chunks that are alike, its ways, none twice; [] for other chunks.
+
+    `flowing`: ways that carry a flow, as `flow_routing.ways` gives them.
+    """
+    parts = commodities(problem)
+    first = _first_of_orbit(problem)[0]
+    onward: dict[bytes, Floats] = {}
+    known: dict[tuple[int, int], list[Way]] = {}
+    found: list[list[Way]] = [[] for _ in first]
+    for chunk in np.flatnonzero((first == np.arange(len(first))) & (parts.of >= 0)).tolist():
+        number, rank = int(parts.of[chunk]), int(np.flatnonzero(problem.wanted[chunk])[0])
+        if (number, rank) not in known:
+            key = parts.usable[number].tobytes()
+            if key not in onward:
+                onward[key] = _distances_s(problem, parts.usable[number])
+            short = _short_ways(problem, parts, number, rank, onward[key][:, rank])
+            extra = flowing[number].get(rank, []) if flowing else []
+            known[number, rank] = list(dict.fromkeys([*short, *extra]))
+        found[chunk] = known[number, rank]
+    return found
+
+
+def encode(problem: Problem, ways: Sequence[Sequence[Way]], at_least_s: float = 0.0) -> PathModel:
+    """The choice of ways; its objective is still the caller's to set.
+
+    `at_least_s`: a time that no schedule can beat. No choice need be faster, and the search for one is spared.
+    """
+    model = Model("taccl_paths")
+    unit_s = float(problem.duration_s.min())
+    chunk, way, taken = _table(model, problem, ways)
+    parts = PathModel(
+        model=model,
+        problem=problem,
+        chunk=chunk,
+        way=way,
+        taken=taken,
+        is_util=_is_util(model, problem, way, taken),
+        time=int(model.continuous("time", lower=at_least_s / unit_s * (1 - 1e-9))),
+        unit_s=unit_s,
+    )
+    _chunk_takes_one_way(parts)
+    _time_covers_every_way(parts)
+    _time_covers_every_link_and_side(parts)
+    _used_links_are_counted(parts)
+    return parts
+
+
+def decode(parts: PathModel, values: Floats) -> Routing:
+    """The ways of a solution."""
+    chunk: list[int] = []
+    link: list[int] = []
+    parent: list[int] = []
+    for row in np.flatnonzero(values[parts.taken] > 0.5).tolist():
+        for k, its_link in enumerate(parts.way[row]):
+            parent.append(len(link) - 1 if k else -1)
+            chunk.append(int(parts.chunk[row]))
+            link.append(its_link)
+    return Routing(*(np.array(column, dtype=np.int64) for column in (chunk, link, parent)))
+
+
+# -- ways --------------------------------------------------------------------------------------------------------------
+
+
+def _distances_s(problem: Problem, usable: NDArray[np.bool_]) -> Floats:
+    """`distances[a, b]`: the least time from rank a to rank b over the usable links (Floyd and Warshall)."""
+    topology = problem.logical.topology
+    distance_s = np.full((topology.device_count, topology.device_count), np.inf)
+    np.fill_diagonal(distance_s, 0.0)
+    links = np.flatnonzero(usable)
+    np.minimum.at(distance_s, (topology.link_source[links], topology.link_target[links]), problem.duration_s[links])
+    for middle in range(topology.device_count):
+        np.minimum(distance_s, distance_s[:, middle, None] + distance_s[None, middle, :], out=distance_s)
+    return distance_s
+
+
+def _short_ways(problem: Problem, parts: Commodities, number: int, rank: int, onward_s: Floats) -> list[Way]:
+    """The `_MOST_WAYS` shortest ways, none longer than the slack allows; best first, so they come in this order."""
+    topology, owner = problem.logical.topology, int(parts.owner[number])
+    slack = _SLACK if problem.path_slack is None else problem.path_slack
+    limit_s = (1 + slack) * float(onward_s[owner]) * (1 + 1e-9)
+    source, target_of = topology.link_source.tolist(), topology.link_target.tolist()
+    leaving: dict[int, list[int]] = {}
+    for link in np.flatnonzero(parts.usable[number]).tolist():
+        leaving.setdefault(source[link], []).append(link)
+    found: list[Way] = []
+    heap: list[tuple[float, Way, float, int, frozenset[int]]] = [(0.0, (), 0.0, owner, frozenset([owner]))]
+    for _ in range(_MOST_STEPS):
+        if not heap or len(found) == _MOST_WAYS:
+            break
+        _, way, time_s, at, seen = heappop(heap)
+        if at == rank:
+            found.append(way)
+            continue
+        for link in leaving.get(at, ()):
+            target = target_of[link]
+            end_s = time_s + float(problem.duration_s[link])
+            whole_s = end_s + float(onward_s[target])
+            if target not in seen and whole_s <= limit_s:
+                heappush(heap, (whole_s, (*way, link), end_s, target, seen | {target}))
+    return found
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def _first_of_orbit(problem: Problem) -> tuple[Ids, list[tuple[int, int]]]:
+    """The first chunk of each chunk's orbit, and how to get to each chunk: (chunk, symmetry) one step before it."""
+    count = len(problem.owners)
+    first = np.full(count, -1, dtype=np.int64)
+    step = [(-1, -1)] * count
+    for start in range(count):
+        if first[start] >= 0:
+            continue
+        first[start], queue = start, [start]
+        for chunk in queue:
+            for number, symmetry in enumerate(problem.logical.symmetry):
+                image = int(symmetry.chunks[chunk])
+                if first[image] < 0:
+                    first[image], step[image] = start, (chunk, number)
+                    queue.append(image)
+    return first, step
+
+
+def _table(model: Model, problem: Problem, ways: Sequence[Sequence[Way]]) -> tuple[Ids, list[Way], Ids]:
+    """One row for each way of each chunk, and its binary; chunks of one orbit take images of one another's ways."""
+    first, step = _first_of_orbit(problem)
+    known: dict[int, tuple[list[Way], Ids]] = {}
+    firsts = np.flatnonzero(first == np.arange(len(first)))
+    labels = [f"c{chunk}_w{k}" for chunk in firsts.tolist() for k in range(len(ways[chunk]))]
+    ids = model.binaries("taken", len(labels), labels=labels)
+    cuts = np.cumsum([len(ways[chunk]) for chunk in firsts.tolist()])
+    for chunk, its in zip(firsts.tolist(), np.split(ids, cuts[:-1]), strict=True):
+        known[chunk] = list(ways[chunk]), its
+
+    def rows_of(chunk: int) -> tuple[list[Way], Ids]:
+        pending = []
+        while chunk not in known:
+            pending.append(chunk)
+            chunk = step[chunk][0]
+        for image in reversed(pending):
+            before, number = step[image]
+            carry = problem.logical.symmetry[number].links.tolist()
+            known[image] = [tuple(carry[link] for link in way) for way in known[before][0]], known[before][1]
+        return known[pending[0] if pending else chunk]
+
+    chunk_of, way, taken = [], [], []
+    for chunk in range(len(first)):
+        its_ways, its_ids = rows_of(chunk)
+        chunk_of += [chunk] * len(its_ways)
+        way += its_ways
+        taken.append(its_ids)
+    return np.array(chunk_of, dtype=np.int64), way, np.concatenate(taken)
+
+
+def _is_util(model: Model, problem: Problem, way: list[Way], taken: Ids) -> Ids:
+    """is_util[src, r] for each set of switched links that the same ways use."""
+    users: dict[int, set[int]] = {link: set() for edge in problem.logical.hyperedges for link in edge.links}
+    for its_way, column in zip(way, taken.tolist(), strict=True):
+        for link in its_way:
+            if link in users:
+                users[link].add(column)
+    alike: dict[frozenset[int], list[int]] = {}
+    for link in sorted(users):
+        if users[link]:
+            alike.setdefault(frozenset(users[link]), []).append(link)
+    topology = problem.logical.topology
+    names = [f"r{topology.links[its[0]].source}_r{topology.links[its[0]].target}" for its in alike.values()]
+    ids = model.binaries("is_util", len(alike), labels=names)
+    is_util = np.full(problem.link_count, -1, dtype=np.int64)
+    for links, column in zip(alike.values(), ids.tolist(), strict=True):
+        is_util[links] = column
+    return is_util
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def _chunk_takes_one_way(parts: PathModel) -> None:
+    """Every chunk that somebody wants takes exactly one of its ways."""
+    add_distinct(parts.model, "one_way", parts.chunk, parts.taken, 1.0, lower=1.0, upper=1.0)
+
+
+def _time_covers_every_way(parts: PathModel) -> None:
+    """The time is at least that of every way that is taken (5.2, 5.4, 5.5)."""
+    columns, row = np.unique(parts.taken, return_index=True)
+    duration = parts.problem.duration_s / parts.unit_s
+    times = np.array([float(duration[list(parts.way[k])].sum()) for k in row.tolist()])
+    parts.model.add(
+        "time_covers_way", (1.0, parts.time), (-times[:, None], columns[:, None]), lower=0.0, cite="5.2, 5.4, 5.5"
+    )
+
+
+def _time_covers_every_link_and_side(parts: PathModel) -> None:
+    """The time is at least what all chunks on a link, a switch side or a NIC take together (5.6, 5.7, 5.8)."""
+    lengths = [len(way) for way in parts.way]
+    link = np.array([link for way in parts.way for link in way], dtype=np.int64)
+    column = np.repeat(parts.taken, lengths)
+    occupancy = parts.problem.occupancy_s / parts.unit_s
+    groups = exclusive_groups(parts.problem)
+    groups_of: list[list[int]] = [[] for _ in range(parts.problem.link_count)]
+    for number, links in enumerate(groups):
+        for its_link in links.tolist():
+            groups_of[its_link].append(number)
+    count = np.array([len(its) for its in groups_of], dtype=np.int64)
+    flat = np.concatenate([np.array(its, dtype=np.int64) for its in groups_of])
+    start = np.append(0, np.cumsum(count))
+    entry = np.repeat(np.arange(len(link)), count[link])
+    offset = np.arange(len(entry)) - np.repeat(np.append(0, np.cumsum(count[link])[:-1]), count[link])
+    rows = flat[start[link[entry]] + offset]
+    used = np.unique(rows)
+    add_distinct(
+        parts.model,
+        "time_covers_link",
+        np.concatenate([rows, used]),
+        np.concatenate([column[entry], np.full(len(used), parts.time)]),
+        np.concatenate([-occupancy[link[entry]], np.ones(len(used))]),
+        lower=0.0,
+    )
+
+
+def _used_links_are_counted(parts: PathModel) -> None:
+    """A switched link counts as used if and only if some way that is taken uses it (5.9, 5.10)."""
+    pairs = sorted(
+        {
+            (int(parts.is_util[link]), column)
+            for way, column in zip(parts.way, parts.taken.tolist(), strict=True)
+            for link in way
+            if parts.is_util[link] >= 0
+        }
+    )
+    if not pairs:
+        return
+    util, taken = np.array(pairs, dtype=np.int64).T
+    parts.model.add("used_if_taken", (1.0, util[:, None]), (-1.0, taken[:, None]), lower=0.0, cite="5.9")
+    utils, row = np.unique(util, return_inverse=True)
+    parts.model.add_sparse(
+        "taken_if_used",
+        len(utils),
+        np.concatenate([row, np.arange(len(utils))]),
+        np.concatenate([taken, utils]),
+        np.concatenate([np.ones(len(row)), -np.ones(len(utils))]),
+        lower=0.0,
+        cite="5.10",
+    )

@@ -1,0 +1,394 @@
+"""The three stages one after the other, over several routings of equal time; the replay picks the best schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from gapless.checker import check
+from gapless.encodings.taccl.bounds.makespan import Bounds, combinatorial_bounds
+from gapless.encodings.taccl.lowering import to_schedule
+from gapless.encodings.taccl.milp import contiguity
+from gapless.encodings.taccl.milp.mirror import Mirror, find_mirror
+from gapless.encodings.taccl.milp.ordering import (
+    PHASED,
+    PHASED_VARIANTS,
+    VARIANTS,
+    Ordering,
+    from_the_end,
+    grouped,
+    in_groups,
+    in_order,
+    order,
+)
+from gapless.encodings.taccl.milp.routers import Router, router_of
+from gapless.encodings.taccl.milp.tree_routing import Routing, shortest_path_routing
+from gapless.encodings.taccl.moves import Moves, moves_of
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.reordering import Pass, reorderings
+from gapless.encodings.taccl.sends import MANY_SENDS, Sends, tables
+from gapless.model import Model
+from gapless.options import Deadline, Progress, SolveOptions, charge, relative_gap
+from gapless.schedule import Schedule
+from gapless.solution import Solution, Status, StopReason
+from gapless.solvers.registry import load_backend, solve_model
+from gapless.system import Plan
+
+__all__ = ["synthesise"]
+
+ROUTING_SOLVER = "highs"
+"""For stage 1 unless the options name another."""
+CONTIGUITY_SOLVER = "cpsat"
+"""For stage 3, whose disjunctions are its own: plain rows of the same model take HiGHS sixty times as long."""
+
+# How long a stage may go on improving what it has. The first routing for least time is not limited by these.
+_OTHER_ROUTING_S = 1.0
+_EXACT_STAGE_S = 2.0
+_ROUTING_SHARE = 0.5
+"""The part of the time limit that the first routing may take, so that something is left to order it."""
+_ROUTING_GAP = 0.01
+"""The first routing is proven to within this, or to within the gap asked for where that is less."""
+_NO_BETTER = 1.01
+"""A routing this near to the bound of its phase serves the phase that is its mirror, too."""
+_SEEDS = 4
+_PATIENCE, _BETTER = 2, 1e-3
+"""How many routings in a row may make the schedule no better, by this share, before it is left at that."""
+_GROUPS, _GROUPS_SHAKEN = (2, 4, 8), 1
+"""How many chunks of sums may travel together at most before the exact stage, and how many of these are shaken."""
+_SHAKEN_IN_VAIN, _SHAKING_S = 60, 1.0
+"""How many shaken orders may be no better than the best, and for how long they are tried."""
+_REPLAYED = 2
+"""Orderings of one routing that are replayed, those that end first."""
+_SOLVER_TOLERANCE = 5e-7
+"""A MILP solver keeps rows to about 1e-6: its bound is lowered by what that can be worth, so that it stays a bound."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A schedule with the makespan that its replay found."""
+
+    schedule: Schedule
+    moves: Moves
+    ordering: Ordering
+    makespan_s: float
+
+
+@dataclass
+class _Search:
+    """What the stages know so far: the best schedule, the bounds, and where the time went."""
+
+    problem: Problem
+    options: SolveOptions
+    deadline: Deadline
+    router: str
+    bounds: Bounds
+    best: _Candidate | None = None
+    stage_s: dict[str, float] = field(default_factory=dict)
+    routings_tried: int = 0
+    mirror: Mirror | None = None
+
+    @property
+    def makespan_s(self) -> float:
+        """Of the best schedule, inf before there is one."""
+        return math.inf if self.best is None else self.best.makespan_s
+
+    @property
+    def gap(self) -> float | None:
+        """Proven distance of the best schedule from the best possible."""
+        return relative_gap(None if self.best is None else self.best.makespan_s, self.bounds.best_s)
+
+    def is_within(self, gap: float) -> bool:
+        """Whether the best schedule is proven to be within `gap` of the best possible."""
+        return self.gap is not None and self.gap <= gap
+
+    def is_near(self, makespan_s: float, gap: float) -> bool:
+        """Whether a schedule of this length is proven to be within `gap` of the best possible."""
+        return makespan_s - self.bounds.best_s <= gap * makespan_s
+
+    def offer(self, moves: Moves, ordering: Ordering) -> _Candidate:
+        """Replay an ordering; keep it if it is the best so far, or as fast and closer to the links' policy."""
+        schedule = to_schedule(self.problem, moves, ordering)
+        report = check(schedule)
+        assert report.valid, report.summary()
+        candidate = _Candidate(schedule, moves, ordering, report.makespan_s)
+        if self.best is None or self._key(candidate) < self._key(self.best):
+            self.best = candidate
+            self.report("contiguity" if ordering.variant.endswith(contiguity.EXACT) else "ordering")
+        return candidate
+
+    def report(self, phase: str) -> None:
+        """Tell the caller where the search stands."""
+        if self.options.on_progress is not None:
+            incumbent = None if self.best is None else self.best.makespan_s
+            self.options.on_progress(Progress(self.deadline.elapsed_s, incumbent, self.bounds.best_s, phase))
+
+    def _key(self, candidate: _Candidate) -> tuple[float, float]:
+        # Makespans that differ only by rounding, less than 1e-9 of the bound, are equal.
+        steps = round(candidate.makespan_s / (1e-9 * self.bounds.best_s))
+        return steps, float(self.problem.link_weight[np.unique(candidate.moves.link)].sum())
+
+
+def synthesise(problem: Problem, options: SolveOptions) -> Plan:
+    """Route, order and schedule until the gap is reached, the routings are used up, or the time is over."""
+    solver = options.solver or ROUTING_SOLVER
+    versions = f"{load_backend(solver)}+{load_backend(CONTIGUITY_SOLVER)}"
+    deadline = Deadline(options)
+    unrestricted = problem if problem.path_slack is None else replace(problem, path_slack=None)
+    search = _Search(problem, options, deadline, solver, combinatorial_bounds(unrestricted))
+    search.stage_s["bounds"] = deadline.elapsed_s
+    search.report("bounds")
+    with charge(search.stage_s, "routing"):
+        routers, found = _route_phases(search)
+        policy = None if len(found) < len(routers) else _route_for_policy(search, routers)
+    if len(found) < len(routers):  # no time for the models: shortest ways need no solver
+        _schedule(search, [[shortest_path_routing(phase.problem) for phase in problem.phases]])
+    else:
+        _schedule(search, [found] if policy is None else [found, policy])
+        _schedule_others(search, routers)
+    return _plan(search, versions)
+
+
+# -- stage 1: routings, one for each phase -----------------------------------------------------------------------------
+
+
+def _schedule_others(search: _Search, routers: list[Router]) -> None:
+    """Schedule more routings until several in a row have made nothing better."""
+    in_vain = 0
+    for other in _other_routings(search, routers):
+        before_s = search.makespan_s
+        _schedule(search, [other])
+        in_vain = 0 if search.makespan_s < before_s * (1 - _BETTER) else in_vain + 1
+        if in_vain == _PATIENCE:
+            return
+
+
+def _route_phases(search: _Search) -> tuple[list[Router], list[Routing]]:
+    """Routers, and their routings of least time as far as there are any: phase by phase, or one that is mirrored."""
+    routers: list[Router] = []
+    found: list[Routing] = []
+    phases = search.problem.phases
+    for number, phase in enumerate(phases):
+        routers.append(_router(search, phase.problem, len(phases) - number))
+        least = _route_for_least_time(search, routers[-1], len(phases) - number)
+        if least is None:
+            break
+        found.append(least[0])
+        # Parts of a sum are added one at a time, copies needn't be sent so: the mirror might do better by itself.
+        if number == 0 and least[1] <= _NO_BETTER * max(search.bounds.latency_s, search.bounds.bandwidth_s):
+            search.mirror = find_mirror(search.problem)
+            if search.mirror is not None:
+                break
+    return routers, found
+
+
+def _router(search: _Search, problem: Problem, phases_left: int) -> Router:
+    """The model of a phase; where it takes a linear program first, the bound of that joins the others."""
+
+    def solve(model: Model) -> Solution:
+        stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s / phases_left)
+        return solve_model(model, replace(stage, gap=0.0, on_progress=None), search.router)
+
+    router = router_of(problem, None if search.deadline.over else solve, search.bounds.best_s)
+    _tell_bound(search, router, router.bound)
+    return router
+
+
+def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> tuple[Routing, float] | None:
+    """The routing of least time, and that; its proven bound joins the others. None if there was no time to find one."""
+    stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s / phases_left)
+    stage = replace(stage, gap=min(search.options.gap, _ROUTING_GAP), on_progress=None)
+    solution = solve_model(router.least_time_model(), stage, search.router)
+    _tell_bound(search, router, solution.bound if router.proves else None)
+    search.report("routing")
+    if solution.values is None or solution.objective is None:
+        return None
+    router.model.add("time_is_least", (1.0, [router.time]), upper=solution.objective * (1 + 1e-9))
+    return router.decode(solution.values), solution.objective * router.unit_s
+
+
+def _tell_bound(search: _Search, router: Router, bound: float | None) -> None:
+    """A bound of any phase is one of the whole."""
+    if bound is not None:
+        bound_s = bound * (1 - _SOLVER_TOLERANCE) * router.unit_s
+        search.bounds = replace(search.bounds, routing_s=max(bound_s, search.bounds.routing_s or 0.0))
+
+
+def _route_for_policy(search: _Search, routers: list[Router]) -> list[Routing] | None:
+    """Of the routings of least time, those with few (uc-min) or many (uc-max) links of the switch-hyperedges (5.11)."""
+    found = []
+    for router in routers:
+        weight = router.problem.link_weight
+        weighed = np.flatnonzero((weight != 0) & (router.is_util >= 0))
+        if not len(weighed):
+            return None
+        router.model.minimize((weight[weighed], router.is_util[weighed]))
+        routing = _route_on(search, router, search.options.seed, len(routers))
+        if routing is None:
+            return None
+        found.append(routing)
+    return found
+
+
+def _other_routings(search: _Search, routers: list[Router]) -> Iterator[list[Routing]]:
+    """More routings of least time, while the gap is not reached: least sum of arrivals, then other seeds.
+
+    Schedules of routings of equal time differ by a tenth, and nothing but scheduling them tells which is best.
+    """
+    for attempt in range(1 + _SEEDS):
+        if search.deadline.over or search.is_within(search.options.gap):
+            return
+        found = []
+        for router in routers:
+            router.model.minimize(router.ties if attempt == 0 else (1.0, [router.time]))
+            with charge(search.stage_s, "routing"):
+                routing = _route_on(search, router, search.options.seed + attempt, len(routers))
+            if routing is not None:
+                found.append(routing)
+        if len(found) == len(routers):
+            yield found
+
+
+def _route_on(search: _Search, router: Router, seed: int, phases: int) -> Routing | None:
+    if search.deadline.over:
+        return None
+    stage = replace(search.deadline.stage(_OTHER_ROUTING_S / phases), seed=seed % 2**31, gap=0.0, on_progress=None)
+    solution = solve_model(router.model, stage, search.router)
+    return None if solution.values is None else router.decode(solution.values)
+
+
+# -- stages 2 and 3: schedules -----------------------------------------------------------------------------------------
+
+
+def _schedule(search: _Search, routings: list[list[Routing]]) -> None:
+    """Order the routings in every variant, then schedule the best ordering exactly."""
+    search.routings_tried += len(routings)
+    if search.mirror is not None:
+        routings = [[first, search.mirror.image(first)] for first, *_ in routings]
+    with charge(search.stage_s, "ordering"):
+        candidates = [candidate for found in routings for candidate in _order(search, moves_of(search.problem, found))]
+    single = [candidate for candidate in candidates if not candidate.ordering.place.any()]
+    best = min(single, key=lambda candidate: candidate.makespan_s)
+    if not search.is_within(_enough(search)) and not search.deadline.over:
+        with charge(search.stage_s, "contiguity"):
+            _schedule_exactly(search, best)
+
+
+def _order(search: _Search, moves: Moves) -> list[_Candidate]:
+    """Every variant, send by send and, where the routing is symmetric, orbit by orbit; the most promising are replayed.
+
+    What is ordered phase by phase may gain by the replay, which starts everything as early as it can: the best of these
+    is replayed as well.
+    """
+    variants = VARIANTS if len(search.problem.phases) == 1 else (*VARIANTS, *PHASED_VARIANTS)
+    orderings: list[Ordering] = []
+    for sends in tables(search.problem, moves):
+        for variant in variants:
+            if not orderings or not search.deadline.over:
+                orderings.append(order(sends, variant))
+    best = min(orderings, key=lambda ordering: ordering.makespan_s)
+    orderings += _shaken(search, best, partial(in_order, best.sends), partial(from_the_end, best.sends))
+    orderings.sort(key=lambda ordering: ordering.makespan_s)
+    phased = [ordering for ordering in orderings if ordering.variant.endswith(PHASED)]
+    chosen = [*orderings[:_REPLAYED], *(ordering for ordering in phased[:1] if ordering not in orderings[:_REPLAYED])]
+    if len(search.problem.phases) > 1:
+        chosen += _grouped(search, best.sends, orderings[0].makespan_s)
+    return [search.offer(moves, ordering) for ordering in chosen]
+
+
+def _shaken(search: _Search, best: Ordering, forwards: Pass[Ordering], backwards: Pass[Ordering]) -> list[Ordering]:
+    """Better orders than the best, until there is none for a while; none are looked for within the gap."""
+    better: list[Ordering] = []
+    in_vain, until_s = 0, search.deadline.elapsed_s + _SHAKING_S
+    others = reorderings(forwards, backwards, best, search.options.seed)
+    while in_vain < _SHAKEN_IN_VAIN and search.deadline.elapsed_s < until_s and not search.deadline.over:
+        length_s = better[-1].makespan_s if better else best.makespan_s
+        if search.is_near(length_s, _enough(search)):
+            break
+        other = next(others)
+        in_vain += 1
+        if other.makespan_s < length_s * (1 - _BETTER):
+            better.append(other)
+            in_vain = 0
+    return better[-_REPLAYED:]
+
+
+def _grouped(search: _Search, sends: Sends, length_s: float) -> list[Ordering]:
+    """Orders in which chunks travel together, where the best without, of this length, is not within the gap."""
+    if search.is_near(length_s, _enough(search)) or not sends.may_join.any() or len(sends) > MANY_SENDS:
+        return []
+    found = []
+    for most in _GROUPS:
+        best = min((grouped(sends, most, backwards) for backwards in (False, True)), key=lambda its: its.makespan_s)
+        found.append((best, partial(in_groups, sends, most), partial(in_groups, sends, most, backwards=True)))
+    orderings = [best for best, _, _ in found]
+    found.sort(key=lambda its: its[0].makespan_s)
+    for best, forwards, backwards in found[:_GROUPS_SHAKEN]:
+        if not search.deadline.over:
+            orderings += _shaken(search, best, forwards, backwards)
+    return sorted(orderings, key=lambda ordering: ordering.makespan_s)[:_REPLAYED]
+
+
+def _enough(search: _Search) -> float:
+    """The gap at which stages 2 and 3 stop: that asked for where they are long, for sums; else they go to the end."""
+    return search.options.gap if len(search.problem.phases) > 1 else 0.0
+
+
+def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
+    parts = contiguity.encode(candidate.ordering, search.bounds.best_s)
+    stage = replace(search.deadline.stage(_EXACT_STAGE_S), gap=_enough(search), on_progress=None)
+    solution = solve_model(parts.model, stage, CONTIGUITY_SOLVER, start=contiguity.first_point(parts))
+    if solution.values is not None:
+        search.offer(candidate.moves, contiguity.decode(parts, solution.values))
+
+
+# -- the answer --------------------------------------------------------------------------------------------------------
+
+
+def _plan(search: _Search, versions: str) -> Plan:
+    assert search.best is not None  # every path through `synthesise` schedules at least one routing
+    best = search.best
+    assert search.bounds.best_s <= best.makespan_s * (1 + 1e-9), "a schedule beats its lower bound"
+    bound_s = min(search.bounds.best_s, best.makespan_s)  # sums of the same numbers in another order
+    proven = search.is_within(1e-6)
+    reason = StopReason.FINISHED
+    if not proven and search.is_within(search.options.gap):
+        reason = StopReason.GAP_REACHED
+    elif not proven and search.deadline.over:
+        reason = StopReason.INTERRUPTED if search.options.stop.is_set() else StopReason.TIME_LIMIT
+    elapsed_s = search.deadline.elapsed_s
+    solution = Solution(
+        status=Status.OPTIMAL if proven else Status.FEASIBLE,
+        stop_reason=reason,
+        solver=f"{search.router}+{CONTIGUITY_SOLVER}",
+        version=versions,
+        seed=search.options.seed,
+        wall_s=elapsed_s,
+        objective=best.makespan_s,
+        bound=bound_s,
+    )
+    details = {
+        "ratio": best.makespan_s / bound_s,
+        "sends": len(best.schedule),
+        "chunk_transfers": len(best.moves),
+        "links_used": len(set(best.moves.link.tolist())),
+        "stages": {stage: round(duration_s, 6) for stage, duration_s in search.stage_s.items()},
+        "bounds_s": {
+            "latency": search.bounds.latency_s,
+            "bandwidth": search.bounds.bandwidth_s,
+            "routing": search.bounds.routing_s,
+            "any_grouping": search.bounds.any_grouping_s,
+            **(_bounds_of_sums(search.bounds) if best.moves.reduces.any() else {}),
+        },
+        "routings_tried": search.routings_tried,
+        "ordering": best.ordering.variant,
+        **({"unused_symmetry": list(unused)} if (unused := search.problem.logical.unused) else {}),
+    }
+    return Plan(solution, best.schedule, details)
+
+
+def _bounds_of_sums(bounds: Bounds) -> dict[str, float]:
+    return {"reduction": bounds.reduction_s, "crossing": bounds.crossing_s, "trees": bounds.trees_s}

@@ -1,0 +1,406 @@
+"""Stage 1, routing: which links each chunk takes (TACCL, section 5.5.1, equations 5.1-5.15).
+
+The model is the thesis's with three changes that keep its optimum. There is no send variable: a chunk is sent as soon
+as it is there, since nothing in this stage keeps it waiting. Variables that a symmetry makes equal are one variable (an
+orbit) instead of several tied by equality rows (5.12-5.14). And (5.15) is stated for every node that a chunk must
+enter, without which the relaxation lets chunks turn up in a node by going round in circles inside it.
+
+Where chunks may be grouped, a chunk counts with `beta * size` only: whatever the grouping, it occupies the link that
+long. So the optimum of this model is a lower bound on the makespan of every schedule of the problem.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.symmetry.orbits import orbits
+from gapless.model import Model
+
+__all__ = [
+    "Routing", "RoutingModel", "add_distinct", "decode", "encode", "exclusive_groups", "shortest_path_routing",
+]  # fmt: skip
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Routing:
+    """The tree of each chunk, one send a row, parents before children.
+
+    `chunk`, `link`: int64. `parent[k]`: the send that brings the chunk to where send k starts, -1 at the owner.
+    """
+
+    chunk: Ids
+    link: Ids
+    parent: Ids
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+
+@dataclass(frozen=True)
+class RoutingModel:
+    """The model and where its variables are.
+
+    `is_sent[c, l]`: column of chunk c on link l, -1 where the sketch forbids it. `start[c, r]`: column of the time at
+    which chunk c is at rank r. `is_util[l]`: column that says whether link l of a switch-hyperedge is used, else -1.
+    Columns are shared along orbits.
+
+    Times in the model are in units of `unit_s`, the fastest link's time for a chunk, because solvers work to absolute
+    tolerances: `lat[l]` (with alpha), `occupancy[l]` (without the alpha that a group shares), `earliest[c, r]`, and
+    `horizon`, the time of a routing that is known, so an upper limit of every time that matters.
+    """
+
+    model: Model
+    problem: Problem
+    is_sent: Ids
+    start: Ids
+    is_util: Ids
+    time: int
+    unit_s: float
+    lat: Floats
+    occupancy: Floats
+    earliest: Floats
+    horizon: float
+
+
+def encode(problem: Problem) -> RoutingModel:
+    """The routing MILP; its objective is still the caller's to set (`minimize` on the model)."""
+    model = Model("taccl_routing")
+    unit_s = float(problem.duration_s.min())
+    earliest = problem.earliest_s / unit_s
+    occupancy = problem.occupancy_s / unit_s
+    horizon = _time_of(problem, _shortest_path_links(problem)) / unit_s
+    parts = RoutingModel(
+        model=model,
+        problem=problem,
+        is_sent=_is_sent(model, problem),
+        start=_start(model, problem, earliest, horizon),
+        is_util=_is_util(model, problem),
+        time=int(model.continuous("time", upper=horizon)),
+        unit_s=unit_s,
+        lat=problem.duration_s / unit_s,
+        occupancy=occupancy,
+        earliest=earliest,
+        horizon=horizon,
+    )
+    _time_covers_every_arrival(parts)
+    _chunk_moves_after_it_arrived(parts)
+    _wanted_chunk_arrives_once(parts)
+    _relay_receives_before_it_sends(parts)
+    _time_covers_every_link_and_side(parts)
+    _time_covers_every_sum(parts)
+    _used_links_are_counted(parts)
+    _chunk_enters_every_node_that_wants_it(parts)
+    return parts
+
+
+def decode(parts: RoutingModel, values: Floats) -> Routing:
+    """The trees of a solution; sends that lead nowhere wanted are left out."""
+    problem = parts.problem
+    sent = (parts.is_sent >= 0) & (values[np.maximum(parts.is_sent, 0)] > 0.5)
+    return _trees_from_links(problem, sent, values[parts.start])
+
+
+def shortest_path_routing(problem: Problem) -> Routing:
+    """A routing without a solver: shortest ways, for when there is no time for more."""
+    return _trees_from_links(problem, _shortest_path_links(problem), problem.earliest_s)
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def _is_sent(model: Model, problem: Problem) -> Ids:
+    """is_sent[c, src, r] for each orbit of (chunk, link)."""
+    link_count = problem.link_count
+    moves = [(s.chunks[:, None] * link_count + s.links[None, :]).reshape(-1) for s in problem.logical.symmetry]
+    label = orbits(moves, problem.usable.size)
+    usable = problem.usable.reshape(-1)
+    firsts, column = np.unique(label[usable], return_inverse=True)
+    topology = problem.logical.topology
+    chunk, link = np.divmod(firsts, link_count)
+    names = [
+        f"c{c}_r{s}_r{t}"
+        for c, s, t in zip(
+            chunk.tolist(), topology.link_source[link].tolist(), topology.link_target[link].tolist(), strict=True
+        )
+    ]
+    ids = model.binaries("is_sent", len(firsts), labels=names)
+    is_sent = np.full(problem.usable.size, -1, dtype=np.int64)
+    is_sent[usable] = ids[column]
+    return is_sent.reshape(problem.usable.shape)
+
+
+def _start(model: Model, problem: Problem, earliest: Floats, horizon: float) -> Ids:
+    """start[c, r] for each orbit of (chunk, rank), at least the shortest way, 0 at the owner (5.3)."""
+    rank_count = problem.collective.rank_count
+    moves = [(s.chunks[:, None] * rank_count + s.ranks[None, :]).reshape(-1) for s in problem.logical.symmetry]
+    firsts, column = np.unique(orbits(moves, problem.wanted.size), return_inverse=True)
+    lower = np.minimum(earliest.reshape(-1)[firsts], horizon)
+    is_owner = firsts % rank_count == problem.owners[firsts // rank_count]
+    names = [f"c{cell // rank_count}_r{cell % rank_count}" for cell in firsts.tolist()]
+    ids = model.continuous("start", len(firsts), lower=lower, upper=np.where(is_owner, 0.0, horizon), labels=names)
+    return np.asarray(ids[column].reshape(problem.wanted.shape))
+
+
+def _is_util(model: Model, problem: Problem) -> Ids:
+    """is_util[src, r] for each orbit of switched links."""
+    label = orbits([s.links for s in problem.logical.symmetry], problem.link_count)
+    switched = np.array(sorted({link for edge in problem.logical.hyperedges for link in edge.links}), dtype=np.int64)
+    firsts, column = np.unique(label[switched], return_inverse=True)
+    topology = problem.logical.topology
+    names = [f"r{topology.links[link].source}_r{topology.links[link].target}" for link in firsts.tolist()]
+    ids = model.binaries("is_util", len(firsts), labels=names)
+    is_util = np.full(problem.link_count, -1, dtype=np.int64)
+    is_util[switched] = ids[column]
+    return is_util
+
+
+# -- rows, in the order of the thesis ----------------------------------------------------------------------------------
+
+
+def _time_covers_every_arrival(parts: RoutingModel) -> None:
+    """The time is at least every arrival that the postcondition asks for (5.2)."""
+    arrivals = np.unique(parts.start[parts.problem.wanted])
+    parts.model.add("time_covers_arrival", (1.0, parts.time), (-1.0, arrivals[:, None]), lower=0.0, cite="5.2")
+
+
+def _chunk_moves_after_it_arrived(parts: RoutingModel) -> None:
+    """A chunk that is sent over a link arrives lat later than it arrived at the source (5.4, 5.5).
+
+    With M = horizon + lat - earliest arrival at the target the row says nothing if the chunk isn't sent: no arrival is
+    later than the horizon and none earlier than the shortest way.
+    """
+    problem, topology = parts.problem, parts.problem.logical.topology
+    sends = np.flatnonzero(problem.usable)
+    sends = sends[np.unique(parts.is_sent.reshape(-1)[sends], return_index=True)[1]]  # one of each orbit
+    chunk, link = np.divmod(sends, problem.link_count)
+    source, target = topology.link_source[link], topology.link_target[link]
+    lat = parts.lat[link]
+    latest_at_source = np.where(source == problem.owners[chunk], 0.0, parts.horizon)
+    big_m = latest_at_source + lat - np.minimum(parts.earliest[chunk, target], parts.horizon)
+    parts.model.add(
+        "chunk_moves_after_it_arrived",
+        (1.0, parts.start[chunk, target][:, None]),
+        (-1.0, parts.start[chunk, source][:, None]),
+        (-big_m[:, None], parts.is_sent[chunk, link][:, None]),
+        lower=lat - big_m,
+        cite="5.4, 5.5",
+    )
+
+
+def _wanted_chunk_arrives_once(parts: RoutingModel) -> None:
+    """A wanted chunk comes in over exactly one link, any other over at most one."""
+    problem = parts.problem
+    chunk, link = np.nonzero(problem.usable)
+    target = problem.logical.topology.link_target[link]
+    wanted = problem.wanted[chunk, target]
+    rows = chunk * problem.collective.rank_count + target
+    for family, kept, lower in (("wanted_chunk_arrives_once", wanted, 1.0), ("other_chunk_arrives_once", ~wanted, 0.0)):
+        if kept.any():
+            add_distinct(parts.model, family, rows[kept], parts.is_sent[chunk, link][kept], 1.0, lower=lower, upper=1.0)
+
+
+def _relay_receives_before_it_sends(parts: RoutingModel) -> None:
+    """A rank that neither owns nor wants a chunk sends it on only if it received it."""
+    problem, topology = parts.problem, parts.problem.logical.topology
+    holds = problem.wanted.copy()
+    holds[np.arange(len(problem.owners)), problem.owners] = True
+    chunk, link = np.nonzero(problem.usable & ~holds[:, topology.link_source])
+    if not len(chunk):
+        return
+    into, sends = np.nonzero(topology.link_target[None, :] == topology.link_source[link][:, None])[::-1], len(chunk)
+    in_link, row = into
+    known = problem.usable[chunk[row], in_link]
+    rows = np.concatenate([row[known], np.arange(sends)])
+    columns = np.concatenate([parts.is_sent[chunk[row], in_link][known], parts.is_sent[chunk, link]])
+    values = np.concatenate([np.ones(int(known.sum())), -np.ones(sends)])
+    add_distinct(parts.model, "relay_receives_before_it_sends", rows, columns, values, lower=0.0)
+
+
+def _time_covers_every_link_and_side(parts: RoutingModel) -> None:
+    """The time is at least what all chunks on a link, a switch side or a NIC take together (5.6, 5.7, 5.8)."""
+    problem = parts.problem
+    chunk, link = np.nonzero(problem.usable)
+    users = exclusive_groups(problem)
+    columns, rows, values = [], [], []
+    for row, links in enumerate(users):
+        chosen = np.isin(link, links)
+        columns.append(parts.is_sent[chunk, link][chosen])
+        values.append(-parts.occupancy[link[chosen]])
+        rows.append(np.full(int(chosen.sum()), row))
+    rows.append(np.arange(len(users)))
+    columns.append(np.full(len(users), parts.time))
+    values.append(np.ones(len(users)))
+    add_distinct(
+        parts.model,
+        "time_covers_link",
+        np.concatenate(rows),
+        np.concatenate(columns),
+        np.concatenate(values),
+        lower=0.0,
+    )
+
+
+def _time_covers_every_sum(parts: RoutingModel) -> None:
+    """Where a rank sends a chunk to one rank at a time, the time is at least what these sends take together."""
+    problem = parts.problem
+    if not problem.logical.one_by_one:
+        return
+    chunk, link = np.nonzero(problem.usable)
+    rows = chunk * problem.collective.rank_count + problem.logical.topology.link_source[link]
+    used = np.unique(rows)
+    add_distinct(
+        parts.model,
+        "time_covers_sum",
+        np.concatenate([rows, used]),
+        np.concatenate([parts.is_sent[chunk, link], np.full(len(used), parts.time)]),
+        np.concatenate([-parts.lat[link], np.ones(len(used))]),
+        lower=0.0,
+    )
+
+
+def _used_links_are_counted(parts: RoutingModel) -> None:
+    """A switched link counts as used if and only if some chunk is sent over it (5.9, 5.10)."""
+    chunk, link = np.nonzero(parts.problem.usable & (parts.is_util >= 0)[None, :])
+    if not len(chunk):
+        return
+    pairs = np.unique(np.stack([parts.is_util[link], parts.is_sent[chunk, link]]), axis=1)
+    parts.model.add("used_if_sent", (1.0, pairs[0][:, None]), (-1.0, pairs[1][:, None]), lower=0.0, cite="5.9")
+    utils, row = np.unique(pairs[0], return_inverse=True)
+    parts.model.add_sparse(
+        "sent_if_used",
+        len(utils),
+        np.concatenate([row, np.arange(len(utils))]),
+        np.concatenate([pairs[1], utils]),
+        np.concatenate([np.ones(len(row)), -np.ones(len(utils))]),
+        lower=0.0,
+        cite="5.10",
+    )
+
+
+def _chunk_enters_every_node_that_wants_it(parts: RoutingModel) -> None:
+    """A chunk that a foreign node wants comes into that node over at least one link (5.15)."""
+    problem, topology = parts.problem, parts.problem.logical.topology
+    node = np.array(topology.node_of_device)
+    wanted_in = np.zeros((len(problem.owners), topology.node_count), dtype=np.bool_)
+    for number in range(topology.node_count):
+        wanted_in[:, number] = problem.wanted[:, node == number].any(axis=1)
+    wanted_in[np.arange(len(problem.owners)), node[problem.owners]] = False
+    chunk, link = np.nonzero(problem.usable & topology.is_inter_node[None, :])
+    into = node[topology.link_target[link]]
+    kept = wanted_in[chunk, into]
+    if kept.any():
+        rows = (chunk * topology.node_count + into)[kept]
+        add_distinct(
+            parts.model, "chunk_enters_node", rows, parts.is_sent[chunk, link][kept], 1.0, lower=1.0, cite="5.15"
+        )
+
+
+# -- helpers -----------------------------------------------------------------------------------------------------------
+
+
+def exclusive_groups(problem: Problem) -> list[Ids]:
+    """The sets of links of which one at a time can be busy: each named resource, and each link that has none."""
+    topology = problem.logical.topology
+    users: dict[int, list[int]] = {}
+    alone = []
+    for number, link in enumerate(topology.links):
+        for resource in link.resources:
+            users.setdefault(resource, []).append(number)
+        if not link.resources:
+            alone.append([number])
+    return [np.array(links, dtype=np.int64) for links in (*(users[resource] for resource in sorted(users)), *alone)]
+
+
+def add_distinct(
+    model: Model, family: str, rows: Ids, columns: Ids, values: Floats | float, lower: float = -np.inf,
+    upper: float = np.inf, cite: str = "",
+) -> None:  # fmt: skip
+    """Add rows that share their bounds, each only once: rows of one orbit are the same row."""
+    values = np.broadcast_to(np.asarray(values, dtype=np.float64), columns.shape)
+    order = np.lexsort((columns, rows))
+    rows, columns, values = rows[order], columns[order], values[order]
+    cuts = np.flatnonzero(np.diff(rows)) + 1
+    distinct: dict[tuple[bytes, bytes], tuple[Ids, Floats]] = {}
+    for its_columns, its_values in zip(np.split(columns, cuts), np.split(values, cuts), strict=True):
+        distinct.setdefault((its_columns.tobytes(), its_values.tobytes()), (its_columns, its_values))
+    lengths = [len(its_columns) for its_columns, _ in distinct.values()]
+    model.add_sparse(
+        family,
+        len(distinct),
+        np.repeat(np.arange(len(distinct)), lengths),
+        np.concatenate([its_columns for its_columns, _ in distinct.values()]),
+        np.concatenate([its_values for _, its_values in distinct.values()]),
+        lower=lower,
+        upper=upper,
+        cite=cite,
+    )
+
+
+def _trees_from_links(problem: Problem, sent: NDArray[np.bool_], start_s: Floats) -> Routing:
+    """One tree a chunk from the links that it is sent on.
+
+    `sent[c, l]`: bool, at most one link into each rank. `start_s[c, r]`: arrivals in any unit, to put parents first.
+    """
+    topology = problem.logical.topology
+    chunk, link = np.nonzero(sent)
+    order = np.lexsort((link, start_s[chunk, topology.link_target[link]], chunk))
+    chunk, link = chunk[order], link[order]
+    brought_by = {
+        (c, r): k for k, (c, r) in enumerate(zip(chunk.tolist(), topology.link_target[link].tolist(), strict=True))
+    }
+    parent = [
+        brought_by.get((c, s), -1) for c, s in zip(chunk.tolist(), topology.link_source[link].tolist(), strict=True)
+    ]
+    useful = problem.wanted[chunk, topology.link_target[link]].tolist()
+    for k in range(len(parent) - 1, -1, -1):  # children stand behind their parents
+        if useful[k] and parent[k] >= 0:
+            useful[parent[k]] = True
+    keep = np.array(useful, dtype=np.bool_)
+    number = np.cumsum(keep) - 1
+    kept_parent = np.array([-1 if parent[k] < 0 else number[parent[k]] for k in np.flatnonzero(keep)], dtype=np.int64)
+    return Routing(chunk[keep], link[keep], kept_parent)
+
+
+def _shortest_path_links(problem: Problem) -> NDArray[np.bool_]:
+    """`sent[c, l]`: every chunk to every rank that it can reach along shortest ways, the less loaded of equal ones."""
+    topology, groups = problem.logical.topology, exclusive_groups(problem)
+    groups_of_link: list[list[int]] = [[] for _ in range(problem.link_count)]
+    for number, links in enumerate(groups):
+        for link in links.tolist():
+            groups_of_link[link].append(number)
+    load_s = [0.0] * len(groups)
+    sent = np.zeros(problem.usable.shape, dtype=np.bool_)
+    for chunk in range(len(problem.owners)):
+        links = np.flatnonzero(problem.usable[chunk])
+        arrival_s = problem.earliest_s[chunk, topology.link_source[links]] + problem.duration_s[links]
+        tight = links[arrival_s <= problem.earliest_s[chunk, topology.link_target[links]] * (1 + 1e-9)]
+        best: dict[int, tuple[float, int]] = {}
+        for link, target in zip(tight.tolist(), topology.link_target[tight].tolist(), strict=True):
+            candidate = (max(load_s[group] for group in groups_of_link[link]), link)
+            best[target] = min(best.get(target, candidate), candidate)
+        for _, link in best.values():
+            sent[chunk, link] = True
+            for group in groups_of_link[link]:
+                load_s[group] += float(problem.occupancy_s[link])
+    return sent
+
+
+def _time_of(problem: Problem, sent: NDArray[np.bool_]) -> float:
+    """The larger of congestion and dilation of shortest-path trees, in seconds; what takes turns counts together."""
+    congestion_s = max(
+        float((sent[:, links] * problem.occupancy_s[links]).sum()) for links in exclusive_groups(problem)
+    )
+    time_s = max(congestion_s, float(problem.earliest_s[problem.wanted].max(initial=0.0)))
+    if problem.logical.one_by_one:
+        sums_s = np.zeros(problem.wanted.shape)
+        chunk, link = np.nonzero(sent)
+        np.add.at(sums_s, (chunk, problem.logical.topology.link_source[link]), problem.duration_s[link])
+        time_s = max(time_s, float(sums_s.max()))
+    return time_s

@@ -1,0 +1,1 @@
+"""Symmetry: groups of permutations that keep a topology as it is, and the quotient problems that they leave."""

@@ -1,0 +1,89 @@
+"""Symmetry without an expert: permutations of the ranks that keep a logical topology as it is.
+
+Two kinds are tried: rotations within groups of consecutive ranks (nodes of a cluster, axes of a torus, bits of a
+hypercube), and what a graph matcher finds among the ranks of one node, carried out in all nodes at once (among all
+ranks where each is a node by itself). Of those that hold, a group that acts freely is kept: no rank stays where it is,
+so that symmetric trees need not be stars. Unlike `rotations`, which the greedy wants, resources may stay in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.collective import Collective
+from gapless.encodings.taccl.sketch.logical import LogicalTopology
+from gapless.encodings.taccl.symmetry.groups import Images, free_closure
+from gapless.encodings.taccl.symmetry.orbits import automorphism, rotation
+from gapless.encodings.taccl.symmetry.rotations import rotation_candidates
+from gapless.errors import InputError
+from gapless.topologies.topology import Topology
+
+__all__ = ["free_symmetry"]
+
+Ids = NDArray[np.int64]
+
+_MOST_RANKS_MATCHED = 32
+"""The largest node whose ranks are given to the graph matcher."""
+_MATCHES = 200
+"""Automorphisms of one node that are looked at; a node with more is so symmetric that rotations find enough."""
+
+
+def free_symmetry(logical: LogicalTopology, collective: Collective) -> tuple[tuple[int, ...], ...]:
+    """Generators of a group of automorphisms that acts freely on the ranks, as rank -> image; empty if none is found.
+
+    Larger groups are preferred greedily; each generator keeps links, costs, resources, relays and the collective.
+    """
+    topology = logical.topology
+    images = Images(topology)
+    ranks = np.arange(topology.device_count)
+    group = ranks[None, :]
+    chosen: list[Ids] = []
+    for permutation in _candidates(topology):
+        if (group == permutation).all(axis=1).any() or images.of(permutation) is None:
+            continue
+        larger = free_closure(group, [*chosen, permutation], ranks)
+        if larger is None or not _is_kept(permutation, logical, collective):
+            continue
+        chosen.append(permutation)
+        group = larger
+    return tuple(tuple(permutation.tolist()) for permutation in chosen)
+
+
+def _is_kept(permutation: Ids, logical: LogicalTopology, collective: Collective) -> bool:
+    """Whether relays and collective are kept as well."""
+    try:
+        return automorphism(permutation, logical.topology, collective, logical.allowed, "auto") is not None
+    except InputError:
+        return False
+
+
+def _candidates(topology: Topology) -> Iterator[Ids]:
+    count = topology.device_count
+    yield from (rotation(offset, size, count) for offset, size in rotation_candidates(count))
+    local_count = count // topology.node_count
+    yield from _matched(topology, local_count if local_count > 1 else count)
+
+
+def _matched(topology: Topology, local_count: int) -> Iterator[Ids]:
+    """Automorphisms of the first node's graph without a fixed rank, carried out in every node."""
+    if local_count > _MOST_RANKS_MATCHED:
+        return
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(range(local_count))
+    for source, target, alpha_s, beta_s in zip(
+        topology.link_source.tolist(), topology.link_target.tolist(), topology.alpha_s, topology.beta_s_per_byte,
+        strict=True,
+    ):  # fmt: skip
+        if max(source, target) < local_count:
+            graph.add_edge(source, target, costs=(float(alpha_s), float(beta_s)))
+    matcher = nx.algorithms.isomorphism.DiGraphMatcher(graph, graph, edge_match=lambda a, b: a["costs"] == b["costs"])
+    for match in islice(matcher.isomorphisms_iter(), _MATCHES):
+        local = np.array([match[rank] for rank in range(local_count)])
+        if (local != np.arange(local_count)).all():
+            starts = np.arange(0, topology.device_count, local_count)
+            yield (starts[:, None] + local[None, :]).reshape(-1)

@@ -1,0 +1,116 @@
+"""Rotations: symmetries that a topology has by itself, found without a sketch, as one group that moves everything.
+
+A rotation takes rank r to (r + offset) mod size within its group of `size` consecutive ranks: node to node, NIC to NIC,
+around a ring, along a side of a torus. Those that keep the topology as it is are put together as long as none but the
+identity leaves a rank or a resource where it is. Then the images of one send under the group use different links and
+different resources: they can all start at the same time, and one send stands for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.taccl.symmetry.groups import Image, Images, free_closure, resources_of
+from gapless.encodings.taccl.symmetry.orbits import orbits, rotation
+from gapless.topologies.topology import Topology
+
+__all__ = ["Rotations", "automorphic_rotations", "find_rotations", "no_rotations", "rotation_candidates"]
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rotations:
+    """A group of g rotations; element 0 is the identity.
+
+    `ranks`: int64, shape (g, ranks), the image of each rank. `link_orbit`, `resource_orbit`: int64, the smallest link,
+    and resource, that each can be carried to. `generators`: (offset, size), as a sketch would write them.
+    """
+
+    ranks: Ids
+    link_orbit: Ids
+    resource_orbit: Ids
+    generators: tuple[tuple[int, int], ...]
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def rank_orbit(self) -> Ids:
+        """The smallest rank that each rank can be carried to, int64."""
+        return np.asarray(self.ranks.min(axis=0))
+
+
+def no_rotations(topology: Topology) -> Rotations:
+    """The group of the identity alone."""
+    return _group(topology, np.arange(topology.device_count)[None, :], [], [])
+
+
+def find_rotations(topology: Topology) -> Rotations:
+    """The largest group that a greedy choice finds: rotations that make large orbits come first."""
+    count = topology.device_count
+    table = Images(topology)
+    group = np.arange(count + len(topology.resources))[None, :]  # ranks first, then resources
+    moved = np.append(np.arange(count), count + table.used_resources)
+    images: list[Image] = []
+    elements: list[Ids] = []
+    generators: list[tuple[int, int]] = []
+    for offset, size in rotation_candidates(count):
+        permutation = rotation(offset, size, count)
+        if (group[:, :count] == permutation).all(axis=1).any():
+            continue
+        image = table.of(permutation)
+        if image is None:
+            continue
+        element = np.append(image.ranks, count + image.resources)
+        larger = free_closure(group, [*elements, element], moved)
+        if larger is not None:
+            group = larger
+            images.append(image)
+            elements.append(element)
+            generators.append((offset, size))
+    ranks = group[:, :count]
+    found = _group(topology, ranks, images, generators)
+    return found if _one_of_an_orbit(topology, found) else no_rotations(topology)
+
+
+def automorphic_rotations(topology: Topology) -> list[Image]:
+    """All rotations that keep the topology as it is, whether or not they leave something in its place."""
+    table, count = Images(topology), topology.device_count
+    found: list[Image] = []
+    kept: list[tuple[int, int]] = []
+    for offset, size in rotation_candidates(count):
+        if any(offset % other == 0 for other, its in kept if its == size):
+            continue  # it is another one, some times over
+        image = table.of(rotation(offset, size, count))
+        if image is not None:
+            kept.append((offset, size))
+            found.append(image)
+    return found
+
+
+def _group(topology: Topology, ranks: Ids, images: list[Image], generators: list[tuple[int, int]]) -> Rotations:
+    return Rotations(
+        ranks=ranks,
+        link_orbit=orbits([image.links for image in images], len(topology.links)),
+        resource_orbit=orbits([image.resources for image in images], len(topology.resources)),
+        generators=tuple(generators),
+    )
+
+
+def rotation_candidates(count: int) -> Iterator[tuple[int, int]]:
+    """(offset, size), those with more images of a rank first."""
+    divisors = [size for size in range(1, count + 1) if count % size == 0]
+    pairs = [(offset, size) for size in divisors for offset in divisors if offset < size and size % offset == 0]
+    return iter(sorted(pairs, key=lambda pair: (-(pair[1] // pair[0]), pair[1])))
+
+
+def _one_of_an_orbit(topology: Topology, group: Rotations) -> bool:
+    """Whether no link holds two resources of one orbit, which its images would hold at once."""
+    held = resources_of(topology)
+    orbit = group.resource_orbit[held.values]
+    return len(np.unique(np.stack([held.owner, orbit]), axis=1).T) == len(orbit)

@@ -1,0 +1,20 @@
+"""TACCL as the rest of gapless sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gapless.options import SolveOptions
+from gapless.system import Plan, System
+
+__all__ = ["SYSTEM"]
+
+
+def _plan(problem: Any, options: SolveOptions, parameters: Any) -> Plan:
+    from gapless.encodings.taccl.sketch.search import SketchSearch, search_sketches
+    from gapless.encodings.taccl.solve import solve
+
+    return search_sketches(problem, options) if isinstance(problem, SketchSearch) else solve(problem, options)
+
+
+SYSTEM = System("taccl", _plan)

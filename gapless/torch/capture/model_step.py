@@ -1,0 +1,42 @@
+"""A model with its loss as one module that takes tensors alone, to be traced. Needs the extra `torch`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gapless.errors import InputError
+from gapless.torch.library import torch
+
+__all__ = ["ModelStep"]
+
+
+class ModelStep:
+    """The module to trace: model and loss in one, with tensors only as its arguments."""
+
+    def __init__(self, model: Any, loss: Any, inputs: Any, targets: tuple[Any, ...]) -> None:
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+            raise InputError("capture: must be outside of torch.autocast, which has no support; cast the model")
+        arguments, named = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
+        leaves, structure = torch.utils._pytree.tree_flatten((arguments, named, targets))  # noqa: SLF001
+        for leaf in leaves:
+            if not isinstance(leaf, torch.Tensor):
+                raise InputError(f"capture: inputs and targets must be tensors, got {type(leaf).__name__}")
+        self.leaves, self.structure, self.target_count = leaves, structure, len(targets)
+        self.module = _module(model, loss, structure)
+
+
+def _module(model: Any, loss: Any, structure: Any) -> Any:
+    class Step(torch.nn.Module):  # type: ignore[misc,unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *leaves: Any) -> Any:
+            arguments, named, targets = torch.utils._pytree.tree_unflatten(leaves, structure)  # noqa: SLF001
+            found = self.model(*arguments, **named)
+            return found if loss is None else loss(found, *targets)
+
+    step = Step()
+    step.training = model.training  # without touching the modes of the model's parts
+    return step

@@ -1,0 +1,106 @@
+"""Captured steps: what each node of a training graph runs, for the profiler to time and for a step to execute.
+
+Needs the extra `torch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gapless.profiles.training.graph import TrainingGraph
+from gapless.torch.capture.joint import Role
+from gapless.torch.capture.storages import Storages
+
+__all__ = ["LASTS", "PASSES", "Call", "CapturedStep", "Gradient", "InputShape", "Operator"]
+
+LASTS, PASSES = -2, -1
+
+
+@dataclass(frozen=True)
+class Call:
+    """One way to run an operator: a function of values of the joint graph.
+
+    `name`: of the variant, empty for the framework's own. `needs`: the forward nodes of the training graph that it
+    reads. `random`: the name of the operator under whose random state it runs, empty for none; that operator itself
+    saves the state at its first run. `in_place`: it writes over its first argument. `makes`: the node of the training
+    graph for an intermediate that the framework's own call doesn't make. `close`: the kind of an implementation that is
+    not equal to eager's bit by bit.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+    needs: tuple[int, ...] = ()
+    random: str = ""
+    in_place: bool = False
+    makes: int | None = None
+    close: str = ""
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """A gradient that an operator of the backward pass completes.
+
+    `value`: the graph node that stands for it. `parameter`: its name. `is_taken`: whether it becomes `.grad` as it is;
+    else it is copied, since others read its memory or its strides are not the parameter's.
+    """
+
+    value: Any
+    parameter: str
+    is_taken: bool
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What a node of the training graph runs: `calls` to choose from, the framework's own first.
+
+    `values`: for each tensor that a call returns and that is wanted, the graph node that stands for it, its place in
+    what is returned (None: it is all), and the node of the training graph that holds it, or `LASTS` for a buffer's new
+    value, which stays until the step is over, or `PASSES` for what is used up at once, as gradients of parameters are.
+    `holds`: the values that this node of the training graph holds. An intermediate that its creator returns has no
+    call. `made_bytes`: of all that a call returns.
+    """
+
+    name: str
+    calls: tuple[Call, ...]
+    values: tuple[tuple[Any, int | None, int], ...] = ()
+    holds: tuple[Any, ...] = ()
+    gradients: tuple[Gradient, ...] = ()
+    made_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class InputShape:
+    """What an argument of a step must be."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    device: Any
+
+
+@dataclass(frozen=True)
+class CapturedStep:
+    """A training step: its training graph, and what every node of it runs.
+
+    `graph` counts bytes above parameters, buffers and inputs; its times are zero until `profile` has measured them.
+    `operators`: one for each node of the graph, forward nodes first; None for the loss, which only stands for the end
+    of the forward pass. `roles`: of the joint graph's placeholders. `constants`: of its attributes. `updates`: graph
+    nodes of the buffers' new values. `late_gradients`: those that no operator completes. `inputs`: what the arguments
+    must be, in the order in which `structure` flattens them.
+    """
+
+    graph: TrainingGraph
+    operators: tuple[Operator | None, ...]
+    roles: dict[Any, Role]
+    constants: dict[Any, Any]
+    updates: tuple[tuple[Any, str], ...]
+    loss: Any
+    late_gradients: tuple[Gradient, ...]
+    inputs: tuple[InputShape, ...]
+    structure: Any
+    storages: Storages = field(repr=False)
+    is_training: bool = True
+    target_count: int = 0

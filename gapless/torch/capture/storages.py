@@ -1,0 +1,107 @@
+"""Which values of a joint graph share memory, and how much each piece of memory takes; found on tensors without data.
+
+Needs the extra `torch`.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any
+
+from gapless.errors import InputError
+from gapless.torch.capture.joint import JointGraph
+from gapless.torch.library import torch
+
+from torch.multiprocessing.reductions import StorageWeakRef  # isort: skip  (after the line that names the extra)
+
+__all__ = ["Storages", "find_storages", "rounded_bytes", "tensors_in"]
+
+_CUDA_BLOCK_BYTES = 512
+"""PyTorch's CUDA allocator hands out whole blocks of this size."""
+
+
+@dataclass
+class Storages:
+    """The pieces of memory that a joint graph's values live in, numbered in the order in which they appear.
+
+    `fake[node]`: the tensor without data, or the sequence of them, that a graph node returns. `of[node]`: the storages
+    of that. `size_bytes[storage]`. `made[node]`: the storages that a graph node makes, only for nodes that compute;
+    the others make views, which cost nothing. `values[node]`: for each tensor that a computing node returns and
+    somebody reads, the graph node that stands for it and its place (None: the node's only one).
+    """
+
+    fake: dict[Any, Any] = field(default_factory=dict)
+    of: dict[Any, tuple[int, ...]] = field(default_factory=dict)
+    size_bytes: list[int] = field(default_factory=list)
+    made: dict[Any, tuple[int, ...]] = field(default_factory=dict)
+    values: dict[Any, list[tuple[Any, int | None]]] = field(default_factory=dict)
+
+    def read_by(self, arguments: Any) -> set[int]:
+        """The storages that the tensors among some arguments live in."""
+        found: set[int] = set()
+
+        def note(node: Any) -> Any:
+            found.update(self.of[node])
+            return node
+
+        torch.fx.node.map_arg(arguments, note)
+        return found
+
+
+def rounded_bytes(size_bytes: int, device: Any) -> int:
+    """What the allocator of a device takes for a tensor."""
+    if device.type != "cuda":
+        return size_bytes
+    return -(-size_bytes // _CUDA_BLOCK_BYTES) * _CUDA_BLOCK_BYTES
+
+
+def find_storages(joint: JointGraph) -> Storages:
+    """Run a joint graph on tensors without data. Raises `InputError` where an op returns both a view and a new one."""
+    found = Storages()
+    numbers: dict[int, int] = {}
+    held = []  # a storage that went would leave its address to another
+    mode = next(iter(joint.inputs)).meta["val"].fake_mode
+    with mode:
+        for node in joint.module.graph.nodes:
+            if node.op == "output":
+                continue
+            found.fake[node] = value = _run(node, joint, found.fake, mode)
+            of, new = [], []
+            for tensor in tensors_in(value):
+                storage = tensor.untyped_storage()
+                held.append(storage)
+                key = StorageWeakRef(storage).cdata
+                if key not in numbers:
+                    numbers[key] = len(numbers)
+                    new.append(numbers[key])
+                    found.size_bytes.append(rounded_bytes(int(storage.nbytes()), tensor.device))
+                of.append(numbers[key])
+            found.of[node] = tuple(of)
+            if new and node.op == "call_function":
+                if len(set(of)) != len(new):
+                    raise InputError(f"capture: op {node.target} returns a view beside a new tensor")
+                found.made[node] = tuple(new)
+                found.values[node] = _values(node, value)
+    return found
+
+
+def tensors_in(value: Any) -> list[Any]:
+    """The tensors that an op returns."""
+    values = [value] if isinstance(value, torch.Tensor) else value if isinstance(value, tuple | list) else []
+    return [part for part in values if isinstance(part, torch.Tensor)]
+
+
+def _run(node: Any, joint: JointGraph, fake: dict[Any, Any], mode: Any) -> Any:
+    if node.op == "placeholder":
+        return node.meta["val"]
+    if node.op == "get_attr":
+        return mode.from_tensor(getattr(joint.module, node.target))
+    arguments, options = torch.fx.node.map_arg((node.args, node.kwargs), lambda read: fake[read])
+    return node.target(*arguments, **options)
+
+
+def _values(node: Any, value: Any) -> list[tuple[Any, int | None]]:
+    if isinstance(value, torch.Tensor):
+        return [(node, None)]
+    return [(user, user.args[1]) for user in node.users if user.target is operator.getitem]

@@ -1,0 +1,263 @@
+"""Profiling of captured steps: time and workspace of every operator, on the device that the step was captured for.
+
+Operators with the same function, shapes and options are measured once; a cache file keeps what was measured for the
+next time on the same device. Needs the extra `torch`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gapless.errors import InputError
+from gapless.io.atomic import write_text
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, Way
+from gapless.torch.capture.program import Call, CapturedStep, Operator
+from gapless.torch.capture.storages import rounded_bytes, tensors_in
+from gapless.torch.library import Marks, device_name, torch
+from gapless.torch.memory import measure_peak
+
+__all__ = ["Measured", "profile"]
+
+_TINY_S = 5e-6
+"""What takes less is the interpreter's time, not the operator's, and counts as nothing."""
+_ENOUGH_S = 0.01
+"""A short operator runs more often, until it took so long in all."""
+_MOST_RUNS = 50
+_BYTES_PER_S = 5e9
+"""For an operator that can't be run on made-up data: as if it took no longer than reading and writing do."""
+_FORMAT, _VERSION = "gapless.torch-ops", 1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a call takes: median time, and the most memory while it runs, its outputs included."""
+
+    duration_s: float
+    peak_bytes: int
+    is_estimate: bool = False
+
+
+def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 5) -> CapturedStep:
+    """The step with measured times and workspaces in its graph.
+
+    Every distinct operator runs once to warm up and then at least `repeats` times, on random data of its own, so that
+    the model itself needn't fit. `cache`: a JSON file, read if it is there and written. An operator that can't run
+    on such data gets an estimate from the bytes that it moves; the graph's `source` says how many did.
+    """
+    if repeats < 1:
+        raise InputError(f"repeats must be >= 1, got {repeats}")
+    device = step.inputs[0].device if step.inputs else torch.device("cpu")
+    where = f"{device_name(device)}, PyTorch {torch.__version__}"
+    known = {} if cache is None else _read(Path(cache))
+    found = dict(known.get(where, {}))
+    with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        measured = [
+            None if operator is None else [_measure(call, step, found, repeats, device) for call in operator.calls]
+            for operator in step.operators
+        ]
+    if cache is not None:
+        _write(Path(cache), {**known, where: found})
+    count = len(step.graph.forward)
+    forward = [
+        _forward(node, operator, its)
+        for node, operator, its in zip(step.graph.forward, step.operators[:count], measured[:count], strict=True)
+    ]
+    for operator, its in zip(step.operators[:count], measured[:count], strict=True):
+        for made, way in () if operator is None or not its else _extra_ways(step, operator, its):
+            forward[made] = replace(forward[made], ways=(way,))
+    base = [step.graph.fixed_bytes, *(node.fixed_bytes for node in step.graph.backward)]
+    backward = [
+        _backward(node, operator, its, max(0, base[number + 1] - base[number]), _copied_bytes(step, operator))
+        for number, (node, operator, its) in enumerate(
+            zip(step.graph.backward, step.operators[count:], measured[count:], strict=True)
+        )
+    ]
+    estimates = sum(its.is_estimate for calls in measured if calls for its in calls)
+    source = f"captured and timed on {where}" + (f"; {estimates} ops estimated" if estimates else "")
+    graph = replace(step.graph, forward=tuple(forward), backward=tuple(backward), source=source)
+    return replace(step, graph=graph)
+
+
+# -- the graph ---------------------------------------------------------------------------------------------------------
+
+
+def _forward(node: ForwardNode, operator: Operator | None, measured: list[Measured] | None) -> ForwardNode:
+    if operator is None or not measured:
+        return node
+    plain = [its for call, its in zip(operator.calls, measured, strict=True) if not call.in_place]
+    way = _way(max(plain[0].peak_bytes, operator.made_bytes), node.output_bytes, plain[0].duration_s)
+    if node.overwrites is None:
+        return replace(node, ways=(way,))
+    (written,) = [its for call, its in zip(operator.calls, measured, strict=True) if call.in_place]
+    in_place = replace(
+        way, workspace_bytes=written.peak_bytes - node.output_bytes
+    )  # and the time of the same arithmetic
+    return replace(node, ways=(way,), in_place=(in_place,))
+
+
+def _extra_ways(step: CapturedStep, operator: Operator, measured: list[Measured]) -> Iterator[tuple[int, Way]]:
+    """The intermediates that a call makes beside those of the plain one, and what making them adds.
+
+    They are made in the same call: what it reads is still there, even if a plan frees it after the plain one.
+    """
+    number = {its.name: place for place, its in enumerate(step.graph.forward)}[operator.name]
+    node, plain = step.graph.forward[number], measured[0]
+    for call, its in zip(operator.calls, measured, strict=True):
+        if call.makes is not None:
+            read_bytes = sum(step.graph.forward[source].output_bytes for source in node.inputs)
+            counted_bytes = node.output_bytes + step.graph.forward[call.makes].output_bytes
+            duration_s = max(0.0, its.duration_s - plain.duration_s)
+            yield call.makes, _way(its.peak_bytes + read_bytes, counted_bytes, duration_s)
+
+
+def _backward(
+    node: BackwardNode, operator: Operator | None, measured: list[Measured] | None, grown_bytes: int, copied_bytes: int
+) -> BackwardNode:
+    assert operator is not None
+    assert measured is not None
+    counted = node.output_bytes + grown_bytes
+    variants = []
+    for variant, call, its in zip(node.variants, operator.calls, measured, strict=True):
+        if call.in_place:
+            way = Way(its.duration_s, its.peak_bytes - counted)
+        else:
+            way = _way(max(its.peak_bytes, operator.made_bytes + copied_bytes), counted, its.duration_s)
+        variants.append(replace(variant, ways=(way,)))
+    return replace(node, variants=tuple(variants))
+
+
+def _way(peak_bytes: int, counted_bytes: int, duration_s: float) -> Way:
+    return Way(duration_s, max(0, peak_bytes - counted_bytes))
+
+
+def _copied_bytes(step: CapturedStep, operator: Operator | None) -> int:
+    """The bytes of the gradients that are copied once the operator has run."""
+    assert operator is not None
+    fakes = [step.storages.fake[gradient.value] for gradient in operator.gradients if not gradient.is_taken]
+    return sum(rounded_bytes(fake.numel() * fake.element_size(), fake.device) for fake in fakes)
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def _measure(call: Call, step: CapturedStep, found: dict[str, Measured], repeats: int, device: Any) -> Measured:
+    key = _key(call, step)
+    if key not in found:
+        try:
+            found[key] = _run(call, step, repeats, device)
+        except (RuntimeError, IndexError, ValueError):  # made-up data that the operator doesn't take
+            found[key] = _estimate(call, step)
+    return found[key]
+
+
+def _run(call: Call, step: CapturedStep, repeats: int, device: Any) -> Measured:
+    arguments, options = torch.fx.node.map_arg((call.arguments, call.options), lambda node: _value(node, step))
+    call.function(*arguments, **options)
+    peak_bytes, found = measure_peak(lambda: call.function(*arguments, **options), device)
+    if not call.in_place:  # where the step copies what it returns, both are there at once
+        whole = sum(int(its.untyped_storage().nbytes()) for its in tensors_in(found))
+        peak_bytes = max(peak_bytes, whole + sum(_copied(its) for its in tensors_in(found)))
+    del found
+    taken: list[float] = []
+    while len(taken) < repeats or (sum(taken) < _ENOUGH_S and len(taken) < _MOST_RUNS):
+        marks = Marks(device)
+        marks.mark()
+        call.function(*arguments, **options)
+        marks.mark()
+        taken.append(marks.elapsed_s()[-1])
+    duration_s = statistics.median(taken)
+    return Measured(duration_s if duration_s >= _TINY_S else 0.0, peak_bytes)
+
+
+def _copied(tensor: Any) -> int:
+    """The bytes of the copy that a tensor needs if it lies in too large a buffer."""
+    size_bytes = int(tensor.numel() * tensor.element_size())
+    return size_bytes if tensor.untyped_storage().nbytes() > size_bytes else 0
+
+
+def _estimate(call: Call, step: CapturedStep) -> Measured:
+    read = step.storages.read_by((call.arguments, call.options))
+    moved = sum(step.storages.size_bytes[storage] for storage in read)
+    return Measured(moved / _BYTES_PER_S, 0, is_estimate=True)
+
+
+def _value(node: Any, step: CapturedStep) -> Any:
+    """Data for an argument: made up, but places, masks and other whole numbers by what makes them in the step.
+
+    An operator may trust them (the space that a recurrent layer leaves for its gradient) and run wild on others.
+    """
+    fake = step.storages.fake[node]
+    if node.op != "call_function" or all(its.dtype.is_floating_point for its in tensors_in(fake)):
+        return _made_up(fake)
+    arguments, options = torch.fx.node.map_arg((node.args, node.kwargs), lambda read: _value(read, step))
+    return node.target(*arguments, **options)
+
+
+def _made_up(fake: Any) -> Any:
+    """Random data in the shape and strides of a tensor; whole numbers are zero, so that they are places in anything."""
+    if not isinstance(fake, torch.Tensor):
+        return type(fake)(_made_up(part) for part in fake)
+    length = 1 + sum((size - 1) * stride for size, stride in zip(fake.shape, fake.stride(), strict=True))
+    options = {"dtype": fake.dtype, "device": fake.device}
+    if fake.dtype.is_floating_point:
+        flat = torch.randn(max(length, 0), **options)
+    elif fake.dtype == torch.bool:
+        flat = torch.rand(max(length, 0), device=fake.device) > 0.1
+    else:
+        flat = torch.zeros(max(length, 0), **options)
+    return flat.as_strided(fake.shape, fake.stride())
+
+
+def _key(call: Call, step: CapturedStep) -> str:
+    """What two calls that take the same time have in common."""
+
+    def told(node: Any) -> Any:
+        return _Told(", ".join(_shape(fake) for fake in tensors_in(step.storages.fake[node])))
+
+    arguments, options = torch.fx.node.map_arg((call.arguments, call.options), told)
+    function = call.function
+    name = getattr(function, "__qualname__", None) if inspect.isfunction(function) else None
+    return f"{name or function}{arguments}{options or ''}"
+
+
+class _Told(str):
+    """Text that shows itself without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _shape(fake: Any) -> str:
+    return f"{str(fake.dtype).removeprefix('torch.')}{list(fake.shape)}/{list(fake.stride())}"
+
+
+# -- the cache file ----------------------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> dict[str, dict[str, Measured]]:
+    if not path.exists():
+        return {}
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        if data["format"] != _FORMAT or data["version"] != _VERSION:
+            raise KeyError
+        return {
+            where: {key: Measured(float(its[0]), int(its[1])) for key, its in entries.items()}
+            for where, entries in data["ops"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+        raise InputError(f"{path}: must be a {_FORMAT} file of version {_VERSION}; delete it to measure anew") from None
+
+
+def _write(path: Path, known: dict[str, dict[str, Measured]]) -> None:
+    ops = {
+        where: {key: [its.duration_s, its.peak_bytes] for key, its in sorted(entries.items()) if not its.is_estimate}
+        for where, entries in known.items()
+    }
+    write_text(path, json.dumps({"format": _FORMAT, "version": _VERSION, "ops": ops}, indent=1) + "\n")

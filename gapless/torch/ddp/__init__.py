@@ -1,0 +1,1 @@
+"""Data-parallel training: gradients measured into fusion profiles, fusion plans applied to DistributedDataParallel."""

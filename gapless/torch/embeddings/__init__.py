@@ -1,0 +1,1 @@
+"""Embeddings of recommendation models: the data loading and the caches of trainers, carried out as planned."""

@@ -1,0 +1,1 @@
+"""Rewrites of captured graphs: operators with less to keep, exactly eager's or, where asked for, close to them."""

@@ -1,0 +1,241 @@
+"""Attention in a joint graph, replaced by operators that compute it in pieces.
+
+Wherever two batched products are found with a softmax between them, whatever the model calls it. Needs the extra
+`torch`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gapless.torch.close_kinds import ATTENTION
+from gapless.torch.kernels import attention as functions
+from gapless.torch.kernels import flash
+from gapless.torch.kernels.functions import dropout_factor
+from gapless.torch.library import torch
+from gapless.torch.rewrite.matching import (
+    Alternative,
+    Lean,
+    Rewrites,
+    Unlike,
+    erase,
+    is_reshape,
+    one,
+    only,
+    part,
+    put,
+    readers,
+    require,
+    same,
+)
+
+__all__ = ["fuse_attention"]
+
+aten = torch.ops.aten
+softmax = aten._softmax.default  # noqa: SLF001
+safe_softmax = aten._safe_softmax.default  # noqa: SLF001
+softmax_backward = aten._softmax_backward_data.default  # noqa: SLF001
+_STEPS = {
+    aten.mul.Tensor: "mul",
+    aten.mul.Scalar: "mul",
+    aten.div.Tensor: "div",
+    aten.div.Scalar: "div",
+    aten.add.Tensor: "add",
+}
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The graph nodes of an attention: products, softmax and dropout (None without) of the forward pass, then those of
+    the backward pass, which make the gradients of query, key and value."""
+
+    scores: Any
+    steps: tuple[tuple[str, Any], ...]
+    softmax: Any
+    dropout: Any
+    product: Any
+    gradient: Any
+    of_query: Any
+    of_key: Any
+    of_value: Any
+
+
+def fuse_attention(joint: Any, rewrites: Rewrites) -> None:
+    """Replace every attention in a joint graph, where it stands."""
+    graph = joint.module.graph
+    for node in list(graph.nodes):
+        if node.target in (softmax, safe_softmax):
+            try:
+                found = _find(node)
+            except Unlike:
+                continue
+            _replace(graph, found, rewrites)
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------
+
+
+def _find(node: Any) -> _Found:
+    value = node.meta["val"]
+    require(value.dim() in (3, 4) and node.args[1] in (-1, value.dim() - 1) and value.is_contiguous())
+    require(len(node.args) < 3 or not node.args[2])  # in the type that the scores have
+    scores, steps = _steps(node)
+    dropout = one([its for its in readers(node) if its.target is aten.native_dropout.default], or_none=True)
+    copy = one([its for its in readers(node) if its.target is aten.clone.default], or_none=True)
+    if dropout is not None:
+        _require_dropout(dropout)
+        dropped = part(dropout, 0)
+    else:
+        dropped = node if copy is None else copy  # which dropout of nothing makes
+    require(dropped is not None and len(readers(node)) == (3 if dropped is node else 2))
+    product = one([its for its in readers(dropped) if its.target is aten.bmm.default and same(its.args[0], dropped)])
+    back = one([its for its in readers(node) if its.target is softmax_backward and same(its.args[1], node)])
+    of_value = one([its for its in readers(dropped) if its is not product and its is not back])
+    require(of_value.target is aten.bmm.default and same(of_value.args[0], dropped, turns=1))
+    whole = scores.meta["val"].shape
+    require(whole[-2:] == value.shape[-2:] and product.args[0].meta["val"].shape == whole)
+    gradient = of_value.args[1]
+    _find_change(back, dropout, gradient, product)
+    of_query, of_key = _find_last(back, steps, scores)
+    return _Found(scores, steps, node, dropout, product, gradient, of_query, of_key, of_value)
+
+
+def _require_dropout(node: Any) -> None:
+    is_on = node.args[2] is not False and 0 < node.args[1] < 1
+    require(is_on and node.args[0].meta["val"].device.type == "cpu")  # a GPU draws in an order of its own
+
+
+def _steps(node: Any) -> tuple[Any, tuple[tuple[str, Any], ...]]:
+    """The product that a softmax's argument comes from, and what was done to it, first step first."""
+    steps: list[tuple[str, Any]] = []
+    whole, node = node.meta["val"], node.args[0]
+    while node.target is not aten.bmm.default:
+        require(node.op == "call_function" and len(node.users) == 1)
+        if is_reshape(node):
+            node = node.args[0]
+            continue
+        require(node.target in _STEPS and not node.kwargs and len(node.args) == 2)
+        require(node.meta["val"].shape == whole.shape and node.meta["val"].dtype == whole.dtype)
+        name, (first, second) = _STEPS[node.target], node.args
+        if name == "add" and not _comes_from_product(first):
+            first, second = second, first
+        require(isinstance(first, torch.fx.Node) and isinstance(second, torch.fx.Node) == (name == "add"))
+        require(first.meta["val"].shape == whole.shape and first.meta["val"].dtype == whole.dtype)
+        steps.append((name, second))
+        node = first
+    require(len(node.users) == 1)
+    return node, tuple(reversed(steps))
+
+
+def _comes_from_product(node: Any) -> bool:
+    while isinstance(node, torch.fx.Node) and (is_reshape(node) or node.target in _STEPS):
+        node = node.args[0]
+    return isinstance(node, torch.fx.Node) and node.target is aten.bmm.default
+
+
+def _find_change(back: Any, dropout: Any, gradient: Any, product: Any) -> None:
+    """The gradient of the probabilities must be that of the product, through dropout."""
+    change = only(back.args[0])
+    if dropout is not None:
+        require(change.target is aten.native_dropout_backward.default and change.args[1] is part(dropout, 1))
+        require(len(part(dropout, 1).users) == 1)
+        change = only(change.args[0])
+    require(change.target is aten.bmm.default and change.args[0] is gradient)
+    require(same(change.args[1], product.args[1], turns=1))
+
+
+def _find_last(back: Any, steps: tuple[tuple[str, Any], ...], scores: Any) -> tuple[Any, Any]:
+    """The products that make the gradients of query and key, after the same factors as forward."""
+    change, factors = back, [step for step in reversed(steps) if step[0] != "add"]
+    while factors or len(readers(change)) == 1:
+        its = one(readers(change))
+        require(bool(factors) and its.target in _STEPS and same(its.args[0], change))
+        require((_STEPS[its.target], its.args[1]) == factors.pop(0))
+        change = its
+    ends = readers(change)
+    require(len(ends) == 2 and all(its.target is aten.bmm.default for its in ends))
+    of_key = one([its for its in ends if same(its.args[1], change)])
+    of_query = one([its for its in ends if same(its.args[0], change)])
+    require(same(of_key.args[0], scores.args[0], turns=1) and same(of_query.args[1], scores.args[1], turns=1))
+    return of_query, of_key
+
+
+# -- replacing ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Functions:
+    """What stands for an attention: forward with all intermediates and without those that not all gradients need; then
+    the gradient, with the number of intermediates that it reads; then the one that reads what was kept for it."""
+
+    keeping: Any
+    lean: Any
+    backward: Any
+    from_kept: Any
+
+
+_PLAIN = _Functions(
+    functions.attention_keeping, functions.attention, functions.attention_backward,
+    functions.attention_backward_from_probabilities,
+)  # fmt: skip
+_DROPPED = _Functions(
+    functions.dropped_attention_keeping, functions.dropped_attention, functions.dropped_attention_backward,
+    functions.dropped_attention_backward_from_probabilities,
+)  # fmt: skip
+_FLASH = _Functions(
+    flash.flash_attention_keeping, flash.flash_attention, flash.flash_attention_backward,
+    functions.attention_backward_from_probabilities,
+)  # fmt: skip
+
+
+def _replace(graph: Any, found: _Found, rewrites: Rewrites) -> None:
+    its = (*found.scores.args, found.product.args[1])
+    steps, value = found.steps, found.softmax.meta["val"]
+    shape = list(value.shape)
+    whole: tuple[Any, ...] = (steps, shape, found.softmax.target is safe_softmax)
+    used, extra_count = _PLAIN, 1
+    if found.dropout is not None:
+        share = found.dropout.args[1]
+        used, extra_count = _DROPPED, 2
+        whole = (*whole, share, dropout_factor(share, value.dtype))
+    elif flash.can_flash(its[0].meta["val"], its[2].meta["val"], steps, shape):
+        used = _FLASH
+    others = 2 if used is _FLASH else 1
+    forward, output, *made = put(graph, found.product, used.keeping, (*its, *whole), others + extra_count)
+    extra = made[others - 1 :]
+    needs = (found.gradient, *its)
+    arguments = (*needs, output, made[0], steps, shape) if used is _FLASH else (*needs, *whole)
+    node, *gradients = put(graph, _first_back(graph, found), used.backward, arguments, 3)
+    node.meta["seq_nr"] = forward.meta["seq_nr"]
+    rewrites.lean[forward] = Lean(used.lean, tuple(extra))
+    if used is _FLASH:
+        rewrites.offer(node, Alternative("in pieces", functions.attention_backward, (*needs, *whole), close=ATTENTION))
+    from_kept = (*needs, *extra, steps, shape, *whole[4:])
+    rewrites.offer(node, Alternative("from probabilities", used.from_kept, from_kept, close=ATTENTION))
+    rewrites.close[node] = ATTENTION
+    if used is _DROPPED:
+        rewrites.draws[node] = forward
+    rewrites.stand_in(found.product, output)
+    for other, gradient in zip((found.of_query, found.of_key, found.of_value), gradients, strict=True):
+        rewrites.stand_in(other, gradient)
+    erase(graph, _between(found))
+
+
+def _first_back(graph: Any, found: _Found) -> Any:
+    """The first of the nodes that read the product's gradient."""
+    order = {node: number for number, node in enumerate(graph.nodes)}
+    return min((node for node in readers(found.gradient) if node in order), key=lambda node: order[node])
+
+
+def _between(found: _Found) -> set[Any]:
+    """The nodes that nobody needs any more: all that the scores lead to."""
+    wanted = {found.product, found.of_query, found.of_key, found.of_value, found.softmax, found.scores}
+    ahead = [found.softmax, found.scores]
+    while ahead:
+        for user in ahead.pop().users:
+            if user not in wanted and user.op == "call_function":
+                wanted.add(user)
+                ahead.append(user)
+    wanted.update(user for user in found.gradient.users if user.target is aten.bmm.default)
+    return wanted

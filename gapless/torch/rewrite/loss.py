@@ -1,0 +1,147 @@
+"""A linear layer with cross entropy in a joint graph, replaced by operators that compute it in chunks of rows.
+
+Needs the extra `torch`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gapless.torch.close_kinds import LOSS
+from gapless.torch.kernels import chunked_loss as functions
+from gapless.torch.library import torch
+from gapless.torch.rewrite.matching import (
+    Alternative,
+    Lean,
+    Rewrites,
+    Unlike,
+    base,
+    erase,
+    is_reshape,
+    one,
+    only,
+    part,
+    put,
+    readers,
+    require,
+    same,
+)
+
+__all__ = ["fuse_losses"]
+
+aten = torch.ops.aten
+log_softmax = aten._log_softmax.default  # noqa: SLF001
+log_softmax_backward = aten._log_softmax_backward_data.default  # noqa: SLF001
+_SUM, _MEAN = 2, 1
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The graph nodes of a linear layer with cross entropy: the layer's product, the loss, and its gradient; then those
+    that make the gradients of what the layer is given, its weight and its bias (None without one)."""
+
+    layer: Any
+    loss: Any
+    back: Any
+    of_given: Any
+    of_weight: Any
+    of_bias: Any
+
+    @property
+    def arguments(self) -> tuple[Any, Any, Any]:
+        """Given, weight and bias."""
+        given, weight = self.layer.args[-2:]
+        return given, weight, self.layer.args[0] if self.layer.target is aten.addmm.default else None
+
+
+def fuse_losses(joint: Any, rewrites: Rewrites) -> None:
+    """Replace every linear layer with cross entropy in a joint graph, where it stands."""
+    graph = joint.module.graph
+    for node in list(graph.nodes):
+        if node.target is aten.nll_loss_forward.default:
+            try:
+                found = _find(node)
+            except Unlike:
+                continue
+            _replace(graph, found, rewrites)
+
+
+def _find(loss: Any) -> _Found:
+    scaled, _, weights, reduction, _ = loss.args
+    softmax = base(scaled)
+    require(weights is None and reduction in (_SUM, _MEAN) and softmax.target is log_softmax)
+    require(softmax.meta["val"].dtype in (torch.float32, torch.float64))  # others can't count their rows
+    require(softmax.meta["val"].dim() == 2 and softmax.args[1] in (1, -1) and softmax.args[2] is False)
+    layer = _rows(softmax.args[0])
+    require(layer.target in (aten.mm.default, aten.addmm.default) and not layer.kwargs)
+    back = one([its for its in readers(softmax) if its.target is aten.nll_loss_backward.default])
+    change = one([its for its in readers(softmax) if its.target is log_softmax_backward])
+    require(len(readers(softmax)) == 3 and only(change.args[0]) is back)
+    require(all(same(its, softmax) for its in (scaled, back.args[1], change.args[1])))
+    total = part(loss, 1)  # the weight of all rows
+    require(part(loss, 0) is not None and (total is None or list(total.users) == [back]))
+    given, weight = layer.args[-2:]
+    ends = readers(change)
+    products = [its for its in ends if its.target is aten.mm.default]
+    of_given = one([its for its in products if same(its.args[0], change) and same(its.args[1], weight, turns=1)])
+    of_weight = one([its for its in products if its is not of_given])
+    require(
+        (same(of_weight.args[0], change, turns=1) and of_weight.args[1] is given)
+        or (same(of_weight.args[1], change) and same(of_weight.args[0], given, turns=1))
+    )
+    of_bias = one([its for its in ends if its not in products], or_none=True)
+    require((of_bias is not None) == (layer.target is aten.addmm.default))
+    if of_bias is not None:
+        require(of_bias.target is aten.sum.dim_IntList and of_bias.args[1] == [0] and same(of_bias.args[0], change))
+        require(layer.args[0].meta["val"].dim() == 1)
+    return _Found(layer, loss, back, of_given, of_weight, of_bias)
+
+
+def _rows(node: Any) -> Any:
+    """The product whose rows, in this order, a node shows; nobody else may look at them."""
+    width = node.meta["val"].shape[-1]
+    while is_reshape(node):
+        require(len(node.users) == 1 and node.meta["val"].shape[-1] == width)
+        node = node.args[0]
+    require(len(node.users) == 1)
+    return node
+
+
+def _replace(graph: Any, found: _Found, rewrites: Rewrites) -> None:
+    label, ignored = found.loss.args[1], found.loss.args[4]
+    is_turned = base(found.of_weight.args[1]) is base(found.arguments[0])
+    arguments = (*found.arguments, label, ignored, found.loss.args[3] == _MEAN, is_turned)
+    count = 2 if found.of_bias is None else 3
+    forward, loss, *kept = put(graph, found.loss, functions.linear_cross_entropy_keeping, arguments, 1 + count)
+    backward = functions.linear_cross_entropy_backward
+    node, *gradients = put(graph, found.back, backward, (found.back.args[0], *arguments), count)
+    node.meta["seq_nr"] = forward.meta["seq_nr"]
+    rewrites.lean[forward] = Lean(functions.linear_cross_entropy, tuple(kept))
+    scale = (found.back.args[0], *kept)
+    rewrites.offer(
+        node, Alternative("gradients with the loss", functions.linear_cross_entropy_scale, scale, close=LOSS)
+    )
+    rewrites.close[node] = LOSS
+    wanted = {found.loss, found.back, found.layer, found.of_given, found.of_weight}
+    rewrites.stand_in(part(found.loss, 0), loss)
+    rewrites.stand_in(found.of_given, gradients[0])
+    rewrites.stand_in(found.of_weight, gradients[1])
+    if found.of_bias is not None:
+        with graph.inserting_after(gradients[2]):
+            shape = list(found.of_bias.meta["val"].shape)
+            rewrites.stand_in(found.of_bias, graph.call_function(aten.view.default, (gradients[2], shape)))
+        wanted.add(found.of_bias)
+    wanted.update(its for its in graph.nodes if its.target in (log_softmax, log_softmax_backward) and not its.users)
+    erase(graph, _between(found, wanted))
+
+
+def _between(found: _Found, wanted: set[Any]) -> set[Any]:
+    """The nodes that nobody needs any more: all that the scores and their gradient lead to."""
+    ahead = [found.layer, found.back, found.loss]
+    while ahead:
+        for user in ahead.pop().users:
+            if user not in wanted and user.op == "call_function":
+                wanted.add(user)
+                ahead.append(user)
+    return wanted

@@ -1,0 +1,236 @@
+"""What users have today beside a plan: measured peak, time a step and gradients of each method on the same model."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any
+
+from gapless.torch.library import torch
+from gapless.torch.memory import measure_peak
+from gapless.torch.run.step import Step
+
+__all__ = ["Method", "Workload", "blocks_of", "compare", "eager_peak_bytes", "measure"]
+
+_SEED = 20
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model with the arguments of a step, as `capture` takes them."""
+
+    model: Any
+    inputs: Sequence[Any] | Mapping[str, Any]
+    loss: Callable[..., Any] | None = None
+    targets: Sequence[Any] = ()
+
+    @property
+    def device(self) -> Any:
+        """Where the model is."""
+        return next(iter(self.model.parameters())).device
+
+    def loss_of(self, model: Any) -> Any:
+        """The loss of a forward pass of the model, or of what stands for it."""
+        found = model(**self.inputs) if isinstance(self.inputs, Mapping) else model(*self.inputs)
+        return found if self.loss is None else self.loss(found, *self.targets)
+
+    def train(self, step: Step) -> Any:
+        """The loss of a planned step."""
+        if isinstance(self.inputs, Mapping):
+            return step(*self.targets, **self.inputs)
+        return step(*self.inputs, *self.targets)
+
+
+@dataclass(frozen=True)
+class Method:
+    """What a method came to: `peak_bytes` above parameters, buffers and inputs, `step_s` the median of its steps.
+
+    `is_equal`: whether loss and gradients have eager's bits, `keeps_buffers`: whether buffers have. `difference`: of
+    the gradient that is furthest from eager's, relative to its norm. `note`: why there is nothing to tell.
+    """
+
+    name: str
+    peak_bytes: int | None = None
+    step_s: float | None = None
+    is_equal: bool | None = None
+    keeps_buffers: bool | None = None
+    difference: float | None = None
+    note: str = ""
+
+
+def compare(work: Workload, step: Step, steps: int = 5) -> Iterator[Method]:
+    """Each method in turn, eager first, the plan last; model, gradients and random state are put back after each."""
+    eager = functools.partial(_backward, work, work.model)
+    reference = _outcome(work, eager)
+    yield _measured("eager", work, eager, reference, steps)
+    for name, policy in (("checkpoint per block", None), ("selective checkpointing", _policy())):
+        blocks = blocks_of(work.model)
+        if blocks:
+            with _checkpointed(blocks, policy):
+                yield _measured(name, work, eager, reference, steps)
+        else:
+            yield Method(name, note="the model has no list of blocks")
+    ratio = min(1.0, step.plan.peak_bytes / max(_peak(work, eager), 1))
+    yield _partitioned(work, step, reference, steps, ratio)
+    yield _measured("gapless", work, functools.partial(work.train, step), reference, steps)
+
+
+def measure(work: Workload, step: Step, steps: int = 5) -> Method:
+    """A planned step alone, beside eager's gradients."""
+    reference = _outcome(work, functools.partial(_backward, work, work.model))
+    return _measured("gapless", work, functools.partial(work.train, step), reference, steps)
+
+
+def eager_peak_bytes(work: Workload) -> int:
+    """The measured peak of an eager step, above parameters, buffers and inputs."""
+    return _peak(work, functools.partial(_backward, work, work.model))
+
+
+# -- methods -----------------------------------------------------------------------------------------------------------
+
+
+def blocks_of(model: Any) -> list[Any]:
+    """The blocks that one would checkpoint: the members of the outermost lists of modules."""
+    found: list[Any] = []
+
+    def visit(module: Any) -> None:
+        for child in module.children():
+            inner = list(child.children())
+            if isinstance(child, torch.nn.ModuleList | torch.nn.Sequential) and len(inner) > 1 and _is_deep(inner):
+                found.extend(block for block in inner if list(block.children()))
+            else:
+                visit(child)
+
+    visit(model)
+    return found
+
+
+def _is_deep(modules: list[Any]) -> bool:
+    return sum(bool(list(module.children())) for module in modules) > 1
+
+
+@contextlib.contextmanager
+def _checkpointed(blocks: list[Any], policy: Any) -> Iterator[None]:
+    from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+    extra: dict[str, Any] = {}
+    if policy is not None:
+        extra["context_fn"] = functools.partial(create_selective_checkpoint_contexts, policy)
+    try:
+        for block in blocks:
+            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, **extra)
+        yield
+    finally:
+        for block in blocks:
+            vars(block).pop("forward", None)
+
+
+def _policy() -> Callable[..., Any]:
+    """Keep what products and convolutions make, recompute the rest."""
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    aten = torch.ops.aten
+    kept = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.convolution.default}
+
+    def decide(context: Any, op: Any, *arguments: Any, **options: Any) -> Any:
+        return CheckpointPolicy.MUST_SAVE if op in kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return decide
+
+
+def _partitioned(work: Workload, step: Step, reference: Any, steps: int, ratio: float) -> Method:
+    """PyTorch's own memory budget, where its gradients can be trusted."""
+    name = f"activation_memory_budget {ratio:.2f}"
+    if any(call.random for operator in step.plan.step.operators if operator for call in operator.calls):
+        return Method(name, note="wrong gradients with dropout (pytorch/pytorch issues 190758 and 190717)")
+    config = torch._functorch.config  # noqa: SLF001
+    try:
+        patch = config.patch(activation_memory_budget=ratio, activation_memory_budget_solver="dp")
+        with patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # compiling speaks of PyTorch's own insides
+            torch._dynamo.reset()  # noqa: SLF001
+            compiled = torch.compile(work.model, backend="aot_eager_decomp_partition")
+            return _measured(name, work, functools.partial(_backward, work, compiled), reference, steps)
+    except Exception as error:  # what it raises depends on the model: on batch norm, for instance
+        return Method(name, note=f"fails: {type(error).__name__}")
+    finally:
+        torch._dynamo.reset()  # noqa: SLF001
+
+
+def _backward(work: Workload, model: Any) -> Any:
+    loss = work.loss_of(model)
+    loss.backward()
+    return loss.detach()
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def _measured(name: str, work: Workload, run: Callable[[], Any], reference: Any, steps: int) -> Method:
+    outcome = _outcome(work, run)
+    gradients, buffers = (_same(*pair) for pair in zip(outcome, reference, strict=True))
+    difference = _difference(outcome[0], reference[0])
+    peak_bytes = _peak(work, run)
+    taken = []
+    for _ in range(steps):
+        with _untouched(work):
+            begin_s = _now_s(work.device)
+            run()
+            taken.append(_now_s(work.device) - begin_s)
+    return Method(name, peak_bytes, statistics.median(taken), gradients, buffers, difference)
+
+
+def _peak(work: Workload, run: Callable[[], Any]) -> int:
+    with _untouched(work):
+        return measure_peak(run, work.device)[0]
+
+
+def _outcome(work: Workload, run: Callable[[], Any]) -> tuple[list[Any], list[Any]]:
+    """Loss with gradients (None for one that isn't there), and buffers, as a step leaves them."""
+    with _untouched(work):
+        loss = run()
+        gradients = [None if its.grad is None else its.grad.clone() for its in work.model.parameters()]
+        return [loss.clone(), *gradients], [buffer.clone() for buffer in work.model.buffers()]
+
+
+def _same(found: list[Any], reference: list[Any]) -> bool:
+    pairs = zip(found, reference, strict=True)
+    return all((a is None) == (b is None) and (a is None or torch.equal(a, b)) for a, b in pairs)
+
+
+def _difference(found: list[Any], reference: list[Any]) -> float:
+    """The largest distance of a tensor from the one that it should be, relative to that one's norm; infinite if any
+    isn't there or isn't finite."""
+    pairs = [pair for pair in zip(found, reference, strict=True) if pair[1] is not None]
+    return max(inf if a is None else _distance(a, b) for a, b in pairs)
+
+
+def _distance(tensor: Any, other: Any) -> float:
+    distance = float((tensor - other).norm())
+    return distance / max(float(other.norm()), 1e-30) if isfinite(distance) else inf
+
+
+@contextlib.contextmanager
+def _untouched(work: Workload) -> Iterator[None]:
+    """The same random state for all, no gradients before and after, and buffers put back."""
+    buffers = [buffer.clone() for buffer in work.model.buffers()]
+    work.model.zero_grad(set_to_none=True)
+    with torch.random.fork_rng(devices=[work.device] if work.device.type == "cuda" else []):
+        torch.manual_seed(_SEED)
+        yield
+    work.model.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        for buffer, before in zip(work.model.buffers(), buffers, strict=True):
+            buffer.copy_(before)
+
+
+def _now_s(device: Any) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

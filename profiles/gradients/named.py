@@ -1,0 +1,152 @@
+"""The fusion profiles that gapless ships, and how they are made.
+
+Gradients, their order and the time between them follow from `gapless.profiles.training.networks`: public architectures
+with times estimated for a V100. Costs are those of one setting, a server a rank: DGC in an all-gather of
+8 ranks at 25 Gb/s. The files in `profiles/gradients` are what `build_fusion_profile` gives; `python -m
+gapless.profiles.gradients.named FOLDER` writes them again.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import numpy as np
+
+from gapless.errors import InputError
+from gapless.io.record import suggestion
+from gapless.profiles.devices import ARITHMETIC_EFFICIENCY, BANDWIDTH_EFFICIENCY, Device, named_device
+from gapless.profiles.gradients.communication import RingNetwork, all_reduce_cost, communication_cost
+from gapless.profiles.gradients.compressors import Compressor, named_compressor, relative_speed
+from gapless.profiles.gradients.profile import FusionProfile
+from gapless.profiles.gradients.profile_file import read_fusion_profile, write_fusion_profile
+from gapless.profiles.training.networks import build_with_gradients
+from gapless.units import format_bandwidth, format_bytes, format_seconds
+
+__all__ = [
+    "build_fusion_profile",
+    "find_fusion_profile",
+    "fusion_profile_names",
+    "load_fusion_profile",
+    "with_compressor",
+]
+
+_NETWORK = RingNetwork(ranks=8, bytes_per_s=25e9 / 8, alpha_s=10e-6)
+_COMPRESSOR = "dgc"
+_DEVICE = "v100"
+_DIGITS = 9  # nanoseconds
+_COSTS_FROM = "; compression: "
+"""In a source, between where the gradients and where the costs are from."""
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What a profile is built from: a network, its batch on one device, and its input size."""
+
+    network: str
+    batch: int
+    input_size: int
+    input_text: str
+
+
+_SETTINGS = {
+    "resnet50": _Setting("resnet50", 32, 224, "images of 224 x 224"),
+    "resnet101": _Setting("resnet101", 32, 224, "images of 224 x 224"),
+    "vgg16": _Setting("vgg16", 32, 224, "images of 224 x 224"),
+    "bert-base": _Setting("bert_base", 12, 384, "sequences of 384 tokens"),
+    "gpt2": _Setting("gpt2_small", 4, 1024, "sequences of 1024 tokens"),
+}
+
+
+def fusion_profile_names() -> list[str]:
+    """The fusion profiles that gapless ships, by name."""
+    return list(_SETTINGS)
+
+
+def load_fusion_profile(name: str) -> FusionProfile:
+    """A fusion profile that gapless ships. Raises `InputError` for an unknown name."""
+    _setting(name)
+    with as_file(files("gapless.profiles.gradients") / f"{name}.json") as path:
+        return read_fusion_profile(path)
+
+
+def find_fusion_profile(name: str) -> FusionProfile:
+    """The shipped profile of that name, else the profile in that file."""
+    if name in _SETTINGS:
+        return load_fusion_profile(name)
+    if not Path(name).suffix and not Path(name).exists():
+        _setting(name)  # what looks like a name is told the names
+    return read_fusion_profile(name)
+
+
+def build_fusion_profile(name: str) -> FusionProfile:
+    """The same profile, computed afresh."""
+    setting, device = _setting(name), named_device(_DEVICE)
+    graph, gradients = build_with_gradients(setting.network, setting.batch, device, setting.input_size)
+    forward_s = math.fsum(node.ways[0].duration_s for node in graph.forward if node.creator is None)
+    compressor = named_compressor(_COMPRESSOR)
+    return FusionProfile(
+        name=name,
+        forward_s=round(forward_s, _DIGITS),
+        tensor_names=tuple(gradient.name for gradient in gradients),
+        size_bytes=np.array([gradient.size_bytes for gradient in gradients], dtype=np.int64),
+        backward_s=np.array([round(gradient.backward_s, _DIGITS) for gradient in gradients]),
+        compression=compressor.cost(_NETWORK.ranks, relative_speed(device)),
+        communication=communication_cost(_NETWORK, compressor),
+        uncompressed_communication=all_reduce_cost(_NETWORK),
+        source=f"{_step_text(setting, device)}{_COSTS_FROM}{_cost_text(compressor, _NETWORK)}",
+    )
+
+
+def with_compressor(
+    profile: FusionProfile, compressor: Compressor, network: RingNetwork, speed: float = 1.0
+) -> FusionProfile:
+    """The same gradients under another compressor on another network; `speed`: of the device, relative to a V100."""
+    return replace(
+        profile,
+        compression=compressor.cost(network.ranks, speed),
+        communication=communication_cost(network, compressor),
+        uncompressed_communication=all_reduce_cost(network),
+        source=f"{profile.source.partition(_COSTS_FROM)[0]}{_COSTS_FROM}{_cost_text(compressor, network)}",
+    )
+
+
+def _setting(name: str) -> _Setting:
+    if name not in _SETTINGS:
+        hint = suggestion(name, _SETTINGS)
+        raise InputError(
+            f"profile: must be a file or one of {', '.join(_SETTINGS)}, got {name!r}" + (f"; {hint}" if hint else "")
+        )
+    return _SETTINGS[name]
+
+
+def _step_text(setting: _Setting, device: Device) -> str:
+    return (
+        f"gradients and times estimated from the public architecture: {setting.batch} {setting.input_text} in single "
+        f"precision on a {device.name} with {100 * ARITHMETIC_EFFICIENCY:g} % of {device.flops_per_s / 1e12:g} "
+        f"TFLOP/s and {100 * BANDWIDTH_EFFICIENCY:g} % of {format_bytes(device.bytes_per_s)}/s"
+    )
+
+
+def _cost_text(compressor: Compressor, network: RingNetwork) -> str:
+    collective = "ring all-reduce" if compressor.all_reducible else "all-gather"
+    return (
+        f"{compressor.name}, {compressor.source}; communication: {collective} of {network.ranks} ranks at "
+        f"ratio {compressor.ratio:g}, {format_bandwidth(network.bytes_per_s)} and {format_seconds(network.alpha_s)} "
+        "a step; uncompressed: ring all-reduce of the same ranks"
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write all profiles into a folder."""
+    (folder,) = arguments
+    for name in fusion_profile_names():
+        write_fusion_profile(Path(folder) / f"{name}.json", build_fusion_profile(name))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,168 @@
+"""Reader of traces in csv files: with a header, comma separated, plain or gzipped.
+
+Any columns become tables. A column of whole numbers gives them as ids; any other column is numbered 0, 1, 2, ... in the
+order in which its values appear, the empty value like any other. Which of the two a column is, its first
+`BLOCK_EXAMPLES` lines tell. The file is read in chunks; only the distinct values of numbered columns stay in memory.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import lzma
+import tokenize
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import compress, count, islice
+from operator import itemgetter
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.errors import InputError
+from gapless.io.record import suggestion
+from gapless.profiles.traces.trace import BLOCK_EXAMPLES, MOST_IDS, Block, Trace
+
+__all__ = ["file_errors", "read_csv_trace"]
+
+
+def read_csv_trace(path: str | Path, columns: Sequence[str], string_columns: Collection[str] = ()) -> Trace:
+    """A trace whose tables are the named columns, in the order given.
+
+    `string_columns`: those of them that are numbered even if they look like whole numbers. Blank lines are skipped.
+    Raises `InputError` at once for an unknown column or an empty file, and while reading for a line with another
+    number of fields than the header, and for a number that is no id; the message names the line.
+    """
+    table = _Table(path, tuple(columns), frozenset(string_columns))
+    return Trace(str(path), tuple(columns), table.blocks)
+
+
+class _Table:
+    """The chosen columns of one file, checked against its header."""
+
+    def __init__(self, path: str | Path, columns: tuple[str, ...], string_columns: frozenset[str]) -> None:
+        self._path, self._columns, self._strings = path, columns, string_columns
+        with file_errors(path), self._open() as stream:
+            records = csv.reader(stream)
+            header = next(records, [])
+            if not header or next(filter(None, records), None) is None:
+                raise InputError(f"{path}: must hold a header and at least one line of values")
+        if not columns:
+            raise InputError(f"{path}: columns must name at least one of {_shortened(header)}")
+        for name in (*columns, *sorted(string_columns)):
+            if header.count(name) != 1:
+                rule = "stands twice in the header" if name in header else f"must be one of {_shortened(header)}"
+                hint = suggestion(name, header) if name not in header else ""
+                raise InputError(f"{path}: column {name!r} {rule}" + (f"; {hint}" if hint else ""))
+        self._width = len(header)
+        self._places = tuple(header.index(name) for name in columns)
+
+    def blocks(self) -> Iterator[Block]:
+        """A fresh pass."""
+        convert: list[Callable[[Sequence[str]], NDArray[np.int64]]] = []
+        with file_errors(self._path), self._open() as stream:
+            records, first = csv.reader(stream), 1
+            next(records)
+            while chunk := list(islice(records, BLOCK_EXAMPLES)):
+                rows = self._whole(chunk, first)
+                if not rows:
+                    first += len(chunk)
+                    continue
+                values = [list(map(itemgetter(place), rows)) for place in self._places]
+                if not convert:
+                    convert = [self._converter(*column) for column in zip(self._columns, values, strict=True)]
+                ids = np.empty((len(values), len(rows)), dtype=np.int64)
+                for number, column in enumerate(values):
+                    try:
+                        ids[number] = convert[number](column)
+                    except (ValueError, OverflowError):
+                        raise self._no_id(self._columns[number], column, chunk, first) from None
+                yield ids.T
+                first += len(chunk)
+
+    def _open(self) -> IO[str]:
+        if str(self._path).endswith(".gz"):
+            return gzip.open(self._path, "rt", encoding="utf-8-sig", newline="")
+        return open(self._path, encoding="utf-8-sig", newline="")
+
+    def _whole(self, chunk: list[list[str]], first: int) -> list[list[str]]:
+        """The records that aren't blank, all with as many fields as the header."""
+        widths = np.fromiter(map(len, chunk), np.int64, len(chunk))
+        wrong = (widths != self._width) & (widths > 0)
+        if wrong.any():
+            place = int(wrong.argmax())
+            rule = f"must have {self._width} fields as the header, got {widths[place]}"
+            raise InputError(f"{self._path}: line {self._line(first + place)}: {rule}")
+        return chunk if widths.all() else list(compress(chunk, chunk))
+
+    def _converter(self, name: str, values: Sequence[str]) -> Callable[[Sequence[str]], NDArray[np.int64]]:
+        if name not in self._strings and all(map(_is_whole, values)):
+            return _whole_numbers
+        numbers: defaultdict[str, int] = defaultdict(count().__next__)
+        return lambda column: np.fromiter(map(numbers.__getitem__, column), np.int64, len(column))
+
+    def _no_id(self, name: str, values: Sequence[str], chunk: list[list[str]], first: int) -> InputError:
+        place = next(place for place, value in enumerate(values) if not _is_id(value))
+        record = first + [number for number, row in enumerate(chunk) if row][place]
+        rule, value = f"must be a whole number in 0..{MOST_IDS - 1}", values[place]
+        hint = "" if _is_whole(value) else " as in the lines before; or let it be a string column"
+        return InputError(f"{self._path}: line {self._line(record)}: column {name!r} {rule}, got {value!r}{hint}")
+
+    def _line(self, record: int) -> int:
+        """The line on which a record ends; a quoted field may span lines. Read again: this is for messages only."""
+        with self._open() as stream:
+            records = csv.reader(stream)
+            next(islice(records, record, None))
+            return records.line_num
+
+
+def _whole_numbers(values: Sequence[str]) -> NDArray[np.int64]:
+    ids = np.fromiter(map(int, values), np.int64, len(values))
+    if ids.size and (ids.min() < 0 or ids.max() >= MOST_IDS):
+        raise ValueError
+    return ids
+
+
+def _is_whole(value: str) -> bool:
+    try:
+        int(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_id(value: str) -> bool:
+    return _is_whole(value) and 0 <= int(value) < MOST_IDS
+
+
+def _shortened(names: Iterable[str]) -> str:
+    text = ", ".join(names)
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+_UNREADABLE = (
+    gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, lzma.LZMAError, csv.Error, EOFError, ValueError,
+    MemoryError, OverflowError, RuntimeError, TypeError, SyntaxError, tokenize.TokenError,
+)  # fmt: skip
+"""The last six for headers that promise too much or are no Python, and archives with a password."""
+
+
+@contextmanager
+def file_errors(path: str | Path) -> Iterator[None]:
+    """Turn what reading a file can raise into an `InputError` of one line."""
+    try:
+        yield
+    except InputError:
+        raise
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: must be a UTF-8 text file, got byte {error.object[error.start]:#04x}") from None
+    except _UNREADABLE as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path}: not readable: {first}") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None

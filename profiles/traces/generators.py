@@ -1,0 +1,102 @@
+"""Generators of traces: Criteo-like, Zipf, and a chosen share of accesses on the hottest 1 %.
+
+Every table is drawn independently of the others, every example of those before it. Id 0 is a table's hottest, id 1 the
+next. A generator draws block after block, each from its own random stream (seed, block): the same seed gives the same
+trace, in batches of any size and however often it is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.errors import InputError
+from gapless.profiles.traces.power_law import PowerLaw
+from gapless.profiles.traces.recommendation import criteo_kaggle_laws
+from gapless.profiles.traces.trace import BLOCK_EXAMPLES, Block, Trace
+
+__all__ = ["criteo_like_trace", "power_law_trace", "skew_trace", "zipf_trace"]
+
+Draw: TypeAlias = Callable[[int, np.random.Generator], NDArray[np.int64]]
+"""So many ids of one table."""
+
+
+def criteo_like_trace(examples: int, seed: int = 0) -> Trace:
+    """A trace with the table sizes of Criteo Kaggle and laws fitted to what is published about it.
+
+    Says what `criteo_kaggle.json` says of its fit: counts of distinct ids are met within 0.88 - 1.13, but examples
+    here are independent of each other and those of a real log aren't, so savings on it are indicative.
+    """
+    names, laws = criteo_kaggle_laws()
+    return power_law_trace("criteo-like", laws, examples, seed, names)
+
+
+def zipf_trace(table_rows: Sequence[int], exponent: float, examples: int, seed: int = 0) -> Trace:
+    """p(id r) ~ (r + 1)^-exponent in each table, exponent 1 to 5 (section 5.4.3)."""
+    if not 1 <= exponent <= 5:
+        raise InputError(f"zipf trace: the exponent must be in 1..5, got {exponent}")
+    return power_law_trace(f"zipf-{exponent:g}", [PowerLaw(rows, exponent) for rows in table_rows], examples, seed)
+
+
+def power_law_trace(
+    name: str, laws: Sequence[PowerLaw], examples: int, seed: int = 0, table_names: Sequence[str] = ()
+) -> Trace:
+    """A trace whose tables follow the given laws."""
+    draws = [law.sampler().draw for law in laws]
+    return _generated(name, draws, [law.rows for law in laws], examples, seed, table_names)
+
+
+def skew_trace(table_rows: Sequence[int], hot_share: float, examples: int, seed: int = 0) -> Trace:
+    """A share of accesses falls on the hottest 1 % of each table, the rest evenly on its other rows (section 5.4.3).
+
+    Within the hottest 1 %, h rows, p falls as exp(-rate r) with the rate at which the uncut exponential law gives
+    them exactly the share: 1 - exp(-rate h) = share. A share of 1 % is then almost no skew.
+    """
+    if not 0.01 <= hot_share < 1:
+        raise InputError(f"skew trace: the share of the hottest 1 % must be in 0.01..1, below 1, got {hot_share}")
+    draws = [_skewed(rows, hot_share) for rows in table_rows]
+    return _generated(f"skew-{hot_share:g}", draws, table_rows, examples, seed)
+
+
+def _skewed(rows: int, hot_share: float) -> Draw:
+    hot = math.ceil(rows / 100)
+    per_rate = -hot / math.log1p(-hot_share)
+    per_share = (rows - hot) / (1 - hot_share)
+
+    def draw(count: int, chance: np.random.Generator) -> NDArray[np.int64]:
+        uniform = chance.random(count)
+        hottest = np.minimum(np.log1p(-np.minimum(uniform, hot_share)) * -per_rate, hot - 1)
+        others = np.minimum((uniform - hot_share) * per_share + hot, rows - 1)
+        return np.where(uniform < hot_share, hottest, others).astype(np.int64)
+
+    return draw
+
+
+def _generated(
+    name: str,
+    draws: Sequence[Draw],
+    table_rows: Sequence[int],
+    examples: int,
+    seed: int,
+    table_names: Sequence[str] = (),
+) -> Trace:
+    if examples < 1:
+        raise InputError(f"trace {name!r}: examples must be >= 1, got {examples}")
+    if seed < 0:
+        raise InputError(f"trace {name!r}: the seed must be >= 0, got {seed}")
+
+    def blocks() -> Iterator[Block]:
+        for number, start in enumerate(range(0, examples, BLOCK_EXAMPLES)):
+            chance = np.random.Generator(np.random.SFC64([seed, number]))
+            # A whole block even at the end: a longer trace then begins with the shorter one.
+            columns = np.empty((len(draws), BLOCK_EXAMPLES), dtype=np.int64)
+            for column, draw in zip(columns, draws, strict=True):
+                column[:] = draw(BLOCK_EXAMPLES, chance)
+            yield columns.T[: examples - start]
+
+    names = tuple(table_names) or tuple(f"table{number}" for number in range(len(draws)))
+    return Trace(name, names, blocks, tuple(table_rows), examples)

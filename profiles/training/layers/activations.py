@@ -1,0 +1,79 @@
+"""Activations and dropout: element by element, bound by memory traffic."""
+
+from __future__ import annotations
+
+from gapless.profiles.training.building import BackwardStep, Layer, NetworkBuilder, SideOutput, Value
+from gapless.profiles.training.costs import Work
+
+__all__ = ["dropout", "gelu", "hardtanh", "relu", "softmax", "tanh"]
+
+_TRANSCENDENTAL_FLOPS = 10
+_SOFTMAX_FLOPS = 5
+
+
+def relu(net: NetworkBuilder, x: Value) -> Value:
+    """max(x, 0). Backward needs the input, the output, or one bit an element; it runs over the incoming gradient."""
+    size_bytes, bits_bytes = x.size_bytes, (x.elements + 7) // 8
+    mask_bytes = x.elements  # comparisons make a byte an element, which are then packed
+    pointwise, masked = Work(x.elements, 2 * size_bytes), Work(x.elements, 3 * size_bytes)
+    from_bits = Work(x.elements, 2 * size_bytes + bits_bytes + 2 * mask_bytes)
+    side = SideOutput(
+        "relu_sign_bits",
+        bits_bytes,
+        *net.way(Work(x.elements, size_bytes + bits_bytes + 2 * mask_bytes), workspace_bytes=mask_bytes),
+        *net.way(from_bits, workspace_bytes=mask_bytes - size_bytes),
+    )
+    way = net.way(masked, workspace_bytes=-size_bytes)
+    step = BackwardStep("ip_grad", x.gradient_bytes, from_input=way, from_output=way)
+    in_place = net.way(pointwise, workspace_bytes=-size_bytes)
+    return net.add(Layer("relu", x.shape, net.way(pointwise), (step,), in_place=in_place, side=side), x)
+
+
+def hardtanh(net: NetworkBuilder, x: Value) -> Value:
+    """x clipped to a range (ReLU6 is one). Backward needs the input or the output."""
+    pointwise, masked = Work(2 * x.elements, 2 * x.size_bytes), Work(x.elements, 3 * x.size_bytes)
+    step = BackwardStep("ip_grad", x.gradient_bytes, from_input=net.way(masked), from_output=net.way(masked))
+    in_place = net.way(pointwise, workspace_bytes=-x.size_bytes)
+    return net.add(Layer("hardtanh", x.shape, net.way(pointwise), (step,), in_place=in_place), x)
+
+
+def gelu(net: NetworkBuilder, x: Value) -> Value:
+    """x times the Gaussian distribution function. It has no inverse, so backward needs the input."""
+    flops = _TRANSCENDENTAL_FLOPS * x.elements
+    step = BackwardStep("ip_grad", x.gradient_bytes, from_input=net.way(Work(2 * flops, 3 * x.size_bytes)))
+    return net.add(Layer("gelu", x.shape, net.way(Work(flops, 2 * x.size_bytes)), (step,)), x)
+
+
+def softmax(net: NetworkBuilder, x: Value) -> Value:
+    """Softmax over the last axis; the scaling of attention scores is part of it. Backward needs the output."""
+    flops = _SOFTMAX_FLOPS * x.elements
+    step = BackwardStep("ip_grad", x.gradient_bytes, from_output=net.way(Work(flops, 3 * x.size_bytes)))
+    return net.add(Layer("softmax", x.shape, net.way(Work(flops, 2 * x.size_bytes)), (step,)), x)
+
+
+def tanh(net: NetworkBuilder, x: Value) -> Value:
+    """The hyperbolic tangent. Backward needs the output."""
+    flops = _TRANSCENDENTAL_FLOPS * x.elements
+    step = BackwardStep("ip_grad", x.gradient_bytes, from_output=net.way(Work(2 * x.elements, 3 * x.size_bytes)))
+    return net.add(Layer("tanh", x.shape, net.way(Work(flops, 2 * x.size_bytes)), (step,)), x)
+
+
+def dropout(net: NetworkBuilder, x: Value, keep_mask: bool = False) -> Value:
+    """Zero elements at random. Backward sees the zeros in the output, or has a mask of one bit an element.
+
+    A zero of the input is taken for a dropped element, which is right behind a ReLU, whose gradient there is zero too.
+    `keep_mask` offers the mask, as MONeT's reference doesn't.
+    """
+    mask_bytes, bits_bytes = x.elements, (x.elements + 7) // 8
+    forward = net.way(Work(2 * x.elements, 2 * x.size_bytes + mask_bytes), workspace_bytes=mask_bytes)
+    from_output = net.way(Work(x.elements, 3 * x.size_bytes))
+    side = None
+    if keep_mask:
+        side = SideOutput(
+            "dropout_mask_bits",
+            bits_bytes,
+            *net.way(Work(x.elements, x.size_bytes + bits_bytes)),
+            *net.way(Work(x.elements, 2 * x.size_bytes + bits_bytes)),
+        )
+    step = BackwardStep("ip_grad", x.gradient_bytes, from_output=from_output)
+    return net.add(Layer("dropout", x.shape, forward, (step,), side=side), x)

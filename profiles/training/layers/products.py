@@ -1,0 +1,142 @@
+"""Layers that multiply: convolutions, linear layers, products of two activations, and table look-ups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gapless.errors import InputError
+from gapless.profiles.training.building import BackwardStep, Layer, NetworkBuilder, Value
+from gapless.profiles.training.convolutions import Convolution, convolution_ways, depthwise_way, parameter_gradient_ways
+from gapless.profiles.training.costs import FLOAT_BYTES, Work
+from gapless.profiles.training.graph import Way
+from gapless.profiles.training.layers.pooling import per_axis, window_extent
+
+__all__ = ["conv", "conv_transpose", "embedding", "linear", "matmul"]
+
+
+def conv(
+    net: NetworkBuilder,
+    x: Value,
+    channels: int,
+    kernel: int | Sequence[int],
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    bias: bool = False,
+) -> Value:
+    """A convolution over the axes behind batch and channels.
+
+    Its algorithm is chosen at every run. Backward is a parameter gradient, from the input, then an input gradient; both
+    in one for a depthwise convolution.
+    """
+    axes = len(x.shape) - 2
+    width, step, margin = (per_axis(value, axes) for value in (kernel, stride, padding))
+    extent = window_extent(x.shape[2:], width, step, margin)
+    if x.shape[1] % groups or channels % groups:
+        raise InputError(
+            f"network {net.name!r}: conv: groups must divide {x.shape[1]} and {channels} channels, got {groups}"
+        )
+    shape = Convolution(x.shape[0], x.shape[1], channels, x.shape[2:], extent, width, step, groups)
+    parameter_bytes = FLOAT_BYTES * (shape.weights + channels * bias)
+    forward, steps = _convolution_parts(net, shape, x.gradient_bytes, parameter_bytes)
+    out = (x.shape[0], channels, *extent)
+    gradients = _bias_first(FLOAT_BYTES * channels * bias, FLOAT_BYTES * shape.weights)
+    return net.add(Layer("convolution", out, forward, steps, parameter_bytes=parameter_bytes, gradients=gradients), x)
+
+
+def conv_transpose(net: NetworkBuilder, x: Value, channels: int, kernel: int | Sequence[int]) -> Value:
+    """A convolution run backwards, with a bias, whose stride is its kernel: each element becomes a block of them."""
+    axes = len(x.shape) - 2
+    width = per_axis(kernel, axes)
+    extent = tuple(size * factor for size, factor in zip(x.shape[2:], width, strict=True))
+    # Seen as the convolution from the output to the input, whose input gradient it is.
+    shape = Convolution(x.shape[0], channels, x.shape[1], extent, x.shape[2:], width, width, 1)
+    parameter_bytes = FLOAT_BYTES * (shape.weights + channels)
+    forward, steps = _convolution_parts(net, shape, x.gradient_bytes, parameter_bytes)
+    out = (x.shape[0], channels, *extent)
+    gradients = _bias_first(FLOAT_BYTES * channels, FLOAT_BYTES * shape.weights)
+    return net.add(
+        Layer("conv_transpose", out, forward, steps, parameter_bytes=parameter_bytes, gradients=gradients), x
+    )
+
+
+def linear(net: NetworkBuilder, x: Value, features: int, bias: bool = True, tied: bool = False) -> Value:
+    """A linear map of the last axis. `tied`: it shares its weights with an embedding, which counts them."""
+    rows, inner = math.prod(x.shape[:-1]), x.shape[-1]
+    weight_bytes = FLOAT_BYTES * inner * features
+    gradient_bytes = weight_bytes + FLOAT_BYTES * features * bias
+    out = (*x.shape[:-1], features)
+    way = net.way(_product(rows, inner, features))
+    steps = (
+        BackwardStep("param_grad", 0, from_input=way, parameter_bytes=gradient_bytes),
+        BackwardStep("ip_grad", x.gradient_bytes, from_nothing=_input_gradient(net, x, way)),
+    )
+    parameter_bytes = gradient_bytes - weight_bytes * tied
+    gradients = _bias_first(gradient_bytes - weight_bytes, weight_bytes)
+    return net.add(Layer("addmm", out, way, steps, parameter_bytes=parameter_bytes, gradients=gradients), x)
+
+
+def matmul(net: NetworkBuilder, left: Value, right: Value, transposed: bool = False) -> Value:
+    """The product of two activations over their last two axes, as in attention; `transposed`: of the right one.
+
+    Backward makes both gradients at once and needs both inputs.
+    """
+    inner = left.shape[-1]
+    rows, columns = left.shape[-2], right.shape[-2 if transposed else -1]
+    if left.shape[:-2] != right.shape[:-2] or right.shape[-1 if transposed else -2] != inner:
+        raise InputError(f"network {net.name!r}: matmul: shapes must fit, got {left.shape} and {right.shape}")
+    stack = math.prod(left.shape[:-2])
+    work = _product(rows, inner, columns, stack)
+    step = BackwardStep("ip_grad", left.size_bytes + right.size_bytes, from_input=net.way(work, work))
+    return net.add(Layer("matmul", (*left.shape[:-1], columns), net.way(work), (step,)), left, right)
+
+
+def embedding(net: NetworkBuilder, x: Value, rows: int, features: int, tied: bool = False) -> Value:
+    """Rows of a table, one for each integer of `x`. `tied`: a linear layer shares the table and counts its gradient.
+
+    Backward adds the gradient into a dense table; a tied one makes it beside the gradient that is there, then adds.
+    """
+    shape = (*x.shape, features)
+    table_bytes, size_bytes = FLOAT_BYTES * rows * features, FLOAT_BYTES * math.prod(shape)
+    look_up = net.way(Work(moved_bytes=2 * size_bytes))
+    scatter = Work(math.prod(shape), table_bytes + 3 * size_bytes)
+    works = [scatter, Work(rows * features, 3 * table_bytes)] if tied else [scatter]
+    backward = net.way(*works, workspace_bytes=table_bytes * tied)
+    gradient_bytes = 0 if tied else table_bytes
+    step = BackwardStep("param_grad", 0, from_nothing=backward, parameter_bytes=gradient_bytes)
+    gradients = (("weight", gradient_bytes),)
+    return net.add(Layer("embedding", shape, look_up, (step,), parameter_bytes=table_bytes, gradients=gradients), x)
+
+
+def _bias_first(bias_bytes: int, weight_bytes: int) -> tuple[tuple[str, int], ...]:
+    """The gradients of a layer with weights and perhaps a bias, which frameworks hand over first."""
+    weight = ("weight", weight_bytes)
+    return (("bias", bias_bytes), weight) if bias_bytes else (weight,)
+
+
+def _convolution_parts(
+    net: NetworkBuilder, shape: Convolution, gradient_bytes: int, parameter_bytes: int
+) -> tuple[tuple[Way, ...], tuple[BackwardStep, ...]]:
+    if shape.depthwise:
+        both = (depthwise_way(shape, net.device, passes=2),)
+        step = BackwardStep("ip_grad", gradient_bytes, from_input=both, parameter_bytes=parameter_bytes)
+        return (depthwise_way(shape, net.device),), (step,)
+    ways = convolution_ways(shape, net.device)
+    gradient_ways = ways if gradient_bytes else (Way(0.0, power_w=net.device.idle_w),)
+    return ways, (
+        BackwardStep(
+            "param_grad", 0, from_input=parameter_gradient_ways(shape, net.device), parameter_bytes=parameter_bytes
+        ),
+        BackwardStep("ip_grad", gradient_bytes, from_nothing=gradient_ways),
+    )
+
+
+def _input_gradient(net: NetworkBuilder, x: Value, way: tuple[Way, ...]) -> tuple[Way, ...]:
+    """An input of the network needs no gradient; the empty step is kept, as in MONeT's reference."""
+    return way if x.node is not None else (Way(0.0, power_w=net.device.idle_w),)
+
+
+def _product(rows: int, inner: int, columns: int, stack: int = 1) -> Work:
+    elements = rows * inner + inner * columns + rows * columns
+    return Work(2.0 * stack * rows * inner * columns, FLOAT_BYTES * stack * elements)

@@ -1,0 +1,160 @@
+"""Whole messages: textbook times, restricted trees, sketches, rooted sums and gossip."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from rails import rails
+from shapes import SHAPES, pairs_of_nodes
+
+from gapless.checker import check
+from gapless.collective import COLLECTIVES, collective_by_name
+from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
+from gapless.encodings.taccl.aggregate.planning import rooted_transfers, transfers_of
+from gapless.encodings.taccl.aggregate.spreading import Taste, spread
+from gapless.encodings.taccl.aggregate.trees import loads_of, timed
+from gapless.encodings.taccl.baselines.transfers import Transfer, to_schedule
+from gapless.encodings.taccl.symmetry.masks import image_of, image_table
+from gapless.encodings.taccl.symmetry.quotient_network import Message, lay_ground
+from gapless.options import Deadline, SolveOptions
+from gapless.schedule import Schedule
+from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Topology
+
+ALPHA_S, BETA_S = 1e-6, 20e-12
+COSTS = lambda _: (ALPHA_S, BETA_S)  # noqa: E731
+SOON = SolveOptions(time_limit_s=0.5)
+
+
+def schedule_of(problem: Problem, transfers: list[Transfer] | None) -> Schedule:
+    assert transfers is not None
+    topology = problem.logical.topology
+    return to_schedule(topology, problem.collective, problem.chunk_bytes, transfers, (1, 1), "test")
+
+
+def checked_s(problem: Problem, transfers: list[Transfer] | None) -> float:
+    report = check(schedule_of(problem, transfers))
+    assert report.valid, report.summary()
+    return report.makespan_s
+
+
+@pytest.mark.parametrize("name", sorted(COLLECTIVES))
+@pytest.mark.parametrize("shape", [*sorted(SHAPES), "pairs", "rails"])
+def test_every_collective_replays_clean(name: str, shape: str) -> None:
+    topologies = {"pairs": lambda: pairs_of_nodes(2, COSTS), "rails": lambda: rails(2, 3)}
+    topology = topologies[shape]() if shape in topologies else SHAPES[shape](5, COSTS)
+    problem = Problem(topology, collective_by_name(name, topology.device_count), 1_000)
+    checked_s(problem, transfers_of(problem, Deadline(SOON), 0))
+
+
+@pytest.mark.parametrize("name", ["allgather", "reducescatter"])
+@pytest.mark.parametrize("ranks", [4, 6, 8])
+def test_behind_a_switch_it_is_as_fast_as_recursive_doubling(name: str, ranks: int) -> None:
+    problem = Problem(SHAPES["switch"](ranks, COSTS), collective_by_name(name, ranks), 1_000)
+    rounds = (ranks - 1).bit_length()
+    end_s = checked_s(problem, transfers_of(problem, Deadline(SolveOptions(time_limit_s=5)), 0))
+    assert end_s == pytest.approx(rounds * ALPHA_S + (ranks - 1) * 1_000 * BETA_S)
+
+
+def test_parts_for_one_rank_each_go_by_way_of_others() -> None:
+    problem = Problem(SHAPES["switch"](8, COSTS), collective_by_name("alltoall", 8), 10)
+    end_s = checked_s(problem, transfers_of(problem, Deadline(SolveOptions(time_limit_s=5)), 0))
+    assert end_s < 3.1 * ALPHA_S  # 7 messages one by one
+
+
+def test_the_same_seed_gives_the_same_plan() -> None:
+    problem = Problem(SHAPES["switch"](6, COSTS), collective_by_name("alltoall", 6), 10)
+    first, second = (transfers_of(problem, Deadline(SolveOptions()), 3) for _ in range(2))
+    assert first == second
+
+
+def test_chunks_keep_to_the_links_that_a_sketch_leaves_them() -> None:
+    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000, load_sketch("ndv2-sk-1"))
+    schedule = schedule_of(problem, transfers_of(problem, Deadline(SOON), 0))
+    assert check(schedule).valid
+    assert problem.logical.allowed[schedule.moves.values, schedule.place[schedule.moves.owner]].all()
+
+
+def test_a_block_enters_a_node_once_where_that_is_preferred() -> None:
+    topology = rails(2, 4)
+    ground = lay_ground(topology, tuple(range(8)), 1_000)
+    draw = spread(ground, Taste(once=True), random.Random(0))
+    assert draw.complete
+    crossing = [its for its in ground.unfolded(draw.messages) if topology.is_inter_node[its.link]]
+    assert sum(its.blocks.bit_count() for its in crossing) == 8
+
+
+def test_no_more_blocks_than_asked_go_between_nodes() -> None:
+    topology = rails(2, 4)
+    ground = lay_ground(topology, tuple(range(8)), 1_000)
+    draw = spread(ground, Taste(most=1), random.Random(0))
+    assert draw.complete
+    assert all(
+        its.blocks.bit_count() == 1 for its in ground.unfolded(draw.messages) if topology.is_inter_node[its.link]
+    )
+
+
+def test_a_block_is_handed_on_no_more_often_than_asked() -> None:
+    ground = lay_ground(SHAPES["switch"](5, COSTS), tuple(range(5)), 1_000)
+    draw = spread(ground, Taste(depth=1), random.Random(0))
+    source = ground.topology.link_source
+    assert all(its.blocks == 1 << int(source[its.link]) for its in ground.unfolded(draw.messages))
+
+
+def test_a_draw_is_given_up_beyond_its_limit() -> None:
+    ground = lay_ground(SHAPES["switch"](5, COSTS), tuple(range(5)), 1_000)
+    assert not spread(ground, Taste(), random.Random(0), limit_s=ALPHA_S).complete
+
+
+def test_trees_are_cut_down_to_what_is_wanted() -> None:
+    line = SHAPES["line"](3, COSTS)
+    links = {line.link_name(k): k for k in range(len(line.links))}
+    messages = [Message(0.0, links["0->1"], 1), Message(1.0, links["1->2"], 1)]
+    loads = loads_of(line, messages, [0, 0, 0], [(1,), (2,), ()])
+    assert [(load.link, load.chunks) for load in loads] == [(links["0->1"], (0, 1)), (links["1->2"], (1,))]
+    assert timed(line, loads, 1_000)[-1][1] == pytest.approx(2 * ALPHA_S + 3 * 1_000 * BETA_S)
+
+
+def test_all_is_added_up_in_the_middle_of_a_line() -> None:
+    problem = Problem.of(SHAPES["line"](5, COSTS), "allreduce", 5)
+    end_s = checked_s(problem, rooted_transfers(problem, Deadline(SolveOptions(time_limit_s=2)), 0))
+    assert end_s < 5.1 * ALPHA_S  # two hops in on one side, the other side's last one after it, two hops out
+
+
+@pytest.mark.parametrize(("ranks", "rounds"), [(4, 4), (6, 5), (8, 6), (10, 6), (16, 7)])
+def test_gossip_takes_fewer_rounds_than_halving_and_doubling(ranks: int, rounds: int) -> None:
+    problem = Problem.of(SHAPES["switch"](ranks, COSTS), "allreduce", ranks)
+    end_s = checked_s(problem, gossip_transfers(problem, Deadline(SolveOptions())))
+    assert end_s == pytest.approx(rounds * (ALPHA_S + ranks * BETA_S))
+
+
+def test_gossip_crosses_between_nodes_once() -> None:
+    problem = Problem.of(rails(2, 4), "allreduce", 8)
+    schedule = schedule_of(problem, gossip_transfers(problem, Deadline(SolveOptions())))
+    assert check(schedule).valid
+    assert schedule.topology.is_inter_node[schedule.place].sum() == 4
+
+
+def test_gossip_is_for_allreduce_and_for_few_bytes() -> None:
+    topology, deadline = SHAPES["switch"](4, COSTS), Deadline(SolveOptions())
+    assert gossip_transfers(Problem.of(topology, "reducescatter", 4), deadline) is None
+    assert gossip_transfers(Problem.of(topology, "allreduce", 10**9), deadline, limit_s=1e-3) is None
+    assert gossip_transfers(Problem.of(SHAPES["line"](5, COSTS), "allreduce", 5), deadline) is None
+
+
+def test_images_of_sets() -> None:
+    images = list(np.random.default_rng(0).permutation(19))
+    for mask in (0, 1, (1 << 19) - 1, 0b1010011100101):
+        ranks = [rank for rank in range(19) if mask >> rank & 1]
+        assert image_of(image_table(images), mask) == sum(1 << int(images[rank]) for rank in ranks)
+
+
+def test_rotations_are_used_where_every_rank_has_a_block() -> None:
+    topology: Topology = rails(2, 4)
+    assert lay_ground(topology, tuple(range(8)), 1).copies == 8
+    assert lay_ground(topology, (0,), 1).copies == 1
+    assert math.isclose(lay_ground(topology, (0,), 10).beta_s[0], 10 * topology.beta_s_per_byte[0])

@@ -1,0 +1,125 @@
+"""Bounds for any grouping: never above the best possible, found by exhaustive search, nor above a plan; tight ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from exact_any import shortest_below_s
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from shapes import SHAPES, complete, pairs_of_nodes
+
+from gapless.collective import Collective, collective_by_name
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.aggregate import planning
+from gapless.encodings.taccl.aggregate.stage import plan_aggregated
+from gapless.encodings.taccl.bounds.any_grouping import grouped_bounds
+from gapless.encodings.taccl.bounds.gossip import gossip_rounds
+from gapless.options import SolveOptions
+from gapless.topologies.files import load_topology
+from gapless.topologies.node import Fabric, NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.topologies.topology import Topology
+
+COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6)
+TINY = {**SHAPES, "complete": complete}
+PARTS = {
+    "two gathered": Collective("two", 3, 1, ((0,), (1,), ()), ((0, 1),) * 3),
+    "three exchanged": Collective("exchange", 3, 1, ((0, 1), (2,), ()), ((2,), (0,), (1,))),
+    "one summed": Collective("sum", 3, 1, ((0,),) * 3, ((0,),) * 3, reduces=True),
+}
+
+
+def grouped_everywhere(topology: Topology, collective: Collective, chunk_bytes: int) -> Problem:
+    """A problem whose chunks the exhaustive search may group on every link."""
+    problem = Problem(topology, collective, chunk_bytes)
+    problem.__dict__["may_group"] = np.ones(problem.link_count, dtype=np.bool_)
+    return problem
+
+
+def switches(nodes: int, ranks: int, inner: tuple[float, float], outer: tuple[float, float], share: int) -> Topology:
+    """Nodes of a switch each; `share` ranks have a NIC together, 0: one each, on rails."""
+    step = share or 1
+    nics = tuple(NicTemplate(tuple(range(k, min(k + step, ranks))), *outer) for k in range(0, ranks, step))
+    behind = (SwitchTemplate(tuple(range(ranks)), *inner),)
+    fabric = {} if share else {"fabric": Fabric(rails=True)}
+    return NodeTemplate("switches", ranks, switches=behind, nics=nics, **fabric).cluster(nodes)
+
+
+@pytest.fixture
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_DRAWS", 40)
+
+
+@pytest.mark.parametrize("shape", sorted(TINY))
+@pytest.mark.parametrize("collective", [*PARTS, "broadcast", "reduce", "scatter", "gather"])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(costs=COSTS)
+def test_no_schedule_of_any_grouping_beats_the_bounds(
+    shape: str, collective: str, costs: list[tuple[int, int]], few_draws: None
+) -> None:
+    topology = TINY[shape](3, lambda k: ((1 + costs[k][0]) * 1e-7, costs[k][1] * 1e-12))
+    definition = PARTS[collective] if collective in PARTS else collective_by_name(collective, 3)
+    problem = grouped_everywhere(topology, definition, 100_000)
+    plan = plan_aggregated(problem, SolveOptions())
+    assert plan is not None
+    assert plan.solution.objective is not None
+    best_s = shortest_below_s(problem, plan.solution.objective * (1 + 1e-9))
+    assert grouped_bounds(problem).best_s <= best_s * (1 + 1e-9)
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(costs=COSTS, name=st.sampled_from(["broadcast", "reduce", "scatter", "sendrecv"]))
+def test_no_schedule_between_nodes_beats_the_bounds(costs: list[tuple[int, int]], name: str, few_draws: None) -> None:
+    topology = pairs_of_nodes(2, lambda k: ((1 + costs[k][0]) * 1e-7, costs[k][1] * 1e-12))
+    problem = grouped_everywhere(topology, collective_by_name(name, 4), 100_000)
+    plan = plan_aggregated(problem, SolveOptions())
+    assert plan is not None
+    assert plan.solution.objective is not None
+    best_s = shortest_below_s(problem, plan.solution.objective * (1 + 1e-9))
+    assert grouped_bounds(problem).best_s <= best_s * (1 + 1e-9)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "gather", "reduce"]),
+    nodes=st.integers(1, 3),
+    ranks=st.integers(2, 4),
+    share=st.integers(0, 3),
+    costs=st.tuples(st.integers(1, 30), st.integers(0, 40), st.integers(0, 30), st.integers(1, 100)),
+    chunk_bytes=st.sampled_from([100, 20_000]),
+)
+def test_no_plan_on_switches_and_nics_beats_the_bounds(
+    name: str, nodes: int, ranks: int, share: int, costs: tuple[int, ...], chunk_bytes: int, few_draws: None
+) -> None:
+    inner, outer = ((alpha * 1e-7, beta * 1e-12) for alpha, beta in (costs[:2], costs[2:]))
+    topology = switches(nodes, ranks, inner, outer, share)
+    problem = Problem(topology, collective_by_name(name, topology.device_count), chunk_bytes)
+    plan = plan_aggregated(problem, SolveOptions(time_limit_s=2.0))  # raises where the bound is beaten
+    assert plan is not None
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 11, 16])
+def test_behind_a_switch_allgather_takes_rounds_and_bytes(ranks: int) -> None:
+    topology = switches(1, ranks, (1e-6, 1e-12), (1e-6, 1e-12), 1)
+    bounds = grouped_bounds(Problem.of(topology, "allgather", 100_000))
+    assert bounds.gathering_s == pytest.approx((ranks - 1).bit_length() * 1e-6 + (ranks - 1) * 1e-7)
+
+
+@pytest.mark.parametrize(("ranks", "rounds"), [(3, 3), (4, 3), (5, 4), (8, 5), (16, 6), (32, 8)])
+def test_sums_for_all_take_more_rounds_than_doubling(ranks: int, rounds: int) -> None:
+    assert gossip_rounds(ranks, 1) == rounds
+
+
+def test_who_sends_to_all_at_once_spreads_in_one_round_more() -> None:
+    assert gossip_rounds(8, 7) == 4
+
+
+def test_between_two_nodes_rails_take_all_rounds_and_a_crossing() -> None:
+    # Each NIC has time for one message; whenever it comes, what it brings is worth a third of what is needed then.
+    bounds = grouped_bounds(Problem.of(load_topology("dgx-h100", 2), "allgather", 100))
+    assert bounds.spreading_s == pytest.approx(3 * 0.7e-6 + 1.7e-6, rel=0.02)
+
+
+def test_a_sum_takes_a_turn_for_each_leaf_of_a_hub() -> None:
+    bounds = grouped_bounds(Problem.of(load_topology("hub-and-spoke:8"), "reduce", 1))
+    assert bounds.spreading_s >= 7 * 0.7e-6

@@ -1,0 +1,116 @@
+"""The greedy: every plan replays clean, no bound is beaten, and good plans are found where they are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rails import rails
+from shapes import SHAPES, line, pairs_of_nodes, ring, star, two_way
+
+from gapless.checker import check
+from gapless.collective import COLLECTIVES, allgather, collective_by_name
+from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl.bounds.makespan import combinatorial_bounds
+from gapless.encodings.taccl.flow.greedy import plan_greedy
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.solution import Status
+from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Topology
+
+QUICK = SolveOptions(time_limit_s=0.3, gap=0.01)
+COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=8, max_size=8)
+
+
+def EVEN(k: int) -> tuple[float, float]:  # noqa: N802
+    return 1e-6, 1e-10
+
+
+@pytest.mark.parametrize("collective", sorted(COLLECTIVES))
+@pytest.mark.parametrize(
+    "topology",
+    [rails(3, 2), pairs_of_nodes(3, EVEN), ring(5, EVEN), line(4, EVEN), star(4, EVEN)],
+    ids=lambda t: t.name,
+)
+def test_every_collective_replays_clean(topology: Topology, collective: str) -> None:
+    problem = Problem(topology, collective_by_name(collective, topology.device_count), 100_000)
+    plan = plan_greedy(problem, QUICK)
+    report = check(plan.schedule)
+    assert report.valid, report.summary()
+    assert report.makespan_s == pytest.approx(plan.solution.objective, rel=1e-9)
+    assert plan.solution.bound <= report.makespan_s * (1 + 1e-9)
+
+
+@settings(max_examples=10, deadline=None)
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+@given(costs=COSTS, parts=st.integers(1, 3))
+def test_uneven_links_replay_clean(shape: str, costs: list[tuple[int, int]], parts: int) -> None:
+    topology = SHAPES[shape](4, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
+    problem = Problem(topology, allgather(4, parts), 100_000)
+    plan = plan_greedy(problem, QUICK)
+    report = check(plan.schedule)
+    assert report.valid
+    assert combinatorial_bounds(problem).best_s <= report.makespan_s * (1 + 1e-9)
+    assert plan.solution.bound <= report.makespan_s * (1 + 1e-9)
+
+
+def test_one_switch_is_planned_as_well_as_can_be() -> None:
+    plan = plan_greedy(Problem(rails(1), allgather(8), 10**6), QUICK)
+    assert plan.solution.status is Status.OPTIMAL
+    assert plan.solution.objective == pytest.approx(7 * (0.7e-6 + 1e6 / 450e9))
+
+
+def test_a_chunk_enters_a_node_once_where_its_nic_is_scarce() -> None:
+    topology = load_topology("ndv2", 2)
+    plan = plan_greedy(Problem(topology, allgather(16), 10**6), SolveOptions(time_limit_s=2.0))
+    assert plan.schedule is not None
+    assert topology.is_inter_node[plan.schedule.place].sum() <= 16
+    assert plan.schedule.moves.lengths.sum() == 16 * 15
+    assert plan.details["ratio"] < 1.15
+
+
+def test_rotations_stand_in_the_details() -> None:
+    details = plan_greedy(Problem(rails(4), allgather(32), 10**6), QUICK).details
+    assert details["method"] == "greedy"
+    assert details["rotations"] == 32
+    assert details["chunk_transfers"] == 32 * 31
+    assert details["bounds_s"]["bandwidth_is_exact"]
+
+
+def test_reducescatter_is_allgather_backwards() -> None:
+    topology = rails(2)
+    plans = [
+        plan_greedy(Problem(topology, collective_by_name(name, 16, 2), 10**7), QUICK)
+        for name in ("allgather", "reducescatter")
+    ]
+    forth, back = (plan.solution.objective for plan in plans)
+    assert forth is not None
+    assert back == pytest.approx(forth, rel=0.2)
+    assert plans[1].schedule is not None
+    assert plans[1].schedule.reduces.all()
+
+
+def test_a_sketch_is_not_ignored() -> None:
+    problem = Problem.of(load_topology("ndv2", 2), "allgather", 10**6, load_sketch("ndv2-sk-1"))
+    with pytest.raises(InputError, match="keeps to no sketch"):
+        plan_greedy(problem, QUICK)
+
+
+def test_sums_of_a_few_ranks_are_refused() -> None:
+    whole = collective_by_name("reduce", 4)
+    some = replace(whole, inputs=(*whole.inputs[:-1], ()))
+    with pytest.raises(InputError, match="sums of all ranks"):
+        plan_greedy(Problem(ring(4, EVEN), some, 1000), QUICK)
+
+
+def test_the_same_seed_gives_the_same_plan() -> None:
+    problem = Problem(two_way("odd", 5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2)], EVEN), allgather(5, 2), 10**6)
+    first, second = (plan_greedy(problem, SolveOptions(gap=0.01)).schedule for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert np.array_equal(first.place, second.place)
+    assert np.array_equal(first.start_s, second.start_s)

@@ -1,0 +1,33 @@
+"""Paths: from owner to target, and spread over resources."""
+
+from __future__ import annotations
+
+import numpy as np
+from rails import rails
+from shapes import two_way
+
+from gapless.collective import Collective, alltoall
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.flow.paths import route_paths
+from gapless.encodings.taccl.symmetry.quotient import lay_out
+
+
+def test_ways_lead_from_owner_to_target() -> None:
+    topology = rails(3, 4)
+    problem = Problem(topology, alltoall(12), 10**6)
+    board = lay_out(problem)
+    routes = route_paths(board, problem.occupancy_s)
+    for chunk in range(len(board.chunks)):
+        links = routes.link[routes.chunk == chunk]
+        assert topology.link_source[links[0]] == board.owner[chunk]
+        assert (topology.link_target[links[:-1]] == topology.link_source[links[1:]]).all()
+        assert board.wanted[chunk, topology.link_target[links[-1]]]
+    assert (routes.parent[np.flatnonzero(np.diff(routes.chunk, prepend=-1))] == -1).all()
+
+
+def test_chunks_for_one_rank_share_out_over_equal_ways() -> None:
+    topology = two_way("diamond", 4, [(0, 1), (0, 2), (1, 3), (2, 3)], lambda _: (0.0, 1e-10))
+    sent = Collective("four", 4, 4, ((0, 1, 2, 3), (), (), ()), ((), (), (), (0, 1, 2, 3)))
+    problem = Problem(topology, sent, 10**6)
+    routes = route_paths(lay_out(problem), problem.occupancy_s)
+    assert routes.busy_s == 2 * problem.occupancy_s[0]

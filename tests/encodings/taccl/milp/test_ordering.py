@@ -1,0 +1,112 @@
+"""Orderings: complete, free of overlaps, and in the order that paths and sketch ask for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from gapless.checker import check
+from gapless.encodings.taccl import Problem, Sketch, load_sketch
+from gapless.encodings.taccl.lowering import to_schedule
+from gapless.encodings.taccl.milp.ordering import VARIANTS, Ordering, Variant, order
+from gapless.encodings.taccl.milp.tree_routing import Routing, decode, encode, shortest_path_routing
+from gapless.encodings.taccl.moves import Moves, moves_of
+from gapless.encodings.taccl.sends import send_orbits, single_sends
+from gapless.encodings.taccl.sketch.format import InterNode
+from gapless.options import SolveOptions
+from gapless.solvers.registry import solve_model
+from gapless.topologies.files import load_topology
+
+
+def routed(problem: Problem) -> Routing:
+    parts = encode(problem)
+    parts.model.minimize((1.0, [parts.time]))
+    solution = solve_model(parts.model, SolveOptions(threads=1))
+    assert solution.values is not None
+    return decode(parts, solution.values)
+
+
+@pytest.fixture(scope="module")
+def ndv2() -> tuple[Problem, Moves]:
+    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
+    return problem, moves_of(problem, [routed(problem)])
+
+
+def overlaps(ordering: Ordering) -> int:
+    """Pairs of rows that hold something at once."""
+    start, end = ordering.start_s, ordering.start_s + ordering.sends.duration_s
+    held: dict[int, list[int]] = {}
+    for row, groups in enumerate(ordering.sends.groups):
+        for group in groups:
+            held.setdefault(group, []).append(row)
+    count = 0
+    for rows in held.values():
+        rows.sort(key=lambda row: start[row])
+        count += sum(end[a] > start[b] * (1 + 1e-9) for a, b in pairwise(rows))
+    return count
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
+@pytest.mark.parametrize("table", [single_sends, send_orbits])
+def test_no_link_or_side_carries_two_chunks_at_once(
+    ndv2: tuple[Problem, Moves], variant: Variant, table: object
+) -> None:
+    ordering = order(table(*ndv2), variant)  # type: ignore[operator]
+    assert overlaps(ordering) == 0
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
+def test_chunk_leaves_after_it_has_arrived(ndv2: tuple[Problem, Moves], variant: Variant) -> None:
+    ordering = order(single_sends(*ndv2), variant)
+    end = ordering.start_s + ordering.sends.duration_s
+    for row, needs in enumerate(ordering.sends.needs):
+        assert all(ordering.start_s[row] >= end[first] - 1e-15 for first in needs)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
+@pytest.mark.parametrize("table", [single_sends, send_orbits])
+def test_every_variant_replays_clean_and_no_later_than_planned(
+    ndv2: tuple[Problem, Moves], variant: Variant, table: object
+) -> None:
+    problem, moves = ndv2
+    ordering = order(table(problem, moves), variant)  # type: ignore[operator]
+    report = check(to_schedule(problem, moves, ordering))
+    assert report.valid, report.summary()
+    assert report.makespan_s <= ordering.makespan_s * (1 + 1e-9)
+
+
+def test_orbit_of_sends_is_one_row(ndv2: tuple[Problem, Moves]) -> None:
+    orbits = send_orbits(*ndv2)
+    assert orbits is not None
+    assert len(orbits) == len(ndv2[1]) // 2
+
+
+def test_routing_without_the_symmetry_has_no_orbits() -> None:
+    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
+    routing = routed(replace(problem, sketch=replace(load_sketch("ndv2-sk-1"), symmetry=())))
+    closed = all(
+        set(zip(move.chunks[routing.chunk], move.links[routing.link], strict=True))
+        == set(zip(routing.chunk, routing.link, strict=True))
+        for move in problem.logical.symmetry
+    )
+    assert (send_orbits(problem, moves_of(problem, [routing])) is not None) == closed
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
+def test_senders_own_chunks_leave_first_where_the_sketch_enforces_it(variant: Variant) -> None:
+    sketch = Sketch(
+        "test", inter_node=InterNode({0: (1,)}, relay_rule=(8, 0), enforce_ordering=True), symmetry=((8, 16),)
+    )
+    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, sketch)
+    routing = shortest_path_routing(problem)
+    sends = single_sends(problem, moves_of(problem, [routing]))
+    ordering = order(sends, variant)
+    topology = problem.logical.topology
+    for link in np.flatnonzero(topology.is_inter_node).tolist():
+        rows = [k for k in np.argsort(ordering.start_s) if routing.link[k] == link]
+        assert problem.owners[routing.chunk[rows[0]]] == topology.links[link].source
+        assert len(rows) == 8
+    assert overlaps(ordering) == 0
