@@ -3,7 +3,7 @@
 >>> import gapless
 >>> from gapless.encodings import taccl
 >>> from gapless.topologies.files import load_topology
->>> problem = taccl.Problem.of(load_topology("ndv2", nodes=1), "allgather", input_bytes=1_000_000)
+>>> problem = taccl.Chunked.of(load_topology("ndv2", nodes=1), "allgather", input_bytes=1_000_000)
 >>> result = gapless.solve(problem)
 >>> result.valid
 True

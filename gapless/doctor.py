@@ -206,7 +206,7 @@ def _planned() -> Finding:
     begin_s = time.monotonic()
     name = "a plan, replayed"
     try:
-        problem = taccl.Problem.of(load_topology("ndv2", nodes=1), "allgather", 1_000_000)
+        problem = taccl.Chunked.of(load_topology("ndv2", nodes=1), "allgather", 1_000_000)
         result = solve(problem, SolveOptions(time_limit_s=_SOLVE_S, gap=0.05, threads=1))
     except (GaplessError, ImportError, OSError) as error:
         return Finding(name, False, f"{type(error).__name__}: {error}")

@@ -11,13 +11,13 @@ import pytest
 from broken_work import breaks_at_one
 
 from gapless.checker import check
-from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl import Chunked
 from gapless.errors import GaplessError, InputError, SolverError
 from gapless.jobs import Answer, Job, Jobs, shares, solving
 from gapless.options import SolveOptions
 from gapless.topologies.files import load_topology
 
-PROBLEM = Problem.of(load_topology("ndv2", 1), "allgather", 1000)
+PROBLEM = Chunked.of(load_topology("ndv2", 1), "allgather", 1000)
 
 
 def all_of(jobs: Jobs[Answer]) -> dict[int, Answer]:

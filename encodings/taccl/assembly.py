@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.list_scheduling import Table
-from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.symmetry.quotient import Board, Columns
 from gapless.schedule import EventKind, Ragged, Schedule
 
@@ -18,7 +18,7 @@ Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-def table_of(problem: Problem, board: Board, chunk: Ids, link: Ids, parent: Ids, one_at_a_time: bool) -> Table:
+def table_of(problem: Chunked, board: Board, chunk: Ids, link: Ids, parent: Ids, one_at_a_time: bool) -> Table:
     """The sends of a board's chunks as rows to be put in order, parents before children.
 
     `one_at_a_time`: whether a rank may send a chunk to one rank only at a time; backwards in time, where the chunk is a
@@ -54,7 +54,7 @@ def reversed_columns(moves: Columns) -> Columns:
     )
 
 
-def to_schedule(problem: Problem, parts: Sequence[tuple[Columns, bool]]) -> Schedule:
+def to_schedule(problem: Chunked, parts: Sequence[tuple[Columns, bool]]) -> Schedule:
     """Columns one after the other as a schedule of the problem; the flag says whether they add up what they move."""
     begin_s, pieces = 0.0, []
     for moves, reduces in parts:

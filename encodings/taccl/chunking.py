@@ -8,8 +8,8 @@ greedy.
 from __future__ import annotations
 
 from gapless.collective import collective_by_name
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.greedy import plan_greedy
-from gapless.encodings.taccl.problem import Problem
 from gapless.options import Deadline, SolveOptions
 from gapless.topologies.topology import Topology
 
@@ -45,7 +45,7 @@ def best_chunking(
     for number, definition, chunk_bytes in tried if len(tried) > 1 else []:
         if deadline.over:
             break
-        problem = Problem(topology, definition, chunk_bytes, method="greedy")
+        problem = Chunked(topology, definition, chunk_bytes, method="greedy")
         found = plan_greedy(problem, SolveOptions(time_limit_s=_TRY_S, gap=1e-3)).solution
         if found.objective is None or found.objective > _WORSE * best_s:
             break

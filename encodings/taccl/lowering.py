@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.milp.ordering import Ordering
 from gapless.encodings.taccl.moves import Moves
-from gapless.encodings.taccl.problem import Problem
 from gapless.schedule import EventKind, Ragged, Schedule
 from gapless.simulate import retime
 
 __all__ = ["to_schedule"]
 
 
-def to_schedule(problem: Problem, moves: Moves, ordering: Ordering) -> Schedule:
+def to_schedule(problem: Chunked, moves: Moves, ordering: Ordering) -> Schedule:
     """One transfer a send, or a group of joined sends, in the order of the ordering, each as early as possible."""
     row = ordering.sends.row_of
     order = np.lexsort((ordering.place[row], ordering.start_s[row], moves.link))  # groups become runs
@@ -42,7 +42,7 @@ def to_schedule(problem: Problem, moves: Moves, ordering: Ordering) -> Schedule:
     return retime(schedule)
 
 
-def _reduces(problem: Problem, moves: Moves, ordering: Ordering) -> NDArray[np.bool_]:
+def _reduces(problem: Chunked, moves: Moves, ordering: Ordering) -> NDArray[np.bool_]:
     """Whether each send adds to what its target holds; the first part that comes to a rank without one is a copy."""
     reduces = moves.reduces.copy()
     target = problem.logical.topology.link_target[moves.link]
@@ -55,6 +55,6 @@ def _reduces(problem: Problem, moves: Moves, ordering: Ordering) -> NDArray[np.b
     return reduces
 
 
-def _durations(problem: Problem, link: NDArray[np.int64], moved: Ragged) -> NDArray[np.float64]:
+def _durations(problem: Chunked, link: NDArray[np.int64], moved: Ragged) -> NDArray[np.float64]:
     topology = problem.logical.topology
     return np.asarray(topology.alpha_s[link] + topology.beta_s_per_byte[link] * problem.chunk_bytes * moved.lengths)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.milp.tree_routing import Routing
-from gapless.encodings.taccl.problem import Problem
 
 __all__ = ["Moves", "moves_of"]
 
@@ -36,7 +36,7 @@ class Moves:
         return len(self.chunk)
 
 
-def moves_of(problem: Problem, routings: Sequence[Routing]) -> Moves:
+def moves_of(problem: Chunked, routings: Sequence[Routing]) -> Moves:
     """The moves of a problem from the trees of its phases.
 
     A backward phase runs its trees from the leaves to the root: a rank sends a sum on once all parts are in. The next
@@ -78,7 +78,7 @@ def _inverted_needs(routing: Routing) -> list[tuple[int, ...]]:
     return [tuple(sorted(its)) for its in reversed(children)]
 
 
-def _holds_part(problem: Problem) -> NDArray[np.bool_]:
+def _holds_part(problem: Chunked) -> NDArray[np.bool_]:
     """`holds[c, r]`: whether rank r holds (a part of) chunk c at the start."""
     holds = np.zeros((problem.collective.chunk_count, problem.collective.rank_count), dtype=np.bool_)
     for rank, buffer in enumerate(problem.collective.inputs):

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.homes import homes
-from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.sketch.logical import check_reach
 from gapless.errors import InputError
 from gapless.topologies.links import Links
@@ -34,11 +34,11 @@ __all__ = ["Phase", "bare_phases_of", "is_spread_backwards", "phases_of", "turne
 class Phase:
     """A problem that doesn't reduce. `backwards`: its links and its time run against those of the whole."""
 
-    problem: Problem
+    problem: Chunked
     backwards: bool
 
 
-def phases_of(problem: Problem) -> tuple[Phase, ...]:
+def phases_of(problem: Chunked) -> tuple[Phase, ...]:
     """The phases in the order in which a chunk goes through them.
 
     Raises `InputError` where a rank has no way to a chunk's home, or the home none to a rank that wants its sum.
@@ -63,7 +63,7 @@ def is_spread_backwards(collective: Collective) -> bool:
     return not collective.reduces or (everywhere and wanted in ({1}, {ranks}))
 
 
-def bare_phases_of(problem: Problem) -> tuple[Phase, ...]:
+def bare_phases_of(problem: Chunked) -> tuple[Phase, ...]:
     """The phases where every chunk may use every link; `InputError` for a collective that isn't spread backwards."""
     collective = problem.collective
     if not collective.reduces:
@@ -85,7 +85,7 @@ def turned_round(topology: Topology) -> Topology:
     return replace(topology, links=Links(*columns, start, held[last_first]))
 
 
-def _backward_phase(problem: Problem) -> Phase:
+def _backward_phase(problem: Chunked) -> Phase:
     """Every chunk from its home to all that hold a part of it; parts never leave the node that they are brought to."""
     collective, logical = problem.collective, problem.logical
     wants = tuple(ranks if wanted else () for ranks, wanted in
@@ -103,7 +103,7 @@ def _backward_phase(problem: Problem) -> Phase:
     return Phase(replace(problem, collective=gathered, given=backward), backwards=True)
 
 
-def _forward_phase(problem: Problem, spreading: Collective) -> Phase:
+def _forward_phase(problem: Chunked, spreading: Collective) -> Phase:
     """Every sum from its home to the others that want it; it is never sent back to its home's node."""
     logical = problem.logical
     forward = replace(logical, allowed=logical.allowed & ~_touches_home(problem, logical.topology.link_target))
@@ -111,7 +111,7 @@ def _forward_phase(problem: Problem, spreading: Collective) -> Phase:
     return Phase(replace(problem, collective=spreading, given=forward), backwards=False)
 
 
-def _touches_home(problem: Problem, end: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _touches_home(problem: Chunked, end: NDArray[np.int64]) -> NDArray[np.bool_]:
     """`touches[c, l]`: link l between nodes has this end in the node of chunk c's home; a sketch rules that out."""
     topology = problem.logical.topology
     if problem.sketch is None or problem.sketch.inter_node is None:
@@ -140,5 +140,5 @@ def _plain(
     )
 
 
-def _where(problem: Problem) -> str:
+def _where(problem: Chunked) -> str:
     return "topology" if problem.sketch is None else f"sketch {problem.sketch.name}"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.moves import Moves
-from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.symmetry.orbits import orbits
 
 __all__ = ["MANY_SENDS", "Sends", "send_orbits", "single_sends", "tables"]
@@ -73,7 +73,7 @@ class Sends:
         )
 
 
-def tables(problem: Problem, moves: Moves) -> list[Sends]:
+def tables(problem: Chunked, moves: Moves) -> list[Sends]:
     """Orbit by orbit where the routing is symmetric, and send by send unless there are many."""
     by_orbit = send_orbits(problem, moves)
     if by_orbit is None:
@@ -81,12 +81,12 @@ def tables(problem: Problem, moves: Moves) -> list[Sends]:
     return [by_orbit] if len(moves) > MANY_SENDS else [by_orbit, single_sends(problem, moves)]
 
 
-def single_sends(problem: Problem, moves: Moves) -> Sends:
+def single_sends(problem: Chunked, moves: Moves) -> Sends:
     """One row a send."""
     return _table(problem, moves, np.arange(len(moves)), _lanes(problem, moves), _sums(problem, moves))
 
 
-def send_orbits(problem: Problem, moves: Moves) -> Sends | None:
+def send_orbits(problem: Chunked, moves: Moves) -> Sends | None:
     """One row an orbit under the sketch's symmetry: its sends start at the same time, each on its own link and sides.
 
     None where there is no symmetry, where the moves don't have it, or where two sends of one orbit share a link or a
@@ -128,7 +128,7 @@ def send_orbits(problem: Problem, moves: Moves) -> Sends | None:
 
 
 def _table(
-    problem: Problem, moves: Moves, row_of: Ids, lanes: list[tuple[int, ...]], sums: list[tuple[int, ...]]
+    problem: Chunked, moves: Moves, row_of: Ids, lanes: list[tuple[int, ...]], sums: list[tuple[int, ...]]
 ) -> Sends:
     """Rows from the first send of each; `lanes` and `sums` are given per send."""
     firsts = np.unique(row_of, return_index=True)[1]
@@ -160,7 +160,7 @@ def _table(
     )
 
 
-def _lanes(problem: Problem, moves: Moves) -> list[tuple[int, ...]]:
+def _lanes(problem: Chunked, moves: Moves) -> list[tuple[int, ...]]:
     """What each send holds: its link under its own number, and the link's resources, numbered behind the links."""
     topology, link_count = problem.logical.topology, problem.link_count
     lanes = [
@@ -169,14 +169,14 @@ def _lanes(problem: Problem, moves: Moves) -> list[tuple[int, ...]]:
     return [lanes[link] for link in moves.link.tolist()]
 
 
-def _sums(problem: Problem, moves: Moves) -> list[tuple[int, ...]]:
+def _sums(problem: Chunked, moves: Moves) -> list[tuple[int, ...]]:
     """The sum that each send adds to, as chunk * ranks + rank; none for a send that only copies."""
     target = problem.logical.topology.link_target[moves.link]
     cell = moves.chunk * problem.collective.rank_count + target
     return [(number,) if adds else () for number, adds in zip(cell.tolist(), moves.reduces.tolist(), strict=True)]
 
 
-def _image_of_groups(problem: Problem, link_image: Ids) -> Ids:
+def _image_of_groups(problem: Chunked, link_image: Ids) -> Ids:
     """Where an automorphism carries each link and each resource; int64, links first, as `_groups` numbers them."""
     topology, link_count = problem.logical.topology, problem.link_count
     image = np.arange(link_count + len(topology.resources))

@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
+from gapless.encodings.taccl.chunked import Chunked, Method
 from gapless.encodings.taccl.flow.greedy import plan_greedy
 from gapless.encodings.taccl.milp.synthesis import synthesise
 from gapless.encodings.taccl.phases import is_spread_backwards
-from gapless.encodings.taccl.problem import Method, Problem
 from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
@@ -33,7 +33,7 @@ _AGGREGATED_SHARE = 0.4
 """The part of the time limit that plans in whole messages may take before those chunk by chunk."""
 
 
-def solve(problem: Problem, options: SolveOptions) -> Plan:
+def solve(problem: Chunked, options: SolveOptions) -> Plan:
     """The plan of the problem's method; with `auto` the fastest of those chunk by chunk and of those in whole messages.
 
     Of equally fast plans it is the one chunk by chunk. Where one in whole messages is proven within the gap of the best
@@ -52,7 +52,7 @@ def solve(problem: Problem, options: SolveOptions) -> Plan:
     return _faster(whole, by_chunks, deadline.elapsed_s)
 
 
-def _plan_by_chunks(problem: Problem, options: SolveOptions, known_s: float | None = None) -> Plan:
+def _plan_by_chunks(problem: Chunked, options: SolveOptions, known_s: float | None = None) -> Plan:
     """Chunk by chunk inside nodes; with `auto` and no sketch the greedy, and a small MILP where that falls short.
 
     A sketch is a wish, so it is only ever planned by the MILP, and so is a problem whose solver is named; sums of some
@@ -94,7 +94,7 @@ def _next_stage(deadline: Deadline, best: Plan) -> SolveOptions:
     return replace(stage, on_progress=tell)
 
 
-def milp_binaries(problem: Problem) -> int:
+def milp_binaries(problem: Chunked) -> int:
     """The binaries of the routing MILP, one for each orbit of (chunk, link) under the sketch's symmetry.
 
     The number of pairs where that is too large to be worth counting.

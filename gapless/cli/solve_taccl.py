@@ -124,7 +124,7 @@ def read_problem(arguments: argparse.Namespace) -> Any:
         chunks = best_chunking(topology, collective, size_bytes, arguments.root, arguments.target)
     how = {"path_slack": arguments.path_slack, "method": arguments.method, "chunks_per_rank": chunks}
     ends = {"root": arguments.root, "target": arguments.target}
-    problem = taccl.Problem.of(topology, collective, size_bytes, sketch, **how, **ends)
+    problem = taccl.Chunked.of(topology, collective, size_bytes, sketch, **how, **ends)
     return replace(problem, may_cut=arguments.chunks is None and sketch is None)
 
 
@@ -149,7 +149,7 @@ def _collective(arguments: argparse.Namespace) -> Any:
 
 
 def _sketch_search(arguments: argparse.Namespace) -> Any:
-    from gapless.encodings.taccl import Problem
+    from gapless.encodings.taccl import Chunked
     from gapless.encodings.taccl.sketch.search import SketchSearch
     from gapless.topologies.families import is_generated
     from gapless.topologies.files import load_topology
@@ -167,8 +167,8 @@ def _sketch_search(arguments: argparse.Namespace) -> Any:
     collective, size_bytes = _collective(arguments), arguments.size
     ends = {"root": arguments.root, "target": arguments.target}
 
-    def under(sketch: Any, parts: int) -> Problem:
-        return Problem.of(topology, collective, size_bytes, sketch, chunks_per_rank=parts, **ends)
+    def under(sketch: Any, parts: int) -> Chunked:
+        return Chunked.of(topology, collective, size_bytes, sketch, chunks_per_rank=parts, **ends)
 
     return SketchSearch(under, size_bytes)
 

@@ -13,7 +13,7 @@ from result_tables import ResultTables
 
 import gapless
 from gapless import SolveOptions
-from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte
 from gapless.encodings.taccl.chunking import best_chunking
 from gapless.topologies.files import load_topology
@@ -40,11 +40,11 @@ def test_large_buffers_are_close_to_the_bandwidth(
     for title, part_bytes in PART_BYTES.items():
         input_bytes = part_bytes * (1 if collective == "allgather" else topology.device_count)
         parts = best_chunking(topology, collective, input_bytes)
-        problem = replace(Problem.of(topology, collective, input_bytes, chunks_per_rank=parts), may_cut=True)
+        problem = replace(Chunked.of(topology, collective, input_bytes, chunks_per_rank=parts), may_cut=True)
         result = gapless.solve(problem, SolveOptions(gap=0.01, time_limit_s=limit_s(LIMIT_S)))
         assert result.valid
         assert result.report is not None
-        whole = Problem.of(topology, collective, input_bytes).collective
+        whole = Chunked.of(topology, collective, input_bytes).collective
         to_bandwidth = result.report.makespan_s / (any_bandwidth_s_per_byte(topology, whole) * part_bytes)
         tables.table("taccl_quality", TITLE).add(
             f"{name} x {nodes} {collective} {title}",

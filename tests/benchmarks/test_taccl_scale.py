@@ -15,7 +15,7 @@ from rails import rails
 from result_tables import ResultTables
 
 import gapless
-from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.packing import pack
 from gapless.encodings.taccl.chunking import best_chunking
 from gapless.options import SolveOptions
@@ -31,13 +31,13 @@ CASES = {  # topology, collective, input bytes, ratio to reach, seconds for the 
 }
 
 
-def _problem(topology: Topology, collective: str, input_bytes: int) -> Problem:
+def _problem(topology: Topology, collective: str, input_bytes: int) -> Chunked:
     """One chunk a rank and destination."""
     from gapless.collective import collective_by_name
 
     definition = collective_by_name(collective, topology.device_count)
     chunks = max(len(buffer) for buffer in definition.inputs)
-    return Problem(topology, definition, input_bytes // chunks, method="greedy")
+    return Chunked(topology, definition, input_bytes // chunks, method="greedy")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -84,7 +84,7 @@ def test_quality_of_allgather(machine: str, size: int, tables: ResultTables, kee
     """Input bytes of one rank; the chunking is chosen."""
     topology = MACHINES[machine]()
     chunks = best_chunking(topology, "allgather", size)
-    problem = Problem.of(topology, "allgather", size, chunks_per_rank=chunks)
+    problem = Chunked.of(topology, "allgather", size, chunks_per_rank=chunks)
     result = gapless.solve(problem, SolveOptions(time_limit_s=10.0, gap=0.005))
     assert result.valid
     end_s = result.report.makespan_s

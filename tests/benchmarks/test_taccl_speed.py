@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import gapless
-from gapless.encodings.taccl import Problem, load_sketch, read_sketch
+from gapless.encodings.taccl import Chunked, load_sketch, read_sketch
 from gapless.encodings.taccl.export import to_program
 from gapless.io.taccl_ef import run
 from gapless.recipe import Result
@@ -26,7 +26,7 @@ CASES = {  # profile, sketch, input bytes, ratio to reach, seconds of Table 5.3 
 
 
 @pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Problem]:
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Chunked]:
     if not DATA.is_dir():
         pytest.skip(f"the published profiles are not at {DATA}")
     profile, sketch, size, _, _ = CASES[request.param]
@@ -37,11 +37,11 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Problem]:
         json.dumps(json.loads((DATA / "taccl_sketches.json").read_text())["sketches"][sketch])
     )
     parsed = read_sketch(tmp_path / "sketch.json")
-    return request.param, Problem.of(read_node(tmp_path / profile).cluster(2), "allgather", size, parsed)
+    return request.param, Chunked.of(read_node(tmp_path / profile).cluster(2), "allgather", size, parsed)
 
 
 def test_synthesis_of_the_published_cases(
-    benchmark: Callable[..., Result], case: tuple[str, Problem], record_property: Callable[[str, object], None]
+    benchmark: Callable[..., Result], case: tuple[str, Chunked], record_property: Callable[[str, object], None]
 ) -> None:
     name, problem = case
     result = benchmark.pedantic(gapless.solve, args=(problem,), rounds=3, warmup_rounds=1)  # type: ignore[attr-defined]
@@ -56,7 +56,7 @@ def test_synthesis_of_the_published_cases(
 
 
 @pytest.mark.parametrize("instances", [1, 8])
-def test_lowering_to_taccl_ef(benchmark: Callable[..., Any], case: tuple[str, Problem], instances: int) -> None:
+def test_lowering_to_taccl_ef(benchmark: Callable[..., Any], case: tuple[str, Chunked], instances: int) -> None:
     _, problem = case
     result = gapless.solve(problem)
     assert result.schedule is not None
@@ -68,7 +68,7 @@ def test_lowering_to_taccl_ef(benchmark: Callable[..., Any], case: tuple[str, Pr
 
 def test_allgather_on_80_gpus(benchmark: Callable[..., Result]) -> None:
     """Ten NDv2 nodes: the thesis says under 8 minutes."""
-    problem = Problem.of(load_topology("ndv2", 10), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
+    problem = Chunked.of(load_topology("ndv2", 10), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
     result = benchmark.pedantic(gapless.solve, args=(problem,), rounds=2)  # type: ignore[attr-defined]
     assert result.valid
     assert result.details["ratio"] <= 1.05

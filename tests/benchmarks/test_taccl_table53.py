@@ -16,7 +16,7 @@ from result_tables import ResultTables
 
 import gapless
 from gapless import SolveOptions
-from gapless.encodings.taccl import Problem, read_sketch
+from gapless.encodings.taccl import Chunked, read_sketch
 from gapless.recipe import Result
 from gapless.topologies.files import read_node
 
@@ -72,14 +72,14 @@ def test_row_of_table_5_3(
     )
 
 
-def _problem(collective: str, sketch: str, size_bytes: int, folder: Path) -> Problem:
+def _problem(collective: str, sketch: str, size_bytes: int, folder: Path) -> Chunked:
     profile, name = PUBLISHED[sketch]
     profiles = json.loads((DATA / "taccl_profiles.json").read_text())["profiles"]
     values = next(entry["values"] for entry in profiles if entry["file"] == profile)
     (folder / profile).write_text(json.dumps(values))
     text = json.dumps(json.loads((DATA / "taccl_sketches.json").read_text())["sketches"][name])
     (folder / f"{name}.json").write_text(text)
-    return Problem.of(
+    return Chunked.of(
         read_node(folder / profile).cluster(2), collective, size_bytes, read_sketch(folder / f"{name}.json"),
         method="milp",
     )  # fmt: skip

@@ -19,7 +19,7 @@ from result_tables import ResultTables
 
 import gapless
 from gapless import SolveOptions
-from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.sweep.candidates import Candidate
 from gapless.encodings.taccl.sweep.pipelining import pipelined
 from gapless.simulate import retime
@@ -57,7 +57,7 @@ def teccl_ndv2() -> Topology:
 def test_no_published_result_is_more_than_two_percent_faster(size: str, tables: ResultTables) -> None:
     rows = [row for row in comparable_rows() if row["output_buffer"] == size]
     topology, chunk_bytes = teccl_ndv2(), round(rows[0]["chunk_gb"] * 1e9)
-    problem = Problem.of(topology, "allgather", chunk_bytes)
+    problem = Chunked.of(topology, "allgather", chunk_bytes)
     result = gapless.solve(problem, SolveOptions(gap=0.001, time_limit_s=LIMIT_S))
     assert result.valid
     assert result.schedule is not None

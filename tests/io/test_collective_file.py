@@ -11,7 +11,7 @@ import pytest
 import gapless
 from gapless import SolveOptions
 from gapless.collective import COLLECTIVES, collective_by_name, divided
-from gapless.encodings.taccl import Problem, Sketch
+from gapless.encodings.taccl import Chunked, Sketch
 from gapless.errors import InputError
 from gapless.io.collective_file import collective_data, collective_of, read_collective
 from gapless.topologies.files import load_topology
@@ -69,7 +69,7 @@ def test_rank_out_of_range_is_named_by_its_chunk(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [BY_CHUNK, SHARED_SUM], ids=["copies", "sums"])
 def test_own_collective_is_solved_and_read_back_from_its_plan(tmp_path: Path, data: dict[str, Any]) -> None:
     collective = read_collective(written(tmp_path, data))
-    problem = Problem.of(load_topology("dgx2", 1), _wide(collective), 1_000_000, Sketch("parts", chunks_per_rank=2))
+    problem = Chunked.of(load_topology("dgx2", 1), _wide(collective), 1_000_000, Sketch("parts", chunks_per_rank=2))
     result = gapless.solve(problem, SolveOptions(threads=1, gap=0.05))
     assert result.valid
     assert collective_of(json.loads(json.dumps(problem.description)), "plan") == problem.collective

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl import Chunked
 
 
-def best_makespan_s(problem: Problem) -> float:
+def best_makespan_s(problem: Chunked) -> float:
     """Exhaustive search over all schedules in which each rank gets each chunk once.
 
     Transfers are placed one after the other in any order, each as early as its link, sides and chunks allow: some order
@@ -17,7 +17,7 @@ def best_makespan_s(problem: Problem) -> float:
 
 
 class _Search:
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Chunked) -> None:
         self.problem = problem
         self.topology = problem.logical.topology
         self.missing = {(c, r) for c, ranks in enumerate(problem.collective.destinations) for r in ranks}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl import Chunked
 
 __all__ = ["shortest_below_s"]
 
 
-def shortest_below_s(problem: Problem, limit_s: float) -> float:
+def shortest_below_s(problem: Chunked, limit_s: float) -> float:
     """The least makespan below `limit_s`, or `limit_s` where there is none.
 
     Transfers are placed in order of their starts, each as early as its link, sides and copies allow; one that tells its
@@ -23,7 +23,7 @@ def shortest_below_s(problem: Problem, limit_s: float) -> float:
 
 @dataclass
 class _Search:
-    problem: Problem
+    problem: Chunked
     best_s: float
     held: dict[tuple[int, int], int] = field(default_factory=dict)
     written_s: dict[tuple[int, int], float] = field(default_factory=dict)

@@ -131,14 +131,14 @@ def use_topology(path: Path) -> None:
     """One node and two, and what every problem asks of them."""
     for nodes in (1, 2):
         topology = load_topology(None, nodes, path)
-        taccl.Problem.of(topology, "allgather", 1000, None)
+        taccl.Chunked.of(topology, "allgather", 1000, None)
 
 
 def use_sketch(path: Path) -> None:
     """The logical topology and its model."""
     sketch = taccl.read_sketch(path)
     topology = FOUR.cluster(sketch.node_count or 2)
-    routing_model(taccl.Problem.of(topology, "allgather", sketch.input_bytes or 1000, sketch))
+    routing_model(taccl.Chunked.of(topology, "allgather", sketch.input_bytes or 1000, sketch))
 
 
 def use_graph(path: Path) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gapless.encodings.taccl.baselines.transfers import Transfer
-from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.masks import image_of, image_table
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.options import Deadline
@@ -72,7 +72,7 @@ class _State:
     made: tuple[_Round, bool, _State] | None = None
 
 
-def gossip_transfers(problem: Problem, deadline: Deadline, limit_s: float = math.inf) -> list[Transfer] | None:
+def gossip_transfers(problem: Chunked, deadline: Deadline, limit_s: float = math.inf) -> list[Transfer] | None:
     """The transfers of the fastest gossip found that ends before `limit_s`.
 
     None where there is none, and unless it is an ALLREDUCE on ranks with such halves.

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from gapless.encodings.taccl.aggregate.spreading import Draw, Taste, spread
 from gapless.encodings.taccl.aggregate.trees import Load, loads_of, timed
 from gapless.encodings.taccl.baselines.transfers import Transfer
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.phases import turned_round
-from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.symmetry.quotient_network import Ground, Message, lay_ground
 from gapless.options import Deadline
 from gapless.topologies.topology import Topology
@@ -52,7 +52,7 @@ class _Task:
 
 
 def transfers_of(
-    problem: Problem, deadline: Deadline, seed: int, enough_s: Sequence[float] = ()
+    problem: Chunked, deadline: Deadline, seed: int, enough_s: Sequence[float] = ()
 ) -> list[Transfer] | None:
     """The transfers of the best plan found, in order; None where ranks can't be reached.
 
@@ -63,7 +63,7 @@ def transfers_of(
     return _in_turn(tasks, [phase.backwards for phase in phases], deadline, seed, enough_s)
 
 
-def rooted_transfers(problem: Problem, deadline: Deadline, seed: int) -> list[Transfer] | None:
+def rooted_transfers(problem: Chunked, deadline: Deadline, seed: int) -> list[Transfer] | None:
     """ALLREDUCE by way of one rank, where all is added up and from where it is spread: the one that is nearest to all.
 
     None for what isn't an ALLREDUCE of all ranks, and under a sketch, which says where each chunk is at home.
@@ -108,7 +108,7 @@ def _in_turn(
     return transfers
 
 
-def _task(problem: Problem, backwards: bool) -> _Task | None:
+def _task(problem: Chunked, backwards: bool) -> _Task | None:
     """What is to be spread: from each rank that owns something, or backwards from the one that wants it all."""
     topology = problem.logical.topology
     owners: list[int] = problem.owners.tolist()

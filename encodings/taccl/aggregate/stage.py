@@ -15,8 +15,8 @@ from gapless.encodings.taccl.baselines import Baseline, Baselines
 from gapless.encodings.taccl.baselines.cut import standard_name
 from gapless.encodings.taccl.baselines.transfers import Transfer, to_schedule
 from gapless.encodings.taccl.bounds.any_grouping import GroupedBounds, grouped_bounds, phase_bounds
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.phases import is_spread_backwards
-from gapless.encodings.taccl.problem import Problem
 from gapless.options import Deadline, SolveOptions
 from gapless.schedule import Schedule
 from gapless.solution import Solution, Status, StopReason
@@ -35,7 +35,7 @@ _ALPHA_SHARE = 0.02
 """Of the time of a chunk on its link; where no link's latency is more, sharing it is worth nothing."""
 
 
-def may_aggregate(problem: Problem) -> bool:
+def may_aggregate(problem: Chunked) -> bool:
     """Whether whole messages are a choice: nobody restricts the links chunk by chunk, and there are not too many.
 
     A sketch that says whose chunks go first orders single chunks, so it leaves no choice.
@@ -50,7 +50,7 @@ def may_aggregate(problem: Problem) -> bool:
 class _Found:
     """A schedule with the problem that it solves (its chunks may be cut), and whose it is."""
 
-    problem: Problem
+    problem: Chunked
     schedule: Schedule
     method: str
     variant: str = ""
@@ -61,7 +61,7 @@ class _Found:
         return float(self.schedule.end_s.max(initial=0.0))
 
 
-def plan_aggregated(problem: Problem, options: SolveOptions) -> Plan | None:
+def plan_aggregated(problem: Chunked, options: SolveOptions) -> Plan | None:
     """The fastest under the replay, of our own and of baselines; None where there is none.
 
     Its bound holds however chunks are grouped (`grouped_bounds`). `details["method"]` is `aggregated`, or `baseline:`
@@ -81,7 +81,7 @@ def plan_aggregated(problem: Problem, options: SolveOptions) -> Plan | None:
     return _plan(best, report.makespan_s, bounds, options, deadline)
 
 
-def _drawn(problem: Problem, deadline: Deadline, options: SolveOptions, enough_s: list[float]) -> list[_Found]:
+def _drawn(problem: Chunked, deadline: Deadline, options: SolveOptions, enough_s: list[float]) -> list[_Found]:
     """Our own plans; none where latencies don't count. `enough_s`: when a phase is good enough."""
     topology, seed = problem.logical.topology, options.seed
     if (topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all():
@@ -99,13 +99,13 @@ def _drawn(problem: Problem, deadline: Deadline, options: SolveOptions, enough_s
     return found
 
 
-def _scheduled(problem: Problem, transfers: list[Transfer]) -> Schedule:
+def _scheduled(problem: Chunked, transfers: list[Transfer]) -> Schedule:
     topology = problem.logical.topology
     title = f"aggregated {problem.collective.name} on {topology.name}"
     return to_schedule(topology, problem.collective, problem.chunk_bytes, transfers, (1, 1), title)
 
 
-def _baselines(problem: Problem, deadline: Deadline) -> list[_Found]:
+def _baselines(problem: Chunked, deadline: Deadline) -> list[_Found]:
     """Those that the sketch allows, in chunks as they are unless these may be cut."""
     if problem.collective.reduces and standard_name(problem.collective) is None:
         return []
@@ -120,7 +120,7 @@ def _baselines(problem: Problem, deadline: Deadline) -> list[_Found]:
     return found
 
 
-def _keeps_to_sketch(problem: Problem, baseline: Baseline) -> bool:
+def _keeps_to_sketch(problem: Chunked, baseline: Baseline) -> bool:
     """Whether every chunk stays on the links that the sketch leaves it, as a part of a sum and as a sum."""
     if problem.sketch is None:
         return True

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from gapless.collective import Collective
 from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow, concurrent_flow
 from gapless.encodings.taccl.bounds.packing import pack
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.phases import bare_phases_of, is_spread_backwards
-from gapless.encodings.taccl.problem import Problem
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
@@ -36,7 +36,7 @@ def any_bandwidth_s_per_byte(topology: Topology, collective: Collective) -> floa
     if not (rate_s > 0).all() or not is_spread_backwards(collective):
         return 0.0
     options, found_s = SolveOptions(time_limit_s=_LIMIT_S), [0.0]
-    for phase in bare_phases_of(Problem(topology, collective, _CHUNK_BYTES)):
+    for phase in bare_phases_of(Chunked(topology, collective, _CHUNK_BYTES)):
         network = phase.problem.topology
         if is_allgather(phase.problem):
             found_s.append(pack(network, rate_s, options).time_s * phase.problem.collective.chunks_per_rank)
@@ -45,7 +45,7 @@ def any_bandwidth_s_per_byte(topology: Topology, collective: Collective) -> floa
     return max(found_s)
 
 
-def is_allgather(problem: Problem) -> bool:
+def is_allgather(problem: Chunked) -> bool:
     """Whether every rank has as many chunks as any other, all wanted by all others."""
     per_rank = np.bincount(problem.owners, minlength=problem.collective.rank_count)
     everywhere = problem.wanted.sum() == len(problem.owners) * (problem.collective.rank_count - 1)
@@ -53,7 +53,7 @@ def is_allgather(problem: Problem) -> bool:
 
 
 def flow_of_chunks(
-    problem: Problem, occupancy_s: Floats, options: SolveOptions | None, short: bool = False
+    problem: Chunked, occupancy_s: Floats, options: SolveOptions | None, short: bool = False
 ) -> ConcurrentFlow | None:
     """The flow of all chunks from their owners to the ranks that want them, None where some are wanted by several."""
     wanted_by = problem.wanted.sum(axis=1)

@@ -19,7 +19,7 @@ from gapless.encodings.taccl.bounds.gossip import gossip_bound_s
 from gapless.encodings.taccl.bounds.makespan import bandwidth_bound_s
 from gapless.encodings.taccl.bounds.reduction import crossing_bound_s, doubling_bound_s, pairs_latency_s
 from gapless.encodings.taccl.bounds.spreading import influence_bound_s, spreading_bound_s
-from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
 
 __all__ = ["GroupedBounds", "grouped_bounds", "phase_bounds"]
@@ -57,7 +57,7 @@ class GroupedBounds:
         return {its.name[:-2]: getattr(self, its.name) for its in fields(self)}
 
 
-def grouped_bounds(problem: Problem, parts: list[GroupedBounds] | None = None) -> GroupedBounds:
+def grouped_bounds(problem: Chunked, parts: list[GroupedBounds] | None = None) -> GroupedBounds:
     """Bounds that hold however the problem's chunks are grouped; `parts`: those of its phases, where they are known."""
     parts = phase_bounds(problem) if parts is None else parts
     if not problem.collective.reduces:
@@ -74,12 +74,12 @@ def grouped_bounds(problem: Problem, parts: list[GroupedBounds] | None = None) -
     )
 
 
-def phase_bounds(problem: Problem) -> list[GroupedBounds]:
+def phase_bounds(problem: Chunked) -> list[GroupedBounds]:
     """The same for each phase alone."""
     return [_spread_bounds(phase.problem, phase.backwards) for phase in problem.phases]
 
 
-def _spread_bounds(problem: Problem, one_at_a_time: bool) -> GroupedBounds:
+def _spread_bounds(problem: Chunked, one_at_a_time: bool) -> GroupedBounds:
     """Of a problem that doesn't reduce; `one_at_a_time`: a rank sends a chunk to one rank at a time."""
     cells = problem.collective.chunk_count * problem.link_count
     if cells <= _SMALL:
@@ -96,7 +96,7 @@ def _spread_bounds(problem: Problem, one_at_a_time: bool) -> GroupedBounds:
     )
 
 
-def _classes(problem: Problem) -> Iterator[tuple[list[int], Ids]]:
+def _classes(problem: Chunked) -> Iterator[tuple[list[int], Ids]]:
     """Ranks that want the same chunks from elsewhere, and these chunks: all of them, and those from other nodes."""
     topology, count = problem.logical.topology, problem.collective.rank_count
     orbit = np.arange(count) if problem.sketch is not None else find_rotations(topology).rank_orbit
@@ -119,7 +119,7 @@ def _classes(problem: Problem) -> Iterator[tuple[list[int], Ids]]:
     return iter(seen.values())
 
 
-def _gathering_s(problem: Problem, ranks: list[int], chunks: Ids) -> float:
+def _gathering_s(problem: Chunked, ranks: list[int], chunks: Ids) -> float:
     """When the last of the ranks can have all chunks; and where a node wants them, when they are in and spread."""
     topology = problem.logical.topology
     own = np.bincount(problem.owners[chunks], minlength=topology.device_count)

@@ -14,13 +14,13 @@ import math
 
 import numpy as np
 
-from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.topologies.topology import Topology
 
 __all__ = ["gossip_bound_s", "gossip_rounds"]
 
 
-def gossip_bound_s(problem: Problem) -> float:
+def gossip_bound_s(problem: Chunked) -> float:
     """Seconds for the sums that all of their contributors want; 0 where there are none."""
     collective, topology, best_s = problem.collective, problem.logical.topology, 0.0
     known: dict[tuple[int, bytes], float] = {}

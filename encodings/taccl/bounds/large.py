@@ -13,7 +13,7 @@ from gapless.encodings.taccl.bounds.bandwidth import Bottleneck, Network, allgat
 from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow
 from gapless.encodings.taccl.bounds.makespan import combinatorial_bounds
 from gapless.encodings.taccl.bounds.packing import pack
-from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.quotient import Board
 from gapless.options import SolveOptions
 
@@ -49,7 +49,7 @@ class LargeBounds:
         return max(self.latency_s, self.door_s, self.bandwidth_s)
 
 
-def large_bounds(problem: Problem, board: Board, options: SolveOptions | None = None) -> LargeBounds:
+def large_bounds(problem: Chunked, board: Board, options: SolveOptions | None = None) -> LargeBounds:
     """Bounds for the problem's chunks, each sent on its own inside a node and grouped at will between nodes."""
     latency_s = _latency_s(board)
     small = problem.collective.chunk_count * problem.link_count <= _SMALL
@@ -70,7 +70,7 @@ def large_bounds(problem: Problem, board: Board, options: SolveOptions | None = 
     return LargeBounds(latency_s, door_s, time_s * problem.collective.chunks_per_rank, exact, cuts)
 
 
-def _cuts(problem: Problem, board: Board) -> list[Bottleneck]:
+def _cuts(problem: Chunked, board: Board) -> list[Bottleneck]:
     """The bottleneck into one rank and one node of each orbit, and into all the others."""
     topology = board.topology
     network, count = Network.of(topology, problem.occupancy_s), topology.device_count

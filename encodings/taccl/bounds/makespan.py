@@ -23,7 +23,7 @@ from gapless.encodings.taccl.bounds.reduction import (
     trees_bound_s,
 )
 from gapless.encodings.taccl.bounds.reduction_cuts import across_cuts_s
-from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.chunked import Chunked
 
 __all__ = ["Bounds", "bandwidth_bound_s", "combinatorial_bounds", "cut_bound_s"]
 
@@ -59,7 +59,7 @@ class Bounds:
         return max(self.latency_s, self.bandwidth_s, self.routing_s or 0.0, of_sums_s)
 
 
-def combinatorial_bounds(problem: Problem) -> Bounds:
+def combinatorial_bounds(problem: Chunked) -> Bounds:
     """The bounds that need no solver.
 
     Those of a collective that reduces are at least those of its phases: its parts must reach their homes, and what is
@@ -76,7 +76,7 @@ def combinatorial_bounds(problem: Problem) -> Bounds:
     )
 
 
-def _bounds_of_sums(problem: Problem) -> Bounds:
+def _bounds_of_sums(problem: Chunked) -> Bounds:
     phases = [combinatorial_bounds(phase.problem) for phase in problem.phases]
     latency_s = max(pairs_latency_s(problem), *(bounds.latency_s for bounds in phases))
     reduction_s = doubling_bound_s(problem)
@@ -92,7 +92,7 @@ def _bounds_of_sums(problem: Problem) -> Bounds:
     )
 
 
-def bandwidth_bound_s(problem: Problem, may_group: Mask) -> float:
+def bandwidth_bound_s(problem: Chunked, may_group: Mask) -> float:
     """The largest bound over the cuts around each rank and each node, in both directions."""
     topology = problem.logical.topology
     ranks = [(rank,) for rank in range(topology.device_count)]
@@ -119,7 +119,7 @@ def _apart(sets: list[tuple[int, ...]], permutations: list[Ids]) -> Iterator[tup
             fresh = {tuple(sorted(images[list(its)].tolist())) for its in fresh for images in permutations}
 
 
-def cut_bound_s(problem: Problem, may_group: Mask, inside: Mask) -> float:
+def cut_bound_s(problem: Chunked, may_group: Mask, inside: Mask) -> float:
     """The bound of one set of ranks: bool, shape (ranks,).
 
     It is taken for all chunks that the set wants from outside, and for those alone that can't be at its boundary before
@@ -143,7 +143,7 @@ def cut_bound_s(problem: Problem, may_group: Mask, inside: Mask) -> float:
     )
 
 
-def _bound_of_chunks_s(problem: Problem, may_group: Mask, inside: Mask, needed: Ids, entering: Ids) -> float:
+def _bound_of_chunks_s(problem: Chunked, may_group: Mask, inside: Mask, needed: Ids, entering: Ids) -> float:
     tail_s = _tail_s(problem, needed, entering, inside)
     best_s = 0.0
     for side in (0, -1):  # links into the set exclude each other at their source or at their target
@@ -169,7 +169,7 @@ class _Door:
 
 
 def _doors(
-    problem: Problem, may_group: Mask, needed: Ids, entering: Ids, side: int
+    problem: Chunked, may_group: Mask, needed: Ids, entering: Ids, side: int
 ) -> list[_Door]:  # fmt: skip
     topology = problem.logical.topology
     groups: dict[tuple[bool, int], list[int]] = {}
@@ -208,7 +208,7 @@ def _all_in_s(doors: list[_Door], count: int) -> float:
     return at_s
 
 
-def _tail_s(problem: Problem, needed: Ids, entering: Ids, inside: Mask) -> float:
+def _tail_s(problem: Chunked, needed: Ids, entering: Ids, inside: Mask) -> float:
     """The least time from a chunk's first entry until every rank of the set that wants it has it."""
     topology = problem.logical.topology
     links = np.asarray(problem.usable[needed].any(axis=0))

@@ -16,7 +16,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.topologies.topology import Topology
 
 __all__ = ["all_over_s", "crossing_bound_s", "doubling_bound_s", "pairs_latency_s", "trees_bound_s"]
@@ -29,7 +29,7 @@ _HALVINGS = 60
 """Steps of the search for the time by which all crossings can be over."""
 
 
-def doubling_bound_s(problem: Problem) -> float:
+def doubling_bound_s(problem: Chunked) -> float:
     """The least time for any sum that is wanted, over the fastest link that its chunk may use."""
     collective, best_s = problem.collective, 0.0
     known: dict[tuple[int, bytes], float] = {}
@@ -44,7 +44,7 @@ def doubling_bound_s(problem: Problem) -> float:
     return best_s
 
 
-def pairs_latency_s(problem: Problem) -> float:
+def pairs_latency_s(problem: Chunked) -> float:
     """The longest of the shortest ways from a rank that holds a part to a rank that wants the sum."""
     from networkx import single_source_dijkstra_path_length as lengths_from
 
@@ -66,7 +66,7 @@ def pairs_latency_s(problem: Problem) -> float:
     return best_s
 
 
-def crossing_bound_s(problem: Problem, may_group: Mask) -> float:
+def crossing_bound_s(problem: Chunked, may_group: Mask) -> float:
     """The largest bound over cuts into single ranks, into nodes, and into the ranks of one node and all others."""
     topology = problem.logical.topology
     kinds = Counter(zip(problem.collective.contributors, problem.collective.destinations, strict=True))
@@ -82,7 +82,7 @@ def crossing_bound_s(problem: Problem, may_group: Mask) -> float:
     return best_s
 
 
-def trees_bound_s(problem: Problem) -> float:
+def trees_bound_s(problem: Chunked) -> float:
     """The largest mean load of the switch sides and NICs of one kind, whatever trees parts and sums take."""
     best_s = 0.0
     for between_nodes in (False, True):
@@ -91,7 +91,7 @@ def trees_bound_s(problem: Problem) -> float:
     return best_s
 
 
-def _mean_load_s(problem: Problem, between_nodes: bool, side: int) -> float:
+def _mean_load_s(problem: Chunked, between_nodes: bool, side: int) -> float:
     """The mean over the resources at one side of the links inside, or between, nodes; no schedule is shorter."""
     topology = problem.logical.topology
     counted = (topology.is_inter_node == between_nodes) & np.array([bool(link.resources) for link in topology.links])
@@ -132,7 +132,7 @@ def _crossings(kinds: Counter[tuple[tuple[int, ...], tuple[int, ...]]], class_of
     return crossings
 
 
-def all_over_s(problem: Problem, may_group: Mask, between: Ids, side: int, count: int) -> float:
+def all_over_s(problem: Chunked, may_group: Mask, between: Ids, side: int, count: int) -> float:
     """When `count` chunks can have crossed, links that exclude each other working one at a time, without a pause."""
     topology = problem.logical.topology
     doors: dict[tuple[bool, int], list[int]] = {}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.reduction import all_over_s
-from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.chunked import Chunked
 
 __all__ = ["across_cuts_s"]
 
@@ -26,7 +26,7 @@ _LARGEST_TABLE = 4_000_000
 """Pairs of chunk and link above which this is left out: chunk by chunk it would take too long."""
 
 
-def across_cuts_s(problem: Problem, may_group: Mask) -> float:
+def across_cuts_s(problem: Chunked, may_group: Mask) -> float:
     """The largest bound over the cuts around each node, in both directions; 0 for a single node."""
     topology = problem.logical.topology
     if topology.node_count == 1 or problem.collective.chunk_count * problem.link_count > _LARGEST_TABLE:
@@ -39,7 +39,7 @@ def across_cuts_s(problem: Problem, may_group: Mask) -> float:
     return best_s
 
 
-def _out_of_s(problem: Problem, may_group: Mask, inside: Mask) -> float:
+def _out_of_s(problem: Chunked, may_group: Mask, inside: Mask) -> float:
     """The bound for all chunks that must cross out of a set of ranks."""
     topology, collective = problem.logical.topology, problem.collective
     leaving = np.flatnonzero(
@@ -70,7 +70,7 @@ def _out_of_s(problem: Problem, may_group: Mask, inside: Mask) -> float:
     return best_s
 
 
-def _added_up_s(problem: Problem, chunk: int, leaving: Ids, holders: tuple[int, ...], inside: Mask) -> float:
+def _added_up_s(problem: Chunked, chunk: int, leaving: Ids, holders: tuple[int, ...], inside: Mask) -> float:
     """The least time in which the parts of `holders` are one sum at a rank from which the chunk may leave."""
     topology = problem.logical.topology
     exits = sorted({int(topology.link_source[link]) for link in leaving if problem.logical.allowed[chunk, link]})
@@ -84,7 +84,7 @@ def _added_up_s(problem: Problem, chunk: int, leaving: Ids, holders: tuple[int, 
     return _finite(max(farthest_s, rounds * fastest_s))
 
 
-def _spread_s(problem: Problem, chunk: int, leaving: Ids, wants: tuple[int, ...], beyond: Mask) -> float:
+def _spread_s(problem: Chunked, chunk: int, leaving: Ids, wants: tuple[int, ...], beyond: Mask) -> float:
     """The least time from a chunk's entry at some rank until all of `wants` have it."""
     topology = problem.logical.topology
     entries = sorted({int(topology.link_target[link]) for link in leaving if problem.logical.allowed[chunk, link]})
@@ -99,13 +99,13 @@ def _spread_s(problem: Problem, chunk: int, leaving: Ids, wants: tuple[int, ...]
     return _finite(max(farthest_s, rounds * fastest_s))
 
 
-def _links_within(problem: Problem, chunk: int, ranks: Mask) -> Ids:
+def _links_within(problem: Chunked, chunk: int, ranks: Mask) -> Ids:
     topology = problem.logical.topology
     both = ranks[topology.link_source] & ranks[topology.link_target]
     return np.flatnonzero(both & problem.logical.allowed[chunk])
 
 
-def _distances_s(problem: Problem, links: Ids, starts: list[int], backwards: bool = False) -> Floats:
+def _distances_s(problem: Chunked, links: Ids, starts: list[int], backwards: bool = False) -> Floats:
     """`distance[k, r]`: the least time from `starts[k]` to rank r over some links (or from r to `starts[k]`)."""
     topology = problem.logical.topology
     tail, head = topology.link_source[links], topology.link_target[links]
@@ -123,7 +123,7 @@ def _distances_s(problem: Problem, links: Ids, starts: list[int], backwards: boo
     return distance_s
 
 
-def _most_doors(problem: Problem, links: Ids) -> int:
+def _most_doors(problem: Chunked, links: Ids) -> int:
     """The most transfers that a rank sends at once over some links: those that share a side count once."""
     topology = problem.logical.topology
     doors: dict[int, set[tuple[bool, int]]] = {}

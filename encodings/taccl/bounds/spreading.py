@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.arrival import Doors, earliest_s
-from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.topologies.topology import Topology
 
 __all__ = ["influence_bound_s", "spreading_bound_s"]
@@ -44,7 +44,7 @@ class _Pace:
     doors: int
 
 
-def spreading_bound_s(problem: Problem, one_at_a_time: bool) -> float:
+def spreading_bound_s(problem: Chunked, one_at_a_time: bool) -> float:
     """The least time for any chunk to reach as many ranks as want it, in all and in a node that is not its owner's."""
     topology = problem.logical.topology
     within, between = _paces(topology, problem.chunk_bytes)
@@ -65,7 +65,7 @@ def spreading_bound_s(problem: Problem, one_at_a_time: bool) -> float:
     return max(best_s, tree.least_s(tree.elsewhere, elsewhere)) if elsewhere else best_s
 
 
-def _leaves_s(problem: Problem) -> float:
+def _leaves_s(problem: Chunked) -> float:
     """The longest that a rank sends a chunk to those that it alone has links to, one after the other."""
     topology, best_s = problem.logical.topology, 0.0
     only: dict[int, list[int]] = {}
@@ -187,7 +187,7 @@ def _door(topology: Topology, link: int, side: int) -> tuple[bool, int]:
     return True, int(topology.held[first if side == 0 else last - 1])
 
 
-def influence_bound_s(problem: Problem, one_at_a_time: bool) -> float:
+def influence_bound_s(problem: Chunked, one_at_a_time: bool) -> float:
     """The largest bound over the nodes that are not single ranks; nodes that want the same count are looked at once."""
     topology = problem.logical.topology
     nodes, best_s = np.array(topology.node_of_device), 0.0
@@ -202,7 +202,7 @@ def influence_bound_s(problem: Problem, one_at_a_time: bool) -> float:
     return best_s
 
 
-def _pairs(problem: Problem, inside: Mask) -> tuple[Ids, int, bool] | None:
+def _pairs(problem: Chunked, inside: Mask) -> tuple[Ids, int, bool] | None:
     """What each rank outside has that counts; the pairs needed; whether a chunk's own bytes count."""
     members = np.flatnonzero(inside)
     wanted = problem.wanted[:, members] & ~inside[problem.owners][:, None]
@@ -218,7 +218,7 @@ def _pairs(problem: Problem, inside: Mask) -> tuple[Ids, int, bool] | None:
     return np.asarray(told.any(axis=1), dtype=np.int64), int(told.sum()), False
 
 
-def _influence_s(problem: Problem, inside: Mask, one_at_a_time: bool, own: Ids, needed: int, by_bytes: bool) -> float:
+def _influence_s(problem: Chunked, inside: Mask, one_at_a_time: bool, own: Ids, needed: int, by_bytes: bool) -> float:
     topology, chunk_bytes = problem.logical.topology, problem.chunk_bytes
     within = _pace(topology, chunk_bytes, inside[topology.link_source] & inside[topology.link_target])
     entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])

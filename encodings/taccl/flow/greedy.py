@@ -22,12 +22,12 @@ from gapless.encodings.taccl.bounds.bottleneck_sets import find_pods
 from gapless.encodings.taccl.bounds.large import LargeBounds, large_bounds
 from gapless.encodings.taccl.bounds.reduction import crossing_bound_s
 from gapless.encodings.taccl.bounds.reduction_cuts import across_cuts_s
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.matching import Match, match
 from gapless.encodings.taccl.flow.paths import Routes, route_paths
 from gapless.encodings.taccl.flow.rounding import round_flow
 from gapless.encodings.taccl.list_scheduling import Rule, Table, Timing, dispatch
 from gapless.encodings.taccl.phases import bare_phases_of
-from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.reordering import order_by_load, reorderings
 from gapless.encodings.taccl.symmetry.quotient import Board, Columns, lay_out
 from gapless.encodings.taccl.symmetry.rotations import Rotations, no_rotations
@@ -83,7 +83,7 @@ class _Rows:
 
 @dataclass
 class _Search:
-    problem: Problem
+    problem: Chunked
     options: SolveOptions
     deadline: Deadline
     one_at_a_time: bool
@@ -114,7 +114,7 @@ class _Search:
                 self.options.on_progress(Progress(self.deadline.elapsed_s, timing.makespan_s, bound_s, "greedy"))
 
 
-def plan_greedy(problem: Problem, options: SolveOptions) -> Plan:
+def plan_greedy(problem: Chunked, options: SolveOptions) -> Plan:
     """The best plan of the greedy, with bounds on what any plan could reach.
 
     What reduces is planned backwards in time, as the spreading of its chunks over links that are turned round; where
@@ -247,7 +247,7 @@ def _match(search: _Search, board: Board, bottlenecks: tuple[Bottleneck, ...]) -
             return
 
 
-def _variants(problem: Problem, board: Board) -> list[Board]:
+def _variants(problem: Chunked, board: Board) -> list[Board]:
     """The board, with fewer links between nodes, and with latencies that groups share, where that matters."""
     boards = [found for found in (board, board.with_single_doors()) if found is not None]
     alpha_s = np.where(problem.may_group, board.topology.alpha_s, 0.0)
@@ -288,7 +288,7 @@ def _useful(board: Board, matched: Match) -> _Rows:
     return _Rows(board, matched.chunk[kept], matched.link[kept], parent[kept], matched.start_s[kept])
 
 
-def _solution(problem: Problem, searches: list[_Search], options: SolveOptions, deadline: Deadline) -> Solution:
+def _solution(problem: Chunked, searches: list[_Search], options: SolveOptions, deadline: Deadline) -> Solution:
     """What is claimed of the phases one after the other.
 
     Each phase's bound holds for the whole, but not their sum: how often a sum crosses a cut bounds both together.

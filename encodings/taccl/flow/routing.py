@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.milp.tree_routing import add_distinct, exclusive_groups
-from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.model import Model
 
@@ -56,7 +56,7 @@ class FlowModel:
     unit_s: float
 
 
-def commodities(problem: Problem) -> Commodities:
+def commodities(problem: Chunked) -> Commodities:
     """The commodities of a problem; a chunk that nobody wants is in none."""
     numbers: dict[tuple[int, bytes], int] = {}
     members: list[int] = []
@@ -73,7 +73,7 @@ def commodities(problem: Problem) -> Commodities:
     return Commodities(of, problem.owners[members], problem.usable[members], demand)
 
 
-def encode(problem: Problem) -> FlowModel:
+def encode(problem: Chunked) -> FlowModel:
     """The least time in which all links can carry what the ranks want, as a linear program."""
     model, parts = Model("taccl_flow"), commodities(problem)
     unit_s = float(problem.duration_s.min())
@@ -85,7 +85,7 @@ def encode(problem: Problem) -> FlowModel:
     return found
 
 
-def ways(problem: Problem, parts: FlowModel, values: Floats) -> list[dict[int, list[Way]]]:
+def ways(problem: Chunked, parts: FlowModel, values: Floats) -> list[dict[int, list[Way]]]:
     """For each commodity and rank that wants some of it, ways that carry the flow of a solution."""
     topology = problem.logical.topology
     source, target = topology.link_source.tolist(), topology.link_target.tolist()
@@ -127,7 +127,7 @@ def carrying_way(owner: int, rank: int, leaving: dict[int, list[int]], left: Flo
     return tuple(reversed(way))
 
 
-def _flow(model: Model, problem: Problem, parts: Commodities) -> Ids:
+def _flow(model: Model, problem: Chunked, parts: Commodities) -> Ids:
     """Chunks of commodity k on link l, one column for each orbit."""
     link_count = problem.link_count
     first = np.array([np.flatnonzero(parts.of == k)[0] for k in range(len(parts.owner))], dtype=np.int64)
@@ -143,7 +143,7 @@ def _flow(model: Model, problem: Problem, parts: Commodities) -> Ids:
     return flow.reshape(parts.usable.shape)
 
 
-def _what_a_rank_wants_stays_there(problem: Problem, parts: FlowModel) -> None:
+def _what_a_rank_wants_stays_there(problem: Chunked, parts: FlowModel) -> None:
     """What comes into a rank and doesn't leave it again is what the rank wants."""
     topology, its = problem.logical.topology, parts.commodities
     number, link = np.nonzero(parts.flow >= 0)
@@ -159,7 +159,7 @@ def _what_a_rank_wants_stays_there(problem: Problem, parts: FlowModel) -> None:
     add_distinct(parts.model, "wanted_stays", rows, columns, values, lower=0.0, upper=0.0)
 
 
-def _time_covers_every_link_and_side(problem: Problem, parts: FlowModel) -> None:
+def _time_covers_every_link_and_side(problem: Chunked, parts: FlowModel) -> None:
     """The time is at least what all flows on a link, a switch side or a NIC take together (5.6, 5.7, 5.8)."""
     occupancy = problem.occupancy_s / parts.unit_s
     rows, columns, values = [], [], []

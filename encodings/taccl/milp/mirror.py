@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.milp.tree_routing import Routing
-from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.symmetry.groups import resources_of
 from gapless.encodings.taccl.symmetry.orbits import rotation
 from gapless.encodings.taccl.symmetry.rotations import rotation_candidates
@@ -36,7 +36,7 @@ class Mirror:
         return Routing(self.chunks[routing.chunk], self.links[routing.link], routing.parent)
 
 
-def find_mirror(problem: Problem) -> Mirror | None:
+def find_mirror(problem: Chunked) -> Mirror | None:
     """The first permutation found that carries the first of two phases to the second, None if there is none."""
     if len(problem.phases) != 2:
         return None
@@ -58,7 +58,7 @@ def _candidates(count: int) -> Iterator[Ids]:
         yield rotation(offset, size, count)
 
 
-def _image_of_links(ranks: Ids, first: Problem, second: Problem) -> Ids | None:
+def _image_of_links(ranks: Ids, first: Chunked, second: Chunked) -> Ids | None:
     """Links by their ends; None unless costs are kept, and what shares a resource shares one again."""
     here, there = first.logical.topology, second.logical.topology
     count, number = here.device_count, len(here.links)
@@ -80,7 +80,7 @@ def _image_of_links(ranks: Ids, first: Problem, second: Problem) -> Ids | None:
     return np.asarray(links, dtype=np.int64) if one_to_one else None
 
 
-def _image_of_chunks(ranks: Ids, first: Problem, second: Problem) -> Ids | None:
+def _image_of_chunks(ranks: Ids, first: Chunked, second: Chunked) -> Ids | None:
     """The k-th chunk of a rank becomes the k-th of its image; None where that has fewer or more."""
     by_owner = np.argsort(second.owners, kind="stable")
     carried = ranks[first.owners]

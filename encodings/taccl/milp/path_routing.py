@@ -17,9 +17,9 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.routing import Commodities, Way, commodities
 from gapless.encodings.taccl.milp.tree_routing import Routing, add_distinct, exclusive_groups
-from gapless.encodings.taccl.problem import Problem
 from gapless.model import Model
 
 __all__ = ["PathModel", "candidate_ways", "decode", "encode"]
@@ -45,7 +45,7 @@ class PathModel:
     """
 
     model: Model
-    problem: Problem
+    problem: Chunked
     chunk: Ids
     way: list[Way]
     taken: Ids
@@ -54,7 +54,7 @@ class PathModel:
     unit_s: float
 
 
-def candidate_ways(problem: Problem, flowing: Sequence[dict[int, list[Way]]] = ()) -> list[list[Way]]:
+def candidate_ways(problem: Chunked, flowing: Sequence[dict[int, list[Way]]] = ()) -> list[list[Way]]:
     """For the first chunk of each orbit, and of chunks that are alike, its ways, none twice; [] for other chunks.
 
     `flowing`: ways that carry a flow, as `flow_routing.ways` gives them.
@@ -77,7 +77,7 @@ def candidate_ways(problem: Problem, flowing: Sequence[dict[int, list[Way]]] = (
     return found
 
 
-def encode(problem: Problem, ways: Sequence[Sequence[Way]], at_least_s: float = 0.0) -> PathModel:
+def encode(problem: Chunked, ways: Sequence[Sequence[Way]], at_least_s: float = 0.0) -> PathModel:
     """The choice of ways; its objective is still the caller's to set.
 
     `at_least_s`: a time that no schedule can beat. No choice need be faster, and the search for one is spared.
@@ -118,7 +118,7 @@ def decode(parts: PathModel, values: Floats) -> Routing:
 # -- ways --------------------------------------------------------------------------------------------------------------
 
 
-def _distances_s(problem: Problem, usable: NDArray[np.bool_]) -> Floats:
+def _distances_s(problem: Chunked, usable: NDArray[np.bool_]) -> Floats:
     """`distances[a, b]`: the least time from rank a to rank b over the usable links (Floyd and Warshall)."""
     topology = problem.logical.topology
     distance_s = np.full((topology.device_count, topology.device_count), np.inf)
@@ -130,7 +130,7 @@ def _distances_s(problem: Problem, usable: NDArray[np.bool_]) -> Floats:
     return distance_s
 
 
-def _short_ways(problem: Problem, parts: Commodities, number: int, rank: int, onward_s: Floats) -> list[Way]:
+def _short_ways(problem: Chunked, parts: Commodities, number: int, rank: int, onward_s: Floats) -> list[Way]:
     """The `_MOST_WAYS` shortest ways, none longer than the slack allows; best first, so they come in this order."""
     topology, owner = problem.logical.topology, int(parts.owner[number])
     slack = _SLACK if problem.path_slack is None else problem.path_slack
@@ -160,7 +160,7 @@ def _short_ways(problem: Problem, parts: Commodities, number: int, rank: int, on
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
-def _first_of_orbit(problem: Problem) -> tuple[Ids, list[tuple[int, int]]]:
+def _first_of_orbit(problem: Chunked) -> tuple[Ids, list[tuple[int, int]]]:
     """The first chunk of each chunk's orbit, and how to get to each chunk: (chunk, symmetry) one step before it."""
     count = len(problem.owners)
     first = np.full(count, -1, dtype=np.int64)
@@ -178,7 +178,7 @@ def _first_of_orbit(problem: Problem) -> tuple[Ids, list[tuple[int, int]]]:
     return first, step
 
 
-def _table(model: Model, problem: Problem, ways: Sequence[Sequence[Way]]) -> tuple[Ids, list[Way], Ids]:
+def _table(model: Model, problem: Chunked, ways: Sequence[Sequence[Way]]) -> tuple[Ids, list[Way], Ids]:
     """One row for each way of each chunk, and its binary; chunks of one orbit take images of one another's ways."""
     first, step = _first_of_orbit(problem)
     known: dict[int, tuple[list[Way], Ids]] = {}
@@ -209,7 +209,7 @@ def _table(model: Model, problem: Problem, ways: Sequence[Sequence[Way]]) -> tup
     return np.array(chunk_of, dtype=np.int64), way, np.concatenate(taken)
 
 
-def _is_util(model: Model, problem: Problem, way: list[Way], taken: Ids) -> Ids:
+def _is_util(model: Model, problem: Chunked, way: list[Way], taken: Ids) -> Ids:
     """is_util[src, r] for each set of switched links that the same ways use."""
     users: dict[int, set[int]] = {link: set() for edge in problem.logical.hyperedges for link in edge.links}
     for its_way, column in zip(way, taken.tolist(), strict=True):

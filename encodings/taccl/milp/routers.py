@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow import routing as flow_routing
 from gapless.encodings.taccl.milp import path_routing
 from gapless.encodings.taccl.milp import tree_routing as routing
 from gapless.encodings.taccl.milp.tree_routing import Routing
-from gapless.encodings.taccl.problem import Problem
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.solution import Solution
@@ -37,7 +37,7 @@ class Router:
     the models. `ties`: (coefficients, columns) of what is worth minimising among routings of equal time.
     """
 
-    problem: Problem
+    problem: Chunked
     model: Model
     time: int
     unit_s: float
@@ -53,12 +53,12 @@ class Router:
         return self.model
 
 
-def takes_paths(problem: Problem) -> bool:
+def takes_paths(problem: Chunked) -> bool:
     """Whether every chunk has one destination at most."""
     return bool((problem.wanted.sum(axis=1) <= 1).all())
 
 
-def router_of(problem: Problem, solve: Solve | None = None, at_least_s: float = 0.0) -> Router:
+def router_of(problem: Chunked, solve: Solve | None = None, at_least_s: float = 0.0) -> Router:
     """The router that fits a problem.
 
     `solve` is for a linear program whose solution makes a better choice of paths; `at_least_s`: a lower bound on the
@@ -67,7 +67,7 @@ def router_of(problem: Problem, solve: Solve | None = None, at_least_s: float = 
     return _path_router(problem, solve, at_least_s) if takes_paths(problem) else _tree_router(problem)
 
 
-def routing_model(problem: Problem) -> Model:
+def routing_model(problem: Chunked) -> Model:
     """The routing MILP that minimises the time, for writing to a file.
 
     Raises `InputError` where there are two, one for each phase.
@@ -79,7 +79,7 @@ def routing_model(problem: Problem) -> Model:
     return router_of(problem.phases[0].problem).least_time_model()
 
 
-def _tree_router(problem: Problem) -> Router:
+def _tree_router(problem: Chunked) -> Router:
     parts = routing.encode(problem)
     arrivals = np.unique(parts.start[problem.wanted])
     return Router(
@@ -95,7 +95,7 @@ def _tree_router(problem: Problem) -> Router:
     )
 
 
-def _path_router(problem: Problem, solve: Solve | None, at_least_s: float) -> Router:
+def _path_router(problem: Chunked, solve: Solve | None, at_least_s: float) -> Router:
     flowing, bound = [], None
     if solve is not None:
         flow = flow_routing.encode(replace(problem, path_slack=None))

@@ -11,6 +11,7 @@ import numpy as np
 
 from gapless.checker import check
 from gapless.encodings.taccl.bounds.makespan import Bounds, combinatorial_bounds
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.lowering import to_schedule
 from gapless.encodings.taccl.milp import contiguity
 from gapless.encodings.taccl.milp.mirror import Mirror, find_mirror
@@ -28,7 +29,6 @@ from gapless.encodings.taccl.milp.ordering import (
 from gapless.encodings.taccl.milp.routers import Router, router_of
 from gapless.encodings.taccl.milp.tree_routing import Routing, shortest_path_routing
 from gapless.encodings.taccl.moves import Moves, moves_of
-from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.reordering import Pass, reorderings
 from gapless.encodings.taccl.sends import MANY_SENDS, Sends, tables
 from gapless.model import Model
@@ -81,7 +81,7 @@ class _Candidate:
 class _Search:
     """What the stages know so far: the best schedule, the bounds, and where the time went."""
 
-    problem: Problem
+    problem: Chunked
     options: SolveOptions
     deadline: Deadline
     router: str
@@ -132,7 +132,7 @@ class _Search:
         return steps, float(self.problem.link_weight[np.unique(candidate.moves.link)].sum())
 
 
-def synthesise(problem: Problem, options: SolveOptions) -> Plan:
+def synthesise(problem: Chunked, options: SolveOptions) -> Plan:
     """Route, order and schedule until the gap is reached, the routings are used up, or the time is over."""
     solver = options.solver or ROUTING_SOLVER
     versions = f"{load_backend(solver)}+{load_backend(CONTIGUITY_SOLVER)}"
@@ -185,7 +185,7 @@ def _route_phases(search: _Search) -> tuple[list[Router], list[Routing]]:
     return routers, found
 
 
-def _router(search: _Search, problem: Problem, phases_left: int) -> Router:
+def _router(search: _Search, problem: Chunked, phases_left: int) -> Router:
     """The model of a phase; where it takes a linear program first, the bound of that joins the others."""
 
     def solve(model: Model) -> Solution:

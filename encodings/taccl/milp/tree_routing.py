@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.model import Model
 
@@ -57,7 +57,7 @@ class RoutingModel:
     """
 
     model: Model
-    problem: Problem
+    problem: Chunked
     is_sent: Ids
     start: Ids
     is_util: Ids
@@ -69,7 +69,7 @@ class RoutingModel:
     horizon: float
 
 
-def encode(problem: Problem) -> RoutingModel:
+def encode(problem: Chunked) -> RoutingModel:
     """The routing MILP; its objective is still the caller's to set (`minimize` on the model)."""
     model = Model("taccl_routing")
     unit_s = float(problem.duration_s.min())
@@ -107,7 +107,7 @@ def decode(parts: RoutingModel, values: Floats) -> Routing:
     return _trees_from_links(problem, sent, values[parts.start])
 
 
-def shortest_path_routing(problem: Problem) -> Routing:
+def shortest_path_routing(problem: Chunked) -> Routing:
     """A routing without a solver: shortest ways, for when there is no time for more."""
     return _trees_from_links(problem, _shortest_path_links(problem), problem.earliest_s)
 
@@ -115,7 +115,7 @@ def shortest_path_routing(problem: Problem) -> Routing:
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
-def _is_sent(model: Model, problem: Problem) -> Ids:
+def _is_sent(model: Model, problem: Chunked) -> Ids:
     """is_sent[c, src, r] for each orbit of (chunk, link)."""
     link_count = problem.link_count
     moves = [(s.chunks[:, None] * link_count + s.links[None, :]).reshape(-1) for s in problem.logical.symmetry]
@@ -136,7 +136,7 @@ def _is_sent(model: Model, problem: Problem) -> Ids:
     return is_sent.reshape(problem.usable.shape)
 
 
-def _start(model: Model, problem: Problem, earliest: Floats, horizon: float) -> Ids:
+def _start(model: Model, problem: Chunked, earliest: Floats, horizon: float) -> Ids:
     """start[c, r] for each orbit of (chunk, rank), at least the shortest way, 0 at the owner (5.3)."""
     rank_count = problem.collective.rank_count
     moves = [(s.chunks[:, None] * rank_count + s.ranks[None, :]).reshape(-1) for s in problem.logical.symmetry]
@@ -148,7 +148,7 @@ def _start(model: Model, problem: Problem, earliest: Floats, horizon: float) -> 
     return np.asarray(ids[column].reshape(problem.wanted.shape))
 
 
-def _is_util(model: Model, problem: Problem) -> Ids:
+def _is_util(model: Model, problem: Chunked) -> Ids:
     """is_util[src, r] for each orbit of switched links."""
     label = orbits([s.links for s in problem.logical.symmetry], problem.link_count)
     switched = np.array(sorted({link for edge in problem.logical.hyperedges for link in edge.links}), dtype=np.int64)
@@ -305,7 +305,7 @@ def _chunk_enters_every_node_that_wants_it(parts: RoutingModel) -> None:
 # -- helpers -----------------------------------------------------------------------------------------------------------
 
 
-def exclusive_groups(problem: Problem) -> list[Ids]:
+def exclusive_groups(problem: Chunked) -> list[Ids]:
     """The sets of links of which one at a time can be busy: each named resource, and each link that has none."""
     topology = problem.logical.topology
     users: dict[int, list[int]] = {}
@@ -343,7 +343,7 @@ def add_distinct(
     )
 
 
-def _trees_from_links(problem: Problem, sent: NDArray[np.bool_], start_s: Floats) -> Routing:
+def _trees_from_links(problem: Chunked, sent: NDArray[np.bool_], start_s: Floats) -> Routing:
     """One tree a chunk from the links that it is sent on.
 
     `sent[c, l]`: bool, at most one link into each rank. `start_s[c, r]`: arrivals in any unit, to put parents first.
@@ -368,7 +368,7 @@ def _trees_from_links(problem: Problem, sent: NDArray[np.bool_], start_s: Floats
     return Routing(chunk[keep], link[keep], kept_parent)
 
 
-def _shortest_path_links(problem: Problem) -> NDArray[np.bool_]:
+def _shortest_path_links(problem: Chunked) -> NDArray[np.bool_]:
     """`sent[c, l]`: every chunk to every rank that it can reach along shortest ways, the less loaded of equal ones."""
     topology, groups = problem.logical.topology, exclusive_groups(problem)
     groups_of_link: list[list[int]] = [[] for _ in range(problem.link_count)]
@@ -392,7 +392,7 @@ def _shortest_path_links(problem: Problem) -> NDArray[np.bool_]:
     return sent
 
 
-def _time_of(problem: Problem, sent: NDArray[np.bool_]) -> float:
+def _time_of(problem: Chunked, sent: NDArray[np.bool_]) -> float:
     """The larger of congestion and dilation of shortest-path trees, in seconds; what takes turns counts together."""
     congestion_s = max(
         float((sent[:, links] * problem.occupancy_s[links]).sum()) for links in exclusive_groups(problem)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gapless.encodings.taccl.bounds.makespan import combinatorial_bounds
-from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.sketch.format import InterNode, Policy, Sketch
 from gapless.encodings.taccl.symmetry.automorphisms import free_symmetry
 from gapless.errors import InputError
@@ -21,7 +21,7 @@ from gapless.topologies.topology import Topology
 __all__ = ["Candidate", "Make", "candidate", "outlines", "partitions", "whole"]
 
 Ranks = dict[int, tuple[int, ...]]
-Make = Callable[[Sketch | None, int], Problem]
+Make = Callable[[Sketch | None, int], Chunked]
 """The problem of one collective, topology and size under a sketch, or none, with a rank's data in so many parts.
 
 Raises `InputError` where the sketch doesn't fit.
@@ -39,7 +39,7 @@ class Candidate:
     """A problem under one sketch or none, with the lower bound that holds for all of its schedules."""
 
     name: str
-    problem: Problem
+    problem: Chunked
     bound_s: float
 
 
@@ -84,7 +84,7 @@ def candidate(make: Make, outline: Sketch, parts: int, use_symmetry: bool = True
     return Candidate(problem.sketch.name, problem, bound_s)
 
 
-def _on_symmetry(make: Make, sketch: Sketch, parts: int) -> Problem:
+def _on_symmetry(make: Make, sketch: Sketch, parts: int) -> Chunked:
     """The problem under a sketch with the symmetry that its logical topology has, if any."""
     problem = make(sketch, parts)
     generators = free_symmetry(problem.logical, problem.collective)

@@ -11,9 +11,9 @@ from typing import Any
 from gapless import __version__
 from gapless.collective import Collective, collective_by_name
 from gapless.encodings.taccl.baselines.cut import refined
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.chunking import best_chunking
 from gapless.encodings.taccl.instances import InstanceCosts
-from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.errors import InputError
 from gapless.options import SolveOptions
@@ -64,9 +64,9 @@ class Request:
         """The collective with one chunk for each rank, or each pair of ranks."""
         return collective_by_name(self.collective, self.topology.device_count)
 
-    def problem(self, size_bytes: int, parts: int) -> Problem:
+    def problem(self, size_bytes: int, parts: int) -> Chunked:
         """The synthesis problem for a size, with each chunk of the sketch cut into `parts`."""
-        whole = Problem.of(self.topology, self.collective, self._input_bytes(size_bytes), self.sketch)
+        whole = Chunked.of(self.topology, self.collective, self._input_bytes(size_bytes), self.sketch)
         fine = refined(whole.collective, parts)
         return replace(whole, collective=fine, chunk_bytes=-(-size_bytes // larger_buffer(fine)))
 

@@ -16,8 +16,8 @@ from gapless.checker import check
 from gapless.encodings.taccl.baselines import Baselines
 from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte
 from gapless.encodings.taccl.bounds.cuts import any_cut_bound_s
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.instances import with_instances
-from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times
 from gapless.encodings.taccl.sweep.pipelining import pipelined
 from gapless.encodings.taccl.sweep.ranges import Choice, Range, choose, to_ranges
@@ -104,7 +104,7 @@ def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcom
     Programs of an earlier sweep that are no longer wanted are removed. A baseline that beats every plan at a size
     serves it.
 
-    Raises `InputError` for a folder that can't be written to, and for what `Problem` refuses.
+    Raises `InputError` for a folder that can't be written to, and for what `Chunked` refuses.
     """
     xml = Path(folder) / XML_FOLDER
     try:
@@ -227,7 +227,7 @@ def _recall(state: _Sweep, job: Job) -> None:
                 _keep(state, job, problem, plan)
 
 
-def _is_for(schedule: Schedule, problem: Problem) -> bool:
+def _is_for(schedule: Schedule, problem: Chunked) -> bool:
     """Whether a schedule is of the problem's chunks, from and to the same ranks."""
     mine, its = schedule.graph, problem.collective.graph(problem.chunk_bytes)
     return np.array_equal(mine.size_bytes, its.size_bytes) and all(
@@ -238,7 +238,7 @@ def _is_for(schedule: Schedule, problem: Problem) -> bool:
     )
 
 
-def _keep(state: _Sweep, job: Job, problem: Problem, plan: SavedPlan) -> None:
+def _keep(state: _Sweep, job: Job, problem: Chunked, plan: SavedPlan) -> None:
     state.plans[job] = plan
     name = f"plan-{format_bytes(job[0]).replace(' ', '')}" + (f"-{job[1]}" if job[1] > 1 else "")
     state.candidates[job] = Candidate(name, problem.collective, plan.schedule, False)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.groups import resources_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations, no_rotations
 from gapless.topologies.topology import Topology
@@ -98,7 +98,7 @@ class Board:
         return replace(self, links_of=[[link for link in its if link not in closed] for its in self.links_of])
 
 
-def lay_out(problem: Problem, rotations: Rotations | None = None) -> Board:
+def lay_out(problem: Chunked, rotations: Rotations | None = None) -> Board:
     """The board of a problem whose chunks may use every link; `rotations` are looked for unless given.
 
     Rotations that move a chunk to one that the collective doesn't have (away from a root) are not used.
@@ -136,7 +136,7 @@ def lay_out(problem: Problem, rotations: Rotations | None = None) -> Board:
     )
 
 
-def _images(problem: Problem, rotations: Rotations) -> Ids | None:
+def _images(problem: Chunked, rotations: Rotations) -> Ids | None:
     """`images[g, c]`: where rotation g takes chunk c, None where it has no counterpart.
 
     Chunks that go from one rank to all others, or to a single one (itself where nobody else wants it), are told by

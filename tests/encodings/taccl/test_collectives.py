@@ -17,7 +17,7 @@ import gapless
 from gapless import SolveOptions, Status
 from gapless.checker import Rule, check
 from gapless.collective import COLLECTIVES, Collective, alltoall, collective_by_name
-from gapless.encodings.taccl import Problem, Sketch, load_sketch
+from gapless.encodings.taccl import Chunked, Sketch, load_sketch
 from gapless.encodings.taccl.export import collective_of, to_program
 from gapless.encodings.taccl.flow.routing import encode as encode_flow
 from gapless.encodings.taccl.homes import homes
@@ -48,8 +48,8 @@ MACHINES = {"ndv2-sk-1": 16_000_000, "ndv2-sk-2": 16_000, "dgx2-sk-2": 32_000}
 ONE_THREAD = SolveOptions(threads=1, gap=0.05)
 
 
-def on_machine(sketch: str, name: str) -> Problem:
-    return Problem.of(load_topology(sketch.split("-")[0], 2), name, MACHINES[sketch], load_sketch(sketch))
+def on_machine(sketch: str, name: str) -> Chunked:
+    return Chunked.of(load_topology(sketch.split("-")[0], 2), name, MACHINES[sketch], load_sketch(sketch))
 
 
 def assert_true(result: Result) -> None:
@@ -73,7 +73,7 @@ def test_every_collective_on_a_machine_replays_clean_above_its_bound(name: str, 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_collective_on_a_small_topology_replays_clean_above_its_bound(name: str, parts: int, shape: str) -> None:
     sketch = Sketch("parts", chunks_per_rank=parts, inter_node=InterNode("fully-connected"))
-    result = gapless.solve(Problem.of(SMALL[shape], name, 1_000_000, sketch), SolveOptions(gap=0.5, threads=1))
+    result = gapless.solve(Chunked.of(SMALL[shape], name, 1_000_000, sketch), SolveOptions(gap=0.5, threads=1))
     assert_true(result)
 
 
@@ -108,7 +108,7 @@ def test_no_schedule_beats_the_bound_nor_a_plan_that_is_proven(
     if shape is complete and collective.rank_count > 3:
         return  # twelve links are too many to try
     topology = shape(collective.rank_count, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
-    problem = Problem(topology, collective, 300_000, method="milp")
+    problem = Chunked(topology, collective, 300_000, method="milp")
     result = gapless.solve(problem, SolveOptions(threads=1, gap=0.0))
     assert_true(result)
     assert result.report is not None
@@ -126,7 +126,7 @@ def test_no_schedule_of_a_sum_for_all_beats_the_bounds_that_hold_for_any(
     shape: Callable[..., Topology], costs: list[tuple[int, int]]
 ) -> None:
     topology = shape(3, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
-    problem = Problem(topology, everyone_sums(3), 300_000, method="milp")
+    problem = Chunked(topology, everyone_sums(3), 300_000, method="milp")
     result = gapless.solve(problem, SolveOptions(threads=1, gap=0.0))
     assert_true(result)
     assert result.report is not None
@@ -145,7 +145,7 @@ def test_no_schedule_between_nodes_beats_the_bound(name: str, costs: list[tuple[
     collective = Collective("two_chunks", 4, 1, *chunks)
     if name == "reducescatter":
         collective = Collective("two_sums", 4, 1, ((0,), (0, 1), (1,), ()), chunks[1], reduces=True)
-    problem = Problem(topology, collective, 300_000, method="milp")
+    problem = Chunked(topology, collective, 300_000, method="milp")
     result = gapless.solve(problem, SolveOptions(threads=1, gap=0.0))
     assert_true(result)
     assert result.report is not None
@@ -155,14 +155,14 @@ def test_no_schedule_between_nodes_beats_the_bound(name: str, costs: list[tuple[
 
 
 def test_star_reduces_in_the_time_that_doubling_allows() -> None:
-    result = gapless.solve(Problem(star(3, COSTS), collective_by_name("reduce", 3), 100_000))
+    result = gapless.solve(Chunked(star(3, COSTS), collective_by_name("reduce", 3), 100_000))
     assert result.status is Status.OPTIMAL
     assert result.solution.objective == pytest.approx(4e-6)
     assert result.details["bounds_s"]["reduction"] == pytest.approx(4e-6)
 
 
 def test_allreduce_behind_one_switch_takes_the_bandwidth_bound_of_the_ring() -> None:
-    problem = Problem.of(load_topology("dgx2", 1), "allreduce", 16_000_000, method="milp")
+    problem = Chunked.of(load_topology("dgx2", 1), "allreduce", 16_000_000, method="milp")
     result = gapless.solve(problem, ONE_THREAD)
     assert result.details["bounds_s"]["crossing"] == pytest.approx(2 * 15 * (0.7e-6 + 8e-6))
     assert result.details["ratio"] <= 1.05
@@ -175,7 +175,7 @@ def test_allreduce_behind_one_switch_takes_the_bandwidth_bound_of_the_ring() -> 
 @pytest.mark.parametrize("sketch", ["ndv2-sk-1", "dgx2-sk-2"])
 def test_routing_on_orbits_takes_as_long_as_plain_routing(name: str, sketch: str) -> None:
     symmetric = on_machine(sketch, name)
-    plain = Problem.of(
+    plain = Chunked.of(
         symmetric.topology, name, MACHINES[sketch], replace(load_sketch(sketch), symmetry=())
     )  # fmt: skip
     times_s = []
@@ -218,13 +218,13 @@ def test_collective_with_a_root_leaves_out_the_symmetries_that_move_it() -> None
 @pytest.mark.parametrize("name", NAMES)
 def test_chunks_with_one_destination_take_paths_and_others_trees(name: str) -> None:
     paths = {"alltoall", "gather", "scatter", "sendrecv"}
-    for phase in Problem.of(SMALL["ring"], name, 1_000_000).phases:
+    for phase in Chunked.of(SMALL["ring"], name, 1_000_000).phases:
         assert takes_paths(phase.problem) == (name in paths)
 
 
 @pytest.mark.parametrize(("name", "phases"), [("allgather", [False]), ("reduce", [True]), ("allreduce", [True, False])])
 def test_sums_are_routed_backwards_and_spread_forwards(name: str, phases: list[bool]) -> None:
-    assert [phase.backwards for phase in Problem.of(SMALL["ring"], name, 1_000_000).phases] == phases
+    assert [phase.backwards for phase in Chunked.of(SMALL["ring"], name, 1_000_000).phases] == phases
 
 
 def test_homes_of_allreduce_are_those_of_reducescatter() -> None:
@@ -234,27 +234,27 @@ def test_homes_of_allreduce_are_those_of_reducescatter() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_size_is_that_of_the_largest_input_buffer(name: str) -> None:
-    problem = Problem.of(SMALL["ring"], name, 1_200_000, Sketch("parts", chunks_per_rank=3))
+    problem = Chunked.of(SMALL["ring"], name, 1_200_000, Sketch("parts", chunks_per_rank=3))
     assert problem.chunk_bytes * max(len(buffer) for buffer in problem.collective.inputs) == 1_200_000
     per_rank = {"alltoall": 12, "scatter": 12, "reducescatter": 12, "allreduce": 12}
     assert max(len(buffer) for buffer in problem.collective.inputs) == per_rank.get(name, 3)
 
 
 def test_alltoall_cuts_the_part_for_each_rank_into_chunkup_chunks() -> None:
-    problem = Problem.of(SMALL["ring"], "alltoall", 1_200_000, Sketch("parts", chunks_per_rank=3))
+    problem = Chunked.of(SMALL["ring"], "alltoall", 1_200_000, Sketch("parts", chunks_per_rank=3))
     assert problem.collective == alltoall(4, 12)
     assert problem.chunk_bytes == 100_000
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_collective_is_read_back_from_what_a_plan_says_of_its_problem(name: str) -> None:
-    problem = Problem.of(SMALL["ring"], name, 1_000_000, Sketch("parts", chunks_per_rank=2))
+    problem = Chunked.of(SMALL["ring"], name, 1_000_000, Sketch("parts", chunks_per_rank=2))
     assert collective_of(problem.description, "plan") == problem.collective
 
 
 @pytest.mark.parametrize(("name", "root", "target"), [("broadcast", 2, None), ("gather", 3, None), ("sendrecv", 2, 1)])
 def test_root_and_target_are_read_back_too(name: str, root: int, target: int | None) -> None:
-    problem = Problem.of(SMALL["ring"], name, 1_000_000, root=root, target=target)
+    problem = Chunked.of(SMALL["ring"], name, 1_000_000, root=root, target=target)
     assert collective_of(problem.description, "plan") == problem.collective
     assert_true(gapless.solve(problem, ONE_THREAD))
 
@@ -270,7 +270,7 @@ def test_what_does_not_reduce_runs_as_taccl_ef(name: str) -> None:
 
 
 def test_published_sketch_that_was_reported_infeasible_for_alltoall_has_a_plan(
-    published: Callable[..., Problem],
+    published: Callable[..., Chunked],
 ) -> None:
     problem = published("topo-dgx2-1MB.json", "sk1-dgx2-n2", 2_000_000, "alltoall")
     result = gapless.solve(problem, SolveOptions(gap=0.5, time_limit_s=5))
@@ -284,7 +284,7 @@ def test_sum_that_cannot_reach_its_home_is_refused_when_the_problem_is_built() -
         links=tuple(k for k in pairs_of_nodes(2, COSTS).links if (k.source, k.target) != (1, 0)),
     )
     with pytest.raises(InputError, match="sketch dead_end backwards: cuts the topology apart"):
-        Problem.of(one_way, "reducescatter", 1_000, sketch)
+        Chunked.of(one_way, "reducescatter", 1_000, sketch)
 
 
 # -- sums under the replay ---------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_sum_that_cannot_reach_its_home_is_refused_when_the_problem_is_built() -
 
 @pytest.fixture(scope="module")
 def sums() -> Schedule:
-    problem = Problem.of(SMALL["ring"], "reducescatter", 1_000_000)
+    problem = Chunked.of(SMALL["ring"], "reducescatter", 1_000_000)
     schedule = gapless.solve(problem, ONE_THREAD).schedule
     assert schedule is not None
     return schedule
@@ -354,7 +354,7 @@ def test_rank_adds_one_part_of_a_sum_at_a_time_and_sends_it_on_when_all_are_in(n
 
 def test_rank_without_a_part_hands_a_sum_on() -> None:
     collective = Collective("far_sum", 3, 1, ((0,), (), (0,)), ((), (0,), ()), reduces=True)
-    result = gapless.solve(Problem(line(3, COSTS), collective, 100_000), ONE_THREAD)
+    result = gapless.solve(Chunked(line(3, COSTS), collective, 100_000), ONE_THREAD)
     assert_true(result)
     assert result.schedule is not None
     assert sorted(result.schedule.reduces.tolist()) == [False, True]

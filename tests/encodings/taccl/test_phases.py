@@ -6,12 +6,12 @@ import pytest
 from shapes import line
 
 from gapless.collective import allgather, allreduce, broadcast, reduce, reducescatter
-from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.phases import bare_phases_of, turned_round
 
 
-def _problem(collective: object) -> Problem:
-    return Problem(line(4, lambda k: (1e-6, (k + 1) * 1e-10)), collective, 1000)  # type: ignore[arg-type]
+def _problem(collective: object) -> Chunked:
+    return Chunked(line(4, lambda k: (1e-6, (k + 1) * 1e-10)), collective, 1000)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

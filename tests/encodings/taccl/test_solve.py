@@ -8,7 +8,7 @@ import pytest
 from rails import rails
 
 import gapless
-from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.chunking import best_chunking
 from gapless.encodings.taccl.solve import milp_binaries
 from gapless.errors import InputError
@@ -19,21 +19,21 @@ QUICK = SolveOptions(time_limit_s=3.0, gap=0.02)
 
 
 def test_orbits_are_counted() -> None:
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 10**6, load_sketch("ndv2-sk-1"))
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 10**6, load_sketch("ndv2-sk-1"))
     assert milp_binaries(problem) == 16 * (64 + 2) // 2
-    assert milp_binaries(Problem.of(load_topology("ndv2", 1), "allgather", 10**6)) == 8 * 32
+    assert milp_binaries(Chunked.of(load_topology("ndv2", 1), "allgather", 10**6)) == 8 * 32
 
 
 @pytest.mark.parametrize(("method", "said"), [("milp", {"milp"}), ("greedy", {"greedy"}), ("auto", {"milp", "greedy"})])
 def test_the_answer_says_which_method_ran(method: str, said: set[str]) -> None:
-    result = gapless.solve(Problem.of(load_topology("ndv2", 1), "allgather", 10**6, method=method), QUICK)
+    result = gapless.solve(Chunked.of(load_topology("ndv2", 1), "allgather", 10**6, method=method), QUICK)
     assert result.valid
     assert result.details["method"] in said
 
 
 def test_auto_is_as_good_as_either() -> None:
     ends = {
-        method: gapless.solve(Problem.of(rails(2, 2), "allgather", 10**5, method=method), QUICK).solution.objective
+        method: gapless.solve(Chunked.of(rails(2, 2), "allgather", 10**5, method=method), QUICK).solution.objective
         for method in ("auto", "milp", "greedy")
     }
     assert ends["auto"] <= min(ends["milp"], ends["greedy"]) * (1 + 1e-9)
@@ -41,7 +41,7 @@ def test_auto_is_as_good_as_either() -> None:
 
 def test_nothing_is_looked_for_that_can_not_beat_a_pipeline_and_reports_only_get_better() -> None:
     seen: list[Progress] = []
-    problem = replace(Problem.of(load_topology("dgx1", 1), "broadcast", 64_000_000), may_cut=True)
+    problem = replace(Chunked.of(load_topology("dgx1", 1), "broadcast", 64_000_000), may_cut=True)
     result = gapless.solve(problem, replace(QUICK, time_limit_s=30.0, on_progress=seen.append))
     assert result.valid
     assert result.details["method"] == "baseline:ring"
@@ -52,26 +52,26 @@ def test_nothing_is_looked_for_that_can_not_beat_a_pipeline_and_reports_only_get
 
 
 def test_large_clusters_are_not_for_the_milp() -> None:
-    result = gapless.solve(Problem.of(rails(8), "allgather", 10**6), QUICK)
+    result = gapless.solve(Chunked.of(rails(8), "allgather", 10**6), QUICK)
     assert result.valid
     assert result.details["method"] != "milp"
 
 
 def test_a_sketch_goes_to_the_milp() -> None:
-    result = gapless.solve(Problem.of(load_topology("ndv2", 2), "allgather", 10**6, load_sketch("ndv2-sk-1")), QUICK)
+    result = gapless.solve(Chunked.of(load_topology("ndv2", 2), "allgather", 10**6, load_sketch("ndv2-sk-1")), QUICK)
     assert result.details["method"] == "milp"
 
 
 def test_a_solver_that_is_named_is_used_and_the_greedy_takes_none() -> None:
     topology, options = load_topology("ndv2", 1), SolveOptions(time_limit_s=3.0, gap=0.02, solver="highs")
-    assert gapless.solve(Problem.of(topology, "allgather", 10**6), options).details["method"] == "milp"
+    assert gapless.solve(Chunked.of(topology, "allgather", 10**6), options).details["method"] == "milp"
     with pytest.raises(InputError, match="solver: must be left out with method greedy, which takes none; got 'highs'"):
-        gapless.solve(Problem.of(topology, "allgather", 10**6, method="greedy"), options)
+        gapless.solve(Chunked.of(topology, "allgather", 10**6, method="greedy"), options)
 
 
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(InputError, match="method: must be one of auto, milp, greedy, got 'best'"):
-        Problem.of(load_topology("ndv2", 1), "allgather", 10**6, method="best")  # type: ignore[arg-type]
+        Chunked.of(load_topology("ndv2", 1), "allgather", 10**6, method="best")  # type: ignore[arg-type]
 
 
 def test_more_chunks_for_larger_sizes() -> None:
@@ -93,7 +93,7 @@ def test_large_sums_are_within_a_twentieth_of_a_bound_on_both_phases(name: str, 
     topology, size = load_topology(machine, 2), 64 * 10**6
     chunks = best_chunking(topology, name, size)
     assert chunks > 1
-    problem = Problem.of(topology, name, size, method="greedy", chunks_per_rank=chunks)
+    problem = Chunked.of(topology, name, size, method="greedy", chunks_per_rank=chunks)
     result = gapless.solve(problem, SolveOptions(time_limit_s=10.0, gap=0.05))
     assert result.valid
     assert result.solution.gap is not None

@@ -12,7 +12,7 @@ from shapes import SHAPES, pairs_of_nodes
 
 from gapless.checker import check
 from gapless.collective import COLLECTIVES, collective_by_name
-from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, transfers_of
 from gapless.encodings.taccl.aggregate.spreading import Taste, spread
@@ -30,13 +30,13 @@ COSTS = lambda _: (ALPHA_S, BETA_S)  # noqa: E731
 SOON = SolveOptions(time_limit_s=0.5)
 
 
-def schedule_of(problem: Problem, transfers: list[Transfer] | None) -> Schedule:
+def schedule_of(problem: Chunked, transfers: list[Transfer] | None) -> Schedule:
     assert transfers is not None
     topology = problem.logical.topology
     return to_schedule(topology, problem.collective, problem.chunk_bytes, transfers, (1, 1), "test")
 
 
-def checked_s(problem: Problem, transfers: list[Transfer] | None) -> float:
+def checked_s(problem: Chunked, transfers: list[Transfer] | None) -> float:
     report = check(schedule_of(problem, transfers))
     assert report.valid, report.summary()
     return report.makespan_s
@@ -47,33 +47,33 @@ def checked_s(problem: Problem, transfers: list[Transfer] | None) -> float:
 def test_every_collective_replays_clean(name: str, shape: str) -> None:
     topologies = {"pairs": lambda: pairs_of_nodes(2, COSTS), "rails": lambda: rails(2, 3)}
     topology = topologies[shape]() if shape in topologies else SHAPES[shape](5, COSTS)
-    problem = Problem(topology, collective_by_name(name, topology.device_count), 1_000)
+    problem = Chunked(topology, collective_by_name(name, topology.device_count), 1_000)
     checked_s(problem, transfers_of(problem, Deadline(SOON), 0))
 
 
 @pytest.mark.parametrize("name", ["allgather", "reducescatter"])
 @pytest.mark.parametrize("ranks", [4, 6, 8])
 def test_behind_a_switch_it_is_as_fast_as_recursive_doubling(name: str, ranks: int) -> None:
-    problem = Problem(SHAPES["switch"](ranks, COSTS), collective_by_name(name, ranks), 1_000)
+    problem = Chunked(SHAPES["switch"](ranks, COSTS), collective_by_name(name, ranks), 1_000)
     rounds = (ranks - 1).bit_length()
     end_s = checked_s(problem, transfers_of(problem, Deadline(SolveOptions(time_limit_s=5)), 0))
     assert end_s == pytest.approx(rounds * ALPHA_S + (ranks - 1) * 1_000 * BETA_S)
 
 
 def test_parts_for_one_rank_each_go_by_way_of_others() -> None:
-    problem = Problem(SHAPES["switch"](8, COSTS), collective_by_name("alltoall", 8), 10)
+    problem = Chunked(SHAPES["switch"](8, COSTS), collective_by_name("alltoall", 8), 10)
     end_s = checked_s(problem, transfers_of(problem, Deadline(SolveOptions(time_limit_s=5)), 0))
     assert end_s < 3.1 * ALPHA_S  # 7 messages one by one
 
 
 def test_the_same_seed_gives_the_same_plan() -> None:
-    problem = Problem(SHAPES["switch"](6, COSTS), collective_by_name("alltoall", 6), 10)
+    problem = Chunked(SHAPES["switch"](6, COSTS), collective_by_name("alltoall", 6), 10)
     first, second = (transfers_of(problem, Deadline(SolveOptions()), 3) for _ in range(2))
     assert first == second
 
 
 def test_chunks_keep_to_the_links_that_a_sketch_leaves_them() -> None:
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000, load_sketch("ndv2-sk-1"))
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000, load_sketch("ndv2-sk-1"))
     schedule = schedule_of(problem, transfers_of(problem, Deadline(SOON), 0))
     assert check(schedule).valid
     assert problem.logical.allowed[schedule.moves.values, schedule.place[schedule.moves.owner]].all()
@@ -120,20 +120,20 @@ def test_trees_are_cut_down_to_what_is_wanted() -> None:
 
 
 def test_all_is_added_up_in_the_middle_of_a_line() -> None:
-    problem = Problem.of(SHAPES["line"](5, COSTS), "allreduce", 5)
+    problem = Chunked.of(SHAPES["line"](5, COSTS), "allreduce", 5)
     end_s = checked_s(problem, rooted_transfers(problem, Deadline(SolveOptions(time_limit_s=2)), 0))
     assert end_s < 5.1 * ALPHA_S  # two hops in on one side, the other side's last one after it, two hops out
 
 
 @pytest.mark.parametrize(("ranks", "rounds"), [(4, 4), (6, 5), (8, 6), (10, 6), (16, 7)])
 def test_gossip_takes_fewer_rounds_than_halving_and_doubling(ranks: int, rounds: int) -> None:
-    problem = Problem.of(SHAPES["switch"](ranks, COSTS), "allreduce", ranks)
+    problem = Chunked.of(SHAPES["switch"](ranks, COSTS), "allreduce", ranks)
     end_s = checked_s(problem, gossip_transfers(problem, Deadline(SolveOptions())))
     assert end_s == pytest.approx(rounds * (ALPHA_S + ranks * BETA_S))
 
 
 def test_gossip_crosses_between_nodes_once() -> None:
-    problem = Problem.of(rails(2, 4), "allreduce", 8)
+    problem = Chunked.of(rails(2, 4), "allreduce", 8)
     schedule = schedule_of(problem, gossip_transfers(problem, Deadline(SolveOptions())))
     assert check(schedule).valid
     assert schedule.topology.is_inter_node[schedule.place].sum() == 4
@@ -141,9 +141,9 @@ def test_gossip_crosses_between_nodes_once() -> None:
 
 def test_gossip_is_for_allreduce_and_for_few_bytes() -> None:
     topology, deadline = SHAPES["switch"](4, COSTS), Deadline(SolveOptions())
-    assert gossip_transfers(Problem.of(topology, "reducescatter", 4), deadline) is None
-    assert gossip_transfers(Problem.of(topology, "allreduce", 10**9), deadline, limit_s=1e-3) is None
-    assert gossip_transfers(Problem.of(SHAPES["line"](5, COSTS), "allreduce", 5), deadline) is None
+    assert gossip_transfers(Chunked.of(topology, "reducescatter", 4), deadline) is None
+    assert gossip_transfers(Chunked.of(topology, "allreduce", 10**9), deadline, limit_s=1e-3) is None
+    assert gossip_transfers(Chunked.of(SHAPES["line"](5, COSTS), "allreduce", 5), deadline) is None
 
 
 def test_images_of_sets() -> None:

@@ -8,7 +8,7 @@ import pytest
 from shapes import SHAPES
 
 import gapless
-from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
 from gapless.encodings.taccl.baselines import Baselines
 from gapless.options import SolveOptions
@@ -32,7 +32,7 @@ QUICK = SolveOptions(time_limit_s=10.0, gap=0.02)
 )
 @pytest.mark.parametrize("size", [1_000, 64_000])
 def test_solve_is_no_slower_than_any_baseline(machine: str, nodes: int | None, name: str, size: int) -> None:
-    problem = replace(Problem.of(load_topology(machine, nodes), name, size), may_cut=True)
+    problem = replace(Chunked.of(load_topology(machine, nodes), name, size), may_cut=True)
     result = gapless.solve(problem, QUICK)
     assert result.valid
     assert result.report is not None
@@ -52,13 +52,13 @@ def test_solve_is_no_slower_than_any_baseline(machine: str, nodes: int | None, n
     ],
 )
 def test_a_kilobyte_is_close_to_the_bound_for_any_grouping(machine: str, nodes: int, name: str, ratio: float) -> None:
-    result = gapless.solve(Problem.of(load_topology(machine, nodes), name, 1_000), QUICK)
+    result = gapless.solve(Chunked.of(load_topology(machine, nodes), name, 1_000), QUICK)
     assert result.valid
     assert result.details["ratio"] <= ratio
 
 
 def test_the_answer_says_that_messages_are_whole() -> None:
-    result = gapless.solve(Problem.of(load_topology("dgx2", 1), "allgather", 1_000), QUICK)
+    result = gapless.solve(Chunked.of(load_topology("dgx2", 1), "allgather", 1_000), QUICK)
     assert result.status is Status.OPTIMAL
     assert result.details["method"] == "aggregated"
     assert result.solution.solver == "aggregated"
@@ -66,7 +66,7 @@ def test_the_answer_says_that_messages_are_whole() -> None:
 
 
 def test_a_baseline_that_is_fastest_is_named_and_its_chunks_are_cut() -> None:
-    problem = Problem.of(load_topology("ring:8"), "broadcast", 10**6)
+    problem = Chunked.of(load_topology("ring:8"), "broadcast", 10**6)
     whole, cut = (plan_aggregated(replace(problem, may_cut=its), SolveOptions()) for its in (False, True))
     assert whole is not None
     assert cut is not None
@@ -79,19 +79,19 @@ def test_a_baseline_that_is_fastest_is_named_and_its_chunks_are_cut() -> None:
 
 
 def test_a_chunk_by_chunk_plan_that_is_faster_is_kept() -> None:
-    result = gapless.solve(Problem.of(load_topology("ndv2", 1), "allgather", 10**6), QUICK)
+    result = gapless.solve(Chunked.of(load_topology("ndv2", 1), "allgather", 10**6), QUICK)
     assert result.details["method"] in ("milp", "greedy")
 
 
 @pytest.mark.parametrize("method", ["milp", "greedy"])
 def test_other_methods_send_chunk_by_chunk(method: str) -> None:
-    problem = Problem.of(load_topology("dgx2", 1), "allgather", 1_000, method=method)  # type: ignore[arg-type]
+    problem = Chunked.of(load_topology("dgx2", 1), "allgather", 1_000, method=method)  # type: ignore[arg-type]
     assert gapless.solve(problem, SolveOptions(time_limit_s=3.0, gap=0.5)).details["method"] == method
 
 
 def test_a_baseline_that_leaves_the_sketch_is_no_choice() -> None:
     sketch = load_sketch("ndv2-sk-1")
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000, sketch)
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000, sketch)
     plan = plan_aggregated(problem, SolveOptions(time_limit_s=2.0))
     assert plan is not None
     assert plan.schedule is not None
@@ -101,6 +101,6 @@ def test_a_baseline_that_leaves_the_sketch_is_no_choice() -> None:
 
 def test_who_restricts_links_or_orders_chunks_gets_no_whole_messages() -> None:
     topology = SHAPES["switch"](3, lambda _: (1e-6, 1e-12))
-    assert may_aggregate(Problem.of(topology, "allgather", 1_000))
-    assert not may_aggregate(Problem.of(topology, "allgather", 1_000, path_slack=0.5))
-    assert not may_aggregate(Problem.of(load_topology("dgx-a100", 64), "allgather", 1_000))
+    assert may_aggregate(Chunked.of(topology, "allgather", 1_000))
+    assert not may_aggregate(Chunked.of(topology, "allgather", 1_000, path_slack=0.5))
+    assert not may_aggregate(Chunked.of(load_topology("dgx-a100", 64), "allgather", 1_000))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shapes import SHAPES, complete, pairs_of_nodes
 
 from gapless.collective import Collective, collective_by_name
-from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.aggregate import planning
 from gapless.encodings.taccl.aggregate.stage import plan_aggregated
 from gapless.encodings.taccl.bounds.any_grouping import grouped_bounds
@@ -29,9 +29,9 @@ PARTS = {
 }
 
 
-def grouped_everywhere(topology: Topology, collective: Collective, chunk_bytes: int) -> Problem:
+def grouped_everywhere(topology: Topology, collective: Collective, chunk_bytes: int) -> Chunked:
     """A problem whose chunks the exhaustive search may group on every link."""
-    problem = Problem(topology, collective, chunk_bytes)
+    problem = Chunked(topology, collective, chunk_bytes)
     problem.__dict__["may_group"] = np.ones(problem.link_count, dtype=np.bool_)
     return problem
 
@@ -93,7 +93,7 @@ def test_no_plan_on_switches_and_nics_beats_the_bounds(
 ) -> None:
     inner, outer = ((alpha * 1e-7, beta * 1e-12) for alpha, beta in (costs[:2], costs[2:]))
     topology = switches(nodes, ranks, inner, outer, share)
-    problem = Problem(topology, collective_by_name(name, topology.device_count), chunk_bytes)
+    problem = Chunked(topology, collective_by_name(name, topology.device_count), chunk_bytes)
     plan = plan_aggregated(problem, SolveOptions(time_limit_s=2.0))  # raises where the bound is beaten
     assert plan is not None
 
@@ -101,7 +101,7 @@ def test_no_plan_on_switches_and_nics_beats_the_bounds(
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 11, 16])
 def test_behind_a_switch_allgather_takes_rounds_and_bytes(ranks: int) -> None:
     topology = switches(1, ranks, (1e-6, 1e-12), (1e-6, 1e-12), 1)
-    bounds = grouped_bounds(Problem.of(topology, "allgather", 100_000))
+    bounds = grouped_bounds(Chunked.of(topology, "allgather", 100_000))
     assert bounds.gathering_s == pytest.approx((ranks - 1).bit_length() * 1e-6 + (ranks - 1) * 1e-7)
 
 
@@ -116,10 +116,10 @@ def test_who_sends_to_all_at_once_spreads_in_one_round_more() -> None:
 
 def test_between_two_nodes_rails_take_all_rounds_and_a_crossing() -> None:
     # Each NIC has time for one message; whenever it comes, what it brings is worth a third of what is needed then.
-    bounds = grouped_bounds(Problem.of(load_topology("dgx-h100", 2), "allgather", 100))
+    bounds = grouped_bounds(Chunked.of(load_topology("dgx-h100", 2), "allgather", 100))
     assert bounds.spreading_s == pytest.approx(3 * 0.7e-6 + 1.7e-6, rel=0.02)
 
 
 def test_a_sum_takes_a_turn_for_each_leaf_of_a_hub() -> None:
-    bounds = grouped_bounds(Problem.of(load_topology("hub-and-spoke:8"), "reduce", 1))
+    bounds = grouped_bounds(Chunked.of(load_topology("hub-and-spoke:8"), "reduce", 1))
     assert bounds.spreading_s >= 7 * 0.7e-6

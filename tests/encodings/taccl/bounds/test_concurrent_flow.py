@@ -13,7 +13,7 @@ from shapes import SHAPES, pairs_of_nodes, two_way
 
 import gapless
 from gapless import SolveOptions
-from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow, concurrent_flow
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
@@ -126,7 +126,7 @@ def test_it_is_never_above_a_plan(
     chosen = {tuple(sorted(pair)) for pair in pairs if pair[0] != pair[1]} | {(k, k + 1) for k in range(3)}
     topology = two_way("random", 4, sorted(chosen), lambda k: (1e-7 * costs[-k - 1], costs[k] * 1e-10))
     ends = {"root": 0, "target": 3} if collective == "sendrecv" else {}
-    problem = Problem.of(topology, collective, size, method="greedy", **ends)  # type: ignore[arg-type]
+    problem = Chunked.of(topology, collective, size, method="greedy", **ends)  # type: ignore[arg-type]
     result = gapless.solve(problem, SolveOptions(time_limit_s=5.0, gap=0.05))
     assert result.valid
     assert result.report is not None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shapes import SHAPES, single_nodes
 
 from gapless.collective import Collective, allgather, allreduce, broadcast, reduce, reducescatter
-from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.baselines import baselines
 from gapless.encodings.taccl.bounds.cuts import any_cut_bound_s
 
@@ -21,7 +21,7 @@ COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, 
 @given(costs=COSTS)
 def test_bound_is_never_above_the_best_schedule(shape: str, costs: list[tuple[int, int]]) -> None:
     topology = SHAPES[shape](3, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
-    problem = Problem.of(topology, "allgather", 1_000_000)
+    problem = Chunked.of(topology, "allgather", 1_000_000)
     bound_s = any_cut_bound_s(topology, problem.collective, 1_000_000)
     assert bound_s <= best_makespan_s(problem) * (1 + 1e-9)
 

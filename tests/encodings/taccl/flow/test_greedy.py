@@ -13,7 +13,7 @@ from shapes import SHAPES, line, pairs_of_nodes, ring, star, two_way
 
 from gapless.checker import check
 from gapless.collective import COLLECTIVES, allgather, collective_by_name
-from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.bounds.makespan import combinatorial_bounds
 from gapless.encodings.taccl.flow.greedy import plan_greedy
 from gapless.errors import InputError
@@ -37,7 +37,7 @@ def EVEN(k: int) -> tuple[float, float]:  # noqa: N802
     ids=lambda t: t.name,
 )
 def test_every_collective_replays_clean(topology: Topology, collective: str) -> None:
-    problem = Problem(topology, collective_by_name(collective, topology.device_count), 100_000)
+    problem = Chunked(topology, collective_by_name(collective, topology.device_count), 100_000)
     plan = plan_greedy(problem, QUICK)
     report = check(plan.schedule)
     assert report.valid, report.summary()
@@ -50,7 +50,7 @@ def test_every_collective_replays_clean(topology: Topology, collective: str) -> 
 @given(costs=COSTS, parts=st.integers(1, 3))
 def test_uneven_links_replay_clean(shape: str, costs: list[tuple[int, int]], parts: int) -> None:
     topology = SHAPES[shape](4, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
-    problem = Problem(topology, allgather(4, parts), 100_000)
+    problem = Chunked(topology, allgather(4, parts), 100_000)
     plan = plan_greedy(problem, QUICK)
     report = check(plan.schedule)
     assert report.valid
@@ -59,14 +59,14 @@ def test_uneven_links_replay_clean(shape: str, costs: list[tuple[int, int]], par
 
 
 def test_one_switch_is_planned_as_well_as_can_be() -> None:
-    plan = plan_greedy(Problem(rails(1), allgather(8), 10**6), QUICK)
+    plan = plan_greedy(Chunked(rails(1), allgather(8), 10**6), QUICK)
     assert plan.solution.status is Status.OPTIMAL
     assert plan.solution.objective == pytest.approx(7 * (0.7e-6 + 1e6 / 450e9))
 
 
 def test_a_chunk_enters_a_node_once_where_its_nic_is_scarce() -> None:
     topology = load_topology("ndv2", 2)
-    plan = plan_greedy(Problem(topology, allgather(16), 10**6), SolveOptions(time_limit_s=2.0))
+    plan = plan_greedy(Chunked(topology, allgather(16), 10**6), SolveOptions(time_limit_s=2.0))
     assert plan.schedule is not None
     assert topology.is_inter_node[plan.schedule.place].sum() <= 16
     assert plan.schedule.moves.lengths.sum() == 16 * 15
@@ -74,7 +74,7 @@ def test_a_chunk_enters_a_node_once_where_its_nic_is_scarce() -> None:
 
 
 def test_rotations_stand_in_the_details() -> None:
-    details = plan_greedy(Problem(rails(4), allgather(32), 10**6), QUICK).details
+    details = plan_greedy(Chunked(rails(4), allgather(32), 10**6), QUICK).details
     assert details["method"] == "greedy"
     assert details["rotations"] == 32
     assert details["chunk_transfers"] == 32 * 31
@@ -84,7 +84,7 @@ def test_rotations_stand_in_the_details() -> None:
 def test_reducescatter_is_allgather_backwards() -> None:
     topology = rails(2)
     plans = [
-        plan_greedy(Problem(topology, collective_by_name(name, 16, 2), 10**7), QUICK)
+        plan_greedy(Chunked(topology, collective_by_name(name, 16, 2), 10**7), QUICK)
         for name in ("allgather", "reducescatter")
     ]
     forth, back = (plan.solution.objective for plan in plans)
@@ -95,7 +95,7 @@ def test_reducescatter_is_allgather_backwards() -> None:
 
 
 def test_a_sketch_is_not_ignored() -> None:
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 10**6, load_sketch("ndv2-sk-1"))
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 10**6, load_sketch("ndv2-sk-1"))
     with pytest.raises(InputError, match="keeps to no sketch"):
         plan_greedy(problem, QUICK)
 
@@ -104,11 +104,11 @@ def test_sums_of_a_few_ranks_are_refused() -> None:
     whole = collective_by_name("reduce", 4)
     some = replace(whole, inputs=(*whole.inputs[:-1], ()))
     with pytest.raises(InputError, match="sums of all ranks"):
-        plan_greedy(Problem(ring(4, EVEN), some, 1000), QUICK)
+        plan_greedy(Chunked(ring(4, EVEN), some, 1000), QUICK)
 
 
 def test_the_same_seed_gives_the_same_plan() -> None:
-    problem = Problem(two_way("odd", 5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2)], EVEN), allgather(5, 2), 10**6)
+    problem = Chunked(two_way("odd", 5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2)], EVEN), allgather(5, 2), 10**6)
     first, second = (plan_greedy(problem, SolveOptions(gap=0.01)).schedule for _ in range(2))
     assert first is not None
     assert second is not None

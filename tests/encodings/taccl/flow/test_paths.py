@@ -7,14 +7,14 @@ from rails import rails
 from shapes import two_way
 
 from gapless.collective import Collective, alltoall
-from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.flow.paths import route_paths
 from gapless.encodings.taccl.symmetry.quotient import lay_out
 
 
 def test_ways_lead_from_owner_to_target() -> None:
     topology = rails(3, 4)
-    problem = Problem(topology, alltoall(12), 10**6)
+    problem = Chunked(topology, alltoall(12), 10**6)
     board = lay_out(problem)
     routes = route_paths(board, problem.occupancy_s)
     for chunk in range(len(board.chunks)):
@@ -28,6 +28,6 @@ def test_ways_lead_from_owner_to_target() -> None:
 def test_chunks_for_one_rank_share_out_over_equal_ways() -> None:
     topology = two_way("diamond", 4, [(0, 1), (0, 2), (1, 3), (2, 3)], lambda _: (0.0, 1e-10))
     sent = Collective("four", 4, 4, ((0, 1, 2, 3), (), (), ()), ((), (), (), (0, 1, 2, 3)))
-    problem = Problem(topology, sent, 10**6)
+    problem = Chunked(topology, sent, 10**6)
     routes = route_paths(lay_out(problem), problem.occupancy_s)
     assert routes.busy_s == 2 * problem.occupancy_s[0]

@@ -7,7 +7,7 @@ import pytest
 
 import gapless
 from gapless import SolveOptions
-from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.any_chunking import flow_of_chunks
 from gapless.encodings.taccl.flow.paths import Routes
 from gapless.encodings.taccl.flow.rounding import round_flow
@@ -20,7 +20,7 @@ MULTI_HOP = [
 ]  # fmt: skip
 
 
-def _routed(problem: Problem) -> tuple[Routes, float]:
+def _routed(problem: Chunked) -> tuple[Routes, float]:
     board = lay_out(problem)
     flow = flow_of_chunks(problem, problem.occupancy_s, None, short=True)
     assert flow is not None
@@ -39,20 +39,20 @@ def _routed(problem: Problem) -> tuple[Routes, float]:
 def test_ways_lead_from_owner_to_target_and_are_not_busy_for_less_than_the_flow(
     name: str, nodes: int, collective: str
 ) -> None:
-    routes, time_s = _routed(Problem.of(load_topology(name, nodes), collective, 64 * 10**6, chunks_per_rank=2))
+    routes, time_s = _routed(Chunked.of(load_topology(name, nodes), collective, 64 * 10**6, chunks_per_rank=2))
     assert routes.busy_s >= time_s * (1 - 1e-6)
 
 
 @pytest.mark.parametrize(("name", "nodes"), MULTI_HOP)
 def test_six_chunks_a_pair_share_out_within_a_fiftieth_of_the_flow(name: str, nodes: int) -> None:
-    routes, time_s = _routed(Problem.of(load_topology(name, nodes), "alltoall", 64 * 10**6, chunks_per_rank=6))
+    routes, time_s = _routed(Chunked.of(load_topology(name, nodes), "alltoall", 64 * 10**6, chunks_per_rank=6))
     assert routes.busy_s <= time_s * 1.02
 
 
 @pytest.mark.parametrize(("name", "nodes"), MULTI_HOP)
 def test_large_alltoalls_are_within_a_twentieth_of_the_exact_bound(name: str, nodes: int) -> None:
     chunks = 3 if name in ("dgx1", "ndv2", "mi250") else 2
-    problem = Problem.of(load_topology(name, nodes), "alltoall", 64 * 10**6, method="greedy", chunks_per_rank=chunks)
+    problem = Chunked.of(load_topology(name, nodes), "alltoall", 64 * 10**6, method="greedy", chunks_per_rank=chunks)
     result = gapless.solve(problem, SolveOptions(time_limit_s=20.0, gap=0.02))
     assert result.valid
     assert result.details["bounds_s"]["bandwidth_is_exact"]
@@ -61,14 +61,14 @@ def test_large_alltoalls_are_within_a_twentieth_of_the_exact_bound(name: str, no
 
 def test_where_symmetric_ways_are_uneven_a_small_board_is_routed_without() -> None:
     """Half of what goes to the other side of a ring goes left: with one chunk a pair that breaks the rotations."""
-    problem = Problem.of(load_topology("ring:8", 1), "alltoall", 64 * 10**6, method="greedy")
+    problem = Chunked.of(load_topology("ring:8", 1), "alltoall", 64 * 10**6, method="greedy")
     result = gapless.solve(problem, SolveOptions(time_limit_s=10.0, gap=0.01))
     assert result.details["rotations"] == 1
     assert result.details["ratio"] <= 1.01
 
 
 def test_chunks_of_one_pair_share_out_over_all_ways() -> None:
-    problem = Problem.of(load_topology("torus:4x4", 1), "sendrecv", 4 * 10**6, root=0, target=5, chunks_per_rank=4)
+    problem = Chunked.of(load_topology("torus:4x4", 1), "sendrecv", 4 * 10**6, root=0, target=5, chunks_per_rank=4)
     routes, time_s = _routed(problem)
     assert routes.busy_s == pytest.approx(time_s, rel=1e-6, abs=0)
     assert len(np.unique(routes.link[routes.parent < 0])) > 1

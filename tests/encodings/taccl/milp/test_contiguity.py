@@ -7,7 +7,7 @@ import pytest
 from shapes import pairs_of_nodes
 
 from gapless.checker import check
-from gapless.encodings.taccl import Problem, Sketch, load_sketch
+from gapless.encodings.taccl import Chunked, Sketch, load_sketch
 from gapless.encodings.taccl.lowering import to_schedule
 from gapless.encodings.taccl.milp import contiguity
 from gapless.encodings.taccl.milp.ordering import VARIANTS, Ordering, order
@@ -21,17 +21,17 @@ from gapless.solvers.registry import solve_model
 from gapless.topologies.files import load_topology
 
 
-def ordered(problem: Problem) -> tuple[Moves, Ordering]:
+def ordered(problem: Chunked) -> tuple[Moves, Ordering]:
     moves = moves_of(problem, [shortest_path_routing(problem)])
     orderings = [order(single_sends(problem, moves), variant) for variant in VARIANTS]
     return moves, min(orderings, key=lambda ordering: ordering.makespan_s)
 
 
-def small(alpha_s: float, parts: int = 1) -> Problem:
+def small(alpha_s: float, parts: int = 1) -> Chunked:
     """Two nodes of two ranks that share a NIC whose latency is `alpha_s`."""
     topology = pairs_of_nodes(2, lambda k: (1e-7, 10e-12) if k == 0 else (alpha_s, 100e-12))
     sketch = Sketch("relay", inter_node=InterNode({0: (0,)}), chunks_per_rank=parts)
-    return Problem.of(topology, "allgather", 100_000, sketch)
+    return Chunked.of(topology, "allgather", 100_000, sketch)
 
 
 @pytest.mark.parametrize("alpha_us", [0.1, 1.0, 5.0, 50.0])
@@ -45,7 +45,7 @@ def test_cpsat_and_highs_agree_on_the_optimum(alpha_us: float, parts: int) -> No
 
 
 def test_ordering_itself_is_a_feasible_point_of_the_model() -> None:
-    problem = Problem.of(load_topology("dgx2", 2), "allgather", 2_000_000, load_sketch("dgx2-sk-1"))
+    problem = Chunked.of(load_topology("dgx2", 2), "allgather", 2_000_000, load_sketch("dgx2-sk-1"))
     parts = contiguity.encode(ordered(problem)[1])
     assert parts.model.arrays().violation(contiguity.first_point(parts)) == 0
 
@@ -66,7 +66,7 @@ def test_chunks_travel_together_exactly_where_the_latency_is_worth_it(alpha_us: 
 
 
 def test_order_on_links_between_nodes_is_that_of_the_ordering() -> None:
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
     _, ordering = ordered(problem)
     parts = contiguity.encode(ordering)
     solution = solve_model(parts.model, SolveOptions(threads=1, time_limit_s=5), "cpsat", contiguity.first_point(parts))
@@ -80,7 +80,7 @@ def test_order_on_links_between_nodes_is_that_of_the_ordering() -> None:
 
 
 def test_time_in_the_model_resolves_the_latency_of_small_chunks() -> None:
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000, load_sketch("ndv2-sk-1"))
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000, load_sketch("ndv2-sk-1"))
     parts = contiguity.encode(ordered(problem)[1])
     assert parts.alpha.min() > 10_000
     assert parts.beta.min() > 500

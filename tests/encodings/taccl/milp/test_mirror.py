@@ -9,7 +9,7 @@ import pytest
 
 import gapless
 from gapless import SolveOptions
-from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.milp.mirror import find_mirror
 from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
 from gapless.topologies.files import load_topology
@@ -17,8 +17,8 @@ from gapless.topologies.files import load_topology
 MIRRORED = [("dgx2-sk-1", "dgx2"), ("dgx2-sk-2", "dgx2"), ("dgx-a100-sk-1", "dgx-a100"), ("mi300x-sk-1", "mi300x")]
 
 
-def _allreduce(sketch: str, machine: str) -> Problem:
-    return Problem.of(load_topology(machine, 2), "allreduce", 64 * 10**6, load_sketch(sketch))
+def _allreduce(sketch: str, machine: str) -> Chunked:
+    return Chunked.of(load_topology(machine, 2), "allreduce", 64 * 10**6, load_sketch(sketch))
 
 
 @pytest.mark.parametrize(("sketch", "machine"), MIRRORED)
@@ -45,7 +45,7 @@ def test_what_is_routed_once_replays_clean() -> None:
 
 
 def test_one_phase_has_no_mirror() -> None:
-    problem = Problem.of(load_topology("dgx2", 2), "reducescatter", 64 * 10**6, load_sketch("dgx2-sk-1"))
+    problem = Chunked.of(load_topology("dgx2", 2), "reducescatter", 64 * 10**6, load_sketch("dgx2-sk-1"))
     assert find_mirror(problem) is None
 
 
@@ -57,5 +57,5 @@ def test_links_of_other_costs_are_no_mirror() -> None:
         for link in topology.links
     ]
     links = [replace(link, alpha_s=3e-6) if (link.source, link.target) == (0, 1) else link for link in links]
-    problem = Problem.of(replace(topology, links=tuple(links)), "allreduce", 10**6)
+    problem = Chunked.of(replace(topology, links=tuple(links)), "allreduce", 10**6)
     assert find_mirror(problem) is None

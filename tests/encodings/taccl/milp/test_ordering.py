@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gapless.checker import check
-from gapless.encodings.taccl import Problem, Sketch, load_sketch
+from gapless.encodings.taccl import Chunked, Sketch, load_sketch
 from gapless.encodings.taccl.lowering import to_schedule
 from gapless.encodings.taccl.milp.ordering import VARIANTS, Ordering, Variant, order
 from gapless.encodings.taccl.milp.tree_routing import Routing, decode, encode, shortest_path_routing
@@ -21,7 +21,7 @@ from gapless.solvers.registry import solve_model
 from gapless.topologies.files import load_topology
 
 
-def routed(problem: Problem) -> Routing:
+def routed(problem: Chunked) -> Routing:
     parts = encode(problem)
     parts.model.minimize((1.0, [parts.time]))
     solution = solve_model(parts.model, SolveOptions(threads=1))
@@ -30,8 +30,8 @@ def routed(problem: Problem) -> Routing:
 
 
 @pytest.fixture(scope="module")
-def ndv2() -> tuple[Problem, Moves]:
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
+def ndv2() -> tuple[Chunked, Moves]:
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
     return problem, moves_of(problem, [routed(problem)])
 
 
@@ -52,14 +52,14 @@ def overlaps(ordering: Ordering) -> int:
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
 @pytest.mark.parametrize("table", [single_sends, send_orbits])
 def test_no_link_or_side_carries_two_chunks_at_once(
-    ndv2: tuple[Problem, Moves], variant: Variant, table: object
+    ndv2: tuple[Chunked, Moves], variant: Variant, table: object
 ) -> None:
     ordering = order(table(*ndv2), variant)  # type: ignore[operator]
     assert overlaps(ordering) == 0
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
-def test_chunk_leaves_after_it_has_arrived(ndv2: tuple[Problem, Moves], variant: Variant) -> None:
+def test_chunk_leaves_after_it_has_arrived(ndv2: tuple[Chunked, Moves], variant: Variant) -> None:
     ordering = order(single_sends(*ndv2), variant)
     end = ordering.start_s + ordering.sends.duration_s
     for row, needs in enumerate(ordering.sends.needs):
@@ -69,7 +69,7 @@ def test_chunk_leaves_after_it_has_arrived(ndv2: tuple[Problem, Moves], variant:
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
 @pytest.mark.parametrize("table", [single_sends, send_orbits])
 def test_every_variant_replays_clean_and_no_later_than_planned(
-    ndv2: tuple[Problem, Moves], variant: Variant, table: object
+    ndv2: tuple[Chunked, Moves], variant: Variant, table: object
 ) -> None:
     problem, moves = ndv2
     ordering = order(table(problem, moves), variant)  # type: ignore[operator]
@@ -78,14 +78,14 @@ def test_every_variant_replays_clean_and_no_later_than_planned(
     assert report.makespan_s <= ordering.makespan_s * (1 + 1e-9)
 
 
-def test_orbit_of_sends_is_one_row(ndv2: tuple[Problem, Moves]) -> None:
+def test_orbit_of_sends_is_one_row(ndv2: tuple[Chunked, Moves]) -> None:
     orbits = send_orbits(*ndv2)
     assert orbits is not None
     assert len(orbits) == len(ndv2[1]) // 2
 
 
 def test_routing_without_the_symmetry_has_no_orbits() -> None:
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
     routing = routed(replace(problem, sketch=replace(load_sketch("ndv2-sk-1"), symmetry=())))
     closed = all(
         set(zip(move.chunks[routing.chunk], move.links[routing.link], strict=True))
@@ -100,7 +100,7 @@ def test_senders_own_chunks_leave_first_where_the_sketch_enforces_it(variant: Va
     sketch = Sketch(
         "test", inter_node=InterNode({0: (1,)}, relay_rule=(8, 0), enforce_ordering=True), symmetry=((8, 16),)
     )
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, sketch)
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, sketch)
     routing = shortest_path_routing(problem)
     sends = single_sends(problem, moves_of(problem, [routing]))
     ordering = order(sends, variant)

@@ -15,7 +15,7 @@ from shapes import SHAPES, single_nodes
 import gapless
 from gapless import Progress, SolveOptions, Status, StopReason
 from gapless.collective import allgather
-from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.topologies.files import load_topology
 
 PUBLISHED = [
@@ -27,7 +27,12 @@ PUBLISHED = [
 
 @pytest.mark.parametrize(("profile", "sketch", "size", "ratio", "bound_s"), PUBLISHED, ids=[c[1] for c in PUBLISHED])
 def test_published_cases_reach_their_ratio_to_the_bound(
-    published: Callable[[str, str, int], Problem], profile: str, sketch: str, size: int, ratio: float, bound_s: float
+    published: Callable[[str, str, int], Chunked],
+    profile: str,
+    sketch: str,
+    size: int,
+    ratio: float,
+    bound_s: float,
 ) -> None:
     result = gapless.solve(replace(published(profile, sketch, size), method="milp"))
     assert result.valid
@@ -42,7 +47,7 @@ def test_published_cases_reach_their_ratio_to_the_bound(
 @given(costs=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6))
 def test_claimed_gap_holds_against_exhaustive_search(shape: str, costs: list[tuple[int, int]]) -> None:
     topology = SHAPES[shape](3, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
-    problem = Problem.of(topology, "allgather", 1_000_000, method="milp")
+    problem = Chunked.of(topology, "allgather", 1_000_000, method="milp")
     result = gapless.solve(problem, SolveOptions(threads=1))
     best_s = best_makespan_s(problem)
     assert result.report is not None
@@ -55,7 +60,7 @@ def test_claimed_gap_holds_against_exhaustive_search(shape: str, costs: list[tup
 
 def test_grouped_transfers_are_found_where_they_are_best() -> None:
     topology = single_nodes(2, lambda k: (100e-6, 1e-12))
-    problem = Problem(topology, allgather(2, 3), 1_000_000)
+    problem = Chunked(topology, allgather(2, 3), 1_000_000)
     result = gapless.solve(problem, SolveOptions(threads=1))
     assert result.status is Status.OPTIMAL
     assert result.solution.objective == pytest.approx(best_makespan_s(problem))
@@ -65,7 +70,7 @@ def test_grouped_transfers_are_found_where_they_are_best() -> None:
 def test_restricted_routes_are_measured_against_the_bound_of_all_routes() -> None:
     sketch = load_sketch("ndv2-sk-1")
     free, narrow = (
-        gapless.solve(Problem.of(load_topology("ndv2", 2), "allgather", 32_000, sketch, slack), SolveOptions(gap=0.5))
+        gapless.solve(Chunked.of(load_topology("ndv2", 2), "allgather", 32_000, sketch, slack), SolveOptions(gap=0.5))
         for slack in (None, 0.0)
     )
     assert narrow.valid
@@ -75,12 +80,12 @@ def test_restricted_routes_are_measured_against_the_bound_of_all_routes() -> Non
 
 
 def test_single_node_needs_no_internode_sketch() -> None:
-    result = gapless.solve(Problem.of(load_topology("ndv2", 1), "allgather", 1_000_000, load_sketch("ndv2-sk-1")))
+    result = gapless.solve(Chunked.of(load_topology("ndv2", 1), "allgather", 1_000_000, load_sketch("ndv2-sk-1")))
     assert result.valid
 
 
 def test_four_nodes_share_their_nics() -> None:
-    problem = Problem.of(load_topology("ndv2", 4), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
+    problem = Chunked.of(load_topology("ndv2", 4), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
     result = gapless.solve(problem)
     assert result.valid
     assert result.solution.bound is not None
@@ -88,7 +93,7 @@ def test_four_nodes_share_their_nics() -> None:
 
 
 def test_same_seed_on_one_thread_gives_the_same_schedule() -> None:
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
     first, second = (gapless.solve(problem, SolveOptions(threads=1, gap=0.05)).schedule for _ in range(2))
     assert first is not None
     assert second is not None
@@ -96,7 +101,7 @@ def test_same_seed_on_one_thread_gives_the_same_schedule() -> None:
 
 
 def test_no_time_at_all_still_gives_a_replayed_plan() -> None:
-    problem = Problem.of(load_topology("dgx2", 2), "allgather", 2_000_000, load_sketch("dgx2-sk-1"))
+    problem = Chunked.of(load_topology("dgx2", 2), "allgather", 2_000_000, load_sketch("dgx2-sk-1"))
     result = gapless.solve(problem, SolveOptions(time_limit_s=0.01))
     assert result.valid
     assert result.solution.stop_reason is StopReason.TIME_LIMIT
@@ -111,7 +116,7 @@ def test_stop_gives_the_best_plan_so_far() -> None:
         if progress.incumbent is not None:
             stop.set()
 
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
     result = gapless.solve(problem, SolveOptions(gap=0.0, on_progress=stop_at_the_first_schedule, stop=stop))
     assert result.valid
     assert result.solution.stop_reason is StopReason.INTERRUPTED
@@ -119,7 +124,7 @@ def test_stop_gives_the_best_plan_so_far() -> None:
 
 def test_progress_never_reports_an_incumbent_below_the_bound() -> None:
     reports: list[Progress] = []
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
     gapless.solve(problem, SolveOptions(gap=0.05, on_progress=reports.append))
     assert {report.phase for report in reports} >= {"bounds", "routing", "ordering", "contiguity"}
     for report in reports:

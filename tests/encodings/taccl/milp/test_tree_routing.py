@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import SHAPES, pairs_of_nodes
 
-from gapless.encodings.taccl import Problem, load_sketch
+from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.milp.routers import routing_model
 from gapless.encodings.taccl.milp.tree_routing import Routing, decode, encode, exclusive_groups, shortest_path_routing
 from gapless.io.lp import lp_text
@@ -38,7 +38,7 @@ SIZES = (
 COSTS = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=10, max_size=10)
 
 
-def solved_s(problem: Problem) -> tuple[float, Routing]:
+def solved_s(problem: Chunked) -> tuple[float, Routing]:
     parts = encode(problem)
     parts.model.minimize((1.0, [parts.time]))
     solution = solve_model(parts.model, SolveOptions(threads=1))
@@ -48,7 +48,7 @@ def solved_s(problem: Problem) -> tuple[float, Routing]:
     return solution.objective * parts.unit_s, decode(parts, solution.values)
 
 
-def trees_of(problem: Problem, chunk: int) -> list[tuple[int, ...]]:
+def trees_of(problem: Chunked, chunk: int) -> list[tuple[int, ...]]:
     """Every spanning tree of links away from the chunk's owner."""
     topology, owner = problem.logical.topology, int(problem.owners[chunk])
     into = [
@@ -63,7 +63,7 @@ def trees_of(problem: Problem, chunk: int) -> list[tuple[int, ...]]:
     return found
 
 
-def tree_time_s(problem: Problem, links: tuple[int, ...], owner: int) -> float:
+def tree_time_s(problem: Chunked, links: tuple[int, ...], owner: int) -> float:
     """When the last rank of a tree has the chunk, no other chunk in the way."""
     topology = problem.logical.topology
     tree = nx.DiGraph()
@@ -72,7 +72,7 @@ def tree_time_s(problem: Problem, links: tuple[int, ...], owner: int) -> float:
     return max(nx.single_source_dijkstra_path_length(tree, owner, weight="weight").values())
 
 
-def optimum_by_trees_s(problem: Problem) -> float:
+def optimum_by_trees_s(problem: Chunked) -> float:
     """The second formulation: pick a tree for each chunk; no arrival times, no big-M."""
     unit_s = float(problem.duration_s.min())
     model = Model("trees")
@@ -98,7 +98,7 @@ def optimum_by_trees_s(problem: Problem) -> float:
     return solution.objective * unit_s
 
 
-def optimum_by_enumeration_s(problem: Problem) -> float:
+def optimum_by_enumeration_s(problem: Chunked) -> float:
     """Every combination of trees."""
     trees = [trees_of(problem, chunk) for chunk in range(len(problem.owners))]
     groups = exclusive_groups(problem)
@@ -111,8 +111,8 @@ def optimum_by_enumeration_s(problem: Problem) -> float:
     return best_s
 
 
-def small_problem(shape: str, ranks: int, costs: list[tuple[int, int]]) -> Problem:
-    return Problem.of(SHAPES[shape](ranks, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12)), "allgather", 1_000_000)
+def small_problem(shape: str, ranks: int, costs: list[tuple[int, int]]) -> Chunked:
+    return Chunked.of(SHAPES[shape](ranks, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12)), "allgather", 1_000_000)
 
 
 @pytest.mark.parametrize(("shape", "ranks"), SIZES)
@@ -137,20 +137,20 @@ def test_optimum_equals_the_best_of_all_combinations_of_trees(
 @given(costs=COSTS)
 def test_optimum_over_two_nodes_equals_that_of_the_tree_formulation(costs: list[tuple[int, int]]) -> None:
     topology = pairs_of_nodes(2, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
-    problem = Problem.of(topology, "allgather", 1_000_000)
+    problem = Chunked.of(topology, "allgather", 1_000_000)
     assert solved_s(problem)[0] == pytest.approx(optimum_by_trees_s(problem), rel=1e-6, abs=0)
 
 
 def test_symmetry_on_orbits_keeps_the_optimum_and_shrinks_the_model() -> None:
     sketch = load_sketch("ndv2-sk-1")
-    symmetric = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, sketch)
-    plain = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, replace(sketch, symmetry=()))
+    symmetric = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, sketch)
+    plain = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, replace(sketch, symmetry=()))
     assert encode(symmetric).model.column_count < 0.6 * encode(plain).model.column_count
     assert solved_s(symmetric)[0] == pytest.approx(solved_s(plain)[0], rel=1e-6, abs=0)
 
 
 def test_symmetric_routing_carries_every_send_to_a_send() -> None:
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
     _, routing = solved_s(problem)
     sends = set(zip(routing.chunk.tolist(), routing.link.tolist(), strict=True))
     for automorphism in problem.logical.symmetry:
@@ -158,8 +158,10 @@ def test_symmetric_routing_carries_every_send_to_a_send() -> None:
 
 
 @pytest.mark.parametrize("routing_of", [lambda p: solved_s(p)[1], shortest_path_routing])
-def test_each_chunk_travels_along_a_tree_that_reaches_every_rank(routing_of: Callable[[Problem], Routing]) -> None:
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
+def test_each_chunk_travels_along_a_tree_that_reaches_every_rank(
+    routing_of: Callable[[Chunked], Routing],
+) -> None:
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
     routing = routing_of(problem)
     topology = problem.logical.topology
     for chunk in range(problem.collective.chunk_count):
@@ -178,7 +180,7 @@ def test_each_chunk_travels_along_a_tree_that_reaches_every_rank(routing_of: Cal
 
 def test_same_problem_gives_the_same_lp_file() -> None:
     texts = {
-        lp_text(routing_model(Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))))
+        lp_text(routing_model(Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))))
         for _ in range(2)
     }
     assert len(texts) == 1
@@ -186,7 +188,7 @@ def test_same_problem_gives_the_same_lp_file() -> None:
 
 
 def test_without_slack_every_link_lies_on_a_shortest_way() -> None:
-    problem = Problem.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"), path_slack=0.0)
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"), path_slack=0.0)
     _, routing = solved_s(problem)
     topology = problem.logical.topology
     arrival_s = problem.earliest_s[routing.chunk, topology.link_source[routing.link]] + problem.duration_s[routing.link]
@@ -197,12 +199,12 @@ def test_without_slack_every_link_lies_on_a_shortest_way() -> None:
 
 def test_more_slack_never_makes_the_optimum_worse() -> None:
     topology, sketch = load_topology("ndv2", 2), load_sketch("ndv2-sk-1")
-    times_s = [solved_s(Problem.of(topology, "allgather", 1_000_000, sketch, slack))[0] for slack in (0.0, 0.5, None)]
+    times_s = [solved_s(Chunked.of(topology, "allgather", 1_000_000, sketch, slack))[0] for slack in (0.0, 0.5, None)]
     assert times_s == sorted(times_s, reverse=True)
 
 
 def test_link_policies_change_the_number_of_links_at_equal_time() -> None:
-    problem = Problem.of(load_topology("dgx2", 2), "allgather", 1_000, load_sketch("dgx2-sk-2"))
+    problem = Chunked.of(load_topology("dgx2", 2), "allgather", 1_000, load_sketch("dgx2-sk-2"))
     parts = encode(problem)
     parts.model.minimize((1.0, [parts.time]))
     least = solve_model(parts.model, SolveOptions(threads=1))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gapless
-from gapless.encodings.taccl import Problem, load_sketch, read_sketch, sketch_names
+from gapless.encodings.taccl import Chunked, load_sketch, read_sketch, sketch_names
 from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.errors import InputError
 from gapless.options import SolveOptions
@@ -84,7 +84,7 @@ def test_shipped_sketches_can_all_be_loaded() -> None:
 def test_shipped_sketches_of_rail_machines_fit_them_and_are_proven(machine: str, number: int, nodes: int) -> None:
     sketch = load_sketch(f"{machine}-sk-{number}")
     assert sketch.input_bytes is not None
-    problem = Problem.of(load_topology(machine, nodes), "allgather", sketch.input_bytes, sketch)
+    problem = Chunked.of(load_topology(machine, nodes), "allgather", sketch.input_bytes, sketch)
     result = gapless.solve(problem, SolveOptions(time_limit_s=20.0, gap=0.05, threads=1))
     assert result.valid
     assert result.solution.gap is not None

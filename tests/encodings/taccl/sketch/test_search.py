@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import gapless
-from gapless.encodings.taccl import Problem, read_sketch
+from gapless.encodings.taccl import Chunked, read_sketch
 from gapless.encodings.taccl.sketch.candidates import candidate, outlines, partitions
 from gapless.encodings.taccl.sketch.format import Sketch, sketch_data
 from gapless.encodings.taccl.sketch.search import SketchSearch
@@ -31,8 +31,8 @@ SIZE = 100_000
 
 
 def search_on(topology: Topology, input_bytes: int = SIZE) -> SketchSearch:
-    def under(sketch: Sketch | None, parts: int) -> Problem:
-        return Problem.of(topology, "allgather", input_bytes, sketch, chunks_per_rank=parts)
+    def under(sketch: Sketch | None, parts: int) -> Chunked:
+        return Chunked.of(topology, "allgather", input_bytes, sketch, chunks_per_rank=parts)
 
     return SketchSearch(under, input_bytes)
 
@@ -102,8 +102,8 @@ def test_the_bound_holds_for_every_sketch_tried(result: gapless.Result) -> None:
 def test_the_sketch_that_was_found_can_be_used_again(result: gapless.Result, tmp_path: Path) -> None:
     (tmp_path / "found.json").write_text(json.dumps(result.details["sketch_file"]))
     sketch = read_sketch(tmp_path / "found.json")
-    problem = Problem.of(NODE.cluster(2), "allgather", SIZE, sketch)
-    assert isinstance(result.problem, Problem)
+    problem = Chunked.of(NODE.cluster(2), "allgather", SIZE, sketch)
+    assert isinstance(result.problem, Chunked)
     assert result.problem.sketch is not None
     assert replace(result.problem.sketch, name="found") == sketch
     assert gapless.solve(problem, SolveOptions(time_limit_s=10, threads=1)).valid

@@ -1,4 +1,4 @@
-"""Problem: one collective on one topology under one sketch, for one size."""
+"""Chunked: one collective on one topology under one sketch, with its data cut into chunks of one size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gapless.topologies.topology import Topology
 if TYPE_CHECKING:
     from gapless.encodings.taccl.phases import Phase
 
-__all__ = ["METHODS", "Method", "Problem"]
+__all__ = ["METHODS", "Chunked", "Method"]
 
 Method = Literal["auto", "milp", "greedy"]
 METHODS: tuple[Method, ...] = ("auto", "milp", "greedy")
@@ -34,7 +34,7 @@ _LARGEST_TABLE = 4_000_000
 
 
 @dataclass(frozen=True)
-class Problem:
+class Chunked:
     """Synthesise `collective` for chunks of `chunk_bytes` on the part of `topology` that `sketch` keeps.
 
     Chunks that travel between nodes may be grouped: n of them take `alpha + n * beta * size`. Inside a node every chunk
@@ -125,7 +125,7 @@ class Problem:
         chunks_per_rank: int | None = None,
         root: int | None = None,
         target: int | None = None,
-    ) -> Problem:
+    ) -> Chunked:
         """From a collective, or its name with root and target, and the size of the largest input buffer of a rank.
 
         `chunks_per_rank`, or the sketch, says into how many chunks a rank's own data are cut, and each chunk of a
