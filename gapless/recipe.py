@@ -27,6 +27,7 @@ class Result:
     schedule: Schedule | None
     report: Report | None
     details: Mapping[str, Any]
+    timings: Mapping[str, float] = field(default_factory=dict)
     product: Any = None
     run: Mapping[str, Any] = field(default_factory=dict)
 
@@ -50,4 +51,4 @@ def solve(problem: Problem, options: SolveOptions | None = None, parameters: Any
     """
     plan = find_system(problem.system).plan(problem, options or problem.default_options, parameters)
     report = None if plan.schedule is None else check(plan.schedule)
-    return Result(plan.problem or problem, plan.solution, plan.schedule, report, plan.details, plan.product)
+    return Result(plan.problem or problem, plan.solution, plan.schedule, report, plan.details, plan.timings, plan.product)

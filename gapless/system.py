@@ -29,13 +29,15 @@ ENTRY_POINTS = "gapless.systems"
 class Plan:
     """What an encoding claims: a schedule (None if it found none), the solver's words on it, and details by name.
 
-    `product`: what the schedule was made from, for an encoding that has files of its own. `problem`: what the schedule
-    solves, where the encoding had to choose that as well.
+    `timings`: seconds by stage, which differ from run to run and so stand apart from the details. `product`: what the
+    schedule was made from, for an encoding that has files of its own. `problem`: what the schedule solves, where the
+    encoding had to choose that as well.
     """
 
     solution: Solution
     schedule: Schedule | None
     details: Mapping[str, Any] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
     product: Any = None
     problem: Problem | None = None
 

@@ -106,6 +106,7 @@ def finish(
         **claim,
         **output.report_data(result.report),
         **result.details,
+        **({"stages": dict(result.timings)} if result.timings else {}),
         **also,
         "plan": written,
     }
