@@ -51,4 +51,5 @@ def solve(problem: Problem, options: SolveOptions | None = None, parameters: Any
     """
     plan = find_system(problem.system).plan(problem, options or problem.default_options, parameters)
     report = None if plan.schedule is None else check(plan.schedule)
-    return Result(plan.problem or problem, plan.solution, plan.schedule, report, plan.details, plan.timings, plan.product)
+    asked = plan.problem or problem
+    return Result(asked, plan.solution, plan.schedule, report, plan.details, plan.timings, plan.product)

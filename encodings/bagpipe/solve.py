@@ -100,7 +100,7 @@ def solve(problem: Problem, options: SolveOptions) -> Plan:
         deadline.elapsed_s, objective=float(schedule.end_s.max()),
     )  # fmt: skip
     product = Product(run.actions, run.users, run.trainer, times, machine)
-    return Plan(solution, schedule, _details(run, run.counts, times), product)
+    return Plan(solution, schedule, _details(run, run.counts, times), product=product)
 
 
 def machine_for(problem: Problem, counts: Counts) -> Machine:
