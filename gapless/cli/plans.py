@@ -209,7 +209,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _write_taccl_ef(arguments: argparse.Namespace, plan: SavedPlan) -> str:
-    from gapless.encodings.taccl.export import write_taccl_ef
+    from gapless.encodings.taccl.programs.export import write_taccl_ef
 
     program = write_taccl_ef(arguments.output, plan.schedule, plan.problem, **shared.ef_options(arguments))
     blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
@@ -218,7 +218,7 @@ def _write_taccl_ef(arguments: argparse.Namespace, plan: SavedPlan) -> str:
 
 
 def _write_mscclpp(arguments: argparse.Namespace, plan: SavedPlan) -> str:
-    from gapless.encodings.taccl.export import write_mscclpp
+    from gapless.encodings.taccl.programs.export import write_mscclpp
 
     if arguments.proto != "Simple":
         raise InputError(f"--proto: MSCCL++ plans are written with Simple, got {arguments.proto}")

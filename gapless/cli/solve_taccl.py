@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from gapless.cli import arguments as shared
 from gapless.cli.running import finish, run, while_written
 from gapless.errors import InputError
 
-__all__ = ["add_command", "read_problem", "try_problem"]
+__all__ = ["add_command", "read_problem"]
 
 _EXAMPLE = """\
 example:
@@ -79,7 +78,7 @@ def add_command(systems: Any) -> None:
 
 
 def _solve(arguments: argparse.Namespace) -> int:
-    from gapless.encodings.taccl.export import write_taccl_ef
+    from gapless.encodings.taccl.programs.export import write_taccl_ef
     from gapless.io.atomic import check_writable
 
     problem = read_problem(arguments)
@@ -100,7 +99,6 @@ def _solve(arguments: argparse.Namespace) -> int:
 def read_problem(arguments: argparse.Namespace) -> Any:
     """The problem that the options describe."""
     from gapless.encodings import taccl
-    from gapless.encodings.taccl.chunking import best_chunking
     from gapless.topologies.files import load_topology
 
     if arguments.sketch is not None and arguments.sketch_file is not None:
@@ -108,30 +106,21 @@ def read_problem(arguments: argparse.Namespace) -> Any:
     if arguments.topology is None and arguments.topology_file is None:
         raise InputError("give --topology NAME (`gapless list topologies`) or --topology-file FILE")
     if arguments.sketch == AUTO:
-        return _sketch_search(arguments)
+        _check_search(arguments)
     sketch = None
     if arguments.sketch_file is not None:
         sketch = taccl.read_sketch(arguments.sketch_file)
-    elif arguments.sketch is not None:
+    elif arguments.sketch is not None and arguments.sketch != AUTO:
         sketch = taccl.load_sketch(arguments.sketch)
     nodes = arguments.nodes or (sketch.node_count if sketch is not None else None) or 1
     size_bytes = arguments.size or (sketch.input_bytes if sketch is not None else None)
     if size_bytes is None:
         raise InputError("give --size: the sketch names no input_size")
     topology = load_topology(arguments.topology, nodes, arguments.topology_file)
-    collective, chunks = _collective(arguments), arguments.chunks
-    if chunks is None and sketch is None and isinstance(collective, str):
-        chunks = best_chunking(topology, collective, size_bytes, arguments.root, arguments.target)
-    how = {"path_slack": arguments.path_slack, "method": arguments.method, "chunks_per_rank": chunks}
+    how = {"path_slack": arguments.path_slack, "method": arguments.method, "chunks": arguments.chunks}
     ends = {"root": arguments.root, "target": arguments.target}
-    problem = taccl.Chunked.of(topology, collective, size_bytes, sketch, **how, **ends)
-    return replace(problem, may_cut=arguments.chunks is None and sketch is None)
-
-
-def try_problem(arguments: argparse.Namespace) -> Any:
-    """As `read_problem`, to see whether it is refused: without the search for the best number of chunks."""
-    searched = all(getattr(arguments, name) is None for name in ("chunks", "sketch", "sketch_file", "collective_file"))
-    return read_problem(argparse.Namespace(**{**vars(arguments), **({"chunks": 1} if searched else {})}))
+    wanted = AUTO if arguments.sketch == AUTO else sketch
+    return taccl.Problem(topology, _collective(arguments), size_bytes, wanted, **how, **ends)
 
 
 def _collective(arguments: argparse.Namespace) -> Any:
@@ -148,11 +137,8 @@ def _collective(arguments: argparse.Namespace) -> Any:
     return read_collective(arguments.collective_file)
 
 
-def _sketch_search(arguments: argparse.Namespace) -> Any:
-    from gapless.encodings.taccl import Chunked
-    from gapless.encodings.taccl.sketch.search import SketchSearch
+def _check_search(arguments: argparse.Namespace) -> None:
     from gapless.topologies.families import is_generated
-    from gapless.topologies.files import load_topology
 
     sized = arguments.topology is not None and is_generated(arguments.topology)
     for option, value in (("--size", arguments.size), ("--nodes", arguments.nodes)):
@@ -163,31 +149,24 @@ def _sketch_search(arguments: argparse.Namespace) -> Any:
     ):  # fmt: skip
         if value is not None:
             raise InputError(f"{option}: is for one sketch, not for --sketch auto")
-    topology = load_topology(arguments.topology, arguments.nodes, arguments.topology_file)
-    collective, size_bytes = _collective(arguments), arguments.size
-    ends = {"root": arguments.root, "target": arguments.target}
-
-    def under(sketch: Any, parts: int) -> Chunked:
-        return Chunked.of(topology, collective, size_bytes, sketch, chunks_per_rank=parts, **ends)
-
-    return SketchSearch(under, size_bytes)
 
 
 def _print_tried(rows: list[dict[str, Any]]) -> None:
     """The sketches that were tried, the best first."""
     from gapless.cli.output import described, print_table
 
-    columns = ("sketch", "status", "makespan_s", "bound_s", "solve_s")
-    titles = ["sketch", "status", "makespan", "bound", "solve"]
+    columns = ("sketch", "status", "makespan_s", "bound_s")
+    titles = ["sketch", "status", "makespan", "bound"]
     print_table([titles, *([described(column, row[column]) for column in columns] for row in rows)])
 
 
 def _write_model(problem: Any, path: str) -> None:
     from gapless.encodings.taccl.milp.routers import routing_model
+    from gapless.encodings.taccl.solve import in_chunks
     from gapless.io.lp import write_lp
     from gapless.io.mps import write_mps
 
     writers = {".lp": write_lp, ".mps": write_mps}
     if Path(path).suffix not in writers:
         raise InputError(f"--write-model: the file must end in .lp or .mps, got {path!r}")
-    writers[Path(path).suffix](routing_model(problem), path)
+    writers[Path(path).suffix](routing_model(in_chunks(problem, problem.default_options)), path)

@@ -40,7 +40,7 @@ class System:
 
 
 SYSTEMS = {
-    "taccl": System(solve_taccl.add_command, solve_taccl.read_problem, solve_taccl.try_problem),
+    "taccl": System(solve_taccl.add_command, solve_taccl.read_problem, solve_taccl.read_problem),
     "monet": System(solve_monet.add_command, solve_monet.read_problem, solve_monet.read_problem),
     "bagpipe": System(
         solve_bagpipe.add_command, solve_bagpipe.read_problem, solve_bagpipe.read_problem,
