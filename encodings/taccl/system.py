@@ -11,10 +11,9 @@ __all__ = ["SYSTEM"]
 
 
 def _plan(problem: Any, options: SolveOptions, parameters: Any) -> Plan:
-    from gapless.encodings.taccl.sketch.search import SketchSearch, search_sketches
     from gapless.encodings.taccl.solve import solve
 
-    return search_sketches(problem, options) if isinstance(problem, SketchSearch) else solve(problem, options)
+    return solve(problem, options, parameters)
 
 
 SYSTEM = System("taccl", _plan)
