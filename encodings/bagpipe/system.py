@@ -70,6 +70,11 @@ examples:
   gapless advise bagpipe --trace clicks.csv --columns user,item --trainers 4 --cache-size 200MB --fetch-latency 50ms
 """
 
+_SUMMARY = (
+    "batches_planned", "fetched_rows", "sync_now_rows", "sync_later_rows", "evicted_rows", "cache_rows_peak",
+    "partition_cost", "partition_bound", "iteration_s",
+)  # fmt: skip
+
 SYSTEM = System(
     name="bagpipe",
     what="caching and partitioning for recommendation training",
@@ -80,10 +85,7 @@ SYSTEM = System(
     example="""\
   gapless solve bagpipe --trace criteo-like --trainers 8 --batch-size 16384 --lookahead 200 --batches 50 -o plan.npz
 """,
-    summary=(
-        "batches_planned", "fetched_rows", "sync_now_rows", "sync_later_rows", "evicted_rows", "cache_rows_peak",
-        "partition_cost", "partition_bound", "iteration_s",
-    ),  # fmt: skip
+    summary=_SUMMARY,
     ending=".npz",
     write=_write,
     read=_read,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gapless.fields import Bandwidth, Choice, Field, Listed, Object, Seconds, Text, Whole
+from gapless.fields import Bandwidth, Choice, Field, Listed, Object, Seconds, Whole
 
 __all__ = ["COMPRESSION", "QUESTION", "WHAT_IF"]
 

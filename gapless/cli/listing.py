@@ -149,6 +149,7 @@ its nodes: dgx-h100:nodes_per_leaf=16,uplinks_per_leaf=4 or dgx-h100:rails=false
 }
 """What a table leaves unsaid."""
 
+
 def _systems() -> Rows:
     systems = [find_system(name) for name in system_names()]
     return [{"name": system.name, "what": system.what, "plans": system.ending} for system in systems]

@@ -67,10 +67,7 @@ def _pictures(plan: SavedPlan) -> list[Picture]:
     from gapless.plot.pictures import draw, pictures_of
     from gapless.plot.style import svg_text
 
-    return [
-        Picture(svg_text(draw(plan, kind).figure, kind), _CAPTIONS.get(kind, kind))
-        for kind in pictures_of(plan)
-    ]
+    return [Picture(svg_text(draw(plan, kind).figure, kind), _CAPTIONS.get(kind, kind)) for kind in pictures_of(plan)]
 
 
 def _page(plan: SavedPlan, report: Report, pictures: Sequence[Picture]) -> Page:

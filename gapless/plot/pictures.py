@@ -28,6 +28,7 @@ __all__ = ["Point", "convergence_in", "draw", "is_sweep", "kinds", "pictures_of"
 _KINDS = ("gantt", "resources", "memory", "topology", "convergence", "tradeoff")
 """The kinds of pictures that any system may have; `tradeoff` is of a sweep, the others are of a plan."""
 
+
 @dataclass(frozen=True)
 class Point:
     """One row of a sweep's table, as far as `plot_tradeoff` needs it."""
