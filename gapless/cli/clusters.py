@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gapless.cli import arguments as shared
 
-if TYPE_CHECKING:  # imported by the command itself: --help stays fast
-    from gapless.encodings.bagpipe.cluster import Cluster
-
-__all__ = ["add_cluster_options", "cluster_data", "read_cluster_options"]
-
-_OPTIONS = {
-    "trainer_bandwidth": "trainer_bytes_per_s", "server_bandwidth": "server_bytes_per_s", "latency": "latency_s",
-    "fetch_latency": "fetch_latency_s", "forward": "forward_s", "backward": "backward_s", "control": "control_s",
-}  # fmt: skip
-"""The field of `Cluster` that an option sets."""
-
-_VALUE_BYTES = 4
+__all__ = ["add_cluster_options"]
 
 
 def add_cluster_options(group: Any) -> None:
-    """Add the options; `read_cluster_options` reads them. The defaults are those of `Cluster`."""
-    group.add_argument("--model", default="dlrm", metavar="NAME", help="dense part: dlrm (default), deepfm, ...")
+    """Add the options; in Python they are arguments of the same names."""
+    group.add_argument("--model", metavar="NAME", help="dense part: dlrm (default), deepfm, ...")
     group.add_argument(
-        "--dimension", type=shared.Whole(1, 10**6), default=48, metavar="D", help="fp32 values of a row (default 48)"
+        "--dimension", type=shared.Whole(1, 10**6), metavar="D", help="fp32 values of a row (default 48)"
     )
     group.add_argument("--trainer-bandwidth", type=shared.bandwidth, metavar="B", help="of each (default 10Gbps)")
     group.add_argument(
@@ -44,23 +32,3 @@ def add_cluster_options(group: Any) -> None:
     group.add_argument(
         "--control", type=shared.duration, metavar="T", help="a partitioned cache's overhead a batch (default 85ms)"
     )
-
-
-def read_cluster_options(arguments: argparse.Namespace, trainers: int) -> Cluster:
-    """The cluster that the options describe; times that are given go before those of the model."""
-    from dataclasses import replace
-
-    from gapless.encodings.bagpipe.cluster import Cluster, model_cluster
-    from gapless.profiles.traces.recommendation import named_dense_model
-
-    plain = Cluster(trainers, row_bytes=arguments.dimension * _VALUE_BYTES)
-    given = {field: getattr(arguments, option) for option, field in _OPTIONS.items()}
-    chosen = {field: value for field, value in given.items() if value is not None}
-    return replace(model_cluster(plain, named_dense_model(arguments.model)), **chosen)
-
-
-def cluster_data(cluster: Cluster) -> dict[str, Any]:
-    """The cluster for a JSON object."""
-    from dataclasses import asdict
-
-    return asdict(cluster)

@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from gapless.cli import arguments as shared
-from gapless.cli.clusters import add_cluster_options, read_cluster_options
+from gapless.cli.clusters import add_cluster_options
 from gapless.cli.running import claim_to_keep, finish, run
-from gapless.cli.traces import add_trace_options, read_trace_options
+from gapless.cli.traces import add_trace_options
 from gapless.errors import InputError
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
@@ -21,7 +21,6 @@ _EXAMPLE = """\
 example:
   gapless solve bagpipe --trace criteo-like --trainers 8 --batch-size 16384 --lookahead 200 --batches 50 -o plan.npz
 """
-_BATCHES = 50
 
 
 def add_command(systems: Any) -> None:
@@ -44,12 +43,7 @@ def add_command(systems: Any) -> None:
         help="auto (default), transport, search, milp, lp, min_cost_flow, contiguous, random",
     )  # fmt: skip
     group.add_argument("--ownership", default="first-touch", metavar="NAME", help="first-touch (default) or hash")
-    group.add_argument("--batches", type=shared.Whole(1), default=_BATCHES, metavar="N", help=f"(default {_BATCHES})")
-    group.add_argument("--search-rounds", type=shared.Whole(0), default=24, metavar="N", help="a batch (default 24)")
-    group.add_argument(
-        "--bound-rounds", type=shared.Whole(0), default=10, metavar="N",
-        help="of the bound of fetches and max-load, a batch; 0 for none (default 10)",
-    )  # fmt: skip
+    group.add_argument("--batches", type=shared.Whole(1), metavar="N", help="(default 50)")
     group.add_argument("-o", "--output", metavar="FILE", help="the plan to write, ending in .npz")
     add_cluster_options(parser.add_argument_group("cluster"))
     shared.add_solve_options(parser)
@@ -69,14 +63,9 @@ def _solve(arguments: argparse.Namespace) -> int:
 
 def read_problem(arguments: argparse.Namespace) -> Problem:
     """The problem that the options describe."""
-    from gapless.encodings.bagpipe import Effort, Planning
-    from gapless.encodings.bagpipe.problem import Problem
+    from gapless.encodings.bagpipe.question import problem
 
-    names = ("trainers", "batch_size", "lookahead", "cache_rows", "objective", "method", "ownership", "batches")
-    planning = Planning(**{name: getattr(arguments, name) for name in names})
-    effort = Effort(arguments.search_rounds, arguments.bound_rounds, with_bound=arguments.bound_rounds > 0)
-    cluster = read_cluster_options(arguments, arguments.trainers)
-    return Problem(read_trace_options(arguments), planning, cluster, effort)
+    return problem(**shared.given(arguments, problem))
 
 
 def write_run_of(path: str, result: Result) -> None:

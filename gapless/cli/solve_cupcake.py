@@ -6,13 +6,11 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from gapless.cli import arguments as shared
-from gapless.cli.networks import add_network_options, read_network
+from gapless.cli.networks import add_network_options
 from gapless.cli.running import finish, run
-from gapless.errors import InputError
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from gapless.encodings.cupcake import Problem
-    from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = ["add_command", "read_problem"]
 
@@ -61,21 +59,6 @@ def _solve(arguments: argparse.Namespace) -> int:
 
 def read_problem(arguments: argparse.Namespace) -> Problem:
     """The problem that the options describe."""
-    from gapless.encodings.cupcake import Problem
+    from gapless.encodings.cupcake.question import problem
 
-    return Problem(_profile(arguments), arguments.method)
-
-
-def _profile(arguments: argparse.Namespace) -> FusionProfile:
-    """The profile as it stands, or with a compressor's published costs on a network."""
-    from gapless.profiles.gradients.compressors import named_compressor, relative_speed
-    from gapless.profiles.gradients.named import find_fusion_profile, with_compressor
-
-    names = ("device", "ranks", "bandwidth", "latency", "topology", "nodes")
-    if arguments.compressor is None:
-        for name in names:
-            if getattr(arguments, name) is not None:
-                raise InputError(f"--{name} goes with --compressor NAME (`gapless list compressors`)")
-        return find_fusion_profile(arguments.profile)
-    compressor, speed = named_compressor(arguments.compressor), relative_speed(arguments.device or "v100")
-    return with_compressor(find_fusion_profile(arguments.profile), compressor, read_network(arguments), speed)
+    return problem(**shared.given(arguments, problem))
