@@ -214,9 +214,8 @@ def _is_answered(state: _Sweep, job: Job) -> bool:
     if plan.claim["stop_reason"] == StopReason.INTERRUPTED.value:
         return False
     limit_s = math.inf if state.options.time_limit_s is None else state.options.time_limit_s / len(state.request.jobs)
-    return claim["stop_reason"] != StopReason.TIME_LIMIT.value or limit_s < _MORE_TIME * (
-        state.plans[job].solve_s or 0.0
-    )
+    may_gain = limit_s >= _MORE_TIME * (plan.solve_s or 0.0)
+    return plan.claim["stop_reason"] != StopReason.TIME_LIMIT.value or not may_gain
 
 
 def _recall(state: _Sweep, job: Job) -> None:
