@@ -65,7 +65,7 @@ def test_a_file_that_changes_between_is_noticed(small: Path) -> None:
         ({"system": "monet", "graph": "none.json", "budget": "1x"}, r"grid\[0\]: cannot read none\.json"),
         ({"system": "taccl", "topology": "ndv3", "size": "1MB"}, "did you mean 'ndv2'"),
         ({"system": "taccl", "topology": "ring:4", "size": "1MB", "solver": "higs"}, "did you mean 'highs'"),
-        ({"system": "cupcake", "profile": "resnet50", "ranks": 8}, "--ranks goes with --compressor"),
+        ({"system": "cupcake", "profile": "resnet50", "ranks": 8}, "ranks: goes with compressor"),
         ({"system": "bagpipe", "trace": "zip", "trainers": 2, "batch_size": 4}, "did you mean 'zipf'"),
     ],
 )
