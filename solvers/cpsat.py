@@ -17,7 +17,7 @@ from gapless.solvers.interruptible import run_interruptibly
 
 __all__ = ["solve"]
 
-# What CP-SAT's status claims; early stops with and without a point are told apart by the values.
+# What CP-SAT's status claims; the values distinguish early stops with and without a point.
 _STATUS: dict[str, Status] = {
     "OPTIMAL": Status.OPTIMAL,
     "FEASIBLE": Status.FEASIBLE,

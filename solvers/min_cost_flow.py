@@ -1,7 +1,7 @@
 """Minimum-cost flow with OR-tools' SimpleMinCostFlow: exact and fast where a model is a network.
 
-Two doors: `min_cost_flow` on arrays, and `solve` for a Model whose rows conserve flow. The algorithm is polynomial and
-can't be interrupted; time limit, gap, threads and seed do not apply.
+`min_cost_flow` takes arrays, `solve` a Model whose rows conserve flow. The algorithm is polynomial and can't be
+interrupted; time limit, gap, threads and seed do not apply.
 """
 
 from __future__ import annotations

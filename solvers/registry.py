@@ -1,4 +1,4 @@
-"""The backends by name, and `solve_model`, the one door to all of them."""
+"""The backends by name, and `solve_model`, the one entry to all of them."""
 
 from __future__ import annotations
 

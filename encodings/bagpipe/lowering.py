@@ -1,10 +1,10 @@
 """From the actions of a run of batches to a schedule in the graph IR.
 
 Devices: the embedding servers (with the trace), each trainer's private part of the cache, the replicas (what every
-trainer holds alike: one copy stands for all), and an input buffer a trainer. Tensors are groups of rows with one fate,
-the examples of a batch on a trainer, and tokens of no size that order what lies on different devices. A private row
-keeps its place among the replicas too, in a copy that nobody reads, so that this device holds as many rows as the
-lookahead counts: its memory is the size of the cache.
+trainer holds alike: one copy stands for all), and an input buffer a trainer. Tensors are groups of rows with one
+history, the examples of a batch on a trainer, and tokens of no size that order what lies on different devices. A
+private row keeps its place among the replicas too, in a copy that nobody reads, so that this device holds as many rows
+as the lookahead counts: its memory is the size of the cache.
 
 Batch b: rows are fetched from the servers; each trainer takes its examples into its buffer, whose size is its share of
 a batch; the replicas are looked up, and must hold all updates of batches before b; each trainer trains, which updates
@@ -192,7 +192,7 @@ def to_schedule(actions: Sequence[Actions], times: Times, machine: Machine) -> S
 
 @dataclass
 class _Batch:
-    """One batch on its way into the schedule."""
+    """One batch, which adds itself to the schedule."""
 
     rows: _Rows
     machine: Machine

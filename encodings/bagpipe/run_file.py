@@ -67,12 +67,12 @@ def write_run(
     trainer: list[NDArray[np.int64]],
     times: Times,
     machine: Machine,
-    told: Mapping[str, Any],
+    sections: Mapping[str, Any],
 ) -> None:
-    """Write a run, whole or not at all. `told`: the sections problem, claim and details."""
+    """Write a run, whole or not at all. `sections`: the sections problem, claim and details."""
     meta = {
         "format": _FORMAT, "version": _VERSION, "cluster": asdict(machine.cluster), "share": machine.share.tolist(),
-        "cache_rows": machine.cache_rows, **told,
+        "cache_rows": machine.cache_rows, **sections,
     }  # fmt: skip
     columns: dict[str, Any] = {
         "meta": np.frombuffer(json.dumps(meta, allow_nan=False).encode("utf-8"), dtype=np.uint8),
@@ -97,7 +97,7 @@ def read_run(path: str | Path) -> SavedPlan:
     meta = parse_record(columns["meta"].tobytes().decode("utf-8", "replace"), f"{path}: meta")
     meta.of_format(_FORMAT)
     meta.integer("version", _VERSION, _VERSION)
-    told = {name: _mapping(meta, name) for name in ("problem", "claim", "details")}
+    sections = {name: _mapping(meta, name) for name in ("problem", "claim", "details")}
     share = np.array(meta.integers("share", 0, _MOST_COUNT), dtype=np.int64)
     cache_rows = meta.integer("cache_rows", 0, _MOST_COUNT)
     entry = meta.record("cluster")
@@ -111,7 +111,7 @@ def read_run(path: str | Path) -> SavedPlan:
     except InputError as error:  # actions, cluster and schedule name the field, not the file
         message = str(error)
         raise InputError(message if message.startswith(str(path)) else f"{path}: {message}") from None
-    return SavedPlan("bagpipe", told["problem"], told["claim"], told["details"], schedule)
+    return SavedPlan("bagpipe", sections["problem"], sections["claim"], sections["details"], schedule)
 
 
 def _arrays(path: str | Path) -> dict[str, Any]:

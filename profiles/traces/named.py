@@ -60,9 +60,9 @@ def find_trace(
     kind = _kind(trace)
     for name, value in options.items():
         if value is not None and name not in _SUITS[kind]:
-            friends = " or ".join(friend for friend, names in _SUITS.items() if name in names)
+            suited = " or ".join(other for other, names in _SUITS.items() if name in names)
             got = trace if isinstance(trace, (str, Path)) else kind
-            raise InputError(f"{name}: goes with {friends}, got trace {got}")
+            raise InputError(f"{name}: goes with {suited}, got trace {got}")
     if isinstance(trace, Trace):
         return trace
     if isinstance(trace, np.ndarray):
