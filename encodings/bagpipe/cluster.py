@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,7 +113,7 @@ def find_cluster(
 
     `dimension`: fp32 values of a row. Bandwidths in bytes a second, times in seconds, as the fields of `Cluster`.
     """
-    given = {
+    given: dict[str, Any] = {
         "trainer_bytes_per_s": trainer_bandwidth, "server_bytes_per_s": server_bandwidth, "latency_s": latency,
         "fetch_latency_s": fetch_latency, "forward_s": forward, "backward_s": backward, "control_s": control,
     }  # fmt: skip

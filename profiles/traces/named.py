@@ -96,7 +96,7 @@ def _generated(kind: str, options: dict[str, Any]) -> Trace:
     kaggle = named_embedding_dataset("criteo-kaggle")
     given = {name: value for name, value in options.items() if value is not None}
     examples, seed = given.get("examples", kaggle.examples), given.get("trace_seed", 0)
-    table_rows = given.get("table_rows", kaggle.table_rows)
+    table_rows = given.get("table_rows") or kaggle.table_rows or ()
     if kind == "zipf":
         return zipf_trace(table_rows, given.get("exponent", 1.0), examples, seed)
     if kind == "skew":
