@@ -93,11 +93,13 @@ def _add_case(group: Any) -> None:
 
 def _compression(arguments: argparse.Namespace) -> int:
     from gapless.encodings.cupcake.advice import compression
+    from gapless.profiles.gradients.communication import find_network
 
-    return shared.print_answer(arguments, compression(**shared.given(arguments, compression)))
+    return shared.print_answer(arguments, compression(**shared.given(arguments, compression, find_network)))
 
 
 def _what_if(arguments: argparse.Namespace) -> int:
     from gapless.encodings.cupcake.what_if import what_if
+    from gapless.profiles.gradients.communication import find_network
 
-    return shared.print_answer(arguments, what_if(**shared.given(arguments, what_if)))
+    return shared.print_answer(arguments, what_if(**shared.given(arguments, what_if, find_network)))
