@@ -59,7 +59,7 @@ def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: b
         predecessors[target].append(source)
     unvisited = set(range(1, count))
     in_use: set[int] = set()
-    onward = [len(unvisited.intersection(targets)) for targets in successors]
+    open_successors = [len(unvisited.intersection(targets)) for targets in successors]
 
     def is_free(hop: tuple[int, int]) -> bool:
         return not apart or in_use.isdisjoint(held[hop])
@@ -69,14 +69,14 @@ def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: b
         (unvisited.add if back else unvisited.remove)(target)
         (in_use.difference_update if back else in_use.update)(held[rank, target])
         for source in predecessors[target]:
-            onward[source] += 1 if back else -1
+            open_successors[source] += 1 if back else -1
 
     def next_ranks(rank: int) -> Iterator[int]:
-        """Unvisited ranks: first those with the fewest such successors, hardest to come back to; then near ones."""
+        """Unvisited ranks, the hardest to come back to first: those with the fewest such successors, then near ones."""
         found = [target for target in successors[rank] if target in unvisited and is_free((rank, target))]
         if node_by_node and any(node_of[other] == node_of[rank] for other in unvisited):
             found = [target for target in found if node_of[target] == node_of[rank]]
-        return iter(sorted(found, key=lambda target: (onward[target], len(held[rank, target]), target)))
+        return iter(sorted(found, key=lambda target: (open_successors[target], len(held[rank, target]), target)))
 
     path, choices = [0], [next_ranks(0)]
     for _ in range(_STEPS):

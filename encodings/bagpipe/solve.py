@@ -18,11 +18,12 @@ from gapless.encodings.bagpipe.lowering import Machine, to_schedule
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.run_file import Product
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.solution import Solution, Status, StopReason
 from gapless.system import Plan
 
-__all__ = ["Product", "Run", "machine_for", "plan_run", "solve"]
+__all__ = ["Run", "machine_for", "plan_run", "solve"]
 
 
 @dataclass
@@ -52,17 +53,6 @@ class Run:
             ("lookahead", plan.lookahead_s), ("partition", plan.partition_s - bound_s), ("bound", bound_s)
         ):  # fmt: skip
             self.timings[stage] = self.timings.get(stage, 0.0) + duration_s
-
-
-@dataclass(frozen=True)
-class Product:
-    """What a run's schedule was made from, as `write_run` takes it."""
-
-    actions: list[Actions]
-    users: list[NDArray[np.bool_]]
-    trainer: list[NDArray[np.int64]]
-    times: Pipeline
-    machine: Machine
 
 
 def plan_run(problem: Problem, options: SolveOptions, parameters: Parameters, deadline: Deadline) -> Run | None:
