@@ -65,7 +65,7 @@ def modules() -> dict[str, Path]:
 
 @cache
 def imports() -> nx.DiGraph[str]:
-    """An edge from each module to all that it imports anywhere in its text; the modules of others by their full name."""
+    """An edge from each module to all that it imports anywhere in its text, modules of other packages included."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     for name, path in modules().items():
         graph.add_node(name)

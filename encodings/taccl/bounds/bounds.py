@@ -8,7 +8,7 @@ bound for a later one holds for the earlier ones, too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -70,11 +70,18 @@ class Bounds:
     parameters: BoundParameters
     options: SolveOptions
     one_at_a_time: bool
+    proven_s: float = 0.0
+
+    def with_proven(self, proven_s: float) -> Bounds:
+        """The same with what a solver has proven for plans chunk by chunk."""
+        bounds = replace(self, proven_s=max(proven_s, self.proven_s))
+        bounds.__dict__.update({**self.__dict__, "proven_s": bounds.proven_s})  # what has been worked out stays so
+        return bounds
 
     @property
     def chunk_by_chunk_s(self) -> float:
         """No plan chunk by chunk takes less."""
-        return max(self.chunk_by_chunk.values())
+        return max(self.proven_s, *self.chunk_by_chunk.values())
 
     @property
     def any_grouping_s(self) -> float:
@@ -112,16 +119,16 @@ class Bounds:
 
     @cached_property
     def any_grouping(self) -> dict[str, float]:
-        """By where they come from: shortest paths, cuts, by when a rank or a node can have what it wants, how many ranks
-        can know of something by when, and for sums how fast parts come together, and come to all.
+        """By where they come from: shortest paths, cuts, by when a rank or a node can have what it wants, how many
+        ranks can know of something by when, and for sums how fast parts come together, and come to all.
         """
         if not self.problem.collective.reduces:
-            steps, most = self.parameters.time_steps, self.parameters.most_counted_chunks
+            steps, most, is_given = self.parameters.time_steps, self.parameters.most_counted_chunks, self.problem.given
             spreading_s = spreading_bound_s(self.problem, self.one_at_a_time)
             influence_s = influence_bound_s(self.problem, self.one_at_a_time, steps, most // 2)
             return {
                 "latency": self.latency_s,
-                "cuts": self._cuts_s(self._all_links) if self._is_small else self.any_chunking_s,
+                "cuts": self._cuts_s(self._all_links) if self._is_small or is_given else self.any_chunking_s,
                 "arrival": arrival_bound_s(self.problem, most),
                 "spreading": max(spreading_s, influence_s),
             }

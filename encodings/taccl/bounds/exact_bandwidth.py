@@ -63,7 +63,9 @@ def exact_bandwidth(
     cuts = tuple(_cuts(problem, occupancy_s, rotations))
     time_s = max(cut.time_s for cut in cuts)
     flow = flow_of_chunks(problem, occupancy_s, options, short, parameters.most_flow_variables)
-    return Bandwidth(time_s, False, cuts) if flow is None else Bandwidth(max(time_s, flow.time_s), flow.exact, cuts, flow)
+    return (
+        Bandwidth(time_s, False, cuts) if flow is None else Bandwidth(max(time_s, flow.time_s), flow.exact, cuts, flow)
+    )
 
 
 def flow_of_chunks(

@@ -13,7 +13,7 @@ __all__ = ["BoundParameters"]
 class BoundParameters:
     """Limits on the work of lower bounds; larger ones make them stronger and slower."""
 
-    most_pairs: int = 2_000_000
+    most_pairs: int = 4_000_000
     """Pairs of chunk and link up to which bounds look at single chunks; at most a few seconds on one core."""
     cut_times: int = 8
     """Times at the boundary of a cut for which chunks that come later are counted alone; more add little."""

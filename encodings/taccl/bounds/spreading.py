@@ -20,7 +20,6 @@ from gapless.encodings.taccl.bounds.arrival import earliest_s
 from gapless.encodings.taccl.bounds.latency import distances_s
 from gapless.encodings.taccl.bounds.ports import SIDES, most_at_once, port_of_links
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.topologies.topology import Topology
 
 __all__ = ["influence_bound_s", "spreading_bound_s"]
 
