@@ -24,7 +24,7 @@ from gapless.encodings.taccl import load_sketch
 from gapless.encodings.taccl.baselines import Baselines
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.instances import with_instances
+from gapless.encodings.taccl.programs.instances import with_instances
 from gapless.encodings.taccl.sweep import Outcome, Request, sweep
 from gapless.encodings.taccl.sweep.candidates import Lowering
 from gapless.encodings.taccl.sweep.request import larger_buffer

@@ -11,7 +11,7 @@ from gapless.encodings.taccl.bounds.latency import farthest_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.bounds.ports import SIDES, most_at_once, port_of_links, rounds_to_reach
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.phases import bare_phases_of, is_spread_backwards
+from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
@@ -30,7 +30,7 @@ def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str,
     from all ranks at once. `bandwidth`: see `any_bandwidth_s_per_byte`. Links that share their first (last) resource
     count as the fastest of them, since one works at a time.
     """
-    topology, collective = problem.topology, problem.collective
+    topology, collective = _machine_of(problem), problem.collective
     sources = _holders(collective.contributors, collective.rank_count)
     targets = _holders(collective.destinations, collective.rank_count)
     everyone = np.arange(topology.device_count)
@@ -49,14 +49,20 @@ def any_bandwidth_s_per_byte(problem: Chunked, parameters: BoundParameters) -> f
     Sums are looked at backwards in time, as the spreading of their chunks. 0 where the collective is of another kind,
     or some link takes no time.
     """
-    if not (problem.topology.beta_s_per_byte > 0).all() or not is_spread_backwards(problem.collective):
+    topology = _machine_of(problem)
+    if not (topology.beta_s_per_byte > 0).all() or not is_spread_backwards(problem.collective):
         return 0.0
     options, best_s = SolveOptions(time_limit_s=parameters.program_limit_s), 0.0
-    for phase in bare_phases_of(Chunked(problem.topology, problem.collective, problem.chunk_bytes)):
-        rate_s = phase.problem.topology.beta_s_per_byte
+    for phase in Chunked(topology, problem.collective, problem.chunk_bytes).phases:
+        rate_s = phase.problem.logical.topology.beta_s_per_byte
         rotations, _ = rotations_of(phase.problem)
         best_s = max(best_s, exact_bandwidth(phase.problem, rate_s, rotations, options, parameters).time_s)
     return best_s
+
+
+def _machine_of(problem: Chunked) -> Topology:
+    """What plans run on whatever the sketch; of a phase, the links that it has."""
+    return problem.topology if problem.given is None else problem.logical.topology
 
 
 def _holders(ranks_of_chunk: tuple[tuple[int, ...], ...], rank_count: int) -> Mask:

@@ -32,7 +32,6 @@ from gapless.encodings.taccl.bounds.reduction import (
 from gapless.encodings.taccl.bounds.reduction_cuts import across_cuts_s
 from gapless.encodings.taccl.bounds.spreading import influence_bound_s, spreading_bound_s
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.phases import bare_phases_of, is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations
 from gapless.options import SolveOptions
@@ -123,12 +122,12 @@ class Bounds:
         ranks can know of something by when, and for sums how fast parts come together, and come to all.
         """
         if not self.problem.collective.reduces:
-            steps, most, is_given = self.parameters.time_steps, self.parameters.most_counted_chunks, self.problem.given
+            steps, most = self.parameters.time_steps, self.parameters.most_counted_chunks
             spreading_s = spreading_bound_s(self.problem, self.one_at_a_time)
             influence_s = influence_bound_s(self.problem, self.one_at_a_time, steps, most // 2)
             return {
                 "latency": self.latency_s,
-                "cuts": self._cuts_s(self._all_links) if self._is_small or is_given else self.any_chunking_s,
+                "cuts": self._cuts_s(self._all_links) if self._is_small else self.any_chunking_s,
                 "arrival": arrival_bound_s(self.problem, most),
                 "spreading": max(spreading_s, influence_s),
             }
@@ -164,10 +163,9 @@ class Bounds:
         """The bounds of each phase, itself where it doesn't reduce."""
         if not self.problem.collective.reduces:
             return (self,)
-        is_bare = self.problem.sketch is None and self.problem.given is None
-        is_large = not self._is_small and is_bare and is_spread_backwards(self.problem.collective)
-        phases = bare_phases_of(self.problem) if is_large else self.problem.phases
-        return tuple(bounds_of(its.problem, self.parameters, self.options, its.backwards) for its in phases)
+        return tuple(
+            bounds_of(phase.problem, self.parameters, self.options, phase.backwards) for phase in self.problem.phases
+        )
 
     @cached_property
     def latency_s(self) -> float:
@@ -176,11 +174,11 @@ class Bounds:
         if problem.collective.reduces:
             pairs_s = pairs_latency_s(problem, self._kinds) if self._is_small else 0.0
             return max(pairs_s, *(phase.latency_s for phase in self.phases))
-        if self._is_small or problem.sketch is not None or problem.given is not None:
+        if self._is_small or problem.sketch is not None:
             return float(problem.earliest_s[problem.wanted].max(initial=0.0))
         owned = problem.owners[:, None] == np.arange(problem.collective.rank_count)
         starts = np.unique(self._rotations.rank_orbit)
-        return farthest_s(problem.topology, problem.duration_s, owned, problem.wanted, starts)
+        return farthest_s(problem.logical.topology, problem.duration_s, owned, problem.wanted, starts)
 
     @cached_property
     def crossing_s(self) -> float:

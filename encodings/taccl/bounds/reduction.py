@@ -50,11 +50,12 @@ class Kind:
 def kinds_of(problem: Chunked) -> list[Kind]:
     """The chunks of a problem that reduces, those left out that nobody wants."""
     collective, allowed = problem.collective, problem.logical.allowed
-    restricted = problem.sketch is not None or problem.given is not None
     alike: dict[tuple[tuple[int, ...], tuple[int, ...], bytes], list[int]] = {}
     for chunk, (holders, wants) in enumerate(zip(collective.contributors, collective.destinations, strict=True)):
         if wants:
-            alike.setdefault((holders, wants, allowed[chunk].tobytes() if restricted else b""), []).append(chunk)
+            alike.setdefault(
+                (holders, wants, allowed[chunk].tobytes() if problem.sketch is not None else b""), []
+            ).append(chunk)
     return [
         Kind(holders, wants, np.flatnonzero(allowed[chunks[0]]), len(chunks))
         for (holders, wants, _), chunks in alike.items()

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective
-from gapless.encodings.taccl.homes import homes
 from gapless.encodings.taccl.symmetry.groups import Images
+from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.errors import InputError
 from gapless.topologies.topology import Topology
 
@@ -102,7 +102,7 @@ def _image_of_chunks(ranks: Ids, collective: Collective) -> Ids | None:
             frozenset(carry[rank] for rank in destinations[chunk]),
         )
 
-    root, contributors, destinations = homes(collective), collective.contributors, collective.destinations
+    root, contributors, destinations = roots_of(collective), collective.contributors, collective.destinations
     identity = range(collective.rank_count)
     by_signature: dict[_Signature, list[int]] = {}
     for chunk in range(collective.chunk_count):
