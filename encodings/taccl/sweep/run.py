@@ -14,8 +14,7 @@ import numpy as np
 
 from gapless.checker import check
 from gapless.encodings.taccl.baselines import Baselines
-from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte
-from gapless.encodings.taccl.bounds.cuts import any_cut_bound_s
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.programs.instances import with_instances
 from gapless.encodings.taccl.solve import solve
@@ -267,9 +266,9 @@ def _write(state: _Sweep) -> Outcome:
         program = state.lowering.for_range(*its.choice, title, its.min_bytes, its.max_bytes)
         write_program(state.folder / XML_FOLDER / name, program)
     xml_of = {size: name for name, its in zip(files, ranges, strict=True) for size in its.sizes_bytes}
-    exact_s_per_byte = any_bandwidth_s_per_byte(request.topology, request.definition)
+    s_per_byte = bounds_of(Chunked(request.topology, request.definition, 1)).s_per_byte
     rows = [
-        _row(state, place, choices[place], chosen[place] if chosen else None, xml_of.get(size), exact_s_per_byte)
+        _row(state, place, choices[place], chosen[place] if chosen else None, xml_of.get(size), s_per_byte)
         for place, size in enumerate(sizes)
     ]
     told = [_range_data(its, name) for name, its in zip(files, ranges, strict=True)]
@@ -292,11 +291,12 @@ def _choices(state: _Sweep, place: int) -> list[Choice]:
 
 
 def _row(
-    state: _Sweep, place: int, choices: list[Choice], chosen: Choice | None, xml: str | None, exact_s_per_byte: float
+    state: _Sweep, place: int, choices: list[Choice], chosen: Choice | None, xml: str | None, s_per_byte: float
 ) -> Row:
     request, size = state.request, state.request.sizes_bytes[place]
     chunk_bytes = -(-size // larger_buffer(request.definition))
-    bound_s = any_cut_bound_s(request.topology, request.definition, chunk_bytes, exact_s_per_byte)
+    question = Chunked(request.topology, request.definition, chunk_bytes)
+    bound_s = bounds_of(question, s_per_byte=s_per_byte).any_chunking_s
     found = [_fastest(state, size, choices, is_baseline) for is_baseline in (False, True)]
     (synthesised, synthesised_s), (baseline, baseline_s) = found
     makespan_s = None if chosen is None else state.times.checked_s(chosen[0], size, chosen[1])
