@@ -20,14 +20,16 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
-from gapless.torch.capture.joint import JointGraph, Role, trace_joint
+from gapless.torch.capture.joint import trace_joint
 from gapless.torch.capture.model_step import ModelStep
+from gapless.torch.capture.operators import is_random, op_name, state_bytes, written_over
 from gapless.torch.capture.program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
 from gapless.torch.capture.storages import Storages, find_storages, rounded_bytes
 from gapless.torch.close_kinds import CLOSE
+from gapless.torch.joint_graph import JointGraph, Role
 from gapless.torch.library import torch
 from gapless.torch.rewrite.matching import Rewrites
-from gapless.torch.rewrite.rewrites import is_random, op_name, rewrite, state_bytes, written_over
+from gapless.torch.rewrite.rewrites import rewrite
 
 __all__ = ["capture"]
 

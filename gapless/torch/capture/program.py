@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gapless.profiles.training.graph import TrainingGraph
-from gapless.torch.capture.joint import Role
 from gapless.torch.capture.storages import Storages
+from gapless.torch.joint_graph import Role
 
 __all__ = ["LASTS", "PASSES", "Call", "CapturedStep", "Gradient", "InputShape", "Operator"]
 

@@ -11,9 +11,9 @@ from typing import Any
 from gapless.errors import InputError
 from gapless.schedule import Event
 from gapless.torch.capture.program import LASTS, PASSES, Call, Gradient, Operator
+from gapless.torch.kernels.norms import INVERTING
 from gapless.torch.library import torch
 from gapless.torch.memory import compact
-from gapless.torch.rewrite.norms import INVERTING
 from gapless.torch.run.planning import TorchPlan
 
 __all__ = ["Compiler", "Instruction", "Run"]

@@ -6,8 +6,8 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.torch.capture.program import CapturedStep
+from gapless.torch.kernels.norms import check_invertible
 from gapless.torch.library import torch
-from gapless.torch.rewrite.norms import check_invertible
 from gapless.torch.run.instructions import Compiler, Run
 from gapless.torch.run.planning import TorchPlan
 
