@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
-import os
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.cli import arguments as shared
-from gapless.errors import InputError
 from gapless.torch.close_kinds import CLOSE
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast, and works without torch
-    from gapless.torch.run.comparison import Method, Workload
-    from gapless.torch.run.planning import TorchPlan
-    from gapless.torch.run.step import Step
+    from gapless.recipe import Result
+    from gapless.system import Problem
 
 __all__ = ["add_commands"]
 
@@ -69,148 +62,39 @@ def _kinds(text: str) -> tuple[str, ...]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from gapless.cli import output
+    from gapless.encodings import monet
     from gapless.io.atomic import check_writable
-    from gapless.torch.capture.graph import capture
-    from gapless.torch.capture.timing import profile
-    from gapless.torch.run.comparison import compare, eager_peak_bytes
+    from gapless.torch.run import load_workload, run_and_compare
+    from gapless.torch.run.step_plan import reason_without_plan
+
+    def report(text: str) -> None:
+        if not arguments.quiet:
+            print(f"gapless: {text} ...", file=sys.stderr)
 
     if arguments.output is not None:
         check_writable(arguments.output)
-    work = _workload(arguments.model)
-    _say(arguments, "capturing")
-    step = capture(
-        work.model, work.inputs, work.loss, targets=work.targets, name=arguments.model, close=arguments.close
-    )
-    _say(arguments, f"timing {len(step.graph.forward)} forward and {len(step.graph.backward)} backward nodes")
-    step = profile(step, arguments.cache)
-    eager_bytes = eager_peak_bytes(work)
-    size_bytes, ratio = arguments.budget
-    budget_bytes = size_bytes if ratio is None else max(int(ratio * eager_bytes), 1)
-    plan, code = _plan(step, budget_bytes, arguments)
-    if plan is None:
-        return code
-    from gapless.torch.run.step import run
-
-    _say(arguments, "running")
-    train = run(plan, work.model)
-    methods = list(compare(work, train, arguments.steps))
-    _tell(train, budget_bytes, methods, arguments)
-    return code
+    budget_bytes, eager_share = arguments.budget
+    found = run_and_compare(
+        load_workload(arguments.model), monet.Problem, budget_bytes=budget_bytes, eager_share=eager_share,
+        name=arguments.model, close=arguments.close, cache=arguments.cache, steps=arguments.steps,
+        solve=lambda problem: _solved(problem, arguments), report=report,
+    )  # fmt: skip
+    if found.train is None:
+        print(f"gapless: {reason_without_plan(found.result)}", file=sys.stderr)
+    elif arguments.json:
+        output.print_json({**found.data, "plan": arguments.output})
+    elif not arguments.quiet:
+        print(found.text)
+    return output.exit_code(found.result.status, found.result.report)
 
 
-def _plan(step: Any, budget_bytes: int, arguments: argparse.Namespace) -> tuple[TorchPlan | None, int]:
-    """Solve as `gapless solve monet` does; the plan that it found, if any, and the exit code."""
-    from gapless.cli.output import exit_code
+def _solved(problem: Problem, arguments: argparse.Namespace) -> Result:
+    """Solve as `gapless solve` does, and write the plan before it is run."""
     from gapless.cli.running import run, while_written, write_plan_of
-    from gapless.encodings.monet import Problem
-    from gapless.torch.run.planning import TorchPlan
-    from gapless.units import format_bytes
 
-    result = run(Problem(step.graph, budget_bytes), arguments)
-    code = exit_code(result.status, result.report)
-    if result.schedule is None or result.report is None or not result.valid:
-        print(f"gapless: no plan within {format_bytes(budget_bytes)}: {result.status.value}", file=sys.stderr)
-        least = result.details.get("least_budget_bound_bytes")
-        if least is not None:
-            print(f"gapless: every plan needs at least {format_bytes(int(str(least)))}, proven", file=sys.stderr)
-        return None, code
-    if arguments.output is not None:
+    result = run(problem, arguments)
+    if result.valid and arguments.output is not None:
         with while_written(arguments):
             write_plan_of(arguments.output, result)
-    return TorchPlan(step, result.schedule, result.report.peak_bytes[0], result), code
-
-
-def _workload(name: str) -> Workload:
-    """What a factory makes, checked."""
-    from gapless.torch.run.comparison import Workload
-
-    made = _factory(name)()
-    if not isinstance(made, tuple) or not 2 <= len(made) <= 4:
-        raise InputError(f"--model {name}: must return (model, inputs) or (model, inputs, loss, targets)")
-    model, inputs = made[:2]
-    loss = made[2] if len(made) > 2 else None
-    targets = made[3] if len(made) > 3 else ()
-    inputs = inputs if isinstance(inputs, Mapping | tuple | list) else (inputs,)
-    targets = targets if isinstance(targets, tuple | list) else (targets,)
-    return Workload(model, inputs, loss, targets)
-
-
-def _factory(name: str) -> Callable[[], Any]:
-    place, colon, attribute = name.rpartition(":")
-    if not colon or not place or not attribute:
-        raise InputError(f"--model must be MODULE:FACTORY or FILE.py:FACTORY, got {name!r}")
-    try:
-        module = _file(Path(place)) if place.endswith(".py") else _module(place)
-    except (ImportError, OSError) as error:
-        raise InputError(f"--model {name}: can't be imported: {error}") from None
-    found = getattr(module, attribute, None)
-    if not callable(found):
-        raise InputError(f"--model {name}: {place} has no function {attribute!r}")
-    factory: Callable[[], Any] = found
-    return factory
-
-
-def _module(name: str) -> Any:
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` has it
-    return importlib.import_module(name)
-
-
-def _file(path: Path) -> Any:
-    specification = importlib.util.spec_from_file_location(path.stem, path)
-    if specification is None or specification.loader is None or not path.exists():
-        raise ImportError(f"no such file: {path}")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-def _say(arguments: argparse.Namespace, what: str) -> None:
-    if not arguments.quiet:
-        print(f"gapless: {what} ...", file=sys.stderr)
-
-
-def _tell(train: Step, budget_bytes: int, methods: list[Method], arguments: argparse.Namespace) -> None:
-    from gapless.cli.output import print_json
-    from gapless.text import described, words
-
-    plan = train.plan
-    result = plan.result
-    assert result is not None
-    shown = ("recompute_s", "overhead", "overhead_bound")
-    data: dict[str, Any] = {
-        "problem": "monet",
-        "status": result.status.value,
-        "budget_bytes": budget_bytes,
-        "peak_bytes": plan.peak_bytes,
-        **{key: result.details[key] for key in shown},
-        "gap": result.solution.gap,
-        "solve_s": result.solution.wall_s,
-        "close": train.close,
-        "methods": [vars(method) for method in methods],
-        "plan": arguments.output,
-    }
-    if arguments.json:
-        print_json(data)
-    elif not arguments.quiet:
-        for name in ("status", "budget_bytes", "peak_bytes", "overhead", "overhead_bound"):
-            print(f"{words(name):<16} {described(name, data[name])}")
-        if train.close:
-            print(f"{'close':<16} {', '.join(f'{kind} {count}' for kind, count in train.close.items())}")
-        print(_table(methods))
-
-
-def _table(methods: list[Method]) -> str:
-    from gapless.units import format_bytes, format_seconds
-
-    rows = [("method", "measured peak", "time a step", "gradients")]
-    for method in methods:
-        if method.peak_bytes is None or method.step_s is None:
-            rows.append((method.name, "-", "-", method.note))
-        else:
-            equal = "equal to eager's" if method.is_equal else f"off by {method.difference:.1g} of their norm"
-            if not method.keeps_buffers:
-                equal += ", buffers differ"
-            rows.append((method.name, format_bytes(method.peak_bytes), format_seconds(method.step_s), equal))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join(f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}" for a, b, c, d in rows)
+    return result

@@ -3,9 +3,8 @@
 ::
 
     step = capture(model, (images,), cross_entropy, targets=(labels,))   # cross_entropy(model(images), labels)
-    step = profile(step, cache="ops.json")                               # gapless.torch.capture.timing
-    plan = gapless.torch.run.plan(step, budget_bytes=200_000_000)
-    train = gapless.torch.run.run(plan, model)
+    step = profile(step, cache="ops.json")
+    train = run(plan(step, problem), model)                              # gapless.torch.run; a problem on step.graph
     loss = train(images, labels)                                         # gradients are in `.grad`
 
 A node of the graph is an operator at ATen level; what it holds is memory, not tensors: views share it and are no nodes.

@@ -14,7 +14,7 @@ from gapless.torch.capture.program import LASTS, PASSES, Call, Gradient, Operato
 from gapless.torch.kernels.norms import INVERTING
 from gapless.torch.library import torch
 from gapless.torch.memory import compact
-from gapless.torch.run.planning import TorchPlan
+from gapless.torch.run.step_plan import StepPlan
 
 __all__ = ["Compiler", "Instruction", "Run"]
 
@@ -56,7 +56,7 @@ class _Planned:
 class Compiler:
     """Makes the instructions of a plan for one model."""
 
-    def __init__(self, plan: TorchPlan, parameters: dict[str, Any]) -> None:
+    def __init__(self, plan: StepPlan, parameters: dict[str, Any]) -> None:
         self._step, self._schedule = plan.step, plan.schedule
         graph = plan.step.graph
         self._names = [*(node.name for node in graph.forward), *(node.name for node in graph.backward)]

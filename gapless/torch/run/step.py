@@ -9,7 +9,7 @@ from gapless.torch.capture.program import CapturedStep
 from gapless.torch.kernels.norms import check_invertible
 from gapless.torch.library import torch
 from gapless.torch.run.instructions import Compiler, Run
-from gapless.torch.run.planning import TorchPlan
+from gapless.torch.run.step_plan import StepPlan
 
 __all__ = ["Step", "run"]
 
@@ -23,7 +23,7 @@ class Step:
     `close`: how many operators run in an implementation that is only close to eager's, by kind; none by default.
     """
 
-    def __init__(self, plan: TorchPlan, model: Any) -> None:
+    def __init__(self, plan: StepPlan, model: Any) -> None:
         self.plan, self._model = plan, model
         self._captured = plan.step
         self._parameters = dict(model.named_parameters(remove_duplicate=False))
@@ -78,7 +78,7 @@ class Step:
         return found
 
 
-def run(plan: TorchPlan, model: Any) -> Step:
+def run(plan: StepPlan, model: Any) -> Step:
     """The plan as a callable training step of the model. Raises `InputError` if it was made for another model."""
     return Step(plan, model)
 
