@@ -1,7 +1,7 @@
 """The joint graph of a training step: forward, loss and backward as one functional graph of ATen ops.
 
 The one module that talks to PyTorch's private capture API (`aot_export_joint_with_descriptors`); proven with PyTorch
-2.13. What it relies on is held in a contract test, which tells apart what a new PyTorch has changed. Needs the extra
+2.13. What it relies on is held in a contract test, which names what a new PyTorch has changed. Needs the extra
 `torch`.
 """
 

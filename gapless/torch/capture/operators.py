@@ -71,7 +71,7 @@ def written_over(call: Call) -> list[Call]:
     if call.function in COMMUTES and not call.options:
         first, second, *rest = call.arguments
         calls.append(replace(calls[0], arguments=(second, first, *rest)))
-    return [its for its in calls if isinstance(its.arguments[0], torch.fx.Node)]
+    return [written for written in calls if isinstance(written.arguments[0], torch.fx.Node)]
 
 
 def is_random(node: Any) -> bool:
@@ -80,7 +80,7 @@ def is_random(node: Any) -> bool:
         return True
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
-    titles = [its.name for its in node.target._schema.arguments]  # noqa: SLF001
+    titles = [argument.name for argument in node.target._schema.arguments]  # noqa: SLF001
     given = {**dict(zip(titles, node.args, strict=False)), **node.kwargs}
     return bool(given.get("dropout_p") != 0.0)  # attention is tagged as random, and is not without dropout
 

@@ -259,6 +259,6 @@ def actual_buckets(ddp: torch.nn.parallel.DistributedDataParallel) -> tuple[tupl
     for a moment.
     """
     names = {id(parameter): name for name, parameter in ddp.module.named_parameters()}
-    # Private, but DDP has no other way to ask; its own uneven-inputs join uses it.
+    # Private, but DDP offers no other access; its own uneven-inputs join uses it.
     buckets = ddp.reducer._get_zeros_like_grad_buckets()  # noqa: SLF001
     return tuple(tuple(names[id(parameter)] for parameter in bucket.parameters()) for bucket in buckets)

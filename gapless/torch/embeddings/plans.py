@@ -17,8 +17,8 @@ class CacheStep(Protocol):
     """What the cache does around one batch with n distinct ids; masks are bool, shape (n,), in the order of `ids`.
 
     `batch`, `examples`: its number and its count of examples. `ids`: global ids, increasing. `rows`: int32 (n,), where
-    each is in the cache. `prefetched`: fetched ahead of the batch, once batch `prefetch_after` is written back (-1: at once). `evicted`:
-    leaves the cache after it.
+    each is in the cache. `prefetched`: fetched ahead of the batch, once batch `prefetch_after` is written back (-1: at
+    once). `evicted`: leaves the cache after it.
     """
 
     @property

@@ -26,7 +26,7 @@ aten = torch.ops.aten
 def rewrite(
     joint: JointGraph, close: Collection[str] = (), parameters: Mapping[str, Any] | None = None
 ) -> tuple[JointGraph, Rewrites]:
-    """Rewrite a joint graph where it stands, and tell what stands for its outputs now.
+    """Rewrite a joint graph in place; the graph with its outputs as they are now, and what there is to choose.
 
     `close`: the kinds of implementations, of `CLOSE`, that are only close to eager's and wanted all the same.
     `parameters`: of the traced module, by name; those of batch norms are looked at.
@@ -99,7 +99,11 @@ def _pool_options(node: Any) -> tuple[Any, ...]:
     given = dict(enumerate(rest))
     stride = given.get(0) or kernel
     options = [kernel, stride, given.get(1, [0]), given.get(2, [1])]
-    return tensor, *(2 * list(its) if len(its) == 1 else list(its) for its in options), bool(given.get(3, False))
+    return (
+        tensor,
+        *(2 * list(option) if len(option) == 1 else list(option) for option in options),
+        bool(given.get(3, False)),
+    )
 
 
 def _offer_bits(joint: JointGraph, node: Any, found: Rewrites) -> None:
@@ -107,7 +111,7 @@ def _offer_bits(joint: JointGraph, node: Any, found: Rewrites) -> None:
     gradient, output, threshold = node.args
     relu = maker(output)
     loss = _loss_maker(joint)
-    order = {its: number for number, its in enumerate(joint.module.graph.nodes)}
+    order = {other: number for number, other in enumerate(joint.module.graph.nodes)}
     others = [user for user in readers(relu) if user is not node and order[user] > order[loss]]
     if threshold != 0 or relu.target is not aten.relu.default or others:
         return
