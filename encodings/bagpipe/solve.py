@@ -17,11 +17,12 @@ from gapless.encodings.bagpipe.counts import Counts, counted
 from gapless.encodings.bagpipe.lowering import Machine, to_schedule
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.run_file import Product
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.solution import Solution, Status, StopReason
 from gapless.system import Plan
 
-__all__ = ["Product", "Run", "machine_for", "plan_run", "solve"]
+__all__ = ["Run", "machine_for", "plan_run", "solve"]
 
 
 @dataclass
@@ -47,17 +48,6 @@ class Run:
         }
         for name, value in found.items():
             self.measured.setdefault(name, []).append(np.nan if value is None else float(value))
-
-
-@dataclass(frozen=True)
-class Product:
-    """What a run's schedule was made from, as `write_run` takes it."""
-
-    actions: list[Actions]
-    users: list[NDArray[np.bool_]]
-    trainer: list[NDArray[np.int64]]
-    times: Pipeline
-    machine: Machine
 
 
 def plan_run(problem: Problem, options: SolveOptions, deadline: Deadline) -> Run | None:

@@ -123,7 +123,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 def _request(arguments: argparse.Namespace) -> Request:
     from gapless.encodings import taccl
-    from gapless.encodings.taccl.instances import InstanceCosts
+    from gapless.encodings.taccl.programs.instances import InstanceCosts
     from gapless.encodings.taccl.sweep import Request, sizes_between
     from gapless.topologies.files import load_topology
 

@@ -87,7 +87,7 @@ def build_fusion_profile(name: str) -> FusionProfile:
     """The same profile, computed afresh."""
     setting, device = _setting(name), named_device(_DEVICE)
     graph, gradients = build_with_gradients(setting.network, setting.batch, device, setting.input_size)
-    forward_s = math.fsum(node.ways[0].duration_s for node in graph.forward if node.creator is None)
+    forward_s = math.fsum(node.implementations[0].duration_s for node in graph.forward if node.creator is None)
     compressor = named_compressor(_COMPRESSOR)
     return FusionProfile(
         name=name,

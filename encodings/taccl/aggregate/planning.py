@@ -15,7 +15,7 @@ from gapless.encodings.taccl.aggregate.spreading import Draw, Taste, spread
 from gapless.encodings.taccl.aggregate.trees import Load, loads_of, timed
 from gapless.encodings.taccl.baselines.transfers import Transfer
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.phases import turned_round
+from gapless.encodings.taccl.sketch.phases import turned_round
 from gapless.encodings.taccl.symmetry.quotient_network import Ground, Message, lay_ground
 from gapless.options import Deadline
 from gapless.topologies.topology import Topology

@@ -27,8 +27,8 @@ from gapless.encodings.taccl.flow.matching import Match, match
 from gapless.encodings.taccl.flow.paths import Routes, route_paths
 from gapless.encodings.taccl.flow.rounding import round_flow
 from gapless.encodings.taccl.list_scheduling import Rule, Table, Timing, dispatch
-from gapless.encodings.taccl.phases import bare_phases_of
 from gapless.encodings.taccl.reordering import order_by_load, reorderings
+from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Board, Columns, lay_out
 from gapless.encodings.taccl.symmetry.rotations import Rotations, no_rotations
 from gapless.errors import InputError
@@ -120,12 +120,13 @@ def plan_greedy(problem: Chunked, options: SolveOptions) -> Plan:
     What reduces is planned backwards in time, as the spreading of its chunks over links that are turned round; where
     the sums are wanted by more than one rank (ALLREDUCE), they are spread in a second phase.
     """
+    collective = problem.collective
     if problem.sketch is not None:
         raise InputError(f"sketch {problem.sketch.name}: the greedy keeps to no sketch; leave it out, or take the MILP")
-    if problem.given is not None:
-        raise InputError("method: must be milp where a logical topology is given, got greedy")
+    if not is_spread_backwards(collective):
+        raise InputError(f"{collective.name}: the greedy takes sums of all ranks, wanted by one rank or by all of them")
     deadline = Deadline(options)
-    phases = bare_phases_of(problem)
+    phases = problem.phases
     searches, parts = [], []
     for number, phase in enumerate(phases):
         share = deadline.stage(deadline.remaining_s / (len(phases) - number))
@@ -135,7 +136,7 @@ def plan_greedy(problem: Chunked, options: SolveOptions) -> Plan:
         parts.append((reversed_columns(found) if phase.backwards else found, phase.backwards))
     schedule = to_schedule(problem, parts)
     solution = _solution(problem, searches, options, deadline)
-    return Plan(solution, schedule, _details(searches, parts, schedule, solution))
+    return Plan(solution, schedule, _details(searches, parts, schedule, solution), timings=_timings(searches))
 
 
 def _find(search: _Search) -> Columns:
@@ -323,7 +324,6 @@ def _details(
 ) -> dict[str, Any]:
     assert solution.bound is not None
     assert solution.objective is not None
-    stages = {stage for search in searches for stage in search.stage_s}
     bounds = [search.bounds for search in searches if search.bounds is not None]
     rotations = searches[0].rotations
     assert rotations is not None
@@ -333,7 +333,6 @@ def _details(
         "sends": len(schedule),
         "chunk_transfers": sum(len(moves) for moves, _ in parts),
         "links_used": len(np.unique(np.concatenate([moves.link for moves, _ in parts]))),
-        "stages": {stage: round(sum(s.stage_s.get(stage, 0.0) for s in searches), 6) for stage in sorted(stages)},
         "bounds_s": {
             "latency": max(bound.latency_s for bound in bounds),
             "bandwidth": max(bound.bandwidth_s for bound in bounds),
@@ -345,3 +344,8 @@ def _details(
         "tries": sum(search.tries for search in searches),
         "ordering": "; ".join(search.best[1].variant for search in searches if search.best is not None),
     }
+
+
+def _timings(searches: list[_Search]) -> dict[str, float]:
+    stages = sorted({stage for search in searches for stage in search.stage_s})
+    return {stage: round(sum(search.stage_s.get(stage, 0.0) for search in searches), 6) for stage in stages}

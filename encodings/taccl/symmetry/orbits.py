@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective
-from gapless.encodings.taccl.homes import homes
+from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.errors import InputError
 from gapless.topologies.topology import Topology
 
@@ -94,18 +94,18 @@ def _image_of_links(ranks: Ids, topology: Topology, where: str) -> Ids:
 
 
 _Signature = tuple[int, frozenset[int], frozenset[int]]
-"""What makes a chunk: its home, the ranks that hold (a part of) it at the start, and those that want it."""
+"""What makes a chunk: its root, the ranks that hold (a part of) it at the start, and those that want it."""
 
 
 def _image_of_chunks(ranks: Ids, collective: Collective) -> Ids | None:
     def signature(chunk: int, carry: Sequence[int]) -> _Signature:
         return (
-            carry[home[chunk]],
+            carry[root[chunk]],
             frozenset(carry[rank] for rank in contributors[chunk]),
             frozenset(carry[rank] for rank in destinations[chunk]),
         )
 
-    home, contributors, destinations = homes(collective), collective.contributors, collective.destinations
+    root, contributors, destinations = roots_of(collective), collective.contributors, collective.destinations
     identity = range(collective.rank_count)
     by_signature: dict[_Signature, list[int]] = {}
     for chunk in range(collective.chunk_count):
