@@ -50,10 +50,12 @@ class Result:
     run: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        claimed = self.solution
-        found = "no plan" if self.report is None else self.report.summary().splitlines()[0]
-        gap = "" if claimed.gap is None else f", gap {described('gap', claimed.gap)}"
-        return f"<{self.problem.system} plan: {claimed.status.value}{gap}; {found}>"[:300]
+        gap = "" if self.solution.gap is None else f", gap {described('gap', self.solution.gap)}"
+        found = "no plan"
+        if self.report is not None:
+            makespan = described("makespan_s", self.report.makespan_s)
+            found = f"{self.report.event_count} events in {makespan}, {'valid' if self.valid else 'NOT valid'}"
+        return f"<{self.problem.system}: {self.status.value}{gap}; {found}>"
 
     def _repr_html_(self) -> str:
         """The summary as a table, for notebooks."""

@@ -233,9 +233,8 @@ def known_system(name: str) -> System | None:
 @cache
 def _shipped() -> tuple[str, ...]:
     """The folders below `encodings`."""
-    from gapless import encodings
-
-    return tuple(sorted(entry.name for entry in pkgutil.iter_modules(encodings.__path__) if entry.ispkg))
+    path = import_module("gapless.encodings").__path__
+    return tuple(sorted(entry.name for entry in pkgutil.iter_modules(path) if entry.ispkg))
 
 
 @cache
