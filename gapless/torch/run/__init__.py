@@ -2,7 +2,18 @@
 
 from gapless.torch.run.execution import Execution, run_and_compare
 from gapless.torch.run.step import Step, run
-from gapless.torch.run.step_plan import StepPlan, load, plan
+from gapless.torch.run.step_plan import StepPlan, load, plan, reason_without_plan
 from gapless.torch.run.workload import Workload, load_workload
 
-__all__ = ["Execution", "Step", "StepPlan", "Workload", "load", "load_workload", "plan", "run", "run_and_compare"]
+__all__ = [
+    "Execution",
+    "Step",
+    "StepPlan",
+    "Workload",
+    "load",
+    "load_workload",
+    "plan",
+    "reason_without_plan",
+    "run",
+    "run_and_compare",
+]

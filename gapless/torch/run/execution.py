@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gapless import recipe
+from gapless.entry import Entry
+from gapless.fields import Share
+from gapless.io.atomic import check_writable
+from gapless.options import SolveOptions
 from gapless.profiles.training.graph import TrainingGraph
-from gapless.recipe import Result
-from gapless.system import Problem
-from gapless.text import described, words
+from gapless.recipe import solve
+from gapless.result import Result
+from gapless.system import Problem, find_system
 from gapless.torch.capture.graph import capture
 from gapless.torch.capture.timing import profile
 from gapless.torch.run.comparison import Method, compare, eager_peak_bytes
@@ -22,75 +25,79 @@ from gapless.units import format_bytes, format_seconds
 
 __all__ = ["Execution", "run_and_compare"]
 
-_DETAILS = ("recompute_s", "overhead", "overhead_bound")
-
 
 @dataclass(frozen=True)
 class Execution:
-    """A plan that was executed. `train`: None where no plan was found; then `methods` is empty."""
+    """A plan that was executed.
+
+    `train`: the step as it was planned, None where no plan was found; then `methods` is empty. `plan`: its file.
+    """
 
     result: Result
     budget_bytes: int
-    train: Step | None
-    methods: tuple[Method, ...]
+    train: Step | None = None
+    methods: tuple[Method, ...] = ()
+    plan: str | None = None
 
     @property
     def data(self) -> dict[str, Any]:
         """What was planned and measured, in plain values."""
         return {
-            "problem": self.result.problem.system,
-            "status": self.result.status.value,
+            **self.result.data,
             "budget_bytes": self.budget_bytes,
-            "peak_bytes": None if self.train is None else self.train.plan.peak_bytes,
-            **{key: self.result.details[key] for key in _DETAILS if key in self.result.details},
-            "gap": self.result.solution.gap,
-            "solve_s": self.result.solution.wall_s,
             "close": {} if self.train is None else self.train.close,
             "methods": [vars(method) for method in self.methods],
+            "plan": self.plan,
         }
 
     @property
     def text(self) -> str:
-        """The same for people: the plan's values, and a table of the methods."""
-        data = self.data
-        shown = ("status", "budget_bytes", "peak_bytes", "overhead", "overhead_bound")
-        lines = [f"{words(name):<16} {described(name, data[name])}" for name in shown if name in data]
-        if data["close"]:
-            lines.append(f"{'close':<16} {', '.join(f'{kind} {count}' for kind, count in data['close'].items())}")
-        return "\n".join([*lines, _table(self.methods)])
+        """The same for people: the plan's summary, and a table of the methods."""
+        lines = [self.result.summary()]
+        if self.train is not None and self.train.close:
+            lines.append(f"{'close':<16} {', '.join(f'{kind} {count}' for kind, count in self.train.close.items())}")
+        return "\n".join([*lines, _table(self.methods)] if self.methods else lines)
 
 
 def run_and_compare(
     work: Workload,
     question: Callable[[TrainingGraph, int], Problem],
+    budget: int | Share,
+    options: SolveOptions | None = None,
     *,
-    budget_bytes: int = 0,
-    eager_share: float | None = None,
     name: str = "",
     close: Collection[str] = (),
     cache: str | Path | None = None,
     steps: int = 5,
-    solve: Callable[[Problem], Result] = recipe.solve,
+    parameters: object = None,
+    command: str = "",
+    output: str | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> Execution:
     """Capture a workload's step, time its operators, solve, run the plan, and measure it beside other methods.
 
-    `question`: makes the problem of a training graph and a budget in bytes. `eager_share`: the budget as a share of
-    eager's measured peak, in the place of `budget_bytes`. `close`, `cache`: as for `capture` and `profile`. `steps`: to
-    time for each method. `report`: is called with what is done next.
+    `question`: makes the problem of a training graph and a budget in bytes. `budget`: bytes above parameters, buffers
+    and inputs, or a share of eager's measured peak. `close`, `cache`: as for `capture` and `profile`. `steps`: to time
+    for each method. `parameters`: of the searches. `output`: the plan's file, written before the plan runs. `report`:
+    is called with what is done next.
     """
-    report("capturing")
+    if output is not None:
+        check_writable(output)
+    report("capturing ...")
     step = capture(work.model, work.inputs, work.loss, targets=work.targets, name=name, close=close)
-    report(f"timing {len(step.graph.forward)} forward and {len(step.graph.backward)} backward nodes")
+    report(f"timing {len(step.graph.forward)} forward and {len(step.graph.backward)} backward nodes ...")
     step = profile(step, cache)
-    if eager_share is not None:
-        budget_bytes = max(int(eager_share * eager_peak_bytes(work)), 1)
-    result = solve(question(step.graph, budget_bytes))
+    budget_bytes = max(int(budget.ratio * eager_peak_bytes(work)), 1) if isinstance(budget, Share) else budget
+    problem = question(step.graph, budget_bytes)
+    tuned = Entry(find_system(problem.system)).parameters(parameters)
+    result = solve(problem, options or problem.default_options, tuned, command)
     if not result.valid:
-        return Execution(result, budget_bytes, None, ())
-    report("running")
+        return Execution(result, budget_bytes)
+    if output is not None:
+        result.save(output)
+    report("running ...")
     train = run(planned(step, result), work.model)
-    return Execution(result, budget_bytes, train, tuple(compare(work, train, steps)))
+    return Execution(result, budget_bytes, train, tuple(compare(work, train, steps)), output)
 
 
 def _table(methods: tuple[Method, ...]) -> str:

@@ -9,9 +9,10 @@ from gapless.checker import check
 from gapless.errors import InputError
 from gapless.io.plan import read_plan
 from gapless.options import SolveOptions
-from gapless.recipe import Result, solve
+from gapless.recipe import solve
+from gapless.result import Result
 from gapless.schedule import Schedule
-from gapless.system import Problem
+from gapless.system import Problem, find_system
 from gapless.torch.capture.program import CapturedStep
 
 __all__ = ["StepPlan", "load", "plan", "planned", "reason_without_plan"]
@@ -51,7 +52,7 @@ def plan(step: CapturedStep, problem: Problem, options: SolveOptions | None = No
     """The solution of a problem on the step's graph, such as the least time within a memory budget.
 
     `step` should be profiled, since an operator's workspace counts; a budget is in bytes above parameters, buffers and
-    inputs. Raises `InputError` where no plan was found, with the least budget of any plan where that was proven.
+    inputs. Raises `InputError` where no plan was found, with the reason.
     """
     return planned(step, solve(problem, options))
 
@@ -64,11 +65,8 @@ def planned(step: CapturedStep, result: Result) -> StepPlan:
 
 
 def reason_without_plan(result: Result) -> str:
-    """Why a solve made no plan, and the budgets for which there is one, as far as they are known."""
-    least = result.details.get("least_budget_bound_bytes")
-    found = result.details.get("least_budget_found_bytes")
-    way_out = "" if least is None else f"; every plan needs at least {least} bytes, proven"
-    return f"no plan: {result.status.value}{way_out}{'' if found is None else f'; one was found for {found} bytes'}"
+    """Why a solve made no plan, with what the system remarks on it, such as the least budget that has one."""
+    return "; ".join([f"no plan: {result.status.value}", *find_system(result.problem.system).remarks(result.details)])
 
 
 def load(path: str | Path, step: CapturedStep) -> StepPlan:

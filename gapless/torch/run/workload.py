@@ -50,7 +50,7 @@ def load_workload(name: str) -> Workload:
     """
     made = _factory(name)()
     if not isinstance(made, tuple) or not 2 <= len(made) <= 4:
-        raise InputError(f"model {name}: must return (model, inputs) or (model, inputs, loss, targets)")
+        raise InputError(f"model: {name} must return (model, inputs) or (model, inputs, loss, targets)")
     model, inputs, loss, targets = (*made, None, ())[:4] if len(made) != 3 else (*made, ())
     inputs = inputs if isinstance(inputs, Mapping | tuple | list) else (inputs,)
     targets = targets if isinstance(targets, tuple | list) else (targets,)
@@ -64,10 +64,10 @@ def _factory(name: str) -> Callable[[], Any]:
     try:
         module = _file(Path(place)) if place.endswith(".py") else _module(place)
     except (ImportError, OSError) as error:
-        raise InputError(f"model {name}: can't be imported: {error}") from None
+        raise InputError(f"model: {name} can't be imported: {error}") from None
     found = getattr(module, attribute, None)
     if not callable(found):
-        raise InputError(f"model {name}: {place} has no function {attribute!r}")
+        raise InputError(f"model: {place} has no function {attribute!r}")
     factory: Callable[[], Any] = found
     return factory
 
