@@ -24,9 +24,11 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
         report=session.say,
     )  # fmt: skip
     result = found.result
-    notes = () if result.valid else (reason_without_plan(result),)
-    is_infeasible, is_replayed_wrong = (
-        result.status is Status.INFEASIBLE,
-        result.schedule is not None and not result.valid,
+    return Answer(
+        found.data,
+        found.text,
+        () if result.valid else (reason_without_plan(result),),
+        is_complete=result.valid,
+        is_valid=result.schedule is None or result.valid,
+        is_infeasible=result.status is Status.INFEASIBLE,
     )
-    return Answer(found.data, found.text, notes, result.valid, not is_replayed_wrong, is_infeasible)

@@ -61,8 +61,9 @@ RUN = (
     ),
     Field("cache", Text(), "times of operators, read and written", metavar="FILE"),
     Field(
-        "close", Listed(Choice((*CLOSE, "all"))), "implementations that may be off by rounding: attention, loss, norm, or all (default: "
-        "none)", (), metavar="KINDS",
+        "close", Listed(Choice((*CLOSE, "all"))),
+        "implementations that may be off by rounding: attention, loss, norm, or all (default: none)", (),
+        metavar="KINDS",
     ),
     Field("steps", Whole(1), "steps to time (default: 5)", 5, metavar="N"),
     _OUTPUT,

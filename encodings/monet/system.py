@@ -102,7 +102,8 @@ SYSTEM = System(
     runs=(
         Command(
             "monet", "a training step of a PyTorch model", RUN, _execute, _RUN_HELP,
-            SolveOptions(gap=0.02, time_limit_s=120.0), "stopping with the best plan so far, which is run if there is one",
+            SolveOptions(gap=0.02, time_limit_s=120.0),
+            "stopping with the best plan so far, which is run if there is one",
         ),
     ),
     citation=lambda: (files("gapless.encodings.monet") / "references.bib").read_text(encoding="utf-8"),

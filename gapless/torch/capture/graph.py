@@ -221,7 +221,7 @@ class _Builder:
         ]
         if not candidates:
             return ()
-        _, _, written = min(candidates, key=lambda its: its[:2])
+        _, _, written = min(candidates, key=lambda candidate: candidate[:2])
         over = self.node_of[self.storages.of[written.arguments[0]][0]]
         self.forward[number] = replace(self.forward[number], overwrites=over, in_place=_UNTIMED)
         return (written,)
@@ -231,7 +231,7 @@ class _Builder:
         holder = self.node_of.get(storage, -1)
         value = self.storages.values[node.call][0][0]
         first, result = self.storages.fake[written.arguments[0]], self.storages.fake[value]
-        alike = all(getattr(first, its) == getattr(result, its) for its in ("shape", "dtype", "device"))
+        alike = (first.shape, first.dtype, first.device) == (result.shape, result.dtype, result.device)
         whole = rounded_bytes(first.numel() * first.element_size(), first.device) == self.storages.size_bytes[storage]
         others = self.storages.read_by((written.arguments[1:], written.options))
         return (
@@ -247,8 +247,8 @@ class _Builder:
     def _add_beside(self, creator: Any) -> None:
         """The intermediates that are made from an operator's output for one way only to compute its gradient."""
         number = next(k for k in range(len(self.forward) - 1, -1, -1) if self.forward[k].creator is None)
-        for node, its in self.rewrites.beside.items():
-            if its is creator:
+        for node, maker in self.rewrites.beside.items():
+            if maker is creator:
                 (storage,) = self.storages.made[node]
                 size = self.storages.size_bytes[storage]
                 self.node_of[storage] = len(self.forward)
