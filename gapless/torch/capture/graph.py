@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from gapless.errors import InputError
@@ -91,6 +92,8 @@ class _Builder:
     """The node of the training graph that holds a storage."""
     bundles: dict[int, list[int]] = field(default_factory=dict)
     """The storages that a node of the training graph holds."""
+    lasting: set[int] = field(default_factory=set)
+    """The storages of the buffers' new values, which stay until the step is over."""
 
     def build(self, step: ModelStep) -> CapturedStep:
         nodes = [
@@ -134,9 +137,6 @@ class _Builder:
         )
 
     # -- forward -------------------------------------------------------------------------------------------------------
-
-    lasting: set[int] = field(default_factory=set)
-    """The storages of the buffers' new values, which stay until the step is over."""
 
     def _base_bytes(self, forward: list[_Node]) -> int:
         """What a step holds all along: the loss, its gradient, the buffers' new values, states of random operators."""
@@ -371,14 +371,12 @@ class _Builder:
 
     def _paired(self, call: Any) -> int:
         """The forward node whose gradient this is part of, by the sequence number that autograd gave both."""
-        sequence = call.meta.get("seq_nr")
-        by_sequence = getattr(self, "_by_sequence", None)
-        if by_sequence is None:
-            by_name = {node.name: number for number, node in enumerate(self.forward)}
-            by_sequence = self._by_sequence = {
-                node.meta.get("seq_nr"): by_name[node.name] for node in self.storages.made if node.name in by_name
-            }
-        return min(by_sequence.get(sequence, 0), len(self.forward) - 2)
+        return min(self._by_sequence.get(call.meta.get("seq_nr"), 0), len(self.forward) - 2)
+
+    @cached_property
+    def _by_sequence(self) -> dict[Any, int]:
+        by_name = {node.name: number for number, node in enumerate(self.forward)}
+        return {node.meta.get("seq_nr"): by_name[node.name] for node in self.storages.made if node.name in by_name}
 
     # -- the rest ------------------------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
         ]
     if cache is not None:
         _write(Path(cache), {**known, where: found})
-    estimates = sum(found.is_estimate for calls in measured if calls for found in calls)
+    estimates = sum(times.is_estimate for calls in measured if calls for times in calls)
     source = f"captured and timed on {where}" + (f"; {estimates} ops estimated" if estimates else "")
     return replace(step, graph=_timed(step, measured, source))
 

@@ -43,15 +43,15 @@ def _offer(norm: Any, back: Any, rewrites: Rewrites) -> None:
     uses = readers(output)
     activation = uses[0] if len(uses) == 1 else None
     if activation is not None and activation.target is aten.leaky_relu.default and _slope(activation) > 0:
-        name, function = "from activation", functions.batch_norm_backward_from_activation
-        arguments = (back.args[0], activation, _slope(activation), *rest)
-    else:
-        name, function = "from output", functions.batch_norm_backward_from_output
-        arguments = (back.args[0], output, *rest)
-        for user in uses:
-            if user.target is aten.relu.default:
-                _offer_input(user, output, rewrites)
-    rewrites.offer(back, Alternative(name, function, arguments, close=NORM))
+        given: tuple[Any, ...] = (back.args[0], activation, _slope(activation), *rest)
+        function = functions.batch_norm_backward_from_activation
+        rewrites.offer(back, Alternative("from activation", function, given, close=NORM))
+        return
+    given = (back.args[0], output, *rest)
+    rewrites.offer(back, Alternative("from output", functions.batch_norm_backward_from_output, given, close=NORM))
+    for user in uses:
+        if user.target is aten.relu.default:
+            _offer_input(user, output, rewrites)
 
 
 def _slope(activation: Any) -> float:
