@@ -212,6 +212,6 @@ def _check_acyclic(graph: Graph) -> None:
 
 
 def _made(op: Op) -> set[int]:
-    """The outputs that an op doesn't also read, whichever way it runs."""
+    """The outputs that no implementation of an op reads as well."""
     updated = set(op.outputs).intersection(*[{*op.reads(k), *op.inputs} for k in range(len(op.implementations))])
     return set(op.outputs) - updated
