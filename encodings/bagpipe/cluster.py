@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.profiles.traces.recommendation import DenseModel
+from gapless.profiles.traces.recommendation import FLOAT_BYTES, DenseModel, named_dense_model
 
-__all__ = ["Cluster", "model_cluster"]
+__all__ = ["Cluster", "find_cluster", "model_cluster"]
 
 Amount = TypeVar("Amount", float, NDArray[np.float64])
 """One number, or one per batch."""
@@ -94,3 +94,29 @@ def model_cluster(cluster: Cluster, model: DenseModel) -> Cluster:
     """The cluster with another model's dense part. Its passes, where the text tells them; else they stay."""
     forward_s, backward_s = _PASSES_S.get(model.name, (cluster.forward_s, cluster.backward_s))
     return replace(cluster, forward_s=forward_s, backward_s=backward_s, dense_bytes=model.size_bytes)
+
+
+def find_cluster(
+    trainers: int,
+    *,
+    model: str | DenseModel = "dlrm",
+    dimension: int = 48,
+    trainer_bandwidth: float | None = None,
+    server_bandwidth: float | None = None,
+    latency: float | None = None,
+    fetch_latency: float | None = None,
+    forward: float | None = None,
+    backward: float | None = None,
+    control: float | None = None,
+) -> Cluster:
+    """The cluster that a dense model's training takes place on; what is given goes before what the model says.
+
+    `dimension`: fp32 values of a row. Bandwidths in bytes a second, times in seconds, as the fields of `Cluster`.
+    """
+    given = {
+        "trainer_bytes_per_s": trainer_bandwidth, "server_bytes_per_s": server_bandwidth, "latency_s": latency,
+        "fetch_latency_s": fetch_latency, "forward_s": forward, "backward_s": backward, "control_s": control,
+    }  # fmt: skip
+    dense = model if isinstance(model, DenseModel) else named_dense_model(model)
+    cluster = model_cluster(Cluster(trainers, row_bytes=dimension * FLOAT_BYTES), dense)
+    return replace(cluster, **{name: value for name, value in given.items() if value is not None})

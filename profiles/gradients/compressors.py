@@ -29,7 +29,7 @@ import math
 from dataclasses import dataclass
 
 from gapless.errors import InputError
-from gapless.io.record import suggestion
+from gapless.io.record import check_known
 from gapless.profiles.devices import Device, named_device
 from gapless.profiles.gradients.cost_functions import FREE, CostFunction, PointsCost
 
@@ -141,11 +141,9 @@ def compressor_names() -> list[str]:
     return list(_COMPRESSORS)
 
 
-def named_compressor(name: str) -> Compressor:
-    """A compressor by name. Raises `InputError` for an unknown one."""
-    if name not in _COMPRESSORS:
-        hint = suggestion(name, _COMPRESSORS)
-        raise InputError(
-            f"compressor: must be one of {', '.join(_COMPRESSORS)}, got {name!r}" + (f"; {hint}" if hint else "")
-        )
+def named_compressor(name: str | Compressor) -> Compressor:
+    """A compressor by name; one that isn't a name is itself. Raises `InputError` for an unknown name."""
+    if isinstance(name, Compressor):
+        return name
+    check_known("compressor", name, _COMPRESSORS)
     return _COMPRESSORS[name]

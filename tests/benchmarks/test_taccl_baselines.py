@@ -23,7 +23,7 @@ from gapless.collective import COLLECTIVES
 from gapless.encodings.taccl import load_sketch
 from gapless.encodings.taccl.baselines import Baselines
 from gapless.encodings.taccl.bounds.cuts import any_cut_bound_s
-from gapless.encodings.taccl.instances import with_instances
+from gapless.encodings.taccl.programs.instances import with_instances
 from gapless.encodings.taccl.sweep import Outcome, Request, sweep
 from gapless.encodings.taccl.sweep.candidates import Lowering
 from gapless.encodings.taccl.sweep.request import larger_buffer

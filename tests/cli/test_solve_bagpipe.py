@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 from pathlib import Path
 
@@ -20,13 +19,13 @@ SMALL = ["--trace", "zipf", "--table-rows", "50,400", "--examples", "300", "--tr
 def test_the_json_object_holds_totals_and_medians(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", "bagpipe", *SMALL, "--lookahead", "3", "--json", "--quiet"]) == 0
     found = json.loads(capsys.readouterr().out)
-    names = ("partition_cost", "fetched_rows", "sync_now_rows", "sync_later_rows", "evicted_rows", "partition_ms")
+    names = ("partition_cost", "fetched_rows", "sync_now_rows", "sync_later_rows", "evicted_rows")
     assert all(name in found and name in found["median"] for name in names)
     assert found["valid"]
     assert found["batches_planned"] == 10
     assert found["makespan_s"] == found["objective_s"]
     assert found["cache_rows_peak"] > 0
-    assert found["lookahead_examples_per_s"] > 0
+    assert found["stages"]["lookahead"] > 0
 
 
 @pytest.mark.parametrize("objective", ["fetches", "max-load"])
@@ -123,7 +122,6 @@ def test_a_plan_is_checked_and_shown(plan: Path, capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out
     assert "problem (bagpipe)" in shown
     assert "fetched rows" in shown
-    assert re.search(r"lookahead examples +\d+ a second", shown)
     assert "valid" in shown
     assert list(plan.parent.iterdir()) == [plan]
 

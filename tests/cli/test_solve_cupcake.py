@@ -87,12 +87,12 @@ def test_every_method_gives_a_plan(profile: str, method: str, capsys: pytest.Cap
         (["--profile", "nowhere.json"], "cannot read nowhere.json"),
         (["--profile", "resnet50", "--method", "parto"], "did you mean 'pareto'?"),
         (["--profile", "resnet50", "--method", "affine"], "needs affine"),
-        (["--profile", "resnet50", "--ranks", "8"], "--ranks goes with --compressor"),
+        (["--profile", "resnet50", "--ranks", "8"], "ranks: goes with compressor"),
         (
             ["--profile", "resnet50", "--compressor", "dcg", "--ranks", "8", "--bandwidth", "1Gbps"],
             "did you mean 'dgc'",
         ),
-        (["--profile", "resnet50", "--compressor", "dgc"], "give --ranks"),
+        (["--profile", "resnet50", "--compressor", "dgc"], "ranks: must be given, or a topology"),
         (["--profile", "resnet50", "-o", "nowhere/plan.json"], "nowhere/plan.json"),
     ],
 )

@@ -57,7 +57,7 @@ def test_time_stays_the_objective_and_tells_the_energy_where_it_is_known(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     write_training_graph(tmp_path / "graph.json", fast_or_frugal())
-    write_training_graph(tmp_path / "unknown.json", with_power(fast_or_frugal(), lambda way: None))
+    write_training_graph(tmp_path / "unknown.json", with_power(fast_or_frugal(), lambda impl: None))
     for name, energy_j in (("graph", 300.0), ("unknown", None)):
         arguments = ["--graph", str(tmp_path / f"{name}.json"), "--budget", "1000B", "--json", "--quiet"]
         data = json.loads(run(capsys, "solve", "monet", *arguments)[1])
@@ -70,11 +70,11 @@ def test_energy_of_a_graph_without_powers_is_refused_in_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "graph.json"
-    write_training_graph(path, with_power(fast_or_frugal(), lambda way: None))
+    write_training_graph(path, with_power(fast_or_frugal(), lambda impl: None))
     arguments = ["solve", "monet", "--graph", str(path), "--budget", "9B", "--objective", "energy"]
     code, out, err = run(capsys, *arguments, "--quiet", "-o", str(tmp_path / "plan.json"))
     assert (code, out) == (2, "")
-    assert re.fullmatch(r"gapless: error: objective 'energy': every way must have power_w, .*\n", err), err
+    assert re.fullmatch(r"gapless: error: objective 'energy': every implementation must have power_w, .*\n", err), err
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -16,7 +16,7 @@ from gapless.encodings.taccl.baselines.cut import standard_name
 from gapless.encodings.taccl.baselines.transfers import Transfer, to_schedule
 from gapless.encodings.taccl.bounds.any_grouping import GroupedBounds, grouped_bounds, phase_bounds
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.phases import is_spread_backwards
+from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.options import Deadline, SolveOptions
 from gapless.schedule import Schedule
 from gapless.solution import Solution, Status, StopReason

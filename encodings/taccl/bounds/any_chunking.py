@@ -13,7 +13,7 @@ from gapless.collective import Collective
 from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow, concurrent_flow
 from gapless.encodings.taccl.bounds.packing import pack
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.phases import bare_phases_of, is_spread_backwards
+from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
@@ -36,8 +36,8 @@ def any_bandwidth_s_per_byte(topology: Topology, collective: Collective) -> floa
     if not (rate_s > 0).all() or not is_spread_backwards(collective):
         return 0.0
     options, found_s = SolveOptions(time_limit_s=_LIMIT_S), [0.0]
-    for phase in bare_phases_of(Chunked(topology, collective, _CHUNK_BYTES)):
-        network = phase.problem.topology
+    for phase in Chunked(topology, collective, _CHUNK_BYTES).phases:
+        network = phase.problem.logical.topology
         if is_allgather(phase.problem):
             found_s.append(pack(network, rate_s, options).time_s * phase.problem.collective.chunks_per_rank)
         elif (flow := flow_of_chunks(phase.problem, rate_s, options)) is not None:

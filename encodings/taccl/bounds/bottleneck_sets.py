@@ -13,18 +13,20 @@ from gapless.encodings.taccl.bounds.bandwidth import Bottleneck
 from gapless.encodings.taccl.symmetry.rotations import Rotations
 from gapless.topologies.topology import Topology
 
-__all__ = ["Pod", "find_pods"]
+__all__ = ["BottleneckSet", "find_bottleneck_sets"]
 
-Pod = tuple[int, ...]
+BottleneckSet = tuple[int, ...]
 
 
-def find_pods(topology: Topology, bottlenecks: list[Bottleneck], rotations: Rotations) -> list[Pod]:
+def find_bottleneck_sets(
+    topology: Topology, bottlenecks: list[Bottleneck], rotations: Rotations
+) -> list[BottleneckSet]:
     """Sets of two ranks or more, each connected inside, any two of them nested or disjoint; narrowest first."""
     everyone = set(range(topology.device_count))
     narrow = [tuple(sorted(everyone - set(cut.behind))) for cut in sorted(bottlenecks, key=lambda cut: -cut.time_s)]
     nodes = [tuple(topology.ranks_of_node(node)) for node in range(topology.node_count)]
-    pods: list[Pod] = []
-    known: set[Pod] = set()
+    pods: list[BottleneckSet] = []
+    known: set[BottleneckSet] = set()
     network = topology.to_networkx()
     for pod in [*dict.fromkeys(narrow), *nodes]:
         if pod in known or not 1 < len(pod) < len(everyone):
@@ -36,7 +38,7 @@ def find_pods(topology: Topology, bottlenecks: list[Bottleneck], rotations: Rota
     return pods
 
 
-def _is_laminar(images: list[Pod], pods: list[Pod], rank_count: int) -> bool:
+def _is_laminar(images: list[BottleneckSet], pods: list[BottleneckSet], rank_count: int) -> bool:
     """Whether the images are disjoint, and nested in or disjoint from all pods."""
     of_rank = np.full(rank_count, -1)
     for number, image in enumerate(images):

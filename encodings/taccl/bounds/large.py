@@ -14,7 +14,7 @@ from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow
 from gapless.encodings.taccl.bounds.makespan import combinatorial_bounds
 from gapless.encodings.taccl.bounds.packing import pack
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.symmetry.quotient import Board
+from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 from gapless.options import SolveOptions
 
 __all__ = ["LargeBounds", "large_bounds"]
@@ -49,7 +49,7 @@ class LargeBounds:
         return max(self.latency_s, self.door_s, self.bandwidth_s)
 
 
-def large_bounds(problem: Chunked, board: Board, options: SolveOptions | None = None) -> LargeBounds:
+def large_bounds(problem: Chunked, board: QuotientProblem, options: SolveOptions | None = None) -> LargeBounds:
     """Bounds for the problem's chunks, each sent on its own inside a node and grouped at will between nodes."""
     latency_s = _latency_s(board)
     small = problem.collective.chunk_count * problem.link_count <= _SMALL
@@ -70,7 +70,7 @@ def large_bounds(problem: Chunked, board: Board, options: SolveOptions | None = 
     return LargeBounds(latency_s, door_s, time_s * problem.collective.chunks_per_rank, exact, cuts)
 
 
-def _cuts(problem: Chunked, board: Board) -> list[Bottleneck]:
+def _cuts(problem: Chunked, board: QuotientProblem) -> list[Bottleneck]:
     """The bottleneck into one rank and one node of each orbit, and into all the others."""
     topology = board.topology
     network, count = Network.of(topology, problem.occupancy_s), topology.device_count
@@ -90,7 +90,7 @@ def _cuts(problem: Chunked, board: Board) -> list[Bottleneck]:
     return found
 
 
-def _latency_s(board: Board) -> float:
+def _latency_s(board: QuotientProblem) -> float:
     """The longest of the shortest ways of the board's chunks, each alone in the network."""
     known: dict[int, NDArray[np.float64]] = {}
     latest_s = 0.0
@@ -101,7 +101,7 @@ def _latency_s(board: Board) -> float:
     return latest_s
 
 
-def _distances_s(board: Board, owner: int) -> NDArray[np.float64]:
+def _distances_s(board: QuotientProblem, owner: int) -> NDArray[np.float64]:
     """The time of the shortest way from a rank to every other, float, inf where there is none."""
     distance_s = [np.inf] * board.topology.device_count
     distance_s[owner] = 0.0

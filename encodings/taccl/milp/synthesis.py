@@ -375,7 +375,6 @@ def _plan(search: _Search, versions: str) -> Plan:
         "sends": len(best.schedule),
         "chunk_transfers": len(best.moves),
         "links_used": len(set(best.moves.link.tolist())),
-        "stages": {stage: round(duration_s, 6) for stage, duration_s in search.stage_s.items()},
         "bounds_s": {
             "latency": search.bounds.latency_s,
             "bandwidth": search.bounds.bandwidth_s,
@@ -387,7 +386,8 @@ def _plan(search: _Search, versions: str) -> Plan:
         "ordering": best.ordering.variant,
         **({"unused_symmetry": list(unused)} if (unused := search.problem.logical.unused) else {}),
     }
-    return Plan(solution, best.schedule, details)
+    timings = {stage: round(duration_s, 6) for stage, duration_s in search.stage_s.items()}
+    return Plan(solution, best.schedule, details, timings)
 
 
 def _bounds_of_sums(bounds: Bounds) -> dict[str, float]:

@@ -87,7 +87,7 @@ def candidate(make: Make, outline: Sketch, parts: int, use_symmetry: bool = True
 def _on_symmetry(make: Make, sketch: Sketch, parts: int) -> Chunked:
     """The problem under a sketch with the symmetry that its logical topology has, if any."""
     problem = make(sketch, parts)
-    generators = free_symmetry(problem.logical, problem.collective)
+    generators = free_symmetry(problem.logical.topology, problem.collective, problem.logical.allowed)
     if not generators:
         return problem
     return make(replace(sketch, name=f"{sketch.name}-symmetric", permutations=generators), parts)

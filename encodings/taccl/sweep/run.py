@@ -17,7 +17,7 @@ from gapless.encodings.taccl.baselines import Baselines
 from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte
 from gapless.encodings.taccl.bounds.cuts import any_cut_bound_s
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.instances import with_instances
+from gapless.encodings.taccl.programs.instances import with_instances
 from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times
 from gapless.encodings.taccl.sweep.pipelining import pipelined
 from gapless.encodings.taccl.sweep.ranges import Choice, Range, choose, to_ranges

@@ -1,34 +1,18 @@
-"""What pictures, traces and reports need to know of a system beside its plan."""
+"""What pictures, traces and reports call the parts of a plan, and which of them are busy."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from gapless.checker import Report
+from gapless.io.plan import SavedPlan
+from gapless.system import known_system
 
-if TYPE_CHECKING:
-    from gapless.checker import Report
-    from gapless.io.plan import SavedPlan
-
-__all__ = ["busiest", "device_names", "read_any_plan"]
-
-
-def read_any_plan(path: str) -> SavedPlan:
-    """The plan in a file of ours, whatever its format."""
-    if path.endswith(".npz"):
-        from gapless.encodings.bagpipe.run_file import read_run
-
-        return read_run(path)
-    from gapless.io.plan import read_plan
-
-    return read_plan(path)
+__all__ = ["busiest", "device_names"]
 
 
 def device_names(plan: SavedPlan) -> tuple[str, ...]:
     """What the plan's system calls its devices; empty where they go by number."""
-    if plan.system == "bagpipe":
-        from gapless.encodings.bagpipe.device_names import device_names as names
-
-        return names(plan.schedule.topology)
-    return ()
+    system = known_system(plan.system)
+    return () if system is None or system.device_names is None else system.device_names(plan)
 
 
 def busiest(plan: SavedPlan, report: Report) -> list[tuple[str, float]]:

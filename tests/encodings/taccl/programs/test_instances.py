@@ -8,7 +8,7 @@ import pytest
 from gapless.checker import check
 from gapless.collective import allgather
 from gapless.encodings.taccl.baselines import baselines
-from gapless.encodings.taccl.instances import InstanceCosts, with_instances
+from gapless.encodings.taccl.programs.instances import InstanceCosts, with_instances
 from gapless.errors import InputError
 from gapless.simulate import retime
 from gapless.topologies.files import load_topology

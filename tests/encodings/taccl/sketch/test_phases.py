@@ -7,7 +7,7 @@ from shapes import line
 
 from gapless.collective import allgather, allreduce, broadcast, reduce, reducescatter
 from gapless.encodings.taccl import Chunked
-from gapless.encodings.taccl.phases import bare_phases_of, turned_round
+from gapless.encodings.taccl.sketch.phases import turned_round
 
 
 def _problem(collective: object) -> Chunked:
@@ -25,7 +25,7 @@ def _problem(collective: object) -> Chunked:
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_phases_spread_what_is_summed(collective: object, spread: object, backwards: list[bool]) -> None:
-    phases = bare_phases_of(_problem(collective))
+    phases = _problem(collective).phases
     assert [phase.backwards for phase in phases] == backwards
     for phase in phases:
         assert phase.problem.collective.owners == spread.owners  # type: ignore[attr-defined]

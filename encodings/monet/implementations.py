@@ -1,4 +1,4 @@
-"""The options of an operator: the ways that can be best for some budget, faster ones with more workspace first."""
+"""The options of an operator: those that can be best for some budget, faster ones with more workspace first."""
 
 from __future__ import annotations
 
@@ -12,40 +12,45 @@ __all__ = ["Option", "again_options", "backward_options", "cheapest_again_s", "f
 
 @dataclass(frozen=True)
 class Option:
-    """A way to run: its number among the node's ways, in place or not, and for backward nodes the variant."""
+    """A choice of implementation: its number, whether it is in place, and for backward nodes the variant."""
 
     duration_s: float
     workspace_bytes: int
-    way: int
+    implementation: int
     in_place: bool = False
     variant: int = 0
 
 
 def forward_options(graph: TrainingGraph, node: int) -> list[Option]:
-    """The ways of a forward node in the forward pass that no other beats in both time and workspace.
+    """The implementations of a forward node in the forward pass that no other beats in both time and workspace.
 
     In place and not are kept apart, since running in place loses the input.
     """
     its = graph.forward[node]
-    ways = [Option(way.duration_s, way.workspace_bytes, k) for k, way in enumerate(its.ways)]
-    in_place = [Option(way.duration_s, way.workspace_bytes, k, in_place=True) for k, way in enumerate(its.in_place)]
-    return [*_pareto(ways), *_pareto(in_place)]
+    impls = [Option(impl.duration_s, impl.workspace_bytes, k) for k, impl in enumerate(its.implementations)]
+    in_place = [Option(impl.duration_s, impl.workspace_bytes, k, in_place=True) for k, impl in enumerate(its.in_place)]
+    return [*_pareto(impls), *_pareto(in_place)]
 
 
 def again_options(graph: TrainingGraph, node: int) -> list[Option]:
     """The same for a recomputation."""
     its = graph.forward[node]
-    ways = [Option(way.duration_s, way.workspace_bytes, k) for k, way in enumerate(its.again or its.ways)]
-    in_place = [Option(way.duration_s, way.workspace_bytes, k, in_place=True) for k, way in enumerate(its.in_place)]
-    return [*_pareto(ways), *_pareto(in_place)]
+    impls = [
+        Option(impl.duration_s, impl.workspace_bytes, k) for k, impl in enumerate(its.again or its.implementations)
+    ]
+    in_place = [Option(impl.duration_s, impl.workspace_bytes, k, in_place=True) for k, impl in enumerate(its.in_place)]
+    return [*_pareto(impls), *_pareto(in_place)]
 
 
 def backward_options(node: BackwardNode) -> list[Option]:
-    """The ways of a backward node, best ones of each variant."""
+    """The implementations of a backward node, best ones of each variant."""
     options: list[Option] = []
     for variant, its in enumerate(node.variants):
-        ways = [Option(way.duration_s, way.workspace_bytes, k, variant=variant) for k, way in enumerate(its.ways)]
-        options += _pareto(ways)
+        impls = [
+            Option(impl.duration_s, impl.workspace_bytes, k, variant=variant)
+            for k, impl in enumerate(its.implementations)
+        ]
+        options += _pareto(impls)
     return options
 
 
@@ -57,7 +62,7 @@ def cheapest_again_s(graph: TrainingGraph, node: int) -> float:
 def _pareto(options: Iterable[Option]) -> list[Option]:
     """Fastest first; each next one is slower and smaller."""
     kept: list[Option] = []
-    for option in sorted(options, key=lambda o: (o.duration_s, o.workspace_bytes, o.way)):
+    for option in sorted(options, key=lambda o: (o.duration_s, o.workspace_bytes, o.implementation)):
         if not kept or option.workspace_bytes < kept[-1].workspace_bytes:
             kept.append(option)
     return kept
