@@ -60,10 +60,10 @@ def test_data_files_are_found_through_the_package() -> None:
     assert (files("gapless.encodings.taccl.sketch.shipped") / "ndv2-sk-1.json").is_file()
 
 
-def run_python(code: str, path: str) -> str:
+def run_python(code: str, path: str, folder: Path = ROOT) -> str:
     command = [sys.executable, "-c", code]
     return subprocess.run(
-        command, capture_output=True, text=True, check=True, cwd=ROOT, env={"PYTHONPATH": path}
+        command, capture_output=True, text=True, check=True, cwd=folder, env={"PYTHONPATH": path}
     ).stdout
 
 
@@ -95,6 +95,6 @@ def test_checkout_works_without_its_links(tmp_path: Path) -> None:
         shutil.copytree(ROOT / top, tmp_path / top, symlinks=True, ignore=links)
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     code = "import gapless.encodings.taccl as t; print(t.__file__, t.sketch_names())"
-    printed = run_python(code, str(tmp_path))
+    printed = run_python(code, str(tmp_path), tmp_path)
     assert str(tmp_path / "encodings") in printed
     assert "ndv2-sk-1" in printed
