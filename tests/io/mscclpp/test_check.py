@@ -380,5 +380,6 @@ def test_any_other_place_of_data_is_found(plan):
 
 def test_a_written_plan_is_compact_and_says_where_it_belongs(plan):
     text = plan_text(plan)
-    assert len(text) < 200 * plan.operation_count
+    operations = sum(len(block.ops) for gpu in plan.gpus for block in gpu.threadblocks)
+    assert len(text) < 200 * operations
     assert json.loads(text)["protocol"] == "Simple"
