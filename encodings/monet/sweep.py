@@ -21,13 +21,12 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from gapless import __version__
 from gapless.checker import Report, check
-from gapless.encodings.monet.keepset import KeepSet
 from gapless.encodings.monet.objective import UNITS, Objective
 from gapless.encodings.monet.problem import Problem
+from gapless.encodings.monet.reading import keep_set_of
+from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.encodings.monet.tradeoff import Row, write_table
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
@@ -38,11 +37,10 @@ from gapless.options import Progress, SolveOptions, relative_gap
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.graph_file import training_graph_text
-from gapless.schedule import Schedule
 from gapless.solution import Status, StopReason
 from gapless.units import Unit, format_bytes
 
-__all__ = ["keep_set_of", "sweep"]
+__all__ = ["sweep"]
 
 _INFEASIBLE_FORMAT, _INFEASIBLE_VERSION = "gapless.monet-infeasible", 1
 
@@ -290,43 +288,3 @@ def _row(state: _Sweep, place: int, plan: SavedPlan, report: Report) -> Row:
         plan=state.path(place).name,
         stop_reason=StopReason(plan.claim["stop_reason"]),
     )
-
-
-def keep_set_of(graph: TrainingGraph, schedule: Schedule) -> KeepSet:
-    """The keep-set that a schedule of this graph follows, or comes closest to: where another search can begin."""
-    nodes = len(graph.forward)
-    held: set[int] = set()
-    made_at: dict[int, int] = {}  # the stage of a recomputation whose tensor nobody has read yet
-    stage, lead = 1, np.zeros(nodes, dtype=np.int64)
-    kept, again = np.zeros(nodes, dtype=np.bool_), np.zeros(nodes, dtype=np.int64)
-    variant = np.zeros(len(graph.backward), dtype=np.int64)
-    is_forward = True
-    for number in range(len(schedule)):
-        event = schedule.event(number)
-        op = schedule.graph.ops[event.op]
-        impl = op.implementations[event.implementation]
-        for tensor in op.reads(event.implementation):
-            if tensor in made_at:
-                lead[tensor - 1] = max(lead[tensor - 1], stage - made_at.pop(tensor))
-        if op.kind == "backward":
-            place = op.outputs[0] - 1 - nodes
-            stage = place + 2
-            variant[place] = _variant(graph, place, op.reads(event.implementation), impl.duration_s)
-        elif op.kind == "forward" and not is_forward:
-            again[op.outputs[0] - 1] += 1
-            made_at[op.outputs[0]] = stage
-        held |= set(op.outputs)
-        held -= {*impl.overwrites, *(tensor for tensor, _ in event.frees)}
-        if op.kind == "loss" and is_forward:
-            kept[[tensor - 1 for tensor in held]] = True
-            is_forward = False
-    return KeepSet(kept, again > np.where(kept, 0, 1), variant, lead)
-
-
-def _variant(graph: TrainingGraph, place: int, reads: Sequence[int], duration_s: float) -> int:
-    """The variant of a backward node that reads these tensors, apart from the gradients, for so long."""
-    needs = {tensor - 1 for tensor in reads if tensor <= graph.loss}
-    for number, variant in enumerate(graph.backward[place].variants):
-        if set(variant.needs) == needs and any(impl.duration_s == duration_s for impl in variant.implementations):
-            return number
-    raise InputError(f"the schedule is of another graph: backward node {graph.backward[place].name!r} can't run so")

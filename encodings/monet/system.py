@@ -13,7 +13,7 @@ __all__ = ["SYSTEM"]
 def _plan(problem: Any, options: SolveOptions, parameters: Any) -> Plan:
     from gapless.encodings.monet.solve import solve
 
-    return solve(problem, options)
+    return solve(problem, options, parameters)
 
 
 SYSTEM = System("monet", _plan)

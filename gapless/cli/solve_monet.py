@@ -36,6 +36,8 @@ def add_command(systems: Any) -> None:
     add_graph_options(group)
     group.add_argument("--budget", type=shared.budget, required=True, metavar="SIZE", help="8GiB, 8GB (10^9), or 0.5x")
     add_objective_option(group)
+    help_text = "what decides: auto (default), or what it is compared with, such as checkmate, gist, noop, sqrt"
+    group.add_argument("--method", default="auto", metavar="NAME", help=help_text)
     group.add_argument("-o", "--output", metavar="FILE", help="the plan to write")
     shared.add_solve_options(parser)
     shared.add_output_options(parser)
@@ -59,7 +61,8 @@ def read_problem(arguments: argparse.Namespace) -> Problem:
     from gapless.encodings.monet import Problem
 
     graph = read_graph(arguments)
-    return Problem(graph, bytes_of(arguments.budget, graph), objective=arguments.objective)
+    budget_bytes = bytes_of(arguments.budget, graph)
+    return Problem(graph, budget_bytes, objective=arguments.objective, method=arguments.method)
 
 
 def add_graph_options(group: Any) -> None:

@@ -24,9 +24,10 @@ from gapless import Progress, SolveOptions, Status, StopReason
 from gapless.checker import check
 from gapless.encodings.monet import Problem
 from gapless.encodings.monet import sweep as module
-from gapless.encodings.monet.keepset import Keeper, KeepSet
 from gapless.encodings.monet.lowering import to_schedule
-from gapless.encodings.monet.sweep import bisection, keep_set_of, sweep
+from gapless.encodings.monet.reading import keep_set_of
+from gapless.encodings.monet.search.keepset import Keeper, KeepSet
+from gapless.encodings.monet.sweep import bisection, sweep
 from gapless.encodings.monet.tradeoff import Row
 from gapless.errors import InputError
 from gapless.io.plan import read_plan, write_plan
