@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gapless.encodings.monet.method_names import METHODS
 from gapless.encodings.monet.objective import OBJECTIVES, UNITS, Objective, costed
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.errors import InputError
@@ -14,24 +14,7 @@ from gapless.options import SolveOptions
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.units import Unit
 
-__all__ = ["METHODS", "Problem"]
-
-METHODS: Mapping[str, str] = {
-    "auto": "checkpointing and implementations together, as MONeT does",
-    "noop": "checkpointing alone, with the fastest convolutions that fit afterwards (MONeT-NoOp)",
-    "conv": "checkpointing and the choice of convolutions",
-    "output": "checkpointing and backward operators that need their output, convolutions afterwards",
-    "intermediate": "checkpointing and backward operators that need an intermediate, convolutions afterwards",
-    "checkmate": "Checkmate's plan, with the fastest convolutions that fit afterwards (Checkmate-O)",
-    "checkmate-d": "Checkmate's plan, with default convolutions (Checkmate-D)",
-    "gist": "operators that need few bytes, nothing recomputed (Gist without its lossy encodings)",
-    "greedy": "keep all, then drop what is cheapest to recompute per byte until it fits",
-    "sqrt": "keep the borders of about sqrt(n) segments (Chen)",
-    "revolve": "binomial checkpointing of a chain (Griewank)",
-    "store-all": "keep all that the default backward pass needs",
-    "eager": "keep all, and choose as a framework does",
-}
-"""What may decide, with a line on each."""
+__all__ = ["Problem"]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.list_scheduling import Table
-from gapless.encodings.taccl.symmetry.quotient import Board, Columns
+from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem
 from gapless.schedule import EventKind, Ragged, Schedule
 
 __all__ = ["reversed_columns", "table_of", "to_schedule"]
@@ -18,7 +18,9 @@ Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-def table_of(problem: Chunked, board: Board, chunk: Ids, link: Ids, parent: Ids, one_at_a_time: bool) -> Table:
+def table_of(
+    problem: Chunked, board: QuotientProblem, chunk: Ids, link: Ids, parent: Ids, one_at_a_time: bool
+) -> Table:
     """The sends of a board's chunks as rows to be put in order, parents before children.
 
     `one_at_a_time`: whether a rank may send a chunk to one rank only at a time; backwards in time, where the chunk is a

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective, collective_by_name, divided
-from gapless.encodings.taccl.homes import homes
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.sketch.logical import LogicalTopology, apply_sketch
+from gapless.encodings.taccl.sketch.phases import spreads_of
+from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.errors import InputError
 from gapless.graph import Graph
 from gapless.io.collective_file import collective_data
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
-if TYPE_CHECKING:
-    from gapless.encodings.taccl.phases import Phase
-
-__all__ = ["METHODS", "Chunked", "Method"]
+__all__ = ["METHODS", "Chunked", "Method", "Phase"]
 
 Method = Literal["auto", "milp", "greedy"]
 METHODS: tuple[Method, ...] = ("auto", "milp", "greedy")
 
 _LARGEST_SPREAD = 1e12
-_LARGEST_TABLE = 4_000_000
-"""Pairs of chunk and link up to which a sum's ways are looked at before it is planned; beyond, the greedy finds out."""
+"""Solvers count in the fastest link's time, and need numbers that they can tell from zero and from infinity."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +74,9 @@ class Chunked:
                 f"link {self.logical.topology.link_name(free[0])}: alpha + beta * chunk must be > 0, got 0"
             )
         self._check_spread()
-        if self.collective.chunk_count * self.link_count <= _LARGEST_TABLE:
-            assert self.phases  # they check that every chunk finds its ways
+        assert self.phases  # they check that every chunk finds its way
 
     def _check_spread(self) -> None:
-        """Solvers count in the fastest link's time, and need numbers that they can tell from zero and from infinity."""
         least_s, most_s = float(self.duration_s.min()), float(self.duration_s.max())
         if not most_s <= _LARGEST_SPREAD * least_s:
             rule = f"times of links for one chunk must lie within a factor of {_LARGEST_SPREAD:g}"
@@ -125,6 +120,7 @@ class Chunked:
         chunks_per_rank: int | None = None,
         root: int | None = None,
         target: int | None = None,
+        may_cut: bool = False,
     ) -> Chunked:
         """From a collective, or its name with root and target, and the size of the largest input buffer of a rank.
 
@@ -141,14 +137,18 @@ class Chunked:
         else:
             definition = divided(collective, parts)
         chunks = max(len(buffer) for buffer in definition.inputs)
-        return cls(topology, definition, -(-input_bytes // chunks), sketch, path_slack, method)
+        chunk_bytes = -(-input_bytes // chunks)
+        return cls(topology, definition, chunk_bytes, sketch, path_slack, method, may_cut=may_cut)
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
         """The parts of the problem that are routed one by one: itself, unless it reduces."""
-        from gapless.encodings.taccl.phases import phases_of  # it imports this module
-
-        return phases_of(self)
+        if not self.collective.reduces:
+            return (Phase(self, backwards=False),)
+        return tuple(
+            Phase(replace(self, collective=spread.collective, given=spread.logical), spread.backwards)
+            for spread in spreads_of(self.collective, self.logical, self.sketch)
+        )
 
     @cached_property
     def logical(self) -> LogicalTopology:
@@ -161,6 +161,12 @@ class Chunked:
     def graph(self) -> Graph:
         """The chunks, where they start and where they must end."""
         return self.collective.graph(self.chunk_bytes)
+
+    @property
+    def chunks(self) -> int:
+        """In how many chunks is what one rank has for one rank, or for all of them, as `Problem.chunks` counts."""
+        shares = self.collective.rank_count if self.collective.name == "alltoall" else 1
+        return max(self.collective.chunks_per_rank // shares, 1)
 
     @property
     def link_count(self) -> int:
@@ -186,7 +192,7 @@ class Chunked:
     @cached_property
     def owners(self) -> NDArray[np.int64]:
         """The rank that holds each chunk at the start, int64."""
-        return np.array(homes(self.collective), dtype=np.int64)
+        return np.array(roots_of(self.collective), dtype=np.int64)
 
     @cached_property
     def wanted(self) -> NDArray[np.bool_]:
@@ -199,12 +205,12 @@ class Chunked:
     @cached_property
     def useful(self) -> NDArray[np.bool_]:
         """`useful[c, l]`: the sketch allows chunk c on link l, and l doesn't lead to c's owner."""
-        leads_home = self.logical.topology.link_target[None, :] == self.owners[:, None]
-        return np.asarray(self.logical.allowed & ~leads_home)
+        leads_back = self.logical.topology.link_target[None, :] == self.owners[:, None]
+        return np.asarray(self.logical.allowed & ~leads_back)
 
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
-        """The useful links without those that `path_slack` rules out; the shortest ways are always there."""
+        """The useful links without those that `path_slack` rules out; the shortest paths are always there."""
         if self.path_slack is None:
             return self.useful
         topology = self.logical.topology
@@ -228,7 +234,7 @@ class Chunked:
         """
         topology = self.logical.topology
         earliest_s = np.full(self.wanted.shape, np.inf)
-        networks: dict[bytes, nx.DiGraph[int]] = {}  # with the links that lead home, which are on no shortest way
+        networks: dict[bytes, nx.DiGraph[int]] = {}  # with the links that lead back, which are on no shortest path
         known: dict[tuple[int, bytes], NDArray[np.float64]] = {}
         for chunk, owner in enumerate(self.owners.tolist()):
             links = self.logical.allowed[chunk]
@@ -237,7 +243,15 @@ class Chunked:
                 networks[key[1]] = topology.to_networkx(self.chunk_bytes, np.flatnonzero(links).tolist())
             if key not in known:
                 known[key] = np.full(topology.device_count, np.inf)
-                ways = nx.single_source_dijkstra_path_length(networks[key[1]], owner, weight="duration_s")
-                known[key][list(ways)] = list(ways.values())
+                length_s = nx.single_source_dijkstra_path_length(networks[key[1]], owner, weight="duration_s")
+                known[key][list(length_s)] = list(length_s.values())
             earliest_s[chunk] = known[key]
         return earliest_s
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A problem that doesn't reduce. `backwards`: its links and its time run against those of the whole."""
+
+    problem: Chunked
+    backwards: bool

@@ -6,24 +6,27 @@ With `auto`, plans in whole messages stand beside what these find chunk by chunk
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
 from gapless.encodings.taccl.chunked import Chunked, Method
+from gapless.encodings.taccl.flow.chunking import best_chunking
 from gapless.encodings.taccl.flow.greedy import plan_greedy
 from gapless.encodings.taccl.milp.synthesis import synthesise
-from gapless.encodings.taccl.phases import is_spread_backwards
+from gapless.encodings.taccl.parameters import Parameters
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.sketch.phases import is_spread_backwards
+from gapless.encodings.taccl.sketch.search import search_sketches
 from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import Status
 from gapless.system import Plan
 
-__all__ = ["milp_binaries", "solve"]
+__all__ = ["in_chunks", "milp_binaries", "solve", "solve_chunked"]
 
-MOST_BINARIES = 6_000
-"""Orbits of (chunk, link) up to which `auto` takes the MILP: routing is then proven within seconds, or nearly so."""
 _LARGEST_TABLE = 4_000_000
 """Pairs of chunk and link above which orbits aren't counted: no sketch makes so many few enough."""
 _GREEDY_SHARE = 0.2
@@ -33,26 +36,50 @@ _AGGREGATED_SHARE = 0.4
 """The part of the time limit that plans in whole messages may take before those chunk by chunk."""
 
 
-def solve(problem: Chunked, options: SolveOptions) -> Plan:
+def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
+    """The best plan for a question, whose sketch and number of chunks may have to be found first."""
+    parameters = parameters or Parameters()
+    if isinstance(problem, Chunked):
+        return solve_chunked(problem, options, parameters)
+    if problem.searches_sketches:
+        return search_sketches(problem, options, partial(solve_chunked, parameters=parameters))
+    deadline = Deadline(options)
+    chunked = in_chunks(problem, options, parameters)
+    plan = solve_chunked(chunked, deadline.stage(), parameters)
+    return replace(plan, problem=plan.problem or chunked)
+
+
+def in_chunks(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Chunked:
+    """The problem in the chunks that are asked for, or in as many as the greedy does best with."""
+    if not problem.is_open:
+        return problem.coarsest
+    chunking, deadline = (parameters or Parameters()).chunking, Deadline(options)
+    limit_s = min(chunking.share * deadline.remaining_s, chunking.all_s)
+    return best_chunking(problem, deadline.stage(limit_s), chunking)
+
+
+def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameters) -> Plan:
     """The plan of the problem's method; with `auto` the fastest of those chunk by chunk and of those in whole messages.
 
     Of equally fast plans it is the one chunk by chunk. Where one in whole messages is proven within the gap of the best
     for any grouping, nothing else is tried, unless a sketch asks for it. `details["method"]` says whose plan it is.
     """
     if problem.method != "auto" or options.solver is not None or not may_aggregate(problem):
-        return _plan_by_chunks(problem, options)
+        return _plan_by_chunks(problem, options, parameters)
     deadline = Deadline(options)
     whole = plan_aggregated(problem, deadline.stage(_AGGREGATED_SHARE * deadline.remaining_s))
     if whole is None:
-        return _plan_by_chunks(problem, deadline.stage())
+        return _plan_by_chunks(problem, deadline.stage(), parameters)
     gap = whole.solution.gap
     if problem.sketch is None and gap is not None and gap <= options.gap:
         return whole
-    by_chunks = _plan_by_chunks(problem, _next_stage(deadline, whole), whole.solution.objective)
+    by_chunks = _plan_by_chunks(problem, _next_stage(deadline, whole), parameters, whole.solution.objective)
     return _faster(whole, by_chunks, deadline.elapsed_s)
 
 
-def _plan_by_chunks(problem: Chunked, options: SolveOptions, known_s: float | None = None) -> Plan:
+def _plan_by_chunks(
+    problem: Chunked, options: SolveOptions, parameters: Parameters, known_s: float | None = None
+) -> Plan:
     """Chunk by chunk inside nodes; with `auto` and no sketch the greedy, and a small MILP where that falls short.
 
     A sketch is a wish, so it is only ever planned by the MILP, and so is a problem whose solver is named; sums of some
@@ -67,7 +94,7 @@ def _plan_by_chunks(problem: Chunked, options: SolveOptions, known_s: float | No
     is_for_milp = problem.method == "milp" or options.solver is not None or restricted
     if is_for_milp or not is_spread_backwards(problem.collective):
         return _named(synthesise(problem, options), "milp")
-    if milp_binaries(problem) > MOST_BINARIES:
+    if milp_binaries(problem) > parameters.most_binaries:
         return plan_greedy(problem, options)
     deadline = Deadline(options)
     greedy = plan_greedy(problem, deadline.stage(min(_GREEDY_SHARE * deadline.remaining_s, _GREEDY_S)))

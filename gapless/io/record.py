@@ -29,7 +29,7 @@ _TAKEN_BY = {
     "gapless.training-graph": "a training graph, which --graph takes",
     "gapless.fusion-profile": "a fusion profile, which --profile takes",
     "gapless.sweep": "a sweep, which sweep takes",
-    "gapless.ddp-buckets": "a set of buckets, which `gapless.torch.ddp.buckets.distribute` takes",
+    "gapless.ddp-buckets": "a set of buckets, which `gapless.torch.ddp.distribute` takes",
 }
 """What files of gapless's own formats are for, for those who give one where another belongs."""
 
@@ -179,6 +179,13 @@ def _format_hint(value: object, name: str) -> str:
 def is_number(name: str) -> bool:
     """Whether a field's name is a whole number that fits into 64 bits, such as that of a rank or node."""
     return name.isascii() and name.isdigit() and len(name) <= _MOST_DIGITS
+
+
+def check_known(title: str, value: object, known: Collection[str]) -> None:
+    """Raise `InputError` unless a value is one of the known names; it lists them, and says which may be meant."""
+    if value not in known:
+        hint = suggestion(value, known) if isinstance(value, str) else ""
+        raise InputError(f"{title}: must be one of {', '.join(known)}, got {value!r}" + (f"; {hint}" if hint else ""))
 
 
 def suggestion(value: str, known: Collection[str]) -> str:

@@ -6,16 +6,14 @@ Run with `pytest tests/benchmarks/test_taccl_quality.py --tables FOLDER`, with `
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from result_tables import ResultTables
 
 import gapless
 from gapless import SolveOptions
-from gapless.encodings.taccl import Chunked
-from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte
-from gapless.encodings.taccl.chunking import best_chunking
+from gapless.encodings.taccl import Chunked, Problem
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.topologies.files import load_topology
 
 MACHINES = ("dgx1", "ndv2", "dgx2", "dgx-a100", "dgx-h100", "mi250", "mi300x")
@@ -39,19 +37,20 @@ def test_large_buffers_are_close_to_the_bandwidth(
     topology = load_topology(name, nodes)
     for title, part_bytes in PART_BYTES.items():
         input_bytes = part_bytes * (1 if collective == "allgather" else topology.device_count)
-        parts = best_chunking(topology, collective, input_bytes)
-        problem = replace(Chunked.of(topology, collective, input_bytes, chunks_per_rank=parts), may_cut=True)
-        result = gapless.solve(problem, SolveOptions(gap=0.01, time_limit_s=limit_s(LIMIT_S)))
+        result = gapless.solve(
+            Problem(topology, collective, input_bytes), SolveOptions(gap=0.01, time_limit_s=limit_s(LIMIT_S))
+        )
         assert result.valid
         assert result.report is not None
         whole = Chunked.of(topology, collective, input_bytes).collective
-        to_bandwidth = result.report.makespan_s / (any_bandwidth_s_per_byte(topology, whole) * part_bytes)
+        s_per_byte = bounds_of(Chunked(topology, whole, part_bytes)).s_per_byte
+        to_bandwidth = result.report.makespan_s / (s_per_byte * part_bytes)
         tables.table("taccl_quality", TITLE).add(
             f"{name} x {nodes} {collective} {title}",
             topology=f"{name} x {nodes}",
             collective=collective,
             part=title,
-            chunks=parts,
+            chunks=result.details["provenance"]["chunks"],
             method=result.details["method"],
             makespan_us=round(1e6 * result.report.makespan_s, 1),
             to_bandwidth=round(to_bandwidth, 4),

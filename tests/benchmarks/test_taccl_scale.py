@@ -15,9 +15,8 @@ from rails import rails
 from result_tables import ResultTables
 
 import gapless
-from gapless.encodings.taccl import Chunked
+from gapless.encodings.taccl import Chunked, Problem
 from gapless.encodings.taccl.bounds.packing import pack
-from gapless.encodings.taccl.chunking import best_chunking
 from gapless.options import SolveOptions
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
@@ -83,16 +82,14 @@ MACHINES = {
 def test_quality_of_allgather(machine: str, size: int, tables: ResultTables, keep_tables: None) -> None:
     """Input bytes of one rank; the chunking is chosen."""
     topology = MACHINES[machine]()
-    chunks = best_chunking(topology, "allgather", size)
-    problem = Chunked.of(topology, "allgather", size, chunks_per_rank=chunks)
-    result = gapless.solve(problem, SolveOptions(time_limit_s=10.0, gap=0.005))
+    result = gapless.solve(Problem(topology, "allgather", size), SolveOptions(time_limit_s=10.0, gap=0.005))
     assert result.valid
     end_s = result.report.makespan_s
     to_bandwidth = end_s / pack(topology, topology.beta_s_per_byte * size).time_s
     if size >= 64 * 10**6:
         assert to_bandwidth <= 1.05
     row = {
-        "chunks": chunks,
+        "chunks": result.details["provenance"]["chunks"],
         "method": result.details["method"],
         "makespan": f"{end_s * 1e6:.1f} us",
         "to exact bandwidth bound": f"{to_bandwidth:.3f}",

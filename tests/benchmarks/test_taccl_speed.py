@@ -11,7 +11,7 @@ import pytest
 
 import gapless
 from gapless.encodings.taccl import Chunked, load_sketch, read_sketch
-from gapless.encodings.taccl.export import to_program
+from gapless.encodings.taccl.programs.export import to_program
 from gapless.io.taccl_ef import run
 from gapless.recipe import Result
 from gapless.topologies.files import load_topology, read_node

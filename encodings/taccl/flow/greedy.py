@@ -18,18 +18,16 @@ from numpy.typing import NDArray
 from gapless import __version__
 from gapless.encodings.taccl.assembly import reversed_columns, table_of, to_schedule
 from gapless.encodings.taccl.bounds.bandwidth import Bottleneck
-from gapless.encodings.taccl.bounds.bottleneck_sets import find_pods
-from gapless.encodings.taccl.bounds.large import LargeBounds, large_bounds
-from gapless.encodings.taccl.bounds.reduction import crossing_bound_s
-from gapless.encodings.taccl.bounds.reduction_cuts import across_cuts_s
+from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
+from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.matching import Match, match
 from gapless.encodings.taccl.flow.paths import Routes, route_paths
 from gapless.encodings.taccl.flow.rounding import round_flow
 from gapless.encodings.taccl.list_scheduling import Rule, Table, Timing, dispatch
-from gapless.encodings.taccl.phases import bare_phases_of
 from gapless.encodings.taccl.reordering import order_by_load, reorderings
-from gapless.encodings.taccl.symmetry.quotient import Board, Columns, lay_out
+from gapless.encodings.taccl.sketch.phases import is_spread_backwards
+from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import Rotations, no_rotations
 from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, charge
@@ -74,7 +72,7 @@ _ROWS_FOR_ALL_TRIES = 20_000
 class _Rows:
     """Sends of a board's chunks, parents first; `given_s`: when a matching starts them, zeros without one."""
 
-    board: Board
+    board: QuotientProblem
     chunk: Ids
     link: Ids
     parent: Ids
@@ -88,7 +86,7 @@ class _Search:
     deadline: Deadline
     one_at_a_time: bool
     rotations: Rotations | None = None
-    bounds: LargeBounds | None = None
+    bounds: Bounds | None = None
     best: tuple[_Rows, Timing] | None = None
     tries: int = 0
     stage_s: dict[str, float] = field(default_factory=dict)
@@ -102,7 +100,7 @@ class _Search:
         """Whether the best plan is proven to be within `gap` of the best possible."""
         if self.bounds is None or self.best is None:
             return False
-        return self.best[1].makespan_s - self.bounds.best_s <= gap * self.best[1].makespan_s
+        return self.best[1].makespan_s - self.bounds.chunk_by_chunk_s <= gap * self.best[1].makespan_s
 
     def offer(self, rows: _Rows, timing: Timing) -> None:
         """Keep a timing if it is the best so far."""
@@ -110,7 +108,7 @@ class _Search:
         if self.best is None or timing.makespan_s < self.best[1].makespan_s * (1 - 1e-9):
             self.best = (rows, timing)
             if self.options.on_progress is not None:
-                bound_s = None if self.bounds is None else self.bounds.best_s
+                bound_s = None if self.bounds is None else self.bounds.chunk_by_chunk_s
                 self.options.on_progress(Progress(self.deadline.elapsed_s, timing.makespan_s, bound_s, "greedy"))
 
 
@@ -120,12 +118,13 @@ def plan_greedy(problem: Chunked, options: SolveOptions) -> Plan:
     What reduces is planned backwards in time, as the spreading of its chunks over links that are turned round; where
     the sums are wanted by more than one rank (ALLREDUCE), they are spread in a second phase.
     """
+    collective = problem.collective
     if problem.sketch is not None:
         raise InputError(f"sketch {problem.sketch.name}: the greedy keeps to no sketch; leave it out, or take the MILP")
-    if problem.given is not None:
-        raise InputError("method: must be milp where a logical topology is given, got greedy")
+    if not is_spread_backwards(collective):
+        raise InputError(f"{collective.name}: the greedy takes sums of all ranks, wanted by one rank or by all of them")
     deadline = Deadline(options)
-    phases = bare_phases_of(problem)
+    phases = problem.phases
     searches, parts = [], []
     for number, phase in enumerate(phases):
         share = deadline.stage(deadline.remaining_s / (len(phases) - number))
@@ -135,20 +134,22 @@ def plan_greedy(problem: Chunked, options: SolveOptions) -> Plan:
         parts.append((reversed_columns(found) if phase.backwards else found, phase.backwards))
     schedule = to_schedule(problem, parts)
     solution = _solution(problem, searches, options, deadline)
-    return Plan(solution, schedule, _details(searches, parts, schedule, solution))
+    return Plan(solution, schedule, _details(searches, parts, schedule, solution), timings=_timings(searches))
 
 
 def _find(search: _Search) -> Columns:
     """All sends of the best plan for one phase, in order of their starts."""
     problem = search.problem
     with charge(search.stage_s, "board"):
-        board = lay_out(problem)
+        board = quotient_problem(problem)
     with charge(search.stage_s, "bounds"):
-        search.bounds = large_bounds(problem, board, search.deadline.stage(_BOUNDS_SHARE * search.deadline.remaining_s))
+        stage = search.deadline.stage(_BOUNDS_SHARE * search.deadline.remaining_s)
+        bounds = bounds_of(problem, options=stage, one_at_a_time=search.one_at_a_time)
+        search.bounds = bounds.with_proven(bounds.bandwidth.time_s)
     if (board.wanted.sum(axis=1) == 1).all():
         _route(search, board)
     else:
-        _match(search, board, search.bounds.bottlenecks)
+        _match(search, board, search.bounds.bandwidth.bottlenecks)
     assert search.best is not None  # both offer at least one
     rows, timing = search.best
     search.rotations = rows.board.rotations
@@ -156,7 +157,7 @@ def _find(search: _Search) -> Columns:
         return rows.board.columns(rows.chunk, rows.link, timing.start_s, timing.end_s, timing.place)
 
 
-def _route(search: _Search, board: Board) -> None:
+def _route(search: _Search, board: QuotientProblem) -> None:
     """Chunks that one rank wants: ways of the flow, and by load, then every rule of dispatch, then other orders."""
     for rows in _routings(search, board):
         if len(rows.chunk) <= _MOST_BY_LOAD:
@@ -171,14 +172,14 @@ def _route(search: _Search, board: Board) -> None:
             _reorder(search, rows, found)
 
 
-def _routings(search: _Search, board: Board) -> Iterator[_Rows]:
+def _routings(search: _Search, board: QuotientProblem) -> Iterator[_Rows]:
     """Along the flow that the bound has found, and where it has found none, or the board is small, by load.
 
     Chunks of one orbit take images of one another's ways. Where whole chunks can't be shared out well enough in that
     way (a ring of eight, where half of what goes to the other side goes left), a small board is routed without.
     """
     assert search.bounds is not None
-    problem, flow = search.problem, search.bounds.flow
+    problem, flow = search.problem, search.bounds.bandwidth.flow
     small = problem.collective.chunk_count * problem.link_count <= _SMALL_BOARD
     if flow is not None:
         boards = [board]
@@ -189,14 +190,14 @@ def _routings(search: _Search, board: Board) -> Iterator[_Rows]:
                 routes = round_flow(its, problem.occupancy_s, flow, options)
             yield _rows_of(its, routes)
             if small and len(its.rotations) > 1 and routes.busy_s > flow.time_s * (1 + _UNEVEN):
-                boards.append(lay_out(problem, no_rotations(board.topology)))
+                boards.append(quotient_problem(problem, no_rotations(board.topology)))
     if flow is None or small:
         with charge(search.stage_s, "routing"):
             routes = route_paths(board, problem.occupancy_s)
         yield _rows_of(board, routes)
 
 
-def _rows_of(board: Board, routes: Routes) -> _Rows:
+def _rows_of(board: QuotientProblem, routes: Routes) -> _Rows:
     return _Rows(board, routes.chunk, routes.link, routes.parent, np.zeros(len(routes.chunk)))
 
 
@@ -225,9 +226,9 @@ def _ordered(table: Table, rule: Rule, given_s: Floats) -> Timing:
     return dispatch(table, given_s, rule)
 
 
-def _match(search: _Search, board: Board, bottlenecks: tuple[Bottleneck, ...]) -> None:
+def _match(search: _Search, board: QuotientProblem, bottlenecks: tuple[Bottleneck, ...]) -> None:
     """Chunks that many ranks want: matchings from other seeds and with more spare sends, each dispatched again."""
-    pods = find_pods(board.topology, list(bottlenecks), board.rotations)
+    pods = find_bottleneck_sets(board.topology, list(bottlenecks), board.rotations)
     boards = _variants(search.problem, board)
     large = False
     for seed in range(search.options.seed, search.options.seed + _SEEDS):
@@ -247,9 +248,9 @@ def _match(search: _Search, board: Board, bottlenecks: tuple[Bottleneck, ...]) -
             return
 
 
-def _variants(problem: Chunked, board: Board) -> list[Board]:
+def _variants(problem: Chunked, board: QuotientProblem) -> list[QuotientProblem]:
     """The board, with fewer links between nodes, and with latencies that groups share, where that matters."""
-    boards = [found for found in (board, board.with_single_doors()) if found is not None]
+    boards = [found for found in (board, board.with_single_ports()) if found is not None]
     alpha_s = np.where(problem.may_group, board.topology.alpha_s, 0.0)
     if (alpha_s < _ALPHA_SHARE * board.duration_s).all():
         return boards
@@ -257,7 +258,7 @@ def _variants(problem: Chunked, board: Board) -> list[Board]:
     return [*boards, *(replace(found, duration_s=shared_s) for found in boards)]
 
 
-def _dispatch(search: _Search, board: Board, rows: _Rows, longest: tuple[bool, ...]) -> list[Timing]:
+def _dispatch(search: _Search, board: QuotientProblem, rows: _Rows, longest: tuple[bool, ...]) -> list[Timing]:
     """Order and group the rows by every rule, as long as that is not over."""
     found = []
     table = table_of(search.problem, board, rows.chunk, rows.link, rows.parent, search.one_at_a_time)
@@ -274,7 +275,7 @@ def _dispatch(search: _Search, board: Board, rows: _Rows, longest: tuple[bool, .
     return found
 
 
-def _useful(board: Board, matched: Match) -> _Rows:
+def _useful(board: QuotientProblem, matched: Match) -> _Rows:
     """The matching without sends that lead nowhere wanted."""
     target = board.topology.link_target[matched.link]
     useful = board.wanted[matched.chunk, target].tolist()
@@ -294,10 +295,9 @@ def _solution(problem: Chunked, searches: list[_Search], options: SolveOptions, 
     Each phase's bound holds for the whole, but not their sum: how often a sum crosses a cut bounds both together.
     """
     makespan_s = sum(search.best[1].makespan_s for search in searches if search.best is not None)
-    best_s = max(search.bounds.best_s for search in searches if search.bounds is not None)
+    best_s = max(search.bounds.chunk_by_chunk_s for search in searches if search.bounds is not None)
     if len(searches) > 1:
-        crossing_s = crossing_bound_s(problem, problem.may_group)
-        best_s = max(best_s, crossing_s, across_cuts_s(problem, problem.may_group))
+        best_s = max(best_s, bounds_of(problem).crossing_s)
     assert best_s <= makespan_s * (1 + 1e-6), "a schedule beats its lower bound"
     bound_s = min(best_s, makespan_s)
     proven = makespan_s - bound_s <= 1e-6 * makespan_s
@@ -323,7 +323,6 @@ def _details(
 ) -> dict[str, Any]:
     assert solution.bound is not None
     assert solution.objective is not None
-    stages = {stage for search in searches for stage in search.stage_s}
     bounds = [search.bounds for search in searches if search.bounds is not None]
     rotations = searches[0].rotations
     assert rotations is not None
@@ -333,15 +332,19 @@ def _details(
         "sends": len(schedule),
         "chunk_transfers": sum(len(moves) for moves, _ in parts),
         "links_used": len(np.unique(np.concatenate([moves.link for moves, _ in parts]))),
-        "stages": {stage: round(sum(s.stage_s.get(stage, 0.0) for s in searches), 6) for stage in sorted(stages)},
         "bounds_s": {
             "latency": max(bound.latency_s for bound in bounds),
-            "bandwidth": max(bound.bandwidth_s for bound in bounds),
-            "doors": max(bound.door_s for bound in bounds),
-            "bandwidth_is_exact": all(bound.exact for bound in bounds),
+            "cuts": max(bound.chunk_by_chunk["cuts"] for bound in bounds),
+            "bandwidth": max(bound.bandwidth.time_s for bound in bounds),
+            "bandwidth_is_exact": all(bound.bandwidth.exact for bound in bounds),
         },
         "rotations": len(rotations),
         "rotation_generators": [list(pair) for pair in rotations.generators],
         "tries": sum(search.tries for search in searches),
         "ordering": "; ".join(search.best[1].variant for search in searches if search.best is not None),
     }
+
+
+def _timings(searches: list[_Search]) -> dict[str, float]:
+    stages = sorted({stage for search in searches for stage in search.stage_s})
+    return {stage: round(sum(search.stage_s.get(stage, 0.0) for search in searches), 6) for stage in stages}

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.bottleneck_sets import Pod
-from gapless.encodings.taccl.symmetry.quotient import Board
+from gapless.encodings.taccl.bounds.bottleneck_sets import BottleneckSet
+from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 
 __all__ = ["Match", "match"]
 
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 class Match:
     """Sends of the board's chunks in the order in which they start, parents before children.
 
-    `chunk`: a place in `Board.chunks`. `parent`: the send that brings the chunk, -1 at its owner.
+    `chunk`: a place in `QuotientProblem.chunks`. `parent`: the send that brings the chunk, -1 at its owner.
     """
 
     chunk: Ids
@@ -40,7 +40,11 @@ class Match:
 
 
 def match(
-    board: Board, pods: Sequence[Pod], spare_until_s: float = 0.0, seed: int = 0, one_at_a_time: bool = False
+    board: QuotientProblem,
+    pods: Sequence[BottleneckSet],
+    spare_until_s: float = 0.0,
+    seed: int = 0,
+    one_at_a_time: bool = False,
 ) -> Match | None:
     """The plan that the greedy finds; ties are broken at random, the same way for the same seed.
 
@@ -70,7 +74,12 @@ class _State:
     """
 
     def __init__(
-        self, board: Board, pods: Sequence[Pod], spare_until_s: float, rng: random.Random, one_at_a_time: bool
+        self,
+        board: QuotientProblem,
+        pods: Sequence[BottleneckSet],
+        spare_until_s: float,
+        rng: random.Random,
+        one_at_a_time: bool,
     ) -> None:
         topology = board.topology
         self.board, self.rng, self.spare_until_s, self.one_at_a_time = board, rng, spare_until_s, one_at_a_time

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.symmetry.quotient import Board
+from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 
 __all__ = ["Routes", "route_paths", "routes_of"]
 
@@ -29,7 +29,7 @@ _ROUNDS = 3
 class Routes:
     """Sends of the board's chunks, parents before children; `busy_s`: how long the busiest clock is taken.
 
-    `chunk`: a place in `Board.chunks`. `parent`: the send that brings the chunk, -1 at its owner.
+    `chunk`: a place in `QuotientProblem.chunks`. `parent`: the send that brings the chunk, -1 at its owner.
     """
 
     chunk: Ids
@@ -38,7 +38,7 @@ class Routes:
     busy_s: float
 
 
-def route_paths(board: Board, occupancy_s: Floats) -> Routes:
+def route_paths(board: QuotientProblem, occupancy_s: Floats) -> Routes:
     """A way for each chunk; `occupancy_s`: how long one chunk holds each link, float, shape (links,)."""
     finder = _Finder(board, occupancy_s)
     targets = board.wanted.argmax(axis=1).tolist()
@@ -56,7 +56,7 @@ def route_paths(board: Board, occupancy_s: Floats) -> Routes:
     return routes_of(board, occupancy_s, best)
 
 
-def routes_of(board: Board, occupancy_s: Floats, ways: Sequence[Sequence[int]]) -> Routes:
+def routes_of(board: QuotientProblem, occupancy_s: Floats, ways: Sequence[Sequence[int]]) -> Routes:
     """Routes from a way, links one after the other, for each chunk of the board."""
     chunk = np.repeat(np.arange(len(ways)), [len(way) for way in ways])
     link = np.array([link for way in ways for link in way], dtype=np.int64)
@@ -72,7 +72,7 @@ def routes_of(board: Board, occupancy_s: Floats, ways: Sequence[Sequence[int]]) 
 class _Finder:
     """Cheapest ways under prices that follow the load; links of one kind hold the same clocks for the same time."""
 
-    def __init__(self, board: Board, occupancy_s: Floats) -> None:
+    def __init__(self, board: QuotientProblem, occupancy_s: Floats) -> None:
         self.board, self.target = board, board.topology.link_target.tolist()
         self.load_s = [0.0] * board.group_count
         self.kinds: list[tuple[tuple[int, ...], float, float]] = []

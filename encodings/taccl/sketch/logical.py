@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective
-from gapless.encodings.taccl.homes import homes
 from gapless.encodings.taccl.sketch.format import InterNode, Policy, Sketch
 from gapless.encodings.taccl.symmetry.orbits import Automorphism, automorphism, rotation
+from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.errors import InputError
 from gapless.topologies.topology import Link, Topology
 
@@ -249,7 +249,7 @@ def _allowed(topology: Topology, collective: Collective, sketch: InterNode | Non
     inter_node = np.flatnonzero(topology.is_inter_node)
     local_sender = topology.link_source[inter_node] % local_count
     target_node = topology.link_target[inter_node] // local_count
-    for chunk, owner in enumerate(homes(collective)):
+    for chunk, owner in enumerate(roots_of(collective)):
         senders = sketch.senders_of(owner % local_count)
         away = np.asarray(collective.reduces | (target_node != owner // local_count))
         allowed[chunk, inter_node] = away if senders is None else away & np.isin(local_sender, senders)

@@ -10,19 +10,23 @@ may travel together.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gapless.encodings.taccl.sketch.candidates import Candidate, Make, candidate, outlines, partitions, whole
+from gapless.checker import check
+from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.sketch.candidates import Candidate, candidate, outlines, partitions, whole
 from gapless.encodings.taccl.sketch.format import Sketch, sketch_data
-from gapless.jobs import Answer, Job, Jobs, solving
+from gapless.jobs import Job, Jobs
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import Solution, Status, StopReason
 from gapless.system import Plan
 
-__all__ = ["SketchSearch", "search_sketches"]
+__all__ = ["SolveOne", "search_sketches"]
 
 _FIRST_S, _LEAST_S = 3.0, 0.5
 """The time of a first try: at most, and at least where the time limit has to suffice for all."""
@@ -34,38 +38,30 @@ _BEST, _AGAIN_S = 2, 10.0
 """How many of the best tries are repeated, and for how long each where there is no time limit."""
 
 
-@dataclass(frozen=True)
-class SketchSearch:
-    """One collective on one topology at one size, under whatever sketch turns out best.
-
-    `under(sketch, parts)` makes the problem under a sketch, or under none, with a rank's data in so many parts.
-    """
-
-    under: Make
-    input_bytes: int
-
-    @property
-    def system(self) -> str:
-        """`taccl`."""
-        return "taccl"
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """What was asked; the plan's own problem says what came of it."""
-        return {**self.under(None, 1).description, "sketch": "auto"}
-
-    @property
-    def default_options(self) -> SolveOptions:
-        """Within 5 % of the best possible, or the best that a minute finds."""
-        return SolveOptions(gap=0.05, time_limit_s=60.0)
+SolveOne = Callable[[Chunked, SolveOptions], Plan]
+"""Solves under one sketch; it can be pickled."""
 
 
-def search_sketches(problem: SketchSearch, options: SolveOptions) -> Plan:
+def search_sketches(problem: Problem, options: SolveOptions, solve_one: SolveOne) -> Plan:
     """Try sketches; the plan is the best replayed one."""
-    search = _Search(problem, options, Deadline(options))
+    search = _Search(problem, options, solve_one, Deadline(options))
     search.first_tries()
     search.further_tries()
     return search.answer()
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The work of solving under one sketch; `limits` are fields of `SolveOptions`."""
+
+    problem: Chunked
+    limits: Mapping[str, Any]
+    solve_one: SolveOne
+
+    def __call__(self, stop: threading.Event) -> Plan:
+        plan = self.solve_one(self.problem, SolveOptions(**self.limits, stop=stop))
+        assert plan.schedule is None or check(plan.schedule).valid
+        return plan
 
 
 @dataclass(frozen=True)
@@ -85,30 +81,29 @@ class _Try:
 
     candidate: Candidate
     asked: _Next
-    answer: Answer | None = None
+    plan: Plan | None = None
     spent_s: float = 0.0
 
     @property
     def makespan_s(self) -> float:
         """Of its best plan, inf without one."""
-        plan = None if self.answer is None else self.answer.plan
-        return math.inf if plan is None else float(plan.claim["objective_s"])
+        end_s = None if self.plan is None else self.plan.solution.objective
+        return math.inf if end_s is None else end_s
 
     @property
     def bound_s(self) -> float:
         """No plan under this sketch, as far as is proven, takes less."""
-        plan = None if self.answer is None else self.answer.plan
-        return max(self.candidate.bound_s, 0.0 if plan is None else float(plan.claim["bound_s"] or 0.0))
+        proven_s = None if self.plan is None else self.plan.solution.bound
+        return max(self.candidate.bound_s, proven_s or 0.0)
 
     @property
     def row(self) -> dict[str, Any]:
-        """What is told of it."""
+        """What is reported of it."""
         return {
             "sketch": self.candidate.name,
-            "status": "skipped" if self.answer is None else self.answer.status.value,
+            "status": "skipped" if self.plan is None else self.plan.solution.status.value,
             "makespan_s": self.makespan_s if math.isfinite(self.makespan_s) else None,
             "bound_s": self.bound_s,
-            "solve_s": round(self.spent_s, 3),
         }
 
 
@@ -116,18 +111,19 @@ class _Try:
 class _Search:
     """What is known so far."""
 
-    problem: SketchSearch
+    problem: Problem
     options: SolveOptions
+    solve_one: SolveOne
     deadline: Deadline
     wholes: list[Candidate] = field(init=False)
     outlines: list[Sketch | None] = field(init=False)
     tries: list[_Try] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        topology = self.problem.under(None, 1).topology
+        topology = self.problem.topology
         self.outlines = [None, *outlines(topology)]
         self.wholes = []
-        for parts in partitions(topology, self.problem.input_bytes):
+        for parts in partitions(topology, self.problem.size_bytes):
             if self.wholes and self.deadline.elapsed_s > _BOUNDS_SHARE * (self.options.time_limit_s or math.inf):
                 break  # what has no bound is not tried
             self.wholes.append(whole(self.problem.under, topology, parts))
@@ -140,7 +136,7 @@ class _Search:
     @property
     def best(self) -> _Try | None:
         """The try with the best plan so far, None before there is one."""
-        found = min(self.tries, key=lambda attempt: attempt.makespan_s, default=None)
+        found = min(self.tries, key=lambda attempt: (attempt.makespan_s, attempt.bound_s), default=None)
         return None if found is None or math.isinf(found.makespan_s) else found
 
     @property
@@ -182,32 +178,32 @@ class _Search:
     def answer(self) -> Plan:
         """The best plan, and what was tried for it."""
         rows = sorted((attempt.row for attempt in self.tries), key=_by_makespan)
+        timings = {attempt.candidate.name: round(attempt.spent_s, 6) for attempt in self.tries}
         details: dict[str, Any] = {"sketches_tried": len(rows), "sketches": rows}
         best = self.best
-        if best is None or best.answer is None or best.answer.plan is None:
-            return Plan(self._solution(None), None, details)
+        if best is None or best.plan is None:
+            return Plan(self._solution(None), None, details, timings)
         assert self.bound_s <= best.makespan_s * (1 + 1e-9), "a schedule beats its lower bound"
-        own = {"ratio": best.makespan_s / self.bound_s}
-        details = {**best.answer.details, **own, **details}
+        problem = best.plan.problem or best.candidate.problem
+        details = {**best.plan.details, "ratio": best.makespan_s / self.bound_s, **details}
         if best.candidate.problem.sketch is not None:
             details["sketch_file"] = sketch_data(best.candidate.problem.sketch)
-        return Plan(self._solution(best), best.answer.plan.schedule, details, problem=best.candidate.problem)
+        solution = self._solution(best.plan.solution)
+        return replace(best.plan, solution=solution, details=details, timings=timings, problem=problem)
 
-    def _solution(self, best: _Try | None) -> Solution:
+    def _solution(self, best: Solution | None) -> Solution:
         proven = self.gap is not None and self.gap <= 1e-6
         stop = StopReason.FINISHED
         if not proven and self.gap is not None and self.gap <= self.options.gap:
             stop = StopReason.GAP_REACHED
         elif not proven and self.deadline.over:
             stop = StopReason.INTERRUPTED if self.options.stop.is_set() else StopReason.TIME_LIMIT
-        plan = None if best is None or best.answer is None else best.answer.plan
-        claim: Mapping[str, Any] = {"solver": "", "solver_version": ""} if plan is None else plan.claim
-        objective_s = None if best is None else best.makespan_s
+        objective_s = None if best is None else best.objective
         return Solution(
             status=Status.NO_SOLUTION if best is None else Status.OPTIMAL if proven else Status.FEASIBLE,
             stop_reason=stop,
-            solver=claim["solver"],
-            version=claim["solver_version"],
+            solver="" if best is None else best.solver,
+            version="" if best is None else best.version,
             seed=self.options.seed,
             wall_s=self.deadline.elapsed_s,
             objective=objective_s,
@@ -221,7 +217,7 @@ class _Search:
     def _run(self, waiting: list[_Next], then: Callable[[_Try], list[_Next]]) -> None:
         """Solve what is waiting, as many at a time as there are threads; `then` says what each makes worth trying."""
         running: dict[int, _Try] = {}
-        jobs: Jobs[Answer] = Jobs()
+        jobs: Jobs[Plan] = Jobs()
         with closing(jobs):
             while (waiting or running) and not self.is_over:
                 while waiting and len(running) < self.options.thread_count:
@@ -231,7 +227,7 @@ class _Search:
             while running and self.best is None:  # too little time for anything: take what there is
                 self._taken(jobs, running)
 
-    def _start(self, jobs: Jobs[Answer], running: dict[int, _Try], following: _Next) -> None:
+    def _start(self, jobs: Jobs[Plan], running: dict[int, _Try], following: _Next) -> None:
         """Start a try, unless it fits no collective or can't beat the best plan."""
         found = self._candidate(following)
         if found is None:
@@ -240,8 +236,9 @@ class _Search:
         self.tries.append(attempt)
         if not self._is_hopeless(found.bound_s):
             limit_s = max(min(following.limit_s, self.deadline.remaining_s), _LEAST_S)
-            options = replace(self.options, time_limit_s=limit_s, threads=1, gap=0.0)
-            jobs.start(Job(len(self.tries) - 1, f"sketch {found.name}", solving(found.problem, options)))
+            limits = {"time_limit_s": limit_s, "threads": 1, "seed": self.options.seed, "solver": self.options.solver}
+            work = _Work(found.problem, limits, self.solve_one)
+            jobs.start(Job(len(self.tries) - 1, f"sketch {found.name}", work))
             running[len(self.tries) - 1] = attempt
 
     def _candidate(self, asked: _Next) -> Candidate | None:
@@ -251,12 +248,12 @@ class _Search:
         parts = found.problem.collective.chunks_per_rank
         return candidate(self.problem.under, asked.outline, parts, asked.use_symmetry)
 
-    def _taken(self, jobs: Jobs[Answer], running: dict[int, _Try]) -> list[_Try]:
+    def _taken(self, jobs: Jobs[Plan], running: dict[int, _Try]) -> list[_Try]:
         """The tries that have an answer now."""
         taken = []
-        for place, answer in jobs.finished():
+        for place, plan in jobs.finished():
             attempt = running.pop(place)
-            attempt.answer, attempt.spent_s = answer, answer.solve_s
+            attempt.plan, attempt.spent_s = plan, plan.solution.wall_s
             taken.append(attempt)
             if self.options.on_progress is not None:
                 incumbent = None if self.best is None else self.best.makespan_s

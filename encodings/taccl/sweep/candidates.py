@@ -9,8 +9,8 @@ import numpy as np
 
 from gapless.checker import check
 from gapless.collective import Collective
-from gapless.encodings.taccl.export import to_program
-from gapless.encodings.taccl.instances import with_instances
+from gapless.encodings.taccl.programs.export import to_program
+from gapless.encodings.taccl.programs.instances import with_instances
 from gapless.encodings.taccl.sweep.request import Request, larger_buffer
 from gapless.errors import GaplessError, InputError
 from gapless.io.taccl_ef import Program

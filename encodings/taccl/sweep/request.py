@@ -12,9 +12,10 @@ from gapless import __version__
 from gapless.collective import Collective, collective_by_name
 from gapless.encodings.taccl.baselines.cut import refined
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.chunking import best_chunking
-from gapless.encodings.taccl.instances import InstanceCosts
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.programs.instances import InstanceCosts
 from gapless.encodings.taccl.sketch.format import Sketch
+from gapless.encodings.taccl.solve import in_chunks
 from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
@@ -78,7 +79,8 @@ class Request:
         if self.sketch is not None:
             return _PARTS
         most_bytes = self._input_bytes(self.sizes_bytes[-1])
-        return tuple(sorted({*_PARTS, best_chunking(self.topology, self.collective, most_bytes)}))
+        largest = in_chunks(Problem(self.topology, self.collective, most_bytes), SolveOptions())
+        return tuple(sorted({*_PARTS, largest.chunks}))
 
     @cached_property
     def jobs(self) -> tuple[tuple[int, int], ...]:

@@ -9,13 +9,18 @@ from rails import rails
 
 import gapless
 from gapless.encodings.taccl import Chunked, load_sketch
-from gapless.encodings.taccl.chunking import best_chunking
-from gapless.encodings.taccl.solve import milp_binaries
+from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.solve import in_chunks, milp_binaries
 from gapless.errors import InputError
 from gapless.options import Progress, SolveOptions
 from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Topology
 
 QUICK = SolveOptions(time_limit_s=3.0, gap=0.02)
+
+
+def best_chunking(topology: Topology, collective: str, size_bytes: int) -> int:
+    return in_chunks(Problem(topology, collective, size_bytes), SolveOptions()).chunks
 
 
 def test_orbits_are_counted() -> None:

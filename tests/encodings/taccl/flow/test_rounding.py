@@ -8,10 +8,10 @@ import pytest
 import gapless
 from gapless import SolveOptions
 from gapless.encodings.taccl import Chunked
-from gapless.encodings.taccl.bounds.any_chunking import flow_of_chunks
+from gapless.encodings.taccl.bounds.exact_bandwidth import flow_of_chunks
 from gapless.encodings.taccl.flow.paths import Routes
 from gapless.encodings.taccl.flow.rounding import round_flow
-from gapless.encodings.taccl.symmetry.quotient import lay_out
+from gapless.encodings.taccl.symmetry.quotient import quotient_problem
 from gapless.topologies.files import load_topology
 
 MULTI_HOP = [
@@ -21,7 +21,7 @@ MULTI_HOP = [
 
 
 def _routed(problem: Chunked) -> tuple[Routes, float]:
-    board = lay_out(problem)
+    board = quotient_problem(problem)
     flow = flow_of_chunks(problem, problem.occupancy_s, None, short=True)
     assert flow is not None
     routes = round_flow(board, problem.occupancy_s, flow, SolveOptions(time_limit_s=5.0, gap=1e-3))

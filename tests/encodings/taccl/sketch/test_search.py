@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 import gapless
-from gapless.encodings.taccl import Chunked, read_sketch
+from gapless.encodings.taccl import Chunked, Problem, read_sketch
 from gapless.encodings.taccl.sketch.candidates import candidate, outlines, partitions
 from gapless.encodings.taccl.sketch.format import Sketch, sketch_data
-from gapless.encodings.taccl.sketch.search import SketchSearch
 from gapless.options import Progress, SolveOptions
 from gapless.solution import Status, StopReason
 from gapless.topologies.files import load_topology
@@ -30,11 +29,8 @@ NODE = NodeTemplate(
 SIZE = 100_000
 
 
-def search_on(topology: Topology, input_bytes: int = SIZE) -> SketchSearch:
-    def under(sketch: Sketch | None, parts: int) -> Chunked:
-        return Chunked.of(topology, "allgather", input_bytes, sketch, chunks_per_rank=parts)
-
-    return SketchSearch(under, input_bytes)
+def search_on(topology: Topology) -> Problem:
+    return Problem(topology, "allgather", SIZE, sketch="auto")
 
 
 def test_more_parts_are_considered_where_they_outweigh_the_latency() -> None:

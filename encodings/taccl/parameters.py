@@ -1,0 +1,43 @@
+"""Parameters: what a searcher may tune, each with what it is for and why it is what it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gapless.errors import InputError
+
+__all__ = ["Chunking", "Parameters"]
+
+
+@dataclass(frozen=True)
+class Chunking:
+    """The search for the number of chunks."""
+
+    numbers: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
+    """Numbers of chunks that are tried, ascending: more than 16 pay on irregular networks only, and take long."""
+    most_sends: int = 60_000
+    """Sends of chunks to ranks up to which a number is tried: what is large is in many pieces already."""
+    try_s: float = 0.5
+    """Seconds for one number: enough for the first matchings, which tell numbers apart."""
+    all_s: float = 5.0
+    """Seconds for all numbers together."""
+    share: float = 0.5
+    """The part of the time limit for all numbers together, so that as much is left to use the best of them."""
+    gap: float = 1e-3
+    """A number whose plan is proven to be this near to the best possible is not improved."""
+    give_up_factor: float = 1.3
+    """Larger numbers are not tried once one is this many times as slow as the best."""
+
+    def __post_init__(self) -> None:
+        if not self.numbers or min(self.numbers) < 1 or list(self.numbers) != sorted(set(self.numbers)):
+            raise InputError(f"chunking: numbers must ascend from 1 or more, got {list(self.numbers)}")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What the searches of TACCL may be tuned by."""
+
+    chunking: Chunking = field(default_factory=Chunking)
+    """The search for the number of chunks."""
+    most_binaries: int = 6_000
+    """Orbits of (chunk, link) up to which the MILP is tried: routing is then proven within seconds, or nearly so."""

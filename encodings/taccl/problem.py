@@ -1,0 +1,103 @@
+"""Problem: the question, which collective on which machine for how many bytes; into how many chunks is left open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from gapless.collective import Collective
+from gapless.encodings.taccl.chunked import Chunked, Method
+from gapless.encodings.taccl.sketch.format import Sketch
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.topologies.topology import Topology
+
+__all__ = ["AUTO", "Problem"]
+
+AUTO: Literal["auto"] = "auto"
+"""The sketch that stands for a search over sketches."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Carry out a collective on a topology as fast as possible.
+
+    `collective`: a name, which `root` and `target` go with, or one of your own. `size_bytes`: of the largest input
+    buffer of a rank. `sketch`: what a plan keeps to, `auto` for the best that is found, None for all links. With a
+    `path_slack` s, a chunk takes only links that bring it to its end within (1 + s) times the shortest time. `method`:
+    one, or `auto` for the best of all. `chunks`: what is for one rank, or comes from one, in so many chunks; None
+    leaves it to the sketch, or else to the search.
+
+    Raises `InputError` for a value out of its range, and where sketch, collective and topology don't fit.
+    """
+
+    topology: Topology
+    collective: str | Collective
+    size_bytes: int
+    sketch: Sketch | Literal["auto"] | None = None
+    root: int | None = None
+    target: int | None = None
+    path_slack: float | None = None
+    method: Method = "auto"
+    chunks: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.size_bytes < 1:
+            raise InputError(f"size_bytes must be >= 1, got {self.size_bytes}")
+        if self.chunks is not None and self.chunks < 1:
+            raise InputError(f"chunks must be >= 1, got {self.chunks}")
+        if isinstance(self.sketch, str) and self.sketch != AUTO:
+            raise InputError(f"sketch must be a Sketch, 'auto' or None, got {self.sketch!r}")
+        if self.searches_sketches:
+            for name, left_open in (("path_slack", None), ("chunks", None), ("method", "auto")):
+                if getattr(self, name) != left_open:
+                    raise InputError(f"{name}: is for one sketch, not for sketch auto; got {getattr(self, name)!r}")
+        if not isinstance(self.collective, str) and (self.root, self.target) != (None, None):
+            raise InputError(f"{self.collective.name}: root and target must be left out with a collective of your own")
+        assert self.coarsest is not None  # it is checked as it is made
+
+    @property
+    def system(self) -> str:
+        """`taccl`."""
+        return "taccl"
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What is asked, in plain values; the description of the `Chunked` that was solved has the chunks as well."""
+        data = self.coarsest.description
+        sketch = AUTO if self.searches_sketches else data["sketch"]
+        return {**data, "input_bytes": self.size_bytes, "sketch": sketch, "chunks": self.chunks}
+
+    @property
+    def default_options(self) -> SolveOptions:
+        """Within 5 % of the best possible; of all sketches, the best that a minute finds."""
+        return SolveOptions(gap=0.05, time_limit_s=60.0 if self.searches_sketches else None)
+
+    @property
+    def searches_sketches(self) -> bool:
+        """Whether the sketch is to be found."""
+        return self.sketch == AUTO
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has said into how many chunks the data are cut."""
+        return self.chunks is None and self.sketch is None
+
+    @cached_property
+    def coarsest(self) -> Chunked:
+        """The problem in as few chunks as there can be."""
+        return self.in_chunks(self.chunks)
+
+    def in_chunks(self, chunks: int | None) -> Chunked:
+        """The problem in so many chunks; None for the sketch's number, or 1."""
+        sketch = None if isinstance(self.sketch, str) else self.sketch
+        return Chunked.of(
+            self.topology, self.collective, self.size_bytes, sketch, self.path_slack, self.method, chunks, self.root,
+            self.target, self.is_open,
+        )  # fmt: skip
+
+    def under(self, sketch: Sketch | None, chunks: int) -> Chunked:
+        """The problem under a sketch, or under none, in so many chunks."""
+        ends = {"root": self.root, "target": self.target}
+        return Chunked.of(self.topology, self.collective, self.size_bytes, sketch, chunks_per_rank=chunks, **ends)

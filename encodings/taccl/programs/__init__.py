@@ -1,0 +1,1 @@
+"""Programs: what the runtimes execute, and what it costs them to cut each chunk over several thread blocks."""
