@@ -54,7 +54,9 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     assert not judged.faults, judged.faults[0]
     if not report.valid or judged.peak_bytes > problem.budget_bytes:  # better no plan than a false one
         details["needed_bytes"] = max(judged.peak_bytes, int(max(report.peak_bytes)))
-        return Plan(replace(solution, stop_reason=StopReason.OTHER_LIMIT), None, details, attempt.timings)
+        is_final = attempt.stop_reason is StopReason.FINISHED  # a method that has no other plan
+        reason = StopReason.FINISHED if is_final else StopReason.OTHER_LIMIT
+        return Plan(replace(solution, stop_reason=reason), None, details, attempt.timings)
     assert attempt.bound_s <= judged.cost_s * (1 + 1e-9), "a plan beats its lower bound"
     is_proven = (relative_gap(judged.cost_s, attempt.bound_s) or 0.0) <= PROVEN
     status, reason = (Status.OPTIMAL, StopReason.FINISHED) if is_proven else (Status.FEASIBLE, attempt.stop_reason)
