@@ -131,13 +131,13 @@ def _with_bound(row: Row, larger: Sequence[Row], unit: Unit) -> Row:
     if bound is None or (row.plan_budget_bytes is None and bound == row.bound(unit)):
         return row
     unlimited = cost / (1 + row.overhead) if row.overhead is not None else 0.0
-    bounds = {"bound_s": bound} if unit == "s" else {"bound_j": bound}
     return replace(
         row,
+        bound_s=bound if unit == "s" else None,
+        bound_j=bound if unit == "j" else None,
         status=Status.OPTIMAL if gap is not None and gap <= PROVEN else row.status,
         gap=gap,
         overhead_bound=max(bound / unlimited - 1, 0.0) if unlimited else 0.0,
-        **bounds,
     )
 
 

@@ -25,13 +25,12 @@ def row(budget_bytes: int, cost_s: float | None, bound_s: float | None, **known:
     return Row(budget_bytes, budget_bytes / 100, cost_s=cost_s, bound_s=bound_s, **known)
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 99), st.one_of(st.none(), st.integers(10, 20)), st.integers(8, 10)), min_size=1)
-)
-def test_cost_and_bound_never_rise_with_the_budget(given_rows: list[tuple[int, int | None, int]]) -> None:
-    rows = closed(
-        [row(budget, cost, bound) for budget, cost, bound in dict((r[0], r) for r in given_rows).values()], "s"
-    )
+KNOWN = st.tuples(st.one_of(st.none(), st.integers(10, 20)), st.integers(8, 10))
+
+
+@given(st.dictionaries(st.integers(1, 99), KNOWN, min_size=1))
+def test_cost_and_bound_never_rise_with_the_budget(known: dict[int, tuple[int | None, int]]) -> None:
+    rows = closed([row(budget, cost, bound) for budget, (cost, bound) in known.items()], "s")
     costs = [its.cost_s for its in rows if its.cost_s is not None]
     bounds = [its.bound_s for its in rows if its.cost_s is not None]
     assert [its.budget_bytes for its in rows] == sorted(its.budget_bytes for its in rows)
