@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.monet.ilp_options import Option, backward_choices, cost_unit, forward_choices
+from gapless.encodings.monet.options import Option, backward_choices, cost_unit, forward_choices
 from gapless.model import Model
 from gapless.profiles.training.graph import TrainingGraph
 
@@ -100,7 +100,7 @@ class Columns:
 class MonetModel:
     """The model, its numbers and its columns. One unit of its objective is `unit` seconds."""
 
-    model: Model
+    milp: Model
     graph: TrainingGraph
     budget_bytes: int
     data: Data
@@ -117,7 +117,7 @@ def data_of(graph: TrainingGraph, budget_bytes: int) -> Data:
     first = tuple(forward_choices(node, True) for node in graph.forward)
     again = tuple(forward_choices(node, False) for node in graph.forward)
     backward = tuple(backward_choices(node) for node in graph.backward)
-    unit = cost_unit(sum(min(option.cost for option in its) for its in (*first, *backward)))
+    unit = cost_unit(sum(min(option.duration_s for option in its) for its in (*first, *backward)))
     both = (first, again)
     return Data(
         graph=graph,
@@ -129,7 +129,9 @@ def data_of(graph: TrainingGraph, budget_bytes: int) -> Data:
         first=first,
         again=again,
         backward=backward,
-        cost=np.round(_padded(both, lambda option: option.cost) / unit, 6),  # 6 digits: whole multiples stay whole
+        cost=np.round(
+            _padded(both, lambda option: option.duration_s) / unit, 6
+        ),  # 6 digits: whole multiples stay whole
         workspace=_padded(both, lambda option: option.workspace_bytes) / MIB,
         in_place=_padded(both, lambda option: option.in_place) > 0,
         needs=_needs(backward, len(graph.forward)),

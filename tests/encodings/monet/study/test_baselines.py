@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 from random_training import training_graphs
 
 from gapless.checker import check
-from gapless.encodings.monet.baselines import (
+from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.retention import fit_implementations
+from gapless.encodings.monet.study.baselines import (
     gist,
     greedy_eviction,
     just_in_time,
@@ -24,9 +27,6 @@ from gapless.encodings.monet.baselines import (
     sqrt_checkpoints,
     store_all,
 )
-from gapless.encodings.monet.evaluate import evaluate
-from gapless.encodings.monet.lowering import to_schedule
-from gapless.encodings.monet.retention import fit_implementations
 from gapless.errors import InputError
 from gapless.profiles.training.graph import TrainingGraph
 

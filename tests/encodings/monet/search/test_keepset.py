@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from random_training import training_graphs
 
 from gapless.encodings.monet.evaluate import evaluate
-from gapless.encodings.monet.keepset import Keeper, KeepSet, Move, State
-from gapless.encodings.monet.stretches import JustInTime
+from gapless.encodings.monet.search.keepset import Keeper, KeepSet, Move, State
+from gapless.encodings.monet.search.stretches import JustInTime
 from gapless.profiles.training.graph import Implementation, TrainingGraph
 
 MEASURED = ["vgg16_176", "un_11", "mobilenet_v2_272", "resnet50_184"]

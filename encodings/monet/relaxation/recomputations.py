@@ -13,16 +13,13 @@ is there between two runs is no more than what one of them is charged with.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.monet.implementations import Option, again_options
-from gapless.encodings.monet.relaxation_rows import BYTES_PER_UNIT, Rows
-
-if TYPE_CHECKING:
-    from gapless.encodings.monet.relaxation import Relaxation
+from gapless.encodings.monet.options import Option, again_options
+from gapless.encodings.monet.relaxation.columns import BYTES_PER_UNIT, Relaxation, Rows
 
 __all__ = ["Again", "add_run_rows"]
 
@@ -55,50 +52,50 @@ class _Families:
     overwritten: Rows
 
 
-def add_run_rows(parts: Relaxation, held: list[dict[int, int]], at_need: list[dict[int, int]]) -> Again:
+def add_run_rows(model: Relaxation, held: list[dict[int, int]], at_need: list[dict[int, int]]) -> Again:
     """Adds all recomputations' options and memory rows; `held` and `at_need`: columns for each stage."""
     families, again = _Families(Rows(), Rows(), Rows(), Rows()), []
-    for number in range(len(parts.cuts)):
-        again += _add_window(parts, families, _window(parts, number, held, at_need))
-    families.levels.add_to(parts.model, "level", "4.15", equal=True)
-    families.choices.add_to(parts.model, "recomputation_takes_one_option", "4.2.2", equal=True)
-    families.fits.add_to(parts.model, "recomputation_fits", "4.4, 4.14")
-    families.overwritten.add_to(parts.model, "overwritten_not_held", "4.10")
+    for number in range(len(model.cuts)):
+        again += _add_window(model, families, _window(model, number, held, at_need))
+    families.levels.add_to(model.milp, "level", "4.15", equal=True)
+    families.choices.add_to(model.milp, "recomputation_takes_one_option", "4.2.2", equal=True)
+    families.fits.add_to(model.milp, "recomputation_fits", "4.4, 4.14")
+    families.overwritten.add_to(model.milp, "overwritten_not_held", "4.10")
     return again
 
 
-def _window(parts: Relaxation, number: int, held: list[dict[int, int]], at_need: list[dict[int, int]]) -> _Window:
+def _window(model: Relaxation, number: int, held: list[dict[int, int]], at_need: list[dict[int, int]]) -> _Window:
     """What is there in a window. Held all through a longer one is what it need not, or not before its last stage."""
-    stages, (first, last) = parts.graph.backward, parts.span(number)
-    fixed = [stages[t - 1].fixed_bytes + parts.graph.gradient_bytes[t - 1] for t in range(first, last + 1)]
+    stages, (first, last) = model.graph.backward, model.span(number)
+    fixed = [stages[t - 1].fixed_bytes + model.graph.gradient_bytes[t - 1] for t in range(first, last + 1)]
     base = min(fixed) / BYTES_PER_UNIT
     if first == last:
-        before = {node: int(parts.stored[number, node]) for node in np.flatnonzero(parts.stored[number] >= 0).tolist()}
+        before = {node: int(model.stored[number, node]) for node in np.flatnonzero(model.stored[number] >= 0).tolist()}
         return _Window(number, before, {**held[first - 1], **at_need[first - 1]}, base)
     through = {
         node: column
         for node, column in held[first - 1].items()
         if all(held[t - 1].get(node) == column for t in range(first, last))
-        and (node in at_need[last - 1] or parts.leaves(number, node) >= 0)
+        and (node in at_need[last - 1] or model.leaves(number, node) >= 0)
     }
     return _Window(number, through, through, base)
 
 
-def _add_window(parts: Relaxation, families: _Families, window: _Window) -> Again:
+def _add_window(model: Relaxation, families: _Families, window: _Window) -> Again:
     """The implementations and rows of one window, with a level wherever a row needs one."""
-    size = parts.graph.output_bytes / BYTES_PER_UNIT
+    size = model.graph.output_bytes / BYTES_PER_UNIT
     again: Again = []
     level, change = -1, {column: size[node] for node, column in window.before.items()}
-    for node in range(parts.graph.loss):
-        if parts.again[window.number, node] >= 0:
-            may_not_fit = _may_not_fit(parts, window, node, size)
-            options = _options(parts, families.choices, window, node, may_not_fit)
+    for node in range(model.graph.loss):
+        if model.again[window.number, node] >= 0:
+            may_not_fit = _may_not_fit(model, window, node, size)
+            options = _options(model, families.choices, window, node, may_not_fit)
             again.append(options)
             if may_not_fit:
                 if level < 0 or change:
-                    level, change = _level(parts, families.levels, window, node, level, change), {}
-                _add_fit(parts, families.fits, window, node, options, level)
-                _add_overwritten(parts, families.overwritten, window, node, options)
+                    level, change = _level(model, families.levels, window, node, level, change), {}
+                _add_fit(model, families.fits, window, node, options, level)
+                _add_overwritten(model, families.overwritten, window, node, options)
         before, after = window.before.get(node, -1), window.after.get(node, -1)
         for column, sign in ((before, -1.0), (after, 1.0)):
             if column >= 0 and before != after:
@@ -106,22 +103,22 @@ def _add_window(parts: Relaxation, families: _Families, window: _Window) -> Agai
     return again
 
 
-def _may_not_fit(parts: Relaxation, window: _Window, node: int, size: Floats) -> bool:
+def _may_not_fit(model: Relaxation, window: _Window, node: int, size: Floats) -> bool:
     """Whether a run could pass the budget at all."""
-    others = {*(j for j in window.after if j < node), *np.flatnonzero(parts.graph.local[node]).tolist()}
+    others = {*(j for j in window.after if j < node), *np.flatnonzero(model.graph.local[node]).tolist()}
     others |= {j for j in window.before if j > node}
-    workspace = max(option.workspace_bytes for option in again_options(parts.graph, node)) / BYTES_PER_UNIT
+    workspace = max(option.workspace_bytes for option in again_options(model.graph, node)) / BYTES_PER_UNIT
     most = window.base + size[node] + size[sorted(others)].sum() + workspace
-    return parts.budget >= 0 or most > parts.budget_bytes / BYTES_PER_UNIT
+    return model.budget >= 0 or most > model.budget_bytes / BYTES_PER_UNIT
 
 
-def _options(parts: Relaxation, rows: Rows, window: _Window, node: int, may_not_fit: bool) -> list[tuple[Option, int]]:
+def _options(model: Relaxation, rows: Rows, window: _Window, node: int, may_not_fit: bool) -> list[tuple[Option, int]]:
     """A column for each option, one of which a recomputation takes; where all fit, it takes the fastest."""
-    again = int(parts.again[window.number, node])
-    options = again_options(parts.graph, node)
+    again = int(model.again[window.number, node])
+    options = again_options(model.graph, node)
     if not may_not_fit or len(options) == 1:
         return [(min(options, key=lambda option: option.duration_s), again)]
-    columns = parts.model.binaries(f"option_w{window.number}_x{node}", len(options)).tolist()
+    columns = model.milp.binaries(f"option_w{window.number}_x{node}", len(options)).tolist()
     rows.begin(0.0)
     rows.put(again, -1.0)
     for column in columns:
@@ -129,9 +126,9 @@ def _options(parts: Relaxation, rows: Rows, window: _Window, node: int, may_not_
     return list(zip(options, columns, strict=True))
 
 
-def _level(parts: Relaxation, rows: Rows, window: _Window, node: int, level: int, change: dict[int, float]) -> int:
+def _level(model: Relaxation, rows: Rows, window: _Window, node: int, level: int, change: dict[int, float]) -> int:
     """A column for the level before a node: the last one, -1 for none, and what has changed since."""
-    column = int(parts.model.continuous(f"level_w{window.number}_x{node}"))
+    column = int(model.milp.continuous(f"level_w{window.number}_x{node}"))
     rows.begin(0.0 if level >= 0 else window.base)
     rows.put(column, 1.0)
     if level >= 0:
@@ -142,12 +139,12 @@ def _level(parts: Relaxation, rows: Rows, window: _Window, node: int, level: int
 
 
 def _add_fit(
-    parts: Relaxation, rows: Rows, window: _Window, node: int, options: list[tuple[Option, int]], level: int
+    model: Relaxation, rows: Rows, window: _Window, node: int, options: list[tuple[Option, int]], level: int
 ) -> None:
     """A run fits: the level, its output and workspace, and the skip tensors alive there."""
-    size, local = parts.graph.output_bytes / BYTES_PER_UNIT, np.flatnonzero(parts.graph.local[node]).tolist()
+    size, local = model.graph.output_bytes / BYTES_PER_UNIT, np.flatnonzero(model.graph.local[node]).tolist()
     own = size[node] + size[local].sum()
-    rows.begin_memory(parts.budget_bytes, parts.budget, 0.0)
+    rows.begin_memory(model.budget_bytes, model.budget, 0.0)
     rows.put(level, 1.0)
     for option, column in options:
         rows.put(column, own + option.workspace_bytes / BYTES_PER_UNIT)
@@ -159,10 +156,10 @@ def _add_fit(
 
 
 def _add_overwritten(
-    parts: Relaxation, rows: Rows, window: _Window, node: int, options: list[tuple[Option, int]]
+    model: Relaxation, rows: Rows, window: _Window, node: int, options: list[tuple[Option, int]]
 ) -> None:
     """The input of a run in place is not there afterwards."""
-    over = parts.graph.forward[node].overwrites
+    over = model.graph.forward[node].overwrites
     in_place = [column for option, column in options if option.in_place]
     if over in window.after and in_place:
         rows.begin(1.0)

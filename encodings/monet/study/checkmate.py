@@ -3,7 +3,7 @@
 Forward nodes, loss and backward nodes are one chain of operators v_0 .. v_(n-1), each with one implementation. In stage
 t operator t runs for the first time, after whatever is recomputed for it. Where MONeT bounds the memory of a step by
 what its row may hold, Checkmate follows it exactly, by a variable that says after which operator a tensor is freed.
-Workspace is not part of its memory: a plan that fits here may not fit on the device. `to_decisions` tells.
+Workspace is not part of its memory: a plan that fits here may not fit on the device. `to_decisions` says.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.monet.ablation import restrict
 from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.ilp_columns import MIB
-from gapless.encodings.monet.ilp_entries import Entry, add_entries, add_terms, is_set
-from gapless.encodings.monet.ilp_options import cost_unit
+from gapless.encodings.monet.ilp.columns import MIB
+from gapless.encodings.monet.ilp.entries import Entry, add_entries, add_terms, is_set
+from gapless.encodings.monet.joint import optimise
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.options import cost_unit
+from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.reading import decisions_of
+from gapless.encodings.monet.study.ablation import restrict
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.options import SolveOptions
 from gapless.profiles.training.graph import Implementation, TrainingGraph
-from gapless.recipe import solve
 
 __all__ = [
     "CheckmateModel",
@@ -65,7 +67,7 @@ class CheckmateModel:
     seconds.
     """
 
-    model: Model
+    milp: Model
     graph: TrainingGraph
     budget_bytes: int
     unit: float
@@ -101,27 +103,27 @@ def encode(graph: TrainingGraph, budget_bytes: int) -> CheckmateModel:
         raise InputError(f"budget_bytes must be >= 0, got {budget_bytes}")
     single = single_choice(graph)
     pairs = _pairs(single)
-    model, count = Model("checkmate"), len(single.forward) + len(single.backward)
+    milp, count = Model("checkmate"), len(single.forward) + len(single.backward)
     stage, number = np.arange(count)[:, None], np.arange(count)
-    parts = CheckmateModel(
-        model=model,
+    model = CheckmateModel(
+        milp=milp,
         graph=single,
         budget_bytes=budget_bytes,
         unit=cost_unit(sum(_seconds(single))),
-        runs=_runs(model, count),
-        stored=_columns(model.binaries("stored", count * (count - 1) // 2), number < stage),
-        freed=_columns(model.binaries("freed", int((count - pairs[:, 1]).sum())), pairs[:, 1] <= stage),
+        runs=_runs(milp, count),
+        stored=_columns(milp.binaries("stored", count * (count - 1) // 2), number < stage),
+        freed=_columns(milp.binaries("freed", int((count - pairs[:, 1]).sum())), pairs[:, 1] <= stage),
         used=_columns(
-            model.continuous("used", count * (count + 1) // 2, upper=budget_bytes / MIB), number <= stage
+            milp.continuous("used", count * (count + 1) // 2, upper=budget_bytes / MIB), number <= stage
         ),
     )  # fmt: skip
-    _operator_runs_with_its_inputs(parts)
-    _stored_was_there(parts)
-    _stage_begins_with_what_is_stored(parts)
-    _memory_follows_the_operators(parts)
-    _freed_if_nothing_wants_it(parts)
-    _minimise_cost(parts)
-    return parts
+    _operator_runs_with_its_inputs(model)
+    _stored_was_there(model)
+    _stage_begins_with_what_is_stored(model)
+    _memory_follows_the_operators(model)
+    _freed_if_nothing_wants_it(model)
+    _minimise_cost(model)
+    return model
 
 
 def single_choice(graph: TrainingGraph) -> TrainingGraph:
@@ -130,21 +132,21 @@ def single_choice(graph: TrainingGraph) -> TrainingGraph:
     return replace(single, backward=tuple(replace(node, variants=node.variants[:1]) for node in single.backward))
 
 
-def decode(parts: CheckmateModel, values: Floats) -> Rematerialisation:
+def decode(model: CheckmateModel, values: Floats) -> Rematerialisation:
     """The plan of a solution."""
-    return Rematerialisation(is_set(parts.runs, values), is_set(parts.stored, values))
+    return Rematerialisation(is_set(model.runs, values), is_set(model.stored, values))
 
 
-def first_point(parts: CheckmateModel, plan: Rematerialisation) -> Floats:
+def first_point(model: CheckmateModel, plan: Rematerialisation) -> Floats:
     """The model's values of a plan."""
-    values = np.zeros(parts.model.column_count)
-    freed = _freed(parts.graph, plan)
-    used = memory_bytes(parts.graph, plan) / MIB
+    values = np.zeros(model.milp.column_count)
+    freed = _freed(model.graph, plan)
+    used = memory_bytes(model.graph, plan) / MIB
     for table, point in (
-        (parts.runs, plan.runs),
-        (parts.stored, plan.stored),
-        (parts.freed, freed),
-        (parts.used, used),
+        (model.runs, plan.runs),
+        (model.stored, plan.stored),
+        (model.freed, freed),
+        (model.used, used),
     ):
         values[table[table >= 0]] = point[table >= 0]
     return values
@@ -203,15 +205,17 @@ def from_decisions(graph: TrainingGraph, decisions: Decisions) -> Rematerialisat
     return Rematerialisation(runs, stored & (np.arange(count) < stage))
 
 
-def search(graph: TrainingGraph, budget_bytes: int, options: SolveOptions) -> Rematerialisation | None:
+def search(
+    graph: TrainingGraph, budget_bytes: int, options: SolveOptions, parameters: Parameters
+) -> Rematerialisation | None:
     """A good plan without its integer program, which is large: MONeT's search on Checkmate's graph without workspace.
 
     `graph` is that of `single_choice`. No gradient is recomputed. MONeT's memory rows are not quite Checkmate's:
-    `memory_bytes` tells what the plan claims. None where nothing was found that fits.
+    `memory_bytes` says what the plan claims. None where nothing was found that fits.
     """
     bare = _without_workspace(graph)
-    result = solve(Problem(bare, budget_bytes), options)
-    return None if result.schedule is None else from_decisions(graph, decisions_of(bare, result.schedule))
+    decisions = optimise(Problem(bare, budget_bytes), options, parameters).decisions
+    return None if decisions is None else from_decisions(graph, decisions_of(bare, to_schedule(bare, decisions)))
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------
@@ -233,87 +237,87 @@ def _columns(ids: Ids, exists: Mask) -> Ids:
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def _operator_runs_with_its_inputs(parts: CheckmateModel) -> None:
+def _operator_runs_with_its_inputs(model: CheckmateModel) -> None:
     """An operator runs only where each of its inputs is stored or runs too (1b)."""
-    operator, read = parts.edges.T
-    stage, edge = np.nonzero(parts.runs[:, operator] >= 0)
+    operator, read = model.edges.T
+    stage, edge = np.nonzero(model.runs[:, operator] >= 0)
     reader, its = operator[edge], read[edge]
-    terms = ((1.0, parts.runs[stage, reader]), (-1.0, parts.runs[stage, its]), (-1.0, parts.stored[stage, its]))
-    add_terms(parts.model, "operator_runs_with_its_inputs", terms, upper=0.0, cite="1b")
+    terms = ((1.0, model.runs[stage, reader]), (-1.0, model.runs[stage, its]), (-1.0, model.stored[stage, its]))
+    add_terms(model.milp, "operator_runs_with_its_inputs", terms, upper=0.0, cite="1b")
 
 
-def _stored_was_there(parts: CheckmateModel) -> None:
+def _stored_was_there(model: CheckmateModel) -> None:
     """What a stage begins with was stored or run in the stage before (1c, 1d)."""
-    stage, tensor = np.nonzero(parts.stored >= 0)
+    stage, tensor = np.nonzero(model.stored >= 0)
     before = stage - 1
     terms = (
-        (1.0, parts.stored[stage, tensor]),
-        (-1.0, parts.runs[before, tensor]),
-        (-1.0, parts.stored[before, tensor]),
+        (1.0, model.stored[stage, tensor]),
+        (-1.0, model.runs[before, tensor]),
+        (-1.0, model.stored[before, tensor]),
     )
-    add_terms(parts.model, "stored_was_there", terms, upper=0.0, cite="1c, 1d")
+    add_terms(model.milp, "stored_was_there", terms, upper=0.0, cite="1c, 1d")
 
 
-def _stage_begins_with_what_is_stored(parts: CheckmateModel) -> None:
+def _stage_begins_with_what_is_stored(model: CheckmateModel) -> None:
     """U_(t,0): input, parameters and their gradients, what is stored, and operator 0 if it runs (2)."""
-    stage = np.arange(parts.count)
-    fixed = parts.graph.backward[-1].fixed_bytes / MIB
-    row, tensor = np.nonzero(parts.stored >= 0)
+    stage = np.arange(model.count)
+    fixed = model.graph.backward[-1].fixed_bytes / MIB
+    row, tensor = np.nonzero(model.stored >= 0)
     entries: list[Entry] = [
-        (stage, 1.0, parts.used[:, 0]),
-        (row, -parts.size[tensor], parts.stored[row, tensor]),
-        (stage, -parts.size[0], parts.runs[:, 0]),
+        (stage, 1.0, model.used[:, 0]),
+        (row, -model.size[tensor], model.stored[row, tensor]),
+        (stage, -model.size[0], model.runs[:, 0]),
     ]
-    add_entries(parts.model, "stage_begins", parts.count, entries, lower=fixed, upper=fixed, cite="2")
+    add_entries(model.milp, "stage_begins", model.count, entries, lower=fixed, upper=fixed, cite="2")
 
 
-def _memory_follows_the_operators(parts: CheckmateModel) -> None:
+def _memory_follows_the_operators(model: CheckmateModel) -> None:
     """U_(t,k+1): what was in use, less what is freed behind operator k, plus the output of operator k + 1 (3, 4)."""
-    stage, operator = np.nonzero(parts.used[:, 1:] >= 0)
-    row_of = _columns(np.arange(len(stage)), parts.used[:, 1:] >= 0)
-    when, pair = np.nonzero(parts.freed >= 0)
-    tensor, behind = parts.pairs[pair].T
+    stage, operator = np.nonzero(model.used[:, 1:] >= 0)
+    row_of = _columns(np.arange(len(stage)), model.used[:, 1:] >= 0)
+    when, pair = np.nonzero(model.freed >= 0)
+    tensor, behind = model.pairs[pair].T
     last = behind < when  # nothing follows the stage's last operator
     entries: list[Entry] = [
-        (np.arange(len(stage)), 1.0, parts.used[stage, operator + 1]),
-        (np.arange(len(stage)), -1.0, parts.used[stage, operator]),
-        (np.arange(len(stage)), -parts.size[operator + 1], parts.runs[stage, operator + 1]),
-        (row_of[when[last], behind[last]], parts.size[tensor[last]], parts.freed[when[last], pair[last]]),
+        (np.arange(len(stage)), 1.0, model.used[stage, operator + 1]),
+        (np.arange(len(stage)), -1.0, model.used[stage, operator]),
+        (np.arange(len(stage)), -model.size[operator + 1], model.runs[stage, operator + 1]),
+        (row_of[when[last], behind[last]], model.size[tensor[last]], model.freed[when[last], pair[last]]),
     ]
-    add_entries(parts.model, "memory_follows", len(stage), entries, lower=0.0, upper=0.0, cite="3, 4")
+    add_entries(model.milp, "memory_follows", len(stage), entries, lower=0.0, upper=0.0, cite="3, 4")
 
 
-def _freed_if_nothing_wants_it(parts: CheckmateModel) -> None:
+def _freed_if_nothing_wants_it(model: CheckmateModel) -> None:
     """FREE is 1 if and only if nothing stands against it: no run of k, a later run that reads i, i stored (5-7).
 
     With n_h of these hazards: 1 - FREE <= n_h <= kappa (1 - FREE), where kappa is how many there can be.
     """
-    when, pair = np.nonzero(parts.freed >= 0)
-    tensor, behind = parts.pairs[pair].T
+    when, pair = np.nonzero(model.freed >= 0)
+    tensor, behind = model.pairs[pair].T
     rows, count = np.arange(len(when)), len(when)
-    next_stored = np.vstack([parts.stored[1:], np.full(parts.count, -1)])[when, tensor]
+    next_stored = np.vstack([model.stored[1:], np.full(model.count, -1)])[when, tensor]
     stays = next_stored >= 0
-    reads = np.zeros((parts.count, parts.count), dtype=np.bool_)
-    reads[parts.edges[:, 0], parts.edges[:, 1]] = True
-    after = np.arange(parts.count)
+    reads = np.zeros((model.count, model.count), dtype=np.bool_)
+    reads[model.edges[:, 0], model.edges[:, 1]] = True
+    after = np.arange(model.count)
     later = reads.T[tensor] & (after > behind[:, None]) & (after <= when[:, None])
     row, user = np.nonzero(later)
     hazards: list[Entry] = [
-        (rows, -1.0, parts.runs[when, behind]),
+        (rows, -1.0, model.runs[when, behind]),
         (rows[stays], 1.0, next_stored[stays]),
-        (row, 1.0, parts.runs[when[row], user]),
+        (row, 1.0, model.runs[when[row], user]),
     ]
     kappa = 1.0 + stays + later.sum(axis=1)
-    free = parts.freed[when, pair]
+    free = model.freed[when, pair]
     if_none, if_some = [*hazards, (rows, 1.0, free)], [*hazards, (rows, kappa, free)]
-    add_entries(parts.model, "freed_if_nothing_wants_it", count, if_none, lower=0.0, cite="6")
-    add_entries(parts.model, "kept_if_something_wants_it", count, if_some, upper=kappa - 1.0, cite="7")
+    add_entries(model.milp, "freed_if_nothing_wants_it", count, if_none, lower=0.0, cite="6")
+    add_entries(model.milp, "kept_if_something_wants_it", count, if_some, upper=kappa - 1.0, cite="7")
 
 
-def _minimise_cost(parts: CheckmateModel) -> None:
+def _minimise_cost(model: CheckmateModel) -> None:
     """The cost of all runs (1a)."""
-    cost = np.broadcast_to(np.round(np.array(_seconds(parts.graph)) / parts.unit, 6), parts.runs.shape)
-    parts.model.minimize((cost[parts.runs >= 0], parts.runs[parts.runs >= 0]))
+    cost = np.broadcast_to(np.round(np.array(_seconds(model.graph)) / model.unit, 6), model.runs.shape)
+    model.milp.minimize((cost[model.runs >= 0], model.runs[model.runs >= 0]))
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------

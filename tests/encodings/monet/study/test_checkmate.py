@@ -10,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_training import MIB, training_graphs
 
-from gapless.encodings.monet import checkmate
-from gapless.encodings.monet.checkmate import Rematerialisation
 from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.parameters import Parameters
+from gapless.encodings.monet.study import checkmate
+from gapless.encodings.monet.study.checkmate import Rematerialisation
 from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.solution import Status
 from gapless.solvers.registry import solve_model
 
-REFERENCE = Path(__file__).resolve().parents[4] / "shared" / "data" / "monet" / "reference"
+REFERENCE = Path(__file__).resolve().parents[5] / "shared" / "data" / "monet" / "reference"
 
 
 def keep_everything(count: int) -> Rematerialisation:
@@ -58,31 +59,31 @@ def test_plans_fit_as_the_model_says(graph):
     all_kept = checkmate.encode(graph, 1000 * MIB)
     plan = keep_everything(all_kept.count)
     peak = int(checkmate.memory_bytes(all_kept.graph, plan).max())
-    parts = checkmate.encode(graph, max(0, peak - 2 * MIB))
-    solution = solve_model(parts.model, SolveOptions(threads=1))
+    model = checkmate.encode(graph, max(0, peak - 2 * MIB))
+    solution = solve_model(model.milp, SolveOptions(threads=1))
     if solution.values is None:
         assert solution.status is Status.INFEASIBLE
         return
-    found = checkmate.decode(parts, solution.values)
-    peak, charged = replayed_bytes(parts.graph, found), checkmate.memory_bytes(parts.graph, found).max()
-    assert peak <= charged <= parts.budget_bytes
+    found = checkmate.decode(model, solution.values)
+    peak, charged = replayed_bytes(model.graph, found), checkmate.memory_bytes(model.graph, found).max()
+    assert peak <= charged <= model.budget_bytes
     assert peak == charged or (found.runs & found.stored).any()  # what runs though it is stored is charged twice
-    point = checkmate.first_point(parts, found)
-    assert parts.model.arrays().violation(point) < 1e-9
-    assert parts.model.arrays().objective(point) == pytest.approx(solution.objective)
+    point = checkmate.first_point(model, found)
+    assert model.milp.arrays().violation(point) < 1e-9
+    assert model.milp.arrays().objective(point) == pytest.approx(solution.objective)
 
 
 @settings(max_examples=25, deadline=None)
 @given(training_graphs(4))
 def test_keeping_everything_costs_each_operator_once(graph):
-    parts = checkmate.encode(graph, 1000 * MIB)
-    plan = keep_everything(parts.count)
-    point = checkmate.first_point(parts, plan)
-    assert parts.model.arrays().violation(point) < 1e-9
-    decisions = checkmate.to_decisions(parts.graph, plan)
-    cost_s = evaluate(parts.graph, decisions).cost_s
-    assert parts.model.arrays().objective(point) * parts.unit == pytest.approx(cost_s)
-    assert solve_model(parts.model).objective * parts.unit == pytest.approx(cost_s)
+    model = checkmate.encode(graph, 1000 * MIB)
+    plan = keep_everything(model.count)
+    point = checkmate.first_point(model, plan)
+    assert model.milp.arrays().violation(point) < 1e-9
+    decisions = checkmate.to_decisions(model.graph, plan)
+    cost_s = evaluate(model.graph, decisions).cost_s
+    assert model.milp.arrays().objective(point) * model.unit == pytest.approx(cost_s)
+    assert solve_model(model.milp).objective * model.unit == pytest.approx(cost_s)
 
 
 @settings(max_examples=25, deadline=None)
@@ -90,13 +91,15 @@ def test_keeping_everything_costs_each_operator_once(graph):
 def test_search_finds_plans_of_the_model(graph, less_mib):
     single = checkmate.single_choice(graph)
     peak = int(checkmate.memory_bytes(single, keep_everything(len(single.forward) + len(single.backward))).max())
-    plan = checkmate.search(single, max(1, peak - less_mib * MIB), SolveOptions(gap=1e-6, threads=1, time_limit_s=0.2))
+    plan = checkmate.search(
+        single, max(1, peak - less_mib * MIB), SolveOptions(gap=1e-6, threads=1, time_limit_s=0.2), Parameters()
+    )
     if plan is None:
         return
     claimed = int(checkmate.memory_bytes(single, plan).max())
-    parts = checkmate.encode(graph, claimed)
-    point = checkmate.first_point(parts, plan)
-    assert parts.model.arrays().violation(point) < 1e-9
+    model = checkmate.encode(graph, claimed)
+    point = checkmate.first_point(model, plan)
+    assert model.milp.arrays().violation(point) < 1e-9
     again = checkmate.from_decisions(single, checkmate.to_decisions(single, plan))
     assert (again.runs == plan.runs).all()
     assert (again.stored == plan.stored).all()
@@ -104,7 +107,7 @@ def test_search_finds_plans_of_the_model(graph, less_mib):
 
 def test_search_comes_as_close_as_the_reference_on_vgg16(measured):
     graph = checkmate.single_choice(measured("checkmate_vgg16_176_normal"))
-    plan = checkmate.search(graph, 8 * 2**30, SolveOptions(gap=0.005, threads=1, time_limit_s=20))
+    plan = checkmate.search(graph, 8 * 2**30, SolveOptions(gap=0.005, threads=1, time_limit_s=20), Parameters())
     assert checkmate.memory_bytes(graph, plan).max() <= 8 * 2**30
     cost = evaluate(graph, checkmate.to_decisions(graph, plan)).cost_s * 1e5
     assert cost <= 255_828 * 1.005  # what the authors' solver found
@@ -125,11 +128,11 @@ def test_reference_plans_fit_but_for_their_workspace(measured, name):
     runs[tuple(np.array(record["r"]["ones"]).T)] = True
     stored[tuple(np.array(record["s"]["ones"]).T)] = True
     plan = Rematerialisation(runs, stored)
-    parts = checkmate.encode(graph, int(record["budget_gb"] * 2**30))
-    point = checkmate.first_point(parts, plan)
-    assert parts.model.arrays().violation(point) < 1e-9
-    rounding = parts.count  # the reference rounds each operator's time down, the reader up
-    assert 0 <= parts.model.arrays().objective(point) - record["runtime_expected"] <= rounding
-    found = evaluate(parts.graph, checkmate.to_decisions(parts.graph, plan))
+    model = checkmate.encode(graph, int(record["budget_gb"] * 2**30))
+    point = checkmate.first_point(model, plan)
+    assert model.milp.arrays().violation(point) < 1e-9
+    rounding = model.count  # the reference rounds each operator's time down, the reader up
+    assert 0 <= model.milp.arrays().objective(point) - record["runtime_expected"] <= rounding
+    found = evaluate(model.graph, checkmate.to_decisions(model.graph, plan))
     assert found.faults == ()
     assert name != "vgg16_176_normal_8.00" or found.peak_bytes > 9 * 2**30

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gapless.encodings.monet import checkmate, ilp
-from gapless.encodings.monet.ablation import ablation
+from gapless.encodings.monet.ilp import model as ilp
+from gapless.encodings.monet.study import checkmate
+from gapless.encodings.monet.study.ablation import ablation
 from gapless.model import Model
 from gapless.profiles.training.graph import TrainingGraph
 
@@ -61,9 +62,9 @@ def comparison(graphs: Iterable[TrainingGraph], budget_bytes: int = 10 * 2**30) 
     lines = []
     for graph in graphs:
         models = {
-            "checkmate": checkmate.encode(graph, budget_bytes).model,
-            "monet-noop": ilp.encode(ablation(graph, "monet-noop"), budget_bytes).model,
-            "monet": ilp.encode(graph, budget_bytes).model,
+            "checkmate": checkmate.encode(graph, budget_bytes).milp,
+            "monet-noop": ilp.encode(ablation(graph, "noop"), budget_bytes).milp,
+            "monet": ilp.encode(graph, budget_bytes).milp,
         }
         thesis = THESIS.get(graph.name, {})
         lines += [Comparison(graph.name, name, statistics(its), thesis.get(name)) for name, its in models.items()]

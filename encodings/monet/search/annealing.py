@@ -7,18 +7,11 @@ import random
 import time
 from collections.abc import Callable
 
-from gapless.encodings.monet.keepset import Keeper, KeepSet, Move, State
+from gapless.encodings.monet.parameters import Cooling, Moves
+from gapless.encodings.monet.search.keepset import Keeper, KeepSet, Move, State
 
-__all__ = ["COLD", "HOT", "WARM", "Annealing"]
+__all__ = ["Annealing"]
 
-_OVERFLOW_SHARE = 0.05
-"""Passing the budget by this share of it costs as much as a whole forward pass."""
-HOT, WARM, COLD = 0.01, 0.003, 0.0002
-"""Temperatures as shares of the forward pass: where a round starts, afresh or from a good plan, and where it ends."""
-_KEEP, _DROP, _LEAD = 0.3, 0.45, 0.7
-"""Of the moves, the first 30 % change what is kept, the next 15 % what is dropped, 25 % a lead, the rest a variant."""
-_MEAN_LEAD = 4.0
-"""Of the leads that moves try, in stages."""
 _STEPS = 20
 """Steps between two looks at the clock."""
 
@@ -29,10 +22,10 @@ class Annealing:
     `unit_s`: the time that temperatures and the price of overflow are relative to.
     """
 
-    def __init__(self, keeper: Keeper, unit_s: float, seed: int) -> None:
-        self._keeper = keeper
+    def __init__(self, keeper: Keeper, unit_s: float, seed: int, cooling: Cooling, moves: Moves) -> None:
+        self._keeper, self._cooling, self._moves = keeper, cooling, moves
         self._unit_s = unit_s
-        self._price = unit_s / (_OVERFLOW_SHARE * keeper.budget_bytes)
+        self._price = unit_s / (cooling.overflow_share * keeper.budget_bytes)
         self._random = random.Random(seed)
         graph = keeper.graph
         self._nodes = [k for k, node in enumerate(graph.forward) if node.creator is None and k != graph.loss]
@@ -49,13 +42,14 @@ class Annealing:
         """Cost, with a price on what passes the budget."""
         return state.outcome.cost_s + self._price * state.outcome.overflow_bytes
 
-    def round(self, start: KeepSet, duration_s: float, stop: Callable[[], bool], hot: float = HOT) -> State:
+    def round(self, start: KeepSet, duration_s: float, stop: Callable[[], bool], hot: float | None = None) -> State:
         """Anneal from `start` for `duration_s`, cooling down from `hot`, or until `stop()`; returns where it ended."""
+        cold, hot = self._cooling.cold, hot or self._cooling.hot
         begin_s = time.monotonic()
         current = self.look_at(start)
         share = 0.0
         while share < 1.0 and duration_s > 0 and not stop():
-            current = self._steps(current, self._unit_s * hot * (COLD / hot) ** share)
+            current = self._steps(current, self._unit_s * hot * (cold / hot) ** share)
             share = (time.monotonic() - begin_s) / duration_s
         return current
 
@@ -84,14 +78,19 @@ class Annealing:
         dropped: list[int] = []
         variants: list[tuple[int, int]] = []
         leads: list[tuple[int, int]] = []
+        keep = self._moves.keep
+        drop = keep + self._moves.drop
+        lead = drop + self._moves.lead
         for _ in range(self._random.randint(1, 3)):
             kind = self._random.random()
-            if kind < _KEEP or (kind >= _LEAD and not self._choosers):
+            if kind < keep or (kind >= lead and not self._choosers):
                 kept.append(self._random.choice(self._nodes))
-            elif kind < _DROP:
+            elif kind < drop:
                 dropped.append(self._random.choice(self._nodes))
-            elif kind < _LEAD:
-                leads.append((self._random.choice(self._nodes), int(self._random.expovariate(1 / _MEAN_LEAD))))
+            elif kind < lead:
+                leads.append(
+                    (self._random.choice(self._nodes), int(self._random.expovariate(1 / self._moves.mean_lead)))
+                )
             else:
                 number, count = self._random.choice(self._choosers)
                 variants.append((number, self._random.randrange(count)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,28 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.retention import fit_implementations
 from gapless.errors import InputError
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant
 
-__all__ = ["ABLATIONS", "ablation", "carry_over", "greedy_implementations", "restrict"]
+__all__ = ["ABLATIONS", "ablation", "carry_over", "restrict"]
 
 ABLATIONS: Mapping[str, Mapping[str, bool]] = {
-    "monet": {"conv": True, "output": True, "intermediate": True},
-    "monet-noop": {"conv": False, "output": False, "intermediate": False},
+    "noop": {"conv": False, "output": False, "intermediate": False},
     "conv": {"conv": True, "output": False, "intermediate": False},
     "output": {"conv": False, "output": True, "intermediate": False},
     "intermediate": {"conv": False, "output": False, "intermediate": True},
 }
-"""What each ablation of the thesis may choose; all of them may run in place."""
+"""What each ablation of the thesis may choose (Figures 4.5 and A.1); all of them may run in place."""
 
 
 def ablation(graph: TrainingGraph, name: str) -> TrainingGraph:
-    """The graph with the choices of one of `ABLATIONS`; raises `InputError` for another name."""
-    if name not in ABLATIONS:
-        close = difflib.get_close_matches(name, ABLATIONS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InputError(f"ablation must be one of {', '.join(ABLATIONS)}, got {name!r}{hint}")
+    """The graph with the choices of one of `ABLATIONS`."""
     return restrict(graph, **ABLATIONS[name])
 
 
@@ -53,14 +46,6 @@ def restrict(
         forward=tuple(_forward(graph.forward[k], number, conv, in_place) for k in kept),
         backward=tuple(_backward(graph, node, number, conv, output, intermediate) for node in graph.backward),
     )
-
-
-def greedy_implementations(graph: TrainingGraph, decisions: Decisions, budget_bytes: int) -> Decisions:
-    """Each run in the fastest implementation that fits, given all else: the thesis's convolution-optimised baselines.
-
-    `graph` is the restriction that the decisions were made on, but with `conv=True`, which numbers its nodes alike.
-    """
-    return fit_implementations(graph, decisions, budget_bytes)
 
 
 def carry_over(source: TrainingGraph, decisions: Decisions, target: TrainingGraph) -> Decisions:

@@ -20,9 +20,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.monet.ilp_columns import MIB, MonetModel, columns_of, data_of
-from gapless.encodings.monet.ilp_entries import Entry, add_entries, add_terms
-from gapless.encodings.monet.ilp_points import decode, first_point
+from gapless.encodings.monet.ilp.columns import MIB, MonetModel, columns_of, data_of
+from gapless.encodings.monet.ilp.entries import Entry, add_entries, add_terms
+from gapless.encodings.monet.ilp.points import decode, first_point
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.profiles.training.graph import TrainingGraph
@@ -41,36 +41,36 @@ def encode(graph: TrainingGraph, budget_bytes: int) -> MonetModel:
     """
     if budget_bytes < 0:
         raise InputError(f"budget_bytes must be >= 0, got {budget_bytes}")
-    model = Model("monet")
+    milp = Model("monet")
     data = data_of(graph, budget_bytes)
-    parts = MonetModel(model, graph, budget_bytes, data, columns_of(model, data))
-    _stage_begins_with_what_is_stored(parts)
-    _level_follows_the_nodes(parts)
-    _run_fits(parts)
-    _backward_fits(parts)
-    _recomputation_has_its_inputs(parts)
-    _intermediate_comes_with_its_creator(parts)
-    _held_was_stored_or_recomputed(parts)
-    _held_covers_the_next_stage(parts)
-    _held_covers_the_chosen_needs(parts)
-    _run_takes_one_option(parts)
-    _backward_takes_one_option(parts)
-    _overwritten_is_not_held(parts)
-    _overwritten_is_not_read_again(parts)
-    _minimise_cost(parts)
-    return parts
+    model = MonetModel(milp, graph, budget_bytes, data, columns_of(milp, data))
+    _stage_begins_with_what_is_stored(model)
+    _level_follows_the_nodes(model)
+    _run_fits(model)
+    _backward_fits(model)
+    _recomputation_has_its_inputs(model)
+    _intermediate_comes_with_its_creator(model)
+    _held_was_stored_or_recomputed(model)
+    _held_covers_the_next_stage(model)
+    _held_covers_the_chosen_needs(model)
+    _run_takes_one_option(model)
+    _backward_takes_one_option(model)
+    _overwritten_is_not_held(model)
+    _overwritten_is_not_read_again(model)
+    _minimise_cost(model)
+    return model
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-def _stage_begins_with_what_is_stored(parts: MonetModel) -> None:
+def _stage_begins_with_what_is_stored(model: MonetModel) -> None:
     """The first level of a stage is its parameters, gradients and all that is stored (4.15)."""
-    data, columns = parts.data, parts.columns
+    data, columns = model.data, model.columns
     stages = np.flatnonzero(columns.level[:, 0] >= 0)
     stored = columns.stored[stages]
     row, tensor = np.nonzero(stored >= 0)
-    parts.model.add_sparse(
+    model.milp.add_sparse(
         "stage_begins_with_what_is_stored",
         len(stages),
         np.r_[np.arange(len(stages)), row],
@@ -82,9 +82,9 @@ def _stage_begins_with_what_is_stored(parts: MonetModel) -> None:
     )
 
 
-def _level_follows_the_nodes(parts: MonetModel) -> None:
+def _level_follows_the_nodes(model: MonetModel) -> None:
     """From one level to the next, each node in between counts as held after it instead of as stored before (4.15)."""
-    data, columns = parts.data, parts.columns
+    data, columns = model.data, model.columns
     level, stored, held = columns.level, columns.stored[:-1], columns.held
     row_of = np.full(level.shape, -1, dtype=np.int64)
     stage, position = np.nonzero((level >= 0) & (np.arange(level.shape[1]) > 0))
@@ -97,15 +97,15 @@ def _level_follows_the_nodes(parts: MonetModel) -> None:
     for table, sign in ((held, -1.0), (stored, 1.0)):
         where = np.nonzero((table >= 0) & (next_row >= 0))
         entries.append((next_row[where], sign * data.size[where[1]], table[where]))
-    add_entries(parts.model, family, len(stage), entries, lower=0.0, upper=0.0, cite="4.15")
+    add_entries(model.milp, family, len(stage), entries, lower=0.0, upper=0.0, cite="4.15")
 
 
-def _run_fits(parts: MonetModel) -> None:
+def _run_fits(model: MonetModel) -> None:
     """A run fits: the level before it, its output and workspace, and all skip tensors alive there (4.1, 4.14)."""
-    data, columns = parts.data, parts.columns
+    data, columns = model.data, model.columns
     stage, node = np.nonzero((columns.level[:, :-1] >= 0) & (columns.runs >= 0))
     count, kind = len(stage), np.minimum(stage, 1)
-    local = parts.graph.local[node]
+    local = model.graph.local[node]
     own = data.size[node] + (local * data.size).sum(axis=1) + data.workspace[kind, node, 0]
     option_row, number = np.nonzero(columns.option[stage, node] >= 0)
     k, i = kind[option_row], node[option_row]
@@ -119,14 +119,14 @@ def _run_fits(parts: MonetModel) -> None:
         (skip_row, -data.size[skip], columns.held[stage[skip_row], skip]),
         (again, -data.size[node[again]], columns.stored[stage[again], node[again]]),
     ]
-    add_entries(parts.model, "run_fits", count, entries, upper=data.budget, cite="4.1, 4.14")
+    add_entries(model.milp, "run_fits", count, entries, upper=data.budget, cite="4.1, 4.14")
 
 
-def _backward_fits(parts: MonetModel) -> None:
+def _backward_fits(model: MonetModel) -> None:
     """A backward node fits: what is held, its output and its workspace (4.12)."""
-    data, columns = parts.data, parts.columns
+    data, columns = model.data, model.columns
     stage = np.flatnonzero(columns.level[:, -1] >= 0)
-    output = np.array([node.output_bytes for node in parts.graph.backward])[stage - 1] / MIB
+    output = np.array([node.output_bytes for node in model.graph.backward])[stage - 1] / MIB
     only = np.array([its[0].workspace_bytes if len(its) == 1 else 0 for its in data.backward])[stage - 1] / MIB
     row, number = np.nonzero(columns.backward[stage - 1] >= 0)
     its = [data.backward[b][o].workspace_bytes / MIB for b, o in zip((stage - 1)[row], number, strict=True)]
@@ -135,51 +135,51 @@ def _backward_fits(parts: MonetModel) -> None:
         (row, np.array(its), columns.backward[stage - 1][row, number]),
     ]
     upper = data.budget - output - only
-    add_entries(parts.model, "backward_fits", len(stage), entries, upper=upper, cite="4.12")
+    add_entries(model.milp, "backward_fits", len(stage), entries, upper=upper, cite="4.12")
 
 
 # -- checkpointing -----------------------------------------------------------------------------------------------------
 
 
-def _recomputation_has_its_inputs(parts: MonetModel) -> None:
+def _recomputation_has_its_inputs(model: MonetModel) -> None:
     """A node is recomputed only where each of its inputs is stored or recomputed (4.7)."""
-    columns, (reader, read) = parts.columns, parts.data.edges
+    columns, (reader, read) = model.columns, model.data.edges
     stage, edge = np.nonzero(columns.runs[1:, reader] >= 0)
     t, i, j = stage + 1, reader[edge], read[edge]
     terms = ((1.0, columns.runs[t, i]), (-1.0, columns.stored[t, j]), (-1.0, columns.runs[t, j]))
-    add_terms(parts.model, "recomputation_has_its_inputs", terms, upper=0.0, cite="4.7")
+    add_terms(model.milp, "recomputation_has_its_inputs", terms, upper=0.0, cite="4.7")
 
 
-def _intermediate_comes_with_its_creator(parts: MonetModel) -> None:
+def _intermediate_comes_with_its_creator(model: MonetModel) -> None:
     """An intermediate is recomputed only together with the node that creates it (section 4.4)."""
-    columns = parts.columns
-    creator = np.array([node.creator or 0 for node in parts.graph.forward])
-    stage, node = np.nonzero((columns.runs[1:] >= 0) & parts.data.is_side)
+    columns = model.columns
+    creator = np.array([node.creator or 0 for node in model.graph.forward])
+    stage, node = np.nonzero((columns.runs[1:] >= 0) & model.data.is_side)
     terms = ((1.0, columns.runs[stage + 1, node]), (-1.0, columns.runs[stage + 1, creator[node]]))
-    add_terms(parts.model, "intermediate_comes_with_its_creator", terms, upper=0.0, cite="4.4")
+    add_terms(model.milp, "intermediate_comes_with_its_creator", terms, upper=0.0, cite="4.4")
 
 
-def _held_was_stored_or_recomputed(parts: MonetModel) -> None:
+def _held_was_stored_or_recomputed(model: MonetModel) -> None:
     """What the backward node needs, or the next stage begins with, was stored or recomputed (4.7, 4.8)."""
-    columns = parts.columns
+    columns = model.columns
     stage, tensor = np.nonzero(columns.held[1:] >= 0)
     t = stage + 1
     terms = ((1.0, columns.held[t, tensor]), (-1.0, columns.stored[t, tensor]), (-1.0, columns.runs[t, tensor]))
-    add_terms(parts.model, "held_was_stored_or_recomputed", terms, upper=0.0, cite="4.7, 4.8")
+    add_terms(model.milp, "held_was_stored_or_recomputed", terms, upper=0.0, cite="4.7, 4.8")
 
 
-def _held_covers_the_next_stage(parts: MonetModel) -> None:
+def _held_covers_the_next_stage(model: MonetModel) -> None:
     """A is at least s of the next stage, where it is not that variable itself (for 4.12-4.15)."""
-    columns, data = parts.columns, parts.data
+    columns, data = model.columns, model.data
     after = columns.stored[1:]
     where = (after >= 0) & (columns.held != after) & ~data.always_needed
     terms = ((1.0, columns.held[where]), (-1.0, after[where]))
-    add_terms(parts.model, "held_covers_the_next_stage", terms, lower=0.0, cite="4.12")
+    add_terms(model.milp, "held_covers_the_next_stage", terms, lower=0.0, cite="4.12")
 
 
-def _held_covers_the_chosen_needs(parts: MonetModel) -> None:
+def _held_covers_the_chosen_needs(model: MonetModel) -> None:
     """A is at least the backward node's need of x_j under the chosen implementation (for 4.8, 4.12-4.15)."""
-    columns, data = parts.columns, parts.data
+    columns, data = model.columns, model.data
     stage, tensor = np.nonzero((data.needs > 0) & ~data.always_needed)
     row_of = {pair: row for row, pair in enumerate(zip(stage.tolist(), tensor.tolist(), strict=True))}
     pairs = [
@@ -192,85 +192,85 @@ def _held_covers_the_chosen_needs(parts: MonetModel) -> None:
     row, chosen = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     entries: list[Entry] = [(np.arange(len(stage)), 1.0, columns.held[stage, tensor]), (row, -1.0, chosen)]
     family = "held_covers_the_chosen_needs"
-    add_entries(parts.model, family, len(stage), entries, lower=0.0, cite="4.8, 4.12")
+    add_entries(model.milp, family, len(stage), entries, lower=0.0, cite="4.8, 4.12")
 
 
 # -- implementations ---------------------------------------------------------------------------------------------------
 
 
-def _run_takes_one_option(parts: MonetModel) -> None:
+def _run_takes_one_option(model: MonetModel) -> None:
     """A run takes one option; option 0 where it takes none of the others (section 4.2.2)."""
-    columns = parts.columns
+    columns = model.columns
     stage, node = np.nonzero((columns.option >= 0).any(axis=2))
     option = columns.option[stage, node]
     row, number = np.nonzero(option >= 0)
     entries: list[Entry] = [(np.arange(len(stage)), -1.0, columns.runs[stage, node]), (row, 1.0, option[row, number])]
-    add_entries(parts.model, "run_takes_one_option", len(stage), entries, upper=0.0, cite="4.2.2")
+    add_entries(model.milp, "run_takes_one_option", len(stage), entries, upper=0.0, cite="4.2.2")
 
 
-def _backward_takes_one_option(parts: MonetModel) -> None:
+def _backward_takes_one_option(model: MonetModel) -> None:
     """A backward node takes exactly one option (section 4.2.2)."""
-    chosen = parts.columns.backward[(parts.columns.backward >= 0).any(axis=1)]
+    chosen = model.columns.backward[(model.columns.backward >= 0).any(axis=1)]
     row, number = np.nonzero(chosen >= 0)
     entries: list[Entry] = [(row, 1.0, chosen[row, number])]
     family = "backward_takes_one_option"
-    add_entries(parts.model, family, len(chosen), entries, lower=1.0, upper=1.0, cite="4.2.2")
+    add_entries(model.milp, family, len(chosen), entries, lower=1.0, upper=1.0, cite="4.2.2")
 
 
-def _overwritten_is_not_held(parts: MonetModel) -> None:
+def _overwritten_is_not_held(model: MonetModel) -> None:
     """The input of a run in place is gone: neither stored nor there for the backward node (4.10)."""
-    columns = parts.columns
-    over = np.array([-1 if node.overwrites is None else node.overwrites for node in parts.graph.forward])
-    stage, node = np.nonzero((columns.held[:, over] >= 0) & (over >= 0) & _may_be_in_place(parts))
-    _add_in_place(parts, "overwritten_is_not_held", stage, node, columns.held[stage, over[node]])
+    columns = model.columns
+    over = np.array([-1 if node.overwrites is None else node.overwrites for node in model.graph.forward])
+    stage, node = np.nonzero((columns.held[:, over] >= 0) & (over >= 0) & _may_be_in_place(model))
+    _add_in_place(model, "overwritten_is_not_held", stage, node, columns.held[stage, over[node]])
 
 
-def _overwritten_is_not_read_again(parts: MonetModel) -> None:
+def _overwritten_is_not_read_again(model: MonetModel) -> None:
     """No later node of the stage reads the input of a run in place (4.10)."""
-    columns, (reader, read) = parts.columns, parts.data.edges
+    columns, (reader, read) = model.columns, model.data.edges
     pairs = [
         (number, later)
-        for number, node in enumerate(parts.graph.forward)
+        for number, node in enumerate(model.graph.forward)
         if node.overwrites is not None
         for later in reader[(read == node.overwrites) & (reader > number)].tolist()
     ]
     node, later = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    stage, pair = np.nonzero(_may_be_in_place(parts)[:, node] & (columns.runs[:, later] >= 0))
-    _add_in_place(parts, "overwritten_is_not_read_again", stage, node[pair], columns.runs[stage, later[pair]])
+    stage, pair = np.nonzero(_may_be_in_place(model)[:, node] & (columns.runs[:, later] >= 0))
+    _add_in_place(model, "overwritten_is_not_read_again", stage, node[pair], columns.runs[stage, later[pair]])
 
 
-def _may_be_in_place(parts: MonetModel) -> Mask:
+def _may_be_in_place(model: MonetModel) -> Mask:
     """[stage, node]: whether an option in place has a column."""
-    return np.asarray((_in_place_columns(parts) >= 0).any(axis=2))
+    return np.asarray((_in_place_columns(model) >= 0).any(axis=2))
 
 
-def _in_place_columns(parts: MonetModel) -> Ids:
+def _in_place_columns(model: MonetModel) -> Ids:
     """The columns of options in place, -1 elsewhere: q is their sum."""
-    kind = np.minimum(np.arange(parts.data.stages), 1)
-    return np.where(parts.data.in_place[kind], parts.columns.option, -1)
+    kind = np.minimum(np.arange(model.data.stages), 1)
+    return np.where(model.data.in_place[kind], model.columns.option, -1)
 
 
-def _add_in_place(parts: MonetModel, family: str, stage: Ids, node: Ids, excluded: Ids) -> None:
+def _add_in_place(model: MonetModel, family: str, stage: Ids, node: Ids, excluded: Ids) -> None:
     """Rows q[stage, node] + excluded <= 1."""
-    chosen = _in_place_columns(parts)[stage, node]
+    chosen = _in_place_columns(model)[stage, node]
     row, number = np.nonzero(chosen >= 0)
     entries: list[Entry] = [(np.arange(len(stage)), 1.0, excluded), (row, 1.0, chosen[row, number])]
-    add_entries(parts.model, family, len(stage), entries, upper=1.0, cite="4.10")
+    add_entries(model.milp, family, len(stage), entries, upper=1.0, cite="4.10")
 
 
 # -- objective ---------------------------------------------------------------------------------------------------------
 
 
-def _minimise_cost(parts: MonetModel) -> None:
+def _minimise_cost(model: MonetModel) -> None:
     """The cost of the forward pass, the backward pass and all recomputation (4.9)."""
-    data, columns = parts.data, parts.columns
+    data, columns = model.data, model.columns
     kind = np.minimum(np.arange(data.stages), 1)
     runs, option, chosen = columns.runs >= 0, columns.option >= 0, columns.backward >= 0
     more = (data.cost - data.cost[:, :, :1])[kind]
     backward = np.zeros(columns.backward.shape)
     for number, options in enumerate(data.backward):
-        backward[number, : len(options)] = np.round([its.cost / data.unit for its in options], 6)
-    parts.model.minimize(
+        backward[number, : len(options)] = np.round([its.duration_s / data.unit for its in options], 6)
+    model.milp.minimize(
         (data.cost[kind, :, 0][runs], columns.runs[runs]),
         (more[option], columns.option[option]),
         (backward[chosen], columns.backward[chosen]),

@@ -1,6 +1,6 @@
 """Where the backward pass is cut into the windows of the relaxation, one list of cuts after the other.
 
-No list is best for all graphs, and which one is can't be told but by trying: at UNet's 5 GiB these bounds differ by
+No list is best for all graphs, and which one is shows only when they are tried: at UNet's 5 GiB these bounds differ by
 4 %. A relaxation that is no use is noticed early: its own best point costs no more than what is proven already.
 """
 
@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = ["cut_lists", "is_small"]
-
-_SMALL_CELLS = 10_000
-"""Forward times backward nodes up to which single stages can be told apart: UNet has 7,740, ResNet-50 51,754."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +40,15 @@ most gradients, and at the end, where a chain holds its largest tensors. The lat
 _MORE = (_Cuts((0.25,)), _Cuts((0.33, 0.66)), _Cuts((0.5,)), _Cuts((0.2, 0.45, 0.7)))
 
 
-def is_small(graph: TrainingGraph) -> bool:
-    """Whether single stages can be told apart: in the relaxation's windows, and in the full ILP."""
-    return len(graph.forward) * len(graph.backward) <= _SMALL_CELLS
+def is_small(graph: TrainingGraph, cells: int) -> bool:
+    """Whether a graph has at most so many forward times backward nodes."""
+    return len(graph.forward) * len(graph.backward) <= cells
 
 
-def cut_lists(graph: TrainingGraph) -> Iterator[tuple[int, ...]]:
+def cut_lists(graph: TrainingGraph, is_small: bool) -> Iterator[tuple[int, ...]]:
     """The stages at which windows begin, ascending from 1; the lists that are mostly best first."""
     seen = set()
-    for cuts in (*_ANY, *(_SMALL if is_small(graph) else ()), *_MORE):
+    for cuts in (*_ANY, *(_SMALL if is_small else ()), *_MORE):
         stages = cuts.stages(len(graph.backward))
         if stages not in seen:
             seen.add(stages)

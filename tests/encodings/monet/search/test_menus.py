@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.encodings.monet.implementations import Option
-from gapless.encodings.monet.menus import Menus, best_first
+from gapless.encodings.monet.options import Option
+from gapless.encodings.monet.search.menus import Menus, best_first
 
 OPTIONS = st.builds(
     Option,

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.step_menus import StepMenus
-from gapless.encodings.monet.stretches import RUNS, THERE, JustInTime, KeepSet, Move, Stretches
+from gapless.encodings.monet.search.menus import StepMenus
+from gapless.encodings.monet.search.stretches import RUNS, THERE, JustInTime, KeepSet, Move, Stretches
 from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = ["KeepSet", "Keeper", "Move", "Outcome", "State"]

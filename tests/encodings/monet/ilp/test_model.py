@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from linear_relaxation import linear_optimum
 from tiny_training import MIB, keep_all, training_graphs
 
-from gapless.encodings.monet import ilp
 from gapless.encodings.monet.evaluate import evaluate
-from gapless.encodings.monet.ilp_columns import wanted_tensors
-from gapless.encodings.monet.ilp_options import Option, forward_choices
-from gapless.encodings.monet.ilp_statistics import comparison
+from gapless.encodings.monet.ilp import model as ilp
+from gapless.encodings.monet.ilp.columns import wanted_tensors
+from gapless.encodings.monet.options import Option, forward_choices
+from gapless.encodings.monet.study.statistics import comparison
 from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
@@ -46,22 +46,22 @@ def chain(relu_bytes: int = 4 * MIB, saved: bool = True) -> TrainingGraph:
 def test_implementations_that_can_not_fit_are_fixed_to_0():
     needed_mib = 1 + 4 + 6  # parameters, output and workspace of the first convolution's fast implementation
     for budget_mib, upper in ((needed_mib, 1.0), (needed_mib - 1, 0.0)):
-        parts = ilp.encode(chain(), budget_mib * MIB)
-        assert parts.model.arrays().upper[parts.columns.option[0, 0, 1]] == upper
+        model = ilp.encode(chain(), budget_mib * MIB)
+        assert model.milp.arrays().upper[model.columns.option[0, 0, 1]] == upper
 
 
 def test_enough_memory_costs_each_node_at_its_fastest():
     graph = chain()
-    parts = ilp.encode(graph, 100 * MIB)
-    solution = solve_model(parts.model, SolveOptions(threads=1))
+    model = ilp.encode(graph, 100 * MIB)
+    solution = solve_model(model.milp, SolveOptions(threads=1))
     assert solution.status is Status.OPTIMAL
-    assert solution.objective * parts.unit == pytest.approx(4e-5 + 1e-5 + 2e-5 + 3 * 3e-5)
+    assert solution.objective * model.unit == pytest.approx(4e-5 + 1e-5 + 2e-5 + 3 * 3e-5)
 
 
 def test_output_activated_backward_saves_the_input():
     budget = 13 * MIB
-    both = solve_model(ilp.encode(chain(), budget).model)
-    from_input = solve_model(ilp.encode(chain(saved=False), budget).model)
+    both = solve_model(ilp.encode(chain(), budget).milp)
+    from_input = solve_model(ilp.encode(chain(saved=False), budget).milp)
     assert both.objective < from_input.objective
 
 
@@ -72,7 +72,7 @@ def test_budget_must_not_be_negative():
 
 @pytest.mark.parametrize("budget_bytes", [0, 5 * MIB])
 def test_budget_too_small_is_infeasible(budget_bytes):
-    assert solve_model(ilp.encode(chain(), budget_bytes).model).status is Status.INFEASIBLE
+    assert solve_model(ilp.encode(chain(), budget_bytes).milp).status is Status.INFEASIBLE
 
 
 def test_only_unbeaten_implementations_are_choices():
@@ -93,11 +93,11 @@ def test_tensors_are_wanted_until_their_last_use():
 def test_keeping_all_is_a_point_at_its_own_peak_and_no_less(graph):
     decisions = keep_all(graph)
     found = evaluate(graph, decisions)
-    parts = ilp.encode(graph, found.peak_bytes)
-    point = ilp.first_point(parts, decisions)
-    assert parts.model.arrays().violation(point) < 1e-9
-    assert parts.model.arrays().objective(point) * parts.unit <= found.cost_s + 1e-12
-    back = evaluate(graph, ilp.decode(parts, point))
+    model = ilp.encode(graph, found.peak_bytes)
+    point = ilp.first_point(model, decisions)
+    assert model.milp.arrays().violation(point) < 1e-9
+    assert model.milp.arrays().objective(point) * model.unit <= found.cost_s + 1e-12
+    back = evaluate(graph, ilp.decode(model, point))
     assert back.faults == ()
     assert back.peak_bytes <= found.peak_bytes
 
@@ -105,32 +105,32 @@ def test_keeping_all_is_a_point_at_its_own_peak_and_no_less(graph):
 @pytest.mark.parametrize("name", REFERENCES)
 def test_reference_schedules_are_points_of_the_model(reference, name):
     its = reference(name)
-    parts = ilp.encode(its.graph, its.budget_bytes)
-    point = ilp.first_point(parts, its.decisions)
-    arrays = parts.model.arrays()
+    model = ilp.encode(its.graph, its.budget_bytes)
+    point = ilp.first_point(model, its.decisions)
+    arrays = model.milp.arrays()
     assert arrays.violation(point) < 1e-9
     assert arrays.objective(point) == pytest.approx(its.objective, abs=1e-6)
-    back = evaluate(its.graph, ilp.decode(parts, point))
+    back = evaluate(its.graph, ilp.decode(model, point))
     assert back.faults == ()
     assert back.peak_bytes <= its.budget_bytes
 
 
 def test_vgg16_is_bounded_and_starts_from_the_reference(measured, reference):
-    parts = ilp.encode(measured(f"vgg16_176_{FULL}"), 8 * GIB)
-    start = ilp.first_point(parts, reference(f"vgg16_176_{FULL}_8.00").decisions)
-    solution = solve_model(parts.model, SolveOptions(time_limit_s=6, threads=1), start=start)
+    model = ilp.encode(measured(f"vgg16_176_{FULL}"), 8 * GIB)
+    start = ilp.first_point(model, reference(f"vgg16_176_{FULL}_8.00").decisions)
+    solution = solve_model(model.milp, SolveOptions(time_limit_s=6, threads=1), start=start)
     # the reference charges a tensor that the backward node and a recomputation need twice, so ours may cost less
     assert 138_000 < solution.objective <= 138_333 + 1e-6
     assert 130_000 < solution.bound <= solution.objective
 
 
 def test_vgg16_does_not_fit_into_5_gib(measured):
-    solution = solve_model(ilp.encode(measured(f"vgg16_176_{FULL}"), 5 * GIB).model)
+    solution = solve_model(ilp.encode(measured(f"vgg16_176_{FULL}"), 5 * GIB).milp)
     assert solution.status is Status.INFEASIBLE
 
 
 def test_unet_relaxation_is_no_weaker_than_the_direct_form(measured):
-    value = linear_optimum(ilp.encode(measured(f"un_11_{FULL}"), 8 * GIB).model)
+    value = linear_optimum(ilp.encode(measured(f"un_11_{FULL}"), 8 * GIB).milp)
     assert 110_160 <= value <= 115_405  # the reference's root relaxation and its best schedule
 
 
