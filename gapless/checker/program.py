@@ -89,7 +89,7 @@ class Program:
         return np.where(known, placement.tensors * self.device_count + placement.devices, -1)
 
     def violation(self, rule: Rule, event: int, copy: int, text: str) -> Violation:
-        """The violation of a replayed event (-1: of none) at a copy (-1: at none), told as `event ...: text`."""
+        """The violation of a replayed event (-1: of none) at a copy (-1: at none), written as `event ...: text`."""
         tensor, device = divmod(copy, self.device_count) if copy >= 0 else (-1, -1)
         if event < 0:
             makespan_s = float(self.end_s.max(initial=0.0))
@@ -150,7 +150,7 @@ def read_program(schedule: Schedule, findings: Findings) -> Program:
 
 
 def _unknown_ids(schedule: Schedule) -> list[tuple[NDArray[np.bool_], str]]:
-    """Each way of naming what is not there: the events that do it, and what to say of them."""
+    """Each kind of name for what is not there: the events that do it, and what to say of them."""
     graph, topology = schedule.graph, schedule.topology
     transfer, strange = schedule.is_transfer, ~np.isin(schedule.kind, list(EventKind))
     compute = ~transfer & ~strange

@@ -15,3 +15,10 @@ def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
     assert found.shape == expected.shape
     assert found.dtype == expected.dtype
     return float((found - expected).norm() / expected.norm())
+
+
+def same(mine: torch.Tensor, other: torch.Tensor) -> bool:
+    """Equal bit by bit, NaN and the sign of zero included."""
+    return mine.dtype == other.dtype and torch.equal(
+        mine.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8)
+    )

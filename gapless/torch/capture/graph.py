@@ -69,7 +69,7 @@ def capture(
 
 @dataclass
 class _Node:
-    """A computing node of the joint graph, on its way into the training graph."""
+    """A computing node of the joint graph, which becomes one or more nodes of the training graph."""
 
     call: Any
     reads: set[int]
@@ -245,7 +245,7 @@ class _Builder:
         )
 
     def _add_beside(self, creator: Any) -> None:
-        """The intermediates that are made from an operator's output for one way only to compute its gradient."""
+        """The intermediates that are made from an operator's output for one alternative of its gradient only."""
         number = next(k for k in range(len(self.forward) - 1, -1, -1) if self.forward[k].creator is None)
         for node, maker in self.rewrites.beside.items():
             if maker is creator:
