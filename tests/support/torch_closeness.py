@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["CLOSE", "distance"]
+__all__ = ["CLOSE", "distance", "same"]
 
 CLOSE = {torch.float32: 1e-6, torch.float64: 1e-14}
 """The most that an operator may be off, relative to the norm of what it should find."""
