@@ -1,9 +1,9 @@
 """Lower a replayed schedule to an MSCCL++ plan.
 
-The schedule becomes a TACCL-EF program first: which chunk lies where, which block sends what in which order, and which
-step waits for which is settled there, and so is that nothing can come round (lower.py of that package), even where
-every send waits for its receive. Here each of its connections becomes a channel (by memory within a node, by a port
-between nodes) and each step a few one-sided operations:
+The schedule becomes a TACCL-EF program first: which chunk lies where, which block sends what in which order, and
+which block waits for which is settled there, and so is that no cycle of waits can arise (lower.py of that package),
+even where every send waits for its receive. Here each of its connections becomes a channel (by memory within a node, by
+a port between nodes) and each step a few one-sided operations:
 
 - A send is a put into the place where the receive wants it, and a signal. What is to be added goes to a place of its
   own in the receiver's scratch, and is added from there.
@@ -157,7 +157,7 @@ class _BlockLowering:
         flat, writer = self.messages.flat, self.writer
         incoming = flat.incoming[self.flat_number]
         if incoming >= 0 and self.messages.starts_ready(incoming):
-            writer.publish(_meeting("signal", *self.channel(incoming)))
+            writer.publish(_signalling("signal", *self.channel(incoming)))
         for at in range(flat.first[self.flat_number], flat.first[self.flat_number + 1]):
             step = flat.steps[at]
             writer.acquire("sem_acquire", self.messages.acquired[at])
@@ -180,26 +180,26 @@ class _BlockLowering:
         acts, outgoing = self.messages.acts[at], self.messages.flat.outgoing[self.flat_number]
         kind, ids = self.channel(outgoing)
         if acts.signals_ready:
-            self.writer.wait(_meeting("wait", kind, ids))
+            self.writer.wait(_signalling("wait", kind, ids))
         source = Chunks(step.srcoff, step.cnt, step.srcbuf)
         target = self.remote(outgoing, acts.place, step.cnt)
         if kind == "memory":
             self.writer.data(Operation("put", (source,), (target,), kind), self.messages.cells(at, step, "src"), ())
-            self.writer.publish(_meeting("signal", kind, ids))
+            self.writer.publish(_signalling("signal", kind, ids))
         else:
             self.writer.publish(Operation("pws", (source,), (target,), kind, ids))
         if acts.signals_arrival:
-            self.writer.wait(_meeting("wait", kind, ids))
+            self.writer.wait(_signalling("wait", kind, ids))
 
     def receive(self, at: int, step: Step) -> None:
         """A wait for the data, which is then added where the step adds."""
         acts, incoming = self.messages.acts[at], self.messages.flat.incoming[self.flat_number]
         channel = self.channel(incoming)
         if acts.signals_ready and not acts.is_ready_from_start:
-            self.writer.publish(_meeting("signal", *channel))
-        self.writer.wait(_meeting("wait", *channel))
+            self.writer.publish(_signalling("signal", *channel))
+        self.writer.wait(_signalling("wait", *channel))
         if acts.signals_arrival:
-            self.writer.publish(_meeting("signal", *channel))
+            self.writer.publish(_signalling("signal", *channel))
         if step.type == "rrc":
             came = Chunks(acts.place[1], step.cnt, acts.place[0])
             self.writer.data(_sum(step, came), *self.messages.touched(at, step))
@@ -223,7 +223,7 @@ def _place(entries: list[int], entry: int) -> int:
     return entries.index(entry)
 
 
-def _meeting(name: str, kind: str, ids: tuple[int, ...]) -> Operation:
+def _signalling(name: str, kind: str, ids: tuple[int, ...]) -> Operation:
     """A signal, or the wait for one."""
     return Operation(name, channel_type=kind, channel_ids=ids)
 

@@ -21,8 +21,8 @@ __all__ = ["Acts", "Messages", "find_messages"]
 class Acts:
     """A sending or receiving step. `place`: where the data goes at the receiver.
 
-    `signals_ready`: the receiver signals that the place is free; `is_ready_from_start`: as soon as it starts.
-    `signals_arrival`: it signals that the data has come.
+    `signals_ready`: the receiver says that the place is free; `is_ready_from_start`: as soon as it starts.
+    `signals_arrival`: it says that the data has come.
     """
 
     place: tuple[str, int] = ("", -1)
