@@ -60,7 +60,14 @@ OWN_WORDS = {
 }
 """Files whose words are those of a paper."""
 
-RENAMED = ("solvers", "topologies", "gapless/io/taccl_ef", "gapless/io/mscclpp")
+RENAMED = (
+    "solvers",
+    "topologies",
+    "gapless/checker",
+    "gapless/io/taccl_ef",
+    "gapless/io/mscclpp",
+    "gapless/torch",
+)
 """The folders that use the field's words throughout."""
 
 
