@@ -63,7 +63,7 @@ class Advice:
         if tuning is not None:
             data["tuning"] = {
                 "cache_rows": tuning.cache_rows, "rule_lookahead": tuning.rule, "settled_lookahead": tuning.settled,
-                "chosen_lookahead": tuning.chosen.lookahead, "tried": [_lookahead_data(its) for its in tuning.tried],
+                "chosen_lookahead": tuning.chosen.lookahead, "tried": [_lookahead_data(row) for row in tuning.tried],
             }  # fmt: skip
         return data
 

@@ -192,7 +192,7 @@ def to_schedule(actions: Sequence[Actions], times: Times, machine: Machine) -> S
 
 @dataclass
 class _Batch:
-    """One batch on its way into the schedule."""
+    """One batch as it is added to the schedule."""
 
     rows: _Rows
     machine: Machine

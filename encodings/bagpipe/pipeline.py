@@ -1,6 +1,6 @@
 """Pipeline: when each batch is prefetched, trained, synchronised and written back, for a cache design on a cluster.
 
-Who waits for whom (section 5.2.3), for batch x:
+What each activity waits for (section 5.2.3), for batch x:
 
 - its **prefetch** follows that of x - 1 on the servers' network, and starts no earlier than a fetch latency after the
   last write-back of the batch that the lookahead names (x - L): no row is read before its updates are back;

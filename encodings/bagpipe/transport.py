@@ -179,9 +179,9 @@ def _shortest_path(state: _Assignment, surplus: Ints, prices: Ints) -> tuple[lis
     distance = np.where(surplus > 0, 0, _FAR)
     before = np.full(len(surplus), -1)
     while True:
-        by_way_of = distance[:, None] + length
-        nearest = by_way_of.argmin(axis=0)
-        found = by_way_of[nearest, trainers]
+        through = distance[:, None] + length
+        nearest = through.argmin(axis=0)
+        found = through[nearest, trainers]
         is_nearer = found < distance
         if not is_nearer.any():
             break

@@ -32,7 +32,7 @@ from gapless.topologies.topology import Topology
 __all__ = ["Advice", "Option", "advise", "compression", "network_data", "pays"]
 
 _PRECISION = 2e-3
-"""Of a crossover: times that are estimated don't tell bandwidths apart more closely."""
+"""Of a crossover: times that are estimated don't distinguish bandwidths more closely."""
 
 _ROUNDING = 1e-9
 """Sums in another order differ by less than this share."""

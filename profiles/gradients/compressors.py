@@ -48,7 +48,7 @@ _TABLE_BYTES = 97e6
 class Compressor:
     """A way to compress gradients.
 
-    `ratio`: bytes before over bytes on the wire. `all_reducible`: messages can be added up on the way.
+    `ratio`: bytes before over bytes on the wire. `all_reducible`: messages can be added up while they travel.
     `encode_s`, `decode_s`: on a V100, of a group of up to `FLAT_BYTES`. `decoded_ranks`: from how many ranks the
     messages are that `decode_s` decodes; it counts for all-gathered ones only. `source`: where the times are from.
     """

@@ -60,7 +60,19 @@ OWN_WORDS = {
 }
 """Files whose words are those of a paper."""
 
-RENAMED = ("solvers", "topologies", "gapless/io/taccl_ef", "gapless/io/mscclpp")
+RENAMED = (
+    "solvers",
+    "topologies",
+    "profiles/gradients",
+    "profiles/traces",
+    "encodings/bagpipe",
+    "encodings/cupcake",
+    "gapless/checker",
+    "gapless/io/taccl_ef",
+    "gapless/io/mscclpp",
+    "gapless/plot",
+    "gapless/sweeps",
+)
 """The folders that use the field's words throughout."""
 
 
