@@ -78,6 +78,7 @@ class Result:
         """All that is known but the schedule, in plain values: the JSON object of the command line."""
         return {
             "problem": self.problem.system,
+            "asked": self.problem.description,
             **claim_data(self.solution),
             "solve_s": round(self.solution.wall_s, 6),
             **replay_data(self.report),

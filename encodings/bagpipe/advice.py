@@ -34,10 +34,8 @@ _TRIED_COLUMNS = {
 }  # fmt: skip
 """Columns of the tables for people, with their titles."""
 
-_DESIGN_NUMBERS = (
-    "design", "fetched_rows", "critical_rows", "background_rows", "peer_rows", "evicted_rows", "fetched_bytes",
-    "critical_bytes", "background_bytes", "evicted_bytes", "sync_s", "stall_s", "iteration_s",
-)  # fmt: skip
+_SIZED = ("fetched", "critical", "background", "evicted")
+"""Rows of a design that are given in bytes too."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,8 @@ class Advice:
         if tuning is not None:
             data["tuning"] = {
                 "cache_rows": tuning.cache_rows, "rule_lookahead": tuning.rule, "settled_lookahead": tuning.settled,
-                "chosen_lookahead": tuning.chosen.lookahead, "tried": [_lookahead_data(row) for row in tuning.tried],
+                "chosen_lookahead": tuning.chosen.lookahead,
+                "tried": [_lookahead_data(entry) for entry in tuning.tried],
             }  # fmt: skip
         return data
 
@@ -91,7 +90,8 @@ class Advice:
     def _design_rows(self) -> list[dict[str, Any]]:
         lrpp_s = next(entry.iteration_s for entry in self.designs if entry.design == "lrpp")
         return [
-            {name: getattr(entry, name) for name in _DESIGN_NUMBERS}
+            {name: value for name, value in vars(entry).items() if name != "row_bytes"}
+            | {f"{name}_bytes": getattr(entry, f"{name}_rows") * entry.row_bytes for name in _SIZED}
             | {"iteration_vs_lrpp": entry.iteration_s / lrpp_s if lrpp_s else None}
             for entry in self.designs
         ]

@@ -11,10 +11,10 @@ Let `w[e, j, i] >= 0` be weights of the examples i that use e, adding up to at m
 so a transportation problem whose cost of i on j is the sum over the ids e of i of (r[j] + s[owner(e)]) w[e, j, i] has
 an optimum that no partition beats, whatever weights and rates. An id that one example uses has weight 1: there the
 bound is exact. The best weights give the optimum of the MILP's linear relaxation. They are sought as a game: the
-weights lean towards examples that are drawn to a trainer, prices of places even out the trainers, and the rates lean
+weights lean towards examples that are assigned to a trainer, prices of places even out the trainers, and the rates lean
 towards loaded ones. Whatever the game comes to, the bound is computed from it in whole numbers, by an exact transport.
 
-Of an id's examples only the few that most want each trainer, by their unshared ids, get weight.
+Of an id's examples only the few that their unshared ids assign to each trainer most clearly get weight.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _Shared:
 
 
 class _Game:
-    """The weights, the prices of places, and where that draws the examples."""
+    """The weights, the prices of places, and the fractional assignment of examples that follows."""
 
     def __init__(self, sharing: Sharing, capacity: Ints, parameters: Bound) -> None:
         self.parameters = parameters
@@ -122,9 +122,9 @@ class _Game:
         ranked = np.sort(alone, axis=1)
         strength = ranked[:, -1] - ranked[:, -2] if self.trainers > 1 else ranked[:, 0]
         self.shared = _Shared.of(sharing, alone.argmax(axis=1), strength, parameters.examples)
-        self.leaning = np.zeros((len(self.shared.example), self.trainers))
-        self.price = np.where(capacity > 0, 0.0, 1e9)  # no example is drawn to a trainer without places
-        self.drawn: Floats | None = None
+        self.preference = np.zeros((len(self.shared.example), self.trainers))
+        self.price = np.where(capacity > 0, 0.0, 1e9)  # no example is assigned to a trainer without places
+        self.assigned: Floats | None = None
 
     def play(self, receive: Floats, send: Floats) -> Floats:
         """One round at these rates; returns the loads that the trainers would have."""
@@ -132,15 +132,15 @@ class _Game:
         cost = self._unshared_cost(receive, send) + self._shared_cost(weight * self._pair_cost(receive, send))
         temperature = self.parameters.temperature * float((receive + send).mean())
         utility = -(cost + self.price) / temperature
-        drawn = np.exp(utility - utility.max(axis=1, keepdims=True))
-        drawn /= drawn.sum(axis=1, keepdims=True)
+        assigned = np.exp(utility - utility.max(axis=1, keepdims=True))
+        assigned /= assigned.sum(axis=1, keepdims=True)
         is_open = self.capacity > 0
-        crowding = drawn.sum(axis=0)[is_open] / self.capacity[is_open]
+        crowding = assigned.sum(axis=0)[is_open] / self.capacity[is_open]
         self.price[is_open] += self.parameters.price_step * temperature * np.log(np.maximum(crowding, 1e-9))
-        ahead = drawn if self.drawn is None else 2 * drawn - self.drawn  # where the examples are going
-        self.drawn = drawn
-        self.leaning += ahead[self.shared.example]
-        return self._loads(weight, drawn)
+        ahead = assigned if self.assigned is None else 2 * assigned - self.assigned  # where the examples are going
+        self.assigned = assigned
+        self.preference += ahead[self.shared.example]
+        return self._loads(weight, assigned)
 
     def bound(self, receive: Ints, send: Ints) -> int:
         """The bound at whole rates and the weights of now, in units of 1 / `_WEIGHT_UNIT` of a row at a rate of 1."""
@@ -157,11 +157,11 @@ class _Game:
         return np.where(is_open, np.rint(self.price * _WEIGHT_UNIT * rate), 0).astype(np.int64)
 
     def _weights(self) -> Floats:
-        """Weights that grow exponentially with the leaning and add up to 1 over the uses of each id."""
-        if not len(self.leaning):
-            return self.leaning
+        """Weights that grow exponentially with the preference and add up to 1 over the uses of each id."""
+        if not len(self.preference):
+            return self.preference
         first, group = self.shared.first, self.shared.group
-        weight = np.exp(self.leaning - np.maximum.reduceat(self.leaning, first, axis=0)[group])
+        weight = np.exp(self.preference - np.maximum.reduceat(self.preference, first, axis=0)[group])
         normed: Floats = weight * (1 / np.add.reduceat(weight, first, axis=0))[group]
         return normed
 
@@ -188,12 +188,12 @@ class _Game:
             cost[shared.examples] = np.add.reduceat(cost_of_use[shared.by_example], shared.example_first, axis=0)
         return cost
 
-    def _loads(self, weight: Floats, drawn: Floats) -> Floats:
-        """Rows that each trainer would receive and send if examples were split as they are drawn."""
+    def _loads(self, weight: Floats, assigned: Floats) -> Floats:
+        """Rows that each trainer would receive and send if examples were split as they are assigned."""
         held, total = self.unshared[:, 1:], self.unshared.sum(axis=1, keepdims=True)
-        received = ((total - held) * drawn).sum(axis=0)
-        sent = (held * (1 - drawn)).sum(axis=0)
-        used = weight * drawn[self.shared.example]
+        received = ((total - held) * assigned).sum(axis=0)
+        sent = (held * (1 - assigned)).sum(axis=0)
+        used = weight * assigned[self.shared.example]
         owner = self.shared.owner
         owned = np.flatnonzero(owner >= 0)
         used[owned, owner[owned]] = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ class Cluster:
     The defaults are the paper's: p3.2xlarge trainers at 10 Gb/s, one c5.18xlarge server at 25 Gb/s, dimension 48 in
     fp32, the dense part of DLRM, 80-90 ms of control for 16,384 examples on 8 trainers. Forward and backward pass (one
     to two) are what is left of the 30 ms that DLRM takes without embedding access once 8 trainers have all-reduced its
-    gradients. The text has no fetch latency: times of 536 and 289 ms at L = 5 and 10 (Table 5.3) are a round trip of
+    gradients. The fetch latency isn't reported: times of 536 and 289 ms at L = 5 and 10 (Table 5.3) are a round trip of
     2.7-2.9 s shared by L batches, which is their software's, so the default is none.
     Raises `InputError` for numbers that are negative or not finite, and bandwidths that are zero.
     """
@@ -91,7 +91,7 @@ DLRM's would give: its linear layer has a weight per row of the tables."""
 
 
 def model_cluster(cluster: Cluster, model: DenseModel) -> Cluster:
-    """The cluster with another model's dense part. Its passes, where the text has them; else they stay."""
+    """The cluster with another model's dense part, and that model's passes where the text reports them."""
     forward_s, backward_s = _PASSES_S.get(model.name, (cluster.forward_s, cluster.backward_s))
     return replace(cluster, forward_s=forward_s, backward_s=backward_s, dense_bytes=model.size_bytes)
 
@@ -113,7 +113,7 @@ def find_cluster(
 
     `dimension`: fp32 values of a row. Bandwidths in bytes a second, times in seconds, as the fields of `Cluster`.
     """
-    given = {
+    given: dict[str, Any] = {
         "trainer_bytes_per_s": trainer_bandwidth, "server_bytes_per_s": server_bandwidth, "latency_s": latency,
         "fetch_latency_s": fetch_latency, "forward_s": forward, "backward_s": backward, "control_s": control,
     }  # fmt: skip

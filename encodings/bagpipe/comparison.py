@@ -1,7 +1,6 @@
 """Comparison: what an iteration moves and takes, by cache design (Figures 5.6 and 5.7) and by lookahead (Table 5.3).
 
-Means over the batches after the first window. A saving is a share of the other design's time: the text's "LRPP
-outperforms replicated by 22.8 %" is read as 1 - LRPP's time / replicated's time.
+Means over the batches after the first window.
 """
 
 from __future__ import annotations
@@ -48,34 +47,6 @@ class DesignSummary:
     iteration_s: float
     sync_s: float
     stall_s: float
-
-    @property
-    def fetched_bytes(self) -> float:
-        """From the servers."""
-        return self.fetched_rows * self.row_bytes
-
-    @property
-    def critical_bytes(self) -> float:
-        """On the critical path."""
-        return self.critical_rows * self.row_bytes
-
-    @property
-    def background_bytes(self) -> float:
-        """In the background."""
-        return self.background_rows * self.row_bytes
-
-    @property
-    def evicted_bytes(self) -> float:
-        """To the servers."""
-        return self.evicted_rows * self.row_bytes
-
-    def saving_over(self, other: DesignSummary) -> float:
-        """The share of the other's iteration that this design saves; below 0 where it is slower."""
-        return 1 - self.iteration_s / other.iteration_s if other.iteration_s else 0.0
-
-    def sync_saving_over(self, other: DesignSummary) -> float:
-        """The share of the other's synchronisation on the critical path that this design saves."""
-        return 1 - self.sync_s / other.sync_s if other.sync_s else 0.0
 
 
 @dataclass(frozen=True)

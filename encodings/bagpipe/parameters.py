@@ -44,7 +44,7 @@ class Bound:
     gap of 13 %, 40 rounds one of 9 % in four times the time."""
 
     examples: int = 8
-    """Examples that may get weight for each id and trainer: those that it most serves to be there. More take more
+    """Examples that may get weight for each id and trainer: those that most clearly belong there. More take more
     memory."""
 
     temperature: float = 0.3

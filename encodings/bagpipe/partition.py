@@ -57,11 +57,6 @@ class Partition:
     bound_s: float = 0.0
 
     @property
-    def is_optimal(self) -> bool:
-        """Whether the bound proves that nothing is better."""
-        return self.bound == self.value
-
-    @property
     def gap(self) -> float | None:
         """(value - bound) / value, None without a bound."""
         return relative_gap(self.value, self.bound)

@@ -15,7 +15,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,21 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.actions import SHARED, Actions
 from gapless.encodings.bagpipe.cluster import Cluster
-from gapless.encodings.bagpipe.lowering import Machine, Times, to_schedule
-from gapless.encodings.bagpipe.pipeline import Spans
+from gapless.encodings.bagpipe.lowering import Machine, to_schedule
+from gapless.encodings.bagpipe.pipeline import Spans, Times
 from gapless.errors import InputError
 from gapless.io.atomic import write_bytes
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record, parse_record
 from gapless.profiles.traces.csv_files import file_errors
 
-__all__ = ["TIMES", "Product", "SavedTimes", "read_run", "write_run"]
+__all__ = ["TIMES", "Product", "read_run", "write_run"]
 
 _FORMAT, _VERSION = "gapless.bagpipe-run", 1
 
 _SECTIONS = ("problem", "claim", "details", "run")
 """Of `meta`, as `SavedPlan` has them."""
-TIMES = ("prefetch", "forward", "backward", "sync_now", "sync_later", "write_early", "write_late")
+TIMES = tuple(field.name for field in fields(Times))
 _BY_ROW = ("ids", "fetched_by", "private_to", "sync", "evicted")
 _BY_BATCH = ("rows", "examples", "prefetch_after")
 _DIMENSIONS = dict.fromkeys(("meta", *_BY_BATCH, "trainer", *_BY_ROW), 1) | {"users": 2, "spans": 3}
@@ -48,19 +48,6 @@ _EXACT_TYPES = {"meta": np.uint8, "users": np.uint8, "spans": np.float64}
 _MOST_COUNT = 2**53
 _MOST_ROW_BYTES = 2**31
 """So that all rows of a run together have a size in 64 bits."""
-
-
-@dataclass(frozen=True)
-class SavedTimes:
-    """When the activities of each batch run."""
-
-    prefetch: Spans
-    forward: Spans
-    backward: Spans
-    sync_now: Spans
-    sync_later: Spans
-    write_early: Spans
-    write_late: Spans
 
 
 @dataclass(frozen=True)
@@ -169,14 +156,14 @@ def _cluster(entry: Record) -> Cluster:
     return Cluster(**values)
 
 
-def _times(spans: NDArray[Any], batches: int) -> SavedTimes:
+def _times(spans: NDArray[Any], batches: int) -> Times:
     if spans.shape != (len(TIMES), 2, batches) or not np.isfinite(spans).all():
         raise InputError(f"spans: must be finite, of shape {(len(TIMES), 2, batches)}, got shape {spans.shape}")
     for name, (start_s, end_s) in zip(TIMES, spans, strict=True):
         if (start_s > end_s).any():
             late = int((start_s > end_s).argmax())
             raise InputError(f"spans: {name} of batch {late} must start before it ends, at {end_s[late]:g} s")
-    return SavedTimes(**{name: Spans(*span) for name, span in zip(TIMES, spans, strict=True)})
+    return Times(**{name: Spans(*span) for name, span in zip(TIMES, spans, strict=True)})
 
 
 def _product(columns: Mapping[str, NDArray[Any]], machine: Machine) -> Product:

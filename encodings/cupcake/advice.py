@@ -22,12 +22,11 @@ from gapless.profiles.gradients.compressors import (
     compressor_names,
     named_compressor,
     relative_speed,
-)
+)  # fmt: skip
 from gapless.profiles.gradients.crossover import crossover_bytes_per_s
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressor
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.text import described, table
-from gapless.topologies.topology import Topology
 
 __all__ = ["Advice", "Option", "advise", "compression", "network_data", "pays"]
 
@@ -131,22 +130,18 @@ def compression(
     *,
     compressor: Sequence[str | Compressor] = ("all",),
     device: str | Device = DEVICE,
-    ranks: int | None = None,
-    bandwidth: float | None = None,
-    latency: float | None = None,
-    topology: str | Topology | None = None,
-    nodes: int | None = None,
     options: SolveOptions | None = None,
+    **network: Any,
 ) -> Advice:
     """Whether compressing the gradients of a profile pays on a network, and with which of the compressors.
 
-    Arguments are those of `problem`; `compressor` is a list, `all` among them stands for all. `options`: of each
-    search. Raises `InputError` as `find_network` and `advise` do.
+    `all` among the compressors stands for all of them. `options`: of each search. `network`: as for `find_network`.
+    Raises `InputError` as `find_network` and `advise` do.
     """
-    network = find_network(ranks=ranks, bandwidth=bandwidth, latency=latency, topology=topology, nodes=nodes)
+    ring = find_network(**network)
     asked = list(dict.fromkeys([compressor] if isinstance(compressor, str) else compressor))
     chosen = [named_compressor(name) for name in (compressor_names() if "all" in asked else asked)]
-    return advise(find_fusion_profile(profile), network, chosen, device, options)
+    return advise(find_fusion_profile(profile), ring, chosen, device, options)
 
 
 def advise(

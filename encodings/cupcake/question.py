@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from gapless.encodings.cupcake.problem import Problem
 from gapless.errors import InputError
@@ -38,7 +39,9 @@ def problem(
     Raises `InputError` that names an argument which is unknown, missing, or doesn't go with the others.
     """
     found = find_fusion_profile(profile)
-    network = {"ranks": ranks, "bandwidth": bandwidth, "latency": latency, "topology": topology, "nodes": nodes}
+    network: dict[str, Any] = {
+        "ranks": ranks, "bandwidth": bandwidth, "latency": latency, "topology": topology, "nodes": nodes,
+    }  # fmt: skip
     if compressor is None:
         for name, value in {"device": device, **network}.items():
             if value is not None:

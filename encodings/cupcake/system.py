@@ -50,7 +50,7 @@ def _write_buckets(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str
     from gapless.encodings.cupcake.ddp_buckets import export_ddp_buckets
     from gapless.units import format_bytes
 
-    buckets = export_ddp_buckets(path, plan.problem, plan.details, where="plan")
+    buckets = export_ddp_buckets(path, plan.problem, plan.details, where="details")
     held = f"{len(buckets.parameter_names)} gradients of {buckets.profile}, {format_bytes(sum(buckets.bucket_bytes))}"
     return f"{len(buckets.groups)} buckets for {held}"
 

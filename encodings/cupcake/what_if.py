@@ -20,7 +20,6 @@ from gapless.profiles.gradients.ddp_model import DdpModel, Table
 from gapless.profiles.gradients.named import find_fusion_profile
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.text import described, table
-from gapless.topologies.topology import Topology
 from gapless.units import format_bandwidth
 
 __all__ = ["FIGURES", "WhatIf", "what_if"]
@@ -80,22 +79,18 @@ def what_if(
     *,
     figure: str,
     compressor: str | Compressor = "powersgd",
-    ranks: int | None = None,
-    bandwidth: float | None = None,
-    latency: float | None = None,
-    topology: str | Topology | None = None,
-    nodes: int | None = None,
+    **network: Any,
 ) -> WhatIf:
-    """The table of a figure for a profile on a network, which the last five arguments describe (`find_network`).
+    """The table of a figure for a profile on a network, which is described as for `find_network`.
 
     Raises `InputError` that names an argument which is unknown, missing, or doesn't go with the others.
     """
     check_known("figure", figure, FIGURES)
-    network = find_network(ranks=ranks, bandwidth=bandwidth, latency=latency, topology=topology, nodes=nodes)
+    ring = find_network(**network)
     found, chosen = find_fusion_profile(profile), named_compressor(compressor)
-    model = tables.ddp_model(found, network)
+    model = tables.ddp_model(found, ring)
     rows = FIGURES[figure](model, chosen)
-    return WhatIf(found.name, figure, network, chosen.name, rows, model.crossover_bytes_per_s(chosen))
+    return WhatIf(found.name, figure, ring, chosen.name, rows, model.crossover_bytes_per_s(chosen))
 
 
 def _cell(title: str, value: float) -> str:

@@ -221,9 +221,10 @@ def _joined(begun: SavedPlan, answer: Answer, state: _Sweep) -> SavedPlan:
         **best.claim,
         bound: max(bounds, default=None),
         "stop_reason": answer.stop_reason.value,
-        "solve_s": round(begun.claim["solve_s"] + answer.solve_s, 6),
     }
-    return replace(best, claim={**claim, "gap": relative_gap(claim[objective], claim[bound])})
+    solve_s = round((begun.solve_s or 0.0) + answer.solve_s, 6)
+    claim["gap"] = relative_gap(claim[objective], claim[bound])
+    return replace(best, claim=claim, run={**best.run, "solve_s": solve_s})
 
 
 # -- answers from files ------------------------------------------------------------------------------------------------
@@ -286,7 +287,7 @@ def _row(state: _Sweep, place: int, plan: SavedPlan, report: Report) -> Row:
         overhead=cost / unlimited - 1 if unlimited else 0.0,
         overhead_bound=None if bound is None else max(bound / unlimited - 1, 0.0) if unlimited else 0.0,
         peak_bytes=max(report.peak_bytes),
-        solve_s=plan.claim["solve_s"],
+        solve_s=plan.solve_s or 0.0,
         plan=state.path(place).name,
         stop_reason=StopReason(plan.claim["stop_reason"]),
     )

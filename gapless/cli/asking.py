@@ -34,11 +34,22 @@ def add_commands(commands: Any) -> None:
     """Add `advise` and `run`, with what the systems bring."""
     systems = [find_system(name) for name in system_names()]
     for word, (what, found) in _WORDS.items():
-        parser = commands.add_parser(word, help=what, formatter_class=argparse.RawDescriptionHelpFormatter)
+        examples = [_examples(command) for system in systems for command in found(system)]
+        parser = commands.add_parser(
+            word,
+            help=what,
+            epilog=f"example (`gapless {word} QUESTION --help` has more):\n{''.join(examples)}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         questions = parser.add_subparsers(metavar="question", required=True)
         for system in systems:
             for command in found(system):
                 add_command(questions, command)
+
+
+def _examples(command: Command) -> str:
+    """The lines of the help that stand below the word `example`."""
+    return command.example.partition("\nexample")[2].partition("\n")[2]
 
 
 def add_command(questions: Any, command: Command) -> None:
@@ -75,6 +86,8 @@ def _answer(command: Command, arguments: argparse.Namespace) -> int:
     _print(answer, arguments)
     if not answer.is_valid:
         return output.EXIT_VIOLATIONS
+    if answer.is_infeasible:
+        return output.EXIT_CODES[Status.INFEASIBLE]
     return 0 if answer.is_complete else output.EXIT_CODES[Status.NO_SOLUTION]
 
 

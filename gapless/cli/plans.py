@@ -195,8 +195,11 @@ def _export(arguments: argparse.Namespace) -> int:
     if not report.valid:
         print(f"gapless: not exported: {report.summary()}", file=sys.stderr)
         return EXIT_VIOLATIONS
-    with naming_options(export.fields):
-        written = export.write(arguments.output, plan, values_of(arguments, export.fields))
+    try:
+        with naming_options(export.fields):
+            written = export.write(arguments.output, plan, values_of(arguments, export.fields))
+    except InputError as error:
+        raise InputError(f"{arguments.file}: {error}") from None
     print(f"{arguments.output}: {written}")
     return 0
 

@@ -60,9 +60,9 @@ def find_trace(
     kind = _kind(trace)
     for name, value in options.items():
         if value is not None and name not in _SUITS[kind]:
-            friends = " or ".join(friend for friend, names in _SUITS.items() if name in names)
+            suited = " or ".join(other for other, names in _SUITS.items() if name in names)
             got = trace if isinstance(trace, (str, Path)) else kind
-            raise InputError(f"{name}: goes with {friends}, got trace {got}")
+            raise InputError(f"{name}: goes with {suited}, got trace {got}")
     if isinstance(trace, Trace):
         return trace
     if isinstance(trace, np.ndarray):
@@ -96,7 +96,7 @@ def _generated(kind: str, options: dict[str, Any]) -> Trace:
     kaggle = named_embedding_dataset("criteo-kaggle")
     given = {name: value for name, value in options.items() if value is not None}
     examples, seed = given.get("examples", kaggle.examples), given.get("trace_seed", 0)
-    table_rows = given.get("table_rows", kaggle.table_rows)
+    table_rows = given.get("table_rows") or kaggle.table_rows or ()
     if kind == "zipf":
         return zipf_trace(table_rows, given.get("exponent", 1.0), examples, seed)
     if kind == "skew":

@@ -1,4 +1,7 @@
-"""Recommendation models and their data sets, as Bagpipe's evaluation uses them (Tables 5.1 and 5.2)."""
+"""Recommendation models and their data sets.
+
+Tables 5.1 and 5.2 are those of the evaluation of *Accelerating deep recommendation model training*.
+"""
 
 from __future__ import annotations
 

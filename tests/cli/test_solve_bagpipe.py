@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from calls import exit_code
 from changed_files import arrays_of, as_meta, meta_of
 from spawned import spawn
 
@@ -51,7 +52,7 @@ def test_more_trainers_than_examples_is_fine(capsys: pytest.CaptureFixture[str])
     [
         (["--cache-rows", "5"], "cache_rows must hold the distinct ids of a batch"),
         (["--objective", "paperr"], "did you mean 'paper'?"),
-        (["--ownership", "mine"], "ownership: must be one of first-touch, hash, got 'mine'"),
+        (["--ownership", "mine"], "must be one of first-touch, hash, got 'mine'"),
         (["--objective", "fetches", "--method", "lp"], "lp is for the paper's objective"),
         (["--solver", "highs"], "solver: goes with method milp or lp, got 'highs' with transport"),
     ],
@@ -59,7 +60,7 @@ def test_more_trainers_than_examples_is_fine(capsys: pytest.CaptureFixture[str])
 def test_what_cannot_be_planned_is_one_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["solve", "bagpipe", *SMALL, *arguments, "--quiet"]) == 2
+    assert exit_code("solve", "bagpipe", *SMALL, *arguments, "--quiet") == 2
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1

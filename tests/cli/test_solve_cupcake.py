@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calls import exit_code
 from fusion_instances import known_instance, random_instance
 
 from gapless.cli.main import main
@@ -97,7 +98,7 @@ def test_every_method_gives_a_plan(profile: str, method: str, capsys: pytest.Cap
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["solve", "cupcake", *arguments]) == 2
+    assert exit_code("solve", "cupcake", *arguments) == 2
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1

@@ -19,9 +19,7 @@ from gapless import __version__
 from gapless.encodings.taccl.assembly import reversed_columns, table_of, to_schedule
 from gapless.encodings.taccl.bounds.bandwidth import Bottleneck
 from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
-from gapless.encodings.taccl.bounds.large import LargeBounds, large_bounds
-from gapless.encodings.taccl.bounds.reduction import crossing_bound_s
-from gapless.encodings.taccl.bounds.reduction_cuts import across_cuts_s
+from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.matching import Match, match
 from gapless.encodings.taccl.flow.paths import Routes, route_paths
@@ -88,7 +86,7 @@ class _Search:
     deadline: Deadline
     one_at_a_time: bool
     rotations: Rotations | None = None
-    bounds: LargeBounds | None = None
+    bounds: Bounds | None = None
     best: tuple[_Rows, Timing] | None = None
     tries: int = 0
     stage_s: dict[str, float] = field(default_factory=dict)
@@ -102,7 +100,7 @@ class _Search:
         """Whether the best plan is proven to be within `gap` of the best possible."""
         if self.bounds is None or self.best is None:
             return False
-        return self.best[1].makespan_s - self.bounds.best_s <= gap * self.best[1].makespan_s
+        return self.best[1].makespan_s - self.bounds.chunk_by_chunk_s <= gap * self.best[1].makespan_s
 
     def offer(self, rows: _Rows, timing: Timing) -> None:
         """Keep a timing if it is the best so far."""
@@ -110,7 +108,7 @@ class _Search:
         if self.best is None or timing.makespan_s < self.best[1].makespan_s * (1 - 1e-9):
             self.best = (rows, timing)
             if self.options.on_progress is not None:
-                bound_s = None if self.bounds is None else self.bounds.best_s
+                bound_s = None if self.bounds is None else self.bounds.chunk_by_chunk_s
                 self.options.on_progress(Progress(self.deadline.elapsed_s, timing.makespan_s, bound_s, "greedy"))
 
 
@@ -145,11 +143,13 @@ def _find(search: _Search) -> Columns:
     with charge(search.stage_s, "board"):
         board = quotient_problem(problem)
     with charge(search.stage_s, "bounds"):
-        search.bounds = large_bounds(problem, board, search.deadline.stage(_BOUNDS_SHARE * search.deadline.remaining_s))
+        stage = search.deadline.stage(_BOUNDS_SHARE * search.deadline.remaining_s)
+        bounds = bounds_of(problem, options=stage, one_at_a_time=search.one_at_a_time)
+        search.bounds = bounds.with_proven(bounds.bandwidth.time_s)
     if (board.wanted.sum(axis=1) == 1).all():
         _route(search, board)
     else:
-        _match(search, board, search.bounds.bottlenecks)
+        _match(search, board, search.bounds.bandwidth.bottlenecks)
     assert search.best is not None  # both offer at least one
     rows, timing = search.best
     search.rotations = rows.board.rotations
@@ -179,7 +179,7 @@ def _routings(search: _Search, board: QuotientProblem) -> Iterator[_Rows]:
     way (a ring of eight, where half of what goes to the other side goes left), a small board is routed without.
     """
     assert search.bounds is not None
-    problem, flow = search.problem, search.bounds.flow
+    problem, flow = search.problem, search.bounds.bandwidth.flow
     small = problem.collective.chunk_count * problem.link_count <= _SMALL_BOARD
     if flow is not None:
         boards = [board]
@@ -295,10 +295,9 @@ def _solution(problem: Chunked, searches: list[_Search], options: SolveOptions, 
     Each phase's bound holds for the whole, but not their sum: how often a sum crosses a cut bounds both together.
     """
     makespan_s = sum(search.best[1].makespan_s for search in searches if search.best is not None)
-    best_s = max(search.bounds.best_s for search in searches if search.bounds is not None)
+    best_s = max(search.bounds.chunk_by_chunk_s for search in searches if search.bounds is not None)
     if len(searches) > 1:
-        crossing_s = crossing_bound_s(problem, problem.may_group)
-        best_s = max(best_s, crossing_s, across_cuts_s(problem, problem.may_group))
+        best_s = max(best_s, bounds_of(problem).crossing_s)
     assert best_s <= makespan_s * (1 + 1e-6), "a schedule beats its lower bound"
     bound_s = min(best_s, makespan_s)
     proven = makespan_s - bound_s <= 1e-6 * makespan_s
@@ -335,9 +334,9 @@ def _details(
         "links_used": len(np.unique(np.concatenate([moves.link for moves, _ in parts]))),
         "bounds_s": {
             "latency": max(bound.latency_s for bound in bounds),
-            "bandwidth": max(bound.bandwidth_s for bound in bounds),
-            "doors": max(bound.door_s for bound in bounds),
-            "bandwidth_is_exact": all(bound.exact for bound in bounds),
+            "cuts": max(bound.chunk_by_chunk["cuts"] for bound in bounds),
+            "bandwidth": max(bound.bandwidth.time_s for bound in bounds),
+            "bandwidth_is_exact": all(bound.bandwidth.exact for bound in bounds),
         },
         "rotations": len(rotations),
         "rotation_generators": [list(pair) for pair in rotations.generators],

@@ -18,7 +18,7 @@ from gapless.encodings.taccl.symmetry.groups import resources_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations, no_rotations
 from gapless.topologies.topology import Topology
 
-__all__ = ["Columns", "QuotientProblem", "quotient_problem"]
+__all__ = ["Columns", "QuotientProblem", "quotient_problem", "rotations_of"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -96,11 +96,7 @@ def quotient_problem(problem: Chunked, rotations: Rotations | None = None) -> Qu
     Rotations that move a chunk to one that the collective doesn't have (away from a root) are not used.
     """
     topology = problem.logical.topology
-    rotations = find_rotations(topology) if rotations is None else rotations
-    images = _images(problem, rotations)
-    if images is None:
-        rotations = no_rotations(topology)
-        images = np.arange(len(problem.owners))[None, :]
+    rotations, images = rotations_of(problem, rotations)
     chunks = np.flatnonzero((images.min(axis=0) == images[0]) & problem.wanted.any(axis=1))
     held = resources_of(topology)
     orbits, of_resource = np.unique(rotations.resource_orbit, return_inverse=True)
@@ -126,6 +122,17 @@ def quotient_problem(problem: Chunked, rotations: Rotations | None = None) -> Qu
         duration_s=problem.duration_s,
         links_of=links_of,
     )
+
+
+def rotations_of(problem: Chunked, rotations: Rotations | None = None) -> tuple[Rotations, Ids]:
+    """The rotations that keep a problem, and `images[g, c]`: where rotation g takes chunk c.
+
+    Those of the topology, or those given, if each of them has a counterpart for every chunk, else the identity alone.
+    """
+    topology = problem.logical.topology
+    rotations = find_rotations(topology) if rotations is None else rotations
+    images = _images(problem, rotations)
+    return (no_rotations(topology), np.arange(len(problem.owners))[None, :]) if images is None else (rotations, images)
 
 
 def _images(problem: Chunked, rotations: Rotations) -> Ids | None:

@@ -8,7 +8,7 @@ import pytest
 import gapless
 from gapless import SolveOptions
 from gapless.encodings.taccl import Chunked
-from gapless.encodings.taccl.bounds.any_chunking import flow_of_chunks
+from gapless.encodings.taccl.bounds.exact_bandwidth import flow_of_chunks
 from gapless.encodings.taccl.flow.paths import Routes
 from gapless.encodings.taccl.flow.rounding import round_flow
 from gapless.encodings.taccl.symmetry.quotient import quotient_problem

@@ -11,7 +11,7 @@ from shapes import SHAPES, single_nodes
 from gapless.collective import Collective, allgather, allreduce, broadcast, reduce, reducescatter
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.baselines import baselines
-from gapless.encodings.taccl.bounds.cuts import any_cut_bound_s
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6)
 
@@ -22,13 +22,13 @@ COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, 
 def test_bound_is_never_above_the_best_schedule(shape: str, costs: list[tuple[int, int]]) -> None:
     topology = SHAPES[shape](3, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
     problem = Chunked.of(topology, "allgather", 1_000_000)
-    bound_s = any_cut_bound_s(topology, problem.collective, 1_000_000)
+    bound_s = bounds_of(problem).any_chunking_s
     assert bound_s <= best_makespan_s(problem) * (1 + 1e-9)
 
 
 def test_shared_interfaces_count_once() -> None:
     topology = single_nodes(3, lambda _: (0.0, 1e-9))
-    assert any_cut_bound_s(topology, allgather(3), 1000) == pytest.approx(2 * 1000 * 1e-9)
+    assert bounds_of(Chunked(topology, allgather(3), 1000)).any_chunking_s == pytest.approx(2 * 1000 * 1e-9)
 
 
 @pytest.mark.parametrize("ranks", [2, 8, 16])
@@ -39,15 +39,15 @@ def test_behind_a_switch_doubling_is_proven_best_for_few_bytes(ranks: int) -> No
         (reducescatter(ranks), "recursive-halving"),
     ):
         best_s = float(baselines(topology, collective, 1)[name].end_s.max())
-        assert any_cut_bound_s(topology, collective, 1) == pytest.approx(best_s)
+        assert bounds_of(Chunked(topology, collective, 1)).any_chunking_s == pytest.approx(best_s)
 
 
 def test_allreduce_moves_every_chunk_there_and_back() -> None:
     topology = SHAPES["switch"](8, lambda _: (0.0, 1e-9))
-    assert any_cut_bound_s(topology, allreduce(8), 1000) == pytest.approx(14 * 1000 * 1e-9)
+    assert bounds_of(Chunked(topology, allreduce(8), 1000)).any_chunking_s == pytest.approx(14 * 1000 * 1e-9)
 
 
 @pytest.mark.parametrize("collective", [broadcast(5, 3), reduce(5, 3)])
 def test_a_line_is_as_slow_as_its_alphas(collective: Collective) -> None:
     topology = SHAPES["line"](5, lambda _: (1e-6, 0.0))
-    assert any_cut_bound_s(topology, collective, 1) == pytest.approx(4e-6)
+    assert bounds_of(Chunked(topology, collective, 1)).any_chunking_s == pytest.approx(4e-6)
