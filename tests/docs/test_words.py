@@ -6,8 +6,10 @@ docs/glossary.md defines the words that are used instead.
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from collections import Counter
+from importlib.util import find_spec
 
 import pytest
 from doc_pages import ROOT, pages
@@ -37,7 +39,6 @@ ALLOWED = {
     r"\bin (?:a|the|no) way\b|\bway (?:in which|that)\b": "plain English",
     r"\b(?:recursive )?halving(?:-| and )doubling|recursive[ -]halving": "names of libraries' algorithms",
     r"\bunder way\b": "plain English",
-    r"`doors`": "the name of a bound in plans",
     r"[`\"]ways[`\"]": "a field of a training graph's file",
     r"\bby whom\b": "plain English",
     r"\bboard power": "what a data sheet calls the power of a card",
@@ -118,3 +119,10 @@ def test_every_file_that_a_page_names_is_there():
         if name != "train.py"  # the user's
     }
     assert not sorted(entry for entry in named if not any(path.endswith(f"/{entry[1]}") for path in there))
+
+
+def test_every_dotted_name_of_a_page_exists():
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages())
+    for name in sorted(set(re.findall(r"`(gapless(?:\.\w+)+)(?![\w-])", text))):
+        if not name.startswith("gapless.torch") or find_spec("torch") is not None:
+            assert pkgutil.resolve_name(name) is not None
