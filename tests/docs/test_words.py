@@ -61,8 +61,8 @@ OWN_WORDS = {
 }
 """Files whose words are those of a paper."""
 
-USERS = frozenset({"train.py", "sharding.py", "gapless.sharding.solve"})
-"""What a page has its reader make."""
+USERS = frozenset({"train.py", "sharding.py", "gapless.sharding.solve", "gapless.systems"})
+"""What a page has its reader make, and the group of entry points for it."""
 
 RENAMED = (
     "solvers",
