@@ -37,7 +37,6 @@ ALLOWED = {
     r"\bin (?:a|the|no) way\b|\bway (?:in which|that)\b": "plain English",
     r"\b(?:recursive )?halving(?:-| and )doubling|recursive[ -]halving": "names of libraries' algorithms",
     r"\bunder way\b": "plain English",
-    r"`doors`": "the name of a bound in plans",
     r"[`\"]ways[`\"]": "a field of a training graph's file",
     r"\bby whom\b": "plain English",
     r"\bboard power": "what a data sheet calls the power of a card",
@@ -60,7 +59,14 @@ OWN_WORDS = {
 }
 """Files whose words are those of a paper."""
 
-RENAMED = ("solvers", "topologies", "gapless/io/taccl_ef", "gapless/io/mscclpp")
+RENAMED = (
+    "solvers",
+    "topologies",
+    "gapless/io/taccl_ef",
+    "gapless/io/mscclpp",
+    "encodings/taccl/bounds",
+    "encodings/taccl/symmetry",
+)
 """The folders that use the field's words throughout."""
 
 
