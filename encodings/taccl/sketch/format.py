@@ -1,4 +1,4 @@
-"""Sketch: what a person leaves to the synthesiser (TACCL, section 5.4.1 and appendix B.1), and the reader of its files."""
+"""Sketch: what a person leaves to the synthesiser (TACCL, section 5.4.1 and appendix B.1), and how it is read."""
 
 from __future__ import annotations
 
