@@ -13,8 +13,8 @@ rounds as long as the shortest message, and put each message into the round in w
 read what was there before the round, and a rank is in it the receiver of one message for the chunk or the sender of
 some. Let M count, for ranks v and u, the paths by which u's part has got into v's copy: a round with one sender for d
 receivers multiplies the norm of M by at most the larger root of x - 1/x = sqrt(d). In the end all n * n entries are at
-least 1, so the norm is at least n. (For d = 1 the root is the golden ratio: the bound on half-duplex gossip.) And who has
-the sum first has it after ceil(log2 n) rounds, and others only after one more.
+least 1, so the norm is at least n. (For d = 1 the root is the golden ratio: the bound on half-duplex gossip.) And who
+has the sum first has it after ceil(log2 n) rounds, and others only after one more.
 
 *Across cuts*: take a set of ranks and all the others. A chunk that ranks inside hold parts of and ranks outside want
 must cross at least once. Where it crosses just once, that crossing carries all parts from inside, so they have been
