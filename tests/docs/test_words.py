@@ -61,6 +61,7 @@ OWN_WORDS = {
 }
 """Files whose words are those of a paper."""
 
+<<<<<<< HEAD
 USERS = frozenset({"train.py", "sharding.py", "gapless.sharding.solve", "gapless.systems"})
 """What a page has its reader make, and the group of entry points for it."""
 
@@ -77,6 +78,15 @@ RENAMED = (
     "gapless/plot",
     "gapless/sweeps",
     "gapless/torch",
+=======
+RENAMED = (
+    "solvers",
+    "topologies",
+    "gapless/io/taccl_ef",
+    "gapless/io/mscclpp",
+    "encodings/taccl/bounds",
+    "encodings/taccl/symmetry",
+>>>>>>> bounds
 )
 """The folders that use the field's words throughout."""
 
