@@ -58,7 +58,7 @@ def plot_tradeoff(rows: Sequence[TradeoffPoint], ax: Any = None, cost: str = "co
 
 
 def write_plot(path: str, rows: Sequence[TradeoffPoint], cost: str = "compute") -> None:
-    """Draw the trade-off into a file, whole or not at all; its ending tells the kind."""
+    """Draw the trade-off into a file, whole or not at all; its ending says the kind."""
     save(plot_tradeoff(rows, cost=cost).figure, path)
 
 

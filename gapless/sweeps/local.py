@@ -33,7 +33,7 @@ class Engine(Protocol):
     """Where instances are solved."""
 
     def check(self) -> None:
-        """Raise `InputError` if it can't work as it is told to."""
+        """Raise `InputError` if it can't work with its options."""
 
     def run(self, tasks: Sequence[Task], folder: Path, stop: threading.Event) -> Iterator[tuple[int, Outcome]]:
         """Solve the tasks; yields (place, outcome) as they end. Once `stop` is set, none is begun, and those at work
