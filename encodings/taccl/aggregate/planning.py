@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.aggregate.spreading import Draw, Taste, spread
-from gapless.encodings.taccl.aggregate.trees import Load, loads_of, timed
-from gapless.encodings.taccl.baselines.transfers import Transfer
+from gapless.encodings.taccl.aggregate.trees import timed, transfers_along
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.sends import Transfer
 from gapless.encodings.taccl.sketch.phases import turned_round
 from gapless.encodings.taccl.symmetry.quotient_network import Ground, Message, lay_ground
 from gapless.options import Deadline
@@ -41,7 +41,7 @@ _DEPTHS = (None, None, 1, 2, 3)
 
 @dataclass(frozen=True)
 class _Task:
-    """Chunks to be brought from owners to ranks on a ground. `mirrored`: loads run backwards on links turned round."""
+    """Chunks to be brought from owners to ranks. `mirrored`: transfers run backwards on links turned round."""
 
     ground: Ground
     owners: Sequence[int]
@@ -96,15 +96,14 @@ def _nearest(topology: Topology, message_bytes: int) -> int:
 def _in_turn(
     tasks: Sequence[_Task | None], backwards: Sequence[bool], deadline: Deadline, seed: int, enough_s: Sequence[float]
 ) -> list[Transfer] | None:
-    """The best loads of each task, one task after the other."""
+    """The best transfers of each task, one task after the other."""
     transfers: list[Transfer] = []
     for number, task in enumerate(tasks):
         stage = Deadline(deadline.stage(deadline.remaining_s / (len(tasks) - number)))
-        loads = None if task is None else _best_loads(task, stage, seed, enough_s[number] if enough_s else 0.0)
-        if loads is None:
+        found = None if task is None else _best_transfers(task, stage, seed, enough_s[number] if enough_s else 0.0)
+        if found is None:
             return None
-        step, adds = len(transfers), backwards[number]
-        transfers += [Transfer(0, step + k, load.link, load.chunks, adds) for k, load in enumerate(loads)]
+        transfers += [replace(transfer, reduces=backwards[number]) for transfer in found]
     return transfers
 
 
@@ -152,10 +151,10 @@ def _allowed_blocks(allowed: Mask, owners: Sequence[int], count: int) -> Mask:
     return blocks
 
 
-def _best_loads(task: _Task, deadline: Deadline, seed: int, enough_s: float) -> list[Load] | None:
-    """The loads of the best draw, in an order in which they can be sent."""
+def _best_transfers(task: _Task, deadline: Deadline, seed: int, enough_s: float) -> list[Transfer] | None:
+    """The transfers of the best draw, in an order in which they can be sent."""
     rng = random.Random(seed)
-    best: tuple[float, Draw, list[Load]] | None = None
+    best: tuple[float, Draw, list[Transfer]] | None = None
     best_taste = Taste()
     kinds = len(set(task.ground.alpha_s))
     for number in range(_DRAWS):
@@ -171,9 +170,9 @@ def _best_loads(task: _Task, deadline: Deadline, seed: int, enough_s: float) -> 
             continue
         if task.whole and best is not None and draw.end_s >= best[0] * (1 - 1e-9):
             continue
-        end_s, loads = _evaluated(task, draw)
+        end_s, transfers = _evaluated(task, draw)
         if best is None or end_s < best[0] * (1 - 1e-9):
-            best, best_taste = (end_s, draw, loads), taste
+            best, best_taste = (end_s, draw, transfers), taste
     return None if best is None else best[2]
 
 
@@ -193,13 +192,13 @@ def _taste(rng: random.Random, number: int, kinds: int, task: _Task) -> Taste:
     )
 
 
-def _evaluated(task: _Task, draw: Draw) -> tuple[float, list[Load]]:
-    """When the draw's loads are over, and the loads in the order in which they start in forward time."""
+def _evaluated(task: _Task, draw: Draw) -> tuple[float, list[Transfer]]:
+    """When the draw's transfers are over, and the transfers in the order in which they start in forward time."""
     ground = task.ground
     messages: list[Message] = ground.unfolded(draw.messages)
-    loads = loads_of(ground.topology, messages, task.owners, task.wants)
-    times = timed(ground.topology, loads, task.chunk_bytes, ground.one_at_a_time)
+    transfers = transfers_along(ground.topology, messages, task.owners, task.wants)
+    times = timed(ground.topology, transfers, task.chunk_bytes, ground.one_at_a_time)
     end_s = max((end for _, end in times), default=0.0)
     backwards = ground.one_at_a_time or task.mirrored
-    order = sorted(range(len(loads)), key=lambda k: -times[k][1] if backwards else times[k][0])
-    return end_s, [loads[k] for k in order]
+    order = sorted(range(len(transfers)), key=lambda k: -times[k][1] if backwards else times[k][0])
+    return end_s, [transfers[k] for k in order]

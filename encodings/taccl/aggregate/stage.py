@@ -13,9 +13,9 @@ from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, transfers_of
 from gapless.encodings.taccl.baselines import Baseline, Baselines
 from gapless.encodings.taccl.baselines.cut import standard_name
-from gapless.encodings.taccl.baselines.transfers import Transfer, to_schedule
 from gapless.encodings.taccl.bounds.any_grouping import GroupedBounds, grouped_bounds, phase_bounds
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.options import Deadline, SolveOptions
 from gapless.schedule import Schedule
@@ -102,7 +102,7 @@ def _drawn(problem: Chunked, deadline: Deadline, options: SolveOptions, enough_s
 def _scheduled(problem: Chunked, transfers: list[Transfer]) -> Schedule:
     topology = problem.logical.topology
     title = f"aggregated {problem.collective.name} on {topology.name}"
-    return to_schedule(topology, problem.collective, problem.chunk_bytes, transfers, (1, 1), title)
+    return to_schedule(topology, problem.collective, problem.chunk_bytes, *sends_in_turn(transfers), title)
 
 
 def _baselines(problem: Chunked, deadline: Deadline) -> list[_Found]:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow
-from gapless.encodings.taccl.flow.paths import Routes, routes_of
+from gapless.encodings.taccl.flow.paths import routing_of
 from gapless.encodings.taccl.flow.routing import Way, carrying_way
+from gapless.encodings.taccl.sends import Routing
 from gapless.encodings.taccl.symmetry.quotient import Board
 from gapless.model import Model
 from gapless.options import SolveOptions
@@ -37,8 +38,8 @@ class _Choice:
     amounts: list[float]
 
 
-def round_flow(board: Board, occupancy_s: Floats, flow: ConcurrentFlow, options: SolveOptions) -> Routes:
-    """Routes for the board's chunks, each of which a single rank wants, along the ways of a flow for all of them."""
+def round_flow(board: Board, occupancy_s: Floats, flow: ConcurrentFlow, options: SolveOptions) -> Routing:
+    """Paths for the board's chunks, each of which a single rank wants, along the ways of a flow for all of them."""
     choices = _choices(board, flow)
     counts = _counts(board, occupancy_s, choices, options)
     ways: list[Way] = [()] * len(board.owner)
@@ -46,7 +47,7 @@ def round_flow(board: Board, occupancy_s: Floats, flow: ConcurrentFlow, options:
         taken = [way for way, count in zip(choice.ways, its, strict=True) for _ in range(count)]
         for chunk, way in zip(choice.chunks, taken, strict=True):
             ways[chunk] = way
-    return routes_of(board, occupancy_s, ways)
+    return routing_of(ways)
 
 
 def _choices(board: Board, flow: ConcurrentFlow) -> list[_Choice]:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.routing import Commodities, Way, commodities
-from gapless.encodings.taccl.milp.tree_routing import Routing, add_distinct, exclusive_groups
+from gapless.encodings.taccl.milp.tree_routing import add_distinct, exclusive_groups
+from gapless.encodings.taccl.sends import Routing
 from gapless.model import Model
 
 __all__ = ["PathModel", "candidate_ways", "decode", "encode"]

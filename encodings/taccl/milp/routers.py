@@ -16,7 +16,7 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow import routing as flow_routing
 from gapless.encodings.taccl.milp import path_routing
 from gapless.encodings.taccl.milp import tree_routing as routing
-from gapless.encodings.taccl.milp.tree_routing import Routing
+from gapless.encodings.taccl.sends import Routing
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.solution import Solution

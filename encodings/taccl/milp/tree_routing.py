@@ -17,30 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.sends import Routing
 from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.model import Model
 
 __all__ = [
-    "Routing", "RoutingModel", "add_distinct", "decode", "encode", "exclusive_groups", "shortest_path_routing",
+    "RoutingModel", "add_distinct", "decode", "encode", "exclusive_groups", "shortest_path_routing",
 ]  # fmt: skip
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Routing:
-    """The tree of each chunk, one send a row, parents before children.
-
-    `chunk`, `link`: int64. `parent[k]`: the send that brings the chunk to where send k starts, -1 at the owner.
-    """
-
-    chunk: Ids
-    link: Ids
-    parent: Ids
-
-    def __len__(self) -> int:
-        return len(self.chunk)
 
 
 @dataclass(frozen=True)
@@ -358,14 +344,8 @@ def _trees_from_links(problem: Chunked, sent: NDArray[np.bool_], start_s: Floats
     parent = [
         brought_by.get((c, s), -1) for c, s in zip(chunk.tolist(), topology.link_source[link].tolist(), strict=True)
     ]
-    useful = problem.wanted[chunk, topology.link_target[link]].tolist()
-    for k in range(len(parent) - 1, -1, -1):  # children stand behind their parents
-        if useful[k] and parent[k] >= 0:
-            useful[parent[k]] = True
-    keep = np.array(useful, dtype=np.bool_)
-    number = np.cumsum(keep) - 1
-    kept_parent = np.array([-1 if parent[k] < 0 else number[parent[k]] for k in np.flatnonzero(keep)], dtype=np.int64)
-    return Routing(chunk[keep], link[keep], kept_parent)
+    routing = Routing(chunk, link, np.array(parent, dtype=np.int64))
+    return routing.part(routing.that_lead_to(problem.wanted[chunk, topology.link_target[link]]))
 
 
 def _shortest_path_links(problem: Chunked) -> NDArray[np.bool_]:

@@ -16,8 +16,8 @@ from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, transfers_of
 from gapless.encodings.taccl.aggregate.spreading import Taste, spread
-from gapless.encodings.taccl.aggregate.trees import loads_of, timed
-from gapless.encodings.taccl.baselines.transfers import Transfer, to_schedule
+from gapless.encodings.taccl.aggregate.trees import timed, transfers_along
+from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.symmetry.masks import image_of, image_table
 from gapless.encodings.taccl.symmetry.quotient_network import Message, lay_ground
 from gapless.options import Deadline, SolveOptions
@@ -33,7 +33,7 @@ SOON = SolveOptions(time_limit_s=0.5)
 def schedule_of(problem: Chunked, transfers: list[Transfer] | None) -> Schedule:
     assert transfers is not None
     topology = problem.logical.topology
-    return to_schedule(topology, problem.collective, problem.chunk_bytes, transfers, (1, 1), "test")
+    return to_schedule(topology, problem.collective, problem.chunk_bytes, *sends_in_turn(transfers), "test")
 
 
 def checked_s(problem: Chunked, transfers: list[Transfer] | None) -> float:
@@ -114,7 +114,7 @@ def test_trees_are_cut_down_to_what_is_wanted() -> None:
     line = SHAPES["line"](3, COSTS)
     links = {line.link_name(k): k for k in range(len(line.links))}
     messages = [Message(0.0, links["0->1"], 1), Message(1.0, links["1->2"], 1)]
-    loads = loads_of(line, messages, [0, 0, 0], [(1,), (2,), ()])
+    loads = transfers_along(line, messages, [0, 0, 0], [(1,), (2,), ()])
     assert [(load.link, load.chunks) for load in loads] == [(links["0->1"], (0, 1)), (links["1->2"], (1,))]
     assert timed(line, loads, 1_000)[-1][1] == pytest.approx(2 * ALPHA_S + 3 * 1_000 * BETA_S)
 
