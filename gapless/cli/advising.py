@@ -169,17 +169,17 @@ def _pays(crossover_bytes_per_s: float | None) -> str | None:
 
 
 def _print_advice(advice: Advice) -> None:
-    from gapless.cli.output import described, print_table
+    from gapless.text import described, table
 
-    table = [["compressor", "plan", "groups", "iteration", "scaling", "time saved", "pays below"]]
+    lines = [["compressor", "plan", "groups", "iteration", "scaling", "time saved", "pays below"]]
     for row in (_plain_data(advice), *(_option_data(option) for option in advice.options)):
         limit = described("crossover_bytes_per_s", row["crossover_bytes_per_s"])
         pays = {"below": limit, None: "-"}.get(row["pays"], row["pays"])
-        table.append([
+        lines.append([
             row["compressor"], row["plan"], str(len(row["groups"])), described("iteration_s", row["iteration_s"]),
             f"{row['scaling']:.3f}", _percent(row["time_saved"]), str(pays),
         ])  # fmt: skip
-    print_table(table)
+    print(table(lines))
     best = advice.best
     if best is None:
         print("best: no compression, plain buckets")
@@ -240,7 +240,7 @@ def _rows(figure: str, model: DdpModel, compressor: Any) -> Table:
 
 
 def _print_rows(rows: Table) -> None:
-    from gapless.cli.output import described, print_table
+    from gapless.text import described, table
 
     titles = list(rows[0])
     words = [title.removesuffix("_bytes_per_s").removesuffix("_s").replace("_", " ") for title in titles]
@@ -248,7 +248,7 @@ def _print_rows(rows: Table) -> None:
         [_percent(row[title]) if title == "time_saved" else _short(described(title, row[title])) for title in titles]
         for row in rows
     ]
-    print_table([words, *cells])
+    print(table([words, *cells]))
 
 
 def _short(text: str) -> str:

@@ -156,7 +156,7 @@ def _ratio(value: float, base: float) -> float | None:
 def _print_advice(
     chosen: LookaheadSummary, designs: tuple[DesignSummary, ...], tuning: Tuning | None, cluster: Cluster
 ) -> None:
-    from gapless.cli.output import described
+    from gapless.text import described
 
     if tuning is not None:
         _print_columns([_lookahead_data(entry) for entry in tuning.tried], _TRIED_COLUMNS)
@@ -171,13 +171,13 @@ def _print_advice(
 
 
 def _print_columns(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
-    from gapless.cli.output import print_table
+    from gapless.text import table
 
-    print_table([list(columns.values()), *([_cell(name, row[name]) for name in columns] for row in rows)])
+    print(table([list(columns.values()), *([_cell(name, row[name]) for name in columns] for row in rows)]))
 
 
 def _cell(name: str, value: Any) -> str:
-    from gapless.cli.output import described
+    from gapless.text import described
 
     if name.endswith("_rows"):
         return f"{value:.0f}"

@@ -171,7 +171,8 @@ def _say(arguments: argparse.Namespace, what: str) -> None:
 
 
 def _tell(train: Step, budget_bytes: int, methods: list[Method], arguments: argparse.Namespace) -> None:
-    from gapless.cli import output
+    from gapless.cli.output import print_json
+    from gapless.text import described, words
 
     plan = train.plan
     result = plan.result
@@ -190,10 +191,10 @@ def _tell(train: Step, budget_bytes: int, methods: list[Method], arguments: argp
         "plan": arguments.output,
     }
     if arguments.json:
-        output.print_json(data)
+        print_json(data)
     elif not arguments.quiet:
         for name in ("status", "budget_bytes", "peak_bytes", "overhead", "overhead_bound"):
-            print(f"{output.words(name):<16} {output.described(name, data[name])}")
+            print(f"{words(name):<16} {described(name, data[name])}")
         if train.close:
             print(f"{'close':<16} {', '.join(f'{kind} {count}' for kind, count in train.close.items())}")
         print(_table(methods))

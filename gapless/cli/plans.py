@@ -131,8 +131,9 @@ def _print_verdict(arguments: argparse.Namespace, verdict: Any, data: dict[str, 
 
 def _show(arguments: argparse.Namespace) -> int:
     from gapless.checker import Rule
-    from gapless.cli.output import EXIT_VIOLATIONS, described, words
+    from gapless.cli.output import EXIT_VIOLATIONS
     from gapless.io.plan import RUN, run_of
+    from gapless.text import described, words
 
     plan = read_any_plan(arguments.file)
     report = _replay(plan)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from gapless.cli.output import described
 from gapless.options import Progress
+from gapless.text import described
 
 __all__ = ["progress_on_stderr"]
 

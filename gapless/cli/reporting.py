@@ -109,7 +109,7 @@ def _page(plan: SavedPlan, report: Report, pictures: Sequence[Picture]) -> Page:
 
 
 def _rows(section: Mapping[str, Any]) -> list[tuple[str, str]]:
-    from gapless.cli.output import described, words
+    from gapless.text import described, words
 
     return [(words(name), described(name, value)) for name, value in section.items()]
 

@@ -139,7 +139,7 @@ def claim_to_keep(result: Result) -> dict[str, Any]:
 
 
 def _print_outcome(result: Result, data: dict[str, Any]) -> None:
-    from gapless.cli.output import described, words
+    from gapless.text import described, words
 
     asked = {name: value for name, value in result.problem.description.items() if not isinstance(value, list)}
     for name, value in {**asked, **{key: data[key] for key in _SHOWN if key in data}}.items():

@@ -153,11 +153,11 @@ def _check_search(arguments: argparse.Namespace) -> None:
 
 def _print_tried(rows: list[dict[str, Any]]) -> None:
     """The sketches that were tried, the best first."""
-    from gapless.cli.output import described, print_table
+    from gapless.text import described, table
 
     columns = ("sketch", "status", "makespan_s", "bound_s")
     titles = ["sketch", "status", "makespan", "bound"]
-    print_table([titles, *([described(column, row[column]) for column in columns] for row in rows)])
+    print(table([titles, *([described(column, row[column]) for column in columns] for row in rows)]))
 
 
 def _write_model(problem: Any, path: str) -> None:

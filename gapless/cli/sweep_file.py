@@ -146,7 +146,7 @@ def _print(arguments: argparse.Namespace, rows: Sequence[Row]) -> None:
 
 
 def _print_table(rows: Sequence[Row]) -> None:
-    from gapless.cli.output import described, print_table, words
+    from gapless.text import described, table, words
 
     swept = dict.fromkeys(name for row in rows for name in row.swept)
     units = ["j" if any(row.bound_j is not None or row.objective_j is not None for row in rows) else "s"]
@@ -163,7 +163,7 @@ def _print_table(rows: Sequence[Row]) -> None:
         + [described(name, row.data[name]) for name in columns]
         for row in rows
     ]
-    print_table([head, *lines])
+    print(table([head, *lines]))
 
 
 def _verdict(rows: Sequence[Row]) -> int:

@@ -179,7 +179,7 @@ def _print_json(arguments: argparse.Namespace, outcome: Outcome) -> None:
 
 
 def _print_tables(outcome: Outcome) -> None:
-    from gapless.cli.output import described, print_table
+    from gapless.text import described, table
 
     columns = (
         ("size_bytes", "size"), ("plan", "plan"), ("instances", "x"), ("makespan_s", "time"),
@@ -187,13 +187,9 @@ def _print_tables(outcome: Outcome) -> None:
         ("synthesised_ratio", "synthesised /"), ("baseline", "best baseline"), ("baseline_s", "its time"),
         ("solve_s", "solved in"),
     )  # fmt: skip
-    print_table(
-        [
-            [title for _, title in columns],
-            *([described(name, row.data[name]) for name, _ in columns] for row in outcome.rows),
-        ]
-    )
+    cells = [[described(name, row.data[name]) for name, _ in columns] for row in outcome.rows]
+    print(table([[title for _, title in columns], *cells]))
     if outcome.ranges:
         print()
         heads = ("min_bytes", "max_bytes", "instances", "xml")
-        print_table([heads, *([str(its[name]) for name in heads] for its in outcome.ranges)])
+        print(table([heads, *([str(its[name]) for name in heads] for its in outcome.ranges)]))

@@ -139,15 +139,15 @@ def _print_json(arguments: argparse.Namespace, rows: Sequence[Row]) -> None:
 
 
 def _print_table(rows: Sequence[Row], objective: str) -> None:
-    from gapless.cli.output import described, print_table
+    from gapless.text import described, table
 
     columns = (
         ("budget_bytes", "budget"), ("memory_ratio", "ratio"), ("status", "status"), *_COSTS[objective],
         ("gap", "gap"), ("overhead", "overhead"), ("peak_bytes", "peak"), ("solve_s", "solved in"),
     )  # fmt: skip
-    table = [[title for _, title in columns]]
+    lines = [[title for _, title in columns]]
     for row in rows:
         overhead = None if row.overhead is None else f"{100 * row.overhead:.2f} %"
         data = {**row.data, "status": row.verdict, "overhead": overhead}
-        table.append([described(name, data[name]) for name, _ in columns])
-    print_table(table)
+        lines.append([described(name, data[name]) for name, _ in columns])
+    print(table(lines))

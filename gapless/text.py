@@ -1,0 +1,53 @@
+"""Plain text that people read: named values with their unit, and tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gapless.units import format_bandwidth, format_bytes, format_joules, format_seconds
+
+__all__ = ["described", "table", "words"]
+
+_UNITS: dict[str, Callable[[float], str]] = {
+    "_bytes": format_bytes,
+    "bytes_per_s": format_bandwidth,
+    "_per_s": lambda rate: f"{rate:.0f} a second",
+    "_j": format_joules,
+    "_s": format_seconds,
+    "gap": lambda gap: f"{100 * gap:.2f} %",
+}
+"""How a number is written, by the ending of its name."""
+
+_MOST_LISTED = 8
+"""Longer lists are described by their length; the JSON object and the plan file have them in full."""
+
+
+def described(name: str, value: Any) -> str:
+    """A named value in words; the name's ending says the unit."""
+    if value is None:
+        return "-"
+    if isinstance(value, list) and len(value) > _MOST_LISTED:
+        return f"{len(value)} entries"
+    if isinstance(value, Mapping):
+        inner = name if name.endswith("_s") else f"{name}_s" if name == "stages" else ""
+        return ", ".join(f"{key} {described(inner or key, part)}" for key, part in value.items())
+    if isinstance(value, (int, float)) and abs(value) <= sys.float_info.max:  # a file may hold any whole number
+        for ending, in_words in _UNITS.items():
+            if name.endswith(ending):
+                return in_words(value)
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def words(name: str) -> str:
+    """A name without the ending that says the unit."""
+    for ending in ("_per_s", "_s", "_j", "_bytes"):
+        name = name.removesuffix(ending)
+    return name.replace("_", " ")
+
+
+def table(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells in right-aligned columns; the titles are the first line."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
