@@ -17,9 +17,11 @@ class Chunking:
     """Numbers of chunks that are tried, ascending: more than 16 pay on irregular networks only, and take long."""
     most_sends: int = 60_000
     """Sends of chunks to ranks up to which a number is tried: what is large is in many pieces already."""
-    try_s: float = 0.5
-    """Seconds for one number: enough for the first matchings, which tell numbers apart."""
-    all_s: float = 5.0
+    tries: int = 150
+    """Orders of sends for one number: those of a few matchings, which tell numbers apart."""
+    try_s: float = 2.0
+    """Seconds for one number, where so many orders take longer."""
+    all_s: float = 8.0
     """Seconds for all numbers together."""
     share: float = 0.5
     """The part of the time limit for all numbers together, so that as much is left to use the best of them."""
@@ -41,3 +43,16 @@ class Parameters:
     """The search for the number of chunks."""
     most_binaries: int = 6_000
     """Orbits of (chunk, link) up to which the MILP is tried: routing is then proven within seconds, or nearly so."""
+    aggregated_share: float = 0.4
+    """The part of the time limit for aggregated sends and baselines: they are best where latencies count."""
+    greedy_share: float = 0.2
+    """The part of the time limit for the greedy before the MILP, and"""
+    greedy_s: float = 1.0
+    """the most seconds: what it finds later on small problems, the MILP finds as well."""
+    milp_share: float = 0.6
+    """The part of the time limit for the MILP where it comes first, under a sketch."""
+
+    def __post_init__(self) -> None:
+        for name in ("aggregated_share", "greedy_share", "milp_share"):
+            if not 0 < getattr(self, name) <= 1:
+                raise InputError(f"parameters: {name} must be in (0, 1], got {getattr(self, name)}")

@@ -31,7 +31,8 @@ def best_chunking(problem: Problem, options: SolveOptions, parameters: Chunking)
         if deadline.over:
             break
         quick = replace(deadline.stage(parameters.try_s), gap=parameters.gap, on_progress=None, seed=0)
-        found_s = plan_greedy(replace(cut, method="greedy", path_slack=None), quick).solution.objective
+        cheap = replace(cut, method="greedy", path_slack=None)
+        found_s = plan_greedy(cheap, quick, parameters.tries).solution.objective
         if found_s is None or found_s > parameters.give_up_factor * best_s:
             break
         if found_s < best_s * (1 - 1e-9):

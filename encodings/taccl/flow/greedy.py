@@ -87,6 +87,7 @@ class _Search:
     options: SolveOptions
     deadline: Deadline
     one_at_a_time: bool
+    most_tries: float
     bounds: LargeBounds | None = None
     best: tuple[_Routed, Order] | None = None
     tries: int = 0
@@ -94,8 +95,9 @@ class _Search:
 
     @property
     def over(self) -> bool:
-        """Whether there is a plan, and it is good enough or the time is up."""
-        return self.best is not None and (self.deadline.over or self.is_within(self.options.gap))
+        """Whether there is a plan, and it is good enough, or the time is up, or there have been enough tries."""
+        is_up = self.deadline.over or self.tries >= self.most_tries
+        return self.best is not None and (is_up or self.is_within(self.options.gap))
 
     def is_within(self, gap: float) -> bool:
         """Whether the best plan is proven to be within `gap` of the best possible."""
@@ -131,8 +133,8 @@ def may_be_greedy(problem: Chunked) -> bool:
     return is_spread_backwards(problem.collective) and not problem.logical.own_first.any()
 
 
-def plan_greedy(problem: Chunked, options: SolveOptions) -> Plan:
-    """The best plan of the greedy, with bounds on what any plan could reach.
+def plan_greedy(problem: Chunked, options: SolveOptions, most_tries: float = np.inf) -> Plan:
+    """The best plan of the greedy, with bounds on what any plan could reach; `most_tries`: orders for each phase.
 
     What reduces is planned backwards in time, as the spreading of its chunks over links that are turned round; where
     the sums are wanted by more than one rank (ALLREDUCE), they are spread in a second phase. There is no schedule where
@@ -147,7 +149,7 @@ def plan_greedy(problem: Chunked, options: SolveOptions) -> Plan:
     searches, found = [], []
     for number, phase in enumerate(problem.phases):
         share = deadline.stage(deadline.remaining_s / (len(problem.phases) - number))
-        search = _Search(phase.problem, share, Deadline(share), phase.backwards)
+        search = _Search(phase.problem, share, Deadline(share), phase.backwards, most_tries)
         columns = _find(search)
         if columns is None:
             return _no_plan(options, deadline)
