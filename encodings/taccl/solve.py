@@ -2,7 +2,7 @@
 
 1. *Sketches* (`--sketch auto` only): all that follows for many sketches, side by side (`sketch/search.py`).
 2. *Chunks*, where nobody says how many: the greedy for some numbers of them, 150 orders each (`flow/chunking.py`), some
-   tenths of a second and at most 8 s in all. Left out for a collective of one's own, and where one chunk a rank makes many sends already.
+   tenths of a second and at most 8 s in all. Left out for a collective of one's own, and where there are many sends.
 3. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
    2 s, and what libraries do, 4 s at most. Left out above 128 ranks, and where a sketch orders single chunks. Where one
    of them is proven within the gap, nothing else is tried.
