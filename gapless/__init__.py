@@ -1,11 +1,8 @@
 """gapless: optimisation problems for the scheduling of ML systems, solved and replayed.
 
 >>> import gapless
->>> from gapless.encodings import taccl
->>> from gapless.topologies.files import load_topology
->>> problem = taccl.Chunked.of(load_topology("ndv2", nodes=1), "allgather", input_bytes=1_000_000)
->>> result = gapless.solve(problem)
->>> result.valid
+>>> plan = gapless.taccl.solve("ndv2", collective="allgather", size="1MB")
+>>> plan.valid
 True
 """
 
@@ -28,10 +25,12 @@ if TYPE_CHECKING:
     from gapless.graph import Graph, Implementation, Op, Placement
     from gapless.model import Model
     from gapless.options import Progress, SolveOptions
-    from gapless.recipe import Result, solve
+    from gapless.recipe import solve
+    from gapless.result import Result, load
     from gapless.schedule import Schedule
     from gapless.simulate import retime
     from gapless.solution import Solution, Status, StopReason
+    from gapless.system import System, register
 
 __version__ = "0.1.0"
 
@@ -44,40 +43,29 @@ _HOME = {
     "Schedule": "schedule",
     "retime": "simulate",
     "Solution": "solution", "Status": "solution", "StopReason": "solution",
-    "Result": "recipe", "solve": "recipe",
+    "Result": "result", "load": "result",
+    "solve": "recipe",
+    "System": "system", "register": "system",
 }  # fmt: skip
 
 __all__ = [
-    "GaplessError",
-    "Graph",
-    "Implementation",
-    "InputError",
-    "Model",
-    "Op",
-    "Placement",
-    "Progress",
-    "Report",
-    "Result",
-    "Schedule",
-    "Solution",
-    "SolveOptions",
-    "SolverError",
-    "Status",
-    "StopReason",
-    "check",
-    "retime",
-    "solve",
+    "GaplessError", "Graph", "Implementation", "InputError", "Model", "Op", "Placement", "Progress", "Report", "Result",
+    "Schedule", "Solution", "SolveOptions", "SolverError", "Status", "StopReason", "System", "check", "load",
+    "register", "retime", "solve",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> _Any:
-    """Import a public name on first use, so that `import gapless` itself costs next to nothing."""
-    if name not in _HOME:
+    """Import a public name, or a system by its name, on first use: `import gapless` itself costs next to nothing."""
+    if name in _HOME:
+        value = getattr(_import_module(f"gapless.{_HOME[name]}"), name)
+    elif name.startswith("_") or name not in _import_module("gapless.system").system_names():
         raise AttributeError(f"module 'gapless' has no attribute {name!r}")
-    value = getattr(_import_module(f"gapless.{_HOME[name]}"), name)
+    else:
+        value = _import_module("gapless.entry").entry(name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *_HOME, *_import_module("gapless.system").system_names()})

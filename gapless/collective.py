@@ -29,7 +29,7 @@ class Collective:
 
     A chunk is the unit that is routed. `inputs[r]` and `outputs[r]` list the chunks in rank r's input and output
     buffer, in the order of the buffer. The pre- and postcondition follow: a rank holds its inputs at the start and
-    its outputs at the end. `chunks_per_rank` is how many parts a rank's own data is cut into (TACCL's chunkup).
+    its outputs at the end. `chunks_per_rank` is how many parts a rank's own data is cut into.
 
     Where it `reduces`, every rank that has a chunk in its input holds its own contribution to it, and a chunk in an
     output is the sum of them all; else a chunk has one owner. Raises `InputError` where a chunk is in no input, or in

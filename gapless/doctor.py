@@ -9,16 +9,18 @@ import re
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from typing import Any
 
 import numpy as np
 
-from gapless import __version__
 from gapless.errors import GaplessError
 from gapless.options import SolveOptions, available_cores
+from gapless.system import find_system, system_names
 from gapless.units import format_seconds
+from gapless.versions import distribution_version, library_versions
 
 __all__ = [
     "Examination",
@@ -26,12 +28,10 @@ __all__ = [
     "Finding",
     "declared_extras",
     "examine",
-    "library_versions",
     "self_test",
     "try_solver",
 ]
 
-_LIBRARIES = ("numpy", "networkx", "highspy", "ortools", "pulp")
 _MOST_S = 120.0
 """Time for the self test in its own process, imports on a cold disk included; it takes about two seconds."""
 _SOLVE_S = 15.0
@@ -86,11 +86,6 @@ class Examination:
         return {**asdict(self), "extras": extras, "healthy": self.is_healthy}
 
 
-def library_versions() -> dict[str, str | None]:
-    """The versions of gapless and of the libraries that its plans depend on, None where one is not installed."""
-    return {"gapless": __version__, **{name: _version(name) for name in _LIBRARIES}}
-
-
 def examine() -> Examination:
     """Look at this machine and run the self test in a process of its own, so that a crash there is a finding too."""
     from gapless.solvers.registry import backends
@@ -113,13 +108,6 @@ def examine() -> Examination:
     )
 
 
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def declared_extras() -> tuple[Extra, ...]:
     """The extras as the installed package declares them; none for a checkout that is not installed."""
     try:
@@ -132,7 +120,7 @@ def declared_extras() -> tuple[Extra, ...]:
         name = re.search(r"extra\s*==\s*['\"]([^'\"]+)['\"]", condition)
         distribution = re.match(r"\s*([A-Za-z0-9._-]+)", needed)
         if name and distribution and _applies(condition):
-            extras.setdefault(name.group(1), {})[distribution.group(1)] = _version(distribution.group(1))
+            extras.setdefault(name.group(1), {})[distribution.group(1)] = distribution_version(distribution.group(1))
     return tuple(Extra(name, needs) for name, needs in sorted(extras.items()))
 
 
@@ -174,7 +162,8 @@ def self_test() -> list[dict[str, Any]]:
     except (GaplessError, ImportError, OSError) as error:
         findings.append(Finding("solvers in one process", False, f"{type(error).__name__}: {error}"))
     findings += [try_solver(name) for name in found]
-    findings.append(_planned())
+    systems = [find_system(name) for name in system_names()]
+    findings += [_planned(system.name, system.trial) for system in systems if system.trial is not None]
     return [asdict(finding) for finding in findings]
 
 
@@ -197,21 +186,18 @@ def try_solver(solver: str) -> Finding:
     return Finding(solver, is_good, _told(solution.status.value, f"{solution.objective}, known: 5", begin_s))
 
 
-def _planned() -> Finding:
-    """ALLGATHER on one node with eight GPUs, solved and replayed."""
-    from gapless.encodings import taccl
+def _planned(name: str, trial: Callable[[], tuple[Any, SolveOptions]]) -> Finding:
+    """A system's small question, solved and replayed."""
     from gapless.recipe import solve
-    from gapless.topologies.files import load_topology
 
-    begin_s = time.monotonic()
-    name = "a plan, replayed"
+    begin_s, title = time.monotonic(), f"a plan of {name}, replayed"
     try:
-        problem = taccl.Chunked.of(load_topology("ndv2", nodes=1), "allgather", 1_000_000)
-        result = solve(problem, SolveOptions(time_limit_s=_SOLVE_S, gap=0.05, threads=1))
+        problem, options = trial()
+        result = solve(problem, replace(options, time_limit_s=_SOLVE_S, threads=1))
     except (GaplessError, ImportError, OSError) as error:
-        return Finding(name, False, f"{type(error).__name__}: {error}")
+        return Finding(title, False, f"{type(error).__name__}: {error}")
     makespan = "no plan" if result.report is None else format_seconds(result.report.makespan_s)
-    return Finding(name, result.valid, _told(result.status.value, makespan, begin_s))
+    return Finding(title, result.valid, _told(result.status.value, makespan, begin_s))
 
 
 def _told(status: str, what: str, begin_s: float) -> str:

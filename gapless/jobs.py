@@ -18,7 +18,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, Generic, TypeVar
 
 from gapless.errors import GaplessError, InputError, SolverError
-from gapless.io.plan import SavedPlan, claim_data
+from gapless.io.plan import SavedPlan
 from gapless.options import SolveOptions, available_cores
 from gapless.recipe import solve
 from gapless.solution import Status, StopReason
@@ -67,10 +67,7 @@ class Solving:
     def __call__(self, stop: threading.Event) -> Answer:
         """Solve it."""
         result = solve(self.problem, SolveOptions(**self.limits, stop=stop))
-        solution, plan = result.solution, None
-        if result.schedule is not None and result.valid:
-            claim, problem = claim_data(solution), self.problem
-            plan = SavedPlan(problem.system, problem.description, claim, result.details, result.schedule)
+        solution, plan = result.solution, result.plan if result.valid else None
         violations = 0 if result.report is None else result.report.violation_count
         return Answer(solution.status, solution.stop_reason, solution.wall_s, plan, violations, result.details)
 

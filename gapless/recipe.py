@@ -2,54 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
-from gapless.checker import Report, check
+from gapless.checker import check
 from gapless.options import SolveOptions
-from gapless.schedule import Schedule
-from gapless.solution import Solution, Status
+from gapless.progress_log import ProgressLog
+from gapless.result import Result
 from gapless.system import Problem, find_system
+from gapless.versions import library_versions
 
-__all__ = ["Result", "solve"]
-
-
-@dataclass(frozen=True)
-class Result:
-    """A solved problem: what the solver claims (`solution`) and what the replay found (`report`).
-
-    `run`: how it was solved, as the command line keeps it in the plan file; empty where nobody noted it.
-    """
-
-    problem: Problem
-    solution: Solution
-    schedule: Schedule | None
-    report: Report | None
-    details: Mapping[str, Any]
-    timings: Mapping[str, float] = field(default_factory=dict)
-    product: Any = None
-    run: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def status(self) -> Status:
-        """The status of the solution."""
-        return self.solution.status
-
-    @property
-    def valid(self) -> bool:
-        """Whether there is a schedule that replays clean."""
-        return self.report is not None and self.report.valid
+__all__ = ["solve"]
 
 
-def solve(problem: Problem, options: SolveOptions | None = None, parameters: Any = None) -> Result:
+def solve(problem: Problem, options: SolveOptions | None = None, parameters: Any = None, command: str = "") -> Result:
     """Solve a problem and replay its schedule.
 
-    `parameters`: what the system's searches may be tuned by; None for its defaults. That nothing was found, or that
-    there is nothing to find, is said by `result.status`. Raises `InputError` for options or a problem that make no
-    sense, `SolverError` where a backend is missing or fails.
+    `parameters`: what the system's searches may be tuned by; None for its defaults. `command`: what somebody typed, for
+    the plan file. That nothing was found, or that there is nothing to find, is said by `result.status`. Raises
+    `InputError` for options or a problem that make no sense, `SolverError` where a backend is missing or fails.
     """
-    plan = find_system(problem.system).plan(problem, options or problem.default_options, parameters)
+    options = options or problem.default_options
+    log = ProgressLog(options.on_progress)
+    plan = find_system(problem.system).plan(problem, replace(options, on_progress=log), parameters)
     report = None if plan.schedule is None else check(plan.schedule)
+    run = {
+        **({"command": command} if command else {}),
+        "versions": library_versions(),
+        "solve_s": round(plan.solution.wall_s, 6),
+        "timings": dict(plan.timings),
+        "convergence": None if log.convergence is None else log.convergence.data,
+    }
     asked = plan.problem or problem
-    return Result(asked, plan.solution, plan.schedule, report, plan.details, plan.timings, plan.product)
+    return Result(asked, plan.solution, plan.schedule, report, plan.details, plan.timings, plan.product, run)

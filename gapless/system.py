@@ -12,14 +12,33 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gapless.errors import InputError
+from gapless.fields import Field, read_fields
 from gapless.options import SolveOptions
 from gapless.schedule import Schedule
 from gapless.solution import Solution
 
-__all__ = ["ENTRY_POINTS", "Plan", "Problem", "System", "find_system", "register", "system_names"]
+if TYPE_CHECKING:  # a system is light until it is asked
+    from gapless.checker import Report
+    from gapless.io.plan import SavedPlan
+    from gapless.model import Model
+
+__all__ = [
+    "ENTRY_POINTS",
+    "Answer",
+    "Command",
+    "Export",
+    "Plan",
+    "Problem",
+    "Session",
+    "System",
+    "find_system",
+    "known_system",
+    "register",
+    "system_names",
+]
 
 ENTRY_POINTS = "gapless.systems"
 """The group of entry points by which other packages add systems."""
@@ -59,14 +78,117 @@ class Problem(Protocol):
 
 
 @dataclass(frozen=True)
-class System:
-    """What the commands, the sweeps and the pages ask of a system.
+class Export:
+    """A format that plans of a system can be written in.
 
-    `plan`: solves a problem under the options, with the system's parameters (None: its defaults).
+    `write(path, plan, values)` writes a plan that replays clean, and says in a line what was written; `fields` are its
+    options. `beside`: the option of `solve` that writes it beside the plan, empty where there is none.
     """
 
     name: str
+    what: str
+    write: Callable[[str, SavedPlan, Mapping[str, Any]], str]
+    fields: tuple[Field, ...] = ()
+    beside: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found: plain values for programs, lines for people.
+
+    `data`: what is printed as a JSON object. `text`: what people see. `notes`: what stderr is told besides.
+    `is_complete`: whether all that was asked for has an answer. `is_valid`: whether every plan replays clean.
+    """
+
+    data: Mapping[str, Any]
+    text: str
+    notes: tuple[str, ...] = ()
+    is_complete: bool = True
+    is_valid: bool = True
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a command is run with.
+
+    `options`: how to solve. `say`: called with a line on what is being done. `command`: what was typed, for files.
+    `parameters`: what was given for the searches' parameters, for `gapless.parameters.parameters_of`.
+    """
+
+    options: SolveOptions
+    say: Callable[[str], None]
+    command: str = ""
+    parameters: Any = None
+
+
+@dataclass(frozen=True)
+class Command:
+    """A question beside `solve` that a system answers, as a subcommand of `advise`, `sweep` or `run`.
+
+    `answer(values, session)` finds the answer; `fields` are its options. `solving`: the options of solving that it
+    takes, with their defaults; None where it solves nothing. `when_stopped`: what is said when somebody stops it.
+    """
+
+    name: str
+    what: str
+    fields: tuple[Field, ...]
+    answer: Callable[[Mapping[str, Any], Session], Answer]
+    example: str = ""
+    solving: SolveOptions | None = None
+    when_stopped: str = "stopping with what is known"
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """What the commands, the sweeps and the pages ask of a system.
+
+    `what`: one line for the help. `fields`: what a question says. `problem(**values)`: the question, from the values of
+    the fields, read; in a sweep it is made once to see whether it is refused. `plan`: solves a problem under the
+    options, with the system's parameters (None: its defaults). `parameters`: the class of those. `example` and
+    `notes`: of the help.
+
+    `summary`: the details that a summary has, by name. `remarks(details)`: lines that stand below it. `ending`: that of
+    its plan files; `write` and `read` are for a system with files of its own. `view(plan, report)`: what `show` prints
+    below the replay, instead of the busiest links and engines. `device_names`: what its devices are called, empty where
+    they go by number. `pictures`: the kinds that suit its plans, the most telling first; `drawers`: kinds of its own.
+    `model`: the model behind a problem, for those who write it to a file. `exports`, `listings` (tables of `list`),
+    `advice`, `sweeps`, `runs`: what else it has. `schemas`: the package with the schemas of its files. `citation`:
+    BibTeX. `trial`: a small question for the self test of `doctor`, with the options to solve it under.
+    """
+
+    name: str
+    what: str
+    fields: tuple[Field, ...]
+    problem: Callable[..., Any]
     plan: Callable[[Any, SolveOptions, Any], Plan]
+    parameters: Callable[[], type] | None = None
+    example: str = ""
+    notes: str = ""
+    summary: tuple[str, ...] = ()
+    remarks: Callable[[Mapping[str, Any]], tuple[str, ...]] = lambda details: ()
+    ending: str = ".json"
+    write: Callable[[str, SavedPlan], None] | None = None
+    read: Callable[[str], SavedPlan] | None = None
+    view: Callable[[SavedPlan, Report], str] | None = None
+    device_names: Callable[[SavedPlan], tuple[str, ...]] | None = None
+    pictures: tuple[str, ...] = ("gantt",)
+    drawers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    model: Callable[[Any], Model] | None = None
+    exports: tuple[Export, ...] = ()
+    listings: Mapping[str, Callable[[], list[dict[str, Any]]]] = field(default_factory=dict)
+    advice: tuple[Command, ...] = ()
+    sweeps: tuple[Command, ...] = ()
+    runs: tuple[Command, ...] = ()
+    schemas: str = ""
+    citation: Callable[[], str] | None = None
+    trial: Callable[[], tuple[Any, SolveOptions]] | None = None
+
+    def __repr__(self) -> str:
+        return f"System({self.name!r})"
+
+    def ask(self, values: Mapping[str, object]) -> Any:
+        """The question that texts or objects of Python describe. Raises `InputError` that names the argument."""
+        return self.problem(**read_fields(self.fields, values, self.name))
 
 
 _REGISTERED: dict[str, System] = {}
@@ -103,12 +225,16 @@ def find_system(name: str) -> System:
     return found
 
 
+def known_system(name: str) -> System | None:
+    """The system of this name; None where it is not there, as for the plan of a package that is not installed."""
+    return find_system(name) if name in system_names() else None
+
+
 @cache
 def _shipped() -> tuple[str, ...]:
     """The folders below `encodings`."""
-    from gapless import encodings
-
-    return tuple(sorted(entry.name for entry in pkgutil.iter_modules(encodings.__path__) if entry.ispkg))
+    path = import_module("gapless.encodings").__path__
+    return tuple(sorted(entry.name for entry in pkgutil.iter_modules(path) if entry.ispkg))
 
 
 @cache

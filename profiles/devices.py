@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gapless.errors import InputError
-from gapless.io.record import suggestion
+from gapless.io.record import check_known
 
 __all__ = ["ARITHMETIC_EFFICIENCY", "BANDWIDTH_EFFICIENCY", "Device", "device_names", "named_device"]
 
@@ -74,7 +73,5 @@ def device_names() -> list[str]:
 
 def named_device(name: str) -> Device:
     """A device by name. Raises `InputError` for an unknown one."""
-    if name not in _DEVICES:
-        hint = suggestion(name, _DEVICES)
-        raise InputError(f"device: must be one of {', '.join(_DEVICES)}, got {name!r}" + (f"; {hint}" if hint else ""))
+    check_known("device", name, _DEVICES)
     return _DEVICES[name]

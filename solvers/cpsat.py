@@ -17,7 +17,7 @@ from gapless.solvers.interruptible import run_interruptibly
 
 __all__ = ["solve"]
 
-# What CP-SAT's status claims; early stops with and without a point are told apart by the values.
+# What CP-SAT's status claims; early stops with and without a point differ by the values.
 _STATUS: dict[str, Status] = {
     "OPTIMAL": Status.OPTIMAL,
     "FEASIBLE": Status.FEASIBLE,
@@ -31,8 +31,8 @@ _LARGEST_BOUND = 2.0**52
 def solve(task: Task) -> Solution:
     """Solve a pure-integer model; a `start` becomes a hint, with NaN where a column has none.
 
-    Raises `InputError`, naming the first column or row in the way, for continuous columns, bounds that neither the
-    model nor its rows make finite, and coefficients that no factor up to 1e6 makes whole.
+    Raises `InputError`, naming the first column or row that prevents it, for continuous columns, bounds that neither
+    the model nor its rows make finite, and coefficients that no factor up to 1e6 makes whole.
     """
     from ortools.sat.python import cp_model
 

@@ -89,7 +89,7 @@ class _Run:
 
     @property
     def reported(self) -> tuple[Any, float | None]:
-        """The best point and the bound that HiGHS has told of while at work, None where it has not."""
+        """The best point and the bound that HiGHS has reported while at work, None where it has not."""
         return self._values, self._bound
 
     def go(self) -> None:

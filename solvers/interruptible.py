@@ -1,4 +1,4 @@
-"""Run a solver in a worker thread while the calling thread waits in a way that Ctrl-C can reach."""
+"""Run a solver in a worker thread while the calling thread waits where Ctrl-C can reach it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Minimum-cost flow with OR-tools' SimpleMinCostFlow: exact and fast where a model is a network.
 
-Two doors: `min_cost_flow` on arrays, and `solve` for a Model whose rows conserve flow. The algorithm is polynomial and
-can't be interrupted; time limit, gap, threads and seed do not apply.
+Two entries: `min_cost_flow` on arrays, and `solve` for a Model whose rows conserve flow. The algorithm is polynomial
+and can't be interrupted; time limit, gap, threads and seed do not apply.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def min_cost_flow(
 def solve(task: Task) -> Solution:
     """Solve a model that is a network: each column an arc, each row a node or a sum of arcs between bounds.
 
-    Raises `InputError`, naming the column or row in the way, for a model that is none.
+    Raises `InputError`, naming the first column or row that prevents it, for any other model.
     """
     network = as_network(task.model, task.arrays)
     cost = _whole_costs(task)

@@ -24,7 +24,7 @@ class Network:
 
     `tail`, `head`: int64, one per arc; `lower`, `upper`: float, whole or infinite. The first `column_count` arcs are
     the model's columns, in order; the rest are the slacks of inequality rows. `supply`: float, one per node: flow out
-    less flow in. The last node is the ground, which takes what a column with a single entry carries.
+    less flow in. The last node is the root, which takes what a column with a single entry carries.
     """
 
     tail: Ids
@@ -38,16 +38,16 @@ class Network:
 def as_network(model: Model, arrays: ModelArrays) -> Network:
     """The network that the model states, after scaling rows to +1 and -1 and changing the signs of some.
 
-    An inequality row becomes a node with a slack arc from the ground. Raises `InputError` naming the first column that
+    An inequality row becomes a node with a slack arc from the root. Raises `InputError` naming the first column that
     is no arc, or the first column or row whose bounds are not whole numbers.
     """
     scale, sign = _unit_entries(model, arrays)
     first, second = _two_entries(model, arrays)
     flip = _row_signs(model, arrays, sign, first, second)
     row = arrays.row_of_entry
-    ground = len(arrays.row_lower)
+    root = len(arrays.row_lower)
     is_out = sign * flip[row] > 0
-    tail = np.full(len(arrays.cost), ground)
+    tail = np.full(len(arrays.cost), root)
     head = tail.copy()
     tail[arrays.index[is_out]] = row[is_out]
     head[arrays.index[~is_out]] = row[~is_out]
@@ -57,9 +57,9 @@ def as_network(model: Model, arrays: ModelArrays) -> Network:
     is_equal = row_lower == row_upper
     slack = np.flatnonzero(~is_equal)
     supply = np.r_[np.where(is_equal, row_lower, 0.0), 0.0]
-    supply[ground] = -supply.sum()
+    supply[root] = -supply.sum()
     return Network(
-        tail=np.r_[tail, np.full(len(slack), ground)].astype(np.int64),
+        tail=np.r_[tail, np.full(len(slack), root)].astype(np.int64),
         head=np.r_[head, slack].astype(np.int64),
         lower=np.r_[lower, row_lower[slack]],
         upper=np.r_[upper, row_upper[slack]],

@@ -128,7 +128,7 @@ def _problem(library: Any, task: Task) -> tuple[Any, list[Any]]:
     """The model as PuLP objects, to be minimised; PuLP has no arrays, and a row with two bounds is two rows to it."""
     arrays = as_minimisation(task.arrays)
     problem = library.LpProblem("model", library.LpMinimize)
-    # PuLP 3.3 deprecates building a variable by its class; before that there was no other way.
+    # PuLP 3.3 deprecates building a variable by its class; before that nothing else was there.
     add_variable = getattr(problem, "add_variable", library.LpVariable)
     kinds = np.where(arrays.is_integer, library.LpInteger, library.LpContinuous).tolist()
     bounds = zip(arrays.lower.tolist(), arrays.upper.tolist(), kinds, strict=True)

@@ -1,4 +1,4 @@
-"""The backends by name, and `solve_model`, the one door to all of them."""
+"""The backends by name, and `solve_model`, which calls any of them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def solve_model(
     ------
     InputError
         For an unknown solver, a start of another length, and a model that the backend does not take; the message names
-        the first variable or row in the way, and a solver that takes it.
+        the first variable or row that prevents it, and a solver that takes it.
     SolverError
         If the backend's library is missing or fails.
     """

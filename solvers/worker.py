@@ -125,7 +125,7 @@ def kill_with_children(process: BaseProcess) -> None:
 
 
 def _work(sender: Connection, stop: Event, limits: dict[str, Any], reports: bool, work: tuple[Any, ...]) -> None:
-    """What the process does: solve, send progress and the answer, end when told to or when the parent is gone."""
+    """What the process does: solve, send progress and the answer, end when asked to or when the parent is gone."""
     if hasattr(os, "setsid"):
         os.setsid()  # a group of its own: Ctrl-C goes to the parent alone, and a kill takes CBC along
     options = SolveOptions(**limits, on_progress=sender.send if reports else None)

@@ -16,6 +16,8 @@ from gapless import doctor
 from gapless.cli.main import main
 from gapless.solvers.registry import BACKENDS
 
+PLANNED = "a plan of taccl, replayed"
+
 
 def test_doctor_finds_solvers_cores_and_versions_and_all_tests_pass(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
@@ -25,7 +27,11 @@ def test_doctor_finds_solvers_cores_and_versions_and_all_tests_pass(capsys: pyte
     assert set(BACKENDS) <= {solver["name"] for solver in found["solvers"]}
     assert all(solver["takes"] for solver in found["solvers"])
     assert found["cores"] >= 1
-    assert [test["name"] for test in found["tests"]] == ["solvers in one process", *BACKENDS, "a plan, replayed"]
+    assert [test["name"] for test in found["tests"]] == [
+        "solvers in one process",
+        *BACKENDS,
+        "a plan of taccl, replayed",
+    ]
     assert all(set(extra) == {"complete", "needs"} for extra in found["extras"].values())
 
 
@@ -70,7 +76,7 @@ def test_extras_are_those_that_the_package_declares(monkeypatch: pytest.MonkeyPa
         'tomli; python_version < "3.0" and extra == "odd"',
     ]
     monkeypatch.setattr(doctor.metadata, "requires", lambda name: lines)
-    monkeypatch.setattr(doctor, "_version", lambda name: "1.0" if name == "matplotlib" else None)
+    monkeypatch.setattr(doctor, "distribution_version", lambda name: "1.0" if name == "matplotlib" else None)
     extras = {extra.name: extra for extra in doctor.declared_extras()}
     assert extras["plot"].is_complete
     assert extras["odd"].needs == {"no-such-thing-anywhere": None}

@@ -47,7 +47,7 @@ def claimed_plan(problem: Claimed, options: SolveOptions, parameters: object) ->
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gapless.system._REGISTERED", {})
-    register(System("test", claimed_plan))
+    register(System("test", "a test", (), Claimed, claimed_plan))
 
 
 def test_true_claim_is_confirmed() -> None:

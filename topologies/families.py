@@ -6,7 +6,7 @@ pod or group, or pass between them. Every rank is a node of its own, so that chu
 Links go both ways.
 
 Without costs, a link is a single NVLink of an NDv2 (0.7 us, 46 us/MB), and in a fat tree or a dragonfly its NIC
-(1.7 us, 106 us/MB): Table 5.1 of the TACCL chapter.
+(1.7 us, 106 us/MB): Table 5.1 of the chapter on communication sketches.
 """
 
 from __future__ import annotations

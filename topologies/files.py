@@ -1,4 +1,4 @@
-"""Topology files: gapless's own format, and the files of TACCL (known and custom).
+"""Topology files: gapless's own format, and profiled topologies, whose costs were measured with chunks of one size.
 
 Our format, version 1, describes one node; `//` comments are allowed::
 
@@ -34,13 +34,13 @@ __all__ = ["load_topology", "named_node", "read_node", "topology_names"]
 _ALIASES = {"ndv4": "dgx-a100", "ndv5": "dgx-h100"}
 """Azure's names of machines that are the same inside."""
 
-_TACCL_UNIT_US = {1_000_000: 1.0, 32_000: 0.1, 1_000: 0.01}
-"""TACCL scales the numbers of its shipped profiles to be friendly to integers; the files don't say by how much."""
+_UNIT_US = {1_000_000: 1.0, 32_000: 0.1, 1_000: 0.01}
+"""The numbers of published profiles are scaled to be friendly to integers; the files don't say by how much."""
 
-_TACCL_REDUNDANT = (
+_REDUNDANT = (
     "nics_per_node", "remote_alpha", "remote_beta", "remote_invbw", "remote_invbws", "invbws", "node_invbws_list",
 )  # fmt: skip
-"""Fields that may stand in a TACCL file and say nothing new: alpha + beta, or fixed by the machine."""
+"""Fields that may stand in a profiled topology and say nothing new: alpha + beta, or fixed by the machine."""
 
 
 def topology_names() -> list[str]:
@@ -53,24 +53,26 @@ def named_node(name: str) -> NodeTemplate:
     names = topology_names()
     name = _ALIASES.get(name, name)
     if name not in names:
-        hint = suggestion(name, names) or "--topology-file takes a file"
+        hint = suggestion(name, names) or "topology_file takes a file"
         raise InputError(f"topology: must be one of {', '.join(names)}, got {name!r}; {hint}")
     text = (files("gapless.topologies") / f"{name}.json").read_text(encoding="utf-8")
     return _read_own(parse_record(text, f"{name}.json"))
 
 
 def read_node(path: str | Path, machine: str | None = None) -> NodeTemplate:
-    """A node from a file in our format or in TACCL's.
+    """A node from a file in our format, or from a profiled topology.
 
-    TACCL's profiles of known machines hold costs but no links: `machine` names the machine, else the `name` in the file
-    does (`NDv2_1MB`). They hold beta times the chunk size, so the name must end in that size.
+    Profiles of known machines hold costs but no links: `machine` names the machine, else the `name` in the file does
+    (`NDv2_1MB`). They hold beta times the chunk size, so the name must end in that size.
     """
     record = load_record(path)
     if "format" in record:
         return _read_own(record)
     if "gpus_per_node" in record:
-        return _read_taccl(record, machine)
-    raise InputError(f"{path}: must be a gapless.topology (field 'format') or a TACCL topology (field 'gpus_per_node')")
+        return _read_profiled(record, machine)
+    raise InputError(
+        f"{path}: must be a gapless.topology (field 'format') or a profiled topology (field 'gpus_per_node')"
+    )
 
 
 def load_topology(name: str | None, nodes: int | None = None, path: str | Path | None = None) -> Topology:
@@ -78,7 +80,7 @@ def load_topology(name: str | None, nodes: int | None = None, path: str | Path |
 
     `name` is a shipped machine, with `nodes` of them (1 by default) and perhaps options of its fabric
     (`dgx-h100:nodes_per_leaf=16,uplinks_per_leaf=4`), or a generated family with its size (`torus:4x4x4`; no `nodes`).
-    With `path`, `name` is only needed for TACCL's profiles (see `read_node`).
+    With `path`, `name` is only needed for profiles of known machines (see `read_node`).
     """
     if path is not None:
         return read_node(path, name).cluster(1 if nodes is None else nodes)
@@ -161,22 +163,22 @@ def _read_costs(entry: Record, **default: float) -> tuple[float, float]:
     return alpha_us * S_PER_US, beta_us_per_mb * S_PER_US / BYTES_PER_MB
 
 
-# -- TACCL's own files -------------------------------------------------------------------------------------------------
+# -- profiled topologies -----------------------------------------------------------------------------------------------
 
 
-def _read_taccl(record: Record, machine: str | None) -> NodeTemplate:
+def _read_profiled(record: Record, machine: str | None) -> NodeTemplate:
     name = record.text("name")
     chunk_bytes = _chunk_of_profile(record, name)
-    unit_us = record.number("us_per_unit", minimum=0, default=_TACCL_UNIT_US.get(chunk_bytes, 1.0))
+    unit_us = record.number("us_per_unit", minimum=0, default=_UNIT_US.get(chunk_bytes, 1.0))
     count = record.integer("gpus_per_node", 1)
     alpha_s = record.number("alpha", minimum=0) * unit_us * S_PER_US
     scale = unit_us * S_PER_US / chunk_bytes  # of a beta that is already multiplied by the chunk
     if "links" in record:
-        links = _taccl_custom_links(record, count, alpha_s, scale)
+        links = _custom_links(record, count, alpha_s, scale)
         switches: tuple[SwitchTemplate, ...] = ()
         nic_count = record.integer("nics_per_node", -1, default=-1)
     else:
-        links, switches, nic_count = _taccl_known_links(record, name, machine, count, alpha_s, scale)
+        links, switches, nic_count = _known_links(record, name, machine, count, alpha_s, scale)
     nics: tuple[NicTemplate, ...] = ()
     if nic_count > 0:
         remote = record.number("remote_alpha", 0) * unit_us * S_PER_US, record.number("remote_beta", 0) * scale
@@ -184,10 +186,10 @@ def _read_taccl(record: Record, machine: str | None) -> NodeTemplate:
             raise record.fail("nics_per_node", f"a divisor of gpus_per_node ({count})", nic_count)
         share = count // nic_count
         nics = tuple(NicTemplate(tuple(range(k * share, (k + 1) * share)), *remote) for k in range(nic_count))
-    for redundant in _TACCL_REDUNDANT:
+    for redundant in _REDUNDANT:
         record.raw(redundant, default=None)
     record.close()
-    return NodeTemplate(name, count, links, switches, nics, source="a TACCL topology file")
+    return NodeTemplate(name, count, links, switches, nics, source="a profiled topology")
 
 
 def _chunk_of_profile(record: Record, name: str) -> int:
@@ -202,8 +204,8 @@ def _chunk_of_profile(record: Record, name: str) -> int:
     return parse_bytes(suffix.group(1), f"{record.where}: name")
 
 
-def _taccl_custom_links(record: Record, count: int, alpha_s: float, scale: float) -> tuple[LocalLink, ...]:
-    """TACCL's matrices are indexed [target][source]; an entry above 1 means that many links side by side."""
+def _custom_links(record: Record, count: int, alpha_s: float, scale: float) -> tuple[LocalLink, ...]:
+    """Matrices are indexed [target][source]; an entry above 1 means that many links side by side."""
     width, beta = _matrix(record, "links", count), _matrix(record, "betas", count)
     found = []
     for source in range(count):
@@ -225,7 +227,7 @@ def _matrix(record: Record, key: str, count: int) -> list[list[float]]:
     ]
 
 
-def _taccl_known_links(
+def _known_links(
     record: Record, name: str, machine: str | None, count: int, alpha_s: float, scale: float
 ) -> tuple[tuple[LocalLink, ...], tuple[SwitchTemplate, ...], int]:
     """A shipped machine's links under the profile's costs; the k-th fastest kind of link gets the k-th beta."""

@@ -78,7 +78,7 @@ class Links(Sequence[Link]):
             np.array([link.alpha_s for link in rows], dtype=np.float64),
             np.array([link.beta_s_per_byte for link in rows], dtype=np.float64),
             np.cumsum([0, *map(len, held)], dtype=np.int64),
-            np.array([resource for its in held for resource in its], dtype=np.int64),
+            np.array([resource for held_by_one in held for resource in held_by_one], dtype=np.int64),
         )
 
     def __len__(self) -> int:

@@ -20,8 +20,9 @@ def fat_tree_routes(ports: int, source: Ids, target: Ids) -> tuple[Ids, Ids, lis
     """Routes in the fat tree of `ports`-port switches (Al-Fares et al., SIGCOMM 2008): full bisection, three levels.
 
     A pod has ports/2 edge and ports/2 aggregation switches; there are ports/2 groups of ports/2 core switches. The
-    target chooses the way up: its place at its edge switch names the aggregation switch, its edge switch names the
-    core switch of that group. So all traffic to a host comes down one way, and hosts never meet going down.
+    target chooses the route up: its place at its edge switch names the aggregation switch, its edge switch names the
+    core switch of that group. So all traffic to a host comes down one route, and routes to two hosts share no cable
+    downwards.
 
     Returns, for each pair: the level of the route (0 at one edge switch, 1 in one pod, 2 across), the keys of what it
     holds, int64 of shape (pairs, 6) with -1 for none, and the names of all keys.

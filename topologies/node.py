@@ -201,7 +201,7 @@ def _join_nodes(builder: LinkBuilder, template: NodeTemplate, nodes: int) -> lis
     # The slower side sets the pace.
     alpha_s, beta_s = (
         np.maximum(cost[source % count], cost[target % count])
-        for cost in np.array([(its.alpha_s, its.beta_s_per_byte) for its in template.nics]).T
+        for cost in np.array([(spec.alpha_s, spec.beta_s_per_byte) for spec in template.nics]).T
     )
     names = [f"node{n // count}:nic{n % count}:{side}" for n in range(len(nic)) for side in ("out", "in")]
     lanes: list[NDArray[np.int64]] = []

@@ -59,7 +59,7 @@ def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: b
         predecessors[target].append(source)
     unvisited = set(range(1, count))
     in_use: set[int] = set()
-    open_ways = [len(unvisited.intersection(its)) for its in successors]
+    open_successors = [len(unvisited.intersection(targets)) for targets in successors]
 
     def is_free(hop: tuple[int, int]) -> bool:
         return not apart or in_use.isdisjoint(held[hop])
@@ -69,16 +69,16 @@ def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: b
         (unvisited.add if back else unvisited.remove)(target)
         (in_use.difference_update if back else in_use.update)(held[rank, target])
         for source in predecessors[target]:
-            open_ways[source] += 1 if back else -1
+            open_successors[source] += 1 if back else -1
 
-    def ways_on(rank: int) -> Iterator[int]:
-        """Unvisited ranks: those with the fewest ways on are the hardest to come back to; then those nearest by."""
+    def next_ranks(rank: int) -> Iterator[int]:
+        """Unvisited ranks, the hardest to come back to first: those with the fewest such successors, then near ones."""
         found = [target for target in successors[rank] if target in unvisited and is_free((rank, target))]
         if node_by_node and any(node_of[other] == node_of[rank] for other in unvisited):
             found = [target for target in found if node_of[target] == node_of[rank]]
-        return iter(sorted(found, key=lambda target: (open_ways[target], len(held[rank, target]), target)))
+        return iter(sorted(found, key=lambda target: (open_successors[target], len(held[rank, target]), target)))
 
-    path, choices = [0], [ways_on(0)]
+    path, choices = [0], [next_ranks(0)]
     for _ in range(_STEPS):
         rank = next(choices[-1], None)
         if rank is None:
@@ -92,5 +92,5 @@ def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: b
         path.append(rank)
         if len(path) == count and (rank, 0) in links and is_free((rank, 0)):
             return path
-        choices.append(ways_on(rank))
+        choices.append(next_ranks(rank))
     return []

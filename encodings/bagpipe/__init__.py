@@ -3,7 +3,8 @@
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.costs import Batch, capacities, cost_matrix
-from gapless.encodings.bagpipe.partition import METHODS, OBJECTIVES, Effort, Partition, partition
+from gapless.encodings.bagpipe.parameters import Bound, Parameters, Search
+from gapless.encodings.bagpipe.partition import METHODS, OBJECTIVES, Partition, partition
 from gapless.encodings.bagpipe.problem import Problem
 
 __all__ = [
@@ -11,11 +12,13 @@ __all__ = [
     "OBJECTIVES",
     "Batch",
     "BatchPlan",
+    "Bound",
     "Cluster",
-    "Effort",
+    "Parameters",
     "Partition",
     "Planning",
     "Problem",
+    "Search",
     "batch_plans",
     "capacities",
     "cost_matrix",

@@ -1,4 +1,4 @@
-"""Actions: what the trainers do in one batch, row by row; and rows that share one fate, as groups.
+"""Actions: what the trainers do in one batch, row by row; and groups of rows with one history.
 
 A plan of 50 batches of Criteo's size moves a million rows, most of them once. Rows to which the same happens in every
 batch are one tensor of the schedule, so that its replay stays short.

@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.costs import Batch, capacities
 from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
-from gapless.encodings.bagpipe.partition import Effort, Partition, partition
+from gapless.encodings.bagpipe.parameters import Parameters
+from gapless.encodings.bagpipe.partition import Partition, partition
 from gapless.encodings.bagpipe.sharing import Sharing, Traffic
 from gapless.encodings.bagpipe.unique_ids import positions
 from gapless.errors import InputError
+from gapless.io.record import check_known
 from gapless.options import SolveOptions
 from gapless.profiles.traces.trace import Trace
 
@@ -63,8 +65,7 @@ class Planning:
             value = getattr(self, title)
             if value is not None and value < 1:
                 raise InputError(f"{title}: must be >= 1, got {value}")
-        if self.ownership not in OWNERSHIPS:
-            raise InputError(f"ownership: must be one of {', '.join(OWNERSHIPS)}, got {self.ownership!r}")
+        check_known("ownership", self.ownership, OWNERSHIPS)
         if self.lookahead is None and self.cache_rows is None:
             object.__setattr__(self, "lookahead", 200)
         capacities(self.batch_size, self.trainers, self.shares)
@@ -124,14 +125,14 @@ class BatchPlan:
 
 
 def batch_plans(
-    trace: Trace, planning: Planning, effort: Effort | None = None, options: SolveOptions | None = None
+    trace: Trace, planning: Planning, parameters: Parameters | None = None, options: SolveOptions | None = None
 ) -> Iterator[BatchPlan]:
     """The plans of a trace's batches, in order, each as soon as the lookahead can make it.
 
     Runs ahead of its caller by no more than the lookahead's window. The trace is read twice, side by side. Raises
     `InputError` for a cache smaller than a batch, and for what `partition` refuses.
     """
-    planner = _Planner(planning, effort, options)
+    planner = _Planner(planning, parameters, options)
     examples = trace.batches(planning.batch_size, planning.batches)
     steps = lookahead_steps(
         trace.batches(planning.batch_size, planning.batches), planning.lookahead, planning.cache_rows
@@ -147,8 +148,8 @@ def batch_plans(
 class _Planner:
     """Knows whose part of the cache each row is in."""
 
-    def __init__(self, planning: Planning, effort: Effort | None, options: SolveOptions | None) -> None:
-        self._planning, self._effort, self._options = planning, effort, options
+    def __init__(self, planning: Planning, parameters: Parameters | None, options: SolveOptions | None) -> None:
+        self._planning, self._parameters, self._options = planning, parameters, options
         self._owner = np.full(1024, -1, dtype=np.int64)  # by cache row
 
     def plan(self, step: Step, examples: NDArray[np.int64], lookahead_s: float) -> BatchPlan:
@@ -159,7 +160,7 @@ class _Planner:
         index = positions(step.ids, step.bounds, examples)
         places = capacities(len(examples), planning.trainers, planning.shares)
         batch = Batch(index, owner, planning.trainers)
-        found = partition(batch, places, planning.objective, planning.method, self._effort, self._options)
+        found = partition(batch, places, planning.objective, planning.method, self._parameters, self._options)
         if found is None:
             raise InputError(f"batch {step.batch}: {planning.method} found no partition in time; take method auto")
         partition_s = time.perf_counter() - begin_s

@@ -11,10 +11,10 @@ Let `w[e, j, i] >= 0` be weights of the examples i that use e, adding up to at m
 so a transportation problem whose cost of i on j is the sum over the ids e of i of (r[j] + s[owner(e)]) w[e, j, i] has
 an optimum that no partition beats, whatever weights and rates. An id that one example uses has weight 1: there the
 bound is exact. The best weights give the optimum of the MILP's linear relaxation. They are sought as a game: the
-weights lean towards examples that are drawn to a trainer, prices of places even out the trainers, and the rates lean
+weights lean towards examples that are assigned to a trainer, prices of places even out the trainers, and the rates lean
 towards loaded ones. Whatever the game comes to, the bound is computed from it in whole numbers, by an exact transport.
 
-Of an id's examples only the few that most want each trainer, by their unshared ids, get weight.
+Of an id's examples only the few that their unshared ids assign to each trainer most clearly get weight.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.bagpipe.parameters import Bound
 from gapless.encodings.bagpipe.sharing import Sharing
 from gapless.encodings.bagpipe.transport import transport
 from gapless.options import Deadline
@@ -35,42 +36,33 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Rate: TypeAlias = "Ints | Floats"
 
-_LEANING = 8
-"""Examples with weight per id and trainer they lean towards."""
-
 _MOST_WEIGHTS = 2**24
 """Weights in all; where there would be more, fewer lean, and of the last ids none: the bound is weaker, and holds."""
-
-_STEP = 1.0
-_TEMPERATURE = 0.3
-"""How fast weights follow the examples, and how decided those are, in rows; found by trial on click logs."""
-
-_RATE_STEP = 0.2
 
 _WEIGHT_UNIT = 2**16
 _RATE_UNIT = 2**12
 
 
-def fetches_bound(sharing: Sharing, capacity: Ints, rounds: int, deadline: Deadline) -> int:
+def fetches_bound(sharing: Sharing, capacity: Ints, parameters: Bound, deadline: Deadline) -> int:
     """What every partition fetches at least."""
-    game = _Game(sharing, capacity)
+    game = _Game(sharing, capacity, parameters)
     ones, zeros = np.ones(sharing.trainers), np.zeros(sharing.trainers)
-    for _ in range(rounds):
+    for _ in range(parameters.rounds):
         if deadline.over:
             break
         game.play(ones, zeros)
     return -(-game.bound(ones.astype(np.int64), zeros.astype(np.int64)) // _WEIGHT_UNIT)
 
 
-def max_load_bound(sharing: Sharing, capacity: Ints, rounds: int, deadline: Deadline) -> int:
+def max_load_bound(sharing: Sharing, capacity: Ints, parameters: Bound, deadline: Deadline) -> int:
     """What the busiest trainer of every partition receives and sends at least."""
-    game = _Game(sharing, capacity)
+    game = _Game(sharing, capacity, parameters)
     rate = np.ones(sharing.trainers)
-    for _ in range(rounds):
+    for _ in range(parameters.rounds):
         if deadline.over:
             break
         load = game.play(rate, rate)
-        rate = rate * np.exp(_RATE_STEP * (load / max(load.mean(), 1e-9) - 1))
+        rate = rate * np.exp(parameters.rate_step * (load / max(load.mean(), 1e-9) - 1))
         rate /= rate.mean()
     whole = np.floor(rate * _RATE_UNIT).astype(np.int64)
     return -(-game.bound(whole, whole) // (_WEIGHT_UNIT * int(whole.sum())))
@@ -93,16 +85,16 @@ class _Shared:
     example_first: Ints
 
     @classmethod
-    def of(cls, sharing: Sharing, wish: Ints, strength: Ints) -> _Shared:
-        """The uses by the examples that wish for each trainer most strongly, some of each id."""
+    def of(cls, sharing: Sharing, preferred: Ints, strength: Ints, most: int) -> _Shared:
+        """The uses by the examples that prefer each trainer most strongly, at most so many of each id and trainer."""
         example, table = np.nonzero(sharing.uses[sharing.index] > 1)
         id_ = sharing.index[example, table].astype(np.int64)
-        camp = id_ * sharing.trainers + wish[example]
+        pair = id_ * sharing.trainers + preferred[example]
         span = int(strength.max(initial=0)) + 1
-        order = np.argsort(camp * span + (span - 1 - strength[example]), kind="stable")
-        starts = _starts(camp[order])
+        order = np.argsort(pair * span + (span - 1 - strength[example]), kind="stable")
+        starts = _starts(pair[order])
         rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.r_[starts, len(order)]))
-        kept = order[rank < _leaning(rank, sharing.trainers)][: _MOST_WEIGHTS // sharing.trainers]
+        kept = order[rank < _most_uses(rank, sharing.trainers, most)][: _MOST_WEIGHTS // sharing.trainers]
         id_, example = id_[kept], example[kept]
         first = _starts(id_)
         by_example = np.argsort(example, kind="stable")
@@ -119,35 +111,36 @@ class _Shared:
 
 
 class _Game:
-    """The weights, the prices of places, and where that draws the examples."""
+    """The weights, the prices of places, and the fractional assignment of examples that follows."""
 
-    def __init__(self, sharing: Sharing, capacity: Ints) -> None:
+    def __init__(self, sharing: Sharing, capacity: Ints, parameters: Bound) -> None:
+        self.parameters = parameters
         self.capacity = capacity
         self.trainers = sharing.trainers
         self.unshared = _unshared_by_owner(sharing)
         alone = self.unshared[:, 1:]
         ranked = np.sort(alone, axis=1)
         strength = ranked[:, -1] - ranked[:, -2] if self.trainers > 1 else ranked[:, 0]
-        self.shared = _Shared.of(sharing, alone.argmax(axis=1), strength)
-        self.leaning = np.zeros((len(self.shared.example), self.trainers))
-        self.price = np.where(capacity > 0, 0.0, 1e9)  # no example is drawn to a trainer without places
-        self.drawn: Floats | None = None
+        self.shared = _Shared.of(sharing, alone.argmax(axis=1), strength, parameters.examples)
+        self.preference = np.zeros((len(self.shared.example), self.trainers))
+        self.price = np.where(capacity > 0, 0.0, 1e9)  # no example is assigned to a trainer without places
+        self.assigned: Floats | None = None
 
     def play(self, receive: Floats, send: Floats) -> Floats:
         """One round at these rates; returns the loads that the trainers would have."""
         weight = self._weights()
         cost = self._unshared_cost(receive, send) + self._shared_cost(weight * self._pair_cost(receive, send))
-        temperature = _TEMPERATURE * float((receive + send).mean())
+        temperature = self.parameters.temperature * float((receive + send).mean())
         utility = -(cost + self.price) / temperature
-        drawn = np.exp(utility - utility.max(axis=1, keepdims=True))
-        drawn /= drawn.sum(axis=1, keepdims=True)
+        assigned = np.exp(utility - utility.max(axis=1, keepdims=True))
+        assigned /= assigned.sum(axis=1, keepdims=True)
         is_open = self.capacity > 0
-        crowding = drawn.sum(axis=0)[is_open] / self.capacity[is_open]
-        self.price[is_open] += 0.15 * temperature * np.log(np.maximum(crowding, 1e-9))
-        ahead = drawn if self.drawn is None else 2 * drawn - self.drawn  # where the examples are going
-        self.drawn = drawn
-        self.leaning += _STEP * ahead[self.shared.example]
-        return self._loads(weight, drawn)
+        crowding = assigned.sum(axis=0)[is_open] / self.capacity[is_open]
+        self.price[is_open] += self.parameters.price_step * temperature * np.log(np.maximum(crowding, 1e-9))
+        ahead = assigned if self.assigned is None else 2 * assigned - self.assigned  # where the examples are going
+        self.assigned = assigned
+        self.preference += ahead[self.shared.example]
+        return self._loads(weight, assigned)
 
     def bound(self, receive: Ints, send: Ints) -> int:
         """The bound at whole rates and the weights of now, in units of 1 / `_WEIGHT_UNIT` of a row at a rate of 1."""
@@ -164,11 +157,11 @@ class _Game:
         return np.where(is_open, np.rint(self.price * _WEIGHT_UNIT * rate), 0).astype(np.int64)
 
     def _weights(self) -> Floats:
-        """Weights that grow exponentially with the leaning and add up to 1 over the uses of each id."""
-        if not len(self.leaning):
-            return self.leaning
+        """Weights that grow exponentially with the preference and add up to 1 over the uses of each id."""
+        if not len(self.preference):
+            return self.preference
         first, group = self.shared.first, self.shared.group
-        weight = np.exp(self.leaning - np.maximum.reduceat(self.leaning, first, axis=0)[group])
+        weight = np.exp(self.preference - np.maximum.reduceat(self.preference, first, axis=0)[group])
         normed: Floats = weight * (1 / np.add.reduceat(weight, first, axis=0))[group]
         return normed
 
@@ -195,12 +188,12 @@ class _Game:
             cost[shared.examples] = np.add.reduceat(cost_of_use[shared.by_example], shared.example_first, axis=0)
         return cost
 
-    def _loads(self, weight: Floats, drawn: Floats) -> Floats:
-        """Rows that each trainer would receive and send if examples were split as they are drawn."""
+    def _loads(self, weight: Floats, assigned: Floats) -> Floats:
+        """Rows that each trainer would receive and send if examples were split as they are assigned."""
         held, total = self.unshared[:, 1:], self.unshared.sum(axis=1, keepdims=True)
-        received = ((total - held) * drawn).sum(axis=0)
-        sent = (held * (1 - drawn)).sum(axis=0)
-        used = weight * drawn[self.shared.example]
+        received = ((total - held) * assigned).sum(axis=0)
+        sent = (held * (1 - assigned)).sum(axis=0)
+        used = weight * assigned[self.shared.example]
         owner = self.shared.owner
         owned = np.flatnonzero(owner >= 0)
         used[owned, owner[owned]] = 0.0
@@ -219,9 +212,9 @@ def _unshared_by_owner(sharing: Sharing) -> Ints:
     return np.bincount(bins, minlength=sharing.examples * width).reshape(sharing.examples, width).astype(np.int64)
 
 
-def _leaning(rank: Ints, trainers: int) -> int:
-    """How many uses per id and trainer may get weight, for there not to be too many weights in all."""
-    uses = np.cumsum(np.bincount(np.minimum(rank, _LEANING), minlength=_LEANING + 1))[:_LEANING]
+def _most_uses(rank: Ints, trainers: int, most: int) -> int:
+    """How many uses per id and trainer may get weight, at most `most`, for there not to be too many weights in all."""
+    uses = np.cumsum(np.bincount(np.minimum(rank, most), minlength=most + 1))[:most]
     return max(1, int((uses * trainers <= _MOST_WEIGHTS).sum()))
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.profiles.traces.recommendation import DenseModel
+from gapless.profiles.traces.recommendation import FLOAT_BYTES, DenseModel, named_dense_model
 
-__all__ = ["Cluster", "model_cluster"]
+__all__ = ["Cluster", "find_cluster", "model_cluster"]
 
 Amount = TypeVar("Amount", float, NDArray[np.float64])
 """One number, or one per batch."""
@@ -31,7 +31,7 @@ class Cluster:
     The defaults are the paper's: p3.2xlarge trainers at 10 Gb/s, one c5.18xlarge server at 25 Gb/s, dimension 48 in
     fp32, the dense part of DLRM, 80-90 ms of control for 16,384 examples on 8 trainers. Forward and backward pass (one
     to two) are what is left of the 30 ms that DLRM takes without embedding access once 8 trainers have all-reduced its
-    gradients. The fetch latency isn't told: times of 536 and 289 ms at L = 5 and 10 (Table 5.3) are a round trip of
+    gradients. The fetch latency isn't reported: times of 536 and 289 ms at L = 5 and 10 (Table 5.3) are a round trip of
     2.7-2.9 s shared by L batches, which is their software's, so the default is none.
     Raises `InputError` for numbers that are negative or not finite, and bandwidths that are zero.
     """
@@ -91,6 +91,32 @@ DLRM's would give: its linear layer has a weight per row of the tables."""
 
 
 def model_cluster(cluster: Cluster, model: DenseModel) -> Cluster:
-    """The cluster with another model's dense part. Its passes, where the text tells them; else they stay."""
+    """The cluster with another model's dense part, and that model's passes where the text reports them."""
     forward_s, backward_s = _PASSES_S.get(model.name, (cluster.forward_s, cluster.backward_s))
     return replace(cluster, forward_s=forward_s, backward_s=backward_s, dense_bytes=model.size_bytes)
+
+
+def find_cluster(
+    trainers: int,
+    *,
+    model: str | DenseModel = "dlrm",
+    dimension: int = 48,
+    trainer_bandwidth: float | None = None,
+    server_bandwidth: float | None = None,
+    latency: float | None = None,
+    fetch_latency: float | None = None,
+    forward: float | None = None,
+    backward: float | None = None,
+    control: float | None = None,
+) -> Cluster:
+    """The cluster that a dense model's training takes place on; what is given goes before what the model says.
+
+    `dimension`: fp32 values of a row. Bandwidths in bytes a second, times in seconds, as the fields of `Cluster`.
+    """
+    given: dict[str, Any] = {
+        "trainer_bytes_per_s": trainer_bandwidth, "server_bytes_per_s": server_bandwidth, "latency_s": latency,
+        "fetch_latency_s": fetch_latency, "forward_s": forward, "backward_s": backward, "control_s": control,
+    }  # fmt: skip
+    dense = model if isinstance(model, DenseModel) else named_dense_model(model)
+    cluster = model_cluster(Cluster(trainers, row_bytes=dimension * FLOAT_BYTES), dense)
+    return replace(cluster, **{name: value for name, value in given.items() if value is not None})

@@ -1,7 +1,6 @@
 """Comparison: what an iteration moves and takes, by cache design (Figures 5.6 and 5.7) and by lookahead (Table 5.3).
 
-Means over the batches after the first window. A saving is a share of the other design's time: the text's "LRPP
-outperforms replicated by 22.8 %" is read as 1 - LRPP's time / replicated's time.
+Means over the batches after the first window.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from gapless.encodings.bagpipe.batch_plans import Planning, batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.counts import Counts, counted
 from gapless.encodings.bagpipe.designs import DESIGNS
-from gapless.encodings.bagpipe.partition import Effort
+from gapless.encodings.bagpipe.parameters import Bound, Parameters
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
 from gapless.errors import InputError
 from gapless.profiles.traces.trace import Trace
@@ -48,34 +47,6 @@ class DesignSummary:
     iteration_s: float
     sync_s: float
     stall_s: float
-
-    @property
-    def fetched_bytes(self) -> float:
-        """From the servers."""
-        return self.fetched_rows * self.row_bytes
-
-    @property
-    def critical_bytes(self) -> float:
-        """On the critical path."""
-        return self.critical_rows * self.row_bytes
-
-    @property
-    def background_bytes(self) -> float:
-        """In the background."""
-        return self.background_rows * self.row_bytes
-
-    @property
-    def evicted_bytes(self) -> float:
-        """To the servers."""
-        return self.evicted_rows * self.row_bytes
-
-    def saving_over(self, other: DesignSummary) -> float:
-        """The share of the other's iteration that this design saves; below 0 where it is slower."""
-        return 1 - self.iteration_s / other.iteration_s if other.iteration_s else 0.0
-
-    def sync_saving_over(self, other: DesignSummary) -> float:
-        """The share of the other's synchronisation on the critical path that this design saves."""
-        return 1 - self.sync_s / other.sync_s if other.sync_s else 0.0
 
 
 @dataclass(frozen=True)
@@ -115,7 +86,7 @@ def lookahead_table(
     cluster: Cluster,
     lookaheads: Sequence[int],
     design: str = "lrpp-delayed",
-    effort: Effort | None = None,
+    parameters: Parameters | None = None,
 ) -> tuple[LookaheadSummary, ...]:
     """Cache and iteration for each lookahead, whatever the one in `planning` is; a cache size in there still holds.
 
@@ -123,23 +94,25 @@ def lookahead_table(
     """
     found = []
     for lookahead in lookaheads:
-        counts = counted_run(trace, replace(planning, lookahead=lookahead), effort)
+        counts = counted_run(trace, replace(planning, lookahead=lookahead), parameters)
         found.append(summary(lookahead, counts, cluster, design))
     return tuple(found)
 
 
-def counted_run(trace: Trace, planning: Planning, effort: Effort | None = None) -> Counts:
+def counted_run(trace: Trace, planning: Planning, parameters: Parameters | None = None) -> Counts:
     """Counts of the plans of a trace's first batches: a window, and as many again, or 50 if that is more.
 
     The lookahead is not cut off at the last of them: the batches behind it are looked at as in a longer run. At most
-    `planning.batches` are planned. `planning` must have a lookahead; without bounds on partitions, which nothing needs.
+    `planning.batches` are planned. `planning` must have a lookahead. Partitions get no bounds: nothing needs them.
     """
     lookahead = planning.lookahead
     if lookahead is None:
         raise InputError("lookahead: must be given to count a run, got a cache size alone")
     most = lookahead + max(lookahead, LEAST_MEASURED)
     wanted = most if planning.batches is None else min(most, planning.batches)
-    plans = batch_plans(trace, replace(planning, batches=None), effort or Effort(with_bound=False))
+    plans = batch_plans(
+        trace, replace(planning, batches=None), replace(parameters or Parameters(), bound=Bound(rounds=0))
+    )
     return counted(islice(plans, wanted))
 
 

@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.counts import Counts
-from gapless.errors import InputError
-from gapless.io.record import suggestion
+from gapless.io.record import check_known
 
-__all__ = ["DESIGNS", "DesignRows", "checked_design", "design_rows"]
+__all__ = ["DESIGNS", "DesignRows", "design_rows"]
 
 Ints = NDArray[np.int64]
 
@@ -59,17 +58,10 @@ class DesignRows:
         return self.written_early + self.written_late
 
 
-def checked_design(design: str) -> str:
-    """The design's name. Raises `InputError` for an unknown one."""
-    if design not in DESIGNS:
-        hint = suggestion(design, DESIGNS)
-        raise InputError(f"design: must be one of {', '.join(DESIGNS)}, got {design!r}" + (f"; {hint}" if hint else ""))
-    return design
-
-
 def design_rows(counts: Counts, design: str) -> DesignRows:
     """What a design moves. Raises `InputError` for an unknown one."""
-    if checked_design(design) == "replicated":
+    check_known("design", design, DESIGNS)
+    if design == "replicated":
         return _replicated(counts)
     if design == "partitioned":
         return _partitioned(counts)

@@ -14,9 +14,6 @@ __all__ = ["Fetches", "Goal", "MaxLoad", "Rates"]
 
 Floats = NDArray[np.float64]
 
-_SHARPNESS = 32
-"""The power of loads whose sum stands for the largest of them; at 8 trainers the two differ by 7 % at most."""
-
 
 @dataclass(frozen=True)
 class Rates:
@@ -65,8 +62,11 @@ class Fetches:
         return Rates(np.ones(trainers), np.zeros(trainers))
 
 
+@dataclass(frozen=True)
 class MaxLoad:
-    """Fewest rows that the busiest trainer receives and sends."""
+    """Fewest rows that the busiest trainer receives and sends. `power`: as `Search.load_power`."""
+
+    power: int
 
     def value(self, traffic: Traffic) -> int:
         """The largest load."""
@@ -75,10 +75,10 @@ class MaxLoad:
     def smooth(self, traffic: Traffic) -> float:
         """The norm of the loads to a high power."""
         largest = max(traffic.max_load, 1)
-        return float(largest * ((traffic.load / largest) ** _SHARPNESS).sum() ** (1 / _SHARPNESS))
+        return float(largest * ((traffic.load / largest) ** self.power).sum() ** (1 / self.power))
 
     def rates(self, traffic: Traffic) -> Rates:
         """Rows of busy trainers count most; the mean rate is 1."""
-        share = (traffic.load / max(traffic.max_load, 1)) ** (_SHARPNESS - 1) + 1e-3
+        share = (traffic.load / max(traffic.max_load, 1)) ** (self.power - 1) + 1e-3
         rate = share / share.mean()
         return Rates(rate, rate)

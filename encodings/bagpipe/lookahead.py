@@ -74,16 +74,6 @@ class Step:
         """The ids to fetch from the embedding servers."""
         return self.ids[self.prefetched]
 
-    @property
-    def evicted_ids(self) -> NDArray[np.int64]:
-        """The ids to write back and drop after this batch."""
-        return self.ids[self.evicted]
-
-    def ttl_updates(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The ids that stay in the cache, and the last batch for which each does, as known now."""
-        kept = ~self.evicted
-        return self.ids[kept], self.last_use[kept]
-
 
 def lookahead_steps(
     batches: Iterable[Block], lookahead: int | None = None, cache_rows: int | None = None

@@ -1,10 +1,10 @@
 """From the actions of a run of batches to a schedule in the graph IR.
 
 Devices: the embedding servers (with the trace), each trainer's private part of the cache, the replicas (what every
-trainer holds alike: one copy stands for all), and an input buffer a trainer. Tensors are groups of rows with one fate,
-the examples of a batch on a trainer, and tokens of no size that order what lies on different devices. A private row
-keeps its place among the replicas too, in a copy that nobody reads, so that this device holds as many rows as the
-lookahead counts: its memory is the size of the cache.
+trainer holds alike: one copy stands for all), and an input buffer a trainer. Tensors are groups of rows with one
+history, the examples of a batch on a trainer, and tokens of no size that order what lies on different devices. A
+private row keeps its place among the replicas too, in a copy that nobody reads, so that this device holds as many rows
+as the lookahead counts: its memory is the size of the cache.
 
 Batch b: rows are fetched from the servers; each trainer takes its examples into its buffer, whose size is its share of
 a batch; the replicas are looked up, and must hold all updates of batches before b; each trainer trains, which updates
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +31,12 @@ from gapless.encodings.bagpipe.actions import (
     RowGroups,
 )
 from gapless.encodings.bagpipe.cluster import Cluster
-from gapless.encodings.bagpipe.pipeline import Spans
+from gapless.encodings.bagpipe.pipeline import Spans, Times
 from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
-__all__ = ["Machine", "Times", "to_schedule"]
+__all__ = ["Machine", "to_schedule"]
 
 Ints = NDArray[np.int64]
 
@@ -47,25 +46,6 @@ FETCH_ALL, WRITE_ALL = 0, 1
 """Links between the servers and the replicas."""
 _LINKS = ("fetch", "write", "claim", "ready", "load", "go")
 """Links of each trainer: from and to the servers, from and to the replicas, into and out of its buffer."""
-
-
-class Times(Protocol):
-    """When the activities of each batch run; a `Pipeline` knows."""
-
-    @property
-    def prefetch(self) -> Spans: ...
-    @property
-    def forward(self) -> Spans: ...
-    @property
-    def backward(self) -> Spans: ...
-    @property
-    def sync_now(self) -> Spans: ...
-    @property
-    def sync_later(self) -> Spans: ...
-    @property
-    def write_early(self) -> Spans: ...
-    @property
-    def write_late(self) -> Spans: ...
 
 
 @dataclass(frozen=True)
@@ -192,7 +172,7 @@ def to_schedule(actions: Sequence[Actions], times: Times, machine: Machine) -> S
 
 @dataclass
 class _Batch:
-    """One batch on its way into the schedule."""
+    """One batch, which adds itself to the schedule."""
 
     rows: _Rows
     machine: Machine

@@ -33,28 +33,28 @@ def encode(cost: NDArray[Any], capacity: Ints, relaxed: bool = False) -> Encodin
     """The partition of least cost; with `relaxed` its linear relaxation."""
     model = Model("bagpipe partition")
     columns = model.continuous("x", cost.shape, upper=1.0) if relaxed else model.binaries("x", cost.shape)
-    parts = Encoding(model, columns)
-    _one_trainer_each(parts)
-    _full_trainers(parts, capacity)
-    model.minimize((cost, parts.place))
-    return parts
+    encoding = Encoding(model, columns)
+    _one_trainer_each(encoding)
+    _full_trainers(encoding, capacity)
+    model.minimize((cost, encoding.place))
+    return encoding
 
 
 def encode_fetches(sharing: Sharing, capacity: Ints) -> Encoding:
     """The partition with the fewest fetches, each id once per trainer and batch."""
-    parts, used, _ = _with_uses(sharing, capacity, "bagpipe fetches")
-    parts.model.minimize((1.0, used))
-    return parts
+    encoding, used, _ = _with_uses(sharing, capacity, "bagpipe fetches")
+    encoding.model.minimize((1.0, used))
+    return encoding
 
 
 def encode_max_load(sharing: Sharing, capacity: Ints) -> Encoding:
     """The partition whose busiest trainer receives and sends the fewest rows."""
-    parts, used, pairs = _with_uses(sharing, capacity, "bagpipe max-load")
+    encoding, used, pairs = _with_uses(sharing, capacity, "bagpipe max-load")
     trainers = sharing.trainers
-    most = parts.model.integers("most", (), upper=float(2 * len(used)))
+    most = encoding.model.integers("most", (), upper=float(2 * len(used)))
     id_, receiver = pairs
     is_sent = sharing.owner[id_] >= 0
-    parts.model.add_sparse(
+    encoding.model.add_sparse(
         "the busiest",
         trainers,
         np.concatenate([np.arange(trainers), receiver, sharing.owner[id_][is_sent]]),
@@ -62,25 +62,27 @@ def encode_max_load(sharing: Sharing, capacity: Ints) -> Encoding:
         np.concatenate([np.ones(trainers), -np.ones(len(used) + int(is_sent.sum()))]),
         lower=0.0,
     )
-    parts.model.minimize((1.0, most))
-    return parts
+    encoding.model.minimize((1.0, most))
+    return encoding
 
 
-def decode(parts: Encoding, values: Floats) -> Ints:
+def decode(encoding: Encoding, values: Floats) -> Ints:
     """The trainer of each example at a point."""
-    trainer: Ints = values[parts.place].argmax(axis=1).astype(np.int64)
+    trainer: Ints = values[encoding.place].argmax(axis=1).astype(np.int64)
     return trainer
 
 
-def _one_trainer_each(parts: Encoding) -> None:
+def _one_trainer_each(encoding: Encoding) -> None:
     """Each example is on one trainer."""
-    parts.model.add("one trainer each", (1.0, parts.place), lower=1.0, upper=1.0, cite="Bagpipe, constraint (i)")
+    encoding.model.add("one trainer each", (1.0, encoding.place), lower=1.0, upper=1.0, cite="Bagpipe, constraint (i)")
 
 
-def _full_trainers(parts: Encoding, capacity: Ints) -> None:
+def _full_trainers(encoding: Encoding, capacity: Ints) -> None:
     """Each trainer gets as many examples as it has places."""
     places = capacity.astype(np.float64)
-    parts.model.add("full trainers", (1.0, parts.place.T), lower=places, upper=places, cite="Bagpipe, constraint (ii)")
+    encoding.model.add(
+        "full trainers", (1.0, encoding.place.T), lower=places, upper=places, cite="Bagpipe, constraint (ii)"
+    )
 
 
 def _with_uses(sharing: Sharing, capacity: Ints, name: str) -> tuple[Encoding, Ints, tuple[Ints, Ints]]:
@@ -89,9 +91,9 @@ def _with_uses(sharing: Sharing, capacity: Ints, name: str) -> tuple[Encoding, I
     Returns the columns of `fetch` and, aligned, their (ids, trainers).
     """
     model = Model(name)
-    parts = Encoding(model, model.binaries("x", (sharing.examples, sharing.trainers)))
-    _one_trainer_each(parts)
-    _full_trainers(parts, capacity)
+    encoding = Encoding(model, model.binaries("x", (sharing.examples, sharing.trainers)))
+    _one_trainer_each(encoding)
+    _full_trainers(encoding, capacity)
     is_foreign = sharing.owner[:, None] != np.arange(sharing.trainers)
     id_, receiver = (axis.astype(np.int64) for axis in np.nonzero(is_foreign))
     used: Ints = model.binaries("fetch", len(id_))
@@ -102,7 +104,7 @@ def _with_uses(sharing: Sharing, capacity: Ints, name: str) -> tuple[Encoding, I
     example, table, trainer = np.nonzero(fetch >= 0)
     model.add(
         "fetched where used",
-        (np.array([1.0, -1.0]), np.stack([fetch[example, table, trainer], parts.place[example, trainer]], axis=1)),
+        (np.array([1.0, -1.0]), np.stack([fetch[example, table, trainer], encoding.place[example, trainer]], axis=1)),
         lower=0.0,
     )
-    return parts, used, (id_, receiver)
+    return encoding, used, (id_, receiver)

@@ -1,6 +1,6 @@
 """Pipeline: when each batch is prefetched, trained, synchronised and written back, for a cache design on a cluster.
 
-Who waits for whom (section 5.2.3), for batch x:
+What waits for what (section 5.2.3), for batch x:
 
 - its **prefetch** follows that of x - 1 on the servers' network, and starts no earlier than a fetch latency after the
   last write-back of the batch that the lookahead names (x - L): no row is read before its updates are back;
@@ -28,7 +28,7 @@ from gapless.encodings.bagpipe.counts import Counts
 from gapless.encodings.bagpipe.designs import DesignRows, design_rows
 from gapless.errors import InputError
 
-__all__ = ["ACTIVITIES", "Durations", "Pipeline", "Spans", "durations", "pipeline"]
+__all__ = ["ACTIVITIES", "Pipeline", "Spans", "Times", "durations", "pipeline"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -53,38 +53,30 @@ class Spans:
 
 
 @dataclass(frozen=True)
-class Durations:
-    """Seconds that each activity takes, float64, shape (batches,)."""
-
-    prefetch: Floats
-    peer_fetch: Floats
-    forward: Floats
-    backward: Floats
-    sync_now: Floats
-    sync_later: Floats
-    write_early: Floats
-    write_late: Floats
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """When everything happens. Each activity has one span a batch; one that has nothing to do starts when it ends.
+class Times:
+    """When the activities of each batch run; one that has nothing to do starts when it ends.
 
     `prefetch`: while the servers' network carries it, after the latency. `write_early`: of private rows; `write_late`:
-    of those that are synchronised before. `lookahead`: L of each batch.
+    of those that are synchronised before.
     """
 
-    rows: DesignRows
-    cluster: Cluster
-    lookahead: Ints
     prefetch: Spans
-    peer_fetch: Spans
     forward: Spans
     backward: Spans
     sync_now: Spans
     sync_later: Spans
     write_early: Spans
     write_late: Spans
+
+
+@dataclass(frozen=True)
+class Pipeline(Times):
+    """The times of a cache design on a cluster. `peer_fetch`: of a partitioned cache. `lookahead`: L of each batch."""
+
+    peer_fetch: Spans
+    rows: DesignRows
+    cluster: Cluster
+    lookahead: Ints
 
     @property
     def design(self) -> str:
@@ -138,24 +130,24 @@ def pipeline(counts: Counts, cluster: Cluster, design: str = "lrpp-delayed") -> 
         raise InputError(f"cluster: trainers must be the plans' {counts.trainers}, got {cluster.trainers}")
     rows = design_rows(counts, design)
     spans = _earliest(durations(rows, cluster), counts.prefetch_after, cluster.fetch_latency_s)
-    return Pipeline(rows, cluster, counts.lookahead, **spans)
+    return Pipeline(**spans, rows=rows, cluster=cluster, lookahead=counts.lookahead)
 
 
-def durations(rows: DesignRows, cluster: Cluster) -> Durations:
-    """How long each activity takes, alone on its network."""
+def durations(rows: DesignRows, cluster: Cluster) -> dict[str, Floats]:
+    """How long each activity takes, alone on its network; float64, shape (batches,)."""
     batches = len(rows.fetched)
     peers_s = cluster.peer_s(rows.peer_most.astype(np.float64))
     is_partitioned = rows.design == "partitioned"
-    return Durations(
-        prefetch=_server_s(cluster, rows.fetched, rows.fetched_most),
-        peer_fetch=peers_s + (cluster.control_s if is_partitioned else 0.0),
-        forward=np.full(batches, cluster.forward_s),
-        backward=np.full(batches, cluster.backward_s),
-        sync_now=cluster.all_reduce_s(_size_bytes(rows.sync_now, cluster) + cluster.dense_bytes) + peers_s,
-        sync_later=cluster.all_reduce_s(_size_bytes(rows.sync_later, cluster)),
-        write_early=_server_s(cluster, rows.written_early, rows.written_early_most),
-        write_late=_server_s(cluster, rows.written_late, rows.written_late_most),
-    )
+    return {
+        "prefetch": _server_s(cluster, rows.fetched, rows.fetched_most),
+        "peer_fetch": peers_s + (cluster.control_s if is_partitioned else 0.0),
+        "forward": np.full(batches, cluster.forward_s),
+        "backward": np.full(batches, cluster.backward_s),
+        "sync_now": cluster.all_reduce_s(_size_bytes(rows.sync_now, cluster) + cluster.dense_bytes) + peers_s,
+        "sync_later": cluster.all_reduce_s(_size_bytes(rows.sync_later, cluster)),
+        "write_early": _server_s(cluster, rows.written_early, rows.written_early_most),
+        "write_late": _server_s(cluster, rows.written_late, rows.written_late_most),
+    }
 
 
 def _size_bytes(rows: Ints, cluster: Cluster) -> Floats:
@@ -166,9 +158,9 @@ def _server_s(cluster: Cluster, rows: Ints, most: Ints) -> Floats:
     return cluster.server_s(rows.astype(np.float64), most.astype(np.float64))
 
 
-def _earliest(lasting: Durations, prefetch_after: Ints, fetch_latency_s: float) -> dict[str, Spans]:
+def _earliest(lasting: dict[str, Floats], prefetch_after: Ints, fetch_latency_s: float) -> dict[str, Spans]:
     """The earliest start and end of every activity, batch by batch: each depends on this batch and earlier ones."""
-    columns = [getattr(lasting, name).tolist() for name in ACTIVITIES]
+    columns = [lasting[name].tolist() for name in ACTIVITIES]
     starts: list[tuple[float, ...]] = []
     written: list[float] = []  # by batch, when the last of its updates is at the servers
     servers_sent = servers_got = synced = background_ended = 0.0
@@ -193,4 +185,4 @@ def _earliest(lasting: Durations, prefetch_after: Ints, fetch_latency_s: float) 
         written.append(max(early + early_s, late + late_s))
         starts.append((prefetch, peer, forward, backward, now, later, early, late))
     start_s = np.array(starts).T
-    return {name: Spans(start, start + getattr(lasting, name)) for name, start in zip(ACTIVITIES, start_s, strict=True)}
+    return {name: Spans(start, start + lasting[name]) for name, start in zip(ACTIVITIES, start_s, strict=True)}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster
-from gapless.encodings.bagpipe.partition import Effort
 from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.profiles.traces.trace import Trace
@@ -26,7 +25,6 @@ class Problem:
     trace: Trace
     planning: Planning
     cluster: Cluster
-    effort: Effort = field(default_factory=Effort)
 
     def __post_init__(self) -> None:
         if self.cluster.trainers != self.planning.trainers:

@@ -1,8 +1,9 @@
 """Run files: what a run's trainers do, batch by batch, and when; enough to lower and replay it, or to train by it.
 
 A .npz file, format `gapless.bagpipe-run`, version 1. `meta`: JSON text as bytes, with format, version, problem,
-claim, details, cluster, share and cache_rows. By batch: `rows` and `examples` (how many), `prefetch_after`; `spans`:
-float64, shape (7, 2, batches), start and end of each of `TIMES`; transfers are laid out so that the last ends there.
+claim, details, run, cluster, share and cache_rows. By batch: `rows` and `examples` (how many), `prefetch_after`;
+`spans`: float64, shape (7, 2, batches), start and end of each of `TIMES`; transfers are laid out so that the last ends
+there.
 By example, all batches in a row: `trainer`. By row: `ids`, `fetched_by`, `private_to`, `sync`, `evicted` as in
 `gapless.encodings.bagpipe.actions`, and `users`: uint8, the trainers that use it, bit by bit, the first in the
 highest bit.
@@ -14,7 +15,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,21 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.actions import SHARED, Actions
 from gapless.encodings.bagpipe.cluster import Cluster
-from gapless.encodings.bagpipe.lowering import Machine, Times, to_schedule
-from gapless.encodings.bagpipe.pipeline import Spans
+from gapless.encodings.bagpipe.lowering import Machine, to_schedule
+from gapless.encodings.bagpipe.pipeline import Spans, Times
 from gapless.errors import InputError
 from gapless.io.atomic import write_bytes
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record, parse_record
 from gapless.profiles.traces.csv_files import file_errors
 
-__all__ = ["TIMES", "SavedTimes", "read_run", "write_run"]
+__all__ = ["TIMES", "Product", "read_run", "write_run"]
 
 _FORMAT, _VERSION = "gapless.bagpipe-run", 1
 
-TIMES = ("prefetch", "forward", "backward", "sync_now", "sync_later", "write_early", "write_late")
+_SECTIONS = ("problem", "claim", "details", "run")
+"""Of `meta`, as `SavedPlan` has them."""
+TIMES = tuple(field.name for field in fields(Times))
 _BY_ROW = ("ids", "fetched_by", "private_to", "sync", "evicted")
 _BY_BATCH = ("rows", "examples", "prefetch_after")
 _DIMENSIONS = dict.fromkeys(("meta", *_BY_BATCH, "trainer", *_BY_ROW), 1) | {"users": 2, "spans": 3}
@@ -48,31 +51,24 @@ _MOST_ROW_BYTES = 2**31
 
 
 @dataclass(frozen=True)
-class SavedTimes:
-    """When the activities of each batch run."""
+class Product:
+    """What a run's schedule is made from: by batch the actions, who uses which row, and who trains on which example."""
 
-    prefetch: Spans
-    forward: Spans
-    backward: Spans
-    sync_now: Spans
-    sync_later: Spans
-    write_early: Spans
-    write_late: Spans
+    actions: list[Actions]
+    users: list[NDArray[np.bool_]]
+    trainer: list[NDArray[np.int64]]
+    times: Times
+    machine: Machine
 
 
-def write_run(
-    path: str | Path,
-    actions: list[Actions],
-    users: list[NDArray[np.bool_]],
-    trainer: list[NDArray[np.int64]],
-    times: Times,
-    machine: Machine,
-    told: Mapping[str, Any],
-) -> None:
-    """Write a run, whole or not at all. `told`: the sections problem, claim and details."""
+def write_run(path: str | Path, plan: SavedPlan) -> None:
+    """Write a run, whole or not at all; the plan's `product` is a `Product`."""
+    product = plan.product
+    assert isinstance(product, Product)
+    machine, times, actions, trainer = product.machine, product.times, product.actions, product.trainer
     meta = {
         "format": _FORMAT, "version": _VERSION, "cluster": asdict(machine.cluster), "share": machine.share.tolist(),
-        "cache_rows": machine.cache_rows, **told,
+        "cache_rows": machine.cache_rows, **{name: dict(getattr(plan, name)) for name in _SECTIONS},
     }  # fmt: skip
     columns: dict[str, Any] = {
         "meta": np.frombuffer(json.dumps(meta, allow_nan=False).encode("utf-8"), dtype=np.uint8),
@@ -81,7 +77,7 @@ def write_run(
         "prefetch_after": np.array([batch.prefetch_after for batch in actions]),
         "spans": np.array([[getattr(times, name).start_s, getattr(times, name).end_s] for name in TIMES]),
         "trainer": np.concatenate(trainer).astype(np.int16),
-        "users": np.concatenate([np.packbits(part, axis=1) for part in users]),
+        "users": np.concatenate([np.packbits(part, axis=1) for part in product.users]),
     }
     for name in _BY_ROW:
         whole = np.concatenate([getattr(batch, name) for batch in actions])
@@ -97,7 +93,7 @@ def read_run(path: str | Path) -> SavedPlan:
     meta = parse_record(columns["meta"].tobytes().decode("utf-8", "replace"), f"{path}: meta")
     meta.of_format(_FORMAT)
     meta.integer("version", _VERSION, _VERSION)
-    told = {name: _mapping(meta, name) for name in ("problem", "claim", "details")}
+    sections = {name: _mapping(meta, name) for name in _SECTIONS}
     share = np.array(meta.integers("share", 0, _MOST_COUNT), dtype=np.int64)
     cache_rows = meta.integer("cache_rows", 0, _MOST_COUNT)
     entry = meta.record("cluster")
@@ -106,12 +102,12 @@ def read_run(path: str | Path) -> SavedPlan:
         machine = Machine(_cluster(entry), share, cache_rows)
         if len(share) != machine.cluster.trainers:
             raise meta.fail("share", f"one number for each of {machine.cluster.trainers} trainers", share.tolist())
-        actions = _actions(columns, machine.cluster.trainers)
-        schedule = to_schedule(actions, _times(columns["spans"], len(actions)), machine)
+        product = _product(columns, machine)
+        schedule = to_schedule(product.actions, product.times, machine)
     except InputError as error:  # actions, cluster and schedule name the field, not the file
         message = str(error)
         raise InputError(message if message.startswith(str(path)) else f"{path}: {message}") from None
-    return SavedPlan("bagpipe", told["problem"], told["claim"], told["details"], schedule)
+    return SavedPlan("bagpipe", schedule=schedule, product=product, **sections)
 
 
 def _arrays(path: str | Path) -> dict[str, Any]:
@@ -160,17 +156,18 @@ def _cluster(entry: Record) -> Cluster:
     return Cluster(**values)
 
 
-def _times(spans: NDArray[Any], batches: int) -> SavedTimes:
+def _times(spans: NDArray[Any], batches: int) -> Times:
     if spans.shape != (len(TIMES), 2, batches) or not np.isfinite(spans).all():
         raise InputError(f"spans: must be finite, of shape {(len(TIMES), 2, batches)}, got shape {spans.shape}")
     for name, (start_s, end_s) in zip(TIMES, spans, strict=True):
         if (start_s > end_s).any():
             late = int((start_s > end_s).argmax())
             raise InputError(f"spans: {name} of batch {late} must start before it ends, at {end_s[late]:g} s")
-    return SavedTimes(**{name: Spans(*span) for name, span in zip(TIMES, spans, strict=True)})
+    return Times(**{name: Spans(*span) for name, span in zip(TIMES, spans, strict=True)})
 
 
-def _actions(columns: Mapping[str, NDArray[Any]], trainers: int) -> list[Actions]:
+def _product(columns: Mapping[str, NDArray[Any]], machine: Machine) -> Product:
+    trainers = machine.cluster.trainers
     rows, examples, prefetch_after = (columns[name] for name in _BY_BATCH)
     _check_lengths(columns, trainers)
     trainer, users = columns["trainer"], np.unpackbits(columns["users"], axis=1, count=trainers).astype(np.bool_)
@@ -178,9 +175,9 @@ def _actions(columns: Mapping[str, NDArray[Any]], trainers: int) -> list[Actions
         raise InputError(f"trainer: must be in 0..{trainers - 1}, got {trainer.min()}..{trainer.max()}")
     row_cuts, example_cuts = np.cumsum(rows)[:-1], np.cumsum(examples)[:-1]
     parts = {name: np.split(columns[name], row_cuts) for name in _BY_ROW}
-    places = np.split(trainer, example_cuts)
+    places, used_by = np.split(trainer, example_cuts), np.split(users, row_cuts)
     found = []
-    for number, used in enumerate(np.split(users, row_cuts)):
+    for number, used in enumerate(used_by):
         batch = Actions(
             **{name: parts[name][number] for name in _BY_ROW},
             examples=np.bincount(places[number], minlength=trainers),
@@ -192,7 +189,7 @@ def _actions(columns: Mapping[str, NDArray[Any]], trainers: int) -> list[Actions
             )
         _check_users(number, batch, used)
         found.append(batch)
-    return found
+    return Product(found, used_by, places, _times(columns["spans"], len(found)), machine)
 
 
 def _check_lengths(columns: Mapping[str, NDArray[Any]], trainers: int) -> None:

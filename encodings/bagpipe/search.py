@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.goals import Goal, Rates
+from gapless.encodings.bagpipe.parameters import Search
 from gapless.encodings.bagpipe.sharing import Sharing, Traffic
 from gapless.encodings.bagpipe.transport import transport
 from gapless.options import Deadline
@@ -29,11 +30,6 @@ Floats = NDArray[np.float64]
 
 _UNIT = 64
 """Marginal costs are rounded to 1/64 of a row."""
-
-_FIRST_SHARE = 4
-"""The first blocks hold a quarter of the batch; each stage halves them and goes twice through the batch."""
-
-_SMALLEST_BLOCK = 8
 
 _MOST_AT_ONCE = 2**22
 """Costs of uses that are gathered at a time, so that memory doesn't grow with examples times tables times trainers."""
@@ -50,9 +46,9 @@ class Found:
 
 
 def search(
-    sharing: Sharing, capacity: Ints, goal: Goal, starts: list[Ints], rounds: int, seed: int, deadline: Deadline
+    sharing: Sharing, capacity: Ints, goal: Goal, starts: list[Ints], parameters: Search, seed: int, deadline: Deadline
 ) -> Found:
-    """The best partition after the given number of rounds, or when time is up; none of `starts` is better."""
+    """The best partition after all rounds, or when time is up; none of `starts` is better."""
     all_at_once = _place_all(sharing, capacity, goal)
     first = min([all_at_once, *starts], key=lambda trainer: goal.smooth(sharing.traffic(trainer)))
     state = _State(sharing, goal, first.copy())
@@ -60,7 +56,7 @@ def search(
         ((trainer, sharing.traffic(trainer)) for trainer in [first, *starts]), key=lambda pair: goal.value(pair[1])
     )
     done = accepted = 0
-    for block in _blocks(sharing.examples, np.random.default_rng(seed), rounds):
+    for block in _blocks(sharing.examples, np.random.default_rng(seed), parameters):
         if deadline.over:
             break
         done += 1
@@ -72,17 +68,17 @@ def search(
     return Found(best, best_traffic, done, accepted)
 
 
-def _blocks(examples: int, rng: np.random.Generator, rounds: int) -> Iterator[Ints]:
+def _blocks(examples: int, rng: np.random.Generator, parameters: Search) -> Iterator[Ints]:
     """Random disjoint blocks that cover the batch, twice over, then smaller ones."""
-    parts, given = _FIRST_SHARE, 0
-    while given < rounds and examples > 1:
+    parts, given = parameters.first_blocks, 0
+    while given < parameters.rounds and examples > 1:
         for _ in range(2):
             for block in np.array_split(rng.permutation(examples), parts):
-                if given == rounds:
+                if given == parameters.rounds:
                     return
                 yield block
                 given += 1
-        if examples // (2 * parts) >= _SMALLEST_BLOCK:
+        if examples // (2 * parts) >= parameters.smallest_block:
             parts *= 2
 
 

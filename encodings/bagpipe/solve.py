@@ -15,13 +15,15 @@ from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.costs import capacities
 from gapless.encodings.bagpipe.counts import Counts, counted
 from gapless.encodings.bagpipe.lowering import Machine, to_schedule
+from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.run_file import Product
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.solution import Solution, Status, StopReason
 from gapless.system import Plan
 
-__all__ = ["Product", "Run", "machine_for", "plan_run", "solve"]
+__all__ = ["Run", "machine_for", "plan_run", "solve"]
 
 
 @dataclass
@@ -32,6 +34,7 @@ class Run:
     trainer: list[NDArray[np.int64]] = field(default_factory=list)
     users: list[NDArray[np.bool_]] = field(default_factory=list)
     measured: dict[str, list[float]] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
     counts: Counts | None = None
 
     def take(self, plan: BatchPlan) -> None:
@@ -42,30 +45,22 @@ class Run:
             "partition_cost": plan.partition.value,
             "partition_bound": plan.partition.bound,
             "max_load_rows": plan.traffic.max_load,
-            "partition_ms": 1e3 * (plan.partition_s - plan.partition.details.get("bound_s", 0.0)),
-            "lookahead_ms": 1e3 * plan.lookahead_s,
         }
         for name, value in found.items():
             self.measured.setdefault(name, []).append(np.nan if value is None else float(value))
+        bound_s = plan.partition.bound_s
+        for stage, duration_s in (
+            ("lookahead", plan.lookahead_s), ("partition", plan.partition_s - bound_s), ("bound", bound_s)
+        ):  # fmt: skip
+            self.timings[stage] = self.timings.get(stage, 0.0) + duration_s
 
 
-@dataclass(frozen=True)
-class Product:
-    """What a run's schedule was made from, as `write_run` takes it."""
-
-    actions: list[Actions]
-    users: list[NDArray[np.bool_]]
-    trainer: list[NDArray[np.int64]]
-    times: Pipeline
-    machine: Machine
-
-
-def plan_run(problem: Problem, options: SolveOptions, deadline: Deadline) -> Run | None:
+def plan_run(problem: Problem, options: SolveOptions, parameters: Parameters, deadline: Deadline) -> Run | None:
     """Plan all batches; None if the deadline is over first."""
     run = Run()
 
     def passing() -> Iterable[BatchPlan]:
-        for plan in batch_plans(problem.trace, problem.planning, problem.effort, options):
+        for plan in batch_plans(problem.trace, problem.planning, parameters, options):
             run.take(plan)
             if options.on_progress is not None:
                 done, total = plan.step.batch + 1, problem.batch_count
@@ -78,10 +73,13 @@ def plan_run(problem: Problem, options: SolveOptions, deadline: Deadline) -> Run
     return None if deadline.over else run
 
 
-def solve(problem: Problem, options: SolveOptions) -> Plan:
-    """Plan the run and lower it. Interrupted, there is no plan: the rows that are still cached would never get home."""
+def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
+    """Plan the run and lower it. Interrupted, there is no plan: rows that are still cached would never be written back.
+
+    `parameters`: all defaults if None.
+    """
     deadline = Deadline(options)
-    run = plan_run(problem, options, deadline)
+    run = plan_run(problem, options, parameters or Parameters(), deadline)
     solution = Solution(
         Status.NO_SOLUTION,
         StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT,
@@ -100,7 +98,7 @@ def solve(problem: Problem, options: SolveOptions) -> Plan:
         deadline.elapsed_s, objective=float(schedule.end_s.max()),
     )  # fmt: skip
     product = Product(run.actions, run.users, run.trainer, times, machine)
-    return Plan(solution, schedule, _details(run, run.counts, times), product=product)
+    return Plan(solution, schedule, _details(run, run.counts, times), run.timings, product)
 
 
 def machine_for(problem: Problem, counts: Counts) -> Machine:
@@ -119,20 +117,17 @@ def _details(run: Run, counts: Counts, times: Pipeline) -> dict[str, Any]:
         **{name: np.array(values) for name, values in run.measured.items()},
     }
     proven = not np.isnan(batches["partition_bound"]).any()
-    lookahead_s = 1e-3 * float(batches.pop("lookahead_ms").sum())
     bound = batches.pop("partition_bound")
-    examples = sum(int(batch.examples.sum()) for batch in run.actions)
     totals = {name: float(values.sum()) for name, values in batches.items()}
     return {
-        **{name: total if name == "partition_ms" else round(total) for name, total in totals.items()},
+        **{name: round(total) for name, total in totals.items()},
         "max_load_rows": int(batches["max_load_rows"].max()),
         "partition_bound": round(float(bound.sum())) if proven else None,
         "median": {name: float(np.median(values)) for name, values in batches.items()},
         "cache_rows_peak": int(counts.cache_rows.max()),
         "smallest_lookahead": int(counts.lookahead.min()),
-        "lookahead_examples_per_s": examples / lookahead_s if lookahead_s else None,
         "batches_planned": counts.batches,
-        "examples": examples,
+        "examples": sum(int(batch.examples.sum()) for batch in run.actions),
         "iteration_s": times.iteration_s,
         "stall_s": times.stall_s,
     }

@@ -97,7 +97,7 @@ def lower_bound(cost: NDArray[Any], capacity: NDArray[Any], prices: NDArray[Any]
 
 
 class _Assignment:
-    """Who is where: examples by trainer, and for each pair of trainers the least that moving one example costs."""
+    """The examples of each trainer; and for each pair of trainers the least that moving one example costs."""
 
     def __init__(self, cost: Costs, prices: Ints) -> None:
         self.cost = cost
@@ -175,13 +175,13 @@ def _shortest_path(state: _Assignment, surplus: Ints, prices: Ints) -> tuple[lis
     """
     trainers = np.arange(len(surplus))
     length = state.least + prices - prices[:, None]
-    length[state.least[:, 0] >= _FAR] = _FAR  # nobody is there to move
+    length[state.least[:, 0] >= _FAR] = _FAR  # there is no example to move
     distance = np.where(surplus > 0, 0, _FAR)
     before = np.full(len(surplus), -1)
     while True:
-        by_way_of = distance[:, None] + length
-        nearest = by_way_of.argmin(axis=0)
-        found = by_way_of[nearest, trainers]
+        through = distance[:, None] + length
+        nearest = through.argmin(axis=0)
+        found = through[nearest, trainers]
         is_nearer = found < distance
         if not is_nearer.any():
             break

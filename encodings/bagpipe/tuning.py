@@ -15,7 +15,7 @@ from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.comparison import LEAST_MEASURED, LookaheadSummary, lookahead_table
 from gapless.encodings.bagpipe.lookahead import lookahead_steps
-from gapless.encodings.bagpipe.partition import Effort
+from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.errors import InputError
 from gapless.profiles.traces.trace import Trace
 
@@ -46,7 +46,7 @@ def tune_lookahead(
     cluster: Cluster,
     design: str = "lrpp-delayed",
     tried: Sequence[int] | None = None,
-    effort: Effort | None = None,
+    parameters: Parameters | None = None,
 ) -> Tuning:
     """The lookahead for the cache of `planning`, which must have a size; its lookahead, if any, is the largest tried.
 
@@ -59,7 +59,7 @@ def tune_lookahead(
         raise InputError("tried: must hold at least one lookahead, got none")
     rule, settled = fitting_lookahead(trace, planning)
     lookaheads = candidates(settled) if tried is None else sorted({min(value, settled) for value in tried})
-    table = lookahead_table(trace, planning, cluster, lookaheads, design, effort)
+    table = lookahead_table(trace, planning, cluster, lookaheads, design, parameters)
     limit_s = (1 + TOLERANCE) * min(entry.iteration_s for entry in table)
     chosen = next(entry for entry in table if entry.iteration_s <= limit_s)
     return Tuning(planning.cache_rows, rule, settled, table, chosen)

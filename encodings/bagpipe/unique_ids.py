@@ -1,4 +1,4 @@
-"""The distinct ids of a batch, and where in them each lookup finds its own."""
+"""The distinct ids of a batch, and the place of each lookup among them."""
 
 from __future__ import annotations
 

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 from gapless.encodings.cupcake.baselines import Baseline, buckets
+from gapless.encodings.cupcake.question import DEVICE
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.errors import InputError
 from gapless.options import SolveOptions
-from gapless.profiles.gradients.communication import RingNetwork
-from gapless.profiles.gradients.compressors import NONE, Compressor
+from gapless.profiles.devices import Device
+from gapless.profiles.gradients.communication import RingNetwork, find_network
+from gapless.profiles.gradients.compressors import (
+    NONE,
+    Compressor,
+    compressor_names,
+    named_compressor,
+    relative_speed,
+)  # fmt: skip
 from gapless.profiles.gradients.crossover import crossover_bytes_per_s
-from gapless.profiles.gradients.named import with_compressor
+from gapless.profiles.gradients.named import find_fusion_profile, with_compressor
 from gapless.profiles.gradients.profile import FusionProfile
+from gapless.text import described, table
 
-__all__ = ["Advice", "Option", "advise"]
+__all__ = ["Advice", "Option", "advise", "compression", "network_data", "pays"]
 
 _PRECISION = 2e-3
-"""Of a crossover: times that are estimated don't tell bandwidths apart more closely."""
+"""Of a crossover: times that are estimated don't distinguish bandwidths more closely."""
 
 _ROUNDING = 1e-9
+"""Sums in another order differ by less than this share."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +54,32 @@ class Option:
     time_saved: float
     crossover_bytes_per_s: float | None
 
+    @property
+    def data(self) -> dict[str, Any]:
+        """A row of the answer, in plain values."""
+        crossover, compressor = self.crossover_bytes_per_s, self.compressor
+        return {
+            "compressor": compressor.name, "plan": "best fusion", "ratio": compressor.ratio,
+            "collective": "all-reduce" if compressor.all_reducible else "all-gather",
+            "iteration_s": self.iteration_s, "bound_s": self.bound_s, "scaling": self.scaling,
+            "time_saved": self.time_saved, **pays(crossover), "groups": [list(group) for group in self.groups],
+        }  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Advice:
     """Options in the order asked for, and what they compete with: no compression, the best size of buckets."""
 
+    profile: FusionProfile
+    network: RingNetwork
+    device: str
     plain: Baseline
-    plain_scaling: float
     options: tuple[Option, ...]
+
+    @property
+    def plain_scaling(self) -> float:
+        """Step time of one worker alone over that without compression."""
+        return self.profile.compute_s / self.plain.iteration_s
 
     @property
     def best(self) -> Option | None:
@@ -55,18 +87,74 @@ class Advice:
         option = min(self.options, key=lambda option: option.iteration_s, default=None)
         return option if option is not None and option.time_saved > _ROUNDING else None
 
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """Plain buckets and all options, in plain values."""
+        plain = {
+            "compressor": "none", "plan": f"buckets of {self.plain.setting}", "ratio": 1.0, "collective": "all-reduce",
+            "iteration_s": self.plain.iteration_s, "bound_s": None, "scaling": self.plain_scaling, "time_saved": 0.0,
+            **pays(None), "groups": [list(group) for group in self.plain.fusion.groups],
+        }  # fmt: skip
+        return [plain, *(option.data for option in self.options)]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The answer in plain values."""
+        best = min(self.rows, key=lambda row: row["iteration_s"])  # the plain buckets, where nothing is faster
+        return {
+            "problem": "cupcake", "profile": self.profile.name, "device": self.device, **network_data(self.network),
+            "compute_s": self.profile.compute_s,
+            "best": {key: best[key] for key in ("compressor", "plan", "iteration_s", "time_saved")}, "rows": self.rows,
+        }  # fmt: skip
+
+    @property
+    def text(self) -> str:
+        """The answer as a table, and in a line."""
+        lines = [["compressor", "plan", "groups", "iteration", "scaling", "time saved", "pays below"]]
+        for row in self.rows:
+            limit = described("crossover_bytes_per_s", row["crossover_bytes_per_s"])
+            limit = {"below": limit, None: "-"}.get(row["pays"], row["pays"])
+            lines.append([
+                row["compressor"], row["plan"], str(len(row["groups"])), described("iteration_s", row["iteration_s"]),
+                f"{row['scaling']:.3f}", f"{100 * row['time_saved']:.1f} %", limit,
+            ])  # fmt: skip
+        best = self.best
+        if best is None:
+            return f"{table(lines)}\nbest: no compression, plain buckets"
+        saved = f"saves {100 * best.time_saved:.1f} % of a step"
+        return f"{table(lines)}\nbest: {best.compressor.name} in its best fusion, {saved}"
+
+
+def compression(
+    profile: str | Path | FusionProfile,
+    *,
+    compressor: Sequence[str | Compressor] = ("all",),
+    device: str | Device = DEVICE,
+    options: SolveOptions | None = None,
+    **network: Any,
+) -> Advice:
+    """Whether compressing the gradients of a profile pays on a network, and with which of the compressors.
+
+    `all` among the compressors stands for all of them. `options`: of each search. `network`: as for `find_network`.
+    Raises `InputError` as `find_network` and `advise` do.
+    """
+    ring = find_network(**network)
+    asked = list(dict.fromkeys([compressor] if isinstance(compressor, str) else compressor))
+    chosen = [named_compressor(name) for name in (compressor_names() if "all" in asked else asked)]
+    return advise(find_fusion_profile(profile), ring, chosen, device, options)
+
 
 def advise(
     profile: FusionProfile,
     network: RingNetwork,
-    compressors: Iterable[Compressor],
-    speed: float = 1.0,
+    compressors: Sequence[Compressor],
+    device: str | Device = DEVICE,
     options: SolveOptions | None = None,
 ) -> Advice:
     """Compare compressors on a profile's gradients; its own costs are replaced by theirs on the network.
 
-    `speed`: how much faster than a V100 the device encodes and decodes. `none` among the compressors stands for the
-    best fusion without compression. Raises `InputError` for a network of one rank, and for a step that takes no time.
+    `none` among the compressors stands for the best fusion without compression. Raises `InputError` for a network of
+    one rank, and for a step that takes no time.
     """
     if network.ranks < 2:
         raise InputError(f"ranks: must be >= 2 for there to be something to communicate, got {network.ranks}")
@@ -74,18 +162,28 @@ def advise(
         raise InputError(
             f"profile {profile.name!r}: forward_s and backward_s must not all be 0: nothing to scale against"
         )
-    case = _Case(profile, network, speed, options)
+    case = _Case(profile, network, relative_speed(device), options)
     plain = case.plain()
-    return Advice(
-        plain=plain,
-        plain_scaling=profile.compute_s / plain.iteration_s,
-        options=tuple(_option(case, compressor, plain) for compressor in compressors),
-    )
+    name = device if isinstance(device, str) else device.name
+    found = tuple(_option(case, compressor, plain) for compressor in compressors)
+    return Advice(profile, network, name, plain, found)
+
+
+def network_data(network: RingNetwork) -> dict[str, Any]:
+    """A network in plain values; an unlimited bandwidth is None."""
+    bandwidth = network.bytes_per_s if math.isfinite(network.bytes_per_s) else None
+    return {"ranks": network.ranks, "bandwidth_bytes_per_s": bandwidth, "latency_s": network.alpha_s}
+
+
+def pays(crossover_bytes_per_s: float | None) -> dict[str, Any]:
+    """Whether compression pays always, never or below a crossover, in plain values; None for what isn't compressed."""
+    words = {None: None, 0.0: "never", math.inf: "always"}.get(crossover_bytes_per_s, "below")
+    return {"pays": words, "crossover_bytes_per_s": crossover_bytes_per_s if words == "below" else None}
 
 
 @dataclass(frozen=True)
 class _Case:
-    """Gradients on a network."""
+    """Gradients on a network. `speed`: how much faster than a V100 the device encodes and decodes."""
 
     profile: FusionProfile
     network: RingNetwork

@@ -141,5 +141,5 @@ class _Run:
             frame.best_s, frame.best_rest = child.best_s, (child.end, *child.best_rest)
         if child.best_s < self.best_s:
             self.best_s = child.best_s
-            ends = [its.end for its in stack] + [child.end, *child.best_rest]
+            ends = [parent.end for parent in stack] + [child.end, *child.best_rest]
             self.fusion = Fusion(tuple(ends))

@@ -8,14 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gapless.encodings.cupcake.fusion import Fusion, timeline
+from gapless.encodings.cupcake.parameters import DEFAULTS, Parameters
 from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = ["BASELINES", "Baseline", "all_baselines", "buckets", "even_split", "layer_wise", "one_group", "selective"]
-
-_BUCKETS_MB = (2, 4, 8, 16, 25, 32, 64)
-"""Thresholds from 2 to 64 MB (Cupcake, section 5.3), with PyTorch's 25 among them; 1 MB = 10^6 bytes."""
-_LEAST_SPLIT, _MOST_SPLIT = 2, 32
-_MOST_THRESHOLDS = 64
 
 
 @dataclass(frozen=True)
@@ -28,38 +24,39 @@ class Baseline:
     setting: str = ""
 
 
-def layer_wise(profile: FusionProfile) -> Baseline:
+def layer_wise(profile: FusionProfile, parameters: Parameters = DEFAULTS) -> Baseline:
     """Every gradient on its own."""
     return _best("layer-wise", profile, [(Fusion(tuple(range(1, profile.tensor_count + 1))), "")])
 
 
-def one_group(profile: FusionProfile) -> Baseline:
+def one_group(profile: FusionProfile, parameters: Parameters = DEFAULTS) -> Baseline:
     """All gradients together, after the backward pass."""
     return _best("one-group", profile, [(Fusion((profile.tensor_count,)), "")])
 
 
-def buckets(profile: FusionProfile) -> Baseline:
-    """A group is closed once it holds at least so many bytes; the best of thresholds from 2 to 64 MB."""
-    return _best("buckets", profile, ((_filled(profile, 10**6 * size), f"{size} MB") for size in _BUCKETS_MB))
+def buckets(profile: FusionProfile, parameters: Parameters = DEFAULTS) -> Baseline:
+    """A group is closed once it holds at least so many bytes; the best of the bucket sizes."""
+    sizes_mb = parameters.bucket_sizes_mb
+    return _best("buckets", profile, ((_filled(profile, 10**6 * size), f"{size} MB") for size in sizes_mb))
 
 
-def even_split(profile: FusionProfile) -> Baseline:
-    """Groups of as equal numbers of gradients as can be; the best of 2 to 32 groups."""
+def even_split(profile: FusionProfile, parameters: Parameters = DEFAULTS) -> Baseline:
+    """Groups of as equal numbers of gradients as can be; the best of 2 groups and more."""
     count = profile.tensor_count
-    parts = range(min(_LEAST_SPLIT, count), min(_MOST_SPLIT, count) + 1)
+    parts = range(min(2, count), min(parameters.most_parts, count) + 1)
     return _best("even-split", profile, ((_split(count, part), f"{part} groups") for part in parts))
 
 
-def selective(profile: FusionProfile) -> Baseline | None:
-    """Every gradient on its own, compressed only from a size on, as HiPress does; the best of up to 64 sizes.
+def selective(profile: FusionProfile, parameters: Parameters = DEFAULTS) -> Baseline | None:
+    """Every gradient on its own, compressed only from a size on, as HiPress does; the best of some sizes.
 
     None where the profile doesn't say what sending without compression costs.
     """
     if profile.uncompressed_communication is None:
         return None
     sizes = np.unique(profile.size_bytes)
-    if len(sizes) > _MOST_THRESHOLDS:
-        sizes = sizes[np.linspace(0, len(sizes) - 1, _MOST_THRESHOLDS).astype(np.int64)]
+    if len(sizes) > parameters.most_thresholds:
+        sizes = sizes[np.linspace(0, len(sizes) - 1, parameters.most_thresholds).astype(np.int64)]
     ends = tuple(range(1, profile.tensor_count + 1))
     candidates = [
         (Fusion(ends, frozenset(np.flatnonzero(profile.size_bytes < size).tolist())), f"from {size} B")
@@ -68,7 +65,7 @@ def selective(profile: FusionProfile) -> Baseline | None:
     return _best("selective", profile, candidates)
 
 
-BASELINES: dict[str, Callable[[FusionProfile], Baseline | None]] = {
+BASELINES: dict[str, Callable[[FusionProfile, Parameters], Baseline | None]] = {
     "layer-wise": layer_wise,
     "one-group": one_group,
     "buckets": buckets,
@@ -78,9 +75,9 @@ BASELINES: dict[str, Callable[[FusionProfile], Baseline | None]] = {
 """By name; `selective` may have no answer."""
 
 
-def all_baselines(profile: FusionProfile) -> list[Baseline]:
+def all_baselines(profile: FusionProfile, parameters: Parameters = DEFAULTS) -> list[Baseline]:
     """Every baseline that the profile allows."""
-    found = (build(profile) for build in BASELINES.values())
+    found = (build(profile, parameters) for build in BASELINES.values())
     return [baseline for baseline in found if baseline is not None]
 
 

@@ -47,56 +47,56 @@ def encode(costs: Costs, unit_s: float) -> Encoding:
     model = Model("cupcake")
     arc = model.binaries("arc", len(start))
     step_end = model.continuous("end", ())
-    parts = Encoding(model, start, end, arc, step_end, unit_s)
-    _one_path(parts, costs)
-    _step_ends_last(parts, costs, costs.compression(sizes) / unit_s, costs.communication(sizes) / unit_s)
+    encoding = Encoding(model, start, end, arc, step_end, unit_s)
+    _one_path(encoding, costs)
+    _step_ends_last(encoding, costs, costs.compression(sizes) / unit_s, costs.communication(sizes) / unit_s)
     model.minimize((1.0, step_end))
-    return parts
+    return encoding
 
 
-def _one_path(parts: Encoding, costs: Costs) -> None:
+def _one_path(encoding: Encoding, costs: Costs) -> None:
     """Every gradient is in exactly one group: one arc leaves the first cut, and what arrives at a cut leaves it."""
-    cuts, ones = costs.count + 1, np.ones(len(parts.arc))
+    cuts, ones = costs.count + 1, np.ones(len(encoding.arc))
     balance = np.zeros(cuts)
     balance[0], balance[-1] = 1.0, -1.0
-    parts.model.add_sparse(
+    encoding.model.add_sparse(
         "one path",
         cuts,
-        np.concatenate([parts.start, parts.end]),
-        np.concatenate([parts.arc, parts.arc]),
+        np.concatenate([encoding.start, encoding.end]),
+        np.concatenate([encoding.arc, encoding.arc]),
         np.concatenate([ones, -ones]),
         lower=balance,
         upper=balance,
     )
 
 
-def _step_ends_last(parts: Encoding, costs: Costs, compress: Floats, send: Floats) -> None:
+def _step_ends_last(encoding: Encoding, costs: Costs, compress: Floats, send: Floats) -> None:
     """The step ends after each group's compression and all collectives from it on."""
     cuts = np.arange(1, costs.count + 1)
-    before, after = parts.end[None, :] <= cuts[:, None], parts.end[None, :] >= cuts[:, None]
+    before, after = encoding.end[None, :] <= cuts[:, None], encoding.end[None, :] >= cuts[:, None]
     row, column = np.nonzero(before | after)
     value = compress[column] * before[row, column] + send[column] * after[row, column]
-    parts.model.add_sparse(
+    encoding.model.add_sparse(
         "step ends last",
         len(cuts),
         np.concatenate([cuts - 1, row]),
-        np.concatenate([np.full(len(cuts), parts.step_end), parts.arc[column]]),
+        np.concatenate([np.full(len(cuts), encoding.step_end), encoding.arc[column]]),
         np.concatenate([np.ones(len(cuts)), -value]),
-        lower=costs.ready_s[1:] / parts.unit_s,
+        lower=costs.ready_s[1:] / encoding.unit_s,
         cite="Cupcake, equation 1, unrolled",
     )
 
 
-def decode(parts: Encoding, values: Floats) -> Fusion:
+def decode(encoding: Encoding, values: Floats) -> Fusion:
     """The groups of a point."""
-    return Fusion(tuple(sorted(parts.end[values[parts.arc] > 0.5].tolist())))
+    return Fusion(tuple(sorted(encoding.end[values[encoding.arc] > 0.5].tolist())))
 
 
-def point(parts: Encoding, fusion: Fusion, end_s: float) -> Floats:
+def point(encoding: Encoding, fusion: Fusion, end_s: float) -> Floats:
     """The point of a fusion whose time line ends at `end_s`."""
-    values = np.zeros(parts.model.column_count)
+    values = np.zeros(encoding.model.column_count)
     chosen = {(first, last + 1) for first, last in fusion.groups}
-    arcs = zip(parts.start.tolist(), parts.end.tolist(), strict=True)
-    values[parts.arc] = [float(arc in chosen) for arc in arcs]
-    values[parts.step_end] = end_s / parts.unit_s
+    arcs = zip(encoding.start.tolist(), encoding.end.tolist(), strict=True)
+    values[encoding.arc] = [float(arc in chosen) for arc in arcs]
+    values[encoding.step_end] = end_s / encoding.unit_s
     return values

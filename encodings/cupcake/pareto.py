@@ -18,10 +18,7 @@ from gapless.encodings.cupcake.bounds import Rest
 from gapless.encodings.cupcake.fusion import Costs, Fusion
 from gapless.options import Deadline
 
-__all__ = ["MOST_LABELS", "Labelled", "solve_pareto"]
-
-MOST_LABELS = 4000
-"""Labels kept a prefix. Profiles of real networks need a few dozen."""
+__all__ = ["Labelled", "solve_pareto"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -70,9 +67,12 @@ class _Labels:
 
 
 def solve_pareto(
-    costs: Costs, rest: Rest, incumbent: Fusion, incumbent_end_s: float, deadline: Deadline, most: int = MOST_LABELS
+    costs: Costs, rest: Rest, incumbent: Fusion, incumbent_end_s: float, deadline: Deadline, most: int
 ) -> Labelled:
-    """The fusion with the least step time, or the best found and a bound where the cap or the deadline came first."""
+    """The fusion with the least step time, or the best found and a bound where the deadline came first.
+
+    `most`: labels that are kept at a cut; where there are more, the answer is the best found, with a bound, too.
+    """
     labels = _Labels.start()
     best_end_s, fusion, bound_s, most_here = incumbent_end_s, incumbent, math.inf, 0
     for j in range(1, costs.count + 1):

@@ -7,7 +7,7 @@ from typing import Any
 
 from gapless.encodings.cupcake.baselines import BASELINES
 from gapless.errors import InputError
-from gapless.io.record import suggestion
+from gapless.io.record import check_known
 from gapless.options import SolveOptions
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.profile import FusionProfile
@@ -30,11 +30,7 @@ class Problem:
     method: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            hint = suggestion(self.method, METHODS)
-            raise InputError(
-                f"method: must be one of {', '.join(METHODS)}, got {self.method!r}" + (f"; {hint}" if hint else "")
-            )
+        check_known("method", self.method, METHODS)
         if self.method == "affine" and not self._is_affine:
             raise InputError("method: affine needs affine compression and communication costs; take pareto")
         if self.method == "selective" and self.profile.uncompressed_communication is None:

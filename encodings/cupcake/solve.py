@@ -12,6 +12,7 @@ from gapless.encodings.cupcake.baselines import BASELINES, Baseline, all_baselin
 from gapless.encodings.cupcake.bounds import rest_of
 from gapless.encodings.cupcake.fusion import Costs, Fusion, timeline
 from gapless.encodings.cupcake.lowering import to_schedule
+from gapless.encodings.cupcake.parameters import DEFAULTS, Parameters
 from gapless.encodings.cupcake.pareto import solve_pareto
 from gapless.encodings.cupcake.problem import Problem
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
@@ -46,22 +47,27 @@ class BestFusion:
         return self.fusion.groups
 
 
-def best_fusion(profile: FusionProfile, options: SolveOptions | None = None, method: str = "auto") -> BestFusion | None:
+def best_fusion(
+    profile: FusionProfile,
+    options: SolveOptions | None = None,
+    method: str = "auto",
+    parameters: Parameters = DEFAULTS,
+) -> BestFusion | None:
     """The best fusion that a method finds; None if it finds none in time.
 
     Raises `InputError` for a method that doesn't exist or that the profile doesn't suit.
     """
     problem = Problem(profile, method)
     options = options or problem.default_options
-    return _run(problem, options, Deadline(options), None)
+    return _run(problem, options, parameters, Deadline(options), None)
 
 
-def solve(problem: Problem, options: SolveOptions) -> Plan:
+def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
     """Search, and spell out the best fusion; with the step times of all baselines for comparison."""
-    deadline = Deadline(options)
+    deadline, parameters = Deadline(options), parameters or DEFAULTS
     profile = problem.profile
-    baselines = all_baselines(profile)
-    found = _run(problem, options, deadline, baselines)
+    baselines = all_baselines(profile, parameters)
+    found = _run(problem, options, parameters, deadline, baselines)
     stopped = StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
     if found is None:
         none = Solution(Status.NO_SOLUTION, stopped, "algorithm1", __version__, options.seed, deadline.elapsed_s)
@@ -82,20 +88,26 @@ def solve(problem: Problem, options: SolveOptions) -> Plan:
 
 
 def _run(
-    problem: Problem, options: SolveOptions, deadline: Deadline, baselines: list[Baseline] | None
+    problem: Problem,
+    options: SolveOptions,
+    parameters: Parameters,
+    deadline: Deadline,
+    baselines: list[Baseline] | None,
 ) -> BestFusion | None:
     """The chosen method. Exact ones start from the best baseline that compresses every group."""
     profile, method = problem.profile, problem.chosen_method
     if method in BASELINES:
-        baseline = BASELINES[method](profile)
+        baseline = BASELINES[method](profile, parameters)
         assert baseline is not None
         return _judged(profile, baseline.fusion, method, bound_s=None, details={"setting": baseline.setting})
     if method == "algorithm1":
         searched = algorithm1.search(Costs.of(profile), deadline)
         details = {"nodes": searched.nodes, "search_finished": searched.finished}
         return None if searched.fusion is None else _judged(profile, searched.fusion, method, None, details)
-    known = all_baselines(profile) if baselines is None else baselines
-    start = min((its for its in known if not its.fusion.sent_plain), key=lambda its: its.iteration_s)
+    known = all_baselines(profile, parameters) if baselines is None else baselines
+    start = min(
+        (baseline for baseline in known if not baseline.fusion.sent_plain), key=lambda baseline: baseline.iteration_s
+    )
     _report(options, deadline, start.iteration_s)
     if method == "milp":
         return _solve_milp(profile, options, start)
@@ -105,7 +117,7 @@ def _run(
         end_s = timeline(profile, best.fusion).end_s
         return _judged(profile, best.fusion, method, end_s, {"states": best.states})
     costs = Costs.of(profile)
-    labelled = solve_pareto(costs, rest_of(costs), start.fusion, start_end_s, deadline)
+    labelled = solve_pareto(costs, rest_of(costs), start.fusion, start_end_s, deadline, parameters.most_labels)
     counts = {"labels": labelled.labels, "most_labels": labelled.most_labels}
     return _judged(profile, labelled.fusion, method, labelled.bound_end_s, counts)
 
@@ -125,12 +137,12 @@ def _solve_milp(profile: FusionProfile, options: SolveOptions, start: Baseline) 
     solver = options.solver or "highs"
     load_backend(solver)
     unit_s = start.iteration_s or 1.0
-    parts = milp.encode(Costs.of(profile), unit_s)
-    point = milp.point(parts, start.fusion, start.iteration_s - profile.forward_s)
-    solution = solve_model(parts.model, options, solver, point)
+    encoding = milp.encode(Costs.of(profile), unit_s)
+    point = milp.point(encoding, start.fusion, start.iteration_s - profile.forward_s)
+    solution = solve_model(encoding.model, options, solver, point)
     bound_s = None if solution.bound is None else solution.bound * unit_s
-    fusion = start.fusion if solution.values is None else milp.decode(parts, solution.values)
-    details = {"rows": parts.model.row_count, "columns": parts.model.column_count}
+    fusion = start.fusion if solution.values is None else milp.decode(encoding, solution.values)
+    details = {"rows": encoding.model.row_count, "columns": encoding.model.column_count}
     return _judged(profile, fusion, f"milp+{solver}", bound_s, details)
 
 
@@ -150,5 +162,5 @@ def _details(profile: FusionProfile, found: BestFusion, baselines: list[Baseline
         "send_s": float(times.send_s.sum()),
         "exposed_s": times.exposed_s,
         "scaling": profile.compute_s / found.iteration_s if found.iteration_s else 1.0,
-        "baselines_s": {its.name: its.iteration_s for its in baselines},
+        "baselines_s": {baseline.name: baseline.iteration_s for baseline in baselines},
     }

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.retention import fit_ways
+from gapless.encodings.monet.retention import fit_implementations
 from gapless.errors import InputError
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant
 
-__all__ = ["ABLATIONS", "ablation", "carry_over", "greedy_ways", "restrict"]
+__all__ = ["ABLATIONS", "ablation", "carry_over", "greedy_implementations", "restrict"]
 
 ABLATIONS: Mapping[str, Mapping[str, bool]] = {
     "monet": {"conv": True, "output": True, "intermediate": True},
@@ -40,9 +40,9 @@ def restrict(
 ) -> TrainingGraph:
     """The graph without the choices that are False.
 
-    `conv`: among the ways of an operator; else each runs its first, the default. `output`: backward nodes that need
-    their operator's output where the default needs its input. `intermediate`: backward nodes that need an intermediate;
-    without them the intermediates are gone and the nodes are numbered anew. `in_place`: to run in place.
+    `conv`: among the implementations of an operator; else each runs its first, the default. `output`: backward nodes
+    that need their operator's output where the default needs its input. `intermediate`: backward nodes that need an
+    intermediate; without them the intermediates are gone and the nodes are numbered anew. `in_place`: to run in place.
     """
     kept = [k for k, node in enumerate(graph.forward) if intermediate or node.creator is None]
     lost = len(graph.forward) - len(kept)
@@ -55,16 +55,17 @@ def restrict(
     )
 
 
-def greedy_ways(graph: TrainingGraph, decisions: Decisions, budget_bytes: int) -> Decisions:
-    """Each run in the fastest way that fits, given all else: the thesis's convolution-optimised baselines.
+def greedy_implementations(graph: TrainingGraph, decisions: Decisions, budget_bytes: int) -> Decisions:
+    """Each run in the fastest implementation that fits, given all else: the thesis's convolution-optimised baselines.
 
     `graph` is the restriction that the decisions were made on, but with `conv=True`, which numbers its nodes alike.
     """
-    return fit_ways(graph, decisions, budget_bytes)
+    return fit_implementations(graph, decisions, budget_bytes)
 
 
 def carry_over(source: TrainingGraph, decisions: Decisions, target: TrainingGraph) -> Decisions:
-    """The decisions of one graph on another of the same operators, each run in its first way (see `greedy_ways`).
+    """The decisions of one graph on another of the same operators, each run in its first implementation.
+
 
     So plans that were made on measurements of their own, with fewer choices, are compared on one profile. Intermediates
     that only the target has are not made. Raises `InputError` where the operators differ, or where a backward node of
@@ -85,8 +86,8 @@ def carry_over(source: TrainingGraph, decisions: Decisions, target: TrainingGrap
         ],
         dtype=np.int64,
     )
-    ways = np.zeros_like(recomputed, dtype=np.int64)
-    return Decisions(stored, recomputed, in_place, ways, variant, np.zeros_like(variant))
+    impls = np.zeros_like(recomputed, dtype=np.int64)
+    return Decisions(stored, recomputed, in_place, impls, variant, np.zeros_like(variant))
 
 
 def _same_nodes(source: TrainingGraph, target: TrainingGraph) -> NDArray[np.int64]:
@@ -121,12 +122,12 @@ def _same_variant(ours: BackwardNode, chosen: int, theirs: BackwardNode, number:
 
 
 def _forward(node: ForwardNode, number: Mapping[int, int], conv: bool, in_place: bool) -> ForwardNode:
-    count = len(node.ways) if conv else 1
+    count = len(node.implementations) if conv else 1
     overwrites = node.overwrites if in_place else None
     return replace(
         node,
         inputs=tuple(number[k] for k in node.inputs),
-        ways=node.ways[:count],
+        implementations=node.implementations[:count],
         again=node.again[:count],
         overwrites=None if overwrites is None else number[overwrites],
         in_place=() if overwrites is None else node.in_place[:count],
@@ -142,7 +143,7 @@ def _backward(
         replace(
             variant,
             needs=tuple(number[k] for k in variant.needs),
-            ways=variant.ways if conv else variant.ways[:1],
+            implementations=variant.implementations if conv else variant.implementations[:1],
         )
         for variant in node.variants
         if may[_kind(graph, node, variant)]

@@ -11,7 +11,7 @@ from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.evaluate import Evaluation, evaluate
 from gapless.encodings.monet.retention import (
     Recomputation,
-    fit_ways,
+    fit_implementations,
     just_in_time,
     last_needs,
     recompute_on_need,
@@ -44,12 +44,12 @@ def store_all(graph: TrainingGraph, variants: Ints | None = None) -> Decisions:
 def eager(graph: TrainingGraph, capacity_bytes: int) -> Decisions:
     """What a framework does by itself: keeps all that its default backward pass needs, and chooses no operators.
 
-    As `profiles.baseline.peak_without_saving_bytes` counts it, but with the fastest ways that a device of
+    As `profiles.baseline.peak_without_saving_bytes` counts it, but with the fastest implementations that a device of
     `capacity_bytes` has room for, as a framework picks that tries its algorithms out.
     """
     chosen = default_variants(graph)
     variants = [node.variants.index(variant) for node, variant in zip(graph.backward, chosen, strict=True)]
-    return fit_ways(graph, store_all(graph, np.array(variants, dtype=np.int64)), capacity_bytes)
+    return fit_implementations(graph, store_all(graph, np.array(variants, dtype=np.int64)), capacity_bytes)
 
 
 def gist(graph: TrainingGraph) -> Decisions:
@@ -73,7 +73,11 @@ def lean_variants(graph: TrainingGraph) -> Ints:
         def burden(variant: Variant) -> tuple[int, int, float]:
             added = [need for need in variant.needs if need not in kept]
             size_bytes = sum(graph.forward[need].output_bytes for need in added)
-            return size_bytes, len(overwritten.intersection(added)), min(way.duration_s for way in variant.ways)
+            return (
+                size_bytes,
+                len(overwritten.intersection(added)),
+                min(impl.duration_s for impl in variant.implementations),
+            )
 
         best = min(its, key=burden)
         variants[number] = its.index(best)
@@ -172,12 +176,12 @@ def greedy_eviction(graph: TrainingGraph, budget_bytes: int, variants: Ints | No
     """Starts from `store_all` and drops what is cheapest to recompute per byte, until all fits; None if it can't.
 
     One tensor at a time, of those that are only kept while the step that takes most memory runs. Every run takes the
-    fastest way that fits; `variants` are by default those of `lean_variants`.
+    fastest implementation that fits; `variants` are by default those of `lean_variants`.
     """
     variants = lean_variants(graph) if variants is None else variants
     kept = np.array([last >= 0 for last in last_needs(graph, variants)])
     while True:
-        decisions = fit_ways(graph, just_in_time(graph, kept, variants), budget_bytes)
+        decisions = fit_implementations(graph, just_in_time(graph, kept, variants), budget_bytes)
         found = evaluate(graph, decisions)
         if found.peak_bytes <= budget_bytes:
             return decisions
@@ -218,7 +222,7 @@ def _price(graph: TrainingGraph, kept: Mask, node: int) -> float:
             continue
         seen.add(now)
         its = graph.forward[now]
-        total_s += min(way.duration_s for way in (its.again or its.ways))
+        total_s += min(impl.duration_s for impl in (its.again or its.implementations))
         if its.creator is not None:
             open_nodes.append(its.creator)
         else:

@@ -24,7 +24,7 @@ from gapless.encodings.monet.reading import decisions_of
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.options import SolveOptions
-from gapless.profiles.training.graph import TrainingGraph, Way
+from gapless.profiles.training.graph import Implementation, TrainingGraph
 from gapless.recipe import solve
 
 __all__ = [
@@ -176,9 +176,11 @@ def to_decisions(graph: TrainingGraph, plan: Rematerialisation) -> Decisions | N
     stored, recomputed = np.zeros((stages + 1, nodes), dtype=np.bool_), np.ones((stages, nodes), dtype=np.bool_)
     stored[1:stages], recomputed[1:] = plan.stored[nodes:, :nodes], plan.runs[nodes:, :nodes]
     stored[:, graph.loss] = recomputed[1:, graph.loss] = False
-    forward_way = np.zeros((stages, nodes), dtype=np.int64)
-    variant, backward_way = np.zeros((2, stages - 1), dtype=np.int64)
-    return Decisions(stored, recomputed, np.zeros_like(recomputed), forward_way, variant, backward_way)
+    forward_implementation = np.zeros((stages, nodes), dtype=np.int64)
+    variant, backward_implementation = np.zeros((2, stages - 1), dtype=np.int64)
+    return Decisions(
+        stored, recomputed, np.zeros_like(recomputed), forward_implementation, variant, backward_implementation
+    )
 
 
 def from_decisions(graph: TrainingGraph, decisions: Decisions) -> Rematerialisation:
@@ -318,23 +320,27 @@ def _minimise_cost(parts: CheckmateModel) -> None:
 
 
 def _seconds(graph: TrainingGraph) -> list[float]:
-    forward = [node.ways[0].duration_s for node in graph.forward]
-    return forward + [node.variants[0].ways[0].duration_s for node in graph.backward]
+    forward = [node.implementations[0].duration_s for node in graph.forward]
+    return forward + [node.variants[0].implementations[0].duration_s for node in graph.backward]
 
 
 def _without_workspace(graph: TrainingGraph) -> TrainingGraph:
     """The graph as Checkmate sees it: no workspace, and all gradients of parameters there from the beginning."""
 
-    def bare(ways: tuple[Way, ...]) -> tuple[Way, ...]:
-        return tuple(replace(way, workspace_bytes=0) for way in ways)
+    def bare(impls: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
+        return tuple(replace(impl, workspace_bytes=0) for impl in impls)
 
     fixed_bytes = graph.backward[-1].fixed_bytes
-    forward = tuple(replace(node, ways=bare(node.ways), again=bare(node.again)) for node in graph.forward)
+    forward = tuple(
+        replace(node, implementations=bare(node.implementations), again=bare(node.again)) for node in graph.forward
+    )
     backward = tuple(
         replace(
             node,
             fixed_bytes=fixed_bytes,
-            variants=tuple(replace(variant, ways=bare(variant.ways)) for variant in node.variants),
+            variants=tuple(
+                replace(variant, implementations=bare(variant.implementations)) for variant in node.variants
+            ),
         )
         for node in graph.backward
     )

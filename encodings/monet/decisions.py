@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.profiles.training.graph import TrainingGraph
+from gapless.profiles.training.graph import Implementation, TrainingGraph
 
-__all__ = ["Decisions"]
+__all__ = ["Decisions", "implementations_of"]
 
 
 @dataclass(frozen=True)
@@ -25,42 +25,62 @@ class Decisions:
     `recomputed[t, i]`: bool, shape (T, V), r: node i runs in stage t; row 0 holds the whole forward pass, with the
     intermediates that are made.
     `in_place[t, i]`: bool, shape (T, V), q: that run overwrites the node's input.
-    `forward_way[t, i]`: int64, shape (T, V), delta: the way of that run, 0 where the node doesn't run.
-    `variant[b]`, `backward_way[b]`: int64, shape (T - 1,), delta-hat: implementation and way of backward node b.
+    `forward_implementation[t, i]`: int64, shape (T, V), delta: how that run is done, 0 where there
+    is none.
+    `variant[b]`, `backward_implementation[b]`: int64, shape (T - 1,), delta-hat: how backward
+    node b runs.
 
-    Raises `InputError` where a shape is wrong or a way doesn't exist.
+    Raises `InputError` where a shape is wrong or an implementation doesn't exist.
     """
 
     stored: NDArray[np.bool_]
     recomputed: NDArray[np.bool_]
     in_place: NDArray[np.bool_]
-    forward_way: NDArray[np.int64]
+    forward_implementation: NDArray[np.int64]
     variant: NDArray[np.int64]
-    backward_way: NDArray[np.int64]
+    backward_implementation: NDArray[np.int64]
 
     def check_against(self, graph: TrainingGraph) -> None:
-        """Raise `InputError` unless shapes, ways and variants are those of the graph."""
+        """Raise `InputError` unless shapes, implementations and variants are those of the graph."""
         nodes, stages = len(graph.forward), len(graph.backward) + 1
         shapes = {
             "stored": (stages + 1, nodes),
             "recomputed": (stages, nodes),
             "in_place": (stages, nodes),
-            "forward_way": (stages, nodes),
+            "forward_implementation": (stages, nodes),
             "variant": (stages - 1,),
-            "backward_way": (stages - 1,),
+            "backward_implementation": (stages - 1,),
         }
         for title, shape in shapes.items():
             if getattr(self, title).shape != shape:
                 raise InputError(f"decisions: {title} must have shape {shape}, got {getattr(self, title).shape}")
-        most = np.array([len(node.ways) for node in graph.forward])
-        if (self.forward_way < 0).any() or (self.forward_way >= most).any():
-            raise InputError("decisions: forward_way names a way that its node doesn't have")
+        most = np.array([len(node.implementations) for node in graph.forward])
+        if (self.forward_implementation < 0).any() or (self.forward_implementation >= most).any():
+            raise InputError("decisions: forward_implementation names an implementation that its node doesn't have")
         for number, node in enumerate(graph.backward):
             variant = int(self.variant[number])
             if not 0 <= variant < len(node.variants):
                 raise InputError(f"backward node {node.name!r}: has no variant {variant}")
-            if not 0 <= self.backward_way[number] < len(node.variants[variant].ways):
-                raise InputError(f"backward node {node.name!r}: has no way {self.backward_way[number]}")
+            if not 0 <= self.backward_implementation[number] < len(node.variants[variant].implementations):
+                raise InputError(
+                    f"backward node {node.name!r}: has no implementation {self.backward_implementation[number]}"
+                )
         cannot = np.array([not node.in_place for node in graph.forward])
         if (self.in_place & cannot).any() or (self.in_place & ~self.recomputed).any():
             raise InputError("decisions: in_place is set for a node that can't or doesn't run in place")
+
+    def run(self, graph: TrainingGraph, stage: int, node: int) -> Implementation:
+        """How a forward node runs in a stage."""
+        choices = implementations_of(graph, node, stage, bool(self.in_place[stage, node]))
+        return choices[int(self.forward_implementation[stage, node])]
+
+    def backward_run(self, graph: TrainingGraph, number: int) -> Implementation:
+        """How a backward node runs."""
+        variant = graph.backward[number].variants[int(self.variant[number])]
+        return variant.implementations[int(self.backward_implementation[number])]
+
+
+def implementations_of(graph: TrainingGraph, node: int, stage: int, in_place: bool) -> tuple[Implementation, ...]:
+    """What a run of a forward node may choose from: in place, again, or for the first time."""
+    its = graph.forward[node]
+    return its.in_place if in_place else (its.again if stage and its.again else its.implementations)

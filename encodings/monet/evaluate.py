@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.profiles.training.graph import TrainingGraph, Way
+from gapless.profiles.training.graph import Implementation, TrainingGraph
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -56,16 +56,11 @@ def evaluate(graph: TrainingGraph, decisions: Decisions) -> Evaluation:
     """Cost, memory and faults; raises `InputError` where the decisions are not of this graph."""
     decisions.check_against(graph)
     runs = [_runs_of_stage(graph, decisions, stage) for stage in range(len(graph.backward) + 1)]
-    backward = [
-        node.variants[variant].ways[way]
-        for node, variant, way in zip(
-            graph.backward, decisions.variant.tolist(), decisions.backward_way.tolist(), strict=True
-        )
-    ]
+    backward = [decisions.backward_run(graph, number) for number in range(len(graph.backward))]
     return Evaluation(
-        forward_s=sum(way.duration_s for _, way in runs[0]),
-        backward_s=sum(way.duration_s for way in backward),
-        recompute_s=sum(way.duration_s for stage in runs[1:] for _, way in stage),
+        forward_s=sum(impl.duration_s for _, impl in runs[0]),
+        backward_s=sum(impl.duration_s for impl in backward),
+        recompute_s=sum(impl.duration_s for stage in runs[1:] for _, impl in stage),
         forward_bytes=_forward_bytes(graph, decisions, runs[0]),
         recompute_bytes=_recompute_bytes(graph, decisions, runs),
         backward_bytes=_backward_bytes(graph, decisions, backward),
@@ -73,47 +68,34 @@ def evaluate(graph: TrainingGraph, decisions: Decisions) -> Evaluation:
     )
 
 
-def way_of(graph: TrainingGraph, node: int, stage: int, number: int, in_place: bool) -> Way:
-    """The way that a forward node runs in: in place, again, or for the first time."""
-    its = graph.forward[node]
-    ways = its.in_place if in_place else (its.again if stage and its.again else its.ways)
-    return ways[number]
+def _runs_of_stage(graph: TrainingGraph, decisions: Decisions, stage: int) -> list[tuple[int, Implementation]]:
+    return [(node, decisions.run(graph, stage, node)) for node in np.flatnonzero(decisions.recomputed[stage]).tolist()]
 
 
-def _runs_of_stage(graph: TrainingGraph, decisions: Decisions, stage: int) -> list[tuple[int, Way]]:
-    return [
-        (
-            node,
-            way_of(graph, node, stage, int(decisions.forward_way[stage, node]), bool(decisions.in_place[stage, node])),
-        )
-        for node in np.flatnonzero(decisions.recomputed[stage]).tolist()
-    ]
-
-
-def _forward_bytes(graph: TrainingGraph, decisions: Decisions, runs: list[tuple[int, Way]]) -> Ints:
+def _forward_bytes(graph: TrainingGraph, decisions: Decisions, runs: list[tuple[int, Implementation]]) -> Ints:
     """c_i + |x_i| + |L_i| + what is kept beside L_i, with the parameters (4.1)."""
     size, local, kept = graph.output_bytes, graph.local, decisions.stored[1]
     memory = np.zeros(len(graph.forward), dtype=np.int64)
-    for node, way in runs:
+    for node, impl in runs:
         held = local[node] | kept
         held[node:] = False
-        memory[node] = graph.fixed_bytes + way.workspace_bytes + size[node] + size[held].sum()
+        memory[node] = graph.fixed_bytes + impl.workspace_bytes + size[node] + size[held].sum()
     return memory
 
 
-def _backward_bytes(graph: TrainingGraph, decisions: Decisions, ways: list[Way]) -> Ints:
+def _backward_bytes(graph: TrainingGraph, decisions: Decisions, impls: list[Implementation]) -> Ints:
     """c^_k + |y_k| + |L^_k| + |D_k| + what is kept beside D_k, with the parameters (4.12)."""
     size = graph.output_bytes
     memory = np.zeros(len(graph.backward), dtype=np.int64)
-    for number, (node, way) in enumerate(zip(graph.backward, ways, strict=True)):
+    for number, (node, impl) in enumerate(zip(graph.backward, impls, strict=True)):
         held = decisions.stored[number + 2].copy()
         held[list(node.variants[int(decisions.variant[number])].needs)] = True
         fixed = node.fixed_bytes + graph.gradient_bytes[number]
-        memory[number] = fixed + way.workspace_bytes + node.output_bytes + size[held].sum()
+        memory[number] = fixed + impl.workspace_bytes + node.output_bytes + size[held].sum()
     return memory
 
 
-def _recompute_bytes(graph: TrainingGraph, decisions: Decisions, runs: list[list[tuple[int, Way]]]) -> Ints:
+def _recompute_bytes(graph: TrainingGraph, decisions: Decisions, runs: list[list[tuple[int, Implementation]]]) -> Ints:
     """Recomputation: up to node i what is kept or needed, behind it what the stage began with, and L_i (4.14)."""
     size, local = graph.output_bytes, graph.local
     memory = np.zeros(decisions.recomputed.shape, dtype=np.int64)
@@ -123,11 +105,11 @@ def _recompute_bytes(graph: TrainingGraph, decisions: Decisions, runs: list[list
         needed[list(backward.variants[int(decisions.variant[stage - 1])].needs)] = True
         before, after = decisions.stored[stage], decisions.stored[stage + 1] | needed
         fixed = backward.fixed_bytes + graph.gradient_bytes[stage - 1]
-        for node, way in runs[stage]:
+        for node, impl in runs[stage]:
             if node == graph.loss:  # costs and holds nothing: its gradient is charged with the gradients
                 continue
             held = np.concatenate([after[:node] | local[node, :node], [True], before[node + 1 :]])
-            memory[stage, node] = fixed + way.workspace_bytes + size[held].sum()
+            memory[stage, node] = fixed + impl.workspace_bytes + size[held].sum()
     return memory
 
 

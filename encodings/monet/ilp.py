@@ -7,7 +7,8 @@ rows of a stage share their sums: `level[t, i]` is what is held when the nodes b
 (4.14) names only its node and the skip tensors alive there.
 
 Left out are variables that can't matter (a tensor that no later backward node needs, directly or through
-recomputation), rows that no choice can break, ways that another way beats in cost and workspace, and p (4.10, 4.11):
+recomputation), rows that no choice can break, implementations that another beats in cost and
+workspace, and p (4.10, 4.11):
 A_j <= s_j + r_j and A_j <= 1 - q say what p did.
 
 The rows agree with `evaluate`: decisions that are executed without fault within the budget, and that store nothing

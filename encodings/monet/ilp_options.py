@@ -1,4 +1,4 @@
-"""The options of an operator: its ways that no other way beats in both cost and workspace."""
+"""The options of an operator: its implementations that no other one beats in both cost and workspace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Option:
 
     cost: float
     workspace_bytes: int
-    way: int
+    implementation: int
     in_place: bool = False
     variant: int = 0
     needs: frozenset[int] = frozenset()
@@ -34,18 +34,20 @@ class Option:
 
 def forward_choices(node: ForwardNode, is_first: bool) -> tuple[Option, ...]:
     """The options of a forward node, in the forward pass or when it runs again; the first is not in place."""
-    ways = node.ways if is_first or not node.again else node.again
-    options = [Option(way.duration_s, way.workspace_bytes, k) for k, way in enumerate(ways)]
-    options += [Option(way.duration_s, way.workspace_bytes, k, in_place=True) for k, way in enumerate(node.in_place)]
+    impls = node.implementations if is_first or not node.again else node.again
+    options = [Option(impl.duration_s, impl.workspace_bytes, k) for k, impl in enumerate(impls)]
+    options += [Option(impl.duration_s, impl.workspace_bytes, k, in_place=True) for k, impl in enumerate(node.in_place)]
     return _unbeaten(options)
 
 
 def backward_choices(node: BackwardNode) -> tuple[Option, ...]:
     """The options of a backward node over all its variants."""
     return _unbeaten(
-        Option(way.duration_s, way.workspace_bytes, way=number, variant=variant, needs=frozenset(its.needs))
+        Option(
+            impl.duration_s, impl.workspace_bytes, implementation=number, variant=variant, needs=frozenset(its.needs)
+        )
         for variant, its in enumerate(node.variants)
-        for number, way in enumerate(its.ways)
+        for number, impl in enumerate(its.implementations)
     )
 
 

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.evaluate import way_of
 from gapless.encodings.monet.ilp_columns import Data, MonetModel
 from gapless.encodings.monet.ilp_entries import is_set
 from gapless.encodings.monet.ilp_options import Option, option_of
@@ -23,22 +22,22 @@ def decode(parts: MonetModel, values: Floats) -> Decisions:
     data, columns = parts.data, parts.columns
     stored, runs = is_set(columns.stored, values), is_set(columns.runs, values)
     number = is_set(columns.option, values).argmax(axis=2)  # option 0, which has no column, where none is set
-    variant, backward_way = np.zeros((2, len(data.backward)), dtype=np.int64)
+    variant, backward_implementation = np.zeros((2, len(data.backward)), dtype=np.int64)
     for b, its in enumerate(data.backward):
         option = its[int(np.argmax(np.where(columns.backward[b] >= 0, values[columns.backward[b]], 0.0)))]
-        variant[b], backward_way[b] = option.variant, option.way
-    in_place, forward_way = np.zeros_like(runs), np.zeros(runs.shape, dtype=np.int64)
+        variant[b], backward_implementation[b] = option.variant, option.implementation
+    in_place, forward_implementation = np.zeros_like(runs), np.zeros(runs.shape, dtype=np.int64)
     for t, i in np.argwhere(runs).tolist():
         option = (data.again if t else data.first)[i][int(number[t, i])]
-        in_place[t, i], forward_way[t, i] = option.in_place, option.way
-    return Decisions(stored, runs, in_place, forward_way, variant, backward_way)
+        in_place[t, i], forward_implementation[t, i] = option.in_place, option.implementation
+    return Decisions(stored, runs, in_place, forward_implementation, variant, backward_implementation)
 
 
 def first_point(parts: MonetModel, decisions: Decisions) -> Floats:
     """The model's values of given decisions, a start for a solver.
 
-    What is stored or made without use is left out, and a way that another beats is replaced by that, so the point may
-    be cheaper than the decisions. It is feasible if `evaluate` finds no fault and no row above the budget.
+    What is stored or made without use is left out, and an implementation that another beats is replaced by that, so the
+    point may be cheaper than the decisions. It is feasible if `evaluate` finds no fault and no row above the budget.
     """
     decisions.check_against(parts.graph)
     data, columns = parts.data, parts.columns
@@ -83,13 +82,13 @@ def _levels_of(data: Data, stored: Mask, held: Mask) -> Floats:
 
 
 def _run_given(parts: MonetModel, decisions: Decisions, stage: int, node: int) -> Option:
-    number, in_place = int(decisions.forward_way[stage, node]), bool(decisions.in_place[stage, node])
-    way = way_of(parts.graph, node, stage, number, in_place)
-    return Option(way.duration_s, way.workspace_bytes, number, in_place)
+    number, in_place = int(decisions.forward_implementation[stage, node]), bool(decisions.in_place[stage, node])
+    impl = decisions.run(parts.graph, stage, node)
+    return Option(impl.duration_s, impl.workspace_bytes, number, in_place)
 
 
 def _backward_given(parts: MonetModel, decisions: Decisions, node: int) -> Option:
-    variant, number = int(decisions.variant[node]), int(decisions.backward_way[node])
+    variant, number = int(decisions.variant[node]), int(decisions.backward_implementation[node])
     its = parts.graph.backward[node].variants[variant]
-    way = its.ways[number]
-    return Option(way.duration_s, way.workspace_bytes, number, variant=variant, needs=frozenset(its.needs))
+    impl = its.implementations[number]
+    return Option(impl.duration_s, impl.workspace_bytes, number, variant=variant, needs=frozenset(its.needs))

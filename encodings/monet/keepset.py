@@ -3,8 +3,8 @@
 A keep-set fixes a whole plan. What isn't kept is recomputed at the first stage that wants it, for a backward node or
 for another recomputation, and stays until its last use; a tensor that is `dropped` doesn't stay over the longest gap
 between two uses, and is recomputed after it. Operators run in place where nobody wants their input any more, and each
-runs in the fastest way for which the budget leaves room. Evaluating a keep-set costs array operations on a few hundred
-tensors, and finding out what changes from its neighbour, so that a search can look at thousands a second;
+runs in the fastest implementation for which the budget has room. Evaluating a keep-set costs array operations on a few
+hundred tensors, and finding out what changes from its neighbour, so that a search can look at thousands a second;
 `Keeper.decide` spells one out as `Decisions`, for `evaluate` and the replay to judge.
 """
 
@@ -97,7 +97,10 @@ class Keeper:
         pick = self._menus.pick(steps.menu, steps.room)
         shape = (self._stages, self._nodes)
         recomputed, in_place = np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
-        forward_way, backward_way = np.zeros(shape, dtype=np.int64), np.zeros(self._stages - 1, dtype=np.int64)
+        forward_implementation, backward_implementation = (
+            np.zeros(shape, dtype=np.int64),
+            np.zeros(self._stages - 1, dtype=np.int64),
+        )
         nodes = [*range(self._nodes), *range(self._stages - 1), *steps.again.tolist()]
         stages = [0] * self._nodes + [-1] * (self._stages - 1) + steps.stage.tolist()
         for node, stage, menu, number in zip(nodes, stages, steps.menu.tolist(), pick.tolist(), strict=True):
@@ -105,12 +108,17 @@ class Keeper:
                 continue
             option = self._menus.options[menu][number]
             if stage < 0:
-                backward_way[node] = option.way
+                backward_implementation[node] = option.implementation
             else:
                 recomputed[stage, node], in_place[stage, node] = True, option.in_place
-                forward_way[stage, node] = option.way
+                forward_implementation[stage, node] = option.implementation
         return Decisions(
-            self._stored(stretches), recomputed, in_place, forward_way, stretches.keep.variant, backward_way
+            self._stored(stretches),
+            recomputed,
+            in_place,
+            forward_implementation,
+            stretches.keep.variant,
+            backward_implementation,
         )
 
     def _stored(self, stretches: Stretches) -> Mask:

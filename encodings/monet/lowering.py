@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.evaluate import way_of
 from gapless.graph import Graph, Implementation, Op, Placement
-from gapless.profiles.training.graph import BackwardNode, TrainingGraph, Variant, Way
+from gapless.profiles.training.graph import BackwardNode, TrainingGraph, Variant
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Topology
 
@@ -118,7 +117,8 @@ def _steps(graph: TrainingGraph, decisions: Decisions) -> Iterator[_Step]:
 
 def _forward_step(graph: TrainingGraph, decisions: Decisions, stage: int, node: int) -> _Step:
     its, in_place = graph.forward[node], bool(decisions.in_place[stage, node])
-    way = way_of(graph, node, stage, int(decisions.forward_way[stage, node]), in_place)
+    impl = decisions.run(graph, stage, node)
+    how = "in place" if in_place else "again" if stage and its.again else ""
     # The profile charges an intermediate with what making it adds: it comes behind its creator, reads the creator's
     # output, and leaves the taking over to the creator.
     sources = its.inputs if its.creator is None else (its.creator,)
@@ -126,18 +126,18 @@ def _forward_step(graph: TrainingGraph, decisions: Decisions, stage: int, node: 
     step = _Step(
         node=node,
         stage=stage,
-        duration_s=way.duration_s,
-        workspace_bytes=way.workspace_bytes,
-        label=_label("in place" if in_place else "again" if stage and its.again else "", way, len(its.ways)),
+        duration_s=impl.duration_s,
+        workspace_bytes=impl.workspace_bytes,
+        label=_label(how, impl.name, len(its.implementations)),
         reads=reads,
         writes=() if stage and node == graph.loss else (1 + node,),
-        power_w=way.power_w,
+        power_w=impl.power_w,
         may_take=tuple(tensor for tensor in reads if tensor != FIXED),
     )
     if in_place and its.overwrites is not None:
         freed_bytes = graph.forward[its.overwrites].output_bytes
         taken = (1 + its.overwrites,) if its.creator is None else ()
-        workspace_bytes = max(0, way.workspace_bytes + freed_bytes)
+        workspace_bytes = max(0, impl.workspace_bytes + freed_bytes)
         step = replace(step, workspace_bytes=workspace_bytes, overwrites=taken, may_take=())
     return step
 
@@ -146,18 +146,18 @@ def _backward_step(graph: TrainingGraph, decisions: Decisions, stage: int) -> _S
     number = stage - 1
     node = graph.backward[number]
     variant = node.variants[int(decisions.variant[number])]
-    way = variant.ways[int(decisions.backward_way[number])]
+    impl = decisions.backward_run(graph, number)
     gradients = tuple(1 + gradient for gradient in node.gradients)
     made = 1 + len(graph.forward) + number
     return _Step(
         node=len(graph.forward) + number,
         stage=stage,
-        duration_s=way.duration_s,
-        workspace_bytes=way.workspace_bytes,
-        label=_label(variant.name or _basis(graph, node, variant), way, len(variant.ways)),
+        duration_s=impl.duration_s,
+        workspace_bytes=impl.workspace_bytes,
+        label=_label(variant.name or _basis(graph, node, variant), impl.name, len(variant.implementations)),
         reads=gradients + tuple(1 + need for need in variant.needs),
         writes=(made, made + len(graph.backward)),
-        power_w=way.power_w,
+        power_w=impl.power_w,
         may_take=gradients,
     )
 
@@ -174,8 +174,8 @@ def _basis(graph: TrainingGraph, node: BackwardNode, variant: Variant) -> str:
     return " and ".join(sorted(words)) or "from gradients"
 
 
-def _label(how: str, way: Way, ways: int) -> str:
-    return ", ".join(part for part in (how, way.name if ways > 1 else "") if part)
+def _label(how: str, name: str, choices: int) -> str:
+    return ", ".join(part for part in (how, name if choices > 1 else "") if part)
 
 
 def _last_uses(graph: TrainingGraph, decisions: Decisions, steps: list[_Step]) -> list[list[int]]:
@@ -225,7 +225,7 @@ def _taking_over(step: _Step, ending: list[int], size_bytes: NDArray[np.int64]) 
 
 
 def _ops(graph: TrainingGraph, steps: list[_Step]) -> tuple[tuple[Op, ...], list[tuple[int, int]]]:
-    """An op for each node that runs, with an implementation for each way in which it does; and each step's choice.
+    """An op for each node that runs, with each implementation in which it does; and each step's choice.
 
     The loss that is run again is an op of its own: it writes nothing.
     """
@@ -249,9 +249,9 @@ def _ops(graph: TrainingGraph, steps: list[_Step]) -> tuple[tuple[Op, ...], list
             name=names[first.node],
             inputs=first.reads,
             outputs=first.writes,
-            implementations=tuple(ways),
+            implementations=tuple(impls),
             kind="loss" if first.node == graph.loss else "forward" if first.node < graph.loss else "backward",
         )
-        for first, ways in zip(firsts, implementations, strict=True)
+        for first, impls in zip(firsts, implementations, strict=True)
     )
     return ops, choices

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.monet.ways import Option
+from gapless.encodings.monet.implementations import Option
 
 __all__ = ["Menus", "best_first"]
 
@@ -64,7 +64,9 @@ class Menus:
 def best_first(options: Iterable[Option]) -> list[Option]:
     """The options that can be the best for some room; of two that are alike the one in place."""
     kept: list[Option] = []
-    for option in sorted(options, key=lambda its: (its.duration_s, not its.in_place, its.workspace_bytes, its.way)):
+    for option in sorted(
+        options, key=lambda its: (its.duration_s, not its.in_place, its.workspace_bytes, its.implementation)
+    ):
         if not kept or option.workspace_bytes < kept[-1].workspace_bytes:
             kept.append(option)
     return kept

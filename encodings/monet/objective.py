@@ -1,7 +1,7 @@
 """What a plan minimises: the step's time, or its energy (section 8.1 of the thesis).
 
-Search, relaxation and ILP see nothing of a way but its cost, and call that cost seconds. Least energy is their problem
-too, on a graph whose ways take as many seconds as they use joules.
+Search, relaxation and ILP see nothing of an implementation but its cost, and call that cost seconds. Least energy is
+their problem too, on a graph whose implementations take as many seconds as they use joules.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from gapless.errors import InputError
-from gapless.profiles.training.graph import TrainingGraph, Way
+from gapless.profiles.training.graph import Implementation, TrainingGraph
 from gapless.units import Unit
 
 __all__ = ["OBJECTIVES", "UNITS", "Objective", "costed"]
@@ -21,9 +21,9 @@ UNITS: dict[Objective, Unit] = {"time": "s", "energy": "j"}
 
 
 def costed(graph: TrainingGraph, objective: Objective) -> TrainingGraph:
-    """The graph on which the least time is the least of the objective; nodes, variants and ways keep their numbers.
+    """The graph on which the least time is the least of the objective; all numbers stay.
 
-    For energy, the duration of each way is its joules. Raises `InputError` where a way's power is unknown.
+    For energy, the duration of each implementation is its joules. Raises `InputError` where a power is unknown.
     """
     if objective == "time":
         return graph
@@ -32,27 +32,32 @@ def costed(graph: TrainingGraph, objective: Objective) -> TrainingGraph:
         forward=tuple(
             replace(
                 node,
-                ways=_costed(node.name, node.ways),
+                implementations=_costed(node.name, node.implementations),
                 again=_costed(node.name, node.again),
                 in_place=_costed(node.name, node.in_place),
             )
             for node in graph.forward
         ),
         backward=tuple(
-            replace(node, variants=tuple(replace(its, ways=_costed(node.name, its.ways)) for its in node.variants))
+            replace(
+                node,
+                variants=tuple(
+                    replace(its, implementations=_costed(node.name, its.implementations)) for its in node.variants
+                ),
+            )
             for node in graph.backward
         ),
     )
 
 
-def _costed(name: str, ways: tuple[Way, ...]) -> tuple[Way, ...]:
-    return tuple(replace(way, duration_s=_energy_j(name, way), power_w=None) for way in ways)
+def _costed(name: str, impls: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
+    return tuple(replace(impl, duration_s=_energy_j(name, impl), power_w=None) for impl in impls)
 
 
-def _energy_j(name: str, way: Way) -> float:
-    if way.energy_j is None:
+def _energy_j(name: str, impl: Implementation) -> float:
+    if impl.energy_j is None:
         raise InputError(
-            f"objective 'energy': every way must have power_w, a way of node {name!r} has none; the built-in networks "
-            "have it, measured graphs do not"
+            f"objective 'energy': every implementation must have power_w, one of node {name!r} has none; the built-in "
+            "networks have it, measured graphs do not"
         )
-    return way.energy_j
+    return impl.energy_j

@@ -21,7 +21,7 @@ class Problem:
 
     No step may hold more than `budget_bytes`, neither in the paper's memory rows nor in the replay.
     `starts`: keep-sets of this graph from which the search may begin, such as those of other budgets' plans.
-    `objective`: "energy" for the step that uses the least energy instead, for which every way must have a power.
+    `objective`: "energy" for the step that uses the least energy instead, for which every power must be known.
     """
 
     graph: TrainingGraph
@@ -38,7 +38,7 @@ class Problem:
         for start in self.starts:
             if (len(start.kept), len(start.dropped), len(start.variant)) != shape:
                 raise InputError(f"starts must be keep-sets of the graph {self.graph.name!r}, got one of another")
-        costed(self.graph, self.objective)  # refuses a graph that doesn't say what its ways cost
+        costed(self.graph, self.objective)  # refuses a graph that doesn't say what its implementations cost
 
     def as_time(self) -> Problem:
         """The same problem as one of least time: where the objective is energy, a second stands for a joule."""

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.decisions import Decisions, implementations_of
 from gapless.errors import InputError
 from gapless.graph import Implementation
-from gapless.profiles.training.graph import BackwardNode, TrainingGraph, Way
+from gapless.profiles.training import graph as training
+from gapless.profiles.training.graph import BackwardNode, TrainingGraph
 from gapless.schedule import Schedule
 
 __all__ = ["decisions_of"]
@@ -19,13 +20,13 @@ __all__ = ["decisions_of"]
 def decisions_of(graph: TrainingGraph, schedule: Schedule) -> Decisions:
     """The decisions of a schedule of this graph, with each tensor kept only as long as it is still read.
 
-    They cost what the schedule does. Of ways that take the same time, the one of least workspace is named. Raises
-    `InputError` where the schedule runs a node as the graph can't.
+    They cost what the schedule does. Of implementations that take the same time, the one of least workspace is named.
+    Raises `InputError` where the schedule runs a node as the graph can't.
     """
     nodes, stages = len(graph.forward), len(graph.backward) + 1
     runs, in_place, reads = (np.zeros((stages, nodes), dtype=np.bool_) for _ in range(3))
-    forward_way = np.zeros((stages, nodes), dtype=np.int64)
-    variant, backward_way = np.zeros((2, stages - 1), dtype=np.int64)
+    forward_implementation = np.zeros((stages, nodes), dtype=np.int64)
+    variant, backward_implementation = np.zeros((2, stages - 1), dtype=np.int64)
     stage = 0
     for number in range(len(schedule)):
         event = schedule.event(number)
@@ -34,17 +35,17 @@ def decisions_of(graph: TrainingGraph, schedule: Schedule) -> Decisions:
         if op.kind == "backward":
             place = op.outputs[0] - 1 - nodes
             node = graph.backward[place]
-            variant[place], backward_way[place] = _backward_choice(graph, node, read, its.duration_s)
+            variant[place], backward_implementation[place] = _backward_choice(graph, node, read, its.duration_s)
             reads[place + 1, list(node.variants[variant[place]].needs)] = True
             stage = place + 2
         elif op.outputs:
             place = op.outputs[0] - 1
             runs[stage, place] = True
             in_place[stage, place] = _runs_in_place(its)
-            forward_way[stage, place] = _forward_choice(graph, place, stage, its)
+            forward_implementation[stage, place] = _forward_choice(graph, place, stage, its)
             reads[stage, [tensor - 1 for tensor in read if tensor]] = True
         stage = max(stage, int(op.kind == "loss"))
-    return Decisions(_stored(reads, runs), runs, in_place, forward_way, variant, backward_way)
+    return Decisions(_stored(reads, runs), runs, in_place, forward_implementation, variant, backward_implementation)
 
 
 def _stored(reads: NDArray[np.bool_], runs: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -61,24 +62,24 @@ def _runs_in_place(its: Implementation) -> bool:
 
 
 def _forward_choice(graph: TrainingGraph, place: int, stage: int, its: Implementation) -> int:
-    node = graph.forward[place]
-    ways = node.in_place if _runs_in_place(its) else (node.again or node.ways) if stage else node.ways
-    return _way(ways, its.duration_s, node.name)
+    return _of_duration(
+        implementations_of(graph, place, stage, _runs_in_place(its)), its.duration_s, graph.forward[place].name
+    )
 
 
 def _backward_choice(
     graph: TrainingGraph, node: BackwardNode, reads: Sequence[int], duration_s: float
 ) -> tuple[int, int]:
-    """The variant that reads these tensors, apart from the gradients, and its way that takes so long."""
+    """The variant that reads these tensors, apart from the gradients, and its implementation that takes so long."""
     needs = {tensor - 1 for tensor in reads if tensor <= graph.loss}
     for number, its in enumerate(node.variants):
-        if set(its.needs) == needs and any(way.duration_s == duration_s for way in its.ways):
-            return number, _way(its.ways, duration_s, node.name)
+        if set(its.needs) == needs and any(impl.duration_s == duration_s for impl in its.implementations):
+            return number, _of_duration(its.implementations, duration_s, node.name)
     raise InputError(f"the schedule is of another graph: backward node {node.name!r} can't run so")
 
 
-def _way(ways: Sequence[Way], duration_s: float, name: str) -> int:
-    fitting = [number for number, way in enumerate(ways) if way.duration_s == duration_s]
+def _of_duration(impls: Sequence[training.Implementation], duration_s: float, name: str) -> int:
+    fitting = [number for number, impl in enumerate(impls) if impl.duration_s == duration_s]
     if not fitting:
         raise InputError(f"the schedule is of another graph: {name!r} can't run in {duration_s} s")
-    return min(fitting, key=lambda number: ways[number].workspace_bytes)
+    return min(fitting, key=lambda number: impls[number].workspace_bytes)

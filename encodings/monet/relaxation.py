@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.monet.implementations import Option, backward_options, forward_options
 from gapless.encodings.monet.relaxation_rows import BYTES_PER_UNIT, Rows
 from gapless.encodings.monet.relaxation_runs import Again, add_run_rows
-from gapless.encodings.monet.ways import Option, backward_options, forward_options
 from gapless.model import Model
 from gapless.profiles.training.graph import TrainingGraph
 
@@ -84,7 +84,7 @@ def encode(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...]
         graph=graph,
         budget_bytes=budget_bytes or 0,
         budget=-1 if budget_bytes is not None else int(model.continuous("budget")),
-        unit_s=(sum(min(way.duration_s for way in node.ways) for node in graph.forward) or 1.0) / 1e3,
+        unit_s=(sum(min(impl.duration_s for impl in node.implementations) for node in graph.forward) or 1.0) / 1e3,
         cuts=cuts,
         stored=stored,
         again=again,
@@ -99,11 +99,11 @@ def encode(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...]
     _needed_is_there(parts)
     held, at_need = _holding(parts)
     _backward_fits(parts, held, at_need)
-    again_ways = add_run_rows(parts, held, at_need)
+    again_implementations = add_run_rows(parts, held, at_need)
     if parts.budget >= 0:
         model.minimize((1.0, [parts.budget]))
     else:
-        _minimise_cost(parts, again_ways)
+        _minimise_cost(parts, again_implementations)
     return parts
 
 
@@ -160,7 +160,7 @@ def _options(model: Model, name: str, options: list[list[Option]]) -> tuple[tupl
 
 
 def _one_option_each(parts: Relaxation) -> None:
-    """Every operator runs in exactly one way (section 4.2.2)."""
+    """Every operator has exactly one implementation (section 4.2.2)."""
     groups = [[column for _, column in its] for its in (*parts.forward, *parts.backward) if len(its) > 1]
     rows = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     parts.model.add_sparse(

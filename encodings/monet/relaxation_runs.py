@@ -1,4 +1,4 @@
-"""What recomputations need in the windows of the relaxation: their ways, and the memory rows of their runs (4.14).
+"""What recomputations need in the windows of the relaxation: implementations, and memory rows of their runs (4.14).
 
 In a window of one stage these rows are the full problem's. In a longer one nobody knows at which of its stages a node
 runs. So its row charges what is there at all of them: the least of the parameters and gradients, and the tensors that
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.monet.implementations import Option, again_options
 from gapless.encodings.monet.relaxation_rows import BYTES_PER_UNIT, Rows
-from gapless.encodings.monet.ways import Option, again_options
 
 if TYPE_CHECKING:
     from gapless.encodings.monet.relaxation import Relaxation
@@ -56,15 +56,15 @@ class _Families:
 
 
 def add_run_rows(parts: Relaxation, held: list[dict[int, int]], at_need: list[dict[int, int]]) -> Again:
-    """Adds the ways of all recomputations and their memory rows; `held` and `at_need`: columns for each stage."""
-    families, ways = _Families(Rows(), Rows(), Rows(), Rows()), []
+    """Adds all recomputations' options and memory rows; `held` and `at_need`: columns for each stage."""
+    families, again = _Families(Rows(), Rows(), Rows(), Rows()), []
     for number in range(len(parts.cuts)):
-        ways += _add_window(parts, families, _window(parts, number, held, at_need))
+        again += _add_window(parts, families, _window(parts, number, held, at_need))
     families.levels.add_to(parts.model, "level", "4.15", equal=True)
     families.choices.add_to(parts.model, "recomputation_takes_one_option", "4.2.2", equal=True)
     families.fits.add_to(parts.model, "recomputation_fits", "4.4, 4.14")
     families.overwritten.add_to(parts.model, "overwritten_not_held", "4.10")
-    return ways
+    return again
 
 
 def _window(parts: Relaxation, number: int, held: list[dict[int, int]], at_need: list[dict[int, int]]) -> _Window:
@@ -85,15 +85,15 @@ def _window(parts: Relaxation, number: int, held: list[dict[int, int]], at_need:
 
 
 def _add_window(parts: Relaxation, families: _Families, window: _Window) -> Again:
-    """The ways and rows of one window, with a level wherever a row needs one."""
+    """The implementations and rows of one window, with a level wherever a row needs one."""
     size = parts.graph.output_bytes / BYTES_PER_UNIT
-    ways: Again = []
+    again: Again = []
     level, change = -1, {column: size[node] for node, column in window.before.items()}
     for node in range(parts.graph.loss):
         if parts.again[window.number, node] >= 0:
             may_not_fit = _may_not_fit(parts, window, node, size)
             options = _options(parts, families.choices, window, node, may_not_fit)
-            ways.append(options)
+            again.append(options)
             if may_not_fit:
                 if level < 0 or change:
                     level, change = _level(parts, families.levels, window, node, level, change), {}
@@ -103,7 +103,7 @@ def _add_window(parts: Relaxation, families: _Families, window: _Window) -> Agai
         for column, sign in ((before, -1.0), (after, 1.0)):
             if column >= 0 and before != after:
                 change[column] = change.get(column, 0.0) + sign * size[node]
-    return ways
+    return again
 
 
 def _may_not_fit(parts: Relaxation, window: _Window, node: int, size: Floats) -> bool:
@@ -116,12 +116,12 @@ def _may_not_fit(parts: Relaxation, window: _Window, node: int, size: Floats) ->
 
 
 def _options(parts: Relaxation, rows: Rows, window: _Window, node: int, may_not_fit: bool) -> list[tuple[Option, int]]:
-    """A column for each way, one of which a recomputation takes; where all ways fit, it takes the fastest."""
+    """A column for each option, one of which a recomputation takes; where all fit, it takes the fastest."""
     again = int(parts.again[window.number, node])
     options = again_options(parts.graph, node)
     if not may_not_fit or len(options) == 1:
         return [(min(options, key=lambda option: option.duration_s), again)]
-    columns = parts.model.binaries(f"way_w{window.number}_x{node}", len(options)).tolist()
+    columns = parts.model.binaries(f"option_w{window.number}_x{node}", len(options)).tolist()
     rows.begin(0.0)
     rows.put(again, -1.0)
     for column in columns:

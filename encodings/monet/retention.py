@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.evaluate import evaluate, way_of
+from gapless.encodings.monet.decisions import Decisions, implementations_of
+from gapless.encodings.monet.evaluate import evaluate
 from gapless.errors import InputError
-from gapless.profiles.training.graph import TrainingGraph, Way
+from gapless.profiles.training.graph import Implementation, TrainingGraph
 
-__all__ = ["Recomputation", "fit_ways", "just_in_time", "last_needs", "recompute_on_need"]
+__all__ = ["Recomputation", "fit_implementations", "just_in_time", "last_needs", "recompute_on_need"]
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -39,7 +39,7 @@ def just_in_time(graph: TrainingGraph, kept_after_forward: Mask, variants: Ints)
     what is there in the stage that needs it first; all that runs for it is kept as long as backward nodes will need it.
     A kept tensor stays as long as anything reads it, and is not kept if nothing does. Intermediates are made whenever
     their creator runs and a backward node will need them. Operators run in place wherever nothing needs their input any
-    more, each in its default way (see `fit_ways`). The decisions can be executed, whatever the set.
+    more, each as by default (see `fit_implementations`). The decisions can be executed, whatever the set.
     """
     last = last_needs(graph, variants)
     return recompute_on_need(
@@ -84,9 +84,9 @@ def recompute_on_need(
         stored=stored,
         recomputed=runs,
         in_place=_in_place(graph, runs, stored, variants),
-        forward_way=np.zeros((stages, nodes), dtype=np.int64),
+        forward_implementation=np.zeros((stages, nodes), dtype=np.int64),
         variant=variants.astype(np.int64),
-        backward_way=np.zeros(stages - 1, dtype=np.int64),
+        backward_implementation=np.zeros(stages - 1, dtype=np.int64),
     )
 
 
@@ -158,32 +158,39 @@ def _in_place(graph: TrainingGraph, runs: Mask, stored: Mask, variants: Ints) ->
     return in_place
 
 
-def fit_ways(graph: TrainingGraph, decisions: Decisions, budget_bytes: int) -> Decisions:
-    """The same decisions with the fastest way of every run that its memory row allows, else the one of least workspace.
+def fit_implementations(graph: TrainingGraph, decisions: Decisions, budget_bytes: int) -> Decisions:
+    """The same decisions with the fastest implementation of every run that its memory row allows, else the smallest.
 
-    A way changes no other row, so this is the best choice of ways for these decisions.
+    An implementation changes no other row, so this is the best choice of implementations for these decisions.
     """
     found = evaluate(graph, decisions)
-    forward_way, backward_way = decisions.forward_way.copy(), decisions.backward_way.copy()
+    forward_implementation, backward_implementation = (
+        decisions.forward_implementation.copy(),
+        decisions.backward_implementation.copy(),
+    )
     for stage, node in np.argwhere(decisions.recomputed).tolist():
-        choices = len(graph.forward[node].ways)
+        choices = len(graph.forward[node].implementations)
         if choices > 1:
             in_place = bool(decisions.in_place[stage, node])
-            ways = [way_of(graph, node, stage, number, in_place) for number in range(choices)]
+            impls = implementations_of(graph, node, stage, in_place)
             row_bytes = int(found.recompute_bytes[stage, node] if stage else found.forward_bytes[node])
-            forward_way[stage, node] = _fitting(ways, int(forward_way[stage, node]), budget_bytes - row_bytes)
+            forward_implementation[stage, node] = _fitting(
+                impls, int(forward_implementation[stage, node]), budget_bytes - row_bytes
+            )
     for number, backward in enumerate(graph.backward):
-        its = backward.variants[int(decisions.variant[number])].ways
+        its = backward.variants[int(decisions.variant[number])].implementations
         spare_bytes = budget_bytes - int(found.backward_bytes[number])
-        backward_way[number] = _fitting(its, int(backward_way[number]), spare_bytes)
-    return replace(decisions, forward_way=forward_way, backward_way=backward_way)
+        backward_implementation[number] = _fitting(its, int(backward_implementation[number]), spare_bytes)
+    return replace(
+        decisions, forward_implementation=forward_implementation, backward_implementation=backward_implementation
+    )
 
 
-def _fitting(ways: Iterable[Way], current: int, spare_bytes: int) -> int:
-    """The fastest way that takes at most `spare_bytes` more than the current one, else the smallest."""
-    ways = list(ways)
-    limit = ways[current].workspace_bytes + spare_bytes
-    fits = [number for number, way in enumerate(ways) if way.workspace_bytes <= limit]
+def _fitting(impls: Iterable[Implementation], current: int, spare_bytes: int) -> int:
+    """The fastest implementation that takes at most `spare_bytes` more than the current one, else the smallest."""
+    impls = list(impls)
+    limit = impls[current].workspace_bytes + spare_bytes
+    fits = [number for number, impl in enumerate(impls) if impl.workspace_bytes <= limit]
     if fits:
-        return min(fits, key=lambda number: (ways[number].duration_s, ways[number].workspace_bytes))
-    return min(range(len(ways)), key=lambda number: (ways[number].workspace_bytes, ways[number].duration_s))
+        return min(fits, key=lambda number: (impls[number].duration_s, impls[number].workspace_bytes))
+    return min(range(len(impls)), key=lambda number: (impls[number].workspace_bytes, impls[number].duration_s))

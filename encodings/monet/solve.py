@@ -1,7 +1,7 @@
 """The solver: a relaxation bounds the cost from below while a search over keep-sets brings it down from above.
 
 Both go on until they meet within the gap, or the time is over. With two threads or more they run side by side. They
-minimise time; least energy is their problem on a graph whose ways take as many seconds as they use joules.
+minimise time; least energy is their problem on a graph whose implementations take as many seconds as they use joules.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def solve(asked: Problem, options: SolveOptions) -> Plan:
     version = load_backend(solver)
     deadline = Deadline(options)
     keeper = Keeper(problem.graph, problem.budget_bytes)
-    unit_s = sum(min(way.duration_s for way in node.ways) for node in problem.graph.forward) or 1.0
+    unit_s = sum(min(impl.duration_s for impl in node.implementations) for node in problem.graph.forward) or 1.0
     search = _Search(asked, problem, options, deadline, solver, Annealing(keeper, unit_s, options.seed))
     search.starts.extend(search.annealing.look_at(start).keep for start in problem.starts)
     _first_bound(search)
@@ -364,13 +364,13 @@ def _least_budget(search: _Search) -> dict[str, object]:
 def _least_s(graph: TrainingGraph) -> float:
     """What a step costs at least where memory is no limit: the backward nodes that could share an intermediate are
     charged with equal parts of making it."""
-    least_s = [min(way.duration_s for way in node.ways) for node in graph.forward]
+    least_s = [min(impl.duration_s for impl in node.implementations) for node in graph.forward]
     needs = [{need for variant in node.variants for need in variant.needs} for node in graph.backward]
     readers = Counter(need for its in needs for need in its)
     found_s = sum(its for its, node in zip(least_s, graph.forward, strict=True) if node.creator is None)
     for node in graph.backward:
         found_s += min(
-            min(way.duration_s for way in variant.ways)
+            min(impl.duration_s for impl in variant.implementations)
             + sum(least_s[need] / readers[need] for need in variant.needs if graph.forward[need].creator is not None)
             for variant in node.variants
         )

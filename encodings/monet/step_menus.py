@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.monet.implementations import Option, again_options, backward_options, forward_options
 from gapless.encodings.monet.menus import Menus, best_first
-from gapless.encodings.monet.ways import Option, again_options, backward_options, forward_options
 from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = ["StepMenus"]

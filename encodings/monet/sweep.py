@@ -115,8 +115,8 @@ def sweep(
         What each step is to take the least of, as in `Problem`.
 
     Raises `InputError` for budgets below 1, for threads and workers beyond the cores, for a folder that can't be
-    written to, and for energy where a way's power is unknown. As with every spawned process, a script that calls this
-    needs its `if __name__ == "__main__":`.
+    written to, and for energy where an implementation's power is unknown. As with every spawned process, a script that
+    calls this needs its `if __name__ == "__main__":`.
     """
     if not budgets or min(budgets) < 1:
         raise InputError(f"budgets must hold at least one, each >= 1 byte, got {list(budgets)}")
@@ -221,9 +221,10 @@ def _joined(begun: SavedPlan, answer: Answer, state: _Sweep) -> SavedPlan:
         **best.claim,
         bound: max(bounds, default=None),
         "stop_reason": answer.stop_reason.value,
-        "solve_s": round(begun.claim["solve_s"] + answer.solve_s, 6),
     }
-    return replace(best, claim={**claim, "gap": relative_gap(claim[objective], claim[bound])})
+    solve_s = round((begun.solve_s or 0.0) + answer.solve_s, 6)
+    claim["gap"] = relative_gap(claim[objective], claim[bound])
+    return replace(best, claim=claim, run={**best.run, "solve_s": solve_s})
 
 
 # -- answers from files ------------------------------------------------------------------------------------------------
@@ -286,7 +287,7 @@ def _row(state: _Sweep, place: int, plan: SavedPlan, report: Report) -> Row:
         overhead=cost / unlimited - 1 if unlimited else 0.0,
         overhead_bound=None if bound is None else max(bound / unlimited - 1, 0.0) if unlimited else 0.0,
         peak_bytes=max(report.peak_bytes),
-        solve_s=plan.claim["solve_s"],
+        solve_s=plan.solve_s or 0.0,
         plan=state.path(place).name,
         stop_reason=StopReason(plan.claim["stop_reason"]),
     )
@@ -304,19 +305,19 @@ def keep_set_of(graph: TrainingGraph, schedule: Schedule) -> KeepSet:
     for number in range(len(schedule)):
         event = schedule.event(number)
         op = schedule.graph.ops[event.op]
-        way = op.implementations[event.implementation]
+        impl = op.implementations[event.implementation]
         for tensor in op.reads(event.implementation):
             if tensor in made_at:
                 lead[tensor - 1] = max(lead[tensor - 1], stage - made_at.pop(tensor))
         if op.kind == "backward":
             place = op.outputs[0] - 1 - nodes
             stage = place + 2
-            variant[place] = _variant(graph, place, op.reads(event.implementation), way.duration_s)
+            variant[place] = _variant(graph, place, op.reads(event.implementation), impl.duration_s)
         elif op.kind == "forward" and not is_forward:
             again[op.outputs[0] - 1] += 1
             made_at[op.outputs[0]] = stage
         held |= set(op.outputs)
-        held -= {*way.overwrites, *(tensor for tensor, _ in event.frees)}
+        held -= {*impl.overwrites, *(tensor for tensor, _ in event.frees)}
         if op.kind == "loss" and is_forward:
             kept[[tensor - 1 for tensor in held]] = True
             is_forward = False
@@ -327,6 +328,6 @@ def _variant(graph: TrainingGraph, place: int, reads: Sequence[int], duration_s:
     """The variant of a backward node that reads these tensors, apart from the gradients, for so long."""
     needs = {tensor - 1 for tensor in reads if tensor <= graph.loss}
     for number, variant in enumerate(graph.backward[place].variants):
-        if set(variant.needs) == needs and any(way.duration_s == duration_s for way in variant.ways):
+        if set(variant.needs) == needs and any(impl.duration_s == duration_s for impl in variant.implementations):
             return number
     raise InputError(f"the schedule is of another graph: backward node {graph.backward[place].name!r} can't run so")

@@ -32,7 +32,7 @@ class MemoryTimeline:
     """What each of n events holds while it runs, workspace included.
 
     `start_s`, `end_s`: float, shape (n,). `live_bytes`: int64, shape (n,). `phase`: int64, shape (n,), into `PHASES`.
-    `operator`, `implementation`: the names of the ops and of the ways in which they run. `budget_bytes`: inf for none.
+    `operator`, `implementation`: the names of the ops and of how they run. `budget_bytes`: inf for none.
     """
 
     start_s: NDArray[np.float64]
@@ -77,10 +77,10 @@ def _live_bytes(schedule: Schedule, order: list[int]) -> NDArray[np.int64]:
     live = []
     for row in order:
         op = graph.ops[int(schedule.op[row])]
-        way = op.implementations[int(schedule.implementation[row])]
-        gone, made = there.intersection(way.overwrites), set(op.outputs) - there
+        impl = op.implementations[int(schedule.implementation[row])]
+        gone, made = there.intersection(impl.overwrites), set(op.outputs) - there
         held += sum(size[tensor] for tensor in made) - sum(size[tensor] for tensor in gone)
-        live.append(held + way.workspace_bytes)
+        live.append(held + impl.workspace_bytes)
         there = (there - gone) | made
         freed = there.intersection(schedule.freed_tensor[row].tolist())
         held -= sum(size[tensor] for tensor in freed)
@@ -123,14 +123,14 @@ def _recomputation_lines(timeline: MemoryTimeline) -> list[str]:
 
 
 def _implementation_lines(timeline: MemoryTimeline) -> list[str]:
-    """For each kind of op that runs in a named way: how often it runs in which."""
+    """For each kind of op that has named implementations: how often it runs in which."""
     kinds: dict[str, Counter[str]] = {}
     for name, how in zip(timeline.operator, timeline.implementation, strict=True):
         kinds.setdefault(_kind(name), Counter())[how or "default"] += 1
     lines = [
-        f"  {kind}: " + "; ".join(f"{how} x{count}" for how, count in ways.most_common())
-        for kind, ways in sorted(kinds.items(), key=lambda item: (-len(item[1]), item[0]))
-        if set(ways) != {"default"}
+        f"  {kind}: " + "; ".join(f"{how} x{count}" for how, count in impls.most_common())
+        for kind, impls in sorted(kinds.items(), key=lambda item: (-len(item[1]), item[0]))
+        if set(impls) != {"default"}
     ]
     if len(lines) > MOST_LINES:
         lines[MOST_LINES - 1 :] = [f"  and {len(lines) - MOST_LINES + 1} more kinds of operators"]

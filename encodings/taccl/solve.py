@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
-from gapless.encodings.taccl.bounds.any_grouping import grouped_bounds
+from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.chunking import best_chunking
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
@@ -103,6 +103,11 @@ class _Portfolio:
     best: Plan | None = None
     by_chunks: Plan | None = None
 
+    @cached_property
+    def bounds(self) -> Bounds:
+        """The bounds of the problem."""
+        return bounds_of(self.problem)
+
     @property
     def is_alone(self) -> bool:
         """Whether a single method is asked for."""
@@ -122,7 +127,7 @@ class _Portfolio:
     def _is_within_gap_for_any_grouping(self) -> bool:
         if not may_aggregate(self.problem):
             return True
-        gap = relative_gap(self.end_s, grouped_bounds(self.problem).best_s)
+        gap = relative_gap(self.end_s, self.bounds.any_grouping_s)
         return gap is not None and gap <= self.options.gap
 
     @property
@@ -171,7 +176,9 @@ class _Portfolio:
 def _try_aggregated(portfolio: _Portfolio) -> None:
     """Aggregated sends and baselines, in at most a part of the time where others are to follow."""
     if may_aggregate(portfolio.problem):
-        plan = plan_aggregated(portfolio.problem, portfolio.stage(portfolio.parameters.aggregated_share))
+        plan = plan_aggregated(
+            portfolio.problem, portfolio.stage(portfolio.parameters.aggregated_share), portfolio.bounds
+        )
         if plan is not None:
             portfolio.offer(plan)
 

@@ -261,15 +261,15 @@ def _holds(
 
 
 def _variants(graph: Graph) -> _Variants:
-    rows = [(op, way) for op in graph.ops for way in op.implementations]
+    rows = [(op, impl) for op in graph.ops for impl in op.implementations]
     return _Variants(
         first=np.array([0, *accumulate(len(op.implementations) for op in graph.ops)][:-1], dtype=np.int64),
-        duration_s=np.array([way.duration_s for _, way in rows], dtype=np.float64),
-        power_w=np.array([np.nan if way.power_w is None else way.power_w for _, way in rows], dtype=np.float64),
-        workspace_bytes=np.array([way.workspace_bytes for _, way in rows], dtype=np.int64),
-        reads=_distinct([op.inputs if way.inputs is None else way.inputs for op, way in rows]),
+        duration_s=np.array([impl.duration_s for _, impl in rows], dtype=np.float64),
+        power_w=np.array([np.nan if impl.power_w is None else impl.power_w for _, impl in rows], dtype=np.float64),
+        workspace_bytes=np.array([impl.workspace_bytes for _, impl in rows], dtype=np.int64),
+        reads=_distinct([op.inputs if impl.inputs is None else impl.inputs for op, impl in rows]),
         writes=_distinct([op.outputs for op, _ in rows]),
-        overwrites=_distinct([way.overwrites for _, way in rows]),
+        overwrites=_distinct([impl.overwrites for _, impl in rows]),
     )
 
 

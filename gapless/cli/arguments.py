@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import math
 import threading
 from collections.abc import Callable
@@ -24,6 +25,8 @@ __all__ = [
     "budget",
     "duration",
     "ef_options",
+    "given",
+    "print_answer",
     "size",
     "solve_options",
 ]
@@ -139,6 +142,24 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else")
     group.add_argument("--quiet", action="store_true", help="no progress, no summary")
+
+
+def given(arguments: argparse.Namespace, *functions: Callable[..., Any]) -> dict[str, Any]:
+    """What the command line gives of the functions' arguments; the others keep their defaults."""
+    names = {name for function in functions for name in inspect.signature(function).parameters}
+    found = {name: getattr(arguments, name, None) for name in sorted(names)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def print_answer(arguments: argparse.Namespace, answer: Any) -> int:
+    """An answer's `data` as JSON or its `text` for people; returns the exit code."""
+    from gapless.cli.output import print_json
+
+    if arguments.json:
+        print_json(answer.data)
+    elif not arguments.quiet:
+        print(answer.text)
+    return 0
 
 
 def add_topology_options(group: argparse._ArgumentGroup) -> None:

@@ -6,11 +6,10 @@ import argparse
 
 from gapless import __version__
 from gapless.cli import (
-    advising,
+    asking,
     completing,
     doctoring,
     drawing,
-    executing,
     listing,
     plans,
     reporting,
@@ -25,9 +24,9 @@ _EPILOG = """\
 exit codes: 0 solved and replayed clean, 2 bad input, 3 proven infeasible, 4 no solution within the limit,
 5 the replay found violations
 
-example:
-  gapless solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB -o plan.json
+example (`gapless list systems`, `gapless solve SYSTEM --help`):
   gapless check plan.json
+  gapless report plan.json -o report.html
 """
 
 
@@ -43,8 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="command", required=True)
     solving.add_commands(commands)
     sweeping.add_commands(commands)
-    executing.add_commands(commands)
-    advising.add_commands(commands)
+    asking.add_commands(commands)
     plans.add_commands(commands)
     drawing.add_commands(commands)
     reporting.add_commands(commands)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.system import find_system, system_names
 
 __all__ = ["add_commands"]
 
@@ -60,23 +61,13 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 def _names() -> dict[str, list[str]]:
     """What may stand behind an option that takes a name, by the option's destination."""
-    from gapless.collective import COLLECTIVES
-    from gapless.encodings.taccl import sketch_names
-    from gapless.profiles.devices import device_names
-    from gapless.profiles.gradients.compressors import compressor_names
-    from gapless.profiles.gradients.named import fusion_profile_names
-    from gapless.profiles.training.networks import network_names
-    from gapless.solvers.registry import BACKENDS
-    from gapless.topologies.files import topology_names
+    from gapless.fields import SOLVING, Choice
 
-    known: dict[str, Iterable[str]] = {
-        "collective": COLLECTIVES,
-        "compressor": compressor_names(),
-        "device": device_names(),
-        "graph": network_names(),
-        "profile": fusion_profile_names(),
-        "sketch": [*sketch_names(), "auto"],
-        "solver": BACKENDS,
-        "topology": topology_names(),
-    }
-    return {dest: sorted(names) for dest, names in known.items()}
+    found: dict[str, set[str]] = {}
+    for system in map(find_system, system_names()):
+        commands = (*system.advice, *system.sweeps, *system.runs)
+        fields = [*system.fields, *SOLVING, *(field for command in commands for field in command.fields)]
+        for field in fields:
+            names = field.kind.choices if isinstance(field.kind, Choice) else field.names() if field.names else ()
+            found.setdefault(field.name, set()).update(names)
+    return {dest: sorted(names) for dest, names in found.items() if names}

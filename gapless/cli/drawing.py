@@ -6,7 +6,6 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gapless.cli.views import device_names, read_any_plan
 from gapless.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,9 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["add_commands"]
 
 _PLOT_EXAMPLE = """\
-Without --kind: the Gantt chart of links and streams (taccl, cupcake, bagpipe), the memory over the step (monet), the
-trade-off curve (the summary.json of a sweep). Of a sweep's file, --x and --y choose what is drawn over what, a curve
-for each combination of the rest. A plan that does not replay clean is drawn, and ends with exit code 5.
+Without --kind: what suits the plan best, such as the Gantt chart of links and streams, or the memory over the step;
+the trade-off curve, for the summary.json of a sweep. Of a sweep's file, --x and --y choose what is drawn over what, a
+curve for each combination of the rest. A plan that does not replay clean is drawn, and ends with exit code 5.
 
 example:
   gapless plot plan.json -o plan.svg
@@ -53,13 +52,14 @@ def add_commands(commands: Any) -> None:
 
 def _plot(arguments: argparse.Namespace) -> int:
     from gapless.io.record import suggestion
-    from gapless.plot.pictures import KINDS, is_sweep, pictures_of
+    from gapless.plot.pictures import is_sweep, kinds, pictures_of
     from gapless.plot.style import check_plot
+    from gapless.result import read_saved
 
     kind = arguments.kind
-    if kind not in ("auto", *KINDS):
-        hint = suggestion(kind, KINDS)
-        rule = f"must be one of auto, {', '.join(KINDS)}"
+    if kind not in ("auto", *kinds()):
+        hint = suggestion(kind, kinds())
+        rule = f"must be one of auto, {', '.join(kinds())}"
         raise InputError(f"--kind: {rule}, got {kind!r}" + (f"; {hint}" if hint else ""))
     check_plot(arguments.output)
     sweep = is_sweep(arguments.file)
@@ -71,7 +71,7 @@ def _plot(arguments: argparse.Namespace) -> int:
         return _plot_sweep(arguments, sweep)
     if kind == "tradeoff":
         raise InputError(f"{arguments.file}: --kind tradeoff takes the summary.json of a sweep, got a plan")
-    plan = read_any_plan(arguments.file)
+    plan = read_saved(arguments.file)
     chosen = pictures_of(plan)[0] if kind == "auto" else kind
     return _plot_plan(arguments, plan, chosen)
 
@@ -82,7 +82,7 @@ def _plot_plan(arguments: argparse.Namespace, plan: SavedPlan, kind: str) -> int
     from gapless.plot.pictures import draw
     from gapless.plot.style import save
 
-    save(draw(plan, kind, device_names=device_names(plan)).figure, arguments.output)
+    save(draw(plan, kind).figure, arguments.output)
     if not arguments.quiet:
         print(f"{arguments.output}: {kind} of {len(plan.schedule)} events")
     report = check(plan.schedule)

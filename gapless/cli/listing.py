@@ -9,6 +9,8 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
+from gapless.system import find_system, system_names
+
 __all__ = ["add_commands"]
 
 _EXAMPLE = """\
@@ -25,12 +27,12 @@ def add_commands(commands: Any) -> None:
     """Add `list`."""
     parser = commands.add_parser(
         "list",
-        help="list topologies, sketches, collectives, compressors, profiles, schemas, solvers, or what to cite",
+        help=f"list {', '.join(sorted(_tables()))}, or what to cite",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("what", nargs="?", choices=sorted(_LISTS))
+    what.add_argument("what", nargs="?", choices=sorted(_tables()))
     what.add_argument("--cite", action="store_true", help="gapless and the papers behind it, as BibTeX")
     parser.add_argument("--json", action="store_true", help="a JSON list of objects on stdout")
     parser.set_defaults(run=_list)
@@ -38,9 +40,9 @@ def add_commands(commands: Any) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     if arguments.cite:
-        print((files("gapless") / "references.bib").read_text(encoding="utf-8"), end="")
+        print("\n".join(_citations()), end="")
         return 0
-    rows = _LISTS[arguments.what]()
+    rows = _tables()[arguments.what]()
     if arguments.json:
         json.dump(rows, sys.stdout)
         sys.stdout.write("\n")
@@ -76,23 +78,6 @@ def _topologies() -> Rows:
     return machines + families
 
 
-def _sketches() -> Rows:
-    from gapless.encodings.taccl import load_sketch, sketch_names
-    from gapless.units import format_bytes
-
-    rows = []
-    for name in sketch_names():
-        sketch = load_sketch(name)
-        rows.append({
-            "name": name,
-            "switches": ", ".join(sketch.policies) or "-",
-            "chunks per rank": sketch.chunks_per_rank,
-            "size": "-" if sketch.input_bytes is None else format_bytes(sketch.input_bytes),
-            "symmetry": ", ".join(f"[{offset}, {group or 'all'}]" for offset, group in sketch.symmetry) or "-",
-        })  # fmt: skip
-    return rows
-
-
 def _collectives() -> Rows:
     from gapless.collective import COLLECTIVES
 
@@ -109,7 +94,7 @@ def _profiles() -> Rows:
     from gapless.units import format_bytes
 
     fusion = [{"name": name, "kind": "fusion", "what": _fusion_text(name)} for name in fusion_profile_names()]
-    networks = [{"name": name, "kind": "network", "what": "solve monet --graph"} for name in network_names()]
+    networks = [{"name": name, "kind": "network", "what": "for --graph"} for name in network_names()]
     devices = [named_device(name) for name in device_names()]
     return networks + fusion + [
         {"name": device.name, "kind": "device", "what": f"{device.flops_per_s / 1e12:.4g} TFLOP/s, "
@@ -124,7 +109,7 @@ def _fusion_text(name: str) -> str:
 
     profile = load_fusion_profile(name)
     gradients = f"{profile.tensor_count} gradients of {format_bytes(profile.total_bytes)}"
-    return f"solve cupcake --profile: {gradients}, step {format_seconds(profile.compute_s)}"
+    return f"for --profile: {gradients}, step {format_seconds(profile.compute_s)}"
 
 
 def _compressors() -> Rows:
@@ -140,12 +125,10 @@ def _compressors() -> Rows:
 
 
 def _schemas() -> Rows:
-    from gapless.schemas import load_schema, schema_names
+    from gapless.schemas import load_schema, schema_files
 
-    folder = files("gapless.schemas")
     return [
-        {"name": name, "what": load_schema(name)["title"], "file": str(folder / f"{name}.json")}
-        for name in schema_names()
+        {"name": name, "what": load_schema(name)["title"], "file": str(file)} for name, file in schema_files().items()
     ]
 
 
@@ -166,12 +149,22 @@ its nodes: dgx-h100:nodes_per_leaf=16,uplinks_per_leaf=4 or dgx-h100:rails=false
 }
 """What a table leaves unsaid."""
 
-_LISTS: dict[str, Callable[[], Rows]] = {
-    "collectives": _collectives,
-    "compressors": _compressors,
-    "profiles": _profiles,
-    "schemas": _schemas,
-    "sketches": _sketches,
-    "solvers": _solvers,
-    "topologies": _topologies,
-}
+
+def _systems() -> Rows:
+    systems = [find_system(name) for name in system_names()]
+    return [{"name": system.name, "what": system.what, "plans": system.ending} for system in systems]
+
+
+def _citations() -> list[str]:
+    own = (files("gapless") / "references.bib").read_text(encoding="utf-8")
+    citations = [find_system(name).citation for name in system_names()]
+    return [own, *(citation() for citation in citations if citation is not None)]
+
+
+def _tables() -> dict[str, Callable[[], Rows]]:
+    """The tables by name: those of gapless, and those of the systems."""
+    own = {
+        "collectives": _collectives, "compressors": _compressors, "profiles": _profiles, "schemas": _schemas,
+        "solvers": _solvers, "systems": _systems, "topologies": _topologies,
+    }  # fmt: skip
+    return own | {title: rows for name in system_names() for title, rows in find_system(name).listings.items()}

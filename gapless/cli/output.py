@@ -15,7 +15,6 @@ __all__ = [
     "EXIT_CODES",
     "exit_code",
     "print_json",
-    "report_data",
 ]
 
 EXIT_CODES = {Status.OPTIMAL: 0, Status.FEASIBLE: 0, Status.INFEASIBLE: 3, Status.UNBOUNDED: 3, Status.NO_SOLUTION: 4}
@@ -27,19 +26,6 @@ def exit_code(status: Status, report: Report | None) -> int:
     if report is not None and not report.valid:
         return EXIT_VIOLATIONS
     return EXIT_CODES[status]
-
-
-def report_data(report: Report | None) -> dict[str, Any]:
-    """What the replay found, for the JSON object."""
-    if report is None:
-        return {"valid": False, "violations": None, "makespan_s": None, "peak_bytes": None}
-    return {
-        "valid": report.valid,
-        "violations": {rule.value: count for rule, count in report.violation_counts.items()},
-        "makespan_s": report.makespan_s,
-        **({} if report.energy_j is None else {"energy_j": report.energy_j}),
-        "peak_bytes": max(report.peak_bytes, default=0),
-    }
 
 
 def print_json(data: Mapping[str, Any]) -> None:

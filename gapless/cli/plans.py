@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gapless.cli import arguments as shared
-from gapless.cli.views import busiest, device_names, read_any_plan
+from gapless.cli.options import add_fields, add_output_options, naming_options, values_of
 from gapless.errors import InputError
+from gapless.fields import Field, Whole
+from gapless.io.taccl_ef.options import JUDGING
+from gapless.system import Export, find_system, known_system, system_names
 
 if TYPE_CHECKING:
     from gapless.checker import Report
@@ -47,18 +49,19 @@ def add_commands(commands: Any) -> None:
         commands, "check", "replay a saved plan, or execute a TACCL-EF XML file or an MSCCL++ plan", _CHECK_EXAMPLE
     )
     check.add_argument("file", metavar="FILE", help="a plan (.json, .npz), TACCL-EF (.xml), or an MSCCL++ plan (.json)")
-    shared.add_ef_check_options(check)
-    shared.add_output_options(check)
+    add_fields(check, JUDGING)
+    add_output_options(check)
     check.set_defaults(run=_check)
     show = _command(commands, "show", "print a summary of a plan", _SHOW_EXAMPLE)
     show.add_argument("file", metavar="PLAN")
-    show.add_argument("--events", type=shared.Whole(0), default=0, metavar="N", help="also list the first N events")
+    add_fields(show, [Field("events", Whole(0), "also list the first N events", 0, metavar="N", group="output")])
     show.set_defaults(run=_show)
     export = _command(commands, "export", "write a plan in the format of a runtime or a viewer", _EXPORT_EXAMPLE)
     export.add_argument("file", metavar="PLAN")
-    export.add_argument("--format", choices=sorted(_EXPORTS), required=True)
+    formats = {export.name: export for name in system_names() for export in find_system(name).exports}
+    export.add_argument("--format", choices=sorted({*formats, PERFETTO.name}), required=True)
     export.add_argument("-o", "--output", metavar="FILE", required=True, help="for chakra, FILE.0.et and so on by rank")
-    shared.add_ef_options(export)
+    add_fields(export, list({field.name: field for each in formats.values() for field in each.fields}.values()))
     export.set_defaults(run=_export)
 
 
@@ -72,16 +75,17 @@ def _command(commands: Any, name: str, help_text: str, example: str) -> argparse
 def _check(arguments: argparse.Namespace) -> int:
     if str(arguments.file).endswith(".xml"):
         return _check_xml(arguments)
-    from gapless.cli.output import EXIT_VIOLATIONS, print_json, report_data
+    from gapless.cli.output import EXIT_VIOLATIONS, print_json
     from gapless.io import mscclpp
+    from gapless.result import read_saved, replay_data
 
     if mscclpp.is_plan(arguments.file):
         return _check_mscclpp(arguments)
 
-    plan = read_any_plan(arguments.file)
+    plan = read_saved(arguments.file)
     report = _replay(plan)
     if arguments.json:
-        data = {"problem": plan.system, "file": arguments.file, **report_data(report), "events": report.event_count}
+        data = {"problem": plan.system, "file": arguments.file, **replay_data(report), "events": report.event_count}
         print_json({**data, "messages": [violation.message for violation in report.violations]})
     elif not arguments.quiet:
         print(report.summary())
@@ -132,52 +136,35 @@ def _print_verdict(arguments: argparse.Namespace, verdict: Any, data: dict[str, 
 def _show(arguments: argparse.Namespace) -> int:
     from gapless.checker import Rule
     from gapless.cli.output import EXIT_VIOLATIONS
-    from gapless.io.plan import RUN, run_of
+    from gapless.result import read_saved
     from gapless.text import described, words
 
-    plan = read_any_plan(arguments.file)
+    plan = read_saved(arguments.file)
     report = _replay(plan)
     for title, section in (("problem", plan.problem), ("claim", plan.claim), ("details", plan.details)):
         print(f"{title} ({plan.system})" if title == "problem" else title)
         for name, value in section.items():
-            if name != RUN:
-                print(f"  {words(name):<16} {described(name, value)}")
-    if "command" in run_of(plan):
-        print(f"made by\n  {run_of(plan)['command']}")
+            print(f"  {words(name):<16} {described(name, value)}")
+    if "command" in plan.run:
+        print(f"made by\n  {plan.run['command']}")
     print("replay")
     for line in report.summary().splitlines():
         print(f"  {line}")
     if Rule.UNKNOWN_ID in report.violation_counts:  # views and lines of events look up what the events name
         return EXIT_VIOLATIONS
-    _VIEWS.get(plan.system, _print_busiest)(plan, report)
+    system = known_system(plan.system)
+    view = None if system is None else system.view
+    print((view or _busiest_text)(plan, report))
     for number in range(min(arguments.events, len(plan.schedule))):
         print(f"  {_event_line(plan, number)}")
     return 0 if report.valid else EXIT_VIOLATIONS
 
 
-def _print_memory(plan: SavedPlan, report: Report) -> None:
-    from gapless.encodings.monet.timeline import memory_timeline, render
+def _busiest_text(plan: SavedPlan, report: Report) -> str:
+    from gapless.plot.names import busiest
 
-    print(render(memory_timeline(plan.schedule)))
-
-
-def _print_fusion(plan: SavedPlan, report: Report) -> None:
-    from gapless.encodings.cupcake.summary import render_baselines, render_groups
-
-    print(render_groups(plan.schedule))
-    baselines_s = plan.details.get("baselines_s")
-    if isinstance(baselines_s, dict) and all(isinstance(step_s, float) for step_s in baselines_s.values()):
-        print(render_baselines(baselines_s, report.makespan_s))
-
-
-def _print_busiest(plan: SavedPlan, report: Report) -> None:
-    print("busiest")
-    for name, share in busiest(plan, report)[:_SHOWN_RESOURCES]:
-        print(f"  {name:<28} {100 * share:5.1f} % of the makespan")
-
-
-_VIEWS: dict[str, Callable[[SavedPlan, Report], None]] = {"monet": _print_memory, "cupcake": _print_fusion}
-"""What `show` prints of a system's plans, where it isn't the busiest links and engines."""
+    lines = [f"  {name:<28} {100 * share:5.1f} % of the makespan" for name, share in busiest(plan, report)]
+    return "\n".join(["busiest", *lines[:_SHOWN_RESOURCES]])
 
 
 def _event_line(plan: SavedPlan, number: int) -> str:
@@ -194,78 +181,40 @@ def _event_line(plan: SavedPlan, number: int) -> str:
 
 def _export(arguments: argparse.Namespace) -> int:
     from gapless.cli.output import EXIT_VIOLATIONS
+    from gapless.result import read_saved
 
-    plan = read_any_plan(arguments.file)
-    system, write = _EXPORTS[arguments.format]
-    if system is not None and plan.system != system:
-        raise InputError(
-            f"{arguments.file}: --format {arguments.format} takes plans of {system}, got one of {plan.system}"
-        )
+    plan, name = read_saved(arguments.file), arguments.format
+    system = known_system(plan.system)
+    formats = {export.name: export for export in (*(() if system is None else system.exports), PERFETTO)}
+    if name not in formats:
+        takers = [system for system in system_names() if name in {each.name for each in find_system(system).exports}]
+        rule = f"--format {name} takes plans of {' or '.join(takers)}"
+        raise InputError(f"{arguments.file}: {rule}, got one of {plan.system}")
+    export = formats[name]
     report = _replay(plan)
     if not report.valid:
         print(f"gapless: not exported: {report.summary()}", file=sys.stderr)
         return EXIT_VIOLATIONS
-    print(f"{arguments.output}: {write(arguments, plan)}")
+    try:
+        with naming_options(export.fields):
+            written = export.write(arguments.output, plan, values_of(arguments, export.fields))
+    except InputError as error:
+        raise InputError(f"{arguments.file}: {error}") from None
+    print(f"{arguments.output}: {written}")
     return 0
 
 
-def _write_taccl_ef(arguments: argparse.Namespace, plan: SavedPlan) -> str:
-    from gapless.encodings.taccl.programs.export import write_taccl_ef
-
-    program = write_taccl_ef(arguments.output, plan.schedule, plan.problem, **shared.ef_options(arguments))
-    blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
-    size = f"{program.ngpus} GPUs, {program.nchannels} channels, at most {blocks} thread blocks a GPU"
-    return f"{program.coll} on {size}"
-
-
-def _write_mscclpp(arguments: argparse.Namespace, plan: SavedPlan) -> str:
-    from gapless.encodings.taccl.programs.export import write_mscclpp
-
-    if arguments.proto != "Simple":
-        raise InputError(f"--proto: MSCCL++ plans are written with Simple, got {arguments.proto}")
-    options = shared.ef_options(arguments)
-    how = {key: options[key] for key in ("instances", "min_bytes", "max_bytes", "sm_count")}
-    # A plan serves one placement; the default of TACCL-EF, both, is taken as the one that is always right to call.
-    placement = "in-place" if arguments.placement == "in-place" else "out-of-place"
-    written = write_mscclpp(arguments.output, plan.schedule, plan.problem, placement=placement, **how)
-    blocks = max(len(gpu.threadblocks) for gpu in written.gpus)
-    return f"{written.collective} on {len(written.gpus)} GPUs {placement}, at most {blocks} thread blocks a GPU"
-
-
-def _write_chakra(arguments: argparse.Namespace, plan: SavedPlan) -> str:
-    from gapless.io.chakra import write_traces
-
-    traces = write_traces(arguments.output, plan.schedule)
-    count = sum(len(nodes) for nodes in traces)
-    return f"{count} sends and receives in {len(traces)} files, {arguments.output}.RANK.et"
-
-
-def _write_ddp_buckets(arguments: argparse.Namespace, plan: SavedPlan) -> str:
-    from gapless.encodings.cupcake.ddp_buckets import export_ddp_buckets
-    from gapless.units import format_bytes
-
-    buckets = export_ddp_buckets(arguments.output, plan.problem, plan.details, where=arguments.file)
-    held = f"{len(buckets.parameter_names)} gradients of {buckets.profile}, {format_bytes(sum(buckets.bucket_bytes))}"
-    return f"{len(buckets.groups)} buckets for {held}"
-
-
-def _write_perfetto(arguments: argparse.Namespace, plan: SavedPlan) -> str:
+def _write_perfetto(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
     from gapless import __version__
     from gapless.io.perfetto import write_perfetto
+    from gapless.plot.names import device_names
 
     about = {"gapless": __version__, "system": plan.system, "problem": plan.problem, "claim": plan.claim}
-    count = write_perfetto(arguments.output, plan.schedule, device_names(plan), about)
+    count = write_perfetto(path, plan.schedule, device_names(plan), about)
     return f"{count} trace events of {len(plan.schedule)} events, for ui.perfetto.dev or chrome://tracing"
 
 
-_EXPORTS: dict[str, tuple[str | None, Callable[[argparse.Namespace, SavedPlan], str]]] = {
-    "chakra": ("taccl", _write_chakra),
-    "taccl-ef": ("taccl", _write_taccl_ef),
-    "mscclpp": ("taccl", _write_mscclpp),
-    "ddp-buckets": ("cupcake", _write_ddp_buckets),
-    "perfetto": (None, _write_perfetto),
-}
-"""For each format, the system whose plans it takes (None: any), and what writes it and says what was written."""
+PERFETTO = Export("perfetto", "a trace for ui.perfetto.dev or chrome://tracing", _write_perfetto)
 
 
 def _replay(plan: SavedPlan) -> Report:

@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gapless.cli.views import busiest, device_names, read_any_plan
-
 if TYPE_CHECKING:
     from gapless.checker import Report
     from gapless.io.html_page import Page, Picture, Table
@@ -51,11 +49,12 @@ def _report(arguments: argparse.Namespace) -> int:
     from gapless.io.atomic import check_writable
     from gapless.io.html_page import write_page
     from gapless.plot.style import check_plot
+    from gapless.result import read_saved
 
     check_writable(arguments.output)
     if not arguments.no_pictures:
         check_plot()
-    plan = read_any_plan(arguments.file)
+    plan = read_saved(arguments.file)
     report = check(plan.schedule)
     write_page(arguments.output, _page(plan, report, [] if arguments.no_pictures else _pictures(plan)))
     if not arguments.quiet:
@@ -68,29 +67,22 @@ def _pictures(plan: SavedPlan) -> list[Picture]:
     from gapless.plot.pictures import draw, pictures_of
     from gapless.plot.style import svg_text
 
-    names = device_names(plan)
-    return [
-        Picture(svg_text(draw(plan, kind, device_names=names).figure, kind), _CAPTIONS[kind])
-        for kind in pictures_of(plan)
-    ]
+    return [Picture(svg_text(draw(plan, kind).figure, kind), _CAPTIONS.get(kind, kind)) for kind in pictures_of(plan)]
 
 
 def _page(plan: SavedPlan, report: Report, pictures: Sequence[Picture]) -> Page:
     from gapless import __version__
     from gapless.io.html_page import Page, Table
-    from gapless.io.plan import RUN, run_of
     from gapless.units import format_seconds
 
-    run = run_of(plan)
-    claim = {name: value for name, value in plan.claim.items() if name != RUN}
     verdict = f"Replays clean: {report.event_count} events, makespan {format_seconds(report.makespan_s)}."
     if not report.valid:
         verdict = f"Does not replay clean: {report.violation_count} violations in {report.event_count} events."
-    command = run.get("command")
-    versions = run.get("versions")
+    command = plan.run.get("command")
+    versions = plan.run.get("versions")
     tables = [
         Table("What was asked", _rows(plan.problem)),
-        Table("What the solver claims", _rows(claim)),
+        Table("What the solver claims", _rows(plan.claim)),
         Table("What the replay found", _replayed(report)),
         Table("Details", _rows(plan.details)),
         _busiest(plan, report),
@@ -115,9 +107,9 @@ def _rows(section: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _replayed(report: Report) -> list[tuple[str, str]]:
-    from gapless.cli.output import report_data
+    from gapless.result import replay_data
 
-    found = report_data(report)
+    found = replay_data(report)
     violations = found.pop("violations") or {}
     told = ", ".join(f"{rule} {count}" for rule, count in violations.items()) or "none"
     return [("valid", "yes" if found.pop("valid") else "no"), ("violations", told), *_rows(found)]
@@ -125,6 +117,7 @@ def _replayed(report: Report) -> list[tuple[str, str]]:
 
 def _busiest(plan: SavedPlan, report: Report) -> Table:
     from gapless.io.html_page import Table
+    from gapless.plot.names import busiest
 
     rows = [(name, f"{100 * share:.1f} % of the makespan") for name, share in busiest(plan, report)[:_MOST_RESOURCES]]
     return Table("Busiest", rows)

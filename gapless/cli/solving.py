@@ -3,61 +3,103 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapless.cli import solve_bagpipe, solve_cupcake, solve_monet, solve_taccl
-from gapless.cli.running import write_plan_of
+from gapless.cli.options import add_fields, add_output_options, add_solve_options, naming_options, values_of
+from gapless.cli.running import finish, run, while_written
+from gapless.errors import InputError
+from gapless.fields import Field, Text
+from gapless.system import System, find_system, system_names
 
-if TYPE_CHECKING:  # imported by the commands themselves: --help stays fast
-    from gapless.recipe import Result
-    from gapless.system import Problem
+if TYPE_CHECKING:  # imported by the command itself: --help stays fast
+    from gapless.result import Result
 
-__all__ = ["SYSTEMS", "System", "add_commands"]
+__all__ = ["add_commands"]
 
-_EXAMPLE = """\
-example (`gapless solve SYSTEM --help` has more):
-  gapless solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB -o plan.json
-  gapless solve cupcake --profile resnet101 -o fusion.json
-"""
-
-
-@dataclass(frozen=True)
-class System:
-    """What `solve` and the sweeps know of a system.
-
-    `add_command` adds its subcommand to a parser, `read_problem` makes the problem of what was parsed, `try_problem`
-    one that is refused for the same and may be quicker to make. `write` writes a result that has a schedule, into a
-    file whose name ends in `ending`.
-    """
-
-    add_command: Callable[[Any], None]
-    read_problem: Callable[[argparse.Namespace], Problem]
-    try_problem: Callable[[argparse.Namespace], Problem]
-    write: Callable[[str, Result], None] = write_plan_of
-    ending: str = ".json"
-
-
-SYSTEMS = {
-    "taccl": System(solve_taccl.add_command, solve_taccl.read_problem, solve_taccl.read_problem),
-    "monet": System(solve_monet.add_command, solve_monet.read_problem, solve_monet.read_problem),
-    "bagpipe": System(
-        solve_bagpipe.add_command, solve_bagpipe.read_problem, solve_bagpipe.read_problem,
-        solve_bagpipe.write_run_of, ".npz",
-    ),
-    "cupcake": System(solve_cupcake.add_command, solve_cupcake.read_problem, solve_cupcake.read_problem),
-}  # fmt: skip
+_OUTPUT = Field("output", Text(), "the plan to write", metavar="FILE", short="-o")
+_MODEL = Field("write_model", Text(), "also write the model, as .lp or .mps", metavar="FILE")
 
 
 def add_commands(commands: Any) -> None:
     """Add `solve` with its systems."""
+    systems = [find_system(name) for name in system_names()]
+    examples = "".join(system.example for system in systems)
     parser = commands.add_parser(
         "solve",
         help="solve a problem, replay the schedule, write the plan",
-        epilog=_EXAMPLE,
+        epilog=f"example (`gapless solve SYSTEM --help` has more):\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    systems = parser.add_subparsers(metavar="system", required=True)
-    for system in SYSTEMS.values():
-        system.add_command(systems)
+    choices = parser.add_subparsers(metavar="system", required=True)
+    for system in systems:
+        _add_system(choices, system)
+
+
+def _add_system(choices: Any, system: System) -> None:
+    parser = choices.add_parser(
+        system.name,
+        help=system.what,
+        epilog=f"{system.notes}\nexample:\n{system.example}".lstrip("\n"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_fields(parser, [*system.fields, _OUTPUT, *_outputs(system)])
+    add_solve_options(parser)
+    for export in system.exports:
+        if export.beside:
+            add_fields(parser, export.fields)
+    add_output_options(parser)
+    parser.set_defaults(run=partial(_solve, system))
+
+
+def _outputs(system: System) -> list[Field]:
+    """The files that can be written beside the plan."""
+    besides = [
+        Field(export.beside, Text(), f"also write {export.what}", metavar="FILE")
+        for export in system.exports
+        if export.beside
+    ]
+    return [*besides, *([] if system.model is None else [_MODEL])]
+
+
+def _solve(system: System, arguments: argparse.Namespace) -> int:
+    from gapless.io.atomic import check_writable
+
+    files = [_OUTPUT, *_outputs(system)]
+    with naming_options([*system.fields, *files]):
+        problem = system.problem(**values_of(arguments, system.fields))
+        if arguments.output is not None and not arguments.output.endswith(system.ending) and system.write is not None:
+            raise InputError(f"output: a plan of {system.name} is a {system.ending} file, got {arguments.output!r}")
+    for field in files:
+        if getattr(arguments, field.name) is not None:
+            check_writable(getattr(arguments, field.name))
+    if system.model is not None and arguments.write_model is not None:
+        write_model(system.model(problem), arguments.write_model)
+    result = run(system, problem, arguments)
+    return finish(result, arguments, _write_beside(system, result, arguments))
+
+
+def _write_beside(system: System, result: Result, arguments: argparse.Namespace) -> dict[str, str | None]:
+    """Write the plan in the other formats that were asked for; the files by option, None where there is none."""
+    written: dict[str, str | None] = {}
+    for export in system.exports:
+        if not export.beside:
+            continue
+        path = getattr(arguments, export.beside)
+        if path is not None and result.valid:
+            with while_written(arguments):
+                export.write(path, result.plan, values_of(arguments, export.fields))
+        written[export.beside] = path if result.valid else None
+    return written
+
+
+def write_model(model: Any, path: str) -> None:
+    """Write a model to a file, in the format that its name ends in."""
+    from gapless.io.lp import write_lp
+    from gapless.io.mps import write_mps
+
+    writers = {".lp": write_lp, ".mps": write_mps}
+    if Path(path).suffix not in writers:
+        raise InputError(f"--write-model: the file must end in .lp or .mps, got {path!r}")
+    writers[Path(path).suffix](model, path)

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapless.cli import arguments as shared
+from gapless.cli.options import add_fields, add_output_options
 from gapless.cli.running import stop_on_interrupt
 from gapless.errors import InputError
+from gapless.fields import Choice, Field, Text, Whole
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from gapless.sweeps.instances import Instance
@@ -31,10 +32,9 @@ A file in TOML or JSON lists grids. A grid's fields are the options of `gapless 
   version = 1
 
   [[grid]]
-  system = "monet"
-  graph = "vgg16"
-  batch = [64, 128]
-  budget = ["0.6x", "0.8x"]
+  system = "..."
+  size = ["1KB", "1MB"]
+  nodes = [1, 2, 4]
   gap = 0.05
 
 The folder gets a result and a plan for each instance, named by a hash of its fields, of the files that they name, and
@@ -49,6 +49,23 @@ example:
 """
 
 
+_FIELDS = (
+    Field("output", Text(), "folder for results, plans and the table", is_required=True, metavar="DIR", short="-o"),
+    Field(
+        "engine", Choice(("local", "slurm", "ray")), "processes here (default), or the extra `slurm` or `ray`", "local",
+        group="engine",
+    ),
+    Field(
+        "threads", Whole(0), "of each instance (default: local an even share of the cores, else 1)", 0, metavar="N",
+        group="engine",
+    ),
+    Field(
+        "workers", Whole(0), "instances at once (default: local as many as cores allow, else no limit)", 0, metavar="N",
+        group="engine",
+    ),
+)  # fmt: skip
+
+
 def add_command(systems: Any) -> None:
     """Add `file` to what `sweep` takes."""
     parser = systems.add_parser(
@@ -58,26 +75,14 @@ def add_command(systems: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", metavar="FILE", help="the sweep file: .toml, or .json")
-    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for results, plans and the table")
+    add_fields(parser, _FIELDS)
     group = parser.add_argument_group("engine")
-    group.add_argument(
-        "--engine", choices=["local", "slurm", "ray"], default="local",
-        help="processes here (default), or the extra `slurm` or `ray`",
-    )  # fmt: skip
-    group.add_argument(
-        "--threads", type=shared.Whole(0), default=0, metavar="N",
-        help="of each instance (default: local an even share of the cores, else 1)",
-    )  # fmt: skip
-    group.add_argument(
-        "--workers", type=shared.Whole(0), default=0, metavar="N",
-        help="instances at once (default: local as many as cores allow, else no limit)",
-    )  # fmt: skip
     group.add_argument(
         "--engine-option", action="append", default=[], metavar="NAME=VALUE",
         help="for submitit's executor, such as slurm_partition=cpu, or for ray.init, such as address=auto",
     )  # fmt: skip
     group.add_argument("--dry-run", action="store_true", help="check the file, list its instances, solve nothing")
-    shared.add_output_options(parser)
+    add_output_options(parser)
     parser.set_defaults(run=_sweep)
 
 

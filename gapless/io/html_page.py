@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gapless.io.atomic import write_text
 
-__all__ = ["Page", "Picture", "Table", "page_text", "write_page"]
+__all__ = ["Page", "Picture", "Table", "page_text", "table_html", "write_page"]
 
 _STYLE = """\
 :root { color-scheme: light; }
@@ -81,18 +81,19 @@ def page_text(page: Page) -> str:
     if page.messages:
         rows = "\n".join(f"<li>{escape(message)}</li>" for message in page.messages)
         parts.append(f"<ul>\n{rows}\n</ul>")
-    parts += [_table(table) for table in page.tables[:3]]
+    parts += [table_html(table) for table in page.tables[:3]]
     if page.pictures:
         parts.append("<h2>Pictures</h2>")
         parts += [_figure(picture) for picture in page.pictures]
-    parts += [_table(table) for table in page.tables[3:]]
+    parts += [table_html(table) for table in page.tables[3:]]
     told = f"<pre>{escape(page.command)}</pre>" if page.command else "<p>The plan does not say.</p>"
     parts.append(f"<h2>The command that makes this plan</h2>\n{told}")
     parts.append(f"<footer>{escape(page.footer)}</footer>\n</body>\n</html>\n")
     return "\n".join(parts)
 
 
-def _table(table: Table) -> str:
+def table_html(table: Table) -> str:
+    """A heading and its rows as HTML."""
     rows = "\n".join(
         f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in table.rows
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,16 @@ from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.io.atomic import write_text
 from gapless.io.record import Record, is_number, load_record
 from gapless.schedule import Ragged, Schedule
-from gapless.solution import Solution
+from gapless.solution import Solution, Status, StopReason
 from gapless.topologies.topology import Links, Nic, Switch, Topology
+from gapless.units import Unit
 
-__all__ = ["RUN", "SavedPlan", "claim_data", "plan_text", "read_plan", "run_of", "write_plan"]
+__all__ = ["SavedPlan", "claim_data", "plan_text", "read_plan", "solution_of", "write_plan"]
 
 FORMAT, VERSION = "gapless.plan", 1
 
 _MOST_CONTRIBUTION = 2**20
 """A set of contributions has a bit for each number up to the highest."""
-
-RUN = "run"
-"""The entry of a claim that says how the plan was made: command, versions, convergence. Plans may be without."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,10 @@ class SavedPlan:
     """The content of a plan file.
 
     `system` names the encoding; `problem` says, in its words, what was asked; `claim` is what the solver said of the
-    schedule (status, objective_s, bound_s, solver, ...; objective_j and bound_j for joules) and how it was made
-    (`run_of`); `details` is the encoding's own account.
+    schedule (status, objective_s, bound_s, solver, ...; objective_j and bound_j for joules); `details` is the
+    encoding's own account. `run`: how the plan was made, which differs from run to run (command, versions, solve_s,
+    timings, convergence), as far as is known. `product`: what the schedule was made from, where the system's files
+    hold that.
     """
 
     system: str
@@ -50,6 +50,14 @@ class SavedPlan:
     claim: Mapping[str, Any]
     details: Mapping[str, Any]
     schedule: Schedule
+    run: Mapping[str, Any] = field(default_factory=dict)
+    product: Any = None
+
+    @property
+    def solve_s(self) -> float | None:
+        """How long the solve took, None where the plan doesn't say."""
+        found = self.run.get("solve_s")
+        return float(found) if isinstance(found, int | float) else None
 
 
 def claim_data(solution: Solution) -> dict[str, Any]:
@@ -60,17 +68,29 @@ def claim_data(solution: Solution) -> dict[str, Any]:
         f"objective_{solution.unit}": solution.objective,
         f"bound_{solution.unit}": solution.bound,
         "gap": solution.gap,
-        "solve_s": round(solution.wall_s, 6),
         "solver": solution.solver,
         "solver_version": solution.version,
         "seed": solution.seed,
     }
 
 
-def run_of(plan: SavedPlan) -> Mapping[str, Any]:
-    """How a plan was made: `command`, `versions` and `convergence`, as far as the plan says."""
-    run = plan.claim.get(RUN)
-    return run if isinstance(run, Mapping) else {}
+def solution_of(claim: Mapping[str, Any], wall_s: float = 0.0) -> Solution:
+    """The solution that a saved claim describes, without its values. Raises `InputError` for what can't be one."""
+    unit: Unit = "j" if "objective_j" in claim else "s"
+    try:
+        return Solution(
+            status=Status(claim["status"]),
+            stop_reason=StopReason(claim["stop_reason"]),
+            solver=str(claim["solver"]),
+            version=str(claim["solver_version"]),
+            seed=int(claim["seed"]),
+            wall_s=wall_s,
+            objective=claim[f"objective_{unit}"],
+            bound=claim[f"bound_{unit}"],
+            unit=unit,
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise InputError(f"claim: must say status, stop_reason, solver and the like, got {error}") from None
 
 
 def write_plan(path: str | Path, plan: SavedPlan) -> None:
@@ -87,6 +107,7 @@ def plan_text(plan: SavedPlan) -> str:
         "problem": dict(plan.problem),
         "claim": dict(plan.claim),
         "details": dict(plan.details),
+        "run": dict(plan.run),
         "graph": _graph_data(plan.schedule.graph),
         "topology": _topology_data(plan.schedule.topology),
         "schedule": _schedule_data(plan.schedule),
@@ -111,6 +132,7 @@ def read_plan(path: str | Path) -> SavedPlan:
         claim=_mapping(record, "claim"),
         details=_mapping(record, "details"),
         schedule=schedule,
+        run=_mapping(record, "run"),
     )
     record.close()
     return plan

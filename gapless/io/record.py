@@ -181,6 +181,13 @@ def is_number(name: str) -> bool:
     return name.isascii() and name.isdigit() and len(name) <= _MOST_DIGITS
 
 
+def check_known(title: str, value: object, known: Collection[str]) -> None:
+    """Raise `InputError` unless a value is one of the known names; it lists them, and says which may be meant."""
+    if value not in known:
+        hint = suggestion(value, known) if isinstance(value, str) else ""
+        raise InputError(f"{title}: must be one of {', '.join(known)}, got {value!r}" + (f"; {hint}" if hint else ""))
+
+
 def suggestion(value: str, known: Collection[str]) -> str:
     """`did you mean 'links'?`, or nothing where no known name is close."""
     close = difflib.get_close_matches(value, sorted(known), n=1)

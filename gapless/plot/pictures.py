@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,26 +13,20 @@ import numpy as np
 
 from gapless.checker.usage import known_events
 from gapless.errors import InputError
-from gapless.io.plan import SavedPlan, run_of
+from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
 from gapless.plot.curves import plot_convergence
 from gapless.plot.gantt import plot_gantt, plot_resources
 from gapless.plot.memory import plot_memory
+from gapless.plot.names import device_names
 from gapless.plot.network import plot_topology
 from gapless.progress_log import Convergence, convergence_of
+from gapless.system import find_system, known_system, system_names
 
-__all__ = ["KINDS", "Point", "convergence_in", "draw", "is_sweep", "pictures_of", "read_sweep"]
+__all__ = ["Point", "convergence_in", "draw", "is_sweep", "kinds", "pictures_of", "read_sweep"]
 
-KINDS = ("gantt", "resources", "memory", "topology", "convergence", "tradeoff")
-"""The kinds of pictures; `tradeoff` is of a sweep, the others are of a plan."""
-
-_SUITING = {
-    "taccl": ("gantt", "topology", "resources"),
-    "monet": ("memory",),
-    "bagpipe": ("gantt", "memory"),
-    "cupcake": ("gantt",),
-}
-"""What tells most of each system's plans, the first above all."""
+_KINDS = ("gantt", "resources", "memory", "topology", "convergence", "tradeoff")
+"""The kinds of pictures that any system may have; `tradeoff` is of a sweep, the others are of a plan."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +38,25 @@ class Point:
     overhead_bound: float | None
 
 
+def kinds() -> tuple[str, ...]:
+    """The kinds of pictures that there are, those of the systems too."""
+    own = [kind for name in system_names() for kind in find_system(name).drawers]
+    return (*_KINDS, *sorted(set(own)))
+
+
 def pictures_of(plan: SavedPlan) -> list[str]:
     """The kinds of pictures that suit a plan, the most telling first."""
-    kinds = [kind for kind in _SUITING.get(plan.system, ("gantt",)) if kind != "resources" or _holds_resources(plan)]
+    system = known_system(plan.system)
+    suiting = ("gantt",) if system is None else system.pictures
+    kinds = [kind for kind in suiting if kind != "resources" or _holds_resources(plan)]
     return kinds + (["convergence"] if convergence_in(plan) is not None else [])
 
 
-def draw(plan: SavedPlan, kind: str, ax: Any = None, device_names: Sequence[str] = ()) -> Any:
+def draw(plan: SavedPlan, kind: str, ax: Any = None) -> Any:
     """Draw one kind of picture of a plan; returns the axes. Raises `InputError` where the plan has nothing to draw."""
+    system = known_system(plan.system)
+    if system is not None and kind in system.drawers:
+        return system.drawers[kind](plan, ax)
     if kind == "convergence":
         convergence = convergence_in(plan)
         if convergence is None:
@@ -63,8 +68,8 @@ def draw(plan: SavedPlan, kind: str, ax: Any = None, device_names: Sequence[str]
         "gantt": plot_gantt, "resources": plot_resources, "memory": plot_memory, "topology": plot_topology,
     }  # fmt: skip
     if kind not in drawers:
-        raise InputError(f"--kind {kind}: must be one of {', '.join([*drawers, 'convergence'])} for a plan")
-    return drawers[kind](plan.schedule, ax, device_names=device_names)
+        raise InputError(f"--kind {kind}: must be one of {', '.join([*drawers, 'convergence'])} for this plan")
+    return drawers[kind](plan.schedule, ax, device_names=device_names(plan))
 
 
 def _holds_resources(plan: SavedPlan) -> bool:
@@ -77,8 +82,8 @@ def _holds_resources(plan: SavedPlan) -> bool:
 
 def convergence_in(plan: SavedPlan) -> Convergence | None:
     """How incumbent and bound of the plan's solve converged, None if the plan does not say."""
-    data = run_of(plan).get("convergence")
-    return None if data is None else convergence_of(data, "claim: run: convergence")
+    data = plan.run.get("convergence")
+    return None if data is None else convergence_of(data, "run: convergence")
 
 
 def is_sweep(path: str) -> Literal["", "budgets", "file"]:

@@ -2,28 +2,46 @@
 
 A schema says what a file's structure must be: fields, types, limits. What binds fields together (columns of one length,
 numbers that name what exists) is the reader's to say, in words. A number such as 3.0 is a whole number to a schema and
-none to a reader.
+none to a reader. The schema of sweep files is completed from the fields of the systems that are there.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
+from gapless.schemas.sweep import completed
 
-__all__ = ["load_schema", "schema_names"]
+if TYPE_CHECKING:  # not there in Python 3.10
+    from importlib.resources.abc import Traversable
+
+__all__ = ["load_schema", "schema_files", "schema_names"]
+
+
+def schema_files() -> dict[str, Traversable]:
+    """The file of each format's schema, by name: those of gapless, and those of the systems."""
+    return {entry.name[:-5]: entry for entry in sorted(_entries(), key=lambda entry: entry.name)}
+
+
+def _entries() -> Iterator[Traversable]:
+    from gapless.system import find_system, system_names
+
+    packages = ["gapless.schemas", *(find_system(name).schemas for name in system_names())]
+    for package in filter(None, packages):
+        yield from (entry for entry in files(package).iterdir() if entry.name.endswith(".json"))
 
 
 def schema_names() -> list[str]:
     """The formats that have a schema, by name."""
-    return sorted(entry.name[:-5] for entry in files("gapless.schemas").iterdir() if entry.name.endswith(".json"))
+    return sorted(schema_files())
 
 
 def load_schema(name: str) -> dict[str, Any]:
     """The schema of a format, for any validator. Raises `InputError` for an unknown name."""
-    if name not in schema_names():
+    if name not in schema_files():
         raise InputError(f"schema: must be one of {', '.join(schema_names())}, got {name!r}")
-    schema: dict[str, Any] = json.loads((files("gapless.schemas") / f"{name}.json").read_text(encoding="utf-8"))
-    return schema
+    schema: dict[str, Any] = json.loads(schema_files()[name].read_text(encoding="utf-8"))
+    return completed(schema) if name == "sweep" else schema

@@ -2,8 +2,7 @@
 
 The path: `sweep_file` reads the file, `instances` makes an instance of every combination, an engine (`local`, `slurm`,
 `ray`) lets `solving` solve each, `results` keeps what came of it in a file named by the instance's hash, and `run`
-strings these together and ends with the table, `summary`. An instance is what `gapless solve` is given, so this
-package stands on the options of `gapless.cli`.
+strings these together and ends with the table, `summary`. An instance is what `gapless solve` is given.
 """
 
 from __future__ import annotations

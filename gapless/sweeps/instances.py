@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
-import threading
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from gapless import __version__
-from gapless.cli import arguments as shared
-from gapless.cli.solving import SYSTEMS
+from gapless.entry import Entry, solve_options
 from gapless.errors import InputError
-from gapless.sweeps.fields import Value, asked, fields, is_file, parse
-from gapless.sweeps.sweep_file import Grid, read_sweep_file
+from gapless.fields import SOLVING, Field, Flag, read_fields
+from gapless.options import SolveOptions
+from gapless.sweeps.sweep_file import Grid, Value, read_sweep_file, sweep_fields
+from gapless.system import Problem, find_system
 
 __all__ = ["Instance", "read_instances"]
 
@@ -47,16 +48,40 @@ class Instance:
         return " ".join([self.system, *(f"{name}={self.values[name]}" for name in self.swept)])
 
     @property
-    def arguments(self) -> argparse.Namespace:
-        """The parsed options."""
-        return parse(self.system, self.values)
+    def problem(self) -> Problem:
+        """The question."""
+        problem: Problem = find_system(self.system).ask(self._of_question())
+        return problem
+
+    @property
+    def options(self) -> SolveOptions:
+        """How it is to be solved."""
+        return solve_options(self.problem, {name: self.values[name] for name in self._of_solving()})
+
+    @property
+    def parameters(self) -> Any:
+        """The parameters of the searches."""
+        return Entry(find_system(self.system)).parameters(self.values.get("parameters"))
+
+    @property
+    def command(self) -> str:
+        """The command that asks the same."""
+        known = sweep_fields(self.system)
+        words = [_word(known[name], value) for name, value in self.values.items()]
+        return shlex.join(["gapless", "solve", self.system, *(part for word in words for part in word)])
+
+    def _of_question(self) -> dict[str, Value]:
+        names = {field.name for field in find_system(self.system).fields}
+        return {name: value for name, value in self.values.items() if name in names}
+
+    def _of_solving(self) -> list[str]:
+        return [field.name for field in SOLVING if field.name in self.values and field.name != "parameters"]
 
     def check(self) -> float | None:
         """Raise `InputError` for what can be known to be wrong before it is solved; returns the time limit."""
-        arguments = self.arguments
         try:
-            default = SYSTEMS[self.system].try_problem(arguments).default_options
-            return shared.solve_options(arguments, default, None, threading.Event()).time_limit_s
+            options, _ = self.options, self.parameters  # both refuse what makes no sense
+            return options.time_limit_s
         except InputError as error:
             raise InputError(f"{self.where}: {error}") from None
 
@@ -90,7 +115,7 @@ def _expanded(grid: Grid, known: dict[str, str]) -> Iterator[Instance]:
         swept = ", ".join(f"{name}={values[name]}" for name in grid.swept if name in values)
         where = f"{grid.where} ({swept})" if swept else grid.where
         try:
-            arguments = parse(grid.system, values)
+            asked = read_fields(tuple(sweep_fields(grid.system).values()), values, grid.system)
         except InputError as error:
             raise InputError(f"{grid.where}: {error}") from None
         files = _digests(grid.system, values, known)
@@ -98,11 +123,18 @@ def _expanded(grid: Grid, known: dict[str, str]) -> Iterator[Instance]:
             "version": __version__,
             "system": grid.system,
             "files": files,
-            "fields": asked(grid.system, arguments),
+            "fields": asked,
         }
-        text = json.dumps(content, sort_keys=True)
+        text = json.dumps(content, sort_keys=True, default=vars)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
         yield Instance(grid.system, values, grid.swept, files, digest, where)
+
+
+def _word(field: Field, value: Value) -> list[str]:
+    """A value as words of the command line."""
+    if isinstance(field.kind, Flag):
+        return [] if value is bool(field.default) else [field.option]
+    return [f"{field.option}={value}"] if str(value).startswith("-") else [field.option, str(value)]
 
 
 def _digests(system: str, values: Mapping[str, Value], known: dict[str, str] | None = None) -> dict[str, str]:
@@ -111,7 +143,7 @@ def _digests(system: str, values: Mapping[str, Value], known: dict[str, str] | N
     found = {}
     for name, value in values.items():
         path = str(value)
-        if is_file(fields(system)[name]) and os.path.isfile(path):
+        if sweep_fields(system)[name].may_be_file and os.path.isfile(path):
             if path not in known:
                 known[path] = file_digest(path)
             found[name] = known[path]

@@ -13,16 +13,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gapless.cli.solving import SYSTEMS
-from gapless.doctor import library_versions
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
 from gapless.io.plan import claim_data
 from gapless.io.record import Record, load_record
-from gapless.recipe import Result
+from gapless.result import Result
 from gapless.solution import Status, StopReason
-from gapless.sweeps.fields import Value
 from gapless.sweeps.instances import Instance, file_digest
+from gapless.sweeps.sweep_file import Value
+from gapless.system import system_names
+from gapless.versions import library_versions
 
 __all__ = ["Row", "read_row", "result_path", "row_from", "row_of", "write_row"]
 
@@ -102,7 +102,7 @@ def row_of(instance: Instance, result: Result, plan: str | None) -> Row:
     if report is not None:
         peak_bytes = max(report.peak_bytes, default=0)
         replayed = {"makespan_s": report.makespan_s, "energy_j": report.energy_j, "peak_bytes": peak_bytes}
-    found = {**claim_data(result.solution), **replayed}
+    found = {**claim_data(result.solution), "solve_s": round(result.solution.wall_s, 6), **replayed}
     plain = {name: value for name, value in result.details.items() if isinstance(value, (str, int, float))}
     return Row(
         hash=instance.hash,
@@ -169,7 +169,7 @@ def row_from(record: Record) -> Row:
             raise record.fail("swept", "a list of fields", name)
     return Row(
         hash=record.text("hash"),
-        system=record.text("system", choices=SYSTEMS),
+        system=record.text("system", choices=system_names()),
         fields={name: _plain(fields, name) for name in fields.names()},
         swept=swept,
         status=record.text("status"),

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gapless.cli import arguments as shared
-from gapless.cli.running import run_data
-from gapless.cli.solving import SYSTEMS
-from gapless.progress_log import ProgressLog
-from gapless.recipe import Result, solve
+from gapless.recipe import solve
 from gapless.sweeps.instances import Instance
 from gapless.sweeps.results import Row, read_row, row_of, write_row
+from gapless.system import find_system
 
 __all__ = ["Work"]
 
@@ -30,30 +26,24 @@ class Work:
         """Do it; once `stop` is set, with the best plan so far, which is kept unless an earlier one is better."""
         instance = self.instance
         instance.check_files()
-        result = self._solved(stop)
-        plan = f"{instance.hash}.plan{SYSTEMS[instance.system].ending}" if result.valid else None
+        options = replace(instance.options, threads=self.threads, stop=stop)
+        result = solve(instance.problem, options, instance.parameters, instance.command)
+        plan = f"{instance.hash}.plan{find_system(instance.system).ending}" if result.valid else None
         row = row_of(instance, result, plan)
         if row.is_interrupted:
             earlier = read_row(self.folder, instance)
             if earlier is not None and not _is_better(row, earlier):
                 return earlier
         if plan is not None:
-            SYSTEMS[instance.system].write(str(self.folder / plan), result)
+            result.save(self.folder / plan)
         if not row.violations and (plan is not None or not row.is_interrupted):
-            write_row(self.folder, instance, row, shlex.join(["gapless", *instance.arguments.command_line]))
+            write_row(self.folder, instance, row, instance.command)
         return row
-
-    def _solved(self, stop: threading.Event) -> Result:
-        arguments = self.instance.arguments
-        arguments.threads = self.threads
-        problem, log = SYSTEMS[self.instance.system].read_problem(arguments), ProgressLog()
-        result = solve(problem, shared.solve_options(arguments, problem.default_options, log, stop))
-        return replace(result, run=run_data(arguments, log))
 
 
 def _is_better(row: Row, than: Row) -> bool:
     """Whether a plan is there, and better than the other row's, if that has one."""
     if row.plan is None or than.plan is None:
         return row.plan is not None
-    mine, its = ((each.objective_s if each.objective_j is None else each.objective_j) for each in (row, than))
-    return its is None or (mine is not None and mine < its)
+    mine, other = ((each.objective_s if each.objective_j is None else each.objective_j) for each in (row, than))
+    return other is None or (mine is not None and mine < other)

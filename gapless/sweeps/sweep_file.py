@@ -6,10 +6,9 @@
     version = 1
 
     [[grid]]
-    system = "monet"
-    graph = "vgg16"
-    batch = [64, 128]
-    budget = ["0.6x", "0.7x", "0.8x"]
+    system = "..."
+    size = ["1KB", "1MB"]
+    nodes = [1, 2, 4]
     gap = 0.05
 
 Fields are the options of `gapless solve SYSTEM` with underscores. A list is swept: an instance for every combination
@@ -19,23 +18,19 @@ of the lists of a grid, the last one fastest. Several grids may be of several sy
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from gapless.cli.solving import SYSTEMS
 from gapless.errors import InputError
+from gapless.fields import SOLVING, Field, Flag
 from gapless.io.record import Record, load_record, suggestion
-from gapless.sweeps.fields import Value, fields, is_numeric
+from gapless.parameters import load_toml
+from gapless.system import find_system, system_names
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+__all__ = ["FORMAT", "VERSION", "Grid", "Value", "read_sweep_file", "sweep_fields"]
 
-__all__ = ["FORMAT", "VERSION", "Grid", "read_sweep_file"]
+Value = str | int | float | bool
 
 FORMAT, VERSION = "gapless.sweep", 1
 
@@ -58,12 +53,18 @@ class Grid:
     @property
     def count(self) -> int:
         """How many combinations there are."""
-        return math.prod(len(its) for its in self.values.values())
+        return math.prod(len(options) for options in self.values.values())
+
+
+def sweep_fields(system: str) -> dict[str, Field]:
+    """The fields that an instance of a system may have, by name: those of the question, and how it is solved."""
+    solving = [field for field in SOLVING if field.name not in _ELSEWHERE]
+    return {field.name: field for field in (*find_system(system).fields, *solving)}
 
 
 def read_sweep_file(path: str | Path) -> tuple[Grid, ...]:
     """The grids of a sweep file. Raises `InputError` naming file, field, rule and value."""
-    record = _load_toml(path) if Path(path).suffix == ".toml" else load_record(path)
+    record = Record(load_toml(path), str(path)) if Path(path).suffix == ".toml" else load_record(path)
     record.of_format(FORMAT)
     record.integer("version", VERSION, VERSION)
     grids = record.raw("grid")
@@ -74,28 +75,14 @@ def read_sweep_file(path: str | Path) -> tuple[Grid, ...]:
     return found
 
 
-def _load_toml(path: str | Path) -> Record:
-    try:
-        data: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: must be a UTF-8 text file, got byte {error.object[error.start]:#04x}") from None
-    except RecursionError:
-        raise InputError(f"{path}: not readable: nested too deeply") from None
-    except ValueError as error:  # also a whole number of thousands of digits
-        raise InputError(f"{path}: not TOML: {error}") from None
-    return Record(data, str(path))
-
-
 def _grid(entry: Record) -> Grid:
-    system = entry.text("system", choices=SYSTEMS)
-    known = fields(system)
+    system = entry.text("system", choices=system_names())
+    known = sweep_fields(system)
     for name in entry.names():
         if name not in known and name != "system":
             raise InputError(f"{entry.where}: field {name!r} is unknown; {_meant(name, system)}")
-    for name, action in known.items():
-        if action.required and name not in entry:
+    for name, field in known.items():
+        if field.is_required and name not in entry:
             raise InputError(f"{entry.where}: field {name!r} is missing: every {system} instance needs it")
     names = [name for name in entry.names() if name != "system"]
     values = {name: _values(entry, name, system) for name in names}
@@ -105,7 +92,7 @@ def _grid(entry: Record) -> Grid:
 def _meant(name: str, system: str) -> str:
     if name in _ELSEWHERE:
         return f"it is said by {_ELSEWHERE[name]}"
-    return suggestion(name, fields(system)) or f"known are the options of `gapless solve {system}`"
+    return suggestion(name, sweep_fields(system)) or f"known are the options of `gapless solve {system}`"
 
 
 def _values(entry: Record, name: str, system: str) -> tuple[Value, ...]:
@@ -114,11 +101,14 @@ def _values(entry: Record, name: str, system: str) -> tuple[Value, ...]:
     values = found if isinstance(found, list) else [found]
     if not values:
         raise entry.fail(name, "a value, or a list of at least one", found)
-    numeric = is_numeric(fields(system)[name])
+    field = sweep_fields(system)[name]
+    if isinstance(field.kind, Flag):
+        return tuple(field.read(value) for value in values)
     for value in values:
-        if numeric and (not isinstance(value, (int, float)) or isinstance(value, bool) or abs(value) == math.inf):
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) != math.inf
+        if field.is_numeric and not is_number:
             raise entry.fail(name, "a number, or a list of numbers", value)
-        if not numeric and (not isinstance(value, str) or "\0" in value):
+        if not field.is_numeric and (not isinstance(value, str) or "\0" in value):
             raise entry.fail(name, "a text, or a list of texts", value)
         if isinstance(value, int) and abs(value) >= 2**63:
             raise entry.fail(name, "a number that fits into 64 bits", value)

@@ -17,10 +17,21 @@ from dataclasses import dataclass
 from gapless.errors import InputError
 from gapless.profiles.gradients.compressors import Compressor
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost
+from gapless.topologies.files import load_topology
 from gapless.topologies.ring import fastest_ring
 from gapless.topologies.topology import Topology
 
-__all__ = ["RingNetwork", "all_gather_cost", "all_reduce_cost", "communication_cost", "ring_network"]
+__all__ = [
+    "RingNetwork",
+    "all_gather_cost",
+    "all_reduce_cost",
+    "communication_cost",
+    "find_network",
+    "ring_network",
+]
+
+_LATENCY_S = 10e-6
+"""Of one step of a ring that numbers describe: about what the figures of *Utility of gradient compression* need."""
 
 
 @dataclass(frozen=True)
@@ -79,3 +90,29 @@ def ring_network(topology: Topology) -> RingNetwork:
         bytes_per_s=1 / beta_s_per_byte if beta_s_per_byte > 0 else math.inf,
         alpha_s=max((math.fsum(link.alpha_s for link in turn) for turn in turns), default=0.0),
     )
+
+
+def find_network(
+    *,
+    ranks: int | None = None,
+    bandwidth: float | None = None,
+    latency: float | None = None,
+    topology: str | Topology | None = None,
+    nodes: int | None = None,
+) -> RingNetwork:
+    """The ring that numbers describe, or that through the ranks of a topology.
+
+    `bandwidth`: out of a rank, in bytes a second; `latency`: of one step, in seconds, 10 us by default. `nodes`: of a
+    named machine. Raises `InputError` that names an argument which is missing or doesn't go with the others.
+    """
+    if topology is None:
+        if nodes is not None:
+            raise InputError("nodes: goes with topology")
+        if ranks is None or bandwidth is None:
+            name = "ranks" if ranks is None else "bandwidth"
+            raise InputError(f"{name}: must be given, or a topology (`gapless list topologies`)")
+        return RingNetwork(ranks, bandwidth, _LATENCY_S if latency is None else latency)
+    for name, value in (("ranks", ranks), ("bandwidth", bandwidth), ("latency", latency)):
+        if value is not None:
+            raise InputError(f"{name}: give it or topology, not both")
+    return ring_network(topology if isinstance(topology, Topology) else load_topology(topology, nodes))

@@ -1,11 +1,12 @@
 """Gradient compressors: how much smaller a gradient gets, which collective takes it, what encode and decode cost.
 
-All costs are of a V100 and have one shape (*Cupcake*, section 3.2 and Figure 2): constant up to a group of 4 MiB, since
+All costs are of a V100 and have one shape (FUSION, section 3.2 and Figure 2): constant up to a group of 4 MiB, since
 launching kernels dominates, and in proportion to the bytes above. One number each for encode and decode says it all.
-They come from two publications:
+FUSION is *A compression scheduler for scalable communication-efficient distributed training*. The numbers come from
+two publications:
 
 - FIGURE 2: encode and decode latency of up to 2^20 elements as the Espresso repository publishes them, the numbers
-  behind Figure 2 of *Cupcake*. An iteration of ResNet-50 on a server of 8 GPUs confirms them: 161 layer-wise
+  behind Figure 2 of FUSION. An iteration of ResNet-50 on a server of 8 GPUs confirms them: 161 layer-wise
   compressions then take 68 ms (DGC) and 66 ms (EF-SignSGD), "both larger than 60 ms" in section 3.1.
 - TABLE 4.1: encode plus decode of ResNet-50's 97 MB on 64 GPUs (*Utility of gradient compression*, Table 4.1), divided
   down to 4 MiB. 1 MB is read as 10^6 bytes throughout.
@@ -29,7 +30,7 @@ import math
 from dataclasses import dataclass
 
 from gapless.errors import InputError
-from gapless.io.record import suggestion
+from gapless.io.record import check_known
 from gapless.profiles.devices import Device, named_device
 from gapless.profiles.gradients.cost_functions import FREE, CostFunction, PointsCost
 
@@ -46,9 +47,9 @@ _TABLE_BYTES = 97e6
 
 @dataclass(frozen=True)
 class Compressor:
-    """A way to compress gradients.
+    """A method to compress gradients.
 
-    `ratio`: bytes before over bytes on the wire. `all_reducible`: messages can be added up on the way.
+    `ratio`: bytes before over bytes on the wire. `all_reducible`: messages can be added up as they pass.
     `encode_s`, `decode_s`: on a V100, of a group of up to `FLAT_BYTES`. `decoded_ranks`: from how many ranks the
     messages are that `decode_s` decodes; it counts for all-gathered ones only. `source`: where the times are from.
     """
@@ -141,11 +142,9 @@ def compressor_names() -> list[str]:
     return list(_COMPRESSORS)
 
 
-def named_compressor(name: str) -> Compressor:
-    """A compressor by name. Raises `InputError` for an unknown one."""
-    if name not in _COMPRESSORS:
-        hint = suggestion(name, _COMPRESSORS)
-        raise InputError(
-            f"compressor: must be one of {', '.join(_COMPRESSORS)}, got {name!r}" + (f"; {hint}" if hint else "")
-        )
+def named_compressor(name: str | Compressor) -> Compressor:
+    """A compressor by name; one that isn't a name is itself. Raises `InputError` for an unknown name."""
+    if isinstance(name, Compressor):
+        return name
+    check_known("compressor", name, _COMPRESSORS)
     return _COMPRESSORS[name]

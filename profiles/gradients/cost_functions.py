@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -90,16 +89,6 @@ class PointsCost:
         """The most that any size up to `most_bytes` costs, or any size that was measured."""
         beyond = self._last_slope * max(most_bytes - self.points[-1][0], 0.0)
         return max(duration_s for _, duration_s in self.points) + beyond
-
-    @classmethod
-    def sum_of(cls, costs: Sequence[CostFunction]) -> PointsCost:
-        """The sum of several costs, exact for every size."""
-        sizes = sorted({0.0, *(size for cost in costs if isinstance(cost, PointsCost) for size, _ in cost.points)})
-        sizes.append(2 * sizes[-1] + 1.0)  # one point beyond all others carries the sum of the last slopes
-        total = np.zeros(len(sizes))
-        for cost in costs:
-            total += cost(np.array(sizes))
-        return cls(tuple(zip(sizes, total.tolist(), strict=True)))
 
     def scaled(self, factor: float) -> PointsCost:
         """The same cost, `factor` times as high."""

@@ -14,7 +14,7 @@ _DECADES = tuple(10.0**exponent / 8 for exponent in range(6, 14))
 def crossover_bytes_per_s(saved_s: Callable[[float], float], precision: float = 1e-6) -> float:
     """The highest bandwidth up to which `saved_s(bytes_per_s)` is positive, to a relative `precision`.
 
-    inf: it still is at 10 Tb/s; 0: it is at no power of ten from 1 Mb/s on. What is saved need not fall all the way:
+    inf: it still is at 10 Tb/s; 0: it is at no power of ten from 1 Mb/s on. What is saved may rise again:
     the search starts at the highest decade where it is positive.
     """
     paying = [decade for decade in _DECADES if saved_s(decade) > 0]

@@ -74,12 +74,17 @@ def load_fusion_profile(name: str) -> FusionProfile:
         return read_fusion_profile(path)
 
 
-def find_fusion_profile(name: str) -> FusionProfile:
-    """The shipped profile of that name, else the profile in that file."""
+def find_fusion_profile(profile: str | Path | FusionProfile) -> FusionProfile:
+    """The shipped profile of that name, else the profile in that file; a profile is itself."""
+    if isinstance(profile, FusionProfile):
+        return profile
+    if not isinstance(profile, (str, Path)):
+        raise InputError(f"profile: must be a name, a file or a FusionProfile, got {type(profile).__name__}")
+    name = str(profile)
     if name in _SETTINGS:
         return load_fusion_profile(name)
     if not Path(name).suffix and not Path(name).exists():
-        _setting(name)  # what looks like a name is told the names
+        _setting(name)  # the error lists the names, since this looks like one
     return read_fusion_profile(name)
 
 
@@ -87,7 +92,7 @@ def build_fusion_profile(name: str) -> FusionProfile:
     """The same profile, computed afresh."""
     setting, device = _setting(name), named_device(_DEVICE)
     graph, gradients = build_with_gradients(setting.network, setting.batch, device, setting.input_size)
-    forward_s = math.fsum(node.ways[0].duration_s for node in graph.forward if node.creator is None)
+    forward_s = math.fsum(node.implementations[0].duration_s for node in graph.forward if node.creator is None)
     compressor = named_compressor(_COMPRESSOR)
     return FusionProfile(
         name=name,

@@ -21,7 +21,10 @@ _LONGEST_S = 1e100
 
 @dataclass(frozen=True)
 class FusionProfile:
-    """A training step with data parallelism (Cupcake, section 4.1), seen from one worker.
+    """A training step with data parallelism, seen from one worker.
+
+    Letters in the paper are those of *A compression scheduler for scalable communication-efficient distributed
+    training*, section 4.1.
 
     `size_bytes[k]`: int64, shape (tensors,), x_k in the paper: gradients in the order in which they become ready.
     `backward_s[k]`: float, B(T_k): the backward time between gradient k - 1 and gradient k. `forward_s`: A.

@@ -9,7 +9,7 @@ JSON, format `gapless.fusion-profile`, version 1; `//` comments are allowed::
      "communication": {"kind": "points", "points": [[4096, 0.0001], [1048576, 0.0009]]}}
 
 Tensors stand in the order in which their gradients become ready. Optional are `uncompressed_communication`, a cost as
-the others, and `source`. What each field means is told by `gapless.profiles.gradients.profile`.
+the others, and `source`. `gapless.profiles.gradients.profile` says what each field means.
 """
 
 from __future__ import annotations

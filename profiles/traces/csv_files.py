@@ -1,8 +1,8 @@
 """Reader of traces in csv files: with a header, comma separated, plain or gzipped.
 
 Any columns become tables. A column of whole numbers gives them as ids; any other column is numbered 0, 1, 2, ... in the
-order in which its values appear, the empty value like any other. Which of the two a column is, its first
-`BLOCK_EXAMPLES` lines tell. The file is read in chunks; only the distinct values of numbered columns stay in memory.
+order in which its values appear, the empty value like any other. The first `BLOCK_EXAMPLES` lines of a column decide
+which of the two it is. The file is read in chunks; only the distinct values of numbered columns stay in memory.
 """
 
 from __future__ import annotations

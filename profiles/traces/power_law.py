@@ -144,11 +144,11 @@ def _alias_table(shares: NDArray[np.float64]) -> tuple[NDArray[np.uint32], NDArr
     small = [k for k in range(columns) if left[k] < _MOST_MASS]
     large = [k for k in range(columns) if left[k] > _MOST_MASS]
     while small:
-        poor, rich = small.pop(), large[-1]
-        aliases[poor] = rich
-        left[rich] -= _MOST_MASS - left[poor]
-        if left[rich] <= _MOST_MASS:
+        low, high = small.pop(), large[-1]
+        aliases[low] = high
+        left[high] -= _MOST_MASS - left[low]
+        if left[high] <= _MOST_MASS:
             large.pop()
-            if left[rich] < _MOST_MASS:
-                small.append(rich)
+            if left[high] < _MOST_MASS:
+                small.append(high)
     return np.array(left, dtype=np.uint32), aliases

@@ -1,4 +1,7 @@
-"""Recommendation models and their data sets, as Bagpipe's evaluation uses them (Tables 5.1 and 5.2)."""
+"""Recommendation models and their data sets.
+
+Tables 5.1 and 5.2 are those of the evaluation of *Accelerating deep recommendation model training*.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from importlib.resources import files
 from itertools import pairwise
 
 from gapless.errors import InputError
-from gapless.io.record import parse_record, suggestion
+from gapless.io.record import check_known, parse_record
 from gapless.profiles.traces.power_law import PowerLaw
 from gapless.profiles.traces.trace import MOST_IDS
 
 __all__ = [
+    "FLOAT_BYTES",
     "DenseModel",
     "EmbeddingDataset",
     "criteo_kaggle_laws",
@@ -21,7 +25,7 @@ __all__ = [
     "named_embedding_dataset",
 ]
 
-_FLOAT_BYTES = 4
+FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class EmbeddingDataset:
     @property
     def row_bytes(self) -> int:
         """Of one embedding."""
-        return self.dimension * _FLOAT_BYTES
+        return self.dimension * FLOAT_BYTES
 
     @property
     def size_bytes(self) -> int:
@@ -85,7 +89,7 @@ class DenseModel:
     @property
     def size_bytes(self) -> int:
         """Of the parameters, and so of their gradients, in fp32."""
-        return self.parameters * _FLOAT_BYTES
+        return self.parameters * FLOAT_BYTES
 
     @property
     def macs(self) -> int:
@@ -173,7 +177,7 @@ def dense_model_names() -> list[str]:
 
 def named_embedding_dataset(name: str) -> EmbeddingDataset:
     """A data set by name. Raises `InputError` for an unknown one."""
-    _known("data set", name, embedding_dataset_names())
+    check_known("data set", name, embedding_dataset_names())
     if name == _AVAZU:
         return EmbeddingDataset(name, 40_400_000, tables=21, numbers=1, rows=9_400_000, dimension=48)
     if name == _TERABYTE:
@@ -184,11 +188,5 @@ def named_embedding_dataset(name: str) -> EmbeddingDataset:
 
 def named_dense_model(name: str) -> DenseModel:
     """A model by name. Raises `InputError` for an unknown one."""
-    _known("model", name, dense_model_names())
+    check_known("model", name, _MODELS)
     return _MODELS[name]
-
-
-def _known(title: str, name: str, known: list[str]) -> None:
-    if name not in known:
-        hint = suggestion(name, known)
-        raise InputError(f"{title}: must be one of {', '.join(known)}, got {name!r}" + (f"; {hint}" if hint else ""))

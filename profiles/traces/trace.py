@@ -4,7 +4,7 @@ An example looks up one id in each table. An id is private to its table. Nothing
 block and one batch, so a trace may be longer than memory.
 
 A *global id* names a table and an id in one int64: the table in the bits from `TABLE_SHIFT` up, the id below. This
-needs no table sizes, which a file doesn't tell, and costs the same one addition as offsets would.
+needs no table sizes, which a file doesn't have, and costs the same one addition as offsets would.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ def peak_without_saving_bytes(graph: TrainingGraph) -> int:
     Each forward output that a backward node needs is kept from its making to its last use. Operators whose name ends in
     `_` run in place, as in PyTorch, and backward nodes use their first variant that gets by without overwritten tensors
     and without intermediates, or the first of all where there is none. A max-pooling also keeps its positions, and so
-    finds nothing again. All run their default way. Parameter gradients are there from the beginning: PyTorch keeps
-    those of the step before.
+    finds nothing again. All run their default implementation. Parameter gradients are there from the beginning: PyTorch
+    keeps those of the step before.
     """
     in_place = _in_place(graph)
     chosen = default_variants(graph)
@@ -55,9 +55,9 @@ def _forward_peak(graph: TrainingGraph, in_place: dict[int, int], kept_until: di
     for number, node in enumerate(graph.forward):
         if node.creator is not None:
             continue
-        way = (node.in_place if number in in_place else node.ways)[0]
+        impl = (node.in_place if number in in_place else node.implementations)[0]
         before_bytes = sum(alive.values()) + indices_bytes
-        peak_bytes = max(peak_bytes, before_bytes + node.output_bytes + way.workspace_bytes)
+        peak_bytes = max(peak_bytes, before_bytes + node.output_bytes + impl.workspace_bytes)
         alive[number] = node.output_bytes
         indices_bytes += _kept_indices_bytes(graph, number)
         if in_place.get(number) not in kept_until:
@@ -74,7 +74,7 @@ def _backward_peak(graph: TrainingGraph, chosen: list[Variant], kept_until: dict
     for number, (node, variant) in enumerate(zip(graph.backward, chosen, strict=True)):
         kept_bytes = sum(graph.forward[source].output_bytes for source, last in kept_until.items() if last >= number)
         own_indices_bytes = _kept_indices_bytes(graph, node.forward)
-        workspace_bytes = 0 if own_indices_bytes else variant.ways[0].workspace_bytes
+        workspace_bytes = 0 if own_indices_bytes else variant.implementations[0].workspace_bytes
         gradients_bytes = int(graph.gradient_bytes[number]) + node.output_bytes
         peak_bytes = max(peak_bytes, kept_bytes + indices_bytes + gradients_bytes + workspace_bytes)
         indices_bytes -= own_indices_bytes

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from gapless.errors import InputError
 from gapless.profiles.devices import Device
-from gapless.profiles.training.costs import FLOAT_BYTES, Work, way_of
-from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.profiles.training.costs import FLOAT_BYTES, Work, implementation_of
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 
 __all__ = ["BackwardStep", "Gradient", "Layer", "NetworkBuilder", "SideOutput", "Value"]
 
@@ -53,27 +53,28 @@ class Value:
 
 @dataclass(frozen=True)
 class SideOutput:
-    """An intermediate that a layer can make for its backward pass: the way adds to the layer's own."""
+    """An intermediate that a layer can make for its backward pass: its cost adds to the layer's own."""
 
     op: str
     size_bytes: int
-    way: Way
-    backward: Way
+    implementation: Implementation
+    backward: Implementation
 
 
 @dataclass(frozen=True)
 class BackwardStep:
     """A backward operator of a layer.
 
-    `from_input`, `from_output`, `from_nothing`: its ways where it is given the layer's inputs, the output, or gradients
-    alone; empty where it can't do with that. `from_nothing` stands alone. `parameter_bytes`: parameter gradients.
+    `from_input`, `from_output`, `from_nothing`: implementations where it is given the layer's inputs, the output, or
+    gradients alone; empty where it can't do with that. `from_nothing` stands alone. `parameter_bytes`: parameter
+    gradients.
     """
 
     role: str
     output_bytes: int
-    from_input: tuple[Way, ...] = ()
-    from_output: tuple[Way, ...] = ()
-    from_nothing: tuple[Way, ...] = ()
+    from_input: tuple[Implementation, ...] = ()
+    from_output: tuple[Implementation, ...] = ()
+    from_nothing: tuple[Implementation, ...] = ()
     parameter_bytes: int = 0
 
 
@@ -81,17 +82,17 @@ class BackwardStep:
 class Layer:
     """What a layer does: one forward operator, its backward steps, and what it can make on the side.
 
-    `again`: ways of a recomputation, where they differ. `in_place`: ways over its first input; empty if it can't.
+    `again`: those of a recomputation, where they differ. `in_place`: those over its first input; empty if it can't.
     `parameter_bytes` counts what lives throughout the training: parameters and running statistics. `gradients`: names
     and bytes of the parameter gradients that its steps make, in the order in which frameworks hand them over.
     """
 
     op: str
     shape: tuple[int, ...]
-    ways: tuple[Way, ...]
+    implementations: tuple[Implementation, ...]
     steps: tuple[BackwardStep, ...]
-    again: tuple[Way, ...] = ()
-    in_place: tuple[Way, ...] = ()
+    again: tuple[Implementation, ...] = ()
+    in_place: tuple[Implementation, ...] = ()
     side: SideOutput | None = None
     parameter_bytes: int = 0
     gradients: tuple[tuple[str, int], ...] = ()
@@ -126,9 +127,9 @@ class NetworkBuilder:
         self._fixed_bytes += value.elements * element_bytes
         return value
 
-    def way(self, *works: Work, workspace_bytes: int = 0, name: str = "") -> tuple[Way, ...]:
-        """The one way of an operator without a choice, on this builder's device."""
-        return (way_of(self.device, *works, workspace_bytes=workspace_bytes, name=name),)
+    def implementation(self, *works: Work, workspace_bytes: int = 0, name: str = "") -> tuple[Implementation, ...]:
+        """The one implementation of an operator without a choice, on this builder's device."""
+        return (implementation_of(self.device, *works, workspace_bytes=workspace_bytes, name=name),)
 
     def add(self, layer: Layer, *inputs: Value) -> Value:
         """Append a layer. Its side output, if any, follows it at once."""
@@ -140,12 +141,21 @@ class NetworkBuilder:
         self._layers[number] = layer, inputs
         self._fixed_bytes += layer.parameter_bytes
         self._forward.append(
-            ForwardNode(f"{layer.op}.{number}", layer.op, output.size_bytes, sources, layer.ways, layer.again)
+            ForwardNode(
+                f"{layer.op}.{number}", layer.op, output.size_bytes, sources, layer.implementations, layer.again
+            )
         )
         if layer.side is not None:
             side = layer.side
             self._forward.append(
-                ForwardNode(f"{side.op}.{number + 1}", side.op, side.size_bytes, (number,), (side.way,), creator=number)
+                ForwardNode(
+                    f"{side.op}.{number + 1}",
+                    side.op,
+                    side.size_bytes,
+                    (number,),
+                    (side.implementation,),
+                    creator=number,
+                )
             )
         return output
 
@@ -170,7 +180,7 @@ class NetworkBuilder:
         order = [node.forward for node in graph.backward]
         for node, following in zip(graph.backward, [*order[1:], -1], strict=True):
             number = node.forward
-            waited_s += node.variants[0].ways[0].duration_s
+            waited_s += node.variants[0].implementations[0].duration_s
             parameters = self._layers[number][0].gradients
             if not parameters or following == number:
                 continue
@@ -189,7 +199,10 @@ class NetworkBuilder:
         loss = len(self._forward)
         sources = tuple(value.node for value in outputs if value.node is not None)
         size_bytes = sum(value.size_bytes for value in outputs)
-        forward = [*self._forward, ForwardNode(f"loss.{loss}", "loss", size_bytes, sources, (Way(0.0, power_w=0.0),))]
+        forward = [
+            *self._forward,
+            ForwardNode(f"loss.{loss}", "loss", size_bytes, sources, (Implementation(0.0, power_w=0.0),)),
+        ]
         users = _users(forward)
         for number in self._layers:
             if not users[number]:
@@ -251,8 +264,10 @@ def _in_place_where_possible(
         found[number] = replace(found[number], name=f"{op}.{number}", op=op, overwrites=target, in_place=layer.in_place)
         if layer.side is not None:
             taken_bytes = forward[target].output_bytes
-            way = replace(layer.side.way, workspace_bytes=layer.side.way.workspace_bytes - taken_bytes)
-            found[number + 1] = replace(found[number + 1], overwrites=target, in_place=(way,))
+            impl = replace(
+                layer.side.implementation, workspace_bytes=layer.side.implementation.workspace_bytes - taken_bytes
+            )
+            found[number + 1] = replace(found[number + 1], overwrites=target, in_place=(impl,))
     return found
 
 
@@ -268,7 +283,7 @@ def _variants(
     if layer.side is not None:
         offers.append((f"needs {layer.side.op}", (number + 1,), (layer.side.backward,)))
     return tuple(
-        Variant(needs, tuple(replace(way, duration_s=way.duration_s + extra_s) for way in ways), name)
-        for name, needs, ways in offers
-        if ways
+        Variant(needs, tuple(replace(impl, duration_s=impl.duration_s + extra_s) for impl in impls), name)
+        for name, needs, impls in offers
+        if impls
     )

@@ -16,10 +16,15 @@ import math
 from dataclasses import dataclass
 
 from gapless.profiles.devices import Device
-from gapless.profiles.training.costs import FLOAT_BYTES, Work, way_of
-from gapless.profiles.training.graph import Way
+from gapless.profiles.training.costs import FLOAT_BYTES, Work, implementation_of
+from gapless.profiles.training.graph import Implementation
 
-__all__ = ["Convolution", "convolution_ways", "depthwise_way", "parameter_gradient_ways"]
+__all__ = [
+    "Convolution",
+    "convolution_implementations",
+    "depthwise_implementation",
+    "parameter_gradient_implementations",
+]
 
 IMPLICIT_SPEED = 0.6
 """Computing the offsets on the way costs about a third of the rate of a product with precomputed ones."""
@@ -80,30 +85,30 @@ class Convolution:
         return float(self.input_bytes + self.output_bytes + FLOAT_BYTES * self.weights)
 
 
-def convolution_ways(shape: Convolution, device: Device) -> tuple[Way, ...]:
+def convolution_implementations(shape: Convolution, device: Device) -> tuple[Implementation, ...]:
     """The algorithms for the output, or for the gradient of the input; the default first."""
-    ways = [*_direct(shape, device), _gemm(shape, device)]
+    impls = [*_direct(shape, device), _gemm(shape, device)]
     if _is_plain_plane(shape) and shape.kernel == (3, 3):
-        ways += [_winograd(shape, device), _winograd_nonfused(shape, device)]
+        impls += [_winograd(shape, device), _winograd_nonfused(shape, device)]
     if _is_plain_plane(shape) and 1 < max(shape.kernel) <= _TILE // 2:
-        ways.append(_fft(shape, device))
-    return tuple(ways)
+        impls.append(_fft(shape, device))
+    return tuple(impls)
 
 
-def parameter_gradient_ways(shape: Convolution, device: Device) -> tuple[Way, ...]:
+def parameter_gradient_implementations(shape: Convolution, device: Device) -> tuple[Implementation, ...]:
     """The algorithms for the gradient of the weights; the default first."""
-    ways = list(_direct(shape, device))
+    impls = list(_direct(shape, device))
     if _is_plain_plane(shape) and shape.kernel == (3, 3):
-        ways.append(_winograd_nonfused(shape, device))
+        impls.append(_winograd_nonfused(shape, device))
     if _is_plain_plane(shape) and 1 < max(shape.kernel) <= _TILE // 2:
-        ways.append(_fft(shape, device))
-    return tuple(ways)
+        impls.append(_fft(shape, device))
+    return tuple(impls)
 
 
-def depthwise_way(shape: Convolution, device: Device, passes: int = 1) -> Way:
+def depthwise_implementation(shape: Convolution, device: Device, passes: int = 1) -> Implementation:
     """The direct kernel; `passes`: 2 where it computes two gradients."""
     work = Work(shape.flops * passes, shape.moved_bytes * passes, DEPTHWISE_SPEED)
-    return way_of(device, work, name="direct")
+    return implementation_of(device, work, name="direct")
 
 
 def _is_plain_plane(shape: Convolution) -> bool:
@@ -111,42 +116,42 @@ def _is_plain_plane(shape: Convolution) -> bool:
     return len(shape.kernel) == 2 and shape.stride == (1, 1) and shape.groups == 1
 
 
-def _direct(shape: Convolution, device: Device) -> tuple[Way, Way]:
+def _direct(shape: Convolution, device: Device) -> tuple[Implementation, Implementation]:
     offsets_bytes = _OFFSET_BYTES * math.prod(shape.extent_out)
     precomputed, implicit = (Work(shape.flops, shape.moved_bytes, speed) for speed in (1.0, IMPLICIT_SPEED))
     return (
-        way_of(device, precomputed, workspace_bytes=offsets_bytes, name="implicit-precomp-gemm"),
-        way_of(device, implicit, name="implicit-gemm"),
+        implementation_of(device, precomputed, workspace_bytes=offsets_bytes, name="implicit-precomp-gemm"),
+        implementation_of(device, implicit, name="implicit-gemm"),
     )
 
 
-def _gemm(shape: Convolution, device: Device) -> Way:
+def _gemm(shape: Convolution, device: Device) -> Implementation:
     patches = shape.batch * shape.channels_in * math.prod(shape.kernel) * math.prod(shape.extent_out)
     patch_bytes = FLOAT_BYTES * patches
     write = Work(moved_bytes=shape.input_bytes + patch_bytes)
     multiply = Work(shape.flops, patch_bytes + shape.output_bytes)
-    return way_of(device, write, multiply, workspace_bytes=patch_bytes, name="gemm")
+    return implementation_of(device, write, multiply, workspace_bytes=patch_bytes, name="gemm")
 
 
-def _winograd(shape: Convolution, device: Device) -> Way:
+def _winograd(shape: Convolution, device: Device) -> Implementation:
     tiles = shape.batch * math.prod(-(-size // 2) for size in shape.extent_out)
     flops = 2.0 * 16 * tiles * shape.channels_in * shape.channels_out
     filter_bytes = FLOAT_BYTES * 16 * shape.channels_in * shape.channels_out
     work = Work(flops, shape.moved_bytes + filter_bytes, FUSED_WINOGRAD_SPEED)
-    return way_of(device, work, workspace_bytes=filter_bytes, name="winograd")
+    return implementation_of(device, work, workspace_bytes=filter_bytes, name="winograd")
 
 
-def _winograd_nonfused(shape: Convolution, device: Device) -> Way:
+def _winograd_nonfused(shape: Convolution, device: Device) -> Implementation:
     tiles = shape.batch * math.prod(-(-size // 4) for size in shape.extent_out)
     image_bytes = FLOAT_BYTES * 36 * tiles * (shape.channels_in + shape.channels_out)
     filter_bytes = FLOAT_BYTES * 36 * shape.channels_in * shape.channels_out
     transforms = Work(moved_bytes=shape.moved_bytes + image_bytes + filter_bytes)
     multiply = Work(2.0 * 36 * tiles * shape.channels_in * shape.channels_out, image_bytes + filter_bytes)
     workspace_bytes = image_bytes + filter_bytes
-    return way_of(device, transforms, multiply, workspace_bytes=workspace_bytes, name="winograd-nonfused")
+    return implementation_of(device, transforms, multiply, workspace_bytes=workspace_bytes, name="winograd-nonfused")
 
 
-def _fft(shape: Convolution, device: Device) -> Way:
+def _fft(shape: Convolution, device: Device) -> Implementation:
     per_image = math.prod(
         -(-size // (_TILE - width + 1)) for size, width in zip(shape.extent_out, shape.kernel, strict=True)
     )
@@ -156,4 +161,4 @@ def _fft(shape: Convolution, device: Device) -> Way:
     products = shape.batch * per_image * shape.channels_in * shape.channels_out * _TILE_BYTES / 8
     multiply = Work(_COMPLEX_FLOPS * products, image_bytes * per_image + filter_bytes)
     workspace_bytes = image_bytes * min(per_image, 2) + filter_bytes
-    return way_of(device, transforms, multiply, workspace_bytes=workspace_bytes, name="fft")
+    return implementation_of(device, transforms, multiply, workspace_bytes=workspace_bytes, name="fft")

@@ -1,4 +1,4 @@
-"""From work to ways: what an operator computes and moves, and what that costs on a device."""
+"""From work to implementations: what an operator computes and moves, and what that costs on a device."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from gapless.profiles.devices import Device
-from gapless.profiles.training.graph import Way
+from gapless.profiles.training.graph import Implementation
 
-__all__ = ["FLOAT_BYTES", "Work", "way_of"]
+__all__ = ["FLOAT_BYTES", "Work", "implementation_of"]
 
 FLOAT_BYTES = 4
 """Networks are trained in single precision."""
@@ -23,8 +23,8 @@ class Work:
     speed: float = 1.0
 
 
-def way_of(device: Device, *works: Work, workspace_bytes: int = 0, name: str = "") -> Way:
-    """The way that runs kernels one after the other; the power draw is their mean. A view has none."""
+def implementation_of(device: Device, *works: Work, workspace_bytes: int = 0, name: str = "") -> Implementation:
+    """The implementation that runs kernels one after the other; the power draw is their mean. A view has none."""
     duration_s = math.fsum(device.seconds(work.flops, work.moved_bytes, work.speed) for work in works)
     power_w = device.watts(sum(work.flops for work in works), duration_s)
-    return Way(duration_s, workspace_bytes, name, power_w)
+    return Implementation(duration_s, workspace_bytes, name, power_w)

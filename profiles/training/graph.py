@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 
-__all__ = ["BackwardNode", "ForwardNode", "TrainingGraph", "Variant", "Way"]
+__all__ = ["BackwardNode", "ForwardNode", "Implementation", "TrainingGraph", "Variant"]
 
 
 @dataclass(frozen=True)
-class Way:
+class Implementation:
     """One way to run an operator: an algorithm with its time and its workspace.
 
     `workspace_bytes` is the memory that the run takes besides its output, measured as what it adds to the device: it is
@@ -41,29 +41,29 @@ class Way:
 class ForwardNode:
     """An operator of the forward pass, or an intermediate that one creates on the side, or the loss.
 
-    `inputs`: forward nodes whose outputs it reads. `ways`: at least one, the first is the framework's default.
-    `again`: the ways when it is recomputed, where that differs (statistics of a batch norm are reused); empty: as
-    `ways`. `overwrites`: the input that it may run in place over, with the ways `in_place`. `creator`: for an
-    intermediate, the node that makes it; its ways hold what making it adds, and it is recomputed only with its creator.
+    `inputs`: forward nodes whose outputs it reads. `implementations`: at least one, the framework's default first.
+    `again`: those of a recomputation, where they differ (statistics of a batch norm are reused); empty: the same.
+    `overwrites`: the input that it may run in place over, with the implementations `in_place`. `creator`: for an
+    intermediate, the node that makes it; it costs what making it adds, and is recomputed only with its creator.
     """
 
     name: str
     op: str
     output_bytes: int
     inputs: tuple[int, ...]
-    ways: tuple[Way, ...]
-    again: tuple[Way, ...] = ()
+    implementations: tuple[Implementation, ...]
+    again: tuple[Implementation, ...] = ()
     overwrites: int | None = None
-    in_place: tuple[Way, ...] = ()
+    in_place: tuple[Implementation, ...] = ()
     creator: int | None = None
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One implementation of a backward operator: the forward tensors that it needs, and its ways."""
+    """What a backward operator may be computed from: the forward tensors that it needs, and how it then runs."""
 
     needs: tuple[int, ...]
-    ways: tuple[Way, ...]
+    implementations: tuple[Implementation, ...]
     name: str = ""
 
 
@@ -154,12 +154,14 @@ def _check_forward(graph: TrainingGraph, number: int, node: ForwardNode) -> None
         raise InputError(f"{where}: overwrites must be one of its inputs, got {node.overwrites}")
     if (node.overwrites is None) != (not node.in_place):
         raise InputError(f"{where}: overwrites and in_place must be given together")
-    _check_ways(where, node.ways)
-    for ways in (node.again, node.in_place):
-        if ways:
-            _check_ways(where, ways)
-            if len(ways) != len(node.ways):
-                raise InputError(f"{where}: again and in_place must have {len(node.ways)} ways, as ways has")
+    _check_implementations(where, node.implementations)
+    for impls in (node.again, node.in_place):
+        if impls:
+            _check_implementations(where, impls)
+            if len(impls) != len(node.implementations):
+                raise InputError(
+                    f"{where}: again and in_place must be as many as implementations, {len(node.implementations)}"
+                )
 
 
 def _check_backward(graph: TrainingGraph, number: int, node: BackwardNode) -> None:
@@ -174,7 +176,7 @@ def _check_backward(graph: TrainingGraph, number: int, node: BackwardNode) -> No
     if not node.variants:
         raise InputError(f"{where}: variants must hold at least one, got none")
     for variant in node.variants:
-        _check_ways(where, variant.ways)
+        _check_implementations(where, variant.implementations)
         for need in variant.needs:
             if not 0 <= need < graph.loss:
                 raise InputError(f"{where}: needs must be in 0..{graph.loss - 1}, got {need}")
@@ -185,14 +187,14 @@ def _check_size(where: str, field_name: str, size_bytes: int) -> None:
         raise InputError(f"{where}: {field_name} must be in 0..2^62 - 1, got {size_bytes}")
 
 
-def _check_ways(where: str, ways: Iterable[Way]) -> None:
-    ways = tuple(ways)
-    if not ways:
-        raise InputError(f"{where}: ways must hold at least one, got none")
-    for way in ways:
-        if not (way.duration_s >= 0 and math.isfinite(way.duration_s)):
-            raise InputError(f"{where}: duration_s must be finite and >= 0, got {way.duration_s}")
-        if abs(way.workspace_bytes) >= 2**62:
-            raise InputError(f"{where}: workspace_bytes must be below 2^62 in size, got {way.workspace_bytes}")
-        if way.power_w is not None and not (way.power_w >= 0 and math.isfinite(way.power_w)):
-            raise InputError(f"{where}: power_w must be finite and >= 0, got {way.power_w}")
+def _check_implementations(where: str, impls: Iterable[Implementation]) -> None:
+    impls = tuple(impls)
+    if not impls:
+        raise InputError(f"{where}: implementations must hold at least one, got none")
+    for impl in impls:
+        if not (impl.duration_s >= 0 and math.isfinite(impl.duration_s)):
+            raise InputError(f"{where}: duration_s must be finite and >= 0, got {impl.duration_s}")
+        if abs(impl.workspace_bytes) >= 2**62:
+            raise InputError(f"{where}: workspace_bytes must be below 2^62 in size, got {impl.workspace_bytes}")
+        if impl.power_w is not None and not (impl.power_w >= 0 and math.isfinite(impl.power_w)):
+            raise InputError(f"{where}: power_w must be finite and >= 0, got {impl.power_w}")

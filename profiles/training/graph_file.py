@@ -21,7 +21,8 @@ Our format, version 1; `//` comments are allowed::
 Nodes have no numbers in the file: forward node k is the k-th of its list, backward node k is the number of forward
 nodes plus k. The last forward node is the loss. `inputs`, `creator` and `overwrites` name earlier forward nodes,
 `needs` forward nodes before the loss, `gradients` the loss or earlier backward nodes. What each field means is told by
-`gapless.profiles.training.graph`. Optional are `source`, a way's `workspace_bytes` (0), `name` ("") and `power_w`,
+`gapless.profiles.training.graph`. `ways` are
+implementations. Optional are `source`, their `workspace_bytes` (0), `name` ("") and `power_w`,
 a variant's `name`, and a forward node's `again`, `overwrites`, `in_place` and `creator`. Everything else must be
 there, and nothing else may be.
 """
@@ -36,7 +37,7 @@ from typing import Any
 from gapless.errors import InputError
 from gapless.io.atomic import write_bytes
 from gapless.io.record import Record, parse_record
-from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 from gapless.profiles.training.measured import instance_from, is_monet_instance, read_text
 
 __all__ = ["read_training_graph", "training_graph_text", "write_training_graph"]
@@ -84,11 +85,11 @@ def training_graph_text(graph: TrainingGraph) -> str:
 
 def _forward_data(node: ForwardNode) -> dict[str, Any]:
     data: dict[str, Any] = {"name": node.name, "op": node.op, "output_bytes": node.output_bytes}
-    data |= {"inputs": list(node.inputs), "ways": _ways_data(node.ways)}
+    data |= {"inputs": list(node.inputs), "ways": _implementations_data(node.implementations)}
     if node.again:
-        data["again"] = _ways_data(node.again)
+        data["again"] = _implementations_data(node.again)
     if node.overwrites is not None:
-        data |= {"overwrites": node.overwrites, "in_place": _ways_data(node.in_place)}
+        data |= {"overwrites": node.overwrites, "in_place": _implementations_data(node.in_place)}
     if node.creator is not None:
         data["creator"] = node.creator
     return data
@@ -96,7 +97,7 @@ def _forward_data(node: ForwardNode) -> dict[str, Any]:
 
 def _backward_data(node: BackwardNode) -> dict[str, Any]:
     variants = [
-        {"name": variant.name, "needs": list(variant.needs), "ways": _ways_data(variant.ways)}
+        {"name": variant.name, "needs": list(variant.needs), "ways": _implementations_data(variant.implementations)}
         for variant in node.variants
     ]
     return {
@@ -105,14 +106,14 @@ def _backward_data(node: BackwardNode) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _ways_data(ways: tuple[Way, ...]) -> list[dict[str, Any]]:
+def _implementations_data(impls: tuple[Implementation, ...]) -> list[dict[str, Any]]:
     found = []
-    for way in ways:
-        data: dict[str, Any] = {"duration_s": float(way.duration_s), "workspace_bytes": way.workspace_bytes}
-        if way.name:
-            data["name"] = way.name
-        if way.power_w is not None:
-            data["power_w"] = float(way.power_w)
+    for impl in impls:
+        data: dict[str, Any] = {"duration_s": float(impl.duration_s), "workspace_bytes": impl.workspace_bytes}
+        if impl.name:
+            data["name"] = impl.name
+        if impl.power_w is not None:
+            data["power_w"] = float(impl.power_w)
         found.append(data)
     return found
 
@@ -141,10 +142,10 @@ def _forward(node: Record, number: int) -> ForwardNode:
         op=node.text("op"),
         output_bytes=_size(node, "output_bytes"),
         inputs=_nodes(node, "inputs", 0, number - 1),
-        ways=_ways(node, "ways"),
-        again=_ways(node, "again") if "again" in node else (),
+        implementations=_implementations(node, "ways"),
+        again=_implementations(node, "again") if "again" in node else (),
         overwrites=_optional_node(node, "overwrites", number - 1),
-        in_place=_ways(node, "in_place") if "in_place" in node else (),
+        in_place=_implementations(node, "in_place") if "in_place" in node else (),
         creator=_optional_node(node, "creator", number - 1),
     )
     node.close()
@@ -166,23 +167,25 @@ def _backward(node: Record, number: int, loss: int) -> BackwardNode:
 
 
 def _variant(variant: Record, loss: int) -> Variant:
-    found = Variant(_nodes(variant, "needs", 0, loss - 1), _ways(variant, "ways"), variant.text("name", default=""))
+    found = Variant(
+        _nodes(variant, "needs", 0, loss - 1), _implementations(variant, "ways"), variant.text("name", default="")
+    )
     variant.close()
     return found
 
 
-def _ways(node: Record, key: str) -> tuple[Way, ...]:
-    return tuple(_way(way) for way in _filled(node, key))
+def _implementations(node: Record, key: str) -> tuple[Implementation, ...]:
+    return tuple(_implementation(impl) for impl in _filled(node, key))
 
 
-def _way(way: Record) -> Way:
-    found = Way(
-        duration_s=way.number("duration_s", minimum=0),
-        workspace_bytes=way.integer("workspace_bytes", -_LARGEST_BYTES, _LARGEST_BYTES, default=0),
-        name=way.text("name", default=""),
-        power_w=way.number("power_w", minimum=0, default=None),
+def _implementation(impl: Record) -> Implementation:
+    found = Implementation(
+        duration_s=impl.number("duration_s", minimum=0),
+        workspace_bytes=impl.integer("workspace_bytes", -_LARGEST_BYTES, _LARGEST_BYTES, default=0),
+        name=impl.text("name", default=""),
+        power_w=impl.number("power_w", minimum=0, default=None),
     )
-    way.close()
+    impl.close()
     return found
 
 

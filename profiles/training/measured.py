@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gapless.errors import InputError
 from gapless.io.record import Record, is_number, parse_record
-from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 
 __all__ = ["TIME_UNIT_S", "instance_from", "is_monet_instance", "read_monet_instance"]
 
@@ -74,10 +74,10 @@ def _forward(node: Record, over: int | None, chooses: bool) -> ForwardNode:
         op=node.text("op"),
         output_bytes=_rounded(node.integer("mem_bytes", 0)),
         inputs=_needed(node)[0],
-        ways=_ways(node, "", chooses),
-        again=_ways(node, "recompute_", chooses),
+        implementations=_implementations(node, "", chooses),
+        again=_implementations(node, "recompute_", chooses),
         overwrites=over,
-        in_place=_ways(node, "inplace_", chooses) if over is not None else (),
+        in_place=_implementations(node, "inplace_", chooses) if over is not None else (),
         creator=creator,
     )
 
@@ -86,8 +86,8 @@ def _backward(node: Record, loss: int, chooses: bool) -> BackwardNode:
     args = _needed(node)
     variants = []
     for number, needed in enumerate(args):
-        ways = _ways(node, "", True) if chooses else _ways(node, "", False, number)
-        variants.append(Variant(tuple(k for k in needed if k < loss), ways))
+        impls = _implementations(node, "", True) if chooses else _implementations(node, "", False, number)
+        variants.append(Variant(tuple(k for k in needed if k < loss), impls))
     gradients = {tuple(k for k in needed if k >= loss) for needed in args}
     if len(gradients) != 1:
         raise node.fail(
@@ -112,14 +112,16 @@ def _needed(node: Record) -> list[tuple[int, ...]]:
     return [tuple(node.whole(f"args[{k}]", item, 0) for item in its) for k, its in enumerate(args)]
 
 
-def _ways(node: Record, prefix: str, chooses: bool, only: int = 0) -> tuple[Way, ...]:
+def _implementations(node: Record, prefix: str, chooses: bool, only: int = 0) -> tuple[Implementation, ...]:
     """All algorithms that did not fail, the default first; without a choice, implementation `only`."""
     times_ms, workspaces_mib = _numbers(node, f"{prefix}compute_ms"), _numbers(node, f"{prefix}workspace_mib")
     if len(times_ms) != len(workspaces_mib) or len(times_ms) <= only:
         raise node.fail(f"{prefix}compute_ms", "as long as the workspaces, an entry per implementation", times_ms)
     chosen = range(len(times_ms)) if chooses else [only]
     return tuple(
-        Way(math.ceil(times_ms[k] * 100) * TIME_UNIT_S, math.ceil(workspaces_mib[k] * _KIB) * _KIB, f"algorithm {k}")
+        Implementation(
+            math.ceil(times_ms[k] * 100) * TIME_UNIT_S, math.ceil(workspaces_mib[k] * _KIB) * _KIB, f"algorithm {k}"
+        )
         for k in chosen
         if times_ms[k] != _FAILED_MS
     )

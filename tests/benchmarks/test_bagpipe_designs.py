@@ -55,16 +55,16 @@ def designs(model: str) -> dict[str, DesignSummary]:
 @pytest.mark.parametrize("model", ["dlrm", "deepfm"])
 def test_cache_designs(tables: ResultTables, model: str) -> None:
     """Figure 5.6, at L = 50: what a batch uses doesn't depend on L, only what is prefetched does."""
-    found = designs(model)
+    found = designs(model)  # "LRPP outperforms replicated by 22.8 %" is read as 1 - LRPP's time / replicated's time
     table = tables.table("bagpipe-designs", "Cache designs, Criteo-like, batch 16,384, 8 trainers, L = 50 (Figure 5.6)")
     for design, entry in found.items():
         table.add(
             f"{model} {design}", model=model, design=design, critical_rows=round(entry.critical_rows),
             paper_rows=PAPER_ROWS[design], background_rows=round(entry.background_rows),
             fetched_rows=round(entry.fetched_rows), evicted_rows=round(entry.evicted_rows),
-            peer_rows=round(entry.peer_rows), critical_MB=round(entry.critical_bytes / 1e6, 2),
+            peer_rows=round(entry.peer_rows), critical_MB=round(entry.critical_rows * entry.row_bytes / 1e6, 2),
             sync_ms=round(entry.sync_s * 1e3, 1), iteration_ms=round(entry.iteration_s * 1e3, 1),
-            LRPP_saves=f"{found['lrpp'].saving_over(entry):.1%}",
+            LRPP_saves=f"{1 - found['lrpp'].iteration_s / entry.iteration_s:.1%}",
             paper_saves={"replicated": "22.8%", "partitioned": "59.8%"}.get(design, "-"),
         )  # fmt: skip
     replicated, partitioned, lrpp, delayed = found.values()
@@ -83,10 +83,10 @@ def test_delayed_synchronisation(tables: ResultTables, model: str) -> None:
     title = "Delayed synchronisation (Figure 5.7; up to 44 % less time, around 70 % fewer bytes than replicated)"
     tables.table("bagpipe-delayed", title).add(
         model, model=model, lrpp_ms=round(lrpp.sync_s * 1e3, 2), delayed_ms=round(delayed.sync_s * 1e3, 2),
-        saved=f"{delayed.sync_saving_over(lrpp):.1%}", critical_rows_left=f"{left:.1%}",
+        saved=f"{1 - delayed.sync_s / lrpp.sync_s:.1%}", critical_rows_left=f"{left:.1%}",
         paper_left="47.3%", fewer_than_replicated=f"{1 - delayed.critical_rows / replicated.critical_rows:.1%}",
     )  # fmt: skip
-    assert 0 < delayed.sync_saving_over(lrpp) < 1
+    assert 0 < delayed.sync_s < lrpp.sync_s
 
 
 @pytest.mark.parametrize("lookahead", list(PAPER_CACHE_MB))

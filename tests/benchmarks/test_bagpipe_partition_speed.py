@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from bagpipe_batches import click_log_batch
 
-from gapless.encodings.bagpipe import Batch, Effort, Partition, capacities, cost_matrix, partition
+from gapless.encodings.bagpipe import Batch, Bound, Parameters, Partition, Search, capacities, cost_matrix, partition
 from gapless.encodings.bagpipe.bounds import fetches_bound, max_load_bound
 from gapless.encodings.bagpipe.sharing import Sharing
 from gapless.encodings.bagpipe.transport import lower_bound, transport
@@ -79,8 +79,8 @@ def test_baselines(benchmark: Any, batch: Batch, best: Partition, method: str) -
 @pytest.mark.parametrize("objective", ["fetches", "max-load"])
 def test_search(benchmark: Any, batch: Batch, objective: str, rounds: int) -> None:
     papers = partition(batch, None, objective, "transport")
-    effort = Effort(rounds, with_bound=False)
-    found = benchmark.pedantic(partition, args=(batch, None, objective, "search", effort), rounds=2)
+    parameters = Parameters(Search(rounds), Bound(rounds=0))
+    found = benchmark.pedantic(partition, args=(batch, None, objective, "search", parameters), rounds=2)
     assert papers is not None
     assert found.value < 0.9 * papers.value
     saved = 1 - found.value / papers.value
@@ -93,8 +93,8 @@ def test_search(benchmark: Any, batch: Batch, objective: str, rounds: int) -> No
 def test_bounds(benchmark: Any, batch: Batch, objective: str, rounds: int) -> None:
     sharing, places = Sharing.of(batch), capacities(EXAMPLES, TRAINERS)
     bound_of = fetches_bound if objective == "fetches" else max_load_bound
-    bound = benchmark.pedantic(bound_of, args=(sharing, places, rounds, Deadline(SolveOptions())), rounds=1)
-    found = partition(batch, None, objective, effort=Effort(with_bound=False))
+    bound = benchmark.pedantic(bound_of, args=(sharing, places, Bound(rounds), Deadline(SolveOptions())), rounds=1)
+    found = partition(batch, None, objective, parameters=Parameters(Search(rounds=56), Bound(rounds=0)))
     assert found is not None
     assert bound <= found.value
     gap = 1 - bound / found.value

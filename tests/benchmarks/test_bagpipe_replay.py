@@ -16,7 +16,18 @@ import pytest
 from result_tables import ResultTables
 
 from gapless.checker import check
-from gapless.encodings.bagpipe import Batch, BatchPlan, Cluster, Effort, Planning, Problem, batch_plans, capacities
+from gapless.encodings.bagpipe import (
+    Batch,
+    BatchPlan,
+    Bound,
+    Cluster,
+    Parameters,
+    Planning,
+    Problem,
+    Search,
+    batch_plans,
+    capacities,
+)
 from gapless.encodings.bagpipe.bounds import fetches_bound, max_load_bound
 from gapless.encodings.bagpipe.lowering import to_schedule
 from gapless.encodings.bagpipe.pipeline import pipeline
@@ -27,7 +38,7 @@ from gapless.profiles.traces.generators import criteo_like_trace
 
 BATCH, TRAINERS = 16_384, 8
 BATCHES, BOUNDED = 20, 5
-EFFORT = Effort(search_rounds=24, with_bound=False)
+PARAMETERS = Parameters(Search(rounds=24), Bound(rounds=0))
 """As the command line's; `BOUND_ROUNDS` are the library's."""
 BOUND_ROUNDS = 40
 
@@ -74,14 +85,14 @@ def test_saving_of_an_objective(benchmark: Any, tables: ResultTables, objective:
 
     def run() -> None:
         nonlocal value, same_owners
-        for plan in batch_plans(criteo_like_trace(BATCHES * BATCH), planning, EFFORT):
+        for plan in batch_plans(criteo_like_trace(BATCHES * BATCH), planning, PARAMETERS):
             assert plan.partition.value == values(plan)[objective]
             value += plan.partition.value
             same_owners += plan.partition.details["of_papers_optimum"]
             seconds.append(plan.partition_s)
             if plan.step.batch % BOUNDED == BOUNDED - 1:
                 sharing = Sharing.of(Batch(plan.index, plan.owner, TRAINERS))
-                bound = bound_of(sharing, capacities(BATCH, TRAINERS), BOUND_ROUNDS, Deadline(SolveOptions()))
+                bound = bound_of(sharing, capacities(BATCH, TRAINERS), Bound(BOUND_ROUNDS), Deadline(SolveOptions()))
                 assert bound <= plan.partition.value
                 gaps.append(1 - bound / plan.partition.value)
 

@@ -49,8 +49,8 @@ def test_lookahead(benchmark: Any, lookahead: int, batch_size: int) -> None:
         wide: Iterator[Block] = (batch.astype(np.int64) for batch in batches)
         for step in lookahead_steps(wide, lookahead):
             fetched += len(step.prefetch_ids)
-            evicted += len(step.evicted_ids)
-            updated += len(step.ttl_updates()[0])
+            evicted += int(step.evicted.sum())
+            updated += int((~step.evicted).sum())
         return fetched, evicted, updated
 
     fetched, evicted, updated = benchmark.pedantic(run, rounds=2)

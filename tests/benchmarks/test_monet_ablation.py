@@ -31,7 +31,7 @@ import gapless
 from gapless import SolveOptions
 from gapless.checker import check
 from gapless.encodings.monet import Problem, evaluate
-from gapless.encodings.monet.ablation import carry_over, greedy_ways
+from gapless.encodings.monet.ablation import carry_over, greedy_implementations
 from gapless.encodings.monet.keepset import KeepSet
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.reading import decisions_of
@@ -74,13 +74,13 @@ def outcome(
     if result.schedule is None:
         return Outcome(result.status is gapless.Status.INFEASIBLE), None
     assert result.valid, f"{mode}: {result.report.summary()}"
-    plan = greedy_ways(full, carry_over(graph, decisions_of(graph, result.schedule), full), budget_bytes)
+    plan = greedy_implementations(full, carry_over(graph, decisions_of(graph, result.schedule), full), budget_bytes)
     schedule = to_schedule(full, plan, budget_bytes)
     report, own_s = check(schedule), result.report.makespan_s
     assert report.valid, f"{mode}, carried over: {report.summary()}"
     cost_s = evaluate(full, plan).cost_s
     assert report.makespan_s == pytest.approx(cost_s, rel=1e-9)
-    if mode == "monet":  # it was made here: carrying it over may only find faster ways
+    if mode == "monet":  # it was made here: carrying it over may only find faster implementations
         assert cost_s <= own_s * (1 + 1e-9)
     assert result.solution.bound is not None
     own_share = own_s / result.details["unlimited_s"]

@@ -31,7 +31,7 @@ from result_tables import ResultTables
 from gapless import SolveOptions
 from gapless.checker import check
 from gapless.encodings.monet import Decisions, checkmate, evaluate
-from gapless.encodings.monet.ablation import carry_over, greedy_ways
+from gapless.encodings.monet.ablation import carry_over, greedy_implementations
 from gapless.encodings.monet.baselines import eager
 from gapless.encodings.monet.least_budget import least_budget
 from gapless.encodings.monet.lowering import to_schedule
@@ -97,7 +97,7 @@ def judge(graph: TrainingGraph, plan: checkmate.Rematerialisation, full: Trainin
     decisions = checkmate.to_decisions(graph, plan)
     if decisions is None:
         return None
-    fastest = greedy_ways(full, carry_over(graph, decisions, full), 10**15)
+    fastest = greedy_implementations(full, carry_over(graph, decisions, full), 10**15)
     report = check(to_schedule(full, fastest))
     assert report.valid, report.summary()
     claimed_bytes = int(checkmate.memory_bytes(graph, plan).max())
@@ -113,7 +113,7 @@ def honest_bytes(full: TrainingGraph, plans: Iterable[CheckmatePlan], target_s: 
         low, high = plan.claimed_bytes // 2, plan.replayed_bytes
         while high - low > STEP_BYTES // 2:
             middle = (low + high) // 2
-            report = check(to_schedule(full, greedy_ways(full, plan.decisions, middle)))
+            report = check(to_schedule(full, greedy_implementations(full, plan.decisions, middle)))
             low, high = (low, report.peak_bytes[0]) if fits(report, middle, target_s) else (middle, high)
         least = high if least is None else min(least, high)
     return least
@@ -167,8 +167,12 @@ def gib(size_bytes: float | None) -> float | None:
 def test_eager_reading_is_close_to_the_least_possible() -> None:
     for model in TITLES:
         graph = measured(f"{model}_{FULL}")
-        least_s = sum(min(way.duration_s for way in node.ways) for node in graph.forward if node.creator is None)
-        least_s += sum(min(way.duration_s for its in node.variants for way in its.ways) for node in graph.backward)
+        least_s = sum(
+            min(impl.duration_s for impl in node.implementations) for node in graph.forward if node.creator is None
+        )
+        least_s += sum(
+            min(impl.duration_s for its in node.variants for impl in its.implementations) for node in graph.backward
+        )
         kept = evaluate(graph, eager(graph, DEVICE_BYTES))
         assert kept.peak_bytes <= DEVICE_BYTES
         assert 0.99 * least_s <= kept.cost_s <= 1.01 * least_s

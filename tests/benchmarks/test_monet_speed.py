@@ -24,7 +24,7 @@ def test_keep_set_states_of_resnet50(benchmark: Any) -> None:
     """How many keep-sets a second the search looks at on one core; moves that change nothing don't count."""
     graph, budget_bytes, count = measured(f"resnet50_184_{FULL}"), 6 * GIB, 2000
     keeper, start = Keeper(graph, budget_bytes), start_from_the_relaxation(graph, budget_bytes)
-    unit_s = sum(min(way.duration_s for way in node.ways) for node in graph.forward)
+    unit_s = sum(min(impl.duration_s for impl in node.implementations) for node in graph.forward)
 
     def search() -> Annealing:
         annealing = Annealing(keeper, unit_s, seed=0)

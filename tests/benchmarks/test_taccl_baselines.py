@@ -22,7 +22,8 @@ from gapless import SolveOptions
 from gapless.collective import COLLECTIVES
 from gapless.encodings.taccl import load_sketch
 from gapless.encodings.taccl.baselines import Baselines
-from gapless.encodings.taccl.bounds.cuts import any_cut_bound_s
+from gapless.encodings.taccl.bounds.bounds import bounds_of
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.programs.instances import with_instances
 from gapless.encodings.taccl.sweep import Outcome, Request, sweep
 from gapless.encodings.taccl.sweep.candidates import Lowering
@@ -142,7 +143,7 @@ def test_baselines_alone(case: str, collective: str, tables: ResultTables, large
     )
     for title, size in SIZES.items():
         chunk_bytes = -(-size // larger_buffer(definition))
-        bound_s = any_cut_bound_s(topology, definition, chunk_bytes)
+        bound_s = bounds_of(Chunked(topology, definition, chunk_bytes)).any_chunking_s
         found = {its.name: its for its in library.of_size(chunk_bytes, with_instances(topology, 8))}
         ratios = {name: round(its.makespan_s / bound_s, 3) for name, its in found.items()}
         table.add(f"{case} {collective} {title}", topology=case, collective=collective, size=title, **ratios)

@@ -13,7 +13,7 @@ from result_tables import ResultTables
 import gapless
 from gapless import SolveOptions
 from gapless.encodings.taccl import Chunked, Problem
-from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.topologies.files import load_topology
 
 MACHINES = ("dgx1", "ndv2", "dgx2", "dgx-a100", "dgx-h100", "mi250", "mi300x")
@@ -43,7 +43,8 @@ def test_large_buffers_are_close_to_the_bandwidth(
         assert result.valid
         assert result.report is not None
         whole = Chunked.of(topology, collective, input_bytes).collective
-        to_bandwidth = result.report.makespan_s / (any_bandwidth_s_per_byte(topology, whole) * part_bytes)
+        s_per_byte = bounds_of(Chunked(topology, whole, part_bytes)).s_per_byte
+        to_bandwidth = result.report.makespan_s / (s_per_byte * part_bytes)
         tables.table("taccl_quality", TITLE).add(
             f"{name} x {nodes} {collective} {title}",
             topology=f"{name} x {nodes}",

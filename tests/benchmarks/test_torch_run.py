@@ -70,7 +70,7 @@ def blocks_s(step: CapturedStep, kind: str) -> float:
     """The time of all forward operators of the blocks."""
     names = [node.name for node in step.graph.forward]
     first, after = (names.index(name) for name in BLOCKS[kind])
-    return sum(node.ways[0].duration_s for node in step.graph.forward[first:after])
+    return sum(node.implementations[0].duration_s for node in step.graph.forward[first:after])
 
 
 @pytest.mark.parametrize("kind", list(BUDGETS_MIB))

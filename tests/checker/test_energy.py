@@ -13,9 +13,9 @@ from gapless.topologies.topology import Link, Topology
 PAIR = Topology("pair", (0, 0), (Link(0, 1, 1.0, 0.0), Link(1, 0, 1.0, 0.0)))
 
 
-def schedule_of(*ways: Implementation, taken_s: float = 2.0, sends: bool = False) -> Schedule:
-    """One op after the other on one engine, each in its one way for `taken_s`, and perhaps a transfer in the end."""
-    ops = tuple(Op(f"op{number}", (number,), (number + 1,), (way,)) for number, way in enumerate(ways))
+def schedule_of(*impls: Implementation, taken_s: float = 2.0, sends: bool = False) -> Schedule:
+    """One op after the other on one engine, each for `taken_s`, and perhaps a transfer in the end."""
+    ops = tuple(Op(f"op{number}", (number,), (number + 1,), (impl,)) for number, impl in enumerate(impls))
     events = [
         Event(EventKind.COMPUTE, taken_s * number, taken_s * (number + 1), 0, op=number, implementation=0)
         for number in range(len(ops))

@@ -69,8 +69,8 @@ class Naive:
         if event.kind == EventKind.TRANSFER:
             return []
         device = self.topology.engines[event.place][0]
-        way = self.graph.ops[event.op].implementations[event.implementation]
-        return [(tensor, device) for tensor in way.overwrites]
+        impl = self.graph.ops[event.op].implementations[event.implementation]
+        return [(tensor, device) for tensor in impl.overwrites]
 
     def resources(self, event: Event) -> set[tuple[str, int]]:
         if event.kind == EventKind.TRANSFER:
@@ -87,8 +87,8 @@ class Naive:
     def workspace(self, event: Event) -> tuple[int, int]:
         if event.kind == EventKind.TRANSFER:
             return 0, 0
-        way = self.graph.ops[event.op].implementations[event.implementation]
-        return self.topology.engines[event.place][0], way.workspace_bytes
+        impl = self.graph.ops[event.op].implementations[event.implementation]
+        return self.topology.engines[event.place][0], impl.workspace_bytes
 
     # The walk. All times of these tests are multiples of a quarter, so equal times are the same instant.
 

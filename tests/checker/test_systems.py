@@ -136,9 +136,9 @@ def gpu(memory_bytes: float) -> Topology:
 def training(*steps: tuple[int, int, tuple[int, ...]]) -> list[Event]:
     """(op, implementation, tensors freed after it), one after the other."""
     events, now = [], 0.0
-    for op, way, freed in steps:
-        end_s = now + TRAINING.ops[op].implementations[way].duration_s
-        events.append(Event(COMPUTE, now, end_s, 0, op=op, implementation=way, frees=tuple((t, 0) for t in freed)))
+    for op, impl, freed in steps:
+        end_s = now + TRAINING.ops[op].implementations[impl].duration_s
+        events.append(Event(COMPUTE, now, end_s, 0, op=op, implementation=impl, frees=tuple((t, 0) for t in freed)))
         now = end_s
     return events
 

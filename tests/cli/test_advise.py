@@ -111,8 +111,8 @@ def test_ratio_that_does_not_exist_is_null_in_json(capsys: pytest.CaptureFixture
 
 
 BAD_INPUT = [
-    ([*COMPRESSION[:-2]], r"give --bandwidth, or --topology NAME"),
-    (["advise", "compression", "--profile", "vgg16", "--bandwidth", "1Gbps"], r"give --ranks, or --topology NAME"),
+    ([*COMPRESSION[:-2]], r"bandwidth: must be given, or a topology"),
+    (["advise", "compression", "--profile", "vgg16", "--bandwidth", "1Gbps"], r"ranks: must be given, or a topology"),
     ([*COMPRESSION[:-1], "10Gb"], r"--bandwidth: must be a number and a unit such as 10Gbps \(bits\)"),
     ([*COMPRESSION, "--latency", "10"], r"--latency: must be a number and a unit such as 10us"),
     ([*COMPRESSION, "--ranks", "1"], r"--ranks: must be a whole number in 2\.\."),
@@ -120,8 +120,8 @@ BAD_INPUT = [
     ([*COMPRESSION, "--device", "v10"], r"device: must be one of .*, got 'v10'; did you mean 'v100'"),
     ([*COMPRESSION, "--profile", "resnet5"], r"profile: must be a file or one of .*; did you mean 'resnet50'"),
     ([*COMPRESSION, "--profile", "absent.json"], r"cannot read absent\.json: No such file"),
-    ([*COMPRESSION, "--topology", "ndv2"], r"give --topology or --ranks, not both"),
-    ([*COMPRESSION, "--nodes", "2"], r"--nodes goes with --topology"),
+    ([*COMPRESSION, "--topology", "ndv2"], r"ranks: give it or topology, not both"),
+    ([*COMPRESSION, "--nodes", "2"], r"nodes: goes with topology"),
     (["advise", "compression", "--profile", "vgg16", "--topology", "ndv"], r"topology: must be one of .*, got 'ndv'"),
     ([*WHAT_IF, "--figure", "size"], r"--figure: invalid choice: 'size'"),
     (WHAT_IF, r"the following arguments are required: --figure"),

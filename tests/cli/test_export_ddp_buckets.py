@@ -61,7 +61,7 @@ def test_plan_that_ddp_cannot_reproduce_is_one_line_and_exit_2(capsys: pytest.Ca
 
     assert export(altered(plan, empty_last)) == 2
     err = capsys.readouterr().err
-    assert "plan.json: groups[0]: DDP would make [0, 2] of [0, 3]" in err
+    assert "plan.json: details: groups[0]: DDP would make [0, 2] of [0, 3]" in err
     assert err.count("\n") == 1
     assert not plan.with_name("out").exists()
 

@@ -17,7 +17,7 @@ from small_plans import SYSTEMS, small_plan, solve_command
 from gapless import __version__
 from gapless.checker import check
 from gapless.cli.main import main
-from gapless.cli.views import read_any_plan
+from gapless.result import read_saved
 from gapless.units import format_seconds
 
 HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
@@ -85,7 +85,7 @@ def test_page_is_well_formed_and_refers_to_nothing_outside(made: tuple[str, Path
 
 def test_page_tells_what_was_asked_claimed_replayed_and_how(made: tuple[str, Path, Path]) -> None:
     system, path, page = made
-    plan, text = read_any_plan(str(path)), " ".join(read(page).texts)
+    plan, text = read_saved(str(path)), " ".join(read(page).texts)
     report = check(plan.schedule)
     assert f"Replays clean: {report.event_count} events, makespan {format_seconds(report.makespan_s)}." in text
     for name in ("status", "bound", "gap", "seed", "solver", "solver version", "makespan", "highspy", "gapless"):
@@ -131,7 +131,7 @@ def test_broken_plan_gets_a_page_that_says_so_and_ends_with_5(plan: Path, tmp_pa
 
 def test_plan_that_does_not_say_how_it_was_made_gets_a_page(plan: Path, tmp_path: Path) -> None:
     data = json.loads(plan.read_text())
-    del data["claim"]["run"]
+    data["run"] = {}
     plan.write_text(json.dumps(data))
     assert main(["report", str(plan), "-o", str(tmp_path / "out.html"), "--no-pictures", "--quiet"]) == 0
     assert "The plan does not say." in " ".join(read(tmp_path / "out.html").texts)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
+from calls import exit_code
 from changed_files import arrays_of, as_meta, meta_of
 from spawned import spawn
 
@@ -20,13 +20,13 @@ SMALL = ["--trace", "zipf", "--table-rows", "50,400", "--examples", "300", "--tr
 def test_the_json_object_holds_totals_and_medians(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", "bagpipe", *SMALL, "--lookahead", "3", "--json", "--quiet"]) == 0
     found = json.loads(capsys.readouterr().out)
-    names = ("partition_cost", "fetched_rows", "sync_now_rows", "sync_later_rows", "evicted_rows", "partition_ms")
+    names = ("partition_cost", "fetched_rows", "sync_now_rows", "sync_later_rows", "evicted_rows")
     assert all(name in found and name in found["median"] for name in names)
     assert found["valid"]
     assert found["batches_planned"] == 10
     assert found["makespan_s"] == found["objective_s"]
     assert found["cache_rows_peak"] > 0
-    assert found["lookahead_examples_per_s"] > 0
+    assert found["stages"]["lookahead"] > 0
 
 
 @pytest.mark.parametrize("objective", ["fetches", "max-load"])
@@ -52,7 +52,7 @@ def test_more_trainers_than_examples_is_fine(capsys: pytest.CaptureFixture[str])
     [
         (["--cache-rows", "5"], "cache_rows must hold the distinct ids of a batch"),
         (["--objective", "paperr"], "did you mean 'paper'?"),
-        (["--ownership", "mine"], "ownership: must be one of first-touch, hash, got 'mine'"),
+        (["--ownership", "mine"], "must be one of first-touch, hash, got 'mine'"),
         (["--objective", "fetches", "--method", "lp"], "lp is for the paper's objective"),
         (["--solver", "highs"], "solver: goes with method milp or lp, got 'highs' with transport"),
     ],
@@ -60,7 +60,7 @@ def test_more_trainers_than_examples_is_fine(capsys: pytest.CaptureFixture[str])
 def test_what_cannot_be_planned_is_one_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["solve", "bagpipe", *SMALL, *arguments, "--quiet"]) == 2
+    assert exit_code("solve", "bagpipe", *SMALL, *arguments, "--quiet") == 2
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1
@@ -123,7 +123,6 @@ def test_a_plan_is_checked_and_shown(plan: Path, capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out
     assert "problem (bagpipe)" in shown
     assert "fetched rows" in shown
-    assert re.search(r"lookahead examples +\d+ a second", shown)
     assert "valid" in shown
     assert list(plan.parent.iterdir()) == [plan]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calls import exit_code
 from fusion_instances import known_instance, random_instance
 
 from gapless.cli.main import main
@@ -87,17 +88,17 @@ def test_every_method_gives_a_plan(profile: str, method: str, capsys: pytest.Cap
         (["--profile", "nowhere.json"], "cannot read nowhere.json"),
         (["--profile", "resnet50", "--method", "parto"], "did you mean 'pareto'?"),
         (["--profile", "resnet50", "--method", "affine"], "needs affine"),
-        (["--profile", "resnet50", "--ranks", "8"], "--ranks goes with --compressor"),
+        (["--profile", "resnet50", "--ranks", "8"], "ranks: goes with compressor"),
         (
             ["--profile", "resnet50", "--compressor", "dcg", "--ranks", "8", "--bandwidth", "1Gbps"],
             "did you mean 'dgc'",
         ),
-        (["--profile", "resnet50", "--compressor", "dgc"], "give --ranks"),
+        (["--profile", "resnet50", "--compressor", "dgc"], "ranks: must be given, or a topology"),
         (["--profile", "resnet50", "-o", "nowhere/plan.json"], "nowhere/plan.json"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["solve", "cupcake", *arguments]) == 2
+    assert exit_code("solve", "cupcake", *arguments) == 2
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1

@@ -37,7 +37,7 @@ def test_energy_is_minimised_printed_and_saved_in_joules(capsys: pytest.CaptureF
     code, out, err = run(capsys, *arguments, "--json", "-o", str(plan))
     data = json.loads(out)
     assert code == 0
-    assert (data["objective"], data["status"]) == ("energy", "optimal")
+    assert (data["asked"]["objective"], data["status"]) == ("energy", "optimal")
     assert (data["energy_j"], data["makespan_s"]) == pytest.approx((160.0, 8.0))
     assert data["objective_j"] == pytest.approx(data["energy_j"])
     assert data["bound_j"] == pytest.approx(160.0, rel=1e-5)
@@ -57,11 +57,11 @@ def test_time_stays_the_objective_and_tells_the_energy_where_it_is_known(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     write_training_graph(tmp_path / "graph.json", fast_or_frugal())
-    write_training_graph(tmp_path / "unknown.json", with_power(fast_or_frugal(), lambda way: None))
+    write_training_graph(tmp_path / "unknown.json", with_power(fast_or_frugal(), lambda impl: None))
     for name, energy_j in (("graph", 300.0), ("unknown", None)):
         arguments = ["--graph", str(tmp_path / f"{name}.json"), "--budget", "1000B", "--json", "--quiet"]
         data = json.loads(run(capsys, "solve", "monet", *arguments)[1])
-        assert (data["objective"], data.get("energy_j")) == ("time", energy_j)
+        assert (data["asked"]["objective"], data.get("energy_j")) == ("time", energy_j)
         assert data["makespan_s"] == pytest.approx(4.0)
         assert data["bound_s"] <= data["objective_s"]
 
@@ -70,11 +70,11 @@ def test_energy_of_a_graph_without_powers_is_refused_in_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "graph.json"
-    write_training_graph(path, with_power(fast_or_frugal(), lambda way: None))
+    write_training_graph(path, with_power(fast_or_frugal(), lambda impl: None))
     arguments = ["solve", "monet", "--graph", str(path), "--budget", "9B", "--objective", "energy"]
     code, out, err = run(capsys, *arguments, "--quiet", "-o", str(tmp_path / "plan.json"))
     assert (code, out) == (2, "")
-    assert re.fullmatch(r"gapless: error: objective 'energy': every way must have power_w, .*\n", err), err
+    assert re.fullmatch(r"gapless: error: objective 'energy': every implementation must have power_w, .*\n", err), err
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -89,12 +89,15 @@ def test_impossible_memory_budget_names_the_least_possible(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--graph", "vgg16", "--budget", "8GiB"], r"give --batch: vgg16 is built for any batch size"),
+        (["--graph", "vgg16", "--budget", "8GiB"], r"--batch: must be given: vgg16 is built for any batch size"),
         (["--graph", "missing.json", "--budget", "8GiB"], r"cannot read missing.json"),
         (["--graph", "missing.json", "--batch", "8", "--budget", "8GiB"], r"go with a named network"),
         (["--graph", "vgg16", "--batch", "8", "--budget", "8XB"], r"--budget: must be a number and a unit"),
         (["--graph", "vgg16", "--batch", "8", "--budget", "-1x"], r"--budget"),
-        (["--graph", "vgg16", "--batch", "8", "--budget", "1x", "--objective", "power"], r"invalid choice: 'power'"),
+        (
+            ["--graph", "vgg16", "--batch", "8", "--budget", "1x", "--objective", "power"],
+            r"must be one of time, energy, got 'power'",
+        ),
         (["--graph", "vgg16", "--batch", "8", "--device", "p1000", "--budget", "8GiB"], r"p100"),
     ],
 )

@@ -16,8 +16,8 @@ from small_plans import SYSTEMS, small_plan
 
 from gapless.checker import check
 from gapless.cli.main import main
-from gapless.cli.views import read_any_plan
 from gapless.io.perfetto import trace_events, trace_text
+from gapless.result import read_saved
 from gapless.schedule import Schedule
 
 
@@ -31,7 +31,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.mktemp(request.param)
     plan, trace = small_plan(request.param, folder), folder / "trace.json"
     assert main(["export", str(plan), "--format", "perfetto", "-o", str(trace)]) == 0
-    return read_any_plan(str(plan)).schedule, trace
+    return read_saved(str(plan)).schedule, trace
 
 
 def test_trace_of_every_system_keeps_the_rules_of_the_format(exported: tuple[Schedule, Path]) -> None:
@@ -94,7 +94,7 @@ def test_random_schedules_give_well_formed_traces(random_schedule: Callable[[ran
 
 
 def test_collective_has_a_flow_from_what_made_its_input(tmp_path: Path) -> None:
-    schedule = read_any_plan(str(small_plan("cupcake", tmp_path))).schedule
+    schedule = read_saved(str(small_plan("cupcake", tmp_path))).schedule
     events = trace_events(schedule)
     names = {(event["pid"], event["tid"], event["ts"]): event["name"] for event in events if event["ph"] == "X"}
     ends: dict[int, list[str]] = {}
@@ -106,7 +106,7 @@ def test_collective_has_a_flow_from_what_made_its_input(tmp_path: Path) -> None:
 
 
 def test_events_that_name_unknown_things_are_left_out(tmp_path: Path) -> None:
-    schedule = read_any_plan(str(small_plan("taccl", tmp_path))).schedule
+    schedule = read_saved(str(small_plan("taccl", tmp_path))).schedule
     place = schedule.place.copy()
     place[0] = 10**6
     broken = trace_of(replace(schedule, place=place))

@@ -14,7 +14,6 @@ import pytest
 from small_plans import SYSTEMS, small_plan
 
 from gapless.checker import check
-from gapless.cli.views import device_names, read_any_plan
 from gapless.errors import InputError
 from gapless.graph import Graph, Placement
 from gapless.io.plan import SavedPlan
@@ -23,6 +22,7 @@ from gapless.plot.gantt import MOST_BARS, MOST_ROWS
 from gapless.plot.pictures import draw, pictures_of
 from gapless.plot.style import svg_text
 from gapless.progress_log import Convergence
+from gapless.result import read_saved
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
@@ -31,7 +31,7 @@ pytest.importorskip("matplotlib", reason="needs the extra `plot`")
 
 @pytest.fixture(scope="module", params=SYSTEMS)
 def plan(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SavedPlan:
-    return read_any_plan(str(small_plan(request.param, tmp_path_factory.mktemp(request.param))))
+    return read_saved(str(small_plan(request.param, tmp_path_factory.mktemp(request.param))))
 
 
 def pixels(ax: Any) -> np.ndarray:
@@ -58,7 +58,7 @@ def ring(ranks: int, rounds: int) -> Schedule:
 
 def test_every_picture_of_every_system_is_drawn(plan: SavedPlan) -> None:
     for kind in pictures_of(plan):
-        ax = draw(plan, kind, device_names=device_names(plan))
+        ax = draw(plan, kind)
         assert pixels(ax).min() < 0.9  # something is there
         assert svg_text(ax.figure, kind).startswith("<svg")
 
@@ -135,7 +135,7 @@ def test_bars_are_told_apart_without_red_and_green() -> None:
 
 
 def test_memory_shows_the_peak_the_budget_and_what_runs_again(tmp_path: Path) -> None:
-    schedule = read_any_plan(str(small_plan("monet", tmp_path))).schedule
+    schedule = read_saved(str(small_plan("monet", tmp_path))).schedule
     ax = plot_memory(schedule)
     titles = [text.get_text() for text in ax.get_legend().get_texts()]
     assert titles[1] == "budget 45 B"

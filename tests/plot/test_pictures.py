@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from small_plans import small_plan
 
-from gapless.cli.views import read_any_plan
 from gapless.errors import InputError
 from gapless.plot.pictures import convergence_in, draw, is_sweep, pictures_of, read_sweep
+from gapless.result import read_saved
 
 
 @pytest.mark.parametrize(
@@ -23,17 +23,17 @@ from gapless.plot.pictures import convergence_in, draw, is_sweep, pictures_of, r
     ],
 )
 def test_each_system_has_pictures_that_suit_it(system: str, kinds: list[str], tmp_path: Path) -> None:
-    assert pictures_of(read_any_plan(str(small_plan(system, tmp_path)))) == kinds
+    assert pictures_of(read_saved(str(small_plan(system, tmp_path)))) == kinds
 
 
 def test_a_plan_without_exclusive_resources_has_no_picture_of_them(tmp_path: Path) -> None:
-    plan = read_any_plan(str(small_plan("cupcake", tmp_path)))
+    plan = read_saved(str(small_plan("cupcake", tmp_path)))
     with pytest.raises(InputError, match="--kind resources: no transfer of the plan holds an exclusive resource"):
         draw(plan, "resources")
 
 
 def test_convergence_of_the_solve_is_in_the_plan(tmp_path: Path) -> None:
-    plan = read_any_plan(str(small_plan("taccl", tmp_path)))
+    plan = read_saved(str(small_plan("taccl", tmp_path)))
     convergence = convergence_in(plan)
     assert convergence is not None
     assert convergence.incumbent[-1] == pytest.approx(plan.claim["objective_s"])
@@ -43,9 +43,9 @@ def test_convergence_of_the_solve_is_in_the_plan(tmp_path: Path) -> None:
 def test_plans_made_before_convergence_was_kept_are_read_and_say_so(tmp_path: Path) -> None:
     path = small_plan("taccl", tmp_path)
     data = json.loads(path.read_text())
-    del data["claim"]["run"]
+    data["run"] = {}
     path.write_text(json.dumps(data))
-    plan = read_any_plan(str(path))
+    plan = read_saved(str(path))
     assert "convergence" not in pictures_of(plan)
     with pytest.raises(InputError, match="does not say how its solve converged"):
         draw(plan, "convergence")

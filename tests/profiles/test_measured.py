@@ -38,10 +38,12 @@ def rounded(size_bytes: int) -> int:
 
 
 def fastest_s(graph: TrainingGraph) -> float:
-    """Time of a step whose every operator takes its fastest way, without intermediates."""
-    forward = sum(min(way.duration_s for way in node.ways) for node in graph.forward if node.creator is None)
+    """Time of a step whose every operator takes its fastest implementation, without intermediates."""
+    forward = sum(
+        min(impl.duration_s for impl in node.implementations) for node in graph.forward if node.creator is None
+    )
     return forward + sum(
-        min(way.duration_s for variant in node.variants for way in variant.ways) for node in graph.backward
+        min(impl.duration_s for variant in node.variants for impl in variant.implementations) for node in graph.backward
     )
 
 

@@ -24,7 +24,7 @@ from gapless.profiles.training import graph_file as training_graph_file
 from gapless.profiles.training.networks import build
 from gapless.schemas import load_schema, schema_names
 from gapless.sweeps import read_instances
-from gapless.sweeps.fields import fields
+from gapless.sweeps.sweep_file import sweep_fields
 from gapless.topologies.files import read_node
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -185,8 +185,11 @@ def test_headers_of_traces_are_refused_by_both_or_none(tmp_path: Path, array: np
 @pytest.mark.parametrize("system", ["taccl", "monet", "bagpipe", "cupcake"])
 def test_the_schema_of_sweeps_has_the_fields_of_every_system(system: str) -> None:
     known = load_schema("sweep")["$defs"][system]
-    assert set(known["properties"]) == {"system", *fields(system)}
-    assert set(known["required"]) == {"system", *(name for name, action in fields(system).items() if action.required)}
+    assert set(known["properties"]) == {"system", *sweep_fields(system)}
+    assert set(known["required"]) == {
+        "system",
+        *(name for name, field in sweep_fields(system).items() if field.is_required),
+    }
 
 
 # -- broken on purpose -------------------------------------------------------------------------------------------------

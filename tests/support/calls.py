@@ -15,3 +15,13 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
         code = int(stop.code or 0)
     captured = capsys.readouterr()
     return code, captured.out, captured.err
+
+
+def exit_code(*words: str) -> int:
+    """How `gapless` with these words ends, also where argparse ends it."""
+    from gapless.cli.main import main
+
+    try:
+        return main(words)
+    except SystemExit as stop:
+        return int(stop.code or 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 
 from gapless.cli.commands import build_parser
 
@@ -20,11 +21,19 @@ def commands(
     return found
 
 
+def is_text(action: argparse.Action) -> bool:
+    """Whether an option takes any text."""
+    with suppress(argparse.ArgumentTypeError, TypeError):
+        action.type("any text")  # type: ignore[operator,misc]
+        return True
+    return False
+
+
 def numeric_options() -> list[tuple[tuple[str, ...], str]]:
     """(command, option) for every option that reads a number."""
     return [
         (path, action.option_strings[-1])
         for path, parser in commands().items()
         for action in parser._actions  # noqa: SLF001
-        if action.option_strings and action.type is not None and getattr(action.type, "__name__", "") != "_names"
+        if action.option_strings and action.type is not None and not is_text(action)
     ]

@@ -15,7 +15,7 @@ from torch import nn
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
 from gapless.encodings.bagpipe.embedding_servers import Sharding
-from gapless.encodings.bagpipe.partition import Effort
+from gapless.encodings.bagpipe.parameters import Bound, Parameters, Search
 from gapless.errors import InputError
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.profiles.traces.trace import Trace
@@ -23,6 +23,7 @@ from gapless.torch.embeddings.cache import LrppCache, add_gradients
 from gapless.torch.embeddings.loader import PlannedBatchSampler, shared_plans
 
 TABLE_ROWS, DIMENSION, STEP_SIZE = (60, 9, 150), 4, 0.5
+PARAMETERS = Parameters(Search(rounds=8), Bound(rounds=0))
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Setting:
 
     def plans(self, trainers: int) -> Iterator[BatchPlan]:
         """Before they are changed."""
-        return batch_plans(self.trace(), self.planning(trainers), Effort(search_rounds=8, with_bound=False))
+        return batch_plans(self.trace(), self.planning(trainers), PARAMETERS)
 
 
 class Examples(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):

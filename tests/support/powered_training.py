@@ -1,4 +1,4 @@
-"""Tiny training graphs whose ways have a power, and one on which the fastest step isn't the most frugal."""
+"""Tiny training graphs whose implementations have a power, and one on which the fastest step isn't the most frugal."""
 
 from __future__ import annotations
 
@@ -8,30 +8,37 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from tiny_training import training_graphs
 
-from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 
 __all__ = ["fast_or_frugal", "powered_graphs", "with_power"]
 
 
 @st.composite
 def powered_graphs(draw: st.DrawFn, max_ops: int = 4) -> TrainingGraph:
-    """A tiny graph with a random power for every way, which may be none at all."""
+    """A tiny graph with a random power for every implementation, which may be none at all."""
     chance = draw(st.randoms(use_true_random=False))
-    return with_power(draw(training_graphs(max_ops)), lambda way: 100.0 * chance.randint(0, 3))
+    return with_power(draw(training_graphs(max_ops)), lambda impl: 100.0 * chance.randint(0, 3))
 
 
-def with_power(graph: TrainingGraph, power_w: Callable[[Way], float | None]) -> TrainingGraph:
-    """The graph with the power that is given for each way."""
+def with_power(graph: TrainingGraph, power_w: Callable[[Implementation], float | None]) -> TrainingGraph:
+    """The graph with the power that is given for each implementation."""
 
-    def powered(ways: tuple[Way, ...]) -> tuple[Way, ...]:
-        return tuple(replace(way, power_w=power_w(way)) for way in ways)
+    def powered(impls: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
+        return tuple(replace(impl, power_w=power_w(impl)) for impl in impls)
 
     forward = tuple(
-        replace(node, ways=powered(node.ways), again=powered(node.again), in_place=powered(node.in_place))
+        replace(
+            node,
+            implementations=powered(node.implementations),
+            again=powered(node.again),
+            in_place=powered(node.in_place),
+        )
         for node in graph.forward
     )
     backward = tuple(
-        replace(node, variants=tuple(replace(its, ways=powered(its.ways)) for its in node.variants))
+        replace(
+            node, variants=tuple(replace(its, implementations=powered(its.implementations)) for its in node.variants)
+        )
         for node in graph.backward
     )
     return replace(graph, forward=forward, backward=backward)
@@ -42,12 +49,12 @@ def fast_or_frugal() -> TrainingGraph:
 
     The fastest step takes 4 s and 300 J, the most frugal one 8 s and 160 J.
     """
-    ways = (Way(1.0, 0, "fast", 100.0), Way(3.0, 0, "frugal", 10.0))
-    gradient = (Way(1.0, power_w=50.0),)
+    impls = (Implementation(1.0, 0, "fast", 100.0), Implementation(3.0, 0, "frugal", 10.0))
+    gradient = (Implementation(1.0, power_w=50.0),)
     forward = (
-        ForwardNode("conv.0", "conv", 10, (), ways),
-        ForwardNode("conv.1", "conv", 10, (0,), ways),
-        ForwardNode("loss.2", "loss", 1, (1,), (Way(0.0),)),
+        ForwardNode("conv.0", "conv", 10, (), impls),
+        ForwardNode("conv.1", "conv", 10, (0,), impls),
+        ForwardNode("loss.2", "loss", 1, (1,), (Implementation(0.0),)),
     )
     backward = (
         BackwardNode("conv_grad.3", "conv", 1, 10, (2,), (Variant((0,), gradient),), 5),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.retention import recompute_on_need
-from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 
 __all__ = ["executable_decisions", "training_graphs"]
 
@@ -22,10 +22,12 @@ class _Draft:
     forward: list[ForwardNode] = field(default_factory=list)
     mask_of: dict[int, int] = field(default_factory=dict)
 
-    def ways(self, most: int) -> tuple[Way, ...]:
+    def implementations(self, most: int) -> tuple[Implementation, ...]:
         count = self.draw(st.integers(1, most))
         numbers = st.integers(0, 20)
-        return tuple(Way(self.draw(numbers) * 1e-3, self.draw(numbers), f"algorithm {k}") for k in range(count))
+        return tuple(
+            Implementation(self.draw(numbers) * 1e-3, self.draw(numbers), f"algorithm {k}") for k in range(count)
+        )
 
 
 @st.composite
@@ -44,7 +46,7 @@ def training_graphs(draw: st.DrawFn, most_ops: int = 6) -> TrainingGraph:
         else:
             main.append(_add(draft, draw(st.sampled_from(["conv", "relu", "relu", "norm", "pool"])), (main[-1],)))
     loss = len(draft.forward)
-    draft.forward.append(ForwardNode("loss", "loss", draw(st.integers(0, 8)), (main[-1],), (Way(0.0),)))
+    draft.forward.append(ForwardNode("loss", "loss", draw(st.integers(0, 8)), (main[-1],), (Implementation(0.0),)))
     _run_in_place(draft)
     fixed_bytes = draw(st.integers(0, 20))
     backward = _backward(draft, main, loss, fixed_bytes)
@@ -55,13 +57,15 @@ def _add(draft: _Draft, op: str, inputs: tuple[int, ...]) -> int:
     number = len(draft.forward)
     keeps_size = op in ("relu", "norm", "add")
     size_bytes = draft.forward[inputs[0]].output_bytes if keeps_size else draft.draw(st.integers(1, 64))
-    ways = draft.ways(3 if op == "conv" else 1)
-    again = tuple(replace(way, duration_s=way.duration_s / 2) for way in ways) if op == "norm" else ()
-    draft.forward.append(ForwardNode(f"{op}.{number}", op, size_bytes, inputs, ways, again=again))
+    impls = draft.implementations(3 if op == "conv" else 1)
+    again = tuple(replace(impl, duration_s=impl.duration_s / 2) for impl in impls) if op == "norm" else ()
+    draft.forward.append(ForwardNode(f"{op}.{number}", op, size_bytes, inputs, impls, again=again))
     if op in ("relu", "pool") and draft.draw(st.booleans()):
         draft.mask_of[number] = number + 1
         size_bytes = draft.draw(st.integers(1, 8))
-        mask = ForwardNode(f"mask.{number + 1}", "mask", size_bytes, (number,), draft.ways(1), creator=number)
+        mask = ForwardNode(
+            f"mask.{number + 1}", "mask", size_bytes, (number,), draft.implementations(1), creator=number
+        )
         draft.forward.append(mask)
     return number
 
@@ -77,7 +81,8 @@ def _run_in_place(draft: _Draft) -> None:
                 if place is not None:
                     its = draft.forward[place]
                     in_place = tuple(
-                        replace(way, workspace_bytes=way.workspace_bytes - freed_bytes) for way in its.ways
+                        replace(impl, workspace_bytes=impl.workspace_bytes - freed_bytes)
+                        for impl in its.implementations
                     )
                     draft.forward[place] = replace(its, overwrites=over, in_place=in_place)
 
@@ -119,23 +124,23 @@ def _backward(draft: _Draft, main: list[int], loss: int, fixed_bytes: int) -> li
 def _variants(draft: _Draft, number: int, parameters: bool) -> tuple[Variant, ...]:
     its = draft.forward[number]
     if its.op == "conv":
-        return (Variant(its.inputs if parameters else (), draft.ways(2)),)
+        return (Variant(its.inputs if parameters else (), draft.implementations(2)),)
     if its.op == "add":
-        return (Variant((), draft.ways(1)),)
+        return (Variant((), draft.implementations(1)),)
     needs = [its.inputs, (number,)] if its.op != "pool" else [its.inputs]
     if number in draft.mask_of:
         needs.append((draft.mask_of[number],))
-    return tuple(Variant(need, draft.ways(1)) for need in needs)
+    return tuple(Variant(need, draft.implementations(1)) for need in needs)
 
 
 def _giving_back(variant: Variant, freed_bytes: int) -> Variant:
-    ways = tuple(replace(way, workspace_bytes=way.workspace_bytes - freed_bytes) for way in variant.ways)
-    return replace(variant, ways=ways)
+    impls = tuple(replace(impl, workspace_bytes=impl.workspace_bytes - freed_bytes) for impl in variant.implementations)
+    return replace(variant, implementations=impls)
 
 
 @st.composite
 def executable_decisions(draw: st.DrawFn, graph: TrainingGraph) -> Decisions:
-    """Decisions that can be executed: a random set is kept, of what is recomputed a random part, in random ways."""
+    """Decisions that can be executed: a random set is kept, of what is recomputed a random part, each run at random."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     variants = np.array([rng.integers(len(node.variants)) for node in graph.backward])
     stages = len(graph.backward)
@@ -146,12 +151,15 @@ def executable_decisions(draw: st.DrawFn, graph: TrainingGraph) -> Decisions:
         variants,
         lambda found: {node: int(rng.integers(stages + 1)) for node in found.ran},
     )
-    most = np.array([len(node.ways) for node in graph.forward])
-    ways = [len(node.variants[variant].ways) for node, variant in zip(graph.backward, variants.tolist(), strict=True)]
+    most = np.array([len(node.implementations) for node in graph.forward])
+    impls = [
+        len(node.variants[variant].implementations)
+        for node, variant in zip(graph.backward, variants.tolist(), strict=True)
+    ]
     return replace(
         decisions,
-        forward_way=np.where(decisions.recomputed, rng.integers(most, size=decisions.recomputed.shape), 0),
-        backward_way=rng.integers(ways),
+        forward_implementation=np.where(decisions.recomputed, rng.integers(most, size=decisions.recomputed.shape), 0),
+        backward_implementation=rng.integers(impls),
         in_place=decisions.in_place & _chosen(graph, rng),
     )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 
 Masks = NDArray[np.int64]
 Seconds = NDArray[np.float64]
@@ -20,7 +20,7 @@ MIB = 2**20
 
 @st.composite
 def training_graphs(draw: st.DrawFn, max_ops: int = 4) -> TrainingGraph:
-    """Up to `max_ops` operators with skips, one intermediate, two ways, in-place runs, and two variants backward."""
+    """Up to `max_ops` operators with skips, one intermediate, two implementations, runs in place, two variants."""
     ops = draw(st.integers(2, max_ops))
     with_intermediate = draw(st.sampled_from([None, *range(1, ops)])) if ops < max_ops else None
     forward: list[ForwardNode] = []
@@ -32,7 +32,7 @@ def training_graphs(draw: st.DrawFn, max_ops: int = 4) -> TrainingGraph:
             side = len(forward)
             forward.append(_intermediate(draw, len(forward) - 1, forward))
     loss = len(forward)
-    forward.append(ForwardNode("loss", "loss", draw(_SIZE), (number_of[-1],), (Way(0.0),)))
+    forward.append(ForwardNode("loss", "loss", draw(_SIZE), (number_of[-1],), (Implementation(0.0),)))
     backward: list[BackwardNode] = []
     for op in reversed(range(ops)):
         of_op = side if with_intermediate == op else None
@@ -44,8 +44,8 @@ _SIZE = st.integers(0, 8).map(lambda size: size * MIB)
 _TIME = st.integers(0, 9).map(lambda time: time * 1e-5)
 
 
-def _ways(draw: st.DrawFn, count: int, least: int = 0) -> tuple[Way, ...]:
-    return tuple(Way(draw(_TIME), draw(_SIZE) - least) for _ in range(count))
+def _implementations(draw: st.DrawFn, count: int, least: int = 0) -> tuple[Implementation, ...]:
+    return tuple(Implementation(draw(_TIME), draw(_SIZE) - least) for _ in range(count))
 
 
 def _op(draw: st.DrawFn, op: int, number_of: list[int], forward: list[ForwardNode]) -> ForwardNode:
@@ -58,19 +58,26 @@ def _op(draw: st.DrawFn, op: int, number_of: list[int], forward: list[ForwardNod
         op="op",
         output_bytes=size,
         inputs=inputs,
-        ways=_ways(draw, count),
-        again=_ways(draw, count) if draw(st.booleans()) else (),
+        implementations=_implementations(draw, count),
+        again=_implementations(draw, count) if draw(st.booleans()) else (),
         overwrites=over,
-        in_place=() if over is None else _ways(draw, count, least=size),
+        in_place=() if over is None else _implementations(draw, count, least=size),
     )
 
 
 def _intermediate(draw: st.DrawFn, creator: int, forward: list[ForwardNode]) -> ForwardNode:
     over = forward[creator].overwrites
     freed = 0 if over is None else forward[over].output_bytes
-    in_place = () if over is None else _ways(draw, 1, least=freed)
+    in_place = () if over is None else _implementations(draw, 1, least=freed)
     return ForwardNode(
-        "side", "side", draw(_SIZE), (creator,), _ways(draw, 1), overwrites=over, in_place=in_place, creator=creator
+        "side",
+        "side",
+        draw(_SIZE),
+        (creator,),
+        _implementations(draw, 1),
+        overwrites=over,
+        in_place=in_place,
+        creator=creator,
     )
 
 
@@ -88,7 +95,7 @@ def _backward(
         forward=number,
         output_bytes=size,
         gradients=(loss + len(backward),),
-        variants=tuple(Variant(its, _ways(draw, draw(st.integers(1, 2)), least=size)) for its in needs),
+        variants=tuple(Variant(its, _implementations(draw, draw(st.integers(1, 2)), least=size)) for its in needs),
         fixed_bytes=fixed,
     )
 
@@ -97,7 +104,7 @@ def cheapest_s(graph: TrainingGraph, budget_bytes: int) -> float | None:
     """Exhaustive search: after each stage, the least cost of each set of stored tensors; None if nothing fits.
 
     Sets are bit masks. Every stage tries all that may be stored, recomputed and overwritten in it, and every variant; a
-    step's way is the fastest that fits, which changes no other step.
+    step's implementation is the fastest that fits, which changes no other step.
     """
     return _Search(graph, budget_bytes).run()
 
@@ -178,18 +185,20 @@ class _Search:
     def _last_steps(self, stage: int) -> list[tuple[int, Seconds]]:
         """What a stage ends with: the tensors that it needs, and its seconds by what is held."""
         if stage == 0:
-            return [(0, self._fastest_s(self.graph.forward[-1].ways, self._room(0, self.graph.loss)))]
+            return [(0, self._fastest_s(self.graph.forward[-1].implementations, self._room(0, self.graph.loss)))]
         node = self.graph.backward[stage - 1]
         room = self.budget - self._base(stage) - node.output_bytes - self.bytes_of
-        return [(sum(1 << j for j in set(its.needs)), self._fastest_s(its.ways, room)) for its in node.variants]
+        return [
+            (sum(1 << j for j in set(its.needs)), self._fastest_s(its.implementations, room)) for its in node.variants
+        ]
 
     def _run_s(self, stage: int, i: int) -> Seconds:
         """Seconds of node i if it doesn't run, runs, or runs in place, by what is held of the nodes before it and was
         stored of those after it.
         """
         node, room = self.graph.forward[i], self._room(stage, i)
-        ways = (node.again or node.ways) if stage else node.ways
-        return np.stack([np.zeros(len(self.sets)), self._fastest_s(ways, room), self._fastest_s(node.in_place, room)])
+        impls = (node.again or node.implementations) if stage else node.implementations
+        return np.stack([np.zeros(len(self.sets)), self._fastest_s(impls, room), self._fastest_s(node.in_place, room)])
 
     def _room(self, stage: int, i: int) -> Masks:
         """Bytes that are left for the workspace of node i, by what is held beside it."""
@@ -202,19 +211,19 @@ class _Search:
             return self.graph.fixed_bytes
         return self.graph.backward[stage - 1].fixed_bytes + int(self.graph.gradient_bytes[stage - 1])
 
-    def _fastest_s(self, ways: tuple[Way, ...], room: Masks) -> Seconds:
+    def _fastest_s(self, impls: tuple[Implementation, ...], room: Masks) -> Seconds:
         fastest = np.full(len(room), np.inf)
-        for way in ways:
-            fastest = np.where(way.workspace_bytes <= room, np.minimum(fastest, way.duration_s), fastest)
+        for impl in impls:
+            fastest = np.where(impl.workspace_bytes <= room, np.minimum(fastest, impl.duration_s), fastest)
         return fastest
 
 
 def keep_all(graph: TrainingGraph) -> Decisions:
-    """Everything runs once and is kept until the end, in the default ways."""
+    """Everything runs once and is kept until the end, in the default implementations."""
     nodes, stages = len(graph.forward), len(graph.backward) + 1
     stored, runs = np.ones((stages + 1, nodes), dtype=np.bool_), np.zeros((stages, nodes), dtype=np.bool_)
     stored[0], runs[0] = False, True
     stored[:, graph.loss] = False
-    ways = np.zeros((stages, nodes), dtype=np.int64)
+    impls = np.zeros((stages, nodes), dtype=np.int64)
     last = np.zeros(stages - 1, dtype=np.int64)
-    return Decisions(stored, runs, np.zeros_like(runs), ways, last, last)
+    return Decisions(stored, runs, np.zeros_like(runs), impls, last, last)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from gapless.profiles.training.graph_file import write_training_graph
 from gapless.profiles.training.networks import build
 from gapless.sweeps import instances as module
 from gapless.sweeps import read_instances
-from gapless.sweeps.fields import fields, parse, words
+from gapless.sweeps.sweep_file import sweep_fields
+from gapless.system import system_names
 
 FileOf = Callable[..., Path]
-SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake")
 
 
 def hashes(path: Path) -> list[str]:
@@ -61,11 +61,14 @@ def test_a_file_that_changes_between_is_noticed(small: Path) -> None:
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        ({"system": "monet", "graph": ["vgg16"], "budget": "1x"}, r"grid\[0\] \(graph=vgg16\): give --batch: vgg16 is"),
+        (
+            {"system": "monet", "graph": ["vgg16"], "budget": "1x"},
+            r"\(graph=vgg16\): batch: must be given: vgg16 is",
+        ),
         ({"system": "monet", "graph": "none.json", "budget": "1x"}, r"grid\[0\]: cannot read none\.json"),
         ({"system": "taccl", "topology": "ndv3", "size": "1MB"}, "did you mean 'ndv2'"),
         ({"system": "taccl", "topology": "ring:4", "size": "1MB", "solver": "higs"}, "did you mean 'highs'"),
-        ({"system": "cupcake", "profile": "resnet50", "ranks": 8}, "--ranks goes with --compressor"),
+        ({"system": "cupcake", "profile": "resnet50", "ranks": 8}, "ranks: goes with compressor"),
         ({"system": "bagpipe", "trace": "zip", "trainers": 2, "batch_size": 4}, "did you mean 'zipf'"),
     ],
 )
@@ -78,18 +81,20 @@ def test_what_solve_would_refuse_is_refused_with_its_place(
     assert "small.json: grid[0]" in str(error.value)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", system_names())
 def test_fields_are_the_options_of_solve_but_for_what_is_done_with_a_plan(system: str) -> None:
-    parser: argparse.ArgumentParser = commands()["solve", system]
-    options = {action.dest for action in parser._actions}  # noqa: SLF001
-    assert set(fields(system)) <= options
-    left_out = options - set(fields(system))
+    options = {action.dest for action in commands()["solve", system]._actions}  # noqa: SLF001
+    assert set(sweep_fields(system)) <= options
+    left_out = options - set(sweep_fields(system))
     lowering = {"instances", "proto", "placement", "runtime", "min_bytes", "max_bytes", "sm_count", "fuse"}
     rest = {"help", "output", "xml", "write_model", "threads", "json", "quiet"}
     assert left_out <= (rest | lowering if system == "taccl" else rest)
 
 
-def test_values_may_begin_with_a_dash() -> None:
-    values = {"trace": "-odd.csv", "trainers": 2, "batch_size": 4}
-    assert parse("bagpipe", values).trace == "-odd.csv"
-    assert words("bagpipe", values)[0] == "--trace=-odd.csv"
+def test_the_command_of_an_instance_asks_the_same_question(file_of: FileOf) -> None:
+    grid = {"system": "bagpipe", "trace": "-odd.csv", "trainers": 2, "batch_size": 4}
+    (instance,) = read_instances(file_of(grid))
+    words = shlex.split(instance.command)
+    assert words[:4] == ["gapless", "solve", "bagpipe", "--trace=-odd.csv"]
+    asked = commands()["solve", "bagpipe"].parse_args(words[3:])
+    assert (asked.trace, asked.trainers, asked.batch_size) == ("-odd.csv", 2, 4)

@@ -160,7 +160,7 @@ BROKEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (CUSTOM, {"links": [[0, 1]]}, r"links: must be a 2 x 2 matrix"),
     (CUSTOM, {"betas": [[0, "x"], [1, 0]]}, r"betas\[0\]\[1\]: must be a number >= 0, got \"x\""),
     (CUSTOM, {"nics_per_node": 3}, r"nics_per_node: must be a divisor of gpus_per_node"),
-    ({}, {"name": "x"}, r"must be a gapless.topology \(field 'format'\) or a TACCL topology"),
+    ({}, {"name": "x"}, r"must be a gapless.topology \(field 'format'\) or a profiled topology"),
 ]
 
 

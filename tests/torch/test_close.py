@@ -353,10 +353,10 @@ ACTIVATIONS: dict[str, tuple[Callable[[], nn.Module], str]] = {
 @pytest.mark.parametrize("name", list(ACTIVATIONS))
 def test_batch_norm_with_its_activation_is_close(name: str) -> None:
     torch.manual_seed(0)
-    activation, way = ACTIVATIONS[name]
+    activation, impl = ACTIVATIONS[name]
     model, given, target = convolutions(activation), torch.randn(4, 3, 16, 16), torch.randn(4, 4, 10, 10)
     step = profile(capture(model, (given,), functional.mse_loss, targets=(target,), close=("norm",)), repeats=1)
-    assert {node.variants[-1].name for node in step.graph.backward if "batch_norm" in node.op} == {way}
+    assert {node.variants[-1].name for node in step.graph.backward if "batch_norm" in node.op} == {impl}
     assert_plans_are_close(model, step, lambda its: functional.mse_loss(its(given), target), given, target)
 
 

@@ -16,7 +16,7 @@ from gapless.encodings.taccl.aggregate.trees import timed, transfers_along
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.sends import Transfer
 from gapless.encodings.taccl.sketch.phases import turned_round
-from gapless.encodings.taccl.symmetry.quotient_network import Ground, Message, lay_ground
+from gapless.encodings.taccl.symmetry.quotient_network import Message, QuotientNetwork, quotient_network
 from gapless.options import Deadline
 from gapless.topologies.topology import Topology
 
@@ -43,7 +43,7 @@ _DEPTHS = (None, None, 1, 2, 3)
 class _Task:
     """Chunks to be brought from owners to ranks. `mirrored`: transfers run backwards on links turned round."""
 
-    ground: Ground
+    ground: QuotientNetwork
     owners: Sequence[int]
     wants: Sequence[Sequence[int]]
     chunk_bytes: int
@@ -139,7 +139,7 @@ def _laid(
     blocks = None if allowed is None else _allowed_blocks(allowed, owners, topology.device_count)
     whole = all(len(ranks) in (0, topology.device_count - 1) for ranks in wants)
     per_block = max(1, round(len(owners) / max(len(roots), 1)))
-    ground = lay_ground(topology, tuple(roots), per_block * chunk_bytes, blocks, backwards)
+    ground = quotient_network(topology, tuple(roots), per_block * chunk_bytes, blocks, backwards)
     return _Task(ground, owners, wants, chunk_bytes, whole, mirrored)
 
 

@@ -12,7 +12,7 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from gapless.encodings.taccl.symmetry.quotient_network import Ground, Message
+from gapless.encodings.taccl.symmetry.quotient_network import Message, QuotientNetwork
 
 __all__ = ["Draw", "Taste", "spread"]
 
@@ -48,14 +48,18 @@ class Draw:
 
 
 def spread(
-    ground: Ground, taste: Taste, rng: random.Random, prefix: list[int] | None = None, limit_s: float = math.inf
+    ground: QuotientNetwork,
+    taste: Taste,
+    rng: random.Random,
+    prefix: list[int] | None = None,
+    limit_s: float = math.inf,
 ) -> Draw:
     """One draw; the first choices may be given. It is left incomplete once it takes longer than `limit_s`."""
     return _Run(ground, taste, rng, limit_s).run(prefix or [])
 
 
 class _Run:
-    def __init__(self, ground: Ground, taste: Taste, rng: random.Random, limit_s: float) -> None:
+    def __init__(self, ground: QuotientNetwork, taste: Taste, rng: random.Random, limit_s: float) -> None:
         self.ground, self.taste, self.rng, self.limit_s = ground, taste, rng, limit_s
         count = ground.topology.device_count
         self.has = [0] * count

@@ -13,7 +13,7 @@ from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, transfers_of
 from gapless.encodings.taccl.baselines import Baseline, Baselines
 from gapless.encodings.taccl.baselines.cut import standard_name
-from gapless.encodings.taccl.bounds.any_grouping import GroupedBounds, grouped_bounds, phase_bounds
+from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
@@ -61,23 +61,23 @@ class _Found:
         return float(self.schedule.end_s.max(initial=0.0))
 
 
-def plan_aggregated(problem: Chunked, options: SolveOptions) -> Plan | None:
+def plan_aggregated(problem: Chunked, options: SolveOptions, bounds: Bounds | None = None) -> Plan | None:
     """The fastest under the replay, of our own and of baselines; None where there is none.
 
-    Its bound holds however chunks are grouped (`grouped_bounds`). `details["method"]` is `aggregated`, or `baseline:`
-    and the name of the algorithm; of equally fast ones ours is kept, and one that cuts no chunks.
+    Its bound holds however chunks are grouped (`Bounds.any_grouping_s`). `details["method"]` is `aggregated`, or
+    `baseline:` and the name of the algorithm; of equally fast ones ours is kept, and one that cuts no chunks.
     """
     deadline = Deadline(options)
-    parts = phase_bounds(problem)
-    bounds = grouped_bounds(problem, parts)
-    found = _drawn(problem, deadline, options, [its.best_s / max(1 - options.gap, 1e-9) for its in parts])
+    bounds = bounds or bounds_of(problem)
+    enough_s = [phase.any_grouping_s / max(1 - options.gap, 1e-9) for phase in bounds.phases]
+    found = _drawn(problem, deadline, options, enough_s)
     found += _baselines(problem, deadline)
     if not found:
         return None
     best = min(found, key=lambda its: its.end_s * (1 if its.problem is problem else 1 + 1e-9))
     report = check(best.schedule)
     assert report.valid, report.summary()
-    bounds = bounds if best.problem is problem else grouped_bounds(best.problem)
+    bounds = bounds if best.problem is problem else bounds_of(best.problem)
     return _plan(best, report.makespan_s, bounds, options, deadline)
 
 
@@ -134,9 +134,9 @@ def _keeps_to_sketch(problem: Chunked, baseline: Baseline) -> bool:
     return True
 
 
-def _plan(found: _Found, end_s: float, bounds: GroupedBounds, options: SolveOptions, deadline: Deadline) -> Plan:
-    assert bounds.best_s <= end_s * (1 + 1e-9), "a schedule beats its lower bound"
-    bound_s = min(bounds.best_s, end_s)
+def _plan(found: _Found, end_s: float, bounds: Bounds, options: SolveOptions, deadline: Deadline) -> Plan:
+    assert bounds.any_grouping_s <= end_s * (1 + 1e-9), "a schedule beats its lower bound"
+    bound_s = min(bounds.any_grouping_s, end_s)
     proven = end_s - bound_s <= 1e-6 * end_s
     reason = StopReason.FINISHED
     if not proven and end_s - bound_s <= options.gap * end_s:
@@ -160,7 +160,7 @@ def _plan(found: _Found, end_s: float, bounds: GroupedBounds, options: SolveOpti
         "sends": len(schedule),
         "chunk_transfers": len(schedule.moves.values),
         "links_used": len(np.unique(schedule.place)),
-        "bounds_s": bounds.by_name,
+        "bounds_s": bounds.any_grouping,
         "ordering": found.variant,
     }
     return Plan(solution, schedule, details, problem=found.problem)

@@ -1,8 +1,4 @@
-"""The exact bandwidth bounds without latencies: they hold however chunks are cut and grouped.
-
-In pieces as small as one likes, what the linear programs of `concurrent_flow` and `packing` find takes no longer, but
-for latencies. Sums are looked at backwards in time, as the spreading of their chunks.
-"""
+"""Lower bounds that hold however chunks are cut and grouped: what plans of other chunks are compared with, too."""
 
 from __future__ import annotations
 
@@ -10,57 +6,130 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective
-from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow, concurrent_flow
-from gapless.encodings.taccl.bounds.packing import pack
+from gapless.encodings.taccl.bounds.exact_bandwidth import exact_bandwidth
+from gapless.encodings.taccl.bounds.latency import farthest_s
+from gapless.encodings.taccl.bounds.parameters import BoundParameters
+from gapless.encodings.taccl.bounds.ports import SIDES, most_at_once, port_of_links, rounds_to_reach
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
+from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
-__all__ = ["any_bandwidth_s_per_byte", "flow_of_chunks", "is_allgather"]
+__all__ = ["any_bandwidth_s_per_byte", "any_chunking_sources"]
 
-Floats = NDArray[np.float64]
-
-_CHUNK_BYTES = 10**6
-"""Of the problems that the phases are taken from; what they take isn't looked at."""
-_LIMIT_S = 20.0
-"""For one linear program; without its answer the cuts have to do."""
+Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
-def any_bandwidth_s_per_byte(topology: Topology, collective: Collective) -> float:
-    """Seconds for each byte of a chunk that no schedule can beat.
+def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str, float]:
+    """Seconds that every plan for the problem's bytes takes, in chunks of whatever size, by where they come from.
 
-    0 where the collective is of another kind, or some link takes no time.
+    `latency`: the alphas of the shortest path. `rounds`: those in which a chunk can reach all that want it. `cuts`: for
+    each rank and each node, what must come in, or go out, through all ports at once. `total`: all that must be sent,
+    from all ranks at once. `bandwidth`: see `any_bandwidth_s_per_byte`. Links that share their first (last) resource
+    count as the fastest of them, since one works at a time.
     """
-    rate_s = topology.beta_s_per_byte
-    if not (rate_s > 0).all() or not is_spread_backwards(collective):
+    topology, collective = _machine_of(problem), problem.collective
+    sources = _holders(collective.contributors, collective.rank_count)
+    targets = _holders(collective.destinations, collective.rank_count)
+    everyone = np.arange(topology.device_count)
+    return {
+        "latency": farthest_s(topology, topology.alpha_s, sources, targets, everyone),
+        "rounds": _rounds_s(topology, collective),
+        "cuts": _cuts_s(topology, sources, targets, problem.chunk_bytes),
+        "total": _total_s(topology, collective, problem.chunk_bytes),
+        "bandwidth": problem.chunk_bytes * exact_s_per_byte,
+    }
+
+
+def any_bandwidth_s_per_byte(problem: Chunked, parameters: BoundParameters) -> float:
+    """Seconds for each byte of a chunk that no plan can beat, latencies aside: flows, packed trees and cuts.
+
+    Sums are looked at backwards in time, as the spreading of their chunks. 0 where the collective is of another kind,
+    or some link takes no time.
+    """
+    topology = _machine_of(problem)
+    if not (topology.beta_s_per_byte > 0).all() or not is_spread_backwards(problem.collective):
         return 0.0
-    options, found_s = SolveOptions(time_limit_s=_LIMIT_S), [0.0]
-    for phase in Chunked(topology, collective, _CHUNK_BYTES).phases:
-        network = phase.problem.logical.topology
-        if is_allgather(phase.problem):
-            found_s.append(pack(network, rate_s, options).time_s * phase.problem.collective.chunks_per_rank)
-        elif (flow := flow_of_chunks(phase.problem, rate_s, options)) is not None:
-            found_s.append(flow.time_s)
-    return max(found_s)
+    options, best_s = SolveOptions(time_limit_s=parameters.program_limit_s), 0.0
+    for phase in Chunked(topology, problem.collective, problem.chunk_bytes).phases:
+        rate_s = phase.problem.logical.topology.beta_s_per_byte
+        rotations, _ = rotations_of(phase.problem)
+        best_s = max(best_s, exact_bandwidth(phase.problem, rate_s, rotations, options, parameters).time_s)
+    return best_s
 
 
-def is_allgather(problem: Chunked) -> bool:
-    """Whether every rank has as many chunks as any other, all wanted by all others."""
-    per_rank = np.bincount(problem.owners, minlength=problem.collective.rank_count)
-    everywhere = problem.wanted.sum() == len(problem.owners) * (problem.collective.rank_count - 1)
-    return bool(everywhere and (per_rank == problem.collective.chunks_per_rank).all())
+def _machine_of(problem: Chunked) -> Topology:
+    """What plans run on whatever the sketch; of a phase, the links that it has."""
+    return problem.topology if problem.given is None else problem.logical.topology
 
 
-def flow_of_chunks(
-    problem: Chunked, occupancy_s: Floats, options: SolveOptions | None, short: bool = False
-) -> ConcurrentFlow | None:
-    """The flow of all chunks from their owners to the ranks that want them, None where some are wanted by several."""
-    wanted_by = problem.wanted.sum(axis=1)
-    if wanted_by.max(initial=0) > 1:
-        return None
-    some = np.flatnonzero(wanted_by)
-    count = problem.collective.rank_count
-    demand = np.zeros((count, count), dtype=np.int64)
-    np.add.at(demand, (problem.owners[some], problem.wanted[some].argmax(axis=1)), 1)
-    return concurrent_flow(problem.logical.topology, occupancy_s, demand, options, short)
+def _holders(ranks_of_chunk: tuple[tuple[int, ...], ...], rank_count: int) -> Mask:
+    mask = np.zeros((len(ranks_of_chunk), rank_count), dtype=np.bool_)
+    for chunk, ranks in enumerate(ranks_of_chunk):
+        mask[chunk, list(ranks)] = True
+    return mask
+
+
+def _rounds_s(topology: Topology, collective: Collective) -> float:
+    """In the least alpha of all, a rank that has a chunk brings it to one more through each of its ports, and no more.
+
+    Backwards, as many are added up.
+    """
+    if not len(topology.links):
+        return 0.0
+    links = np.arange(len(topology.links))
+    owner = 0 if collective.reduces else 1  # it is left out of the destinations
+    out = owner + max(map(len, collective.destinations), default=0)
+    into = max(map(len, collective.contributors), default=0)
+    rounds = max(
+        rounds_to_reach(out, most_at_once(topology, links)),
+        rounds_to_reach(into, most_at_once(topology, links, into=True)),
+    )
+    return rounds * float(topology.alpha_s.min())
+
+
+def _cuts_s(topology: Topology, sources: Mask, targets: Mask, chunk_bytes: int) -> float:
+    """For each rank and each node, and all others, the bytes that must come in over the rate at which they can."""
+    best_s, sets = 0.0, [[rank] for rank in range(topology.device_count)]
+    if topology.node_count > 1:
+        sets += [topology.ranks_of_node(node) for node in range(topology.node_count)]
+    for ranks in sets:
+        members = np.zeros(topology.device_count, dtype=np.bool_)
+        members[ranks] = True
+        for inside in (members, ~members):
+            count = int((sources[:, ~inside].any(axis=1) & targets[:, inside].any(axis=1)).sum())
+            entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
+            if count and len(entering):
+                in_s = count * chunk_bytes / _rate_bytes_per_s(topology, entering)
+                best_s = max(best_s, float(topology.alpha_s[entering].min()) + in_s)
+    return best_s
+
+
+def _total_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:
+    """Every rank that wants a chunk, and every part of a sum, takes a transfer of it."""
+    transfers = 0
+    for sources, targets in zip(collective.contributors, collective.destinations, strict=True):
+        if collective.reduces:
+            transfers += len(sources) + len(targets) - (2 if set(sources) & set(targets) else 1)
+        else:
+            transfers += len(targets)
+    rates = [
+        _rate_bytes_per_s(topology, np.flatnonzero(topology.link_source == rank))
+        for rank in range(topology.device_count)
+    ]
+    return transfers * chunk_bytes / sum(rates) if transfers else 0.0
+
+
+def _rate_bytes_per_s(topology: Topology, links: Ids) -> float:
+    """The most that these links carry together."""
+    with np.errstate(divide="ignore"):
+        rate = 1 / topology.beta_s_per_byte[links]
+    sums = []
+    for side in SIDES:
+        ports, port = np.unique(port_of_links(topology, links, side), return_inverse=True)
+        fastest = np.zeros(len(ports))
+        np.maximum.at(fastest, port, rate)
+        sums.append(float(fastest.sum()))
+    return min(sums)

@@ -2,15 +2,15 @@
 
 Chunks of one owner are one commodity. How much of it each link carries is a number, not a choice; what comes into a
 rank and stays there is what the rank wants; and all that holds a link, a switch side, a NIC or a cable takes its time,
-one after the other. The least time for that is a lower bound on every schedule, whatever ways the chunks take, and no
+one after the other. The least time for that is a lower bound on every schedule, whatever paths the chunks take, and no
 bound that knows bandwidth alone is higher: in small enough pieces the flow is a plan, latencies aside.
 
 The bound is proven apart from the solver. Its prices of the resources, whatever they are, say how much of the
-resources' time the cheapest ways of all chunks take at least; a schedule has no more of each than its own length.
+resources' time the cheapest paths of all chunks take at least; a schedule has no more of each than its own length.
 
 An average of a flow over the symmetries of topology and demand takes no longer, so pairs of owner and link that a
-symmetry carries onto each other share a variable. Where fewer ranks want chunks than own some (GATHER), all is turned
-round: commodities are chunks of one target.
+symmetry carries onto each other share a variable. Where fewer ranks want chunks than own some (GATHER), all is
+turned round: commodities are chunks of one target.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.bounds.latency import distances_s
+from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.symmetry.groups import Image, resources_of
 from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.encodings.taccl.symmetry.rotations import automorphic_rotations
@@ -33,14 +35,12 @@ __all__ = ["ConcurrentFlow", "concurrent_flow"]
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-LARGEST_TABLE = 4_000_000
-"""Pairs of commodity and link above which no program is made: finding out which are alike takes too long."""
-MOST_VARIABLES = 60_000
-"""Orbits of such pairs up to which the program is solved: the simplex takes seconds on them."""
+_PAIRS_A_VARIABLE = 70
+"""Pairs of commodity and link, for each variable that is allowed, above which none are put together as orbits."""
 _ROUNDING = 1e-9
 _EXACT = 1e-6
 _LONGER = 1e-6
-"""How much longer than the least time a flow over short ways may take."""
+"""How much longer than the least time a flow over short paths may take."""
 
 
 @dataclass(frozen=True)
@@ -62,46 +62,51 @@ class ConcurrentFlow:
 class _Demand:
     """What is asked, forwards in time or backwards: `amount[k, r]` chunks from `ends[k]` to rank r.
 
-    Links lead from `tail` to `head`; `images`: symmetries, which keep the demand, too.
+    `images`: symmetries, which keep the demand, too.
     """
 
     topology: Topology
     occupancy_s: Floats
     ends: Ids
     amount: Floats
-    tail: Ids
-    head: Ids
+    backwards: bool
     images: list[Image]
+
+    @property
+    def tail(self) -> Ids:
+        """The rank at which each link starts, in that direction of time."""
+        return self.topology.link_target if self.backwards else self.topology.link_source
+
+    @property
+    def head(self) -> Ids:
+        """The rank at which each link ends."""
+        return self.topology.link_source if self.backwards else self.topology.link_target
 
     @property
     def cell_orbit(self) -> Ids:
         """`orbit[k * links + l]`: the smallest pair of commodity and link that this pair can be carried to."""
-        place = self._place_of_end
-        moves = [
-            (place[its.ranks[self.ends]][:, None] * len(self.tail) + its.links[None, :]).reshape(-1)
-            for its in self.images
-        ]
-        return orbits(moves, len(self.ends) * len(self.tail))
+        return self._pair_orbit([image.links for image in self.images], len(self.tail))
 
     @property
-    def wish_orbit(self) -> Ids:
+    def target_orbit(self) -> Ids:
         """`orbit[k * ranks + r]`: the same for pairs of commodity and rank."""
-        place, count = self._place_of_end, self.topology.device_count
-        moves = [(place[its.ranks[self.ends]][:, None] * count + its.ranks[None, :]).reshape(-1) for its in self.images]
-        return orbits(moves, len(self.ends) * count)
+        return self._pair_orbit([image.ranks for image in self.images], self.topology.device_count)
 
-    @property
-    def _place_of_end(self) -> Ids:
+    def _pair_orbit(self, moves: list[Ids], count: int) -> Ids:
         place = np.full(self.topology.device_count, -1, dtype=np.int64)
         place[self.ends] = np.arange(len(self.ends))
-        return place
+        pairs = [
+            (place[image.ranks[self.ends]][:, None] * count + move[None, :]).reshape(-1)
+            for image, move in zip(self.images, moves, strict=True)
+        ]
+        return orbits(pairs, len(self.ends) * count)
 
 
 @dataclass(frozen=True)
 class _Program:
     """`flow[k, l]`: the column of commodity k on link l, -1 where it may not go; shared along orbits.
 
-    `time`: in units of `unit_s`. `lane[l]`, `lane_of`: see `_lanes`; `first_row`: of the rows of lanes `rows`.
+    `time`: in units of `unit_s`. `lanes`: the orbit of every lane, see `_lanes`.
     """
 
     model: Model
@@ -109,7 +114,6 @@ class _Program:
     time: int
     unit_s: float
     lanes: Ids
-    first_row: int
 
 
 def concurrent_flow(
@@ -118,21 +122,22 @@ def concurrent_flow(
     demand: Ids,
     options: SolveOptions | None = None,
     short: bool = False,
+    most_variables: int = BoundParameters.most_flow_variables,
 ) -> ConcurrentFlow | None:
     """The least time in which `demand[s, t]` chunks can get from each rank s to each rank t, and a flow that takes it.
 
     `occupancy_s[l]`: how long one chunk holds link l and all that it shares. `short`: of the flows that take the least
-    time, one over short ways. None where the program is too large, or not solved in time.
+    time, one over short paths. None where the program is too large (`most_variables`), or not solved in time.
     """
     deadline = Deadline(options or SolveOptions())
     by_target = (demand > 0).any(axis=0).sum() < (demand > 0).any(axis=1).sum()
-    asked = _demand(topology, occupancy_s, demand.T if by_target else demand, by_target)
+    asked = _demand(topology, occupancy_s, demand.T if by_target else demand, bool(by_target))
     if not len(asked.ends):
         return ConcurrentFlow(0.0, True, asked.ends, np.zeros((0, len(asked.tail))), bool(by_target))
-    if len(asked.ends) * len(asked.tail) > LARGEST_TABLE:
+    if len(asked.ends) * len(asked.tail) > _PAIRS_A_VARIABLE * most_variables:
         return None
     program = _program(asked)
-    if program.model.column_count > MOST_VARIABLES:
+    if program.model.column_count > most_variables:
         return None
     program.model.minimize((1.0, [program.time]))
     solution = solve_model(program.model, deadline.stage())
@@ -147,8 +152,7 @@ def concurrent_flow(
     return ConcurrentFlow(time_s, exact, asked.ends, flow, bool(by_target))
 
 
-def _demand(topology: Topology, occupancy_s: Floats, demand: Ids, turned: bool) -> _Demand:
-    tail, head = topology.link_source, topology.link_target
+def _demand(topology: Topology, occupancy_s: Floats, demand: Ids, backwards: bool) -> _Demand:
     ends = np.flatnonzero(demand.any(axis=1))
     kept = [
         image
@@ -157,7 +161,7 @@ def _demand(topology: Topology, occupancy_s: Floats, demand: Ids, turned: bool) 
         and np.array_equal(occupancy_s[image.links], occupancy_s)
     ]
     amount = demand[ends].astype(np.float64)
-    return _Demand(topology, occupancy_s, ends, amount, *((head, tail) if turned else (tail, head)), kept)
+    return _Demand(topology, occupancy_s, ends, amount, backwards, kept)
 
 
 def _program(asked: _Demand) -> _Program:
@@ -174,7 +178,6 @@ def _program(asked: _Demand) -> _Program:
         time=int(model.continuous("time")),
         unit_s=unit_s,
         lanes=lanes,
-        first_row=0,
     )
     _time_covers_every_lane(asked, program)
     _what_a_rank_wants_stays_there(asked, program)
@@ -218,8 +221,8 @@ def _time_covers_every_lane(asked: _Demand, program: _Program) -> None:
 def _what_a_rank_wants_stays_there(asked: _Demand, program: _Program) -> None:
     """What comes into a rank and doesn't leave it again is what the rank wants."""
     count = asked.topology.device_count
-    wish = asked.wish_orbit
-    first = (wish == np.arange(len(wish))).reshape(-1, count)
+    orbit = asked.target_orbit
+    first = (orbit == np.arange(len(orbit))).reshape(-1, count)
     first[np.arange(len(asked.ends)), asked.ends] = False
     number = np.cumsum(first).reshape(first.shape) - 1
     rows, columns, values = [], [], []
@@ -234,7 +237,7 @@ def _what_a_rank_wants_stays_there(asked: _Demand, program: _Program) -> None:
 
 
 def _proven_s(asked: _Demand, program: _Program, row_prices: Floats) -> float:
-    """The bound that the prices of the lanes prove: what the cheapest ways of all chunks cost."""
+    """The bound that the prices of the lanes prove: what the cheapest paths of all chunks cost."""
     link, lane = _holds(asked)
     rows = np.unique(lane[program.lanes[lane] == lane])
     price = np.maximum(row_prices[: len(rows)], 0.0)
@@ -243,21 +246,9 @@ def _proven_s(asked: _Demand, program: _Program, row_prices: Floats) -> float:
     share = np.bincount(program.lanes[used], minlength=len(program.lanes))
     by_lane[rows] = price / share[rows]  # all lanes of an orbit share its price
     cost = asked.occupancy_s * np.bincount(link, weights=by_lane[program.lanes[lane]], minlength=len(asked.tail))
-    return float((asked.amount * _distances(asked, cost)).sum() / price.sum()) * (1 - _ROUNDING)
-
-
-def _distances(asked: _Demand, cost: Floats) -> Floats:
-    """`distance[k, r]`: what the cheapest way from `ends[k]` to rank r costs (Bellman and Ford, all at once)."""
-    distance = np.full(asked.amount.shape, np.inf)
-    distance[np.arange(len(asked.ends)), asked.ends] = 0.0
-    order = np.argsort(asked.head, kind="stable")
-    heads, first = np.unique(asked.head[order], return_index=True)
-    while True:
-        through = np.minimum.reduceat((distance[:, asked.tail] + cost)[:, order], first, axis=1)
-        shorter = np.minimum(distance[:, heads], through)
-        if np.array_equal(shorter, distance[:, heads]):
-            return np.where(asked.amount > 0, distance, 0.0)
-        distance[:, heads] = shorter
+    distance = distances_s(asked.topology, cost, asked.ends, backwards=asked.backwards)
+    wanted = asked.amount > 0
+    return float((asked.amount[wanted] * distance[wanted]).sum() / price.sum()) * (1 - _ROUNDING)
 
 
 def _shortened(asked: _Demand, program: _Program, time: float, deadline: Deadline, values: Floats) -> Floats:

@@ -1,138 +1,122 @@
-"""A lower bound that holds however chunks are cut and grouped: what baselines and plans of other chunks compare with.
+"""Cuts: no plan brings what a set of ranks wants in faster than the ports around the set let it.
 
-The bounds of `bounds.py` are for one problem, whose chunks are whole; a pipeline of smaller pieces may beat them.
+Take a set of ranks. The chunks that it wants from outside come in over the links that lead into it; of links that
+exclude each other (one switch side, one NIC) a single one works at a time, so by any instant only so many whole chunks
+are in. The last chunk to come in must still be spread inside the set, and the first can't come in before it has reached
+the boundary.
 """
 
 from __future__ import annotations
 
-import networkx as nx
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.collective import Collective
-from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte
-from gapless.topologies.topology import Topology
+from gapless.encodings.taccl.bounds.latency import distances_s
+from gapless.encodings.taccl.bounds.ports import SIDES, all_through_s, ports_of
+from gapless.encodings.taccl.chunked import Chunked
 
-__all__ = ["any_cut_bound_s"]
+__all__ = ["cuts_bound_s"]
 
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-def any_cut_bound_s(
-    topology: Topology, collective: Collective, chunk_bytes: int, exact_s_per_byte: float | None = None
-) -> float:
-    """Seconds that every schedule takes, in chunks of whatever size.
+@dataclass(frozen=True)
+class _Cut:
+    """The links into a set of ranks, and the chunks that it wants from outside.
 
-    The largest of: the alphas of the shortest way; the rounds in which a chunk can reach all that want it; for each
-    rank and each node, what must come in, or go out, through all doors at once; all that must be sent, from all ranks
-    at once. Links that share their first (last) resource count as the fastest of them, since one works at a time. And
-    the exact bandwidth bounds (see `any_bandwidth`): `exact_s_per_byte` of a chunk, where they are known already.
+    `usable[c, l]`: whether the c-th of them may use the l-th link; `early_s[c, l]`: when it can be there, inf if not.
     """
-    sources = _holders(collective.contributors, collective.rank_count)
-    targets = _holders(collective.destinations, collective.rank_count)
-    latency_s = max(_latency_s(topology, sources, targets), _rounds_s(topology, collective))
-    exact_s = chunk_bytes * (
-        any_bandwidth_s_per_byte(topology, collective) if exact_s_per_byte is None else exact_s_per_byte
-    )
-    best_s = max(latency_s, exact_s, _total_s(topology, collective, chunk_bytes))
-    sets = [[rank] for rank in range(topology.device_count)]
-    if topology.node_count > 1:
-        sets += [topology.ranks_of_node(node) for node in range(topology.node_count)]
-    for ranks in sets:
+
+    inside: Mask
+    entering: Ids
+    needed: Ids
+    usable: Mask
+    early_s: Floats
+
+    def with_chunks(self, chosen: Mask) -> _Cut:
+        """The same for some of the chunks."""
+        return _Cut(self.inside, self.entering, self.needed[chosen], self.usable[chosen], self.early_s[chosen])
+
+
+def cuts_bound_s(problem: Chunked, may_group: Mask, most_times: int) -> float:
+    """The largest bound over the cuts around each rank and each node, in both directions.
+
+    `may_group[l]`: whether chunks may travel together on link l. `most_times`: see `BoundParameters.cut_times`.
+    """
+    topology = problem.logical.topology
+    ranks = [(rank,) for rank in range(topology.device_count)]
+    nodes = [tuple(topology.ranks_of_node(node)) for node in range(topology.node_count)]
+    several = [node for node in nodes if 1 < len(node) < topology.device_count]
+    best_s = 0.0
+    for members in _one_of_each_orbit([*ranks, *several], [images.ranks for images in problem.logical.symmetry]):
         inside = np.zeros(topology.device_count, dtype=np.bool_)
-        inside[ranks] = True
+        inside[list(members)] = True
         for side in (inside, ~inside):
-            count = int((sources[:, ~side].any(axis=1) & targets[:, side].any(axis=1)).sum())
-            best_s = max(best_s, _entry_s(topology, side, count * chunk_bytes))
+            best_s = max(best_s, _cut_bound_s(problem, may_group, side, most_times))
     return best_s
 
 
-def _holders(ranks_of_chunk: tuple[tuple[int, ...], ...], rank_count: int) -> Mask:
-    mask = np.zeros((len(ranks_of_chunk), rank_count), dtype=np.bool_)
-    for chunk, ranks in enumerate(ranks_of_chunk):
-        mask[chunk, list(ranks)] = True
-    return mask
+def _one_of_each_orbit(sets: list[tuple[int, ...]], permutations: list[Ids]) -> Iterator[tuple[int, ...]]:
+    """Cuts that a symmetry carries onto each other have the same bound."""
+    seen: set[tuple[int, ...]] = set()
+    for ranks in sets:
+        if ranks not in seen:
+            yield ranks
+        fresh = {ranks}
+        while fresh := fresh - seen:
+            seen |= fresh
+            fresh = {tuple(sorted(images[list(members)].tolist())) for members in fresh for images in permutations}
 
 
-def _latency_s(topology: Topology, sources: Mask, targets: Mask) -> float:
-    """The longest of the shortest ways, for messages of no bytes."""
-    network, worst_s = topology.to_networkx(0), 0.0
-    for rank in range(topology.device_count):
-        wanted = targets[sources[:, rank]].any(axis=0)
-        ways = nx.single_source_dijkstra_path_length(network, rank, weight="duration_s")
-        worst_s = max([worst_s, *(ways[target] for target in np.flatnonzero(wanted).tolist())])
-    return worst_s
+def _cut_bound_s(problem: Chunked, may_group: Mask, inside: Mask, most_times: int) -> float:
+    """The bound of one set of ranks: bool, shape (ranks,).
 
-
-def _rounds_s(topology: Topology, collective: Collective) -> float:
-    """In the least alpha of all, a rank that has a chunk brings it to one more through each of its doors, and no more.
-
-    Backwards, as many are added up.
+    It is taken for all chunks that the set wants from outside, and for those alone that can't be at its boundary before
+    some time: what comes late over a slow link still has to come in through the same ports.
     """
-    if not len(topology.links):
-        return 0.0
-    out, into = _most_doors(topology, topology.link_source), _most_doors(topology, topology.link_target)
-    alpha_s = float(topology.alpha_s.min())
-    owner = 0 if collective.reduces else 1  # it is left out of the destinations
-    rounds = _rounds(owner + max(map(len, collective.destinations), default=0), out)
-    rounds = max(rounds, _rounds(max(map(len, collective.contributors), default=0), into))
-    return rounds * alpha_s
-
-
-def _rounds(ranks: int, doors: int) -> int:
-    """The least k with (1 + doors) ** k >= ranks."""
-    rounds, reached = 0, 1
-    while reached < ranks:
-        rounds, reached = rounds + 1, reached * (1 + doors)
-    return rounds
-
-
-def _most_doors(topology: Topology, rank_of_link: NDArray[np.int64]) -> int:
-    """The most transfers that a rank sends (or receives) at once: links that share a resource count once."""
-    most = 1
-    links = list(topology.links)
-    for rank in range(topology.device_count):
-        its = np.flatnonzero(rank_of_link == rank).tolist()
-        counts = []
-        for end in (0, -1):
-            keys = {(True, links[k].resources[end]) if links[k].resources else (False, k) for k in its}
-            counts.append(len(keys))
-        most = max(most, min(counts))
-    return most
-
-
-def _entry_s(topology: Topology, inside: Mask, size_bytes: int) -> float:
+    topology = problem.logical.topology
+    needed = np.flatnonzero((problem.wanted & inside).any(axis=1) & ~inside[problem.owners])
     entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
-    if not size_bytes or not len(entering):
+    if not len(needed):
         return 0.0
-    rate = _rate_bytes_per_s(topology, entering.tolist())
-    return float(topology.alpha_s[entering].min()) + size_bytes / rate
+    usable = problem.usable[np.ix_(needed, entering)]
+    early_s = np.where(usable, problem.earliest_s[np.ix_(needed, topology.link_source[entering])], np.inf)
+    cut = _Cut(inside, entering, needed, usable, early_s)
+    at_boundary_s = early_s.min(axis=1)
+    times_s = np.unique(at_boundary_s)
+    chosen = np.unique(np.linspace(0, len(times_s) - 1, most_times).astype(np.int64))
+    return max(
+        _bound_of_chunks_s(problem, may_group, cut.with_chunks(at_boundary_s >= time_s))
+        for time_s in times_s[chosen].tolist()
+    )
 
 
-def _total_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:
-    """Every rank that wants a chunk, and every part of a sum, takes a transfer of it."""
-    transfers = 0
-    for sources, targets in zip(collective.contributors, collective.destinations, strict=True):
-        if collective.reduces:
-            transfers += len(sources) + len(targets) - (2 if set(sources) & set(targets) else 1)
-        else:
-            transfers += len(targets)
-    rates = [
-        _rate_bytes_per_s(topology, np.flatnonzero(topology.link_source == rank).tolist())
-        for rank in range(topology.device_count)
-    ]
-    return transfers * chunk_bytes / sum(rates) if transfers else 0.0
+def _bound_of_chunks_s(problem: Chunked, may_group: Mask, cut: _Cut) -> float:
+    """When all of the cut's chunks are in, and those of a single port that have no other way, and the tail."""
+    best_s = 0.0
+    for side in SIDES:
+        ports = ports_of(problem, may_group, cut.entering, side)
+        place = np.searchsorted(cut.entering, ports.links)
+        uses = np.logical_or.reduceat(cut.usable[:, place], ports.first, axis=1)
+        used = uses.any(axis=0)
+        head_s = ports.head_s + np.minimum.reduceat(cut.early_s.min(axis=0)[place], ports.first)
+        head_s, chunk_s, uses = head_s[used], ports.chunk_s[used], uses[:, used]
+        best_s = max(best_s, all_through_s(head_s, chunk_s, len(cut.needed), uses.sum(axis=0)))
+        only = (uses & (uses.sum(axis=1) == 1)[:, None]).sum(axis=0)
+        best_s = max(best_s, float((head_s + only * chunk_s).max(initial=0.0, where=only > 0)))
+    return best_s + _tail_s(problem, cut)
 
 
-def _rate_bytes_per_s(topology: Topology, links: list[int]) -> float:
-    """The most that these links carry together."""
-    best = np.inf
-    for end in (0, -1):
-        fastest: dict[tuple[bool, int], float] = {}
-        for number in links:
-            link = topology.links[number]
-            key = (True, link.resources[end]) if link.resources else (False, number)
-            rate = 1 / link.beta_s_per_byte if link.beta_s_per_byte else np.inf
-            fastest[key] = max(rate, fastest.get(key, 0.0))
-        best = min(best, sum(fastest.values()))
-    return best
+def _tail_s(problem: Chunked, cut: _Cut) -> float:
+    """The least time from a chunk's first entry until every rank of the set that wants it has it."""
+    topology, inside = problem.logical.topology, cut.inside
+    links = np.asarray(problem.usable[cut.needed].any(axis=0))
+    entries = np.unique(topology.link_target[cut.entering[cut.usable.any(axis=0)]])
+    within = np.flatnonzero(links & inside[topology.link_source] & inside[topology.link_target])
+    spread_s = distances_s(topology, problem.duration_s, entries, within).min(axis=0, initial=np.inf)
+    return float(np.where(problem.wanted[cut.needed] & inside, spread_s, 0.0).max(axis=1).min())

@@ -4,152 +4,161 @@
 largest did when it started. *Crossings*: let the ranks be cut into classes. Before any class holds all parts of a chunk
 there were as many transfers between classes as classes that hold a part, less one; each other class that wants the sum
 needs one more. (For single ranks and an ALLREDUCE of n: 2 (n - 1), the count behind its bandwidth bound.) *Trees*: a
-plan of this encoding adds each chunk up at its home and spreads it from there. So for the parts each rank but the home
+plan of this encoding adds each chunk up at its root and spreads it from there. So for the parts each rank but the root
 sends once, for the sums each receives once, over the links of that phase; links that cost most are loaded least if
-each takes its cheapest. This bound alone rests on the home.
+each takes its cheapest. This bound alone rests on the root.
+
+*Gossip*: every rank must get the sum of all, and a copy of a chunk is never sent while it is added to. Cut time into
+rounds as long as the shortest message, and put each message into the round in which it starts. Then a round's messages
+read what was there before the round, and a rank is in it the receiver of one message for the chunk or the sender of
+some. Let M count, for ranks v and u, the paths by which u's part has got into v's copy: a round with one sender for d
+receivers multiplies the norm of M by at most the larger root of x - 1/x = sqrt(d). In the end all n * n entries are at
+least 1, so the norm is at least n. (For d = 1 the root is the golden ratio: the bound on gossip in one-way mode.) And
+who has the sum first has it after ceil(log2 n) rounds, and others only after one more.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.bounds.latency import distances_s
+from gapless.encodings.taccl.bounds.ports import SIDES, all_through_s, most_at_once, ports_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.topologies.topology import Topology
 
-__all__ = ["all_over_s", "crossing_bound_s", "doubling_bound_s", "pairs_latency_s", "trees_bound_s"]
+__all__ = ["Kind", "crossing_bound_s", "doubling_bound_s", "gossip_bound_s", "gossip_rounds", "kinds_of",
+           "pairs_latency_s", "trees_bound_s"]  # fmt: skip
 
-Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_HALVINGS = 60
-"""Steps of the search for the time by which all crossings can be over."""
+
+@dataclass(frozen=True)
+class Kind:
+    """`count` chunks of a sum that are alike: who holds parts of it, who wants it, and which links it may use."""
+
+    holders: tuple[int, ...]
+    wants: tuple[int, ...]
+    links: Ids
+    count: int
 
 
-def doubling_bound_s(problem: Chunked) -> float:
+def kinds_of(problem: Chunked) -> list[Kind]:
+    """The chunks of a problem that reduces, those left out that nobody wants."""
+    collective, allowed = problem.collective, problem.logical.allowed
+    alike: dict[tuple[tuple[int, ...], tuple[int, ...], bytes], list[int]] = {}
+    for chunk, (holders, wants) in enumerate(zip(collective.contributors, collective.destinations, strict=True)):
+        if wants:
+            alike.setdefault(
+                (holders, wants, allowed[chunk].tobytes() if problem.sketch is not None else b""), []
+            ).append(chunk)
+    return [
+        Kind(holders, wants, np.flatnonzero(allowed[chunks[0]]), len(chunks))
+        for (holders, wants, _), chunks in alike.items()
+    ]
+
+
+def doubling_bound_s(problem: Chunked, kinds: list[Kind]) -> float:
     """The least time for any sum that is wanted, over the fastest link that its chunk may use."""
-    collective, best_s = problem.collective, 0.0
-    known: dict[tuple[int, bytes], float] = {}
-    for chunk, (holders, wants) in enumerate(zip(collective.contributors, collective.destinations, strict=True)):
-        if wants and len(holders) > 1:
-            allowed = problem.logical.allowed[chunk]
-            key = len(holders), allowed.tobytes()
-            if key not in known:
-                rounds = (len(holders) - 1).bit_length()
-                known[key] = rounds * float(problem.duration_s[allowed].min())
-            best_s = max(best_s, known[key])
+    return max((_doublings(kind.holders) * float(problem.duration_s[kind.links].min()) for kind in kinds), default=0.0)
+
+
+def pairs_latency_s(problem: Chunked, kinds: list[Kind]) -> float:
+    """The longest of the shortest paths from a rank that holds a part to a rank that wants the sum."""
+    topology, best_s = problem.logical.topology, 0.0
+    everyone = np.arange(topology.device_count)
+    known: dict[bytes, NDArray[np.float64]] = {}
+    for kind in kinds:
+        key = kind.links.tobytes()
+        if key not in known:
+            known[key] = distances_s(topology, problem.duration_s, everyone, kind.links)
+        best_s = max(best_s, float(known[key][np.ix_(kind.holders, kind.wants)].max()))
     return best_s
 
 
-def pairs_latency_s(problem: Chunked) -> float:
-    """The longest of the shortest ways from a rank that holds a part to a rank that wants the sum."""
-    from networkx import single_source_dijkstra_path_length as lengths_from
-
-    collective, topology = problem.collective, problem.logical.topology
-    known: dict[bytes, Floats] = {}
+def gossip_bound_s(problem: Chunked, kinds: list[Kind]) -> float:
+    """Seconds for the sums that all of their contributors want; 0 where there are none."""
     best_s = 0.0
-    for chunk, (holders, wants) in enumerate(zip(collective.contributors, collective.destinations, strict=True)):
-        allowed = problem.logical.allowed[chunk]
-        if not wants:
-            continue
-        if allowed.tobytes() not in known:
-            network = topology.to_networkx(problem.chunk_bytes, np.flatnonzero(allowed).tolist())
-            distance_s = np.full((topology.device_count, topology.device_count), np.inf)
-            for source in range(topology.device_count):
-                for target, time_s in lengths_from(network, source, weight="duration_s").items():
-                    distance_s[source, target] = time_s
-            known[allowed.tobytes()] = distance_s
-        best_s = max(best_s, float(known[allowed.tobytes()][np.ix_(holders, wants)].max()))
+    for kind in kinds:
+        if len(kind.holders) > 1 and set(kind.holders) <= set(kind.wants):
+            rounds = gossip_rounds(len(kind.holders), most_at_once(problem.logical.topology, kind.links))
+            best_s = max(best_s, rounds * float(problem.duration_s[kind.links].min()))
     return best_s
 
 
-def crossing_bound_s(problem: Chunked, may_group: Mask) -> float:
+def gossip_rounds(ranks: int, receivers: int) -> int:
+    """The least rounds for `ranks` ranks to get the sum of all, where one sends to `receivers` others at once."""
+    growth = (math.sqrt(receivers) + math.sqrt(receivers + 4)) / 2
+    by_norm = math.ceil(math.log(ranks) / math.log(growth) - 1e-9)
+    return max(by_norm, (ranks - 1).bit_length() + 1)
+
+
+def crossing_bound_s(problem: Chunked, kinds: list[Kind], may_group: Mask) -> float:
     """The largest bound over cuts into single ranks, into nodes, and into the ranks of one node and all others."""
     topology = problem.logical.topology
-    kinds = Counter(zip(problem.collective.contributors, problem.collective.destinations, strict=True))
+    usable = problem.logical.allowed.any(axis=0)
     best_s = 0.0
     for class_of in _partitions(topology):
-        crossings = _crossings(kinds, class_of)
-        between = np.flatnonzero(
-            (class_of[topology.link_source] != class_of[topology.link_target]) & problem.logical.allowed.any(axis=0)
-        )
+        crossings = sum(kind.count * _crossings(kind, class_of) for kind in kinds)
+        between = np.flatnonzero((class_of[topology.link_source] != class_of[topology.link_target]) & usable)
         if crossings and len(between):
-            for side in (0, -1):
-                best_s = max(best_s, all_over_s(problem, may_group, between, side, crossings))
+            best_s = max(best_s, *_all_over_s(problem, may_group, between, crossings))
     return best_s
 
 
-def trees_bound_s(problem: Chunked) -> float:
-    """The largest mean load of the switch sides and NICs of one kind, whatever trees parts and sums take."""
-    best_s = 0.0
-    for between_nodes in (False, True):
-        for side in (0, -1):
-            best_s = max(best_s, _mean_load_s(problem, between_nodes, side))
-    return best_s
-
-
-def _mean_load_s(problem: Chunked, between_nodes: bool, side: int) -> float:
-    """The mean over the resources at one side of the links inside, or between, nodes; no schedule is shorter."""
-    topology = problem.logical.topology
-    counted = (topology.is_inter_node == between_nodes) & np.array([bool(link.resources) for link in topology.links])
-    resources = {topology.links[link].resources[side] for link in np.flatnonzero(counted).tolist()}
-    if not resources:
-        return 0.0
-    holds = np.array([len(resources.intersection(link.resources)) for link in topology.links])
-    cost_s = problem.occupancy_s * holds
-    total_s = 0.0
-    for phase in problem.phases:
-        part = phase.problem
-        for rank in range(topology.device_count):
-            into = np.flatnonzero(part.logical.topology.link_target == rank)
-            chunks = np.flatnonzero(part.wanted[:, rank])
-            if len(chunks):
-                ways_s = np.where(part.usable[np.ix_(chunks, into)], cost_s[into], np.inf)
-                total_s += float(ways_s.min(axis=1).sum())
-    return total_s / len(resources)
+def _all_over_s(problem: Chunked, may_group: Mask, links: Ids, count: int) -> list[float]:
+    """When `count` chunks can have crossed some links, by the ports at either side."""
+    found = [ports_of(problem, may_group, links, side) for side in SIDES]
+    return [all_through_s(ports.head_s, ports.chunk_s, count) for ports in found]
 
 
 def _partitions(topology: Topology) -> list[Ids]:
     """`class_of[r]` for each way to cut the ranks."""
-    ranks, node = np.arange(topology.device_count), np.array(topology.node_of_device)
+    ranks, node = np.arange(topology.device_count), topology.node_of
     if topology.node_count == 1:
         return [ranks]
     alone = [np.where(node == number, ranks, topology.device_count) for number in range(topology.node_count)]
     return [ranks, node, *alone]
 
 
-def _crossings(kinds: Counter[tuple[tuple[int, ...], tuple[int, ...]]], class_of: Ids) -> int:
-    """How many times a chunk must be sent from one class to another. `kinds`: how many chunks have (holders, wants)."""
-    crossings = 0
-    for (holders, wants), count in kinds.items():
-        if wants:
-            holding, wanting = set(class_of[list(holders)].tolist()), set(class_of[list(wants)].tolist())
-            first_elsewhere = not holding & wanting  # then the first to hold all parts is one more, on either side
-            crossings += count * (len(holding) - 1 + len(wanting) - 1 + first_elsewhere)
-    return crossings
+def _crossings(kind: Kind, class_of: Ids) -> int:
+    """How many times a chunk must be sent from one class to another."""
+    holding, wanting = set(class_of[list(kind.holders)].tolist()), set(class_of[list(kind.wants)].tolist())
+    first_elsewhere = not holding & wanting  # then the first to hold all parts is one more, on either side
+    return len(holding) - 1 + len(wanting) - 1 + first_elsewhere
 
 
-def all_over_s(problem: Chunked, may_group: Mask, between: Ids, side: int, count: int) -> float:
-    """When `count` chunks can have crossed, links that exclude each other working one at a time, without a pause."""
+def _doublings(holders: tuple[int, ...]) -> int:
+    """The transfers one after the other that it takes to add up the parts of some ranks."""
+    return (len(holders) - 1).bit_length()
+
+
+def trees_bound_s(problem: Chunked) -> float:
+    """The largest mean load of the switch sides and NICs of one kind, whatever trees parts and sums take."""
+    return max(_mean_load_s(problem, between, side) for between in (False, True) for side in SIDES)
+
+
+def _mean_load_s(problem: Chunked, between_nodes: bool, side: int) -> float:
+    """The mean over the resources at one side of the links inside, or between, nodes; no schedule is shorter."""
     topology = problem.logical.topology
-    doors: dict[tuple[bool, int], list[int]] = {}
-    for link in between.tolist():
-        resources = topology.links[link].resources
-        doors.setdefault((True, resources[side]) if resources else (False, link), []).append(link)
-    head_s, chunk_s = np.empty(len(doors)), np.empty(len(doors))
-    for number, links in enumerate(doors.values()):
-        grouped = may_group[links]
-        head_s[number] = float(topology.alpha_s[links].min()) if grouped.all() else 0.0
-        occupied_s = problem.duration_s[links] - np.where(grouped, topology.alpha_s[links], 0.0)
-        chunk_s[number] = float(occupied_s.min())
-    if (chunk_s <= 0).any():
+    start, end = topology.held_start[:-1], topology.held_start[1:]
+    counted = (topology.is_inter_node == between_nodes) & (end > start)
+    resources = np.unique(topology.held[start[counted] if side == 0 else end[counted] - 1])
+    if not len(resources):
         return 0.0
-    low_s, high_s = 0.0, float(head_s.max() + count * chunk_s.max())
-    for _ in range(_HALVINGS):  # too early by `low_s`, early enough by `high_s`
-        middle_s = (low_s + high_s) / 2
-        through = np.floor(np.maximum(middle_s - head_s, 0.0) / chunk_s * (1 + 1e-12)).sum()
-        low_s, high_s = (low_s, middle_s) if through >= count else (middle_s, high_s)
-    return low_s
+    loaded = np.bincount(topology.held_by, weights=np.isin(topology.held, resources), minlength=len(topology.links))
+    cost_s = problem.occupancy_s * loaded
+    total_s = 0.0
+    for phase in problem.phases:
+        spread = phase.problem
+        for rank in range(topology.device_count):
+            into = np.flatnonzero(spread.logical.topology.link_target == rank)
+            chunks = np.flatnonzero(spread.wanted[:, rank])
+            if len(chunks):
+                paths_s = np.where(spread.usable[np.ix_(chunks, into)], cost_s[into], np.inf)
+                total_s += float(paths_s.min(axis=1).sum())
+    return total_s / len(resources)

@@ -1,11 +1,11 @@
 """Spreading bounds: how many ranks can know of something by when, whatever is grouped.
 
-*Spreading*: a chunk reaches its ranks along a tree; who has it sends it on through each of its doors, again and again.
+*Spreading*: a chunk reaches its ranks along a tree; who has it sends it on through each of its ports, again and again.
 Counted by nodes, since links inside and between them differ. *Influence*: take a node, and count the pairs of a rank in
 it and a chunk from outside that the rank has. In the time of the shortest message inside, what is sent inside adds at
-most as many pairs (for each door of a sender) as there were. So a pair that comes in early counts for many in the end;
-what comes in through the node's doors, each one message at a time, must be worth all pairs. Where ranks want different
-chunks, a pair is a rank and a source that it has heard of: no less must be known, and one chunk is enough to tell.
+most as many pairs (for each port of a sender) as there were. So a pair that comes in early counts for many in the end;
+what comes in through the node's ports, each one message at a time, must be worth all pairs. Where ranks want different
+chunks, a pair is a rank and a source that it has heard of: no less must be known, and one chunk is enough for that.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.arrival import Doors, earliest_s
+from gapless.encodings.taccl.bounds.arrival import earliest_s
+from gapless.encodings.taccl.bounds.latency import distances_s
+from gapless.encodings.taccl.bounds.ports import SIDES, most_at_once, port_of_links
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.topologies.topology import Topology
 
 __all__ = ["influence_bound_s", "spreading_bound_s"]
 
@@ -27,28 +27,27 @@ Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_STEPS, _LEAST_STEPS, _TOO_MANY_STEPS = 20, 4, 400
-"""Into at least so many steps the time of a message inside a node, and at its doors, is cut, where these aren't too
-many; times are rounded so that the bound stays one."""
-_MOST_STEPS = 4_000
-_MOST_CHUNKS = 128
 _MOST_UNLIKE = 50
-"""Where messages within and between nodes differ more, what happens within is left out."""
+"""Where messages within and between nodes differ more, what happens within is left out: steps would be too many."""
+_COARSER_AT_PORTS = 5
+"""The time of a message at a node's ports is cut into so many times fewer steps at least than one inside."""
+_LONGEST = 200
+"""The time is followed for so many messages inside a node; what takes longer isn't proven to."""
 
 
 @dataclass(frozen=True)
 class _Pace:
-    """Of some links: the time of the fastest for one chunk, and how many of them a rank uses at once (by doors)."""
+    """Of some links: the time of the fastest for one chunk, and how many of them a rank uses at once (by ports)."""
 
     chunk_s: float
-    doors: int
+    ports: int
 
 
 def spreading_bound_s(problem: Chunked, one_at_a_time: bool) -> float:
     """The least time for any chunk to reach as many ranks as want it, in all and in a node that is not its owner's."""
     topology = problem.logical.topology
-    within, between = _paces(topology, problem.chunk_bytes)
-    nodes = np.array(topology.node_of_device)
+    within, between = (_pace(problem, topology.is_inter_node == between) for between in (False, True))
+    nodes = topology.node_of
     everywhere = 1 + int(problem.wanted.sum(axis=1).max(initial=0))
     elsewhere = 0
     for node in range(topology.node_count):
@@ -73,11 +72,10 @@ def _leaves_s(problem: Chunked) -> float:
         sources = np.unique(topology.link_source[topology.link_target == rank]).tolist()
         if len(sources) == 1:
             only.setdefault(sources[0], []).append(rank)
-    durations_s = topology.alpha_s + topology.beta_s_per_byte * problem.chunk_bytes
     for hub, leaves in only.items():
-        its = np.isin(topology.link_target, leaves) & (topology.link_source == hub)
+        links = np.isin(topology.link_target, leaves) & (topology.link_source == hub)
         most = int(problem.wanted[:, leaves].sum(axis=1).max(initial=0))
-        best_s = max(best_s, most * float(durations_s[its].min()))
+        best_s = max(best_s, most * float(problem.duration_s[links].min()))
     return best_s
 
 
@@ -91,7 +89,7 @@ class _Tree:
     several: bool
 
     def least_s(self, count_of: Callable[[float], float], needed: int) -> float:
-        """The least time in which `count_of` it is at least `needed`: messages one after the other take it."""
+        """The least time of messages one after the other for which `count_of` is at least `needed`."""
         paces_s = [pace.chunk_s for pace in (self.within, self.between) if pace is not None]
         most_s = sum(paces_s) + needed.bit_length() * max(paces_s)  # by then their number has doubled often enough
         sums = {0.0}
@@ -112,7 +110,7 @@ class _Tree:
 
     def elsewhere(self, left_s: float) -> float:
         """Ranks of another node."""
-        return self._there(left_s, {}, home=True)
+        return self._there(left_s, {}, at_owner=True)
 
     def _all(self, left_s: float, known: dict[tuple[str, int], float]) -> float:
         def child(at_s: float) -> float:
@@ -120,19 +118,19 @@ class _Tree:
 
         return self._sends(left_s, known, "all", child, child)
 
-    def _there(self, left_s: float, known: dict[tuple[str, int], float], home: bool) -> float:
-        def at_home(at_s: float) -> float:
-            return self._there(at_s, known, home=True)
+    def _there(self, left_s: float, known: dict[tuple[str, int], float], at_owner: bool) -> float:
+        def with_owner(at_s: float) -> float:
+            return self._there(at_s, known, at_owner=True)
 
         def there(at_s: float) -> float:
-            return 1 + self._there(at_s, known, home=False)
+            return 1 + self._there(at_s, known, at_owner=False)
 
         def out(at_s: float) -> float:
-            if not home:
-                return at_home(at_s)
-            return max(there(at_s), at_home(at_s)) if self.several else there(at_s)
+            if not at_owner:
+                return with_owner(at_s)
+            return max(there(at_s), with_owner(at_s)) if self.several else there(at_s)
 
-        return self._sends(left_s, known, "home" if home else "there", at_home if home else there, out)
+        return self._sends(left_s, known, "at_owner" if at_owner else "there", with_owner if at_owner else there, out)
 
     def _sends(
         self,
@@ -142,7 +140,7 @@ class _Tree:
         inside: Callable[[float], float],
         outside: Callable[[float], float],
     ) -> float:
-        """All that stems from a rank's sends in the time left, its doors one by one or all at once."""
+        """All that stems from a rank's sends in the time left, its ports one by one or all at once."""
         least_s = min(pace.chunk_s for pace in (self.within, self.between) if pace is not None)
         key = kind, round(left_s / least_s * 1e6)
         if key in known:
@@ -157,52 +155,38 @@ class _Tree:
                     count = child(rest_s) + self._sends(rest_s, known, kind, inside, outside)
             else:
                 while rest_s >= 0:
-                    count += pace.doors * child(rest_s)
+                    count += pace.ports * child(rest_s)
                     rest_s -= pace.chunk_s
             counts.append(count)
         known[key] = max(counts) if self.one_at_a_time else sum(counts)
         return known[key]
 
 
-def _paces(topology: Topology, chunk_bytes: int) -> tuple[_Pace | None, _Pace | None]:
-    """Within nodes and between them."""
-    return tuple(_pace(topology, chunk_bytes, topology.is_inter_node == between) for between in (False, True))  # type: ignore[return-value]
-
-
-def _pace(topology: Topology, chunk_bytes: int, chosen: Mask) -> _Pace | None:
+def _pace(problem: Chunked, chosen: Mask) -> _Pace | None:
     links = np.flatnonzero(chosen)
     if not len(links):
         return None
-    doors: dict[int, set[tuple[bool, int]]] = {}
-    for number in links.tolist():
-        doors.setdefault(int(topology.link_source[number]), set()).add(_door(topology, number, 0))
-    chunk_s = topology.alpha_s[links] + topology.beta_s_per_byte[links] * chunk_bytes
-    return _Pace(float(chunk_s.min()), max(map(len, doors.values())))
+    return _Pace(float(problem.duration_s[links].min()), most_at_once(problem.logical.topology, links))
 
 
-def _door(topology: Topology, link: int, side: int) -> tuple[bool, int]:
-    first, last = topology.held_start[link : link + 2].tolist()
-    if last == first:
-        return False, link
-    return True, int(topology.held[first if side == 0 else last - 1])
+def influence_bound_s(problem: Chunked, one_at_a_time: bool, time_steps: int, most_chunks: int) -> float:
+    """The largest bound over the nodes that are not single ranks; nodes that want the same count are looked at once.
 
-
-def influence_bound_s(problem: Chunked, one_at_a_time: bool) -> float:
-    """The largest bound over the nodes that are not single ranks; nodes that want the same count are looked at once."""
-    topology = problem.logical.topology
-    nodes, best_s = np.array(topology.node_of_device), 0.0
+    `time_steps`, `most_chunks`: how finely time is cut and how many chunks are counted, see `BoundParameters`.
+    """
+    nodes, best_s = problem.logical.topology.node_of, 0.0
     seen = set()
-    for node in range(topology.node_count):
+    for node in range(problem.logical.topology.node_count):
         inside = nodes == node
         if 1 < inside.sum() < len(nodes):
-            found = _pairs(problem, inside)
+            found = _pairs(problem, inside, most_chunks)
             if found is not None and (key := (int(found[0].sum()), found[1], found[2])) not in seen:
                 seen.add(key)
-                best_s = max(best_s, _influence_s(problem, inside, one_at_a_time, *found))
+                best_s = max(best_s, _influence_s(problem, inside, one_at_a_time, time_steps, *found))
     return best_s
 
 
-def _pairs(problem: Chunked, inside: Mask) -> tuple[Ids, int, bool] | None:
+def _pairs(problem: Chunked, inside: Mask, most_chunks: int) -> tuple[Ids, int, bool] | None:
     """What each rank outside has that counts; the pairs needed; whether a chunk's own bytes count."""
     members = np.flatnonzero(inside)
     wanted = problem.wanted[:, members] & ~inside[problem.owners][:, None]
@@ -212,39 +196,41 @@ def _pairs(problem: Chunked, inside: Mask) -> tuple[Ids, int, bool] | None:
         return None
     if wanted[some].all():
         own: Ids = np.bincount(problem.owners[some], minlength=count)
-        return (own, int(wanted.sum()), True) if own.sum() <= _MOST_CHUNKS else None
-    told = np.zeros((count, len(members)), dtype=np.bool_)
-    np.logical_or.at(told, problem.owners, wanted)
-    return np.asarray(told.any(axis=1), dtype=np.int64), int(told.sum()), False
+        return (own, int(wanted.sum()), True) if own.sum() <= most_chunks else None
+    heard_of = np.zeros((count, len(members)), dtype=np.bool_)
+    np.logical_or.at(heard_of, problem.owners, wanted)
+    return np.asarray(heard_of.any(axis=1), dtype=np.int64), int(heard_of.sum()), False
 
 
-def _influence_s(problem: Chunked, inside: Mask, one_at_a_time: bool, own: Ids, needed: int, by_bytes: bool) -> float:
-    topology, chunk_bytes = problem.logical.topology, problem.chunk_bytes
-    within = _pace(topology, chunk_bytes, inside[topology.link_source] & inside[topology.link_target])
+def _influence_s(
+    problem: Chunked, inside: Mask, one_at_a_time: bool, time_steps: int, own: Ids, needed: int, by_bytes: bool
+) -> float:
+    """The least time in which the messages into a node can be worth the pairs that are needed."""
+    topology = problem.logical.topology
+    within = _pace(problem, inside[topology.link_source] & inside[topology.link_target])
     entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
     if within is None or not len(entering):
         return 0.0
-    alpha_s, beta_s = topology.alpha_s, topology.beta_s_per_byte * chunk_bytes
+    alpha_s, beta_s = topology.alpha_s, topology.beta_s_per_byte * problem.chunk_bytes
     if not by_bytes:
-        alpha_s, beta_s = alpha_s + beta_s, np.zeros_like(beta_s)
-    doors = [{_door(topology, link, side) for link in entering.tolist()} for side in (0, -1)]
-    single = _is_single(topology, entering)
-    had = earliest_s(Doors.with_costs(topology, alpha_s, beta_s), own)[~inside].min(axis=0)
-    entry_s: Floats = float(alpha_s[entering].min()) + float(beta_s[entering].min()) * np.arange(len(had), dtype=float)
-    inner = max(_STEPS, int(np.ceil(_LEAST_STEPS * within.chunk_s / entry_s[1])))
-    if inner > _TOO_MANY_STEPS:
+        alpha_s, beta_s = problem.duration_s, np.zeros_like(beta_s)
+    ports = [len(np.unique(port_of_links(topology, entering, side))) for side in SIDES]
+    single = ports[-1] == len(entering)  # every port brings what one rank sends to one rank
+    had_s = earliest_s(topology, alpha_s, beta_s, own)[~inside].min(axis=0)
+    entry_s: Floats = float(alpha_s[entering].min()) + float(beta_s[entering].min()) * np.arange(len(had_s))
+    inner = max(time_steps, int(np.ceil(time_steps / _COARSER_AT_PORTS * within.chunk_s / entry_s[1])))
+    if inner > _MOST_UNLIKE * time_steps:
         return 0.0
     step_s = within.chunk_s / inner
-
-    growth = 2 if one_at_a_time else 1 + within.doors
-    near_s = _near_s(topology, chunk_bytes, inside)
+    growth = 2 if one_at_a_time else 1 + within.ports
+    near_s = _near_s(problem, inside)
 
     def is_enough(steps: int) -> bool:
-        worth = _worth(steps, step_s, entry_s, had, _weights(steps, inner, step_s, growth, near_s), single)
-        return min(map(len, doors)) * worth >= needed
+        worth = _worth(steps, step_s, entry_s, had_s, _weights(steps, inner, step_s, growth, near_s), single)
+        return min(ports) * worth >= needed
 
     low, high = 0, 1
-    while high < _MOST_STEPS and not is_enough(high):
+    while high < _LONGEST * time_steps and not is_enough(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
@@ -252,25 +238,12 @@ def _influence_s(problem: Chunked, inside: Mask, one_at_a_time: bool, own: Ids, 
     return low * step_s
 
 
-def _is_single(topology: Topology, entering: Ids) -> bool:
-    """Whether every door, at the set's side, brings what one rank sends to one rank."""
-    ends: dict[tuple[bool, int], set[tuple[int, int]]] = {}
-    for link in entering.tolist():
-        pair = int(topology.link_source[link]), int(topology.link_target[link])
-        ends.setdefault(_door(topology, link, -1), set()).add(pair)
-    return all(len(pairs) == 1 for pairs in ends.values()) and len(ends) == len(entering)
-
-
-def _near_s(topology: Topology, chunk_bytes: int, inside: Mask) -> Floats:
+def _near_s(problem: Chunked, inside: Mask) -> Floats:
     """`near[k]`: the least time in which k + 1 ranks of the set can be reached from one of them, inside it."""
+    topology, members = problem.logical.topology, np.flatnonzero(inside)
     links = np.flatnonzero(inside[topology.link_source] & inside[topology.link_target])
-    network = topology.to_networkx(chunk_bytes, links.tolist())
-    members = np.flatnonzero(inside).tolist()
-    near_s = np.full(len(members), np.inf)
-    for rank in members:
-        ways = sorted(nx.single_source_dijkstra_path_length(network, rank, weight="duration_s").values())
-        near_s[: len(ways)] = np.minimum(near_s[: len(ways)], ways)
-    return near_s
+    distance_s = distances_s(topology, problem.duration_s, members, links)[:, members]
+    return np.asarray(np.sort(distance_s, axis=1).min(axis=0))
 
 
 def _weights(steps: int, inner: int, step_s: float, growth: int, near_s: Floats) -> Floats:
@@ -282,11 +255,11 @@ def _weights(steps: int, inner: int, step_s: float, growth: int, near_s: Floats)
 
 
 def _worth(steps: int, step_s: float, entry_s: Floats, had_s: Floats, weights: Floats, single: bool) -> float:
-    """The most pairs in the end that messages through one door can make, over `steps` steps.
+    """The most pairs in the end that messages through one port can make, over `steps` steps.
 
     `table[y, i]`: of messages that are over by step i and bring y chunks in all. Each chunk of a message that is over
     within step i counts for `weights[i - 1]`. `entry_s[x]`: the time of a message of x chunks, which starts when its
-    sender has them (where it is the door's only one: all y so far).
+    sender has them (where it is the port's only one: all y so far).
     """
     count = len(entry_s) - 1
     table = np.full((count + 1, steps + 1), -np.inf)

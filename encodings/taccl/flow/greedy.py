@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from gapless import __version__
 from gapless.encodings.taccl.bounds.bandwidth import Bottleneck
-from gapless.encodings.taccl.bounds.bottleneck_sets import find_pods
-from gapless.encodings.taccl.bounds.large import LargeBounds, large_bounds
-from gapless.encodings.taccl.bounds.reduction import crossing_bound_s
-from gapless.encodings.taccl.bounds.reduction_cuts import across_cuts_s
+from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
+from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.matching import match
 from gapless.encodings.taccl.flow.paths import busiest_s, route_paths
@@ -28,7 +26,7 @@ from gapless.encodings.taccl.flow.rounding import round_flow
 from gapless.encodings.taccl.list_scheduling import Order, Rule, Table, better_orders, list_schedule
 from gapless.encodings.taccl.sends import Routing, Sends, Times, to_schedule
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
-from gapless.encodings.taccl.symmetry.quotient import Board, Columns, lay_out
+from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
 from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, charge
@@ -74,7 +72,7 @@ _MOST_RETIMED = 200_000
 class _Routed:
     """Sends of a quotient problem's chunks; `given_s`: when a matching starts them, zeros without one."""
 
-    board: Board
+    board: QuotientProblem
     routing: Routing
     given_s: Floats
 
@@ -88,7 +86,7 @@ class _Search:
     deadline: Deadline
     one_at_a_time: bool
     most_tries: float
-    bounds: LargeBounds | None = None
+    bounds: Bounds | None = None
     best: tuple[_Routed, Order] | None = None
     tries: int = 0
     stage_s: dict[str, float] = field(default_factory=dict)
@@ -103,14 +101,14 @@ class _Search:
         """Whether the best plan is proven to be within `gap` of the best possible."""
         if self.bounds is None or self.best is None:
             return False
-        return self.best[1].makespan_s - self.bounds.best_s <= gap * self.best[1].makespan_s
+        return self.best[1].makespan_s - self.bounds.chunk_by_chunk_s <= gap * self.best[1].makespan_s
 
     @property
     def is_masked(self) -> bool:
         """Whether not all chunks may take all links."""
         return self.problem.path_slack is not None or not self.problem.logical.allowed.all()
 
-    def allowed(self, board: Board) -> NDArray[np.bool_] | None:
+    def allowed(self, board: QuotientProblem) -> NDArray[np.bool_] | None:
         """`allowed[c, l]`: whether the board's c-th chunk may take link l; None where all may take all."""
         return self.problem.usable[board.chunks] if self.is_masked else None
 
@@ -124,7 +122,7 @@ class _Search:
         if self.best is None or order.makespan_s < self.best[1].makespan_s * (1 - 1e-9):
             self.best = (routed, order)
             if self.options.on_progress is not None:
-                bound_s = None if self.bounds is None else self.bounds.best_s
+                bound_s = None if self.bounds is None else self.bounds.chunk_by_chunk_s
                 self.options.on_progress(Progress(self.deadline.elapsed_s, order.makespan_s, bound_s, "greedy"))
 
 
@@ -166,13 +164,15 @@ def _find(search: _Search) -> Columns | None:
     """All sends of the best plan for one phase, in order of their starts; None where there is no plan."""
     problem = search.problem
     with charge(search.stage_s, "board"):
-        board = lay_out(problem, no_rotations(problem.logical.topology) if search.is_masked else None)
+        board = quotient_problem(problem, no_rotations(problem.logical.topology) if search.is_masked else None)
     with charge(search.stage_s, "bounds"):
-        search.bounds = large_bounds(problem, board, search.deadline.stage(_BOUNDS_SHARE * search.deadline.remaining_s))
+        stage = search.deadline.stage(_BOUNDS_SHARE * search.deadline.remaining_s)
+        bounds = bounds_of(problem, options=stage, one_at_a_time=search.one_at_a_time)
+        search.bounds = bounds.with_proven(bounds.bandwidth.time_s)
     if (board.wanted.sum(axis=1) == 1).all():
         _route(search, board)
     else:
-        _match(search, board, search.bounds.bottlenecks)
+        _match(search, board, search.bounds.bandwidth.bottlenecks)
     if search.best is None:
         return None
     routed, order = search.best
@@ -181,7 +181,7 @@ def _find(search: _Search) -> Columns | None:
         return routed.board.columns(routed.routing.chunk, routed.routing.link, *times)
 
 
-def _route(search: _Search, board: Board) -> None:
+def _route(search: _Search, board: QuotientProblem) -> None:
     """Chunks that one rank wants: paths of the flow, and by load, then every rule, then other orders."""
     for routed in _routings(search, board):
         if len(routed.routing) <= _MOST_BY_LOAD:
@@ -195,7 +195,7 @@ def _route(search: _Search, board: Board) -> None:
             _perturb(search, routed, orders)
 
 
-def _routings(search: _Search, board: Board) -> Iterator[_Routed]:
+def _routings(search: _Search, board: QuotientProblem) -> Iterator[_Routed]:
     """Along the flow that the bound has found, and where it has found none, or the problem is small, by load.
 
     Chunks of one orbit take images of one another's paths. Where whole chunks can't be shared out well enough in that
@@ -204,7 +204,7 @@ def _routings(search: _Search, board: Board) -> Iterator[_Routed]:
     """
     assert search.bounds is not None
     problem, allowed = search.problem, search.allowed(board)
-    flow = search.bounds.flow if allowed is None else None
+    flow = search.bounds.bandwidth.flow if allowed is None else None
     small = problem.collective.chunk_count * problem.link_count <= _SMALL
     if flow is not None:
         boards = [board]
@@ -216,7 +216,7 @@ def _routings(search: _Search, board: Board) -> Iterator[_Routed]:
             yield _Routed(taken, routing, np.zeros(len(routing)))
             uneven = busiest_s(taken, routing, problem.occupancy_s) > flow.time_s * (1 + _UNEVEN)
             if small and len(taken.rotations) > 1 and uneven:
-                boards.append(lay_out(problem, no_rotations(board.topology)))
+                boards.append(quotient_problem(problem, no_rotations(board.topology)))
     if flow is None or small:
         with charge(search.stage_s, "routing"):
             routing = route_paths(board, problem.occupancy_s, allowed)
@@ -238,9 +238,9 @@ def _perturb(search: _Search, routed: _Routed, orders: list[Order]) -> None:
                 return
 
 
-def _match(search: _Search, board: Board, bottlenecks: tuple[Bottleneck, ...]) -> None:
+def _match(search: _Search, board: QuotientProblem, bottlenecks: tuple[Bottleneck, ...]) -> None:
     """Chunks that many ranks want: matchings from other seeds and with more spare sends, each put in order again."""
-    pods, allowed = find_pods(board.topology, list(bottlenecks), board.rotations), search.allowed(board)
+    pods, allowed = find_bottleneck_sets(board.topology, list(bottlenecks), board.rotations), search.allowed(board)
     boards = _variants(search.problem, board)
     large = False
     for seed in range(search.options.seed, search.options.seed + _SEEDS):
@@ -260,9 +260,9 @@ def _match(search: _Search, board: Board, bottlenecks: tuple[Bottleneck, ...]) -
             return
 
 
-def _variants(problem: Chunked, board: Board) -> list[Board]:
+def _variants(problem: Chunked, board: QuotientProblem) -> list[QuotientProblem]:
     """The problem, with fewer links between nodes, and with latencies that groups share, where that matters."""
-    boards = [found for found in (board, board.with_single_doors()) if found is not None]
+    boards = [found for found in (board, board.with_single_ports()) if found is not None]
     alpha_s = np.where(problem.may_group, board.topology.alpha_s, 0.0)
     if (alpha_s < _ALPHA_SHARE * board.duration_s).all():
         return boards
@@ -287,7 +287,7 @@ def _schedule(search: _Search, routed: _Routed) -> list[Order]:
     return orders
 
 
-def _useful(board: Board, routing: Routing, start_s: Floats) -> _Routed:
+def _useful(board: QuotientProblem, routing: Routing, start_s: Floats) -> _Routed:
     """The matching without sends that lead nowhere wanted."""
     kept = routing.that_lead_to(board.wanted[routing.chunk, board.topology.link_target[routing.link]])
     return _Routed(board, routing.part(kept), start_s[kept])
@@ -353,10 +353,9 @@ def _solution(
 
     Each phase's bound holds for the whole, but not their sum: how often a sum crosses a cut bounds both together.
     """
-    best_s = max(search.bounds.best_s for search in searches if search.bounds is not None)
+    best_s = max(search.bounds.chunk_by_chunk_s for search in searches if search.bounds is not None)
     if len(searches) > 1:
-        crossing_s = crossing_bound_s(problem, problem.may_group)
-        best_s = max(best_s, crossing_s, across_cuts_s(problem, problem.may_group))
+        best_s = max(best_s, bounds_of(problem).crossing_s)
     assert best_s <= makespan_s * (1 + 1e-6), "a schedule beats its lower bound"
     bound_s = min(best_s, makespan_s)
     proven = makespan_s - bound_s <= 1e-6 * makespan_s
@@ -391,9 +390,9 @@ def _details(searches: list[_Search], found: list[Columns], schedule: Schedule, 
         "links_used": len(np.unique(np.concatenate([columns.link for columns in found]))),
         "bounds_s": {
             "latency": max(bound.latency_s for bound in bounds),
-            "bandwidth": max(bound.bandwidth_s for bound in bounds),
-            "doors": max(bound.door_s for bound in bounds),
-            "bandwidth_is_exact": all(bound.exact for bound in bounds),
+            "cuts": max(bound.chunk_by_chunk["cuts"] for bound in bounds),
+            "bandwidth": max(bound.bandwidth.time_s for bound in bounds),
+            "bandwidth_is_exact": all(bound.bandwidth.exact for bound in bounds),
         },
         "rotations": len(rotations),
         "rotation_generators": [list(pair) for pair in rotations.generators],

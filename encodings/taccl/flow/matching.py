@@ -15,9 +15,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.bottleneck_sets import Pod
+from gapless.encodings.taccl.bounds.bottleneck_sets import BottleneckSet
 from gapless.encodings.taccl.sends import Routing
-from gapless.encodings.taccl.symmetry.quotient import Board
+from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 
 __all__ = ["match"]
 
@@ -25,8 +25,8 @@ Floats = NDArray[np.float64]
 
 
 def match(
-    board: Board,
-    pods: Sequence[Pod],
+    board: QuotientProblem,
+    pods: Sequence[BottleneckSet],
     spare_until_s: float = 0.0,
     seed: int = 0,
     one_at_a_time: bool = False,
@@ -62,8 +62,8 @@ class _State:
 
     def __init__(
         self,
-        board: Board,
-        pods: Sequence[Pod],
+        board: QuotientProblem,
+        pods: Sequence[BottleneckSet],
         spare_until_s: float,
         rng: random.Random,
         one_at_a_time: bool,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.sends import Routing
-from gapless.encodings.taccl.symmetry.quotient import Board
+from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 
 __all__ = ["busiest_s", "route_paths", "routing_of"]
 
@@ -25,7 +25,7 @@ _POWER = 6.0
 _ROUNDS = 3
 
 
-def route_paths(board: Board, occupancy_s: Floats, allowed: Mask | None = None) -> Routing:
+def route_paths(board: QuotientProblem, occupancy_s: Floats, allowed: Mask | None = None) -> Routing:
     """A path for each chunk of the board.
 
     `occupancy_s`: how long one chunk holds each link, float, shape (links,). `allowed[c, l]`: whether the board's c-th
@@ -56,7 +56,7 @@ def routing_of(paths: Sequence[Sequence[int]]) -> Routing:
     return Routing(chunk, link, parent)
 
 
-def busiest_s(board: Board, routing: Routing, occupancy_s: Floats) -> float:
+def busiest_s(board: QuotientProblem, routing: Routing, occupancy_s: Floats) -> float:
     """How long the busiest clock is taken."""
     load_s = np.zeros(board.group_count)
     for link, count in zip(*(found.tolist() for found in np.unique(routing.link, return_counts=True)), strict=True):
@@ -68,7 +68,7 @@ def busiest_s(board: Board, routing: Routing, occupancy_s: Floats) -> float:
 class _Finder:
     """Cheapest paths under prices that follow the load; links of one kind hold the same clocks for the same time."""
 
-    def __init__(self, board: Board, occupancy_s: Floats, allowed: Mask | None) -> None:
+    def __init__(self, board: QuotientProblem, occupancy_s: Floats, allowed: Mask | None) -> None:
         self.board, self.target, self.allowed = board, board.topology.link_target.tolist(), allowed
         self.load_s = [0.0] * board.group_count
         self.kinds: list[tuple[tuple[int, ...], float, float]] = []

@@ -15,7 +15,7 @@ from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow
 from gapless.encodings.taccl.flow.paths import routing_of
 from gapless.encodings.taccl.flow.routing import Way, carrying_way
 from gapless.encodings.taccl.sends import Routing
-from gapless.encodings.taccl.symmetry.quotient import Board
+from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 from gapless.model import Model
 from gapless.options import SolveOptions
 from gapless.solvers.registry import solve_model
@@ -38,7 +38,7 @@ class _Choice:
     amounts: list[float]
 
 
-def round_flow(board: Board, occupancy_s: Floats, flow: ConcurrentFlow, options: SolveOptions) -> Routing:
+def round_flow(board: QuotientProblem, occupancy_s: Floats, flow: ConcurrentFlow, options: SolveOptions) -> Routing:
     """Paths for the board's chunks, each of which a single rank wants, along the ways of a flow for all of them."""
     choices = _choices(board, flow)
     counts = _counts(board, occupancy_s, choices, options)
@@ -50,7 +50,7 @@ def round_flow(board: Board, occupancy_s: Floats, flow: ConcurrentFlow, options:
     return routing_of(ways)
 
 
-def _choices(board: Board, flow: ConcurrentFlow) -> list[_Choice]:
+def _choices(board: QuotientProblem, flow: ConcurrentFlow) -> list[_Choice]:
     """For chunks that have owner and target in common, ways of the flow with amounts that add up to their number."""
     targets = board.wanted.argmax(axis=1).tolist()
     members: dict[tuple[int, int], list[int]] = {}
@@ -71,7 +71,7 @@ class _Left:
     backwards: bool
 
     @classmethod
-    def of(cls, board: Board, flow: ConcurrentFlow, end: int) -> _Left:
+    def of(cls, board: QuotientProblem, flow: ConcurrentFlow, end: int) -> _Left:
         tail, head = board.topology.link_source.tolist(), board.topology.link_target.tolist()
         if flow.by_target:
             tail, head = head, tail
@@ -93,7 +93,9 @@ class _Left:
         return _Choice(chunks, ways, amounts)
 
 
-def _counts(board: Board, occupancy_s: Floats, choices: list[_Choice], options: SolveOptions) -> list[list[int]]:
+def _counts(
+    board: QuotientProblem, occupancy_s: Floats, choices: list[_Choice], options: SolveOptions
+) -> list[list[int]]:
     """How many chunks take each way, such that no clock is taken for longer than need be."""
     if all(len(choice.ways) == 1 for choice in choices):
         return [[len(choice.chunks)] for choice in choices]

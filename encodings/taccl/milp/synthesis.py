@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gapless.checker import check
-from gapless.encodings.taccl.bounds.makespan import Bounds, combinatorial_bounds
+from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.list_scheduling import RULES, Order, Rule, better_orders, list_schedule
 from gapless.encodings.taccl.milp import contiguity
@@ -86,7 +86,7 @@ class _Search:
     @property
     def gap(self) -> float | None:
         """Proven distance of the best schedule from the best possible."""
-        return relative_gap(None if self.best is None else self.best.makespan_s, self.bounds.best_s)
+        return relative_gap(None if self.best is None else self.best.makespan_s, self.bounds.chunk_by_chunk_s)
 
     def is_within(self, gap: float) -> bool:
         """Whether the best schedule is proven to be within `gap` of the best possible."""
@@ -94,7 +94,7 @@ class _Search:
 
     def is_near(self, makespan_s: float, gap: float) -> bool:
         """Whether a schedule of this length is proven to be within `gap` of the best possible."""
-        return makespan_s - self.bounds.best_s <= gap * makespan_s
+        return makespan_s - self.bounds.chunk_by_chunk_s <= gap * makespan_s
 
     def offer(self, sends: Sends, order: Order) -> _Candidate:
         """Replay an order; keep it if it is the best so far, or as fast and closer to the links' policy."""
@@ -113,11 +113,11 @@ class _Search:
         """Report to the caller where the search stands."""
         if self.options.on_progress is not None:
             incumbent = None if self.best is None else self.best.makespan_s
-            self.options.on_progress(Progress(self.deadline.elapsed_s, incumbent, self.bounds.best_s, phase))
+            self.options.on_progress(Progress(self.deadline.elapsed_s, incumbent, self.bounds.chunk_by_chunk_s, phase))
 
     def _key(self, candidate: _Candidate) -> tuple[float, float]:
         # Makespans that differ only by rounding, less than 1e-9 of the bound, are equal.
-        steps = round(candidate.makespan_s / (1e-9 * self.bounds.best_s))
+        steps = round(candidate.makespan_s / (1e-9 * self.bounds.chunk_by_chunk_s))
         return steps, float(self.problem.link_weight[np.unique(candidate.sends.link)].sum())
 
 
@@ -127,7 +127,7 @@ def synthesise(problem: Chunked, options: SolveOptions) -> Plan:
     versions = f"{load_backend(solver)}+{load_backend(CONTIGUITY_SOLVER)}"
     deadline = Deadline(options)
     unrestricted = problem if problem.path_slack is None else replace(problem, path_slack=None)
-    search = _Search(problem, options, deadline, solver, combinatorial_bounds(unrestricted))
+    search = _Search(problem, options, deadline, solver, bounds_of(unrestricted))
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
     with charge(search.stage_s, "routing"):
@@ -167,7 +167,7 @@ def _route_phases(search: _Search) -> tuple[list[Router], list[Routing]]:
             break
         found.append(least[0])
         # Parts of a sum are added one at a time, copies needn't be sent so: the mirror might do better by itself.
-        if number == 0 and least[1] <= _NO_BETTER * max(search.bounds.latency_s, search.bounds.bandwidth_s):
+        if number == 0 and least[1] <= _NO_BETTER * max(search.bounds.latency_s, search.bounds.chunk_by_chunk["cuts"]):
             search.mirror = find_mirror(search.problem)
             if search.mirror is not None:
                 break
@@ -181,7 +181,7 @@ def _router(search: _Search, problem: Chunked, phases_left: int) -> Router:
         stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s / phases_left)
         return solve_model(model, replace(stage, gap=0.0, on_progress=None), search.router)
 
-    router = router_of(problem, None if search.deadline.over else solve, search.bounds.best_s)
+    router = router_of(problem, None if search.deadline.over else solve, search.bounds.chunk_by_chunk_s)
     _note_bound(search, router, router.bound)
     return router
 
@@ -203,7 +203,7 @@ def _note_bound(search: _Search, router: Router, bound: float | None) -> None:
     """A bound of any phase is one of the whole."""
     if bound is not None:
         bound_s = bound * (1 - _SOLVER_TOLERANCE) * router.unit_s
-        search.bounds = replace(search.bounds, routing_s=max(bound_s, search.bounds.routing_s or 0.0))
+        search.bounds = search.bounds.with_proven(bound_s)
 
 
 def _route_for_policy(search: _Search, routers: list[Router]) -> list[Routing] | None:
@@ -315,7 +315,7 @@ def _enough(search: _Search) -> float:
 
 
 def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
-    model = contiguity.encode(candidate.order, search.bounds.best_s)
+    model = contiguity.encode(candidate.order, search.bounds.chunk_by_chunk_s)
     stage = replace(search.deadline.stage(_EXACT_STAGE_S), gap=_enough(search), on_progress=None)
     solution = solve_model(model.model, stage, CONTIGUITY_SOLVER, start=contiguity.first_point(model))
     if solution.values is not None:
@@ -328,8 +328,8 @@ def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
 def _plan(search: _Search, versions: str) -> Plan:
     assert search.best is not None  # every path through `synthesise` schedules at least one routing
     best = search.best
-    assert search.bounds.best_s <= best.makespan_s * (1 + 1e-9), "a schedule beats its lower bound"
-    bound_s = min(search.bounds.best_s, best.makespan_s)  # sums of the same numbers in another order
+    assert search.bounds.chunk_by_chunk_s <= best.makespan_s * (1 + 1e-9), "a schedule beats its lower bound"
+    bound_s = min(search.bounds.chunk_by_chunk_s, best.makespan_s)  # sums of the same numbers in another order
     proven = search.is_within(1e-6)
     reason = StopReason.FINISHED
     if not proven and search.is_within(search.options.gap):
@@ -353,11 +353,9 @@ def _plan(search: _Search, versions: str) -> Plan:
         "chunk_transfers": len(best.sends),
         "links_used": len(set(best.sends.link.tolist())),
         "bounds_s": {
-            "latency": search.bounds.latency_s,
-            "bandwidth": search.bounds.bandwidth_s,
-            "routing": search.bounds.routing_s,
+            **search.bounds.chunk_by_chunk,
+            "routing": search.bounds.proven_s or None,
             "any_grouping": search.bounds.any_grouping_s,
-            **(_bounds_of_sums(search.bounds) if best.sends.reduces.any() else {}),
         },
         "routings_tried": search.routings_tried,
         "ordering": best.order.name,
@@ -365,7 +363,3 @@ def _plan(search: _Search, versions: str) -> Plan:
     }
     timings = {stage: round(duration_s, 6) for stage, duration_s in search.stage_s.items()}
     return Plan(solution, best.schedule, details, timings)
-
-
-def _bounds_of_sums(bounds: Bounds) -> dict[str, float]:
-    return {"reduction": bounds.reduction_s, "crossing": bounds.crossing_s, "trees": bounds.trees_s}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from gapless.encodings.taccl.bounds.makespan import combinatorial_bounds
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.sketch.format import InterNode, Policy, Sketch
 from gapless.encodings.taccl.symmetry.automorphisms import free_symmetry
@@ -58,7 +58,7 @@ def whole(make: Make, topology: Topology, parts: int) -> Candidate:
     """No sketch at all. The bound holds for every sketch with so many parts, and chunks that travel together."""
     way_out = next(_ways_out(topology))[1]
     free = _on_symmetry(make, Sketch("free", inter_node=way_out, chunks_per_rank=parts), parts)
-    return Candidate(f"none-{parts}", make(None, parts), combinatorial_bounds(free).any_grouping_s)
+    return Candidate(f"none-{parts}", make(None, parts), bounds_of(free).any_grouping_s)
 
 
 def outlines(topology: Topology) -> list[Sketch]:
@@ -77,7 +77,7 @@ def candidate(make: Make, outline: Sketch, parts: int, use_symmetry: bool = True
         problem = _on_symmetry(make, sketch, parts)
     except InputError:
         return None
-    bound_s = combinatorial_bounds(problem).best_s  # on orbits, and the same without symmetry
+    bound_s = bounds_of(problem).chunk_by_chunk_s  # on orbits, and the same without symmetry
     if not use_symmetry:
         problem = make(sketch, parts)
     assert problem.sketch is not None
@@ -87,7 +87,7 @@ def candidate(make: Make, outline: Sketch, parts: int, use_symmetry: bool = True
 def _on_symmetry(make: Make, sketch: Sketch, parts: int) -> Chunked:
     """The problem under a sketch with the symmetry that its logical topology has, if any."""
     problem = make(sketch, parts)
-    generators = free_symmetry(problem.logical, problem.collective)
+    generators = free_symmetry(problem.logical.topology, problem.collective, problem.logical.allowed)
     if not generators:
         return problem
     return make(replace(sketch, name=f"{sketch.name}-symmetric", permutations=generators), parts)

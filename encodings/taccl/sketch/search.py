@@ -136,7 +136,7 @@ class _Search:
     @property
     def best(self) -> _Try | None:
         """The try with the best plan so far, None before there is one."""
-        found = min(self.tries, key=lambda attempt: attempt.makespan_s, default=None)
+        found = min(self.tries, key=lambda attempt: (attempt.makespan_s, attempt.bound_s), default=None)
         return None if found is None or math.isinf(found.makespan_s) else found
 
     @property

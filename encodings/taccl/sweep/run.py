@@ -14,10 +14,10 @@ import numpy as np
 
 from gapless.checker import check
 from gapless.encodings.taccl.baselines import Baselines
-from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte
-from gapless.encodings.taccl.bounds.cuts import any_cut_bound_s
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.programs.instances import with_instances
+from gapless.encodings.taccl.solve import solve
 from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times
 from gapless.encodings.taccl.sweep.pipelining import pipelined
 from gapless.encodings.taccl.sweep.ranges import Choice, Range, choose, to_ranges
@@ -27,7 +27,6 @@ from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, claim_data, read_plan, write_plan
 from gapless.io.taccl_ef import write_program
 from gapless.options import Deadline, Progress, SolveOptions
-from gapless.recipe import solve
 from gapless.schedule import Schedule
 from gapless.solution import StopReason
 from gapless.units import format_bytes
@@ -172,19 +171,20 @@ def _synthesise(state: _Sweep) -> None:
         options = SolveOptions(
             stage.time_limit_s, stage.gap, stage.threads, stage.seed, stage.solver, None, state.options.stop
         )
-        result = solve(problem, options)
-        if result.schedule is None or not result.valid or result.report is None:
-            state.tell(f"no plan ({result.solution.stop_reason.value})", job[0], None, None)
+        found = solve(problem, options)
+        report = None if found.schedule is None else check(found.schedule)
+        if found.schedule is None or report is None or not report.valid:
+            state.tell(f"no plan ({found.solution.stop_reason.value})", job[0], None, None)
             continue
-        plan = SavedPlan(
-            problem.system, problem.description, claim_data(result.solution), result.details, result.schedule
-        )
+        claim, run = claim_data(found.solution), {"solve_s": round(found.solution.wall_s, 6)}
+        plan = SavedPlan(problem.system, problem.description, claim, found.details, found.schedule, run)
         before = state.plans.get(job)
-        if before is None or result.report.makespan_s <= float(before.schedule.end_s.max(initial=0.0)):
+        if before is None or report.makespan_s <= float(before.schedule.end_s.max(initial=0.0)):
             write_plan(state.path(job), plan)
             _keep(state, job, problem, plan)
-        phase = result.status.value if job[1] == 1 else f"{result.status.value}, {job[1]} parts"
-        state.tell(phase, job[0], result.report.makespan_s, result.solution.bound)
+        status = found.solution.status.value
+        phase = status if job[1] == 1 else f"{status}, {job[1]} parts"
+        state.tell(phase, job[0], report.makespan_s, found.solution.bound)
 
 
 def _pipeline(state: _Sweep) -> None:
@@ -209,11 +209,12 @@ def _is_answered(state: _Sweep, job: Job) -> bool:
     """Whether the plan of an earlier sweep will do: not if it was interrupted, or would get much more time now."""
     if job not in state.plans:
         return False
-    claim = state.plans[job].claim
-    if claim["stop_reason"] == StopReason.INTERRUPTED.value:
+    plan = state.plans[job]
+    if plan.claim["stop_reason"] == StopReason.INTERRUPTED.value:
         return False
     limit_s = math.inf if state.options.time_limit_s is None else state.options.time_limit_s / len(state.request.jobs)
-    return claim["stop_reason"] != StopReason.TIME_LIMIT.value or limit_s < _MORE_TIME * float(claim["solve_s"])
+    may_gain = limit_s >= _MORE_TIME * (plan.solve_s or 0.0)
+    return plan.claim["stop_reason"] != StopReason.TIME_LIMIT.value or not may_gain
 
 
 def _recall(state: _Sweep, job: Job) -> None:
@@ -221,7 +222,6 @@ def _recall(state: _Sweep, job: Job) -> None:
     with suppress(InputError, LookupError, TypeError, ValueError):
         if state.path(job).exists():
             plan, problem = read_plan(state.path(job)), state.request.problem(*job)
-            float(plan.claim["solve_s"])
             StopReason(plan.claim["stop_reason"])
             if _is_for(plan.schedule, problem) and check(plan.schedule).valid:
                 _keep(state, job, problem, plan)
@@ -266,9 +266,9 @@ def _write(state: _Sweep) -> Outcome:
         program = state.lowering.for_range(*its.choice, title, its.min_bytes, its.max_bytes)
         write_program(state.folder / XML_FOLDER / name, program)
     xml_of = {size: name for name, its in zip(files, ranges, strict=True) for size in its.sizes_bytes}
-    exact_s_per_byte = any_bandwidth_s_per_byte(request.topology, request.definition)
+    s_per_byte = bounds_of(Chunked(request.topology, request.definition, 1)).s_per_byte
     rows = [
-        _row(state, place, choices[place], chosen[place] if chosen else None, xml_of.get(size), exact_s_per_byte)
+        _row(state, place, choices[place], chosen[place] if chosen else None, xml_of.get(size), s_per_byte)
         for place, size in enumerate(sizes)
     ]
     told = [_range_data(its, name) for name, its in zip(files, ranges, strict=True)]
@@ -291,15 +291,16 @@ def _choices(state: _Sweep, place: int) -> list[Choice]:
 
 
 def _row(
-    state: _Sweep, place: int, choices: list[Choice], chosen: Choice | None, xml: str | None, exact_s_per_byte: float
+    state: _Sweep, place: int, choices: list[Choice], chosen: Choice | None, xml: str | None, s_per_byte: float
 ) -> Row:
     request, size = state.request, state.request.sizes_bytes[place]
     chunk_bytes = -(-size // larger_buffer(request.definition))
-    bound_s = any_cut_bound_s(request.topology, request.definition, chunk_bytes, exact_s_per_byte)
+    question = Chunked(request.topology, request.definition, chunk_bytes)
+    bound_s = bounds_of(question, s_per_byte=s_per_byte).any_chunking_s
     found = [_fastest(state, size, choices, is_baseline) for is_baseline in (False, True)]
     (synthesised, synthesised_s), (baseline, baseline_s) = found
     makespan_s = None if chosen is None else state.times.checked_s(chosen[0], size, chosen[1])
-    claims = [state.plans[job].claim for job in request.jobs if job[0] == size and job in state.plans]
+    plans = [state.plans[job] for job in request.jobs if job[0] == size and job in state.plans]
     return Row(
         size_bytes=size,
         plan=None if chosen is None else chosen[0].name,
@@ -317,8 +318,8 @@ def _row(
         synthesised_s=synthesised_s,
         synthesised_ratio=_ratio(synthesised_s, baseline_s),
         xml=xml,
-        solve_s=sum(float(claim["solve_s"]) for claim in claims) if claims else None,
-        stop_reason=", ".join(dict.fromkeys(claim["stop_reason"] for claim in claims)) or None,
+        solve_s=sum(plan.solve_s or 0.0 for plan in plans) if plans else None,
+        stop_reason=", ".join(dict.fromkeys(plan.claim["stop_reason"] for plan in plans)) or None,
     )
 
 

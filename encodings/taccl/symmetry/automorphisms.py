@@ -3,7 +3,7 @@
 Two kinds are tried: rotations within groups of consecutive ranks (nodes of a cluster, axes of a torus, bits of a
 hypercube), and what a graph matcher finds among the ranks of one node, carried out in all nodes at once (among all
 ranks where each is a node by itself). Of those that hold, a group that acts freely is kept: no rank stays where it is,
-so that symmetric trees need not be stars. Unlike `rotations`, which the greedy wants, resources may stay in place.
+so that symmetric trees need not be stars. Unlike in `rotations`, resources may stay in place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective
-from gapless.encodings.taccl.sketch.logical import LogicalTopology
 from gapless.encodings.taccl.symmetry.groups import Images, free_closure
 from gapless.encodings.taccl.symmetry.orbits import automorphism, rotation
 from gapless.encodings.taccl.symmetry.rotations import rotation_candidates
@@ -33,12 +32,14 @@ _MATCHES = 200
 """Automorphisms of one node that are looked at; a node with more is so symmetric that rotations find enough."""
 
 
-def free_symmetry(logical: LogicalTopology, collective: Collective) -> tuple[tuple[int, ...], ...]:
+def free_symmetry(
+    topology: Topology, collective: Collective, allowed: NDArray[np.bool_]
+) -> tuple[tuple[int, ...], ...]:
     """Generators of a group of automorphisms that acts freely on the ranks, as rank -> image; empty if none is found.
 
-    Larger groups are preferred greedily; each generator keeps links, costs, resources, relays and the collective.
+    Larger groups are preferred greedily; each generator keeps links, costs, resources, the collective, and which chunk
+    is allowed on which link (`allowed[c, l]`).
     """
-    topology = logical.topology
     images = Images(topology)
     ranks = np.arange(topology.device_count)
     group = ranks[None, :]
@@ -47,17 +48,17 @@ def free_symmetry(logical: LogicalTopology, collective: Collective) -> tuple[tup
         if (group == permutation).all(axis=1).any() or images.of(permutation) is None:
             continue
         larger = free_closure(group, [*chosen, permutation], ranks)
-        if larger is None or not _is_kept(permutation, logical, collective):
+        if larger is None or not _is_kept(permutation, topology, collective, allowed):
             continue
         chosen.append(permutation)
         group = larger
     return tuple(tuple(permutation.tolist()) for permutation in chosen)
 
 
-def _is_kept(permutation: Ids, logical: LogicalTopology, collective: Collective) -> bool:
+def _is_kept(permutation: Ids, topology: Topology, collective: Collective, allowed: NDArray[np.bool_]) -> bool:
     """Whether relays and collective are kept as well."""
     try:
-        return automorphism(permutation, logical.topology, collective, logical.allowed, "auto") is not None
+        return automorphism(permutation, topology, collective, allowed, "auto") is not None
     except InputError:
         return False
 
@@ -75,12 +76,9 @@ def _matched(topology: Topology, local_count: int) -> Iterator[Ids]:
         return
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(local_count))
-    for source, target, alpha_s, beta_s in zip(
-        topology.link_source.tolist(), topology.link_target.tolist(), topology.alpha_s, topology.beta_s_per_byte,
-        strict=True,
-    ):  # fmt: skip
-        if max(source, target) < local_count:
-            graph.add_edge(source, target, costs=(float(alpha_s), float(beta_s)))
+    for link in np.flatnonzero(np.maximum(topology.link_source, topology.link_target) < local_count).tolist():
+        costs = float(topology.alpha_s[link]), float(topology.beta_s_per_byte[link])
+        graph.add_edge(int(topology.link_source[link]), int(topology.link_target[link]), costs=costs)
     matcher = nx.algorithms.isomorphism.DiGraphMatcher(graph, graph, edge_match=lambda a, b: a["costs"] == b["costs"])
     for match in islice(matcher.isomorphisms_iter(), _MATCHES):
         local = np.array([match[rank] for rank in range(local_count)])

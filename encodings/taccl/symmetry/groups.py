@@ -1,7 +1,7 @@
 """Groups: permutations of the ranks that keep a topology as it is, and the groups that act freely which they make.
 
-A group acts freely where nothing but the identity leaves anything in its place. So its elements are told by where they
-take the first thing, and there are at most as many as things; the images of one send are as many sends.
+A group acts freely where nothing but the identity leaves anything in its place. So an element is known by where it
+takes the first thing, and there are at most as many as things; the images of one send are as many sends.
 """
 
 from __future__ import annotations
@@ -38,23 +38,27 @@ class Images:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self._key = topology.link_source * topology.device_count + topology.link_target
-        self._order = np.argsort(self._key, kind="stable")
-        self._sorted = self._key[self._order]
+        key = topology.link_source * topology.device_count + topology.link_target
+        self._order = np.argsort(key, kind="stable")
+        self._sorted = key[self._order]
         self._held = resources_of(topology)
-        self._parallel = bool((self._sorted[1:] == self._sorted[:-1]).any())
+        self.has_parallel_links = bool((self._sorted[1:] == self._sorted[:-1]).any())
         self.used_resources = np.unique(self._held.values)
+
+    def links_between(self, sources: Ids, targets: Ids) -> Ids:
+        """The link from each source to its target, -1 where there is none; of parallel links the first."""
+        key = sources * self._topology.device_count + targets
+        place = np.minimum(np.searchsorted(self._sorted, key), max(len(self._sorted) - 1, 0))
+        return np.where(self._sorted[place] == key, self._order[place], -1)
 
     def of(self, ranks: Ids) -> Image | None:
         """The permutation with links and resources; None where it is no automorphism, or links share both ends."""
         topology = self._topology
-        if self._parallel or not len(self._key):
+        if self.has_parallel_links or not len(self._sorted):
             return None
-        key = ranks[topology.link_source] * topology.device_count + ranks[topology.link_target]
-        place = np.minimum(np.searchsorted(self._sorted, key), len(key) - 1)
-        links = self._order[place]
+        links = self.links_between(ranks[topology.link_source], ranks[topology.link_target])
         costs = (topology.alpha_s, topology.beta_s_per_byte)
-        kept = (self._sorted[place] == key).all() and all((cost == cost[links]).all() for cost in costs)
+        kept = (links >= 0).all() and all((cost == cost[links]).all() for cost in costs)
         if not kept or (self._held.lengths != self._held.lengths[links]).any():
             return None
         resources = np.arange(len(topology.resources))
@@ -71,7 +75,7 @@ def free_closure(group: Ids, generators: list[Ids], moved: Ids) -> Ids | None:
     `moved`: the things that may not stay in their places, thing 0 among them. The group's own elements come first.
     """
     of_first = {int(element[0]): element for element in group}
-    parts, pending = [group], [generators[-1]]
+    cosets, pending = [group], [generators[-1]]
     while pending:
         element = pending.pop()
         known = of_first.get(int(element[0]))
@@ -83,6 +87,6 @@ def free_closure(group: Ids, generators: list[Ids], moved: Ids) -> Ids | None:
         if (coset[:, moved] == moved).any() or not of_first.keys().isdisjoint(coset[:, 0].tolist()):
             return None
         of_first.update(zip(coset[:, 0].tolist(), coset, strict=True))
-        parts.append(coset)
+        cosets.append(coset)
         pending += [generator[element] for generator in generators]
-    return np.concatenate(parts)
+    return np.concatenate(cosets)

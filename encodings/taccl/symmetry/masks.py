@@ -14,11 +14,11 @@ def image_table(images: Sequence[int]) -> list[list[int]]:
     """For each byte of a mask, what a permutation makes of each of its values; `images[r]`: where it takes rank r."""
     table = []
     for first in range(0, len(images), _BITS):
-        its = images[first : first + _BITS]
+        bits = images[first : first + _BITS]
         row = [0] * _BYTE
         for value in range(1, _BYTE):
             low = (value & -value).bit_length() - 1
-            row[value] = row[value & (value - 1)] | (1 << its[low] if low < len(its) else 0)
+            row[value] = row[value & (value - 1)] | (1 << bits[low] if low < len(bits) else 0)
         table.append(row)
     return table
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective
+from gapless.encodings.taccl.symmetry.groups import Images
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.errors import InputError
 from gapless.topologies.topology import Topology
@@ -73,23 +74,19 @@ def orbits(permutations: Sequence[Ids], count: int) -> Ids:
 
 
 def _image_of_links(ranks: Ids, topology: Topology, where: str) -> Ids:
-    number_of = {(link.source, link.target): number for number, link in enumerate(topology.links)}
-    images = np.empty(len(topology.links), dtype=np.int64)
-    for number, link in enumerate(topology.links):
-        ends = int(ranks[link.source]), int(ranks[link.target])
-        image = number_of.get(ends)
-        if image is None:
-            raise InputError(
-                f"{where}: is no automorphism: link {topology.link_name(number)} would become {ends[0]}->{ends[1]}, "
-                "which is not in the logical topology"
-            )
-        other = topology.links[image]
-        if (other.alpha_s, other.beta_s_per_byte) != (link.alpha_s, link.beta_s_per_byte):
-            raise InputError(
-                f"{where}: is no automorphism: link {topology.link_name(number)} would become "
-                f"{topology.link_name(image)}, whose alpha or beta differs"
-            )
-        images[number] = image
+    source, target = ranks[topology.link_source], ranks[topology.link_target]
+    images = Images(topology).links_between(source, target)
+    for link in np.flatnonzero(images < 0)[:1].tolist():
+        raise InputError(
+            f"{where}: is no automorphism: link {topology.link_name(link)} would become "
+            f"{source[link]}->{target[link]}, which is not in the logical topology"
+        )
+    costs = np.stack([topology.alpha_s, topology.beta_s_per_byte])
+    for link in np.flatnonzero((costs != costs[:, images]).any(axis=0))[:1].tolist():
+        raise InputError(
+            f"{where}: is no automorphism: link {topology.link_name(link)} would become "
+            f"{topology.link_name(int(images[link]))}, whose alpha or beta differs"
+        )
     return images
 
 
@@ -115,22 +112,21 @@ def _image_of_chunks(ranks: Ids, collective: Collective) -> Ids | None:
     carry = ranks.tolist()
     for chunk in range(collective.chunk_count):
         image = signature(chunk, carry)
-        part = carried[image] = carried.get(image, -1) + 1  # parts of one rank's data keep their order
-        if part >= len(by_signature.get(image, ())):
+        number = carried[image] = carried.get(image, -1) + 1  # chunks of one rank's data keep their order
+        if number >= len(by_signature.get(image, ())):
             return None
-        images[chunk] = by_signature[image][part]
+        images[chunk] = by_signature[image][number]
     return images
 
 
-def _check_resources(links: Ids, topology: Topology, where: str) -> None:
+def _check_resources(images: Ids, topology: Topology, where: str) -> None:
     """Links that share a resource must go to links that share one."""
     users: dict[int, set[int]] = {}
-    for number, link in enumerate(topology.links):
-        for resource in link.resources:
-            users.setdefault(resource, set()).add(number)
-    groups = {frozenset(its) for its in users.values()}
-    for resource, its in sorted(users.items()):
-        if frozenset(int(links[number]) for number in its) not in groups:
+    for link, resource in zip(topology.held_by.tolist(), topology.held.tolist(), strict=True):
+        users.setdefault(resource, set()).add(link)
+    groups = {frozenset(links) for links in users.values()}
+    for resource, links in sorted(users.items()):
+        if frozenset(images[sorted(links)].tolist()) not in groups:
             raise InputError(
                 f"{where}: is no automorphism: the links that share {topology.resources[resource]!r} would become "
                 "links that share nothing"

@@ -1,8 +1,8 @@
-"""Board: a problem as one chunk of each orbit sees it, for synthesis where a MILP has too many variables.
+"""The quotient problem: one chunk of each orbit, for synthesis where a MILP has too many variables.
 
 Under a group of rotations that leaves no rank and no resource in its place, the sends of one orbit can all start at the
 same time. So it is enough to plan for one chunk of each orbit, with a clock for each orbit of resources: 1,023 sends
-instead of a million for an ALLGATHER on 1,024 ranks. `Board.columns` turns the plan into the whole of it.
+instead of a million for an ALLGATHER on 1,024 ranks. `QuotientProblem.columns` turns that plan into the whole one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gapless.encodings.taccl.symmetry.groups import resources_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations, no_rotations
 from gapless.topologies.topology import Topology
 
-__all__ = ["Board", "Columns", "lay_out"]
+__all__ = ["Columns", "QuotientProblem", "quotient_problem", "rotations_of"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -42,7 +42,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Board:
+class QuotientProblem:
     """One chunk of each orbit, `chunks`, with `owner[c]` and `wanted[c, r]` for the c-th of them.
 
     `groups[l]`: the clocks that a send over link l holds: orbits of its resources, or of the link where it has none;
@@ -61,27 +61,19 @@ class Board:
     links_of: list[list[int]]
 
     def columns(self, chunk: Ids, link: Ids, start_s: Floats, end_s: Floats, place: Ids) -> Columns:
-        """All images of sends of the board's chunks (`chunk` is a place in `chunks`), in order of their starts."""
-        topology, count = self.topology, self.topology.device_count
-        ranks = self.rotations.ranks
-        key = topology.link_source * count + topology.link_target
-        order = np.argsort(key, kind="stable")
-        ends = ranks[:, topology.link_source[link]] * count + ranks[:, topology.link_target[link]]
-        links = order[np.searchsorted(key[order], ends)]
-        if len(ranks) == 1:
-            links = link[None, :]  # parallel links have the same ends
-        copies = len(ranks)
+        """All images of sends of these chunks (`chunk` is a place in `chunks`), in order of their starts."""
+        copies = len(self.rotations)
         every = np.argsort(np.tile(start_s, copies), kind="stable")
         return Columns(
             chunk=self.images[:, chunk].ravel()[every],
-            link=links.ravel()[every],
+            link=self.rotations.link_images(link).ravel()[every],
             start_s=np.tile(start_s, copies)[every],
             end_s=np.tile(end_s, copies)[every],
             place=np.tile(place, copies)[every],
         )
 
-    def with_single_doors(self) -> Board | None:
-        """The board with one link for each way between two resources of different nodes; None where that is all.
+    def with_single_ports(self) -> QuotientProblem | None:
+        """The same with one link for each path between two resources of different nodes; None where that is all.
 
         Chunks that leave by one NIC for another then share a link, and can be grouped.
         """
@@ -95,20 +87,16 @@ class Board:
         closed = set(shared.tolist()) - {link for _, link in kept.values()}
         if not closed:
             return None
-        return replace(self, links_of=[[link for link in its if link not in closed] for its in self.links_of])
+        return replace(self, links_of=[[link for link in links if link not in closed] for links in self.links_of])
 
 
-def lay_out(problem: Chunked, rotations: Rotations | None = None) -> Board:
-    """The board of a problem whose chunks may use every link; `rotations` are looked for unless given.
+def quotient_problem(problem: Chunked, rotations: Rotations | None = None) -> QuotientProblem:
+    """The quotient of a problem whose chunks may use every link; `rotations` are looked for unless given.
 
     Rotations that move a chunk to one that the collective doesn't have (away from a root) are not used.
     """
     topology = problem.logical.topology
-    rotations = find_rotations(topology) if rotations is None else rotations
-    images = _images(problem, rotations)
-    if images is None:
-        rotations = no_rotations(topology)
-        images = np.arange(len(problem.owners))[None, :]
+    rotations, images = rotations_of(problem, rotations)
     chunks = np.flatnonzero((images.min(axis=0) == images[0]) & problem.wanted.any(axis=1))
     held = resources_of(topology)
     orbits, of_resource = np.unique(rotations.resource_orbit, return_inverse=True)
@@ -122,7 +110,7 @@ def lay_out(problem: Chunked, rotations: Rotations | None = None) -> Board:
     links_of: list[list[int]] = [[] for _ in range(topology.device_count)]
     for link, source in enumerate(topology.link_source.tolist()):
         links_of[source].append(link)
-    return Board(
+    return QuotientProblem(
         topology=topology,
         rotations=rotations,
         chunks=chunks,
@@ -136,10 +124,21 @@ def lay_out(problem: Chunked, rotations: Rotations | None = None) -> Board:
     )
 
 
+def rotations_of(problem: Chunked, rotations: Rotations | None = None) -> tuple[Rotations, Ids]:
+    """The rotations that keep a problem, and `images[g, c]`: where rotation g takes chunk c.
+
+    Those of the topology, or those given, if each of them has a counterpart for every chunk, else the identity alone.
+    """
+    topology = problem.logical.topology
+    rotations = find_rotations(topology) if rotations is None else rotations
+    images = _images(problem, rotations)
+    return (no_rotations(topology), np.arange(len(problem.owners))[None, :]) if images is None else (rotations, images)
+
+
 def _images(problem: Chunked, rotations: Rotations) -> Ids | None:
     """`images[g, c]`: where rotation g takes chunk c, None where it has no counterpart.
 
-    Chunks that go from one rank to all others, or to a single one (itself where nobody else wants it), are told by
+    Chunks that go from one rank to all others, or to a single one (itself where nobody else wants it), are known by
     these two ends; the k-th of several alike goes to the k-th.
     """
     ranks = problem.collective.rank_count
@@ -153,12 +152,12 @@ def _images(problem: Chunked, rotations: Rotations) -> Ids | None:
     key = problem.owners * (ranks + 1) + only
     order = np.argsort(key, kind="stable")
     first = np.searchsorted(key[order], key)
-    part = np.empty_like(first)
-    part[order] = np.arange(len(key)) - first[order]
+    rank_of_alike = np.empty_like(first)
+    rank_of_alike[order] = np.arange(len(key)) - first[order]
     images = np.empty((len(rotations), len(key)), dtype=np.int64)
     for number, row in enumerate(moved):
         target = row[problem.owners] * (ranks + 1) + row[only]
-        place = np.searchsorted(key[order], target) + part
+        place = np.searchsorted(key[order], target) + rank_of_alike
         if place.max(initial=0) >= len(key) or (key[order][place] != target).any():
             return None
         images[number] = order[place]

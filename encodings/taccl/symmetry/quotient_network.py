@@ -1,4 +1,4 @@
-"""Ground: a network as whole-message plans see it, with one link and one clock for each orbit under its rotations."""
+"""The quotient network: one link and one clock for each orbit under a network's rotations, for aggregated sends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gapless.encodings.taccl.symmetry.masks import image_of, image_table
 from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations, no_rotations
 from gapless.topologies.topology import Topology
 
-__all__ = ["Ground", "Message", "lay_ground"]
+__all__ = ["Message", "QuotientNetwork", "quotient_network"]
 
 Ids = NDArray[np.int64]
 
@@ -28,7 +28,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Ground:
+class QuotientNetwork:
     """Ranks, links by orbit, and blocks: block b is all that rank b has at the start.
 
     `owners`: the ranks that have a block. Of each orbit k of links, one goes from `source[k]` to `target[k]` and takes
@@ -67,7 +67,7 @@ class Ground:
     @cached_property
     def clock_count(self) -> int:
         """Clocks are numbered below this."""
-        return 1 + max(max(its) for its in self.clocks)
+        return 1 + max(max(clocks) for clocks in self.clocks)
 
     @cached_property
     def rank_images(self) -> list[list[int]]:
@@ -93,15 +93,15 @@ class Ground:
         return sorted(every, key=lambda message: message.start_s)
 
 
-def lay_ground(
+def quotient_network(
     topology: Topology,
     owners: tuple[int, ...],
     block_bytes: int,
     allowed: NDArray[np.bool_] | None = None,
     one_at_a_time: bool = False,
     rotations: Rotations | None = None,
-) -> Ground:
-    """The ground for blocks of equal size; `allowed[b, l]`, where not all may travel everywhere.
+) -> QuotientNetwork:
+    """The quotient network for blocks of equal size; `allowed[b, l]`, where not all may travel everywhere.
 
     Rotations are used where every rank has a block and all of them may go everywhere.
     """
@@ -112,17 +112,16 @@ def lay_ground(
         rotations = find_rotations(topology)
     held = resources_of(topology)
     first = np.unique(rotations.link_orbit, return_index=True)[1]
-    images = _images(topology, rotations, first)
     resource_count = len(topology.resources)
     clocks: list[tuple[int, ...]] = []
     for k, link in enumerate(first.tolist()):
-        its = sorted(set(rotations.resource_orbit[held[link]].tolist()))
-        clocks.append(tuple(its) if its else (resource_count + k,))
+        orbits = sorted(set(rotations.resource_orbit[held[link]].tolist()))
+        clocks.append(tuple(orbits) if orbits else (resource_count + k,))
     all_blocks = sum(1 << owner for owner in owners)
     masks = [all_blocks] * len(first)
     if allowed is not None:
         masks = [sum(1 << owner for owner in owners if allowed[owner, link]) for link in first.tolist()]
-    return Ground(
+    return QuotientNetwork(
         topology=topology,
         owners=owners,
         source=tuple(topology.link_source[first].tolist()),
@@ -130,19 +129,8 @@ def lay_ground(
         alpha_s=tuple(topology.alpha_s[first].tolist()),
         beta_s=tuple((topology.beta_s_per_byte[first] * block_bytes).tolist()),
         clocks=tuple(clocks),
-        images=tuple(map(tuple, images.tolist())),
+        images=tuple(map(tuple, rotations.link_images(first).T.tolist())),
         allowed=tuple(masks),
         ranks=rotations.ranks,
         one_at_a_time=one_at_a_time,
     )
-
-
-def _images(topology: Topology, rotations: Rotations, links: Ids) -> Ids:
-    """`images[k, g]`: the link that rotation g makes of the k-th link."""
-    if len(rotations) == 1:
-        return links[:, None]
-    count, ranks = topology.device_count, rotations.ranks
-    key = topology.link_source * count + topology.link_target
-    order = np.argsort(key, kind="stable")
-    ends = ranks[:, topology.link_source[links]] * count + ranks[:, topology.link_target[links]]
-    return np.asarray(order[np.searchsorted(key[order], ends)].T)

@@ -25,12 +25,13 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Rotations:
-    """A group of g rotations; element 0 is the identity.
+    """A group of g rotations of a topology; element 0 is the identity.
 
     `ranks`: int64, shape (g, ranks), the image of each rank. `link_orbit`, `resource_orbit`: int64, the smallest link,
     and resource, that each can be carried to. `generators`: (offset, size), as a sketch would write them.
     """
 
+    topology: Topology
     ranks: Ids
     link_orbit: Ids
     resource_orbit: Ids
@@ -43,6 +44,14 @@ class Rotations:
     def rank_orbit(self) -> Ids:
         """The smallest rank that each rank can be carried to, int64."""
         return np.asarray(self.ranks.min(axis=0))
+
+    def link_images(self, links: Ids) -> Ids:
+        """`images[g, k]`: the link that rotation g makes of the k-th of some links, int64."""
+        if len(self) == 1:
+            return links[None, :]  # parallel links have the same ends
+        topology = self.topology
+        ends = self.ranks[:, topology.link_source[links]], self.ranks[:, topology.link_target[links]]
+        return Images(topology).links_between(*ends)
 
 
 def no_rotations(topology: Topology) -> Rotations:
@@ -73,9 +82,8 @@ def find_rotations(topology: Topology) -> Rotations:
             images.append(image)
             elements.append(element)
             generators.append((offset, size))
-    ranks = group[:, :count]
-    found = _group(topology, ranks, images, generators)
-    return found if _one_of_an_orbit(topology, found) else no_rotations(topology)
+    found = _group(topology, group[:, :count], images, generators)
+    return found if _holds_one_of_each_orbit(found) else no_rotations(topology)
 
 
 def automorphic_rotations(topology: Topology) -> list[Image]:
@@ -84,22 +92,13 @@ def automorphic_rotations(topology: Topology) -> list[Image]:
     found: list[Image] = []
     kept: list[tuple[int, int]] = []
     for offset, size in rotation_candidates(count):
-        if any(offset % other == 0 for other, its in kept if its == size):
+        if any(offset % other == 0 for other, group in kept if group == size):
             continue  # it is another one, some times over
         image = table.of(rotation(offset, size, count))
         if image is not None:
             kept.append((offset, size))
             found.append(image)
     return found
-
-
-def _group(topology: Topology, ranks: Ids, images: list[Image], generators: list[tuple[int, int]]) -> Rotations:
-    return Rotations(
-        ranks=ranks,
-        link_orbit=orbits([image.links for image in images], len(topology.links)),
-        resource_orbit=orbits([image.resources for image in images], len(topology.resources)),
-        generators=tuple(generators),
-    )
 
 
 def rotation_candidates(count: int) -> Iterator[tuple[int, int]]:
@@ -109,8 +108,18 @@ def rotation_candidates(count: int) -> Iterator[tuple[int, int]]:
     return iter(sorted(pairs, key=lambda pair: (-(pair[1] // pair[0]), pair[1])))
 
 
-def _one_of_an_orbit(topology: Topology, group: Rotations) -> bool:
+def _group(topology: Topology, ranks: Ids, images: list[Image], generators: list[tuple[int, int]]) -> Rotations:
+    return Rotations(
+        topology=topology,
+        ranks=ranks,
+        link_orbit=orbits([image.links for image in images], len(topology.links)),
+        resource_orbit=orbits([image.resources for image in images], len(topology.resources)),
+        generators=tuple(generators),
+    )
+
+
+def _holds_one_of_each_orbit(group: Rotations) -> bool:
     """Whether no link holds two resources of one orbit, which its images would hold at once."""
-    held = resources_of(topology)
+    held = resources_of(group.topology)
     orbit = group.resource_orbit[held.values]
     return len(np.unique(np.stack([held.owner, orbit]), axis=1).T) == len(orbit)

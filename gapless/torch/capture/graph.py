@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 from gapless.torch.capture.joint import JointGraph, Role, trace_joint
 from gapless.torch.capture.model_step import ModelStep
 from gapless.torch.capture.program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
@@ -33,7 +33,7 @@ __all__ = ["capture"]
 
 _REFUSED = {"aten.mkldnn_rnn_layer.default": "without autograd it doesn't keep what its gradient needs"}
 """Operators that do something else when they run alone, and what."""
-_UNTIMED = (Way(0.0),)
+_UNTIMED = (Implementation(0.0),)
 _PREFIX = "model."
 
 
@@ -340,7 +340,7 @@ class _Builder:
         return tuple(sorted(source for source in sources if source < loss)), tuple(sorted(earlier))
 
     def _backward_calls(self, node: _Node, number: int, outputs: list[int]) -> tuple[Call, ...]:
-        """The framework's own way and the alternatives, each written over a gradient that nobody reads any more."""
+        """The framework's call and the alternatives, each written over a gradient that nobody reads any more."""
         draw = self.rewrites.draws.get(node.call)
         own = Call(
             node.call.target,

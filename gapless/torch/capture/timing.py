@@ -16,7 +16,7 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
-from gapless.profiles.training.graph import BackwardNode, ForwardNode, Way
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation
 from gapless.torch.capture.program import Call, CapturedStep, Operator
 from gapless.torch.capture.storages import rounded_bytes, tensors_in
 from gapless.torch.library import Marks, device_name, torch
@@ -69,8 +69,8 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
         for node, operator, its in zip(step.graph.forward, step.operators[:count], measured[:count], strict=True)
     ]
     for operator, its in zip(step.operators[:count], measured[:count], strict=True):
-        for made, way in () if operator is None or not its else _extra_ways(step, operator, its):
-            forward[made] = replace(forward[made], ways=(way,))
+        for made, impl in () if operator is None or not its else _extra_implementations(step, operator, its):
+            forward[made] = replace(forward[made], implementations=(impl,))
     base = [step.graph.fixed_bytes, *(node.fixed_bytes for node in step.graph.backward)]
     backward = [
         _backward(node, operator, its, max(0, base[number + 1] - base[number]), _copied_bytes(step, operator))
@@ -91,17 +91,19 @@ def _forward(node: ForwardNode, operator: Operator | None, measured: list[Measur
     if operator is None or not measured:
         return node
     plain = [its for call, its in zip(operator.calls, measured, strict=True) if not call.in_place]
-    way = _way(max(plain[0].peak_bytes, operator.made_bytes), node.output_bytes, plain[0].duration_s)
+    impl = _implementation(max(plain[0].peak_bytes, operator.made_bytes), node.output_bytes, plain[0].duration_s)
     if node.overwrites is None:
-        return replace(node, ways=(way,))
+        return replace(node, implementations=(impl,))
     (written,) = [its for call, its in zip(operator.calls, measured, strict=True) if call.in_place]
     in_place = replace(
-        way, workspace_bytes=written.peak_bytes - node.output_bytes
+        impl, workspace_bytes=written.peak_bytes - node.output_bytes
     )  # and the time of the same arithmetic
-    return replace(node, ways=(way,), in_place=(in_place,))
+    return replace(node, implementations=(impl,), in_place=(in_place,))
 
 
-def _extra_ways(step: CapturedStep, operator: Operator, measured: list[Measured]) -> Iterator[tuple[int, Way]]:
+def _extra_implementations(
+    step: CapturedStep, operator: Operator, measured: list[Measured]
+) -> Iterator[tuple[int, Implementation]]:
     """The intermediates that a call makes beside those of the plain one, and what making them adds.
 
     They are made in the same call: what it reads is still there, even if a plan frees it after the plain one.
@@ -113,7 +115,7 @@ def _extra_ways(step: CapturedStep, operator: Operator, measured: list[Measured]
             read_bytes = sum(step.graph.forward[source].output_bytes for source in node.inputs)
             counted_bytes = node.output_bytes + step.graph.forward[call.makes].output_bytes
             duration_s = max(0.0, its.duration_s - plain.duration_s)
-            yield call.makes, _way(its.peak_bytes + read_bytes, counted_bytes, duration_s)
+            yield call.makes, _implementation(its.peak_bytes + read_bytes, counted_bytes, duration_s)
 
 
 def _backward(
@@ -125,15 +127,15 @@ def _backward(
     variants = []
     for variant, call, its in zip(node.variants, operator.calls, measured, strict=True):
         if call.in_place:
-            way = Way(its.duration_s, its.peak_bytes - counted)
+            impl = Implementation(its.duration_s, its.peak_bytes - counted)
         else:
-            way = _way(max(its.peak_bytes, operator.made_bytes + copied_bytes), counted, its.duration_s)
-        variants.append(replace(variant, ways=(way,)))
+            impl = _implementation(max(its.peak_bytes, operator.made_bytes + copied_bytes), counted, its.duration_s)
+        variants.append(replace(variant, implementations=(impl,)))
     return replace(node, variants=tuple(variants))
 
 
-def _way(peak_bytes: int, counted_bytes: int, duration_s: float) -> Way:
-    return Way(duration_s, max(0, peak_bytes - counted_bytes))
+def _implementation(peak_bytes: int, counted_bytes: int, duration_s: float) -> Implementation:
+    return Implementation(duration_s, max(0, peak_bytes - counted_bytes))
 
 
 def _copied_bytes(step: CapturedStep, operator: Operator | None) -> int:

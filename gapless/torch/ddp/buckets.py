@@ -11,8 +11,7 @@ Measure, solve, export, apply::
                       compression=compression_cost(TopK(0.01), sizes, ranks=8),
                       communication=communication_cost(TopK(0.01), sizes))
     write_fusion_profile("resnet50.json", profile)
-    # gapless solve cupcake --profile resnet50.json -o plan.json
-    # gapless export plan.json --format ddp-buckets -o buckets.json
+    # solve for the fusion of the profile, and export the plan with --format ddp-buckets -o buckets.json
     ddp = distribute(model, "buckets.json")
     ddp.register_comm_hook(CompressionState(TopK(0.01)), compressed_average)
 

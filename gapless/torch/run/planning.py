@@ -67,7 +67,7 @@ def load(path: str | Path, step: CapturedStep) -> TorchPlan:
 
 
 def keep_all(step: CapturedStep) -> TorchPlan:
-    """The plan that recomputes nothing, as an eager framework does it, with each operator in its default way."""
+    """The plan that recomputes nothing, as an eager framework does it, all implementations by default."""
     graph = step.graph
     kept = np.ones(len(graph.forward), dtype=np.bool_)
     decisions = just_in_time(graph, kept, np.zeros(len(graph.backward), dtype=np.int64))

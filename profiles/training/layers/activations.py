@@ -20,42 +20,46 @@ def relu(net: NetworkBuilder, x: Value) -> Value:
     side = SideOutput(
         "relu_sign_bits",
         bits_bytes,
-        *net.way(Work(x.elements, size_bytes + bits_bytes + 2 * mask_bytes), workspace_bytes=mask_bytes),
-        *net.way(from_bits, workspace_bytes=mask_bytes - size_bytes),
+        *net.implementation(Work(x.elements, size_bytes + bits_bytes + 2 * mask_bytes), workspace_bytes=mask_bytes),
+        *net.implementation(from_bits, workspace_bytes=mask_bytes - size_bytes),
     )
-    way = net.way(masked, workspace_bytes=-size_bytes)
-    step = BackwardStep("ip_grad", x.gradient_bytes, from_input=way, from_output=way)
-    in_place = net.way(pointwise, workspace_bytes=-size_bytes)
-    return net.add(Layer("relu", x.shape, net.way(pointwise), (step,), in_place=in_place, side=side), x)
+    impl = net.implementation(masked, workspace_bytes=-size_bytes)
+    step = BackwardStep("ip_grad", x.gradient_bytes, from_input=impl, from_output=impl)
+    in_place = net.implementation(pointwise, workspace_bytes=-size_bytes)
+    return net.add(Layer("relu", x.shape, net.implementation(pointwise), (step,), in_place=in_place, side=side), x)
 
 
 def hardtanh(net: NetworkBuilder, x: Value) -> Value:
     """x clipped to a range (ReLU6 is one). Backward needs the input or the output."""
     pointwise, masked = Work(2 * x.elements, 2 * x.size_bytes), Work(x.elements, 3 * x.size_bytes)
-    step = BackwardStep("ip_grad", x.gradient_bytes, from_input=net.way(masked), from_output=net.way(masked))
-    in_place = net.way(pointwise, workspace_bytes=-x.size_bytes)
-    return net.add(Layer("hardtanh", x.shape, net.way(pointwise), (step,), in_place=in_place), x)
+    step = BackwardStep(
+        "ip_grad", x.gradient_bytes, from_input=net.implementation(masked), from_output=net.implementation(masked)
+    )
+    in_place = net.implementation(pointwise, workspace_bytes=-x.size_bytes)
+    return net.add(Layer("hardtanh", x.shape, net.implementation(pointwise), (step,), in_place=in_place), x)
 
 
 def gelu(net: NetworkBuilder, x: Value) -> Value:
     """x times the Gaussian distribution function. It has no inverse, so backward needs the input."""
     flops = _TRANSCENDENTAL_FLOPS * x.elements
-    step = BackwardStep("ip_grad", x.gradient_bytes, from_input=net.way(Work(2 * flops, 3 * x.size_bytes)))
-    return net.add(Layer("gelu", x.shape, net.way(Work(flops, 2 * x.size_bytes)), (step,)), x)
+    step = BackwardStep("ip_grad", x.gradient_bytes, from_input=net.implementation(Work(2 * flops, 3 * x.size_bytes)))
+    return net.add(Layer("gelu", x.shape, net.implementation(Work(flops, 2 * x.size_bytes)), (step,)), x)
 
 
 def softmax(net: NetworkBuilder, x: Value) -> Value:
     """Softmax over the last axis; the scaling of attention scores is part of it. Backward needs the output."""
     flops = _SOFTMAX_FLOPS * x.elements
-    step = BackwardStep("ip_grad", x.gradient_bytes, from_output=net.way(Work(flops, 3 * x.size_bytes)))
-    return net.add(Layer("softmax", x.shape, net.way(Work(flops, 2 * x.size_bytes)), (step,)), x)
+    step = BackwardStep("ip_grad", x.gradient_bytes, from_output=net.implementation(Work(flops, 3 * x.size_bytes)))
+    return net.add(Layer("softmax", x.shape, net.implementation(Work(flops, 2 * x.size_bytes)), (step,)), x)
 
 
 def tanh(net: NetworkBuilder, x: Value) -> Value:
     """The hyperbolic tangent. Backward needs the output."""
     flops = _TRANSCENDENTAL_FLOPS * x.elements
-    step = BackwardStep("ip_grad", x.gradient_bytes, from_output=net.way(Work(2 * x.elements, 3 * x.size_bytes)))
-    return net.add(Layer("tanh", x.shape, net.way(Work(flops, 2 * x.size_bytes)), (step,)), x)
+    step = BackwardStep(
+        "ip_grad", x.gradient_bytes, from_output=net.implementation(Work(2 * x.elements, 3 * x.size_bytes))
+    )
+    return net.add(Layer("tanh", x.shape, net.implementation(Work(flops, 2 * x.size_bytes)), (step,)), x)
 
 
 def dropout(net: NetworkBuilder, x: Value, keep_mask: bool = False) -> Value:
@@ -65,15 +69,15 @@ def dropout(net: NetworkBuilder, x: Value, keep_mask: bool = False) -> Value:
     `keep_mask` offers the mask, as MONeT's reference doesn't.
     """
     mask_bytes, bits_bytes = x.elements, (x.elements + 7) // 8
-    forward = net.way(Work(2 * x.elements, 2 * x.size_bytes + mask_bytes), workspace_bytes=mask_bytes)
-    from_output = net.way(Work(x.elements, 3 * x.size_bytes))
+    forward = net.implementation(Work(2 * x.elements, 2 * x.size_bytes + mask_bytes), workspace_bytes=mask_bytes)
+    from_output = net.implementation(Work(x.elements, 3 * x.size_bytes))
     side = None
     if keep_mask:
         side = SideOutput(
             "dropout_mask_bits",
             bits_bytes,
-            *net.way(Work(x.elements, x.size_bytes + bits_bytes)),
-            *net.way(Work(x.elements, 2 * x.size_bytes + bits_bytes)),
+            *net.implementation(Work(x.elements, x.size_bytes + bits_bytes)),
+            *net.implementation(Work(x.elements, 2 * x.size_bytes + bits_bytes)),
         )
     step = BackwardStep("ip_grad", x.gradient_bytes, from_output=from_output)
     return net.add(Layer("dropout", x.shape, forward, (step,), side=side), x)

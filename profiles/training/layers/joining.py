@@ -19,9 +19,9 @@ def add(net: NetworkBuilder, *values: Value) -> Value:
             raise InputError(f"network {net.name!r}: add: shapes must be equal, got {shape} and {value.shape}")
     size_bytes = values[0].size_bytes
     forward = Work((len(values) - 1) * values[0].elements, (len(values) + 1) * size_bytes)
-    backward = net.way(Work(moved_bytes=2 * (len(values) - 1) * size_bytes), workspace_bytes=-size_bytes)
+    backward = net.implementation(Work(moved_bytes=2 * (len(values) - 1) * size_bytes), workspace_bytes=-size_bytes)
     step = BackwardStep("ip_grad", len(values) * size_bytes, from_nothing=backward)
-    return net.add(Layer("add", shape, net.way(forward), (step,)), *values)
+    return net.add(Layer("add", shape, net.implementation(forward), (step,)), *values)
 
 
 def cat(net: NetworkBuilder, *values: Value) -> Value:
@@ -34,14 +34,14 @@ def cat(net: NetworkBuilder, *values: Value) -> Value:
             )
     shape = (first[0], sum(value.shape[1] for value in values), *first[2:])
     size_bytes = sum(value.size_bytes for value in values)
-    way = net.way(Work(moved_bytes=2 * size_bytes))
-    return net.add(Layer("cat", shape, way, (BackwardStep("ip_grad", size_bytes, from_nothing=way),)), *values)
+    impl = net.implementation(Work(moved_bytes=2 * size_bytes))
+    return net.add(Layer("cat", shape, impl, (BackwardStep("ip_grad", size_bytes, from_nothing=impl),)), *values)
 
 
 def flatten(net: NetworkBuilder, x: Value) -> Value:
     """All axes but the batch as one: a view, whose bytes are the input's."""
     shape = (x.shape[0], math.prod(x.shape[1:]))
-    view = net.way(workspace_bytes=-x.size_bytes)
+    view = net.implementation(workspace_bytes=-x.size_bytes)
     return net.add(Layer("flatten", shape, view, (BackwardStep("ip_grad", x.size_bytes, from_nothing=view),)), x)
 
 
@@ -49,5 +49,7 @@ def first_position(net: NetworkBuilder, x: Value) -> Value:
     """The first place along the second axis. Backward fills the other places of the gradient with zeros."""
     shape = (x.shape[0], *x.shape[2:])
     size_bytes = x.size_bytes // x.shape[1]
-    step = BackwardStep("ip_grad", x.size_bytes, from_nothing=net.way(Work(moved_bytes=x.size_bytes + size_bytes)))
-    return net.add(Layer("select", shape, net.way(Work(moved_bytes=2 * size_bytes)), (step,)), x)
+    step = BackwardStep(
+        "ip_grad", x.size_bytes, from_nothing=net.implementation(Work(moved_bytes=x.size_bytes + size_bytes))
+    )
+    return net.add(Layer("select", shape, net.implementation(Work(moved_bytes=2 * size_bytes)), (step,)), x)

@@ -38,10 +38,10 @@ def _normalise(net: NetworkBuilder, x: Value, op: str, channels: int, running: i
     """`channels`: number of scales and of shifts; `running`: other state; `statistics`: number of means."""
     flops, size_bytes = _FLOPS * x.elements, x.size_bytes
     workspace_bytes = 2 * FLOAT_BYTES * statistics
-    forward = net.way(Work(flops, 3 * size_bytes), workspace_bytes=workspace_bytes)
-    again = net.way(Work(flops, 2 * size_bytes))
+    forward = net.implementation(Work(flops, 3 * size_bytes), workspace_bytes=workspace_bytes)
+    again = net.implementation(Work(flops, 2 * size_bytes))
     # Two passes over input and gradient: the sums, then the result.
-    backward = net.way(Work(2 * flops, 5 * size_bytes))
+    backward = net.implementation(Work(2 * flops, 5 * size_bytes))
     step = BackwardStep(
         "ip_grad",
         x.gradient_bytes,

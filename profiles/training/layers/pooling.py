@@ -58,12 +58,12 @@ def max_pool(
     side = SideOutput(
         "max_pool_packed_indices",
         packed_bytes,
-        *net.way(Work(count, index_bytes + packed_bytes), workspace_bytes=count),
-        *net.way(scatter, Work(count, packed_bytes), workspace_bytes=packed_bytes),
+        *net.implementation(Work(count, index_bytes + packed_bytes), workspace_bytes=count),
+        *net.implementation(scatter, Work(count, packed_bytes), workspace_bytes=packed_bytes),
     )
-    from_input = net.way(find, scatter, workspace_bytes=index_bytes)
+    from_input = net.implementation(find, scatter, workspace_bytes=index_bytes)
     step = BackwardStep("ip_grad", x.gradient_bytes, from_input=from_input)
-    forward = net.way(find, workspace_bytes=index_bytes)
+    forward = net.implementation(find, workspace_bytes=index_bytes)
     return net.add(Layer("max_pool", shape, forward, (step,), side=side), x)
 
 
@@ -90,5 +90,5 @@ def upsample(net: NetworkBuilder, x: Value, extent: int | Sequence[int]) -> Valu
 def _resample(net: NetworkBuilder, x: Value, op: str, extent: tuple[int, ...]) -> Value:
     shape = (*x.shape[:2], *extent)
     work = Work(max(x.elements, math.prod(shape)), x.size_bytes + 4 * math.prod(shape))
-    step = BackwardStep("ip_grad", x.gradient_bytes, from_nothing=net.way(work))
-    return net.add(Layer(op, shape, net.way(work), (step,)), x)
+    step = BackwardStep("ip_grad", x.gradient_bytes, from_nothing=net.implementation(work))
+    return net.add(Layer(op, shape, net.implementation(work), (step,)), x)

@@ -7,9 +7,14 @@ from collections.abc import Sequence
 
 from gapless.errors import InputError
 from gapless.profiles.training.building import BackwardStep, Layer, NetworkBuilder, Value
-from gapless.profiles.training.convolutions import Convolution, convolution_ways, depthwise_way, parameter_gradient_ways
+from gapless.profiles.training.convolutions import (
+    Convolution,
+    convolution_implementations,
+    depthwise_implementation,
+    parameter_gradient_implementations,
+)
 from gapless.profiles.training.costs import FLOAT_BYTES, Work
-from gapless.profiles.training.graph import Way
+from gapless.profiles.training.graph import Implementation
 from gapless.profiles.training.layers.pooling import per_axis, window_extent
 
 __all__ = ["conv", "conv_transpose", "embedding", "linear", "matmul"]
@@ -67,14 +72,14 @@ def linear(net: NetworkBuilder, x: Value, features: int, bias: bool = True, tied
     weight_bytes = FLOAT_BYTES * inner * features
     gradient_bytes = weight_bytes + FLOAT_BYTES * features * bias
     out = (*x.shape[:-1], features)
-    way = net.way(_product(rows, inner, features))
+    impl = net.implementation(_product(rows, inner, features))
     steps = (
-        BackwardStep("param_grad", 0, from_input=way, parameter_bytes=gradient_bytes),
-        BackwardStep("ip_grad", x.gradient_bytes, from_nothing=_input_gradient(net, x, way)),
+        BackwardStep("param_grad", 0, from_input=impl, parameter_bytes=gradient_bytes),
+        BackwardStep("ip_grad", x.gradient_bytes, from_nothing=_input_gradient(net, x, impl)),
     )
     parameter_bytes = gradient_bytes - weight_bytes * tied
     gradients = _bias_first(gradient_bytes - weight_bytes, weight_bytes)
-    return net.add(Layer("addmm", out, way, steps, parameter_bytes=parameter_bytes, gradients=gradients), x)
+    return net.add(Layer("addmm", out, impl, steps, parameter_bytes=parameter_bytes, gradients=gradients), x)
 
 
 def matmul(net: NetworkBuilder, left: Value, right: Value, transposed: bool = False) -> Value:
@@ -88,8 +93,8 @@ def matmul(net: NetworkBuilder, left: Value, right: Value, transposed: bool = Fa
         raise InputError(f"network {net.name!r}: matmul: shapes must fit, got {left.shape} and {right.shape}")
     stack = math.prod(left.shape[:-2])
     work = _product(rows, inner, columns, stack)
-    step = BackwardStep("ip_grad", left.size_bytes + right.size_bytes, from_input=net.way(work, work))
-    return net.add(Layer("matmul", (*left.shape[:-1], columns), net.way(work), (step,)), left, right)
+    step = BackwardStep("ip_grad", left.size_bytes + right.size_bytes, from_input=net.implementation(work, work))
+    return net.add(Layer("matmul", (*left.shape[:-1], columns), net.implementation(work), (step,)), left, right)
 
 
 def embedding(net: NetworkBuilder, x: Value, rows: int, features: int, tied: bool = False) -> Value:
@@ -99,10 +104,10 @@ def embedding(net: NetworkBuilder, x: Value, rows: int, features: int, tied: boo
     """
     shape = (*x.shape, features)
     table_bytes, size_bytes = FLOAT_BYTES * rows * features, FLOAT_BYTES * math.prod(shape)
-    look_up = net.way(Work(moved_bytes=2 * size_bytes))
+    look_up = net.implementation(Work(moved_bytes=2 * size_bytes))
     scatter = Work(math.prod(shape), table_bytes + 3 * size_bytes)
     works = [scatter, Work(rows * features, 3 * table_bytes)] if tied else [scatter]
-    backward = net.way(*works, workspace_bytes=table_bytes * tied)
+    backward = net.implementation(*works, workspace_bytes=table_bytes * tied)
     gradient_bytes = 0 if tied else table_bytes
     step = BackwardStep("param_grad", 0, from_nothing=backward, parameter_bytes=gradient_bytes)
     gradients = (("weight", gradient_bytes),)
@@ -117,24 +122,27 @@ def _bias_first(bias_bytes: int, weight_bytes: int) -> tuple[tuple[str, int], ..
 
 def _convolution_parts(
     net: NetworkBuilder, shape: Convolution, gradient_bytes: int, parameter_bytes: int
-) -> tuple[tuple[Way, ...], tuple[BackwardStep, ...]]:
+) -> tuple[tuple[Implementation, ...], tuple[BackwardStep, ...]]:
     if shape.depthwise:
-        both = (depthwise_way(shape, net.device, passes=2),)
+        both = (depthwise_implementation(shape, net.device, passes=2),)
         step = BackwardStep("ip_grad", gradient_bytes, from_input=both, parameter_bytes=parameter_bytes)
-        return (depthwise_way(shape, net.device),), (step,)
-    ways = convolution_ways(shape, net.device)
-    gradient_ways = ways if gradient_bytes else (Way(0.0, power_w=net.device.idle_w),)
-    return ways, (
+        return (depthwise_implementation(shape, net.device),), (step,)
+    impls = convolution_implementations(shape, net.device)
+    gradient_implementations = impls if gradient_bytes else (Implementation(0.0, power_w=net.device.idle_w),)
+    return impls, (
         BackwardStep(
-            "param_grad", 0, from_input=parameter_gradient_ways(shape, net.device), parameter_bytes=parameter_bytes
+            "param_grad",
+            0,
+            from_input=parameter_gradient_implementations(shape, net.device),
+            parameter_bytes=parameter_bytes,
         ),
-        BackwardStep("ip_grad", gradient_bytes, from_nothing=gradient_ways),
+        BackwardStep("ip_grad", gradient_bytes, from_nothing=gradient_implementations),
     )
 
 
-def _input_gradient(net: NetworkBuilder, x: Value, way: tuple[Way, ...]) -> tuple[Way, ...]:
+def _input_gradient(net: NetworkBuilder, x: Value, impl: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
     """An input of the network needs no gradient; the empty step is kept, as in MONeT's reference."""
-    return way if x.node is not None else (Way(0.0, power_w=net.device.idle_w),)
+    return impl if x.node is not None else (Implementation(0.0, power_w=net.device.idle_w),)
 
 
 def _product(rows: int, inner: int, columns: int, stack: int = 1) -> Work:

@@ -52,7 +52,7 @@ def shrinking_lookaheads(uses: Uses, most: int, cache_rows: int) -> Iterator[int
 
 
 def check_against_text(batches: list[Block], steps: list[Step], lookaheads: list[int]) -> None:
-    """Prefetch, TTL updates and evictions of every batch, as the text tells them."""
+    """Prefetch, TTL updates and evictions of every batch, as the text has them."""
     uses, cache = uses_of(batches), dict[int, int]()
     assert [step.batch for step in steps] == list(range(len(batches)))
     for step, lookahead, batch in zip(steps, lookaheads, batches, strict=True):
@@ -63,17 +63,21 @@ def check_against_text(batches: list[Block], steps: list[Step], lookaheads: list
         assert step.prefetch_ids.tolist() == sorted(uses[now] - cache.keys())
         last = {key: max(later for later in window if key in uses[later]) for key in uses[now]}
         cache |= last
-        ttl_ids, ttl_batches = step.ttl_updates()
-        updates = dict(zip(ttl_ids.tolist(), ttl_batches.tolist(), strict=True))
-        assert updates == {key: later for key, later in last.items() if later > now}
+        assert ttl_updates(step) == {key: later for key, later in last.items() if later > now}
         expired = {key for key, until in cache.items() if until == now}
-        assert step.evicted_ids.tolist() == sorted(expired)
+        assert step.ids[step.evicted].tolist() == sorted(expired)
         cache = {key: until for key, until in cache.items() if until > now}
         following = uses[now + 1] if now + 1 < len(uses) else set()
         assert step.in_next.tolist() == [key in following for key in step.ids.tolist()]
         tables = (step.ids >> TABLE_SHIFT).tolist()
         assert step.bounds.tolist() == np.searchsorted(tables, range(batch.shape[1] + 1)).tolist()
     assert not cache
+
+
+def ttl_updates(step: Step) -> dict[int, int]:
+    """The ids that stay in the cache, and the last batch for which each does."""
+    kept = ~step.evicted
+    return dict(zip(step.ids[kept].tolist(), step.last_use[kept].tolist(), strict=True))
 
 
 def check_rows(uses: Uses, steps: list[Step]) -> None:
@@ -88,7 +92,7 @@ def check_rows(uses: Uses, steps: list[Step]) -> None:
             inside = sum(later.prefetch_after < step.batch for later in steps[step.batch :])
             assert len(row_of) == step.cache_rows == len(held(uses, step.batch, inside))
             assert [row_of[key] for key in step.ids.tolist()] == step.rows.tolist()
-            for key in step.evicted_ids.tolist():
+            for key in step.ids[step.evicted].tolist():
                 del row_of[key]
         for entered in entering.get(-1 if step is None else step.batch, []):
             fresh = entered.rows[entered.prefetched].tolist()
@@ -146,12 +150,12 @@ def test_rows_are_kept_and_never_shared(batches: list[Block], lookahead: int, ca
 def test_figure_5_5() -> None:
     """Batches 1 to 4 of the figure. It counts the current batch into its lookahead of 2; the definition doesn't."""
     batches = [np.array(ids).reshape(-1, 1) for ids in ([3, 9], [3, 4], [3, 6], [6, 1])]
-    told = [
-        (step.prefetch_ids.tolist(), dict(zip(*map(np.ndarray.tolist, step.ttl_updates()), strict=True)),
-         step.evicted_ids.tolist())
+    found = [
+        (step.prefetch_ids.tolist(), ttl_updates(step),
+         step.ids[step.evicted].tolist())
         for step in lookahead_steps(batches, lookahead=1)
     ]  # fmt: skip
-    assert told == [([3, 9], {3: 1}, [9]), ([4], {3: 2}, [4]), ([6], {6: 3}, [3]), ([1], {}, [1, 6])]
+    assert found == [([3, 9], {3: 1}, [9]), ([4], {3: 2}, [4]), ([6], {6: 3}, [3]), ([1], {}, [1, 6])]
 
 
 def test_a_cache_as_large_as_the_trace_takes_it_whole() -> None:

@@ -10,7 +10,17 @@ from bagpipe_batches import click_log_batch, random_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapless.encodings.bagpipe import METHODS, OBJECTIVES, Batch, Effort, capacities, cost_matrix, partition
+from gapless.encodings.bagpipe import (
+    METHODS,
+    OBJECTIVES,
+    Batch,
+    Bound,
+    Parameters,
+    Search,
+    capacities,
+    cost_matrix,
+    partition,
+)
 from gapless.encodings.bagpipe.sharing import Sharing
 from gapless.encodings.bagpipe.transport import lower_bound
 from gapless.errors import InputError
@@ -52,7 +62,7 @@ def test_a_partition_is_balanced_worth_what_it_says_and_no_better_than_its_bound
     rng = np.random.default_rng(seed)
     batch = random_batch(rng, examples, trainers)
     capacity = rng.multinomial(examples, rng.dirichlet(np.ones(trainers)))
-    found = partition(batch, capacity, objective, effort=Effort(8, 3))
+    found = partition(batch, capacity, objective, parameters=Parameters(Search(8), Bound(3)))
     assert found is not None
     assert (np.bincount(found.trainer, minlength=trainers) == capacity).all()
     assert found.value == value_by_hand(batch, found.trainer, objective)
@@ -75,7 +85,7 @@ def test_every_exact_method_finds_the_papers_optimum(method: str, solver: str | 
     assert best is not None
     assert found is not None
     assert found.value == found.bound == best.value
-    assert found.is_optimal
+    assert found.bound == found.value
 
 
 def test_the_prices_prove_the_papers_optimum() -> None:
@@ -98,7 +108,7 @@ def test_bound_optimum_and_search_are_in_order(objective: str, seed: int) -> Non
     assert exact is not None
     assert found is not None
     assert found.bound is not None
-    assert exact.is_optimal
+    assert exact.bound == exact.value
     assert found.bound <= exact.value <= found.value
     assert found.value <= 1.25 * exact.value + 1
 
@@ -122,7 +132,7 @@ def test_the_bound_is_the_optimum_where_no_id_is_shared(objective: str) -> None:
     assert found is not None
     assert papers is not None
     if objective == "fetches":
-        assert found.is_optimal
+        assert found.bound == found.value
         assert found.value == papers.value + int((batch.owner < 0).sum())
     else:
         assert found.gap is not None
@@ -156,7 +166,10 @@ def test_bounds_hold_for_skewed_owners_and_closed_trainers() -> None:
 
 def test_more_rounds_do_no_harm() -> None:
     batch = click_log_batch(1000, 4)
-    found = [partition(batch, None, "fetches", effort=Effort(rounds, rounds)) for rounds in (0, 4, 40)]
+    found = [
+        partition(batch, None, "fetches", parameters=Parameters(Search(search), Bound(bound)))
+        for search, bound in ((0, 1), (4, 4), (40, 40))
+    ]
     values = [its.value for its in found if its]
     bounds = [its.bound for its in found if its and its.bound is not None]
     assert values == sorted(values, reverse=True)
@@ -167,7 +180,7 @@ def test_the_same_seed_gives_the_same_partition() -> None:
     batch = click_log_batch(500, 4)
     for objective, method in (("fetches", "search"), ("max-load", "search"), ("paper", "random")):
         first, again, other = (
-            partition(batch, None, objective, method, Effort(with_bound=False), SolveOptions(seed=seed))
+            partition(batch, None, objective, method, Parameters(bound=Bound(rounds=0)), SolveOptions(seed=seed))
             for seed in (7, 7, 8)
         )
         assert first is not None
@@ -219,6 +232,6 @@ def test_unknown_names_and_methods_that_do_not_suit_are_named() -> None:
         partition(batch, method="search")
     with pytest.raises(InputError, match="method: lp is for the paper's objective"):
         partition(batch, objective="fetches", method="lp")
-    with pytest.raises(InputError, match="search_rounds: must be >= 0, got -1"):
-        Effort(search_rounds=-1)
+    with pytest.raises(InputError, match=r"search\.rounds: must be >= 0, got -1"):
+        Search(rounds=-1)
     assert set(METHODS) >= {"transport", "milp", "lp", "min_cost_flow"}

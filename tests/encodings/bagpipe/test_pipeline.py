@@ -36,7 +36,7 @@ def simulated(counts: Counts, cluster: Cluster, design: str) -> dict[Task, tuple
     length: dict[Task, float] = {}
     needs: dict[Task, list[Task]] = {}
     for x in range(counts.batches):
-        length |= {(name, x): float(getattr(lasting, name)[x]) for name in ACTIVITIES}
+        length |= {(name, x): float(lasting[name][x]) for name in ACTIVITIES}
         after = int(counts.prefetch_after[x])
         asks = [(name, after) for name in ("write_early", "write_late")] if after >= 0 else []
         has_rows = length["prefetch", x] > 0

@@ -75,20 +75,22 @@ def _reference(name: str) -> Reference:
     recomputed = _dense(record["r"])
     variant = _dense(record["m"])[1:].argmax(axis=1)
     algorithm = _algorithms(record, instance)
-    backward_way = algorithm[np.arange(1, len(recomputed)), np.arange(len(graph.forward), len(instance["nodes"]))]
+    backward_implementation = algorithm[
+        np.arange(1, len(recomputed)), np.arange(len(graph.forward), len(instance["nodes"]))
+    ]
     decisions = Decisions(
         stored=_dense(record["s"]),
         recomputed=recomputed,
         in_place=_dense(record["ip"]) & recomputed,
-        forward_way=np.where(recomputed, algorithm[:, : len(graph.forward)], 0),
+        forward_implementation=np.where(recomputed, algorithm[:, : len(graph.forward)], 0),
         variant=variant,
-        backward_way=backward_way,
+        backward_implementation=backward_implementation,
     )
     return Reference(graph, decisions, int(record["budget_gb"] * 2**30), round(record["runtime_expected"]))
 
 
 def _algorithms(record: dict[str, Any], instance: dict[str, Any]) -> NDArray[np.int64]:
-    """The chosen way of each node at each stage, int64, shape (T, nodes); 0 where there is no choice.
+    """The chosen implementation of each node at each stage, int64, shape (T, nodes); 0 where there is no choice.
 
     The files number all slots for algorithms, a graph only those that did not fail.
     """
@@ -98,10 +100,10 @@ def _algorithms(record: dict[str, Any], instance: dict[str, Any]) -> NDArray[np.
     slots = _dense(record["rf"])
     for column, node in enumerate(instance["conv_list"]):
         usable = [time_ms != FAILED_MS for time_ms in instance["nodes"][node]["compute_ms"]]
-        way = np.cumsum(usable) - 1
+        impl = np.cumsum(usable) - 1
         picked = slots[:, column].argmax(axis=1)
         ran = slots[:, column].any(axis=1)
-        chosen[ran, node] = way[picked[ran]]
+        chosen[ran, node] = impl[picked[ran]]
     return chosen
 
 

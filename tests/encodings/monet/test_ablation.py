@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tiny_training import MIB, keep_all, training_graphs
 
 from gapless.encodings.monet import ilp
-from gapless.encodings.monet.ablation import ABLATIONS, ablation, greedy_ways, restrict
+from gapless.encodings.monet.ablation import ABLATIONS, ablation, greedy_implementations, restrict
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.errors import InputError
 from gapless.options import SolveOptions
@@ -40,7 +40,9 @@ def test_restrictions_have_the_choices_of_the_measured_ablations(measured, name)
     assert [node.op for node in restricted.forward] == [node.op for node in genuine.forward]
     assert [node.inputs for node in restricted.forward] == [node.inputs for node in genuine.forward]
     assert [node.overwrites for node in restricted.forward] == [node.overwrites for node in genuine.forward]
-    assert [len(node.ways) for node in restricted.forward] == [len(node.ways) for node in genuine.forward]
+    assert [len(node.implementations) for node in restricted.forward] == [
+        len(node.implementations) for node in genuine.forward
+    ]
     for ours, theirs in zip(restricted.backward, genuine.backward, strict=True):
         assert (ours.forward, ours.gradients) == (theirs.forward, theirs.gradients)
         if name != "conv":  # in the genuine file of that ablation every ReLU needs its output
@@ -64,7 +66,7 @@ def test_fewer_choices_are_never_cheaper(graph, less_mib):
 
 @settings(max_examples=40, deadline=None)
 @given(training_graphs(4), st.integers(0, 12))
-def test_greedy_ways_lie_between_no_choice_and_full_choice(graph, less_mib):
+def test_greedy_implementations_lie_between_no_choice_and_full_choice(graph, less_mib):
     single = ablation(graph, "monet-noop")
     budget = max(0, evaluate(single, keep_all(single)).peak_bytes - less_mib * MIB)
     parts = ilp.encode(single, budget)
@@ -73,7 +75,7 @@ def test_greedy_ways_lie_between_no_choice_and_full_choice(graph, less_mib):
         return
     decisions = ilp.decode(parts, solution.values)
     choosing = ablation(graph, "conv")
-    better = evaluate(choosing, greedy_ways(choosing, decisions, budget))
+    better = evaluate(choosing, greedy_implementations(choosing, decisions, budget))
     assert better.faults == ()
     assert better.peak_bytes <= budget
     assert optimum(choosing, budget) - 1e-12 <= better.cost_s <= evaluate(single, decisions).cost_s + 1e-12

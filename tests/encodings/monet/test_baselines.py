@@ -26,7 +26,7 @@ from gapless.encodings.monet.baselines import (
 )
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.lowering import to_schedule
-from gapless.encodings.monet.retention import fit_ways
+from gapless.encodings.monet.retention import fit_implementations
 from gapless.errors import InputError
 from gapless.profiles.training.graph import TrainingGraph
 
@@ -90,11 +90,14 @@ def test_a_kept_set_of_another_graph_is_refused() -> None:
         just_in_time(tiny(), only(0, count=4), DEFAULTS)
 
 
-def test_fit_ways_takes_the_fastest_that_fits() -> None:
+def test_fit_implementations_takes_the_fastest_that_fits() -> None:
     decisions = store_all(tiny())
-    assert fit_ways(tiny(), decisions, 190).forward_way[0, CONV] == 0
-    assert fit_ways(tiny(), decisions, 189).forward_way[0, CONV] == 1
-    assert fit_ways(tiny(), fit_ways(tiny(), decisions, 189), 190).forward_way[0, CONV] == 0
+    assert fit_implementations(tiny(), decisions, 190).forward_implementation[0, CONV] == 0
+    assert fit_implementations(tiny(), decisions, 189).forward_implementation[0, CONV] == 1
+    assert (
+        fit_implementations(tiny(), fit_implementations(tiny(), decisions, 189), 190).forward_implementation[0, CONV]
+        == 0
+    )
 
 
 def test_store_all_recomputes_nothing_and_keeps_what_the_backward_pass_needs() -> None:

@@ -1,4 +1,4 @@
-"""Decisions are checked against their graph: shapes, ways, variants, and what can run in place."""
+"""Decisions are checked against their graph: shapes, implementations, variants, and what can run in place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def test_decisions_of_the_graph_are_accepted() -> None:
     changed("in_place", (0, RELU), True).check_against(tiny())
 
 
-@pytest.mark.parametrize("field", ["stored", "recomputed", "in_place", "forward_way", "variant", "backward_way"])
+@pytest.mark.parametrize(
+    "field", ["stored", "recomputed", "in_place", "forward_implementation", "variant", "backward_implementation"]
+)
 def test_a_wrong_shape_is_refused_by_name(field: str) -> None:
     decisions = store_all(tiny())
     with pytest.raises(InputError, match=f"{field} must have shape"):
@@ -36,11 +38,11 @@ def test_a_wrong_shape_is_refused_by_name(field: str) -> None:
 @pytest.mark.parametrize(
     ("field", "where", "value", "message"),
     [
-        ("forward_way", (0, CONV), 2, "forward_way names a way"),
-        ("forward_way", (0, CONV_2), -1, "forward_way names a way"),
+        ("forward_implementation", (0, CONV), 2, "forward_implementation names an implementation"),
+        ("forward_implementation", (0, CONV_2), -1, "forward_implementation names an implementation"),
         ("variant", (2,), 3, "has no variant 3"),
         ("variant", (0,), -1, "has no variant -1"),
-        ("backward_way", (1,), 1, "has no way 1"),
+        ("backward_implementation", (1,), 1, "has no implementation 1"),
         ("in_place", (0, CONV), True, "can't or doesn't run in place"),
         ("in_place", (3, RELU), True, "can't or doesn't run in place"),
     ],

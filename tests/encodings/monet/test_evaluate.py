@@ -43,9 +43,9 @@ def test_storing_everything_has_the_cost_and_the_rows_counted_by_hand() -> None:
 
 def test_the_small_algorithm_trades_time_for_workspace() -> None:
     decisions = store_all(tiny())
-    way = decisions.forward_way.copy()
-    way[0, CONV] = 1
-    found = evaluate(tiny(), replace(decisions, forward_way=way))
+    impl = decisions.forward_implementation.copy()
+    impl[0, CONV] = 1
+    found = evaluate(tiny(), replace(decisions, forward_implementation=impl))
     assert found.forward_s == 8.0
     assert found.forward_bytes[CONV] == 140
 

@@ -12,7 +12,7 @@ from gapless.encodings.monet.ilp_options import Option, forward_choices
 from gapless.encodings.monet.ilp_statistics import comparison
 from gapless.errors import InputError
 from gapless.options import SolveOptions
-from gapless.profiles.training.graph import BackwardNode, ForwardNode, TrainingGraph, Variant, Way
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 from gapless.solution import Status
 from gapless.solvers.registry import solve_model
 
@@ -26,25 +26,25 @@ REFERENCES = [
 
 def chain(relu_bytes: int = 4 * MIB, saved: bool = True) -> TrainingGraph:
     """conv -> relu -> conv: the second's gradient needs the relu's output, the relu's its output or its input."""
-    size, fast, small = relu_bytes, Way(4e-5, 6 * MIB), Way(9e-5)
+    size, fast, small = relu_bytes, Implementation(4e-5, 6 * MIB), Implementation(9e-5)
     forward = (
         ForwardNode("conv", "conv", size, (), (fast, small)),
-        ForwardNode("relu", "relu", size, (0,), (Way(1e-5),), (), 0, (Way(1e-5, -size),)),
-        ForwardNode("head", "conv", MIB, (1,), (Way(2e-5),)),
-        ForwardNode("loss", "loss", MIB, (2,), (Way(0.0),)),
+        ForwardNode("relu", "relu", size, (0,), (Implementation(1e-5),), (), 0, (Implementation(1e-5, -size),)),
+        ForwardNode("head", "conv", MIB, (1,), (Implementation(2e-5),)),
+        ForwardNode("loss", "loss", MIB, (2,), (Implementation(0.0),)),
     )
-    way = (Way(3e-5),)
-    relu = (Variant((0,), way, "input"), *([Variant((1,), way, "output")] if saved else []))
+    impl = (Implementation(3e-5),)
+    relu = (Variant((0,), impl, "input"), *([Variant((1,), impl, "output")] if saved else []))
     backward = (
-        BackwardNode("head_grad", "conv", 2, size, (3,), (Variant((1,), way),), MIB),
+        BackwardNode("head_grad", "conv", 2, size, (3,), (Variant((1,), impl),), MIB),
         BackwardNode("relu_grad", "relu", 1, size, (4,), relu, MIB),
-        BackwardNode("conv_grad", "conv", 0, 0, (5,), (Variant((), way),), MIB),
+        BackwardNode("conv_grad", "conv", 0, 0, (5,), (Variant((), impl),), MIB),
     )
     return TrainingGraph("chain", 1, forward, backward, MIB)
 
 
-def test_ways_that_can_not_fit_are_fixed_to_0():
-    needed_mib = 1 + 4 + 6  # parameters, output and workspace of the first convolution's fast way
+def test_implementations_that_can_not_fit_are_fixed_to_0():
+    needed_mib = 1 + 4 + 6  # parameters, output and workspace of the first convolution's fast implementation
     for budget_mib, upper in ((needed_mib, 1.0), (needed_mib - 1, 0.0)):
         parts = ilp.encode(chain(), budget_mib * MIB)
         assert parts.model.arrays().upper[parts.columns.option[0, 0, 1]] == upper
@@ -75,9 +75,9 @@ def test_budget_too_small_is_infeasible(budget_bytes):
     assert solve_model(ilp.encode(chain(), budget_bytes).model).status is Status.INFEASIBLE
 
 
-def test_only_unbeaten_ways_are_choices():
-    ways = (Way(3.0, 5), Way(2.0, 7), Way(2.5, 7), Way(4.0, 5))
-    node = ForwardNode("a", "a", 0, (), ways)
+def test_only_unbeaten_implementations_are_choices():
+    impls = (Implementation(3.0, 5), Implementation(2.0, 7), Implementation(2.5, 7), Implementation(4.0, 5))
+    node = ForwardNode("a", "a", 0, (), impls)
     assert forward_choices(node, True) == (Option(3.0, 5, 0), Option(2.0, 7, 1))
 
 

@@ -14,7 +14,7 @@ from random_training import training_graphs
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.keepset import Keeper, KeepSet, Move, State
 from gapless.encodings.monet.stretches import JustInTime
-from gapless.profiles.training.graph import TrainingGraph, Way
+from gapless.profiles.training.graph import Implementation, TrainingGraph
 
 MEASURED = ["vgg16_176", "un_11", "mobilenet_v2_272", "resnet50_184"]
 
@@ -53,15 +53,18 @@ def after(keep: KeepSet, move: Move) -> KeepSet:
     return KeepSet(kept, dropped, variant, lead)
 
 
-def in_place_ways_of_their_own(graph: TrainingGraph, random: np.random.Generator) -> TrainingGraph:
-    """Two ways in place unlike those out of place: which way a creator runs in then depends on the room."""
+def in_place_implementations_of_their_own(graph: TrainingGraph, random: np.random.Generator) -> TrainingGraph:
+    """Two implementations in place unlike those out of place: which a creator runs in then depends on the room."""
 
-    def ways(least: int) -> tuple[Way, ...]:
+    def implementations(least: int) -> tuple[Implementation, ...]:
         pairs = random.integers([0, least], [6, 20], size=(2, 2)).tolist()
-        return tuple(Way(time * 1e-3, workspace) for time, workspace in pairs)
+        return tuple(Implementation(time * 1e-3, workspace) for time, workspace in pairs)
 
     forward = [
-        replace(node, ways=ways(0), in_place=ways(-30), again=()) if node.in_place else node for node in graph.forward
+        replace(node, implementations=implementations(0), in_place=implementations(-30), again=())
+        if node.in_place
+        else node
+        for node in graph.forward
     ]
     return replace(graph, forward=tuple(forward))
 
@@ -107,7 +110,7 @@ def test_every_state_of_a_walk_is_what_the_evaluator_says(
     graph: TrainingGraph, seed: int, budget: int, unlike: bool
 ) -> None:
     random = np.random.default_rng(seed)
-    walk(Keeper(in_place_ways_of_their_own(graph, random) if unlike else graph, budget), random, 8)
+    walk(Keeper(in_place_implementations_of_their_own(graph, random) if unlike else graph, budget), random, 8)
 
 
 @pytest.mark.parametrize("name", MEASURED)

@@ -77,10 +77,10 @@ def test_an_intermediate_follows_its_creator_and_reads_its_output() -> None:
 
 def test_a_node_that_runs_again_is_the_same_op_in_another_implementation() -> None:
     graph = tiny()
-    graph = replace(graph, forward=tuple(replace(node, again=(*node.ways,)) for node in graph.forward))
+    graph = replace(graph, forward=tuple(replace(node, again=(*node.implementations,)) for node in graph.forward))
     schedule = to_schedule(graph, just_in_time(graph, kept(CONV), INPUT))
     again = [op for op in schedule.graph.ops if op.name == "relu.1"]
-    assert [way.name for way in again[0].implementations] == ["", "again"]
+    assert [impl.name for impl in again[0].implementations] == ["", "again"]
     assert names(schedule).count("relu.1") == 2
 
 
@@ -105,7 +105,9 @@ def test_a_backward_node_that_is_left_out_is_required_missing() -> None:
 
 def test_a_loss_that_is_run_again_takes_its_time_and_no_memory() -> None:
     graph = tiny()
-    loss = replace(graph.forward[LOSS], ways=(replace(graph.forward[LOSS].ways[0], duration_s=0.5),))
+    loss = replace(
+        graph.forward[LOSS], implementations=(replace(graph.forward[LOSS].implementations[0], duration_s=0.5),)
+    )
     graph = replace(graph, forward=(*graph.forward[:LOSS], loss))
     decisions = store_all(graph)
     recomputed, stored = decisions.recomputed.copy(), decisions.stored.copy()
@@ -118,7 +120,9 @@ def test_a_loss_that_is_run_again_takes_its_time_and_no_memory() -> None:
 
 def test_a_view_of_a_tensor_that_is_kept_is_charged_in_full() -> None:
     graph = chain(3)
-    view = replace(graph.forward[1], ways=(replace(graph.forward[1].ways[0], workspace_bytes=-10),))
+    view = replace(
+        graph.forward[1], implementations=(replace(graph.forward[1].implementations[0], workspace_bytes=-10),)
+    )
     graph = replace(graph, forward=(graph.forward[0], view, *graph.forward[2:]))
     op = to_schedule(graph, store_all(graph)).graph.ops[1]
     assert op.implementations[0].workspace_bytes == 0

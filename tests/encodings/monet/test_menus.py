@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gapless.encodings.monet.implementations import Option
 from gapless.encodings.monet.menus import Menus, best_first
-from gapless.encodings.monet.ways import Option
 
 OPTIONS = st.builds(
     Option,
     duration_s=st.integers(0, 8).map(lambda number: number / 8),
     workspace_bytes=st.integers(-6, 6),
-    way=st.integers(0, 3),
+    implementation=st.integers(0, 3),
     in_place=st.booleans(),
 )
 STEPS = st.lists(st.tuples(st.lists(OPTIONS, min_size=1, max_size=6), st.integers(-8, 8)), min_size=1, max_size=6)

@@ -19,7 +19,7 @@ from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.objective import costed
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, claim_data, read_plan, write_plan
-from gapless.profiles.training.graph import TrainingGraph, Way
+from gapless.profiles.training.graph import Implementation, TrainingGraph
 from gapless.profiles.training.networks import build, network_names
 from gapless.recipe import Result
 from gapless.solvers.registry import solve_model
@@ -40,15 +40,21 @@ def test_time_costs_the_graph_itself() -> None:
     assert costed(graph, "time") is graph
 
 
-def test_energy_costs_each_way_its_joules_and_changes_nothing_else() -> None:
-    graph = with_power(build("resnet50", 2), lambda way: 7.0)
+def test_energy_costs_each_implementation_its_joules_and_changes_nothing_else() -> None:
+    graph = with_power(build("resnet50", 2), lambda impl: 7.0)
     found = costed(graph, "energy")
     for node, its in zip(graph.forward, found.forward, strict=True):
-        for ways, costs in ((node.ways, its.ways), (node.again, its.again), (node.in_place, its.in_place)):
-            assert [way.duration_s * 7.0 for way in ways] == [way.duration_s for way in costs]
-            assert [(way.workspace_bytes, way.name) for way in ways] == [(w.workspace_bytes, w.name) for w in costs]
-    joules = [[[way.energy_j for way in its.ways] for its in node.variants] for node in graph.backward]
-    assert joules == [[[way.duration_s for way in its.ways] for its in node.variants] for node in found.backward]
+        for impls, costs in (
+            (node.implementations, its.implementations),
+            (node.again, its.again),
+            (node.in_place, its.in_place),
+        ):
+            assert [impl.duration_s * 7.0 for impl in impls] == [impl.duration_s for impl in costs]
+            assert [(impl.workspace_bytes, impl.name) for impl in impls] == [(w.workspace_bytes, w.name) for w in costs]
+    joules = [[[impl.energy_j for impl in its.implementations] for its in node.variants] for node in graph.backward]
+    assert joules == [
+        [[impl.duration_s for impl in its.implementations] for its in node.variants] for node in found.backward
+    ]
 
 
 @pytest.mark.parametrize("name", network_names())
@@ -56,9 +62,12 @@ def test_built_in_networks_know_their_power(name: str) -> None:
     Problem(build(name, 1), AMPLE, objective="energy")
 
 
-def test_way_of_unknown_power_is_refused_by_its_node_in_one_line() -> None:
-    unknown = with_power(fast_or_frugal(), lambda way: None if way.name == "frugal" else 1.0)
-    with pytest.raises(InputError, match=r"'energy': every way must have power_w, a way of node 'conv\.0' has none"):
+def test_implementation_of_unknown_power_is_refused_by_its_node_in_one_line() -> None:
+    unknown = with_power(fast_or_frugal(), lambda impl: None if impl.name == "frugal" else 1.0)
+    with pytest.raises(
+        InputError,
+        match=r"'energy': every implementation must have power_w, one of node 'conv\.0' has none",
+    ):
         Problem(unknown, AMPLE, objective="energy")
     Problem(unknown, AMPLE)
 
@@ -73,10 +82,10 @@ def test_unknown_objective_is_refused() -> None:
         Problem(fast_or_frugal(), AMPLE, objective="power")  # type: ignore[arg-type]
 
 
-def test_way_that_takes_no_time_needs_no_power() -> None:
-    assert Way(0.0).energy_j == 0.0
-    assert Way(2.0, power_w=3.0).energy_j == 6.0
-    assert Way(2.0).energy_j is None
+def test_implementation_that_takes_no_time_needs_no_power() -> None:
+    assert Implementation(0.0).energy_j == 0.0
+    assert Implementation(2.0, power_w=3.0).energy_j == 6.0
+    assert Implementation(2.0).energy_j is None
 
 
 # -- brute force -------------------------------------------------------------------------------------------------------

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from random_training import executable_decisions, training_graphs
 
 from gapless.checker import check
-from gapless.encodings.monet.ablation import ABLATIONS, ablation, carry_over, greedy_ways
+from gapless.encodings.monet.ablation import ABLATIONS, ablation, carry_over, greedy_implementations
 from gapless.encodings.monet.baselines import eager, store_all
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.reading import decisions_of
 from gapless.errors import InputError
-from gapless.profiles.training.graph import TrainingGraph, Way
+from gapless.profiles.training.graph import Implementation, TrainingGraph
 
 GIB = 2**30
 FULL = "inplace_conv_multiway_newnode"
@@ -41,7 +41,7 @@ def test_schedule_read_back_takes_as_long_and_holds_no_more(data: st.DataObject)
 def test_schedule_of_another_graph_is_refused() -> None:
     graph, schedule = tiny(), to_schedule(tiny(), store_all(tiny()))
     first, last = graph.forward[0], graph.backward[-1]
-    slower = replace(graph, forward=(replace(first, ways=(Way(9.0),)), *graph.forward[1:]))
+    slower = replace(graph, forward=(replace(first, implementations=(Implementation(9.0),)), *graph.forward[1:]))
     with pytest.raises(InputError, match=r"the schedule is of another graph: 'conv.0' can't run in 2.0 s"):
         decisions_of(slower, schedule)
     elsewhere = replace(last, variants=(replace(last.variants[0], needs=(RELU,)),))
@@ -55,10 +55,10 @@ def test_decisions_of_an_ablation_can_be_executed_on_the_whole_graph(data: st.Da
     graph = data.draw(training_graphs())
     part = ablation(graph, name)
     decisions = data.draw(executable_decisions(part))
-    carried = greedy_ways(graph, carry_over(part, decisions, graph), PLENTY)
+    carried = greedy_implementations(graph, carry_over(part, decisions, graph), PLENTY)
     found, before = evaluate(graph, carried), evaluate(part, decisions)
     assert found.faults == ()
-    assert found.cost_s <= before.cost_s + 1e-12  # the whole graph has all ways that the part has
+    assert found.cost_s <= before.cost_s + 1e-12  # the whole graph has all implementations that the part has
 
 
 def test_decisions_are_carried_over_to_like_operators_only() -> None:
@@ -80,7 +80,7 @@ def test_measured_ablations_are_carried_over_to_the_full_file(
     measured: Callable[[str], TrainingGraph], model: str, mode: str
 ) -> None:
     part, graph = measured(f"{model}_{mode}"), measured(f"{model}_{FULL}")
-    decisions = greedy_ways(graph, carry_over(part, store_all(part), graph), 32 * GIB)
+    decisions = greedy_implementations(graph, carry_over(part, store_all(part), graph), 32 * GIB)
     assert check(to_schedule(graph, decisions, 32 * GIB)).valid
 
 

@@ -32,7 +32,7 @@ from gapless.errors import InputError
 from gapless.io.plan import read_plan, write_plan
 from gapless.jobs import Answer, Job, Jobs, Solving, solving
 from gapless.profiles.training.baseline import peak_without_saving_bytes
-from gapless.profiles.training.graph import TrainingGraph, Variant, Way
+from gapless.profiles.training.graph import Implementation, TrainingGraph, Variant
 from gapless.profiles.training.networks import build
 
 OPTIONS = SolveOptions(gap=0.02, time_limit_s=2.0, threads=1)
@@ -329,7 +329,7 @@ def test_energy_is_a_sweep_of_its_own_with_rows_in_joules(tmp_path: Path) -> Non
 
 
 def test_energy_of_a_graph_without_powers_is_refused_before_the_folder_is_made(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="every way must have power_w"):
+    with pytest.raises(InputError, match="every implementation must have power_w"):
         sweep(chain(6), [AMPLE], OPTIONS, 0, tmp_path / "curve", "energy")
     assert list(tmp_path.iterdir()) == []
 
@@ -385,7 +385,9 @@ def test_keep_set_read_from_its_own_schedule_comes_to_the_same(graph: TrainingGr
 
 def _look_alike(one: Variant, other: Variant) -> bool:
     """Whether a schedule may not tell which of two variants runs."""
-    durations_s = {way.duration_s for way in one.ways} & {way.duration_s for way in other.ways}
+    durations_s = {impl.duration_s for impl in one.implementations} & {
+        impl.duration_s for impl in other.implementations
+    }
     return set(one.needs) == set(other.needs) and bool(durations_s)
 
 
@@ -394,7 +396,7 @@ def test_schedule_of_another_graph_is_refused() -> None:
     keep = KeepSet.just_in_time(np.ones(7, dtype=np.bool_), np.zeros(6, dtype=np.int64))
     schedule = to_schedule(graph, Keeper(graph, AMPLE).decide(Keeper(graph, AMPLE).assess(keep)[0]))
     slower = tuple(
-        replace(node, variants=tuple(replace(its, ways=(Way(2.0),)) for its in node.variants))
+        replace(node, variants=tuple(replace(its, implementations=(Implementation(2.0),)) for its in node.variants))
         for node in graph.backward
     )
     with pytest.raises(InputError, match="the schedule is of another graph"):

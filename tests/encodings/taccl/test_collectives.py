@@ -132,7 +132,7 @@ def test_no_schedule_of_a_sum_for_all_beats_the_bounds_that_hold_for_any(
     assert result.report is not None
     best_s = shortest_below_s(problem, result.report.makespan_s * (1 + 1e-9))
     bounds_s = result.details["bounds_s"]
-    for name in ("latency", "bandwidth", "routing", "reduction", "crossing", "any_grouping"):
+    for name in ("latency", "cuts", "routing", "reduction", "crossing", "any_grouping"):
         assert bounds_s[name] <= best_s * (1 + 1e-9), name
 
 

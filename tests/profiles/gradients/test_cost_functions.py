@@ -61,16 +61,6 @@ def test_cost_at_a_ratio_is_that_of_so_many_fewer_bytes(cost: CostFunction, size
     assert cost.at_ratio(ratio)(size_bytes) == pytest.approx(cost(size_bytes / ratio), rel=1e-6, abs=1e-9)
 
 
-@given(st.lists(costs, min_size=1, max_size=4), st.floats(0, 1e10))
-def test_sum_of_costs_is_exact_at_every_size(parts: list[CostFunction], size_bytes: float) -> None:
-    expected = sum(float(part(size_bytes)) for part in parts)
-    assert float(PointsCost.sum_of(parts)(size_bytes)) == pytest.approx(expected, rel=1e-6, abs=1e-9)
-
-
-def test_sum_of_no_costs_is_free() -> None:
-    np.testing.assert_array_equal(PointsCost.sum_of([])(np.array([0, 10**9])), [0.0, 0.0])
-
-
 @pytest.mark.parametrize("field", ["alpha_s", "beta_s_per_byte"])
 @pytest.mark.parametrize("value", [-1e-9, math.nan, math.inf])
 def test_affine_cost_refuses_what_is_negative_or_not_finite(field: str, value: float) -> None:

@@ -42,7 +42,7 @@ def test_first_convolution_makes_no_input_gradient(net: NetworkBuilder) -> None:
     graph = net.build(image(net))
     assert [step.variants[0].needs for step in graph.backward] == [(), ()]
     assert graph.backward[1].output_bytes == 0
-    assert graph.backward[1].variants[0].ways[0].duration_s == 0
+    assert graph.backward[1].variants[0].implementations[0].duration_s == 0
 
 
 def test_depthwise_convolution_makes_both_gradients_at_once(net: NetworkBuilder) -> None:
@@ -51,7 +51,7 @@ def test_depthwise_convolution_makes_both_gradients_at_once(net: NetworkBuilder)
     assert step.variants[0].needs == (0,)
     assert step.output_bytes == 4 * 3 * 4 * 64
     assert step.fixed_bytes - graph.fixed_bytes == 4 * 4 * 9
-    assert len(graph.forward[1].ways) == 1
+    assert len(graph.forward[1].implementations) == 1
 
 
 def test_relu_runs_over_its_input_and_has_three_backward_variants(net: NetworkBuilder) -> None:
@@ -60,10 +60,10 @@ def test_relu_runs_over_its_input_and_has_three_backward_variants(net: NetworkBu
     relu, bits = graph.forward[1], graph.forward[2]
     assert (relu.op, relu.overwrites, relu.in_place[0].workspace_bytes) == ("relu_", 0, -4 * 27)
     assert (bits.creator, bits.inputs, bits.overwrites, bits.output_bytes) == (1, (1,), 0, 4)
-    assert bits.in_place[0].workspace_bytes == bits.ways[0].workspace_bytes - 4 * 27
+    assert bits.in_place[0].workspace_bytes == bits.implementations[0].workspace_bytes - 4 * 27
     (step,) = steps_of(graph, 1)
     assert [variant.needs for variant in step.variants] == [(0,), (1,), (2,)]
-    assert step.variants[1].ways[0].workspace_bytes == -4 * 27
+    assert step.variants[1].implementations[0].workspace_bytes == -4 * 27
 
 
 def test_relu_whose_input_is_read_later_does_not_run_in_place(net: NetworkBuilder) -> None:
@@ -83,7 +83,7 @@ def test_gradients_of_all_users_are_read_and_summed(net: NetworkBuilder) -> None
     assert first.gradients == (numbers[id(gelu)], numbers[id(add)])
     alone = NetworkBuilder("alone", 3, net.device)
     plain = steps_of(alone.build(layers.gelu(alone, image(alone))), 0)[0]
-    assert first.variants[0].ways[0].duration_s > plain.variants[0].ways[0].duration_s
+    assert first.variants[0].implementations[0].duration_s > plain.variants[0].implementations[0].duration_s
 
 
 def test_batch_norm_is_cheaper_again_and_keeps_running_statistics(net: NetworkBuilder) -> None:
@@ -91,7 +91,7 @@ def test_batch_norm_is_cheaper_again_and_keeps_running_statistics(net: NetworkBu
     net = NetworkBuilder("small", 3, net.device)
     graph = net.build(layers.batch_norm(net, image(net)))
     node, (step,) = graph.forward[1], steps_of(graph, 1)
-    assert node.again[0].duration_s < node.ways[0].duration_s
+    assert node.again[0].duration_s < node.implementations[0].duration_s
     assert graph.fixed_bytes - before == 4 * 4 * 4
     assert step.fixed_bytes - graph.fixed_bytes == 2 * 4 * 4
     assert [variant.needs for variant in step.variants] == [(0,), (1,)]
@@ -161,7 +161,7 @@ def test_attention_product_needs_both_inputs(net: NetworkBuilder) -> None:
     (step,) = steps_of(graph, 3)
     assert step.variants[0].needs == (1, 2)
     assert step.output_bytes == 2 * 4 * 3 * 5 * 6
-    assert graph.forward[3].ways[0].duration_s < step.variants[0].ways[0].duration_s
+    assert graph.forward[3].implementations[0].duration_s < step.variants[0].implementations[0].duration_s
 
 
 def test_tied_table_is_counted_once(net: NetworkBuilder) -> None:
@@ -169,14 +169,14 @@ def test_tied_table_is_counted_once(net: NetworkBuilder) -> None:
     graph = net.build(layers.linear(net, x, 11, bias=False, tied=True))
     assert graph.fixed_bytes == 3 * 5 * 8 + 4 * 66
     assert graph.backward[0].fixed_bytes == graph.backward[-1].fixed_bytes == graph.fixed_bytes + 4 * 66
-    assert graph.backward[-1].variants[0].ways[0].workspace_bytes == 4 * 66
+    assert graph.backward[-1].variants[0].implementations[0].workspace_bytes == 4 * 66
 
 
 def test_loss_is_last_and_free_over_all_outputs(net: NetworkBuilder) -> None:
     x = image(net)
     graph = net.build(layers.gelu(net, x), layers.tanh(net, x))
     loss = graph.forward[graph.loss]
-    assert (loss.op, loss.inputs, loss.ways[0].duration_s) == ("loss", (1, 2), 0)
+    assert (loss.op, loss.inputs, loss.implementations[0].duration_s) == ("loss", (1, 2), 0)
     assert loss.output_bytes == 2 * 4 * 3 * 4 * 64
 
 

@@ -7,8 +7,13 @@ from itertools import pairwise
 import pytest
 
 from gapless.profiles.devices import Device, device_names, named_device
-from gapless.profiles.training.convolutions import Convolution, convolution_ways, depthwise_way, parameter_gradient_ways
-from gapless.profiles.training.graph import Way
+from gapless.profiles.training.convolutions import (
+    Convolution,
+    convolution_implementations,
+    depthwise_implementation,
+    parameter_gradient_implementations,
+)
+from gapless.profiles.training.graph import Implementation
 
 P100 = named_device("p100")
 DIRECT = ["implicit-precomp-gemm", "implicit-gemm", "gemm"]
@@ -19,8 +24,8 @@ def square(channels: int, side: int, kernel: int, stride: int = 1, batch: int = 
     return Convolution(batch, channels, channels, (side, side), extent, (kernel,) * 2, (stride,) * 2, groups)
 
 
-def by_name(shape: Convolution) -> dict[str, Way]:
-    return {way.name: way for way in convolution_ways(shape, P100)}
+def by_name(shape: Convolution) -> dict[str, Implementation]:
+    return {impl.name: impl for impl in convolution_implementations(shape, P100)}
 
 
 @pytest.mark.parametrize(
@@ -35,15 +40,15 @@ def by_name(shape: Convolution) -> dict[str, Way]:
     ],
 )
 def test_only_algorithms_that_apply_are_offered(shape: Convolution, names: list[str]) -> None:
-    assert [way.name for way in convolution_ways(shape, P100)] == names
-    assert [way.name for way in parameter_gradient_ways(shape, P100)] == [
+    assert [impl.name for impl in convolution_implementations(shape, P100)] == names
+    assert [impl.name for impl in parameter_gradient_implementations(shape, P100)] == [
         name for name in names if name not in ("gemm", "winograd")
     ]
 
 
 def test_workspaces_from_none_to_more_than_the_tensors() -> None:
     shape = square(512, 28, 3, batch=176)
-    workspace_mib = {name: way.workspace_bytes / 2**20 for name, way in by_name(shape).items()}
+    workspace_mib = {name: impl.workspace_bytes / 2**20 for name, impl in by_name(shape).items()}
     assert workspace_mib["implicit-gemm"] == 0
     assert 0 < workspace_mib["implicit-precomp-gemm"] < 0.01
     # im2col is 9 times the input; a transform has 36 places for 16; spectra are those of 32 x 32 places.
@@ -55,7 +60,7 @@ def test_workspaces_from_none_to_more_than_the_tensors() -> None:
 
 def test_transforms_pay_off_with_many_channels_only() -> None:
     wide, narrow = by_name(square(512, 28, 3)), by_name(square(8, 28, 3))
-    assert min(wide.values(), key=lambda way: way.duration_s).name == "winograd-nonfused"
+    assert min(wide.values(), key=lambda impl: impl.duration_s).name == "winograd-nonfused"
     assert wide["winograd"].duration_s < wide["implicit-precomp-gemm"].duration_s < wide["implicit-gemm"].duration_s
     assert narrow["implicit-precomp-gemm"].duration_s < narrow["winograd-nonfused"].duration_s
 
@@ -64,7 +69,7 @@ def test_depthwise_work_is_that_of_one_channel_each() -> None:
     shape = square(32, 56, 3, groups=32)
     assert shape.depthwise
     assert shape.flops == 2 * 9 * 64 * 32 * 56 * 56
-    one, two = (depthwise_way(shape, P100, passes).duration_s - P100.launch_s for passes in (1, 2))
+    one, two = (depthwise_implementation(shape, P100, passes).duration_s - P100.launch_s for passes in (1, 2))
     assert two == pytest.approx(2 * one)
 
 

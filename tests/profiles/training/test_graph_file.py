@@ -95,8 +95,8 @@ def test_written_files_do_not_depend_on_the_time(tmp_path: Path) -> None:
 def test_optional_fields_have_their_defaults(tmp_path: Path) -> None:
     graph = read_training_graph(write(tmp_path, GRAPH))
     first, relu, bits, _ = graph.forward
-    assert [way.workspace_bytes for way in first.ways] == [64, 0]
-    assert [way.power_w for way in first.ways] == [200.0, None]
+    assert [impl.workspace_bytes for impl in first.implementations] == [64, 0]
+    assert [impl.power_w for impl in first.implementations] == [200.0, None]
     assert (relu.overwrites, len(relu.again), relu.creator) == (0, 1, None)
     assert (bits.creator, bits.overwrites, bits.in_place) == (1, None, ())
     assert [variant.name for variant in graph.backward[0].variants] == ["output", ""]
@@ -108,7 +108,7 @@ def test_measured_instances_are_recognised(tmp_path: Path) -> None:
     assert isinstance(graph, TrainingGraph)
     assert (graph.name, graph.batch, graph.loss, graph.fixed_bytes) == ("toy", 2, 1, 5 * 1024)
     assert graph.forward[0].output_bytes == 1024
-    assert graph.forward[0].ways[0].duration_s == pytest.approx(1.01e-3)
+    assert graph.forward[0].implementations[0].duration_s == pytest.approx(1.01e-3)
 
 
 BROKEN: list[tuple[Callable[[dict[str, Any]], object], str]] = [
@@ -121,10 +121,16 @@ BROKEN: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d.update(nodes=[]), r"field 'nodes' is unknown"),
     (lambda d: d.pop("name"), r"field 'name' is missing"),
     (lambda d: d["forward"][1].pop("op"), r"forward\[1\]: field 'op' is missing"),
-    (lambda d: d["forward"][1].update(ways=[]), r"forward\[1\]: ways: must be a list of at least one, got \[\]"),
+    (
+        lambda d: d["forward"][1].update(ways=[]),
+        r"forward\[1]: ways: must be a list of at least one, got \[\]",
+    ),
     (lambda d: d["forward"][1].update(againn=[]), r"forward\[1\]: field 'againn' is unknown"),
     (lambda d: d["forward"][1].update(again=[]), r"forward\[1\]: again: must be a list of at least one"),
-    (lambda d: d["forward"][1].update(again=[WAY, WAY]), r"forward node 1 'relu': again and in_place must have 1 ways"),
+    (
+        lambda d: d["forward"][1].update(again=[WAY, WAY]),
+        r"forward node 1 'relu': again and in_place must be as many as implementations, 1",
+    ),
     (lambda d: d["forward"][1].update(output_bytes=-4), r"forward\[1\]: output_bytes: must be .* in 0\.\.\d+, got -4"),
     (lambda d: d["forward"][1].update(output_bytes=0.5), r"forward\[1\]: output_bytes: must be a whole .*, got 0.5"),
     (lambda d: d["forward"][1].update(output_bytes=True), r"forward\[1\]: output_bytes: .*, got true"),
@@ -145,7 +151,10 @@ BROKEN: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         lambda d: d["forward"][0]["ways"][0].update(power_w=-1),
         r"forward\[0\]: ways\[0\]: power_w: must be a number >= 0",
     ),
-    (lambda d: d["forward"][0]["ways"][0].update(power_w=None), r"ways\[0\]: power_w: must be a number >= 0, got null"),
+    (
+        lambda d: d["forward"][0]["ways"][0].update(power_w=None),
+        r"ways\[0\]: power_w: must be a number >= 0, got null",
+    ),
     (
         lambda d: d["forward"][0]["ways"][0].update(power=1),
         r"ways\[0\]: field 'power' is unknown; known are duration_s",

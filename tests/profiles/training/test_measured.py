@@ -67,19 +67,19 @@ def test_sizes_and_times_are_rounded_up_to_whole_units(path: Path) -> None:
     graph = read(path, instance())
     assert graph.forward[0].output_bytes == 1024
     assert graph.fixed_bytes == 2048
-    assert graph.forward[1].ways[0].duration_s == pytest.approx(2 * TIME_UNIT_S)
-    assert graph.forward[0].ways[1].workspace_bytes == 1024
+    assert graph.forward[1].implementations[0].duration_s == pytest.approx(2 * TIME_UNIT_S)
+    assert graph.forward[0].implementations[1].workspace_bytes == 1024
 
 
 def test_failed_algorithms_are_left_out_and_the_others_keep_their_names(path: Path) -> None:
     graph = read(path, instance())
-    assert [way.name for way in graph.forward[0].ways] == ["algorithm 0", "algorithm 2"]
-    assert [way.duration_s for way in graph.backward[1].variants[0].ways] == pytest.approx([1e-3, 5e-4])
+    assert [impl.name for impl in graph.forward[0].implementations] == ["algorithm 0", "algorithm 2"]
+    assert [impl.duration_s for impl in graph.backward[1].variants[0].implementations] == pytest.approx([1e-3, 5e-4])
 
 
 def test_without_the_choice_of_algorithms_there_is_only_the_default(path: Path) -> None:
     graph = read(path, instance(select_conv_algo=False))
-    assert [way.name for way in graph.forward[0].ways] == ["algorithm 0"]
+    assert [impl.name for impl in graph.forward[0].implementations] == ["algorithm 0"]
 
 
 def test_in_place_recomputation_and_creator_are_read(path: Path) -> None:
@@ -95,7 +95,7 @@ def test_backward_variants_are_split_into_forward_needs_and_gradients(path: Path
     graph = read(path, instance())
     relu = graph.backward[0]
     assert [variant.needs for variant in relu.variants] == [(0,), (2,)]
-    assert [variant.ways[0].duration_s for variant in relu.variants] == pytest.approx([1e-3, 2e-3])
+    assert [variant.implementations[0].duration_s for variant in relu.variants] == pytest.approx([1e-3, 2e-3])
     assert relu.gradients == (graph.loss,)
     assert graph.backward[1].fixed_bytes == 3072
 

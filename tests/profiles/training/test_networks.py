@@ -45,7 +45,7 @@ def test_gradients_have_all_bytes_and_all_time_of_the_backward_pass(name: str) -
     assert graph == networks.build(name, batch=2)
     assert sum(gradient.size_bytes for gradient in gradients) == 4 * PARAMETERS[name]
     assert len({gradient.name for gradient in gradients}) == len(gradients)
-    backward_s = sum(node.variants[0].ways[0].duration_s for node in graph.backward)
+    backward_s = sum(node.variants[0].implementations[0].duration_s for node in graph.backward)
     assert sum(gradient.backward_s for gradient in gradients) == pytest.approx(backward_s, rel=1e-9)
 
 
@@ -70,8 +70,8 @@ def test_every_operator_takes_time_and_less_on_a_faster_device(name: str) -> Non
     slow, fast = networks.build(name, 4, "p100"), networks.build(name, 4, named_device("h100"))
     for before, after in zip(slow.forward, fast.forward, strict=True):
         if before.op not in ("loss", "flatten"):
-            assert 0 < after.ways[0].duration_s < before.ways[0].duration_s
-            assert after.ways[0].workspace_bytes == before.ways[0].workspace_bytes
+            assert 0 < after.implementations[0].duration_s < before.implementations[0].duration_s
+            assert after.implementations[0].workspace_bytes == before.implementations[0].workspace_bytes
 
 
 def test_googlenet_has_the_size_of_the_reference_problem() -> None:

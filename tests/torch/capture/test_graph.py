@@ -120,10 +120,10 @@ def test_inputs_that_are_no_tensors_are_refused() -> None:
 def test_profile_times_every_large_operator_and_counts_workspace(tmp_path: Path) -> None:
     model, (word, target) = Gpt(width=128), cases()["gpt"][1]
     step = profile(capture(model, (word, target)), repeats=2)
-    times = {node.op: node.ways[0].duration_s for node in step.graph.forward}
+    times = {node.op: node.implementations[0].duration_s for node in step.graph.forward}
     assert times["aten.addmm.default"] > 0
     assert "timed on cpu" in step.graph.source
-    assert all(way.workspace_bytes >= 0 for node in step.graph.forward for way in node.ways)
+    assert all(impl.workspace_bytes >= 0 for node in step.graph.forward for impl in node.implementations)
 
 
 def test_cache_makes_a_second_profile_equal(gpt: CapturedStep, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_no_row_moves_that_the_plan_does_not_move(found: Found, ranks: int, name
         later += ranks * int(plan.users[plan.sync_later].sum())
         private = int((plan.step.prefetched & plan.is_private).sum())
         fetched += private + ranks * (len(plan.step.prefetch_ids) - private)
-        written += len(plan.step.evicted_ids)
+        written += int(plan.step.evicted.sum())
     moved = [each[name].moved for each in found[ranks]]
     assert [sum(each) for each in zip(*moved, strict=True)] == [now, later + fetched + written]
 

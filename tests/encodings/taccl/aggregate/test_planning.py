@@ -19,7 +19,7 @@ from gapless.encodings.taccl.aggregate.spreading import Taste, spread
 from gapless.encodings.taccl.aggregate.trees import timed, transfers_along
 from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.symmetry.masks import image_of, image_table
-from gapless.encodings.taccl.symmetry.quotient_network import Message, lay_ground
+from gapless.encodings.taccl.symmetry.quotient_network import Message, quotient_network
 from gapless.options import Deadline, SolveOptions
 from gapless.schedule import Schedule
 from gapless.topologies.files import load_topology
@@ -81,7 +81,7 @@ def test_chunks_keep_to_the_links_that_a_sketch_leaves_them() -> None:
 
 def test_a_block_enters_a_node_once_where_that_is_preferred() -> None:
     topology = rails(2, 4)
-    ground = lay_ground(topology, tuple(range(8)), 1_000)
+    ground = quotient_network(topology, tuple(range(8)), 1_000)
     draw = spread(ground, Taste(once=True), random.Random(0))
     assert draw.complete
     crossing = [its for its in ground.unfolded(draw.messages) if topology.is_inter_node[its.link]]
@@ -90,7 +90,7 @@ def test_a_block_enters_a_node_once_where_that_is_preferred() -> None:
 
 def test_no_more_blocks_than_asked_go_between_nodes() -> None:
     topology = rails(2, 4)
-    ground = lay_ground(topology, tuple(range(8)), 1_000)
+    ground = quotient_network(topology, tuple(range(8)), 1_000)
     draw = spread(ground, Taste(most=1), random.Random(0))
     assert draw.complete
     assert all(
@@ -99,14 +99,14 @@ def test_no_more_blocks_than_asked_go_between_nodes() -> None:
 
 
 def test_a_block_is_handed_on_no_more_often_than_asked() -> None:
-    ground = lay_ground(SHAPES["switch"](5, COSTS), tuple(range(5)), 1_000)
+    ground = quotient_network(SHAPES["switch"](5, COSTS), tuple(range(5)), 1_000)
     draw = spread(ground, Taste(depth=1), random.Random(0))
     source = ground.topology.link_source
     assert all(its.blocks == 1 << int(source[its.link]) for its in ground.unfolded(draw.messages))
 
 
 def test_a_draw_is_given_up_beyond_its_limit() -> None:
-    ground = lay_ground(SHAPES["switch"](5, COSTS), tuple(range(5)), 1_000)
+    ground = quotient_network(SHAPES["switch"](5, COSTS), tuple(range(5)), 1_000)
     assert not spread(ground, Taste(), random.Random(0), limit_s=ALPHA_S).complete
 
 
@@ -155,6 +155,6 @@ def test_images_of_sets() -> None:
 
 def test_rotations_are_used_where_every_rank_has_a_block() -> None:
     topology: Topology = rails(2, 4)
-    assert lay_ground(topology, tuple(range(8)), 1).copies == 8
-    assert lay_ground(topology, (0,), 1).copies == 1
-    assert math.isclose(lay_ground(topology, (0,), 10).beta_s[0], 10 * topology.beta_s_per_byte[0])
+    assert quotient_network(topology, tuple(range(8)), 1).copies == 8
+    assert quotient_network(topology, (0,), 1).copies == 1
+    assert math.isclose(quotient_network(topology, (0,), 10).beta_s[0], 10 * topology.beta_s_per_byte[0])

@@ -23,7 +23,8 @@ from gapless.collective import (
 )
 from gapless.encodings.taccl.baselines import Baselines, baselines
 from gapless.encodings.taccl.baselines.cut import refined, root_of, standard_name
-from gapless.encodings.taccl.bounds.cuts import any_cut_bound_s
+from gapless.encodings.taccl.bounds.bounds import bounds_of
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.errors import InputError
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Link, Topology
@@ -59,7 +60,7 @@ TOPOLOGIES = {
 def test_every_baseline_replays_clean_and_keeps_the_bound(name: str, collective: str, size_bytes: int) -> None:
     topology = TOPOLOGIES[name]
     asked = COLLECTIVES[collective](topology.device_count, 1)
-    bound_s = any_cut_bound_s(topology, asked, size_bytes)
+    bound_s = bounds_of(Chunked(topology, asked, size_bytes)).any_chunking_s
     found = Baselines(topology, asked).of_size(size_bytes)
     assert found
     for baseline in found:
@@ -147,7 +148,7 @@ def test_rings_keep_the_interfaces_of_all_rails_busy() -> None:
     schedule = baselines(topology, allgather(16), 64_000_000)["ring"]
     crossing = schedule.place[topology.is_inter_node[schedule.place]]
     assert set(topology.link_source[crossing].tolist()) == set(range(16))
-    assert schedule.end_s.max() <= 2.5 * any_cut_bound_s(topology, allgather(16), 64_000_000)
+    assert schedule.end_s.max() <= 2.5 * bounds_of(Chunked(topology, allgather(16), 64_000_000)).any_chunking_s
 
 
 def test_names_say_what_is_defined() -> None:

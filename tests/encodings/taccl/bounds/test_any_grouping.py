@@ -13,8 +13,7 @@ from gapless.collective import Collective, collective_by_name
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.aggregate import planning
 from gapless.encodings.taccl.aggregate.stage import plan_aggregated
-from gapless.encodings.taccl.bounds.any_grouping import grouped_bounds
-from gapless.encodings.taccl.bounds.gossip import gossip_rounds
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.options import SolveOptions
 from gapless.topologies.files import load_topology
 from gapless.topologies.node import Fabric, NicTemplate, NodeTemplate, SwitchTemplate
@@ -64,7 +63,7 @@ def test_no_schedule_of_any_grouping_beats_the_bounds(
     assert plan is not None
     assert plan.solution.objective is not None
     best_s = shortest_below_s(problem, plan.solution.objective * (1 + 1e-9))
-    assert grouped_bounds(problem).best_s <= best_s * (1 + 1e-9)
+    assert bounds_of(problem).any_grouping_s <= best_s * (1 + 1e-9)
 
 
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -76,7 +75,7 @@ def test_no_schedule_between_nodes_beats_the_bounds(costs: list[tuple[int, int]]
     assert plan is not None
     assert plan.solution.objective is not None
     best_s = shortest_below_s(problem, plan.solution.objective * (1 + 1e-9))
-    assert grouped_bounds(problem).best_s <= best_s * (1 + 1e-9)
+    assert bounds_of(problem).any_grouping_s <= best_s * (1 + 1e-9)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -101,25 +100,16 @@ def test_no_plan_on_switches_and_nics_beats_the_bounds(
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 11, 16])
 def test_behind_a_switch_allgather_takes_rounds_and_bytes(ranks: int) -> None:
     topology = switches(1, ranks, (1e-6, 1e-12), (1e-6, 1e-12), 1)
-    bounds = grouped_bounds(Chunked.of(topology, "allgather", 100_000))
-    assert bounds.gathering_s == pytest.approx((ranks - 1).bit_length() * 1e-6 + (ranks - 1) * 1e-7)
-
-
-@pytest.mark.parametrize(("ranks", "rounds"), [(3, 3), (4, 3), (5, 4), (8, 5), (16, 6), (32, 8)])
-def test_sums_for_all_take_more_rounds_than_doubling(ranks: int, rounds: int) -> None:
-    assert gossip_rounds(ranks, 1) == rounds
-
-
-def test_who_sends_to_all_at_once_spreads_in_one_round_more() -> None:
-    assert gossip_rounds(8, 7) == 4
+    bounds = bounds_of(Chunked.of(topology, "allgather", 100_000))
+    assert bounds.any_grouping["arrival"] == pytest.approx((ranks - 1).bit_length() * 1e-6 + (ranks - 1) * 1e-7)
 
 
 def test_between_two_nodes_rails_take_all_rounds_and_a_crossing() -> None:
     # Each NIC has time for one message; whenever it comes, what it brings is worth a third of what is needed then.
-    bounds = grouped_bounds(Chunked.of(load_topology("dgx-h100", 2), "allgather", 100))
-    assert bounds.spreading_s == pytest.approx(3 * 0.7e-6 + 1.7e-6, rel=0.02)
+    bounds = bounds_of(Chunked.of(load_topology("dgx-h100", 2), "allgather", 100))
+    assert bounds.any_grouping["spreading"] == pytest.approx(3 * 0.7e-6 + 1.7e-6, rel=0.02)
 
 
 def test_a_sum_takes_a_turn_for_each_leaf_of_a_hub() -> None:
-    bounds = grouped_bounds(Chunked.of(load_topology("hub-and-spoke:8"), "reduce", 1))
-    assert bounds.spreading_s >= 7 * 0.7e-6
+    bounds = bounds_of(Chunked.of(load_topology("hub-and-spoke:8"), "reduce", 1))
+    assert bounds.any_grouping["spreading"] >= 7 * 0.7e-6

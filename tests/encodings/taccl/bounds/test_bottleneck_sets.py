@@ -9,7 +9,7 @@ from rails import rails
 from shapes import pairs_of_nodes
 
 from gapless.encodings.taccl.bounds.bandwidth import allgather_bottlenecks
-from gapless.encodings.taccl.bounds.bottleneck_sets import find_pods
+from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.topologies.topology import Topology
 
@@ -17,7 +17,7 @@ from gapless.topologies.topology import Topology
 def _pods(topology: Topology) -> list[tuple[int, ...]]:
     rotations = find_rotations(topology)
     cuts = allgather_bottlenecks(topology, topology.beta_s_per_byte, rotations)
-    return find_pods(topology, cuts, rotations)
+    return find_bottleneck_sets(topology, cuts, rotations)
 
 
 def test_nodes_are_pods() -> None:

@@ -14,7 +14,7 @@ from shapes import SHAPES, line, pairs_of_nodes, ring, star, two_way
 from gapless.checker import check
 from gapless.collective import COLLECTIVES, allgather, collective_by_name
 from gapless.encodings.taccl import Chunked, load_sketch
-from gapless.encodings.taccl.bounds.makespan import combinatorial_bounds
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.flow.greedy import plan_greedy
 from gapless.errors import InputError
 from gapless.options import SolveOptions
@@ -54,7 +54,7 @@ def test_uneven_links_replay_clean(shape: str, costs: list[tuple[int, int]], par
     plan = plan_greedy(problem, QUICK)
     report = check(plan.schedule)
     assert report.valid
-    assert combinatorial_bounds(problem).best_s <= report.makespan_s * (1 + 1e-9)
+    assert bounds_of(problem).chunk_by_chunk_s <= report.makespan_s * (1 + 1e-9)
     assert plan.solution.bound <= report.makespan_s * (1 + 1e-9)
 
 

@@ -12,7 +12,7 @@ from shapes import SHAPES, pairs_of_nodes
 from gapless.collective import allgather
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.flow.matching import match
-from gapless.encodings.taccl.symmetry.quotient import lay_out
+from gapless.encodings.taccl.symmetry.quotient import quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
 
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=8, max_size=8)
@@ -26,7 +26,7 @@ def test_every_rank_gets_every_chunk_once_from_one_that_has_it(
 ) -> None:
     topology = SHAPES[shape](4, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
     problem = Chunked(topology, allgather(4, 2), 100_000)
-    board = lay_out(problem, no_rotations(topology))
+    board = quotient_problem(problem, no_rotations(topology))
     found = match(board, [], seed=seed, one_at_a_time=one_at_a_time)
     assert found is not None
     target = topology.link_target[found.link]
@@ -44,7 +44,7 @@ def test_every_rank_gets_every_chunk_once_from_one_that_has_it(
 
 def test_a_pod_is_entered_once_unless_doors_may_be_used_again() -> None:
     topology = pairs_of_nodes(2, lambda k: (1e-6, (4e-10, 1e-10)[k]))
-    board = lay_out(Chunked(topology, allgather(4), 10**6), no_rotations(topology))
+    board = quotient_problem(Chunked(topology, allgather(4), 10**6), no_rotations(topology))
     pods = [(0, 1), (2, 3)]
     once, again = match(board, pods), match(board, pods, spare_until_s=1.0)
     assert once is not None
@@ -55,7 +55,7 @@ def test_a_pod_is_entered_once_unless_doors_may_be_used_again() -> None:
 
 def test_pods_that_would_leave_a_rank_out_are_entered_again() -> None:
     topology = rails(2, 2)
-    board = lay_out(Chunked(topology, allgather(4), 1000), no_rotations(topology))
+    board = quotient_problem(Chunked(topology, allgather(4), 1000), no_rotations(topology))
     local = [[link for link in its if topology.is_inter_node[link]] for its in board.links_of]
     local[0] = board.links_of[0]
     object.__setattr__(board, "links_of", local)  # ranks 2 and 3 are joined by their rails alone

@@ -9,13 +9,13 @@ from shapes import two_way
 from gapless.collective import Collective, alltoall
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.flow.paths import route_paths
-from gapless.encodings.taccl.symmetry.quotient import lay_out
+from gapless.encodings.taccl.symmetry.quotient import quotient_problem
 
 
 def test_ways_lead_from_owner_to_target() -> None:
     topology = rails(3, 4)
     problem = Chunked(topology, alltoall(12), 10**6)
-    board = lay_out(problem)
+    board = quotient_problem(problem)
     routes = route_paths(board, problem.occupancy_s)
     for chunk in range(len(board.chunks)):
         links = routes.link[routes.chunk == chunk]
@@ -29,5 +29,5 @@ def test_chunks_for_one_rank_share_out_over_equal_ways() -> None:
     topology = two_way("diamond", 4, [(0, 1), (0, 2), (1, 3), (2, 3)], lambda _: (0.0, 1e-10))
     sent = Collective("four", 4, 4, ((0, 1, 2, 3), (), (), ()), ((), (), (), (0, 1, 2, 3)))
     problem = Chunked(topology, sent, 10**6)
-    routes = route_paths(lay_out(problem), problem.occupancy_s)
+    routes = route_paths(quotient_problem(problem), problem.occupancy_s)
     assert routes.busy_s == 2 * problem.occupancy_s[0]

@@ -8,11 +8,11 @@ import pytest
 import gapless
 from gapless import SolveOptions
 from gapless.encodings.taccl import Chunked
-from gapless.encodings.taccl.bounds.any_chunking import flow_of_chunks
+from gapless.encodings.taccl.bounds.exact_bandwidth import flow_of_chunks
 from gapless.encodings.taccl.flow.paths import busiest_s
 from gapless.encodings.taccl.flow.rounding import round_flow
 from gapless.encodings.taccl.sends import Routing
-from gapless.encodings.taccl.symmetry.quotient import lay_out
+from gapless.encodings.taccl.symmetry.quotient import quotient_problem
 from gapless.topologies.files import load_topology
 
 MULTI_HOP = [
@@ -23,7 +23,7 @@ MULTI_HOP = [
 
 def _routed(problem: Chunked) -> tuple[Routing, float, float]:
     """The routing, how long its busiest clock is taken, and the time of the flow."""
-    board = lay_out(problem)
+    board = quotient_problem(problem)
     flow = flow_of_chunks(problem, problem.occupancy_s, None, short=True)
     assert flow is not None
     routes = round_flow(board, problem.occupancy_s, flow, SolveOptions(time_limit_s=5.0, gap=1e-3))

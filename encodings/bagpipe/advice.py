@@ -1,0 +1,171 @@
+"""Advice: the cache designs side by side for a trace and a cluster, and the lookahead for a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.bagpipe.batch_plans import Planning
+from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
+from gapless.encodings.bagpipe.comparison import DesignSummary, LookaheadSummary, compare_designs, lookahead_table
+from gapless.encodings.bagpipe.designs import DESIGNS
+from gapless.encodings.bagpipe.tuning import Tuning, tune_lookahead
+from gapless.errors import InputError
+from gapless.io.record import check_known
+from gapless.profiles.traces.named import find_trace
+from gapless.profiles.traces.trace import Trace
+from gapless.text import described, table
+
+__all__ = ["Advice", "advise"]
+
+_DESIGN_COLUMNS = {
+    "design": "design", "fetched_rows": "fetched", "critical_rows": "critical", "background_rows": "background",
+    "evicted_rows": "evicted", "critical_bytes": "critical size", "sync_s": "sync", "stall_s": "stall",
+    "iteration_s": "iteration", "iteration_vs_lrpp": "vs lrpp",
+}  # fmt: skip
+_TRIED_COLUMNS = {
+    "lookahead": "lookahead", "cache_rows": "cache rows", "cache_bytes": "cache", "stall_s": "stall",
+    "iteration_s": "iteration",
+}  # fmt: skip
+"""Columns of the tables for people, with their titles."""
+
+_SIZED = ("fetched", "critical", "background", "evicted")
+"""Rows of a design that are given in bytes too."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The designs for the `chosen` lookahead; `tuning` says how it was chosen, None where it was given."""
+
+    trace: str
+    planning: Planning
+    cluster: Cluster
+    chosen: LookaheadSummary
+    designs: tuple[DesignSummary, ...]
+    tuning: Tuning | None
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The answer in plain values."""
+        planning, tuning = self.planning, self.tuning
+        data = {
+            "problem": "bagpipe", "trace": self.trace, "trainers": planning.trainers,
+            "batch_size": planning.batch_size, "objective": planning.objective, "cluster": asdict(self.cluster),
+            "ideal_s": self.cluster.ideal_s, **_lookahead_data(self.chosen), "designs": self._design_rows,
+        }  # fmt: skip
+        if tuning is not None:
+            data["tuning"] = {
+                "cache_rows": tuning.cache_rows, "rule_lookahead": tuning.rule, "settled_lookahead": tuning.settled,
+                "chosen_lookahead": tuning.chosen.lookahead,
+                "tried": [_lookahead_data(entry) for entry in tuning.tried],
+            }  # fmt: skip
+        return data
+
+    @property
+    def text(self) -> str:
+        """The answer as tables, and in a line."""
+        chosen, tuning, lines = self.chosen, self.tuning, []
+        if tuning is not None:
+            fits = f"{tuning.rule} fits at start-up" + (f", {tuning.settled} later" * (tuning.settled != tuning.rule))
+            lines = [
+                _table([_lookahead_data(entry) for entry in tuning.tried], _TRIED_COLUMNS),
+                f"lookahead: {chosen.lookahead} of those tried ({fits})\n",
+            ]
+        cache = f"{chosen.cache_rows} rows, {described('cache_bytes', chosen.cache_bytes)}"
+        best = min(self.designs, key=lambda entry: entry.iteration_s)
+        ideal = described("ideal_s", self.cluster.ideal_s)
+        return "\n".join([
+            *lines,
+            f"lookahead {chosen.lookahead}, cache {cache}, {chosen.counts.batches} batches planned; per iteration:",
+            _table(self._design_rows, _DESIGN_COLUMNS),
+            f"best: {best.design}, {described('iteration_s', best.iteration_s)}; without embedding access {ideal}",
+        ])  # fmt: skip
+
+    @property
+    def _design_rows(self) -> list[dict[str, Any]]:
+        lrpp_s = next(entry.iteration_s for entry in self.designs if entry.design == "lrpp")
+        return [
+            {name: value for name, value in vars(entry).items() if name != "row_bytes"}
+            | {f"{name}_bytes": getattr(entry, f"{name}_rows") * entry.row_bytes for name in _SIZED}
+            | {"iteration_vs_lrpp": entry.iteration_s / lrpp_s if lrpp_s else None}
+            for entry in self.designs
+        ]
+
+
+def advise(
+    trace: str | Path | Trace | NDArray[np.integer],
+    *,
+    trainers: int = 8,
+    batch_size: int = 16_384,
+    lookahead: int | None = None,
+    cache_rows: int | None = None,
+    cache_size: int | None = None,
+    batches: int | None = None,
+    objective: str = "paper",
+    design: str = "lrpp-delayed",
+    columns: Sequence[str] | None = None,
+    string_columns: Sequence[str] | None = None,
+    array: str | None = None,
+    exponent: float | None = None,
+    hot_share: float | None = None,
+    table_rows: Sequence[int] | None = None,
+    examples: int | None = None,
+    trace_seed: int | None = None,
+    **cluster: Any,
+) -> Advice:
+    """The cache designs for a lookahead; with a cache, the smallest lookahead within 1 % of the fastest for `design`.
+
+    `cache_size`: of the cache in bytes, instead of `cache_rows`; `lookahead` is the largest to try then. `batches`: to
+    plan at most each time. The others are as for `problem`; `cluster` takes those from `model` to `control`.
+    Raises `InputError` that names an argument which is unknown or doesn't go with the others.
+    """
+    check_known("design", design, DESIGNS)
+    found = find_trace(
+        trace, columns=columns, string_columns=string_columns, array=array, exponent=exponent, hot_share=hot_share,
+        table_rows=table_rows, examples=examples, trace_seed=trace_seed,
+    )  # fmt: skip
+    machine = find_cluster(trainers, **cluster)
+    rows = _cache_rows(cache_rows, cache_size, machine)
+    planning = Planning(trainers, batch_size, lookahead, rows, objective, batches=batches)
+    tuning = None if rows is None else tune_lookahead(found, planning, machine, design)
+    if tuning is None:
+        assert planning.lookahead is not None, "a planning without a cache has a lookahead"
+        (chosen,) = lookahead_table(found, planning, machine, [planning.lookahead], design)
+    else:
+        chosen = tuning.chosen
+    return Advice(found.name, planning, machine, chosen, compare_designs(chosen.counts, machine), tuning)
+
+
+def _cache_rows(cache_rows: int | None, cache_size: int | None, cluster: Cluster) -> int | None:
+    """The rows of a cache that is given by their number or by its size in bytes."""
+    if cache_size is None:
+        return cache_rows
+    if cache_rows is not None:
+        raise InputError("cache_rows: give it or cache_size, not both")
+    if cache_size < cluster.row_bytes:
+        raise InputError(f"cache_size: must hold a row of {cluster.row_bytes} bytes, got {cache_size}")
+    return cache_size // cluster.row_bytes
+
+
+def _lookahead_data(entry: LookaheadSummary) -> dict[str, Any]:
+    return {
+        "lookahead": entry.lookahead, "batches": entry.counts.batches, "cache_rows": entry.cache_rows,
+        "cache_bytes": entry.cache_bytes, "stall_s": entry.stall_s, "iteration_s": entry.iteration_s,
+    }  # fmt: skip
+
+
+def _table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> str:
+    return table([list(columns.values()), *([_cell(name, row[name]) for name in columns] for row in rows)])
+
+
+def _cell(name: str, value: Any) -> str:
+    if name.endswith("_rows"):
+        return f"{value:.0f}"
+    if name.endswith("_vs_lrpp"):
+        return "-" if value is None else f"{value:.3f}x"
+    return described(name, value)

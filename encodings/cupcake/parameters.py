@@ -1,0 +1,37 @@
+"""What a searcher may tune, and why it is as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gapless.errors import InputError
+
+__all__ = ["DEFAULTS", "Parameters"]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Of the label search and of the baselines that it starts from. All are whole numbers >= 1."""
+
+    most_labels: int = 4000
+    """Labels that are kept at a cut; real profiles need a few dozen, and are solved to the optimum far below it."""
+
+    bucket_sizes_mb: tuple[int, ...] = (2, 4, 8, 16, 25, 32, 64)
+    """Sizes of buckets that are tried, in 10^6 bytes: 2 to 64 MB (Cupcake, section 5.3) and PyTorch's 25."""
+
+    most_parts: int = 32
+    """Even splits are tried into up to so many groups, from 2 on (Cupcake, section 5.3)."""
+
+    most_thresholds: int = 64
+    """Sizes from which selective compression compresses, that are tried: spread over the sizes that there are."""
+
+    def __post_init__(self) -> None:
+        if not self.bucket_sizes_mb:
+            raise InputError("bucket_sizes_mb: must hold at least one size, got none")
+        for name, value in vars(self).items():
+            least = min(value) if isinstance(value, tuple) else value
+            if least < 1:
+                raise InputError(f"{name}: must be >= 1, got {least}")
+
+
+DEFAULTS = Parameters()

@@ -1,0 +1,210 @@
+"""Lower bounds on the makespan, each for the class of plans that it holds for, worked out when somebody asks.
+
+*Chunk by chunk*: every chunk is a transfer of its own inside a node, and chunks are grouped at will between nodes; the
+MILP and the greedy make such plans. *Any grouping*: chunks are whole and grouped at will on every link. *Any chunking*:
+they are cut and grouped at will; this bound holds for the question itself. Each class holds the one before it, so a
+bound for a later one holds for the earlier ones, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte, any_chunking_sources
+from gapless.encodings.taccl.bounds.arrival import arrival_bound_s
+from gapless.encodings.taccl.bounds.cuts import cuts_bound_s
+from gapless.encodings.taccl.bounds.exact_bandwidth import Bandwidth, exact_bandwidth
+from gapless.encodings.taccl.bounds.latency import farthest_s
+from gapless.encodings.taccl.bounds.parameters import BoundParameters
+from gapless.encodings.taccl.bounds.reduction import (
+    Kind,
+    crossing_bound_s,
+    doubling_bound_s,
+    gossip_bound_s,
+    kinds_of,
+    pairs_latency_s,
+    trees_bound_s,
+)
+from gapless.encodings.taccl.bounds.reduction_cuts import across_cuts_s
+from gapless.encodings.taccl.bounds.spreading import influence_bound_s, spreading_bound_s
+from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.symmetry.quotient import rotations_of
+from gapless.encodings.taccl.symmetry.rotations import Rotations
+from gapless.options import SolveOptions
+
+__all__ = ["Bounds", "bounds_of"]
+
+Mask = NDArray[np.bool_]
+
+
+def bounds_of(
+    problem: Chunked,
+    parameters: BoundParameters | None = None,
+    options: SolveOptions | None = None,
+    one_at_a_time: bool = False,
+    s_per_byte: float | None = None,
+) -> Bounds:
+    """The bounds of a problem; nothing is computed yet.
+
+    `options`: for the linear programs of `bandwidth`. `one_at_a_time`: the problem is a sum's backwards in time, where
+    a rank sends a chunk to one rank at a time. `s_per_byte`: what `Bounds.s_per_byte` was for another size.
+    """
+    bounds = Bounds(problem, parameters or BoundParameters(), options or SolveOptions(), one_at_a_time)
+    if s_per_byte is not None:
+        bounds.__dict__["s_per_byte"] = s_per_byte
+    return bounds
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Seconds; see `bounds_of`. The bounds of a sum are at least those of its phases: its parts must reach their root,
+    and what is at a root must reach all that want the sum.
+    """
+
+    problem: Chunked
+    parameters: BoundParameters
+    options: SolveOptions
+    one_at_a_time: bool
+    proven_s: float = 0.0
+
+    def with_proven(self, proven_s: float) -> Bounds:
+        """The same with what a solver has proven for plans chunk by chunk."""
+        bounds = replace(self, proven_s=max(proven_s, self.proven_s))
+        bounds.__dict__.update({**self.__dict__, "proven_s": bounds.proven_s})  # what has been worked out stays so
+        return bounds
+
+    @property
+    def chunk_by_chunk_s(self) -> float:
+        """No plan chunk by chunk takes less."""
+        return max(self.proven_s, *self.chunk_by_chunk.values())
+
+    @property
+    def any_grouping_s(self) -> float:
+        """No plan of whole chunks takes less."""
+        return max(self.any_grouping.values())
+
+    @property
+    def any_chunking_s(self) -> float:
+        """No plan takes less."""
+        return max(self.any_chunking.values())
+
+    @property
+    def by_class(self) -> dict[str, float]:
+        """All three, by the name of the class of plans that each holds for."""
+        return {
+            "chunk_by_chunk": self.chunk_by_chunk_s,
+            "any_grouping": self.any_grouping_s,
+            "any_chunking": self.any_chunking_s,
+        }
+
+    @cached_property
+    def chunk_by_chunk(self) -> dict[str, float]:
+        """By where they come from: shortest paths, cuts around ranks and nodes, and for sums how fast parts come
+        together, how often they cross cuts, and how many each rank sends and receives.
+        """
+        if not self.problem.collective.reduces:
+            return {"latency": self.latency_s, "cuts": self._cuts_s(self.problem.may_group)}
+        return {
+            "latency": self.latency_s,
+            "cuts": max(phase.chunk_by_chunk["cuts"] for phase in self.phases),
+            "reduction": doubling_bound_s(self.problem, self._kinds),
+            "crossing": self.crossing_s,
+            "trees": trees_bound_s(self.problem) if self._is_small else 0.0,
+        }
+
+    @cached_property
+    def any_grouping(self) -> dict[str, float]:
+        """By where they come from: shortest paths, cuts, by when a rank or a node can have what it wants, how many
+        ranks can know of something by when, and for sums how fast parts come together, and come to all.
+        """
+        if not self.problem.collective.reduces:
+            steps, most = self.parameters.time_steps, self.parameters.most_counted_chunks
+            spreading_s = spreading_bound_s(self.problem, self.one_at_a_time)
+            influence_s = influence_bound_s(self.problem, self.one_at_a_time, steps, most // 2)
+            return {
+                "latency": self.latency_s,
+                "cuts": self._cuts_s(self._all_links) if self._is_small else self.any_chunking_s,
+                "arrival": arrival_bound_s(self.problem, most),
+                "spreading": max(spreading_s, influence_s),
+            }
+        phases = [phase.any_grouping for phase in self.phases]
+        crossing_s = self._crossing_s(self._all_links)
+        return {
+            "latency": self.latency_s,
+            "cuts": max(crossing_s, *(phase["cuts"] for phase in phases)),
+            "arrival": max(phase["arrival"] for phase in phases),
+            "spreading": max(phase["spreading"] for phase in phases),
+            "reduction": doubling_bound_s(self.problem, self._kinds),
+            "gossip": gossip_bound_s(self.problem, self._kinds),
+        }
+
+    @cached_property
+    def any_chunking(self) -> dict[str, float]:
+        """By where they come from, see `any_chunking_sources`."""
+        return any_chunking_sources(self.problem, self.s_per_byte)
+
+    @cached_property
+    def s_per_byte(self) -> float:
+        """Seconds for each byte of a chunk that no plan can beat, in linear programs that take a while."""
+        return any_bandwidth_s_per_byte(self.problem, self.parameters)
+
+    @cached_property
+    def bandwidth(self) -> Bandwidth:
+        """What links take chunk by chunk at least, of a problem that doesn't reduce and whose chunks use every link."""
+        occupancy_s = self.problem.occupancy_s
+        return exact_bandwidth(self.problem, occupancy_s, self._rotations, self.options, self.parameters, short=True)
+
+    @cached_property
+    def phases(self) -> tuple[Bounds, ...]:
+        """The bounds of each phase, itself where it doesn't reduce."""
+        if not self.problem.collective.reduces:
+            return (self,)
+        return tuple(
+            bounds_of(phase.problem, self.parameters, self.options, phase.backwards) for phase in self.problem.phases
+        )
+
+    @cached_property
+    def latency_s(self) -> float:
+        """The longest of the shortest paths."""
+        problem = self.problem
+        if problem.collective.reduces:
+            pairs_s = pairs_latency_s(problem, self._kinds) if self._is_small else 0.0
+            return max(pairs_s, *(phase.latency_s for phase in self.phases))
+        if self._is_small or problem.sketch is not None:
+            return float(problem.earliest_s[problem.wanted].max(initial=0.0))
+        owned = problem.owners[:, None] == np.arange(problem.collective.rank_count)
+        starts = np.unique(self._rotations.rank_orbit)
+        return farthest_s(problem.logical.topology, problem.duration_s, owned, problem.wanted, starts)
+
+    @cached_property
+    def crossing_s(self) -> float:
+        """What a sum's parts take across cuts, chunk by chunk; both phases together."""
+        return self._crossing_s(self.problem.may_group)
+
+    def _crossing_s(self, may_group: Mask) -> float:
+        crossing_s = crossing_bound_s(self.problem, self._kinds, may_group)
+        return max(crossing_s, across_cuts_s(self.problem, self._kinds, may_group)) if self._is_small else crossing_s
+
+    def _cuts_s(self, may_group: Mask) -> float:
+        return cuts_bound_s(self.problem, may_group, self.parameters.cut_times) if self._is_small else 0.0
+
+    @cached_property
+    def _kinds(self) -> list[Kind]:
+        return kinds_of(self.problem)
+
+    @cached_property
+    def _rotations(self) -> Rotations:
+        return rotations_of(self.problem)[0]
+
+    @property
+    def _all_links(self) -> Mask:
+        return np.ones(self.problem.link_count, dtype=np.bool_)
+
+    @property
+    def _is_small(self) -> bool:
+        pairs = self.problem.collective.chunk_count * self.problem.link_count
+        return pairs <= self.parameters.most_pairs

@@ -1,0 +1,35 @@
+"""What a person may tune of the lower bounds: how much they look at before quicker, weaker ones have to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from gapless.errors import InputError
+
+__all__ = ["BoundParameters"]
+
+
+@dataclass(frozen=True)
+class BoundParameters:
+    """Limits on the work of lower bounds; larger ones make them stronger and slower."""
+
+    most_pairs: int = 4_000_000
+    """Pairs of chunk and link up to which bounds look at single chunks; at most a few seconds on one core."""
+    cut_times: int = 8
+    """Times at the boundary of a cut for which chunks that come later are counted alone; more add little."""
+    most_counted_chunks: int = 300
+    """Chunks that one rank must get, up to which they are counted one by one, in time that grows with their square."""
+    time_steps: int = 20
+    """Into how many steps the time of a message inside a node is cut at least, where reached ranks are counted."""
+    most_flow_variables: int = 60_000
+    """Orbits of pairs of commodity and link up to which a concurrent flow is solved: the simplex takes seconds."""
+    most_tree_variables: int = 20_000
+    """Orbits of links up to which trees are packed, in several linear programs; above, cuts alone have to do."""
+    program_limit_s: float = 20.0
+    """For one linear program of the bound for any chunking; without its answer the cuts have to do."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not value > 0:
+                raise InputError(f"bounds: {field.name} must be > 0, got {value}")

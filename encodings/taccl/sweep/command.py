@@ -1,0 +1,80 @@
+"""`gapless sweep taccl`: the sweep as people ask for it, and what they see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gapless.encodings.taccl.parameters import Parameters
+from gapless.encodings.taccl.programs.instances import InstanceCosts
+from gapless.encodings.taccl.question import find_sketch, find_topology
+from gapless.encodings.taccl.sketch.format import Sketch
+from gapless.encodings.taccl.sweep.request import Request, sizes_between
+from gapless.encodings.taccl.sweep.run import Outcome, sweep
+from gapless.encodings.taccl.sweep.table import SUMMARY_CSV, SUMMARY_JSON
+from gapless.errors import InputError
+from gapless.parameters import parameters_of
+from gapless.system import Answer, Session
+from gapless.text import described, table
+
+__all__ = ["answer", "request"]
+
+_COLUMNS = {
+    "size_bytes": "size", "plan": "plan", "instances": "x", "makespan_s": "time", "algbw_bytes_per_s": "algbw",
+    "ratio_to_bound": "/ bound", "ratio_to_baseline": "/ baseline", "synthesised_ratio": "synthesised /",
+    "baseline": "best baseline", "baseline_s": "its time", "solve_s": "solved in",
+}  # fmt: skip
+
+
+def request(values: Mapping[str, Any]) -> Request:
+    """What is asked for, from the values of the fields. Raises `InputError` as `problem` does."""
+    sketch = find_sketch(values["sketch"], values["sketch_file"])
+    if isinstance(sketch, str):
+        raise InputError(f"sketch: must be one sketch for a sweep, got {sketch!r}")
+    assert sketch is None or isinstance(sketch, Sketch)
+    sizes = values["sizes"] or sizes_between(values["min_size"], values["max_size"], values["factor"])
+    return Request(
+        topology=find_topology(values["topology"], values["topology_file"], values["nodes"], sketch),
+        collective=values["collective"] or "allgather",
+        sizes_bytes=sizes,
+        instances=values["instances"],
+        parts=values["parts"],
+        sketch=sketch,
+        costs=InstanceCosts(values["block_bandwidth"], values["alpha_growth"]),
+        lowering={key: values[key] for key in ("proto", "placement", "runtime")},
+        tolerance=values["tolerance"],
+    )
+
+
+def answer(values: Mapping[str, Any], session: Session) -> Answer:
+    """Sweep, and what came of it as data and as tables."""
+    parameters_of(Parameters, session.parameters)
+    asked, folder = request(values), Path(values["output"])
+    outcome = sweep(asked, session.options, folder)
+    files = {"folder": str(folder), "csv": str(folder / SUMMARY_CSV), "json": str(folder / SUMMARY_JSON)}
+    data = {
+        "problem": "taccl", "collective": asked.collective, **files, "complete": outcome.is_complete,
+        "ranges": outcome.ranges, "refused": outcome.refused, "rows": [row.data for row in outcome.rows],
+    }  # fmt: skip
+    return Answer(data, _text(outcome), _notes(outcome), outcome.is_complete)
+
+
+def _text(outcome: Outcome) -> str:
+    rows = [[described(name, row.data[name]) for name in _COLUMNS] for row in outcome.rows]
+    printed = table([list(_COLUMNS.values()), *rows])
+    if not outcome.ranges:
+        return printed
+    heads = ["min_bytes", "max_bytes", "instances", "xml"]
+    return f"{printed}\n\n{table([heads, *([str(entry[name]) for name in heads] for entry in outcome.ranges)])}"
+
+
+def _notes(outcome: Outcome) -> tuple[str, ...]:
+    """What is missing, if anything is."""
+    if outcome.is_complete:
+        return ()
+    if not outcome.ranges and outcome.refused:
+        first = outcome.refused[0]
+        return (f"nothing could be lowered; {first['plan']}: {first['reason']}",)
+    solved = sum(row.solve_s is not None for row in outcome.rows)
+    return (f"{solved} of {len(outcome.rows)} sizes have a plan of their own",)

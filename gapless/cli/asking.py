@@ -1,0 +1,110 @@
+"""The commands that systems bring themselves, as subcommands of `advise`, `sweep` and `run`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from gapless.cli.options import (
+    add_fields,
+    add_output_options,
+    add_solve_options,
+    naming_options,
+    solving_values,
+    values_of,
+)
+from gapless.cli.running import command_of, stop_on_interrupt
+from gapless.system import Answer, Command, Session, System, find_system, system_names
+
+__all__ = ["add_command", "add_commands"]
+
+_WORDS: dict[str, tuple[str, Callable[[System], Sequence[Command]]]] = {
+    "advise": ("what would pay, and what would change that", lambda system: system.advice),
+    "run": ("execute a plan and measure it", lambda system: system.runs),
+}
+"""Commands that have only what systems bring: what the help says of each, and where a system has its own."""
+
+
+def add_commands(commands: Any) -> None:
+    """Add `advise` and `run`, with what the systems bring."""
+    systems = [find_system(name) for name in system_names()]
+    for word, (what, found) in _WORDS.items():
+        examples = [_examples(command) for system in systems for command in found(system)]
+        parser = commands.add_parser(
+            word,
+            help=what,
+            epilog=f"example (`gapless {word} QUESTION --help` has more):\n{''.join(examples)}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        questions = parser.add_subparsers(metavar="question", required=True)
+        for system in systems:
+            for command in found(system):
+                add_command(questions, command)
+
+
+def _examples(command: Command) -> str:
+    """The lines of the help that stand below the word `example`."""
+    return command.example.partition("\nexample")[2].partition("\n")[2]
+
+
+def add_command(questions: Any, command: Command) -> None:
+    """Add one command."""
+    parser = questions.add_parser(
+        command.name,
+        help=command.what,
+        epilog=command.example,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_fields(parser, command.fields)
+    if command.solving is not None:
+        add_solve_options(parser, command.solving)
+    add_output_options(parser)
+    parser.set_defaults(run=partial(_answer, command))
+
+
+def _answer(command: Command, arguments: argparse.Namespace) -> int:
+    from gapless.cli import output
+    from gapless.cli.progress import progress_on_stderr
+    from gapless.options import SolveOptions
+    from gapless.solution import Status
+
+    stop = threading.Event()
+    line = f"{command.when_stopped}; Ctrl-C again leaves at once"
+    with stop_on_interrupt(stop, line), progress_on_stderr(arguments.quiet) as report:
+        options = replace(command.solving or SolveOptions(), stop=stop, on_progress=report)
+        if command.solving is not None:
+            options = _solving(options, arguments)
+        say = (lambda _: None) if arguments.quiet else _say
+        with naming_options(command.fields):
+            session = Session(options, say, command_of(arguments), getattr(arguments, "parameters", None))
+            answer = command.answer(values_of(arguments, command.fields), session)
+    _print(answer, arguments)
+    if not answer.is_valid:
+        return output.EXIT_VIOLATIONS
+    return 0 if answer.is_complete else output.EXIT_CODES[Status.NO_SOLUTION]
+
+
+def _solving(default: Any, arguments: argparse.Namespace) -> Any:
+    from gapless.entry import options_on_top
+
+    return options_on_top(default, solving_values(arguments))
+
+
+def _say(line: str) -> None:
+    print(f"gapless: {line}", file=sys.stderr)
+
+
+def _print(answer: Answer, arguments: argparse.Namespace) -> None:
+    from gapless.cli.output import print_json
+
+    if arguments.json:
+        print_json(answer.data)
+    elif not arguments.quiet:
+        print(answer.text)
+    for note in answer.notes:
+        _say(note)

@@ -1,0 +1,305 @@
+"""Fields: what a question says, one by one. Each is an option of a command, an argument in Python, a field of a sweep.
+
+A field's kind reads a value: a text as people type it, or what Python has instead (a number, an object). The same
+value means the same everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gapless.errors import InputError
+from gapless.units import parse_bandwidth, parse_bytes, parse_seconds
+
+__all__ = [
+    "SOLVING",
+    "Bandwidth",
+    "Choice",
+    "Field",
+    "Flag",
+    "Kind",
+    "Listed",
+    "Number",
+    "Object",
+    "Seconds",
+    "Share",
+    "Size",
+    "SizeOrShare",
+    "Text",
+    "Whole",
+    "read_fields",
+    "read_values",
+]
+
+_MOST_WHOLE = 2**31 - 1
+
+
+class Kind(Protocol):
+    """What a field may hold; calling it reads a value. `InputError` without the field's name if it breaks the rule."""
+
+    def __call__(self, value: object) -> Any:
+        """The value, read."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number in `minimum`..`maximum`."""
+
+    minimum: int
+    maximum: int = _MOST_WHOLE
+
+    def __call__(self, value: object) -> int:
+        """The number."""
+        try:
+            number = int(value) if isinstance(value, str) else value
+        except ValueError:
+            number = None
+        if hasattr(number, "__index__") and not isinstance(number, bool):
+            number = int(number.__index__())
+            if self.minimum <= number <= self.maximum:
+                return number
+        raise InputError(f"must be a whole number in {self.minimum}..{self.maximum}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A finite number of at least (if strict, above) `minimum`."""
+
+    minimum: float = -math.inf
+    strict: bool = False
+
+    def __call__(self, value: object) -> float:
+        """The number."""
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if math.isfinite(number) and (number > self.minimum if self.strict else number >= self.minimum):
+            return number
+        raise InputError(f"must be a number {'>' if self.strict else '>='} {self.minimum:g}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A quantity that texts give with a unit; a number is in the unit that `parse` gives."""
+
+    parse: Callable[[str, str], float]
+    example: str
+    strict: bool = False
+
+    def __call__(self, value: object) -> Any:
+        """Seconds, or bytes a second."""
+        if not isinstance(value, str):
+            return Number(0, self.strict)(value)
+        try:
+            return self.parse(value, "")
+        except InputError as error:
+            raise InputError(str(error).removeprefix(": ")) from None
+
+
+@dataclass(frozen=True)
+class Size:
+    """A size in bytes: a whole number, or a text such as 1MB (10^6) or 1MiB (2^20)."""
+
+    minimum: int = 1
+
+    def __call__(self, value: object) -> int:
+        """The bytes."""
+        if not isinstance(value, str):
+            return Whole(self.minimum, 2**63 - 1)(value)
+        if self.minimum == 0 and value.strip() == "0":
+            return 0
+        try:
+            return parse_bytes(value, "")
+        except InputError as error:
+            raise InputError(str(error).removeprefix(": ")) from None
+
+
+@dataclass(frozen=True)
+class Share:
+    """So many times of something that the question says, such as the memory of a step without any saving."""
+
+    ratio: float
+
+
+@dataclass(frozen=True)
+class SizeOrShare:
+    """A size in bytes, or a `Share`: 0.5x, half of what there would be otherwise."""
+
+    def __call__(self, value: object) -> int | Share:
+        """The bytes, or the share."""
+        if isinstance(value, Share):
+            return value
+        if isinstance(value, str) and value.endswith("x"):
+            return Share(Number(0, strict=True)(value[:-1]))
+        return Size()(value)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text, most often a name or a file."""
+
+    def __call__(self, value: object) -> str:
+        """The text; a path counts as one."""
+        if hasattr(value, "__fspath__"):
+            value = str(value)
+        if not isinstance(value, str) or "\0" in value:
+            raise InputError(f"must be a text, got {value!r}")
+        return value
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few texts."""
+
+    choices: tuple[str, ...]
+
+    def __call__(self, value: object) -> str:
+        """The text."""
+        if value not in self.choices or not isinstance(value, str):
+            from gapless.io.record import suggestion
+
+            hint = suggestion(value, self.choices) if isinstance(value, str) else ""
+            rule = f"must be one of {', '.join(self.choices)}, got {value!r}"
+            raise InputError(f"{rule}; {hint}" if hint else rule)
+        return value
+
+
+@dataclass(frozen=True)
+class Object:
+    """A text, or an object of Python that stands for the same; `types` are their dotted names."""
+
+    types: tuple[str, ...]
+    kind: Kind = Text()
+
+    def __call__(self, value: object) -> Any:
+        """The text read, or the object."""
+        names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__}
+        if not isinstance(value, str) and names & set(self.types):
+            return value
+        try:
+            return self.kind(value)
+        except InputError as error:
+            if isinstance(value, str):
+                raise
+            others = " or ".join(["a text", *(f"a {name.rpartition('.')[2]}" for name in self.types)])
+            raise InputError(f"must be {others}, got {type(value).__name__}") from error
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Several of a kind: a sequence, or a text with commas between them."""
+
+    kind: Kind
+
+    def __call__(self, value: object) -> tuple[Any, ...]:
+        """The values."""
+        values = value.split(",") if isinstance(value, str) else value
+        if not isinstance(values, Sequence) or not values or "" in values:
+            raise InputError(f"must be values with commas between them, got {value!r}")
+        return tuple(self.kind(entry) for entry in values)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or false; on the command line it is said by its name alone."""
+
+    def __call__(self, value: object) -> bool:
+        """The truth."""
+        if not isinstance(value, bool):
+            raise InputError(f"must be true or false, got {value!r}")
+        return value
+
+
+def Seconds() -> Scaled:  # noqa: N802  # a kind like the others
+    """A time such as 10us; a number is in seconds."""
+    return Scaled(parse_seconds, "10us")
+
+
+def Bandwidth() -> Scaled:  # noqa: N802
+    """A bandwidth such as 10Gbps; a number is in bytes a second."""
+    return Scaled(parse_bandwidth, "10Gbps", strict=True)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One thing that a question says.
+
+    `default`: what stands where it is not said; None leaves the choice to the question. `metavar`: what the help puts
+    for its value; one with FILE in it may name a file. `names`: what it may say, for completion. `group`: the heading
+    in the help. `short`: its letter on the command line.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    default: Any = None
+    is_required: bool = False
+    metavar: str = ""
+    names: Callable[[], Iterable[str]] | None = None
+    group: str = "problem"
+    short: str = ""
+
+    @property
+    def option(self) -> str:
+        """Its name on the command line; a flag that is true by default is said in order to turn it off."""
+        turns_off = isinstance(self.kind, Flag) and self.default is True
+        return f"--{'no-' if turns_off else ''}{self.name.replace('_', '-')}"
+
+    @property
+    def may_be_file(self) -> bool:
+        """Whether its value may name a file, which is a part of the question then."""
+        return "FILE" in self.metavar
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether files give it as a number; all others are texts, as on the command line."""
+        return isinstance(self.kind, Number | Whole)
+
+    def read(self, value: object) -> Any:
+        """The value, read. Raises `InputError` that names the field."""
+        try:
+            return self.kind(value)
+        except InputError as error:
+            raise InputError(f"{self.name}: {error}") from None
+
+
+SOLVING = (
+    Field("time_limit", Number(0, strict=True), "seconds of wall time (default: by system)", metavar="S"),
+    Field("gap", Number(0), "stop at this proven gap, 0.05 = 5 % (default: by system)", metavar="G"),
+    Field("threads", Whole(0), "0 takes every core (default)", 0, metavar="N"),
+    Field("seed", Whole(0), "of what is drawn at random (default 0)", 0, metavar="N"),
+    Field("solver", Text(), "see `gapless list solvers` (default: by system)", metavar="NAME"),
+    Field("parameters", Text(), "the searches' parameters, in TOML: docs/parameters.md", metavar="FILE"),
+)
+"""How a question is to be solved, which is no part of it."""
+
+
+def read_values(fields: Sequence[Field], values: Mapping[str, object], what: str) -> dict[str, Any]:
+    """The values that are given (None counts as not given), read.
+
+    Raises `InputError` that names the argument for one that is unknown or breaks its rule; `what` is whose they are.
+    """
+    known = {field.name: field for field in fields}
+    for name in values:
+        if name not in known:
+            raise InputError(f"{name}: is no argument of {what}; {_meant(name, known)}")
+    return {name: known[name].read(value) for name, value in values.items() if value is not None}
+
+
+def read_fields(fields: Sequence[Field], values: Mapping[str, object], what: str) -> dict[str, Any]:
+    """As `read_values`, with the defaults of the fields that are not given. A field that must be given is."""
+    found = read_values(fields, values, what)
+    for field in fields:
+        if field.is_required and field.name not in found:
+            raise InputError(f"{field.name}: must be given: {field.help}")
+    return {field.name: found.get(field.name, field.default) for field in fields}
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    from gapless.io.record import suggestion
+
+    return suggestion(name, known) or f"known are {', '.join(sorted(known))}"

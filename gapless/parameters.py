@@ -1,0 +1,96 @@
+"""Parameters: what a person may tune of a system's searches, as frozen dataclasses, from TOML too.
+
+A system's class of parameters has plain fields (numbers, texts, tuples of them) and other such classes; each field's
+docstring says what it does and why its default is what it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from gapless.errors import InputError
+from gapless.io.record import suggestion
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["load_toml", "parameters_from", "parameters_of", "read_parameters"]
+
+T = TypeVar("T")
+
+
+def parameters_of(kind: type[T], given: object) -> T:
+    """The parameters that somebody gave: None for the defaults, an object, a mapping, or the path of a TOML file.
+
+    Raises `InputError` naming the field that is unknown or of the wrong type.
+    """
+    if given is None:
+        return kind()
+    if isinstance(given, kind):
+        return given
+    if isinstance(given, Mapping):
+        return parameters_from(kind, given, "parameters")
+    if isinstance(given, str | Path):
+        return read_parameters(kind, given)
+    raise InputError(f"parameters: must be {kind.__module__}.{kind.__name__}, a mapping or a path, got {given!r}")
+
+
+def read_parameters(kind: type[T], path: str | Path) -> T:
+    """The parameters in a TOML file; what it leaves out keeps its default."""
+    return parameters_from(kind, load_toml(path), str(path))
+
+
+def parameters_from(kind: type[T], values: Mapping[str, Any], where: str) -> T:
+    """The parameters in a mapping, tables as mappings in it; `where` opens every message."""
+    hints, names = get_type_hints(kind), [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    found = {}
+    for name, value in values.items():
+        if name not in names:
+            hint = suggestion(name, names) or f"known are {', '.join(names)}"
+            raise InputError(f"{where}: {name!r} is no parameter; {hint}")
+        found[name] = _value(hints[name], value, f"{where}: {name}")
+    try:
+        return kind(**found)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if not isinstance(value, Mapping):
+            raise InputError(f"{where}: must be a table, got {value!r}")
+        return parameters_from(hint, value, where)
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{where}: must be a list, got {value!r}")
+        return tuple(_value(get_args(hint)[0], entry, where) for entry in value)
+    if get_origin(hint) in (Union, types.UnionType):
+        hint = next(option for option in get_args(hint) if option is not type(None))
+        return None if value is None else _value(hint, value, where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+        raise InputError(f"{where}: must be {words.get(hint, hint)}, got {value!r}")
+    return value
+
+
+def load_toml(path: str | Path) -> dict[str, Any]:
+    """The content of a TOML file. Raises `InputError` for one that can't be read."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: must be a UTF-8 text file, got byte {error.object[error.start]:#04x}") from None
+    except RecursionError:
+        raise InputError(f"{path}: not readable: nested too deeply") from None
+    except ValueError as error:  # also a whole number of thousands of digits
+        raise InputError(f"{path}: not TOML: {error}") from None

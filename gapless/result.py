@@ -1,0 +1,182 @@
+"""Result: a solved problem, with what the solver claims and what the replay found; `load` reads one back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gapless.checker import Report, check
+from gapless.errors import InputError
+from gapless.io.plan import SavedPlan, claim_data, read_plan, solution_of, write_plan
+from gapless.options import SolveOptions
+from gapless.schedule import Schedule
+from gapless.solution import Solution, Status
+from gapless.system import Problem, find_system, known_system, system_names
+from gapless.text import described, words
+
+__all__ = ["Asked", "Result", "load", "read_saved", "replay_data", "write_saved"]
+
+_FIRST = ("status", "stop_reason", "makespan_s", "energy_j", "bound_s", "bound_j", "gap")
+_LAST = ("peak_bytes", "solve_s", "stages", "solver")
+"""What every summary has, before and after what the system adds."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The problem of a plan that was loaded, in the words of its file."""
+
+    system: str
+    description: dict[str, Any]
+    default_options: SolveOptions = field(default_factory=SolveOptions)
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """A solved problem: what the solver claims (`solution`) and what the replay found (`report`).
+
+    `timings`: seconds by stage. `product`: what the schedule was made from, for a system with files of its own. `run`:
+    how it was solved, as plan files keep it.
+    """
+
+    problem: Problem
+    solution: Solution
+    schedule: Schedule | None
+    report: Report | None
+    details: Mapping[str, Any]
+    timings: Mapping[str, float] = field(default_factory=dict)
+    product: Any = None
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        gap = "" if self.solution.gap is None else f", gap {described('gap', self.solution.gap)}"
+        found = "no plan"
+        if self.report is not None:
+            makespan = described("makespan_s", self.report.makespan_s)
+            found = f"{self.report.event_count} events in {makespan}, {'valid' if self.valid else 'NOT valid'}"
+        return f"<{self.problem.system}: {self.status.value}{gap}; {found}>"
+
+    def _repr_html_(self) -> str:
+        """The summary as a table, for notebooks."""
+        from gapless.io.html_page import Table, table_html
+
+        return table_html(Table(f"{self.problem.system}: {self.status.value}", self._rows()))
+
+    @property
+    def status(self) -> Status:
+        """The status of the solution."""
+        return self.solution.status
+
+    @property
+    def valid(self) -> bool:
+        """Whether there is a schedule that replays clean."""
+        return self.report is not None and self.report.valid
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """All that is known but the schedule, in plain values: the JSON object of the command line."""
+        return {
+            "problem": self.problem.system,
+            "asked": self.problem.description,
+            **claim_data(self.solution),
+            "solve_s": round(self.solution.wall_s, 6),
+            **replay_data(self.report),
+            **self.details,
+            **({"stages": dict(self.timings)} if self.timings else {}),
+        }
+
+    @property
+    def plan(self) -> SavedPlan:
+        """The plan as files hold it. Raises `InputError` where there is none."""
+        if self.schedule is None:
+            raise InputError(f"{self.problem.system}: there is no plan: {self.status.value}")
+        return SavedPlan(
+            self.problem.system, self.problem.description, claim_data(self.solution), self.details, self.schedule,
+            self.run, self.product,
+        )  # fmt: skip
+
+    def check(self) -> Report:
+        """Replay the schedule once more. Raises `InputError` where there is none."""
+        return check(self.plan.schedule)
+
+    def summary(self) -> str:
+        """What was asked, what was claimed and what the replay found, a line each."""
+        return "\n".join(f"{name:<16} {value}" for name, value in self._rows())
+
+    def _rows(self) -> list[tuple[str, str]]:
+        asked = {name: value for name, value in self.problem.description.items() if not isinstance(value, list)}
+        system, data = known_system(self.problem.system), self.data
+        shown = (*_FIRST, *(() if system is None else system.summary), *_LAST)
+        found = {name: data[name] for name in shown if name in data}
+        return [(words(name), described(name, value)) for name, value in {**asked, **found}.items()]
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan to a file, whole or not at all; `load` reads it.
+
+        Raises `InputError` where there is no plan, or the name doesn't end as this system's plans do.
+        """
+        write_saved(path, self.plan)
+
+    def events_frame(self) -> Any:
+        """The events, a row each: a pandas DataFrame where pandas is installed, else a list of dictionaries."""
+        from gapless.frames import event_records
+
+        records = event_records(self.plan.schedule)
+        try:
+            import pandas
+        except ImportError:
+            return records
+        return pandas.DataFrame.from_records(records)
+
+    def plot(self, kind: str = "auto", ax: Any = None) -> Any:
+        """Draw the plan (needs the extra `plot`); returns the axes. `kind`: as `gapless plot --kind` takes it."""
+        from gapless.plot.pictures import draw, pictures_of
+
+        plan = self.plan
+        return draw(plan, pictures_of(plan)[0] if kind == "auto" else kind, ax)
+
+
+def replay_data(report: Report | None) -> dict[str, Any]:
+    """What the replay found, in plain values."""
+    if report is None:
+        return {"valid": False, "violations": None, "makespan_s": None, "peak_bytes": None}
+    return {
+        "valid": report.valid,
+        "violations": {rule.value: count for rule, count in report.violation_counts.items()},
+        "makespan_s": report.makespan_s,
+        **({} if report.energy_j is None else {"energy_j": report.energy_j}),
+        "peak_bytes": max(report.peak_bytes, default=0),
+    }
+
+
+def write_saved(path: str | Path, plan: SavedPlan) -> None:
+    """Write a plan in the format of its system. Raises `InputError` for a name that doesn't end as those do."""
+    system = known_system(plan.system)
+    if system is None or system.write is None:
+        write_plan(path, plan)
+        return
+    if not str(path).endswith(system.ending):
+        raise InputError(f"{path}: a plan of {system.name} is a {system.ending} file")
+    system.write(str(path), plan)
+
+
+def read_saved(path: str | Path) -> SavedPlan:
+    """The plan in a file, of whatever system. Raises `InputError` naming file and field."""
+    systems = [find_system(name) for name in system_names()]
+    for system in systems:
+        if system.read is not None and str(path).endswith(system.ending):
+            return system.read(str(path))
+    return read_plan(path)
+
+
+def load(path: str | Path) -> Result:
+    """A plan that was saved, replayed. Raises `InputError` naming file and field."""
+    plan = read_saved(path)
+    try:
+        solution = solution_of(plan.claim, plan.solve_s or 0.0)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    asked, timings = Asked(plan.system, dict(plan.problem)), plan.run.get("timings", {})
+    report = check(plan.schedule)
+    return Result(asked, solution, plan.schedule, report, plan.details, timings, plan.product, plan.run)

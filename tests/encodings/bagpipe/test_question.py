@@ -1,0 +1,56 @@
+"""The question in plain values: what is not said is as the documentation says, what is wrong is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gapless.encodings.bagpipe.advice import advise
+from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
+from gapless.encodings.bagpipe.question import problem
+from gapless.errors import InputError
+
+IDS = np.arange(400).reshape(200, 2) % 37
+
+
+def test_a_question_has_defaults() -> None:
+    asked = problem(IDS, trainers=2, batch_size=10)
+    assert (asked.planning.lookahead, asked.planning.cache_rows, asked.planning.batches) == (200, None, 50)
+    assert asked.cluster == Cluster(2)
+    assert problem(IDS, trainers=2, batch_size=10, cache_rows=90).planning.lookahead is None
+
+
+def test_a_cluster_is_that_of_its_model_where_nothing_else_is_said() -> None:
+    assert find_cluster(8) == Cluster(8)
+    cluster = find_cluster(
+        4, model="deepfm", dimension=16, server_bandwidth=12.5e9, fetch_latency=2.7, control=0.0, forward=1e-3
+    )
+    assert (cluster.trainers, cluster.row_bytes, cluster.server_bytes_per_s) == (4, 64, 12.5e9)
+    assert (cluster.fetch_latency_s, cluster.control_s, cluster.forward_s) == (2.7, 0, 1e-3)
+    assert (cluster.dense_bytes, cluster.backward_s) == (4 * 33_851_283, 30.7e-3)
+
+
+def test_advice_has_plain_values_and_a_text() -> None:
+    advice = advise(IDS, trainers=2, batch_size=10, lookahead=3, forward=1e-3)
+    assert advice.data["cluster"]["forward_s"] == 1e-3
+    assert [row["design"] for row in advice.data["designs"]] == ["replicated", "partitioned", "lrpp", "lrpp-delayed"]
+    assert advice.text.splitlines()[-1].startswith("best: ")
+    tuned = advise(IDS, trainers=2, batch_size=10, cache_size=192 * 37)
+    assert tuned.data["tuning"]["cache_rows"] == 37
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"objective": "cost"}, "objective: must be one of paper, fetches, max-load, got 'cost'"),
+        ({"design": "lrp"}, "design: must be one of replicated, .*; did you mean 'lrpp'"),
+        ({"cache_rows": 9, "cache_size": 999}, "cache_rows: give it or cache_size, not both"),
+        ({"cache_size": 10}, "cache_size: must hold a row of 192 bytes, got 10"),
+        ({"model": "dlmr"}, "model: must be one of .*, got 'dlmr'; did you mean"),
+    ],
+)
+def test_what_is_wrong_is_named(options: dict[str, Any], rule: str) -> None:
+    with pytest.raises(InputError, match=rule):
+        advise(IDS, trainers=2, batch_size=10, **options)
