@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gapless.errors import InputError
 
-__all__ = ["Chunking", "Parameters"]
+__all__ = ["Aggregation", "Chunking", "Parameters"]
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,36 @@ class Chunking:
 
 
 @dataclass(frozen=True)
+class Aggregation:
+    """Aggregated sends, by randomised construction."""
+
+    tries: int = 600
+    """Constructions for each phase: most find their best within a hundred."""
+    messages: int = 200_000
+    """Messages of all constructions of a phase, so that large networks take no more than some seconds."""
+    restart_share: float = 0.6
+    """The share of constructions that begin as the best one did: without, the best of many is hardly improved."""
+    gossip_s: float = 2.0
+    """Seconds for the beam search over rounds of an ALLREDUCE without a root: it wins on few bytes."""
+    most_ranks: int = 128
+    """Ranks up to which aggregated sends and baselines are looked at: their latencies count on small machines."""
+
+    def __post_init__(self) -> None:
+        for name in ("tries", "messages", "most_ranks"):
+            if getattr(self, name) < 1:
+                raise InputError(f"aggregation: {name} must be >= 1, got {getattr(self, name)}")
+        if not 0 <= self.restart_share <= 1:
+            raise InputError(f"aggregation: restart_share must be in [0, 1], got {self.restart_share}")
+
+
+@dataclass(frozen=True)
 class Parameters:
     """What the searches of TACCL may be tuned by."""
 
     chunking: Chunking = field(default_factory=Chunking)
     """The search for the number of chunks."""
+    aggregation: Aggregation = field(default_factory=Aggregation)
+    """Aggregated sends."""
     most_binaries: int = 6_000
     """Orbits of (chunk, link) up to which the MILP is tried: routing is then proven within seconds, or nearly so."""
     aggregated_share: float = 0.4

@@ -125,7 +125,7 @@ class _Portfolio:
         return plan.solution.gap is not None and plan.solution.gap <= self.options.gap
 
     def _is_within_gap_for_any_grouping(self) -> bool:
-        if not may_aggregate(self.problem):
+        if not may_aggregate(self.problem, self.parameters.aggregation):
             return True
         gap = relative_gap(self.end_s, self.bounds.any_grouping_s)
         return gap is not None and gap <= self.options.gap
@@ -165,7 +165,7 @@ class _Portfolio:
         plan, details = self.best, dict(self.best.details)
         provenance = {
             "method": details["method"],
-            "variant": details.pop("ordering", None),
+            "variant": details.pop("variant"),
             "chunks": (plan.problem or self.problem).chunks,
             "sketch": None if self.problem.sketch is None else self.problem.sketch.name,
         }
@@ -207,8 +207,7 @@ def _try_milp(portfolio: _Portfolio) -> None:
         if milp_binaries(portfolio.problem) > portfolio.parameters.most_binaries:
             return
     share = 1.0 if known is not None or portfolio.is_alone else portfolio.parameters.milp_share
-    plan = synthesise(portfolio.problem, portfolio.stage(share))
-    portfolio.offer(replace(plan, details={**plan.details, "method": "milp"}))
+    portfolio.offer(synthesise(portfolio.problem, portfolio.stage(share)))
 
 
 def milp_binaries(problem: Chunked) -> int:

@@ -19,7 +19,7 @@ from gapless import __version__
 from gapless.encodings.taccl.bounds.bandwidth import Bottleneck
 from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.chunked import Chunked, claim
 from gapless.encodings.taccl.flow.matching import match
 from gapless.encodings.taccl.flow.paths import busiest_s, route_paths
 from gapless.encodings.taccl.flow.rounding import round_flow
@@ -31,7 +31,7 @@ from gapless.encodings.taccl.symmetry.rotations import no_rotations
 from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, charge
 from gapless.schedule import Schedule
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import Solution
 from gapless.system import Plan
 
 __all__ = ["may_be_greedy", "plan_greedy"]
@@ -150,11 +150,12 @@ def plan_greedy(problem: Chunked, options: SolveOptions, most_tries: float = np.
         search = _Search(phase.problem, share, Deadline(share), phase.backwards, most_tries)
         columns = _find(search)
         if columns is None:
-            return _no_plan(options, deadline)
+            return Plan(claim(None, 0.0, SOLVER, __version__, options, deadline), None, {"method": "greedy"})
         searches.append(search)
         found.append(_reversed(columns) if phase.backwards else columns)
     schedule = _lowered(problem, found)
-    solution = _solution(problem, searches, float(schedule.end_s.max(initial=0.0)), options, deadline)
+    makespan_s, bound_s = float(schedule.end_s.max(initial=0.0)), _bound_s(problem, searches)
+    solution = claim(makespan_s, bound_s, SOLVER, __version__, options, deadline)
     stages = sorted({stage for search in searches for stage in search.stage_s})
     timings = {stage: round(sum(search.stage_s.get(stage, 0.0) for search in searches), 6) for stage in stages}
     return Plan(solution, schedule, _details(searches, found, schedule, solution), timings)
@@ -340,40 +341,10 @@ def _lowered(problem: Chunked, found: list[Columns]) -> Schedule:
     return to_schedule(network, problem.collective, problem.chunk_bytes, sends, times, retimed=retimed)
 
 
-def _no_plan(options: SolveOptions, deadline: Deadline) -> Plan:
-    reason = StopReason.FINISHED
-    solution = Solution(Status.NO_SOLUTION, reason, SOLVER, __version__, options.seed, deadline.elapsed_s)
-    return Plan(solution, None, {"method": "greedy"})
-
-
-def _solution(
-    problem: Chunked, searches: list[_Search], makespan_s: float, options: SolveOptions, deadline: Deadline
-) -> Solution:
-    """What is claimed of the phases together.
-
-    Each phase's bound holds for the whole, but not their sum: how often a sum crosses a cut bounds both together.
-    """
+def _bound_s(problem: Chunked, searches: list[_Search]) -> float:
+    """Each phase's bound holds for the whole, but not their sum: how often a sum crosses a cut bounds both together."""
     best_s = max(search.bounds.chunk_by_chunk_s for search in searches if search.bounds is not None)
-    if len(searches) > 1:
-        best_s = max(best_s, bounds_of(problem).crossing_s)
-    assert best_s <= makespan_s * (1 + 1e-6), "a schedule beats its lower bound"
-    bound_s = min(best_s, makespan_s)
-    proven = makespan_s - bound_s <= 1e-6 * makespan_s
-    reason = StopReason.FINISHED
-    if not proven and makespan_s - bound_s <= options.gap * makespan_s:
-        reason = StopReason.GAP_REACHED
-    elif not proven and deadline.over:
-        reason = StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
-    return Solution(
-        status=Status.OPTIMAL if proven else Status.FEASIBLE,
-        stop_reason=reason,
-        solver=SOLVER,
-        version=__version__,
-        seed=options.seed,
-        wall_s=deadline.elapsed_s,
-        objective=makespan_s,
-        bound=bound_s,
-    )
+    return max(best_s, bounds_of(problem).crossing_s) if len(searches) > 1 else best_s
 
 
 def _details(searches: list[_Search], found: list[Columns], schedule: Schedule, solution: Solution) -> dict[str, Any]:
@@ -397,5 +368,5 @@ def _details(searches: list[_Search], found: list[Columns], schedule: Schedule, 
         "rotations": len(rotations),
         "rotation_generators": [list(pair) for pair in rotations.generators],
         "tries": sum(search.tries for search in searches),
-        "ordering": "; ".join(order.name for _, order in best),
+        "variant": "; ".join(order.name for _, order in best),
     }

@@ -10,7 +10,7 @@ import numpy as np
 
 from gapless.checker import check
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.chunked import Chunked, claim
 from gapless.encodings.taccl.list_scheduling import RULES, Order, Rule, better_orders, list_schedule
 from gapless.encodings.taccl.milp import contiguity
 from gapless.encodings.taccl.milp.mirror import Mirror, find_mirror
@@ -21,7 +21,7 @@ from gapless.encodings.taccl.sends import Routing, Sends, sends_of, to_schedule
 from gapless.model import Model
 from gapless.options import Deadline, Progress, SolveOptions, charge, relative_gap
 from gapless.schedule import Schedule
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import Solution
 from gapless.solvers.registry import load_backend, solve_model
 from gapless.system import Plan
 
@@ -328,27 +328,13 @@ def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
 def _plan(search: _Search, versions: str) -> Plan:
     assert search.best is not None  # every path through `synthesise` schedules at least one routing
     best = search.best
-    assert search.bounds.chunk_by_chunk_s <= best.makespan_s * (1 + 1e-9), "a schedule beats its lower bound"
-    bound_s = min(search.bounds.chunk_by_chunk_s, best.makespan_s)  # sums of the same numbers in another order
-    proven = search.is_within(1e-6)
-    reason = StopReason.FINISHED
-    if not proven and search.is_within(search.options.gap):
-        reason = StopReason.GAP_REACHED
-    elif not proven and search.deadline.over:
-        reason = StopReason.INTERRUPTED if search.options.stop.is_set() else StopReason.TIME_LIMIT
-    elapsed_s = search.deadline.elapsed_s
-    solution = Solution(
-        status=Status.OPTIMAL if proven else Status.FEASIBLE,
-        stop_reason=reason,
-        solver=f"{search.router}+{CONTIGUITY_SOLVER}",
-        version=versions,
-        seed=search.options.seed,
-        wall_s=elapsed_s,
-        objective=best.makespan_s,
-        bound=bound_s,
-    )
+    solution = claim(
+        best.makespan_s, search.bounds.chunk_by_chunk_s, f"{search.router}+{CONTIGUITY_SOLVER}", versions,
+        search.options, search.deadline,
+    )  # fmt: skip
     details = {
-        "ratio": best.makespan_s / bound_s,
+        "method": "milp",
+        "ratio": best.makespan_s / (solution.bound or best.makespan_s),
         "sends": len(best.schedule),
         "chunk_transfers": len(best.sends),
         "links_used": len(set(best.sends.link.tolist())),
@@ -358,7 +344,7 @@ def _plan(search: _Search, versions: str) -> Plan:
             "any_grouping": search.bounds.any_grouping_s,
         },
         "routings_tried": search.routings_tried,
-        "ordering": best.order.name,
+        "variant": best.order.name,
         **({"unused_symmetry": list(unused)} if (unused := search.problem.logical.unused) else {}),
     }
     timings = {stage: round(duration_s, 6) for stage, duration_s in search.stage_s.items()}
