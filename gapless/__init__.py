@@ -1,9 +1,7 @@
 """gapless: optimisation problems for the scheduling of ML systems, solved and replayed.
 
->>> import gapless
->>> plan = gapless.taccl.solve("ndv2", collective="allgather", size="1MB")
->>> plan.valid
-True
+`gapless.<system>.solve(...)` asks a system in the words of the command line (`gapless list systems`), and returns a
+`Result`: `plan.summary()`, `plan.save(path)`, `plan.events_frame()`, `plan.plot()`; `gapless.load(path)` reads it back.
 """
 
 from __future__ import annotations

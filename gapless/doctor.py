@@ -131,7 +131,7 @@ def _applies(condition: str) -> bool:
 
 
 def _tested_elsewhere() -> list[Finding]:
-    """The findings of `self_test`, and whether its process lived to tell them."""
+    """The findings of `self_test`, or that its process ended without any."""
     code = "import json; from gapless.doctor import self_test; print(json.dumps(self_test()))"
     name = "solvers in one process"
     # The checkout may not be installed: the other process looks where this one does.
@@ -183,7 +183,7 @@ def try_solver(solver: str) -> Finding:
     except (GaplessError, ImportError, OSError) as error:
         return Finding(solver, False, f"{type(error).__name__}: {error}")
     is_good = solution.objective is not None and abs(solution.objective - 5) < 1e-6
-    return Finding(solver, is_good, _told(solution.status.value, f"{solution.objective}, known: 5", begin_s))
+    return Finding(solver, is_good, _summary(solution.status.value, f"{solution.objective}, known: 5", begin_s))
 
 
 def _planned(name: str, trial: Callable[[], tuple[Any, SolveOptions]]) -> Finding:
@@ -197,8 +197,8 @@ def _planned(name: str, trial: Callable[[], tuple[Any, SolveOptions]]) -> Findin
     except (GaplessError, ImportError, OSError) as error:
         return Finding(title, False, f"{type(error).__name__}: {error}")
     makespan = "no plan" if result.report is None else format_seconds(result.report.makespan_s)
-    return Finding(title, result.valid, _told(result.status.value, makespan, begin_s))
+    return Finding(title, result.valid, _summary(result.status.value, makespan, begin_s))
 
 
-def _told(status: str, what: str, begin_s: float) -> str:
+def _summary(status: str, what: str, begin_s: float) -> str:
     return f"{status}, {what}, {time.monotonic() - begin_s:.2f} s"

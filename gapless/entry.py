@@ -1,10 +1,4 @@
-"""Entry: a system asked from Python in the words of the command line; `gapless.<system>` is one.
-
->>> import gapless
->>> plan = gapless.taccl.solve("ring:4", collective="allgather", size="1MB")
->>> plan.valid
-True
-"""
+"""Entry: a system asked from Python in the words of the command line; `gapless.<system>` is one."""
 
 from __future__ import annotations
 

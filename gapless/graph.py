@@ -21,11 +21,11 @@ MOST_BYTES = 2**62
 
 @dataclass(frozen=True)
 class Implementation:
-    """One way to run an op.
+    """One implementation of an op.
 
-    `inputs` replaces the op's inputs where this way reads other tensors (a backward pass that needs the output instead
-    of the input); None keeps them. `overwrites` names inputs whose bytes the outputs take over: they are gone as soon
-    as the op starts. `power_w`: mean power draw while it runs, None if unknown.
+    `inputs` replaces the op's inputs where this implementation reads other tensors (a backward pass that needs the
+    output instead of the input); None keeps them. `overwrites` names inputs whose bytes the outputs take over: they are
+    gone as soon as the op starts. `power_w`: mean power draw while it runs, None if unknown.
     """
 
     duration_s: float
@@ -212,6 +212,6 @@ def _check_acyclic(graph: Graph) -> None:
 
 
 def _made(op: Op) -> set[int]:
-    """The outputs that an op doesn't also read, whichever way it runs."""
+    """The outputs that an op doesn't also read, in whichever implementation."""
     updated = set(op.outputs).intersection(*[{*op.reads(k), *op.inputs} for k in range(len(op.implementations))])
     return set(op.outputs) - updated

@@ -1,6 +1,6 @@
 """Jobs: work that is done side by side, each piece in a spawned process of its own; most often a problem to solve.
 
-A job and the caller share a pipe with two ways: one brings the answer, the other the word to stop.
+A job and the caller share a pipe in two directions: one carries the answer, the other the request to stop.
 """
 
 from __future__ import annotations
@@ -118,12 +118,12 @@ class Jobs(Generic[T]):
     def start(self, job: Job[T]) -> None:
         """Start a process for a job."""
         context = multiprocessing.get_context("spawn")
-        connection, its_end = context.Pipe()
-        process = context.Process(target=_work, args=(its_end, job.name, job.work), name="gapless-job")
+        connection, job_end = context.Pipe()
+        process = context.Process(target=_work, args=(job_end, job.name, job.work), name="gapless-job")
         with interrupts_held():
             process.start()
             self._at_work[connection] = (job, process)
-        its_end.close()
+        job_end.close()
 
     def finished(self) -> Iterator[tuple[int, T]]:
         """Wait a moment for answers, as (place, answer); raises what a job raised, `SolverError` for a crash."""
@@ -172,7 +172,7 @@ def _work(connection: Connection, name: str, work: Callable[[threading.Event], A
         os.setsid()  # a group of its own, so that a kill takes along what a solver started
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     stop = threading.Event()
-    threading.Thread(target=_stop_when_told, args=(connection, stop), daemon=True).start()
+    threading.Thread(target=_stop_when_asked, args=(connection, stop), daemon=True).start()
     connection.send(outcome_of(name, work, stop))
 
 
@@ -186,7 +186,7 @@ def outcome_of(name: str, work: Callable[[threading.Event], T], stop: threading.
         return SolverError(f"{name}: failed with {type(error).__name__}: {error}")
 
 
-def _stop_when_told(connection: Connection, stop: threading.Event) -> None:
+def _stop_when_asked(connection: Connection, stop: threading.Event) -> None:
     with suppress(EOFError, OSError):
         connection.recv()
         stop.set()

@@ -99,15 +99,15 @@ def _without_conditions(arrays: ModelArrays) -> ModelArrays:
 
 def _with_rows(arrays: ModelArrays, ids: list[Ids], values: list[Floats], lower: Floats, upper: Floats) -> ModelArrays:
     """The arrays with rows appended; entries of one column in a row are summed and sorted."""
-    merged = [np.unique(its, return_inverse=True) for its in ids]
-    sums = [np.bincount(where, weights=its) for (_, where), its in zip(merged, values, strict=True)]
-    starts = arrays.start[-1] + np.cumsum([len(its) for its, _ in merged], dtype=np.int64)
+    merged = [np.unique(block, return_inverse=True) for block in ids]
+    sums = [np.bincount(where, weights=block) for (_, where), block in zip(merged, values, strict=True)]
+    starts = arrays.start[-1] + np.cumsum([len(block) for block, _ in merged], dtype=np.int64)
     return replace(
         arrays,
         row_lower=np.concatenate([arrays.row_lower, lower]),
         row_upper=np.concatenate([arrays.row_upper, upper]),
         start=np.concatenate([arrays.start, starts]),
-        index=np.concatenate([arrays.index, *(its for its, _ in merged)]),
+        index=np.concatenate([arrays.index, *(block for block, _ in merged)]),
         value=np.concatenate([arrays.value, *sums]),
         only_if=np.concatenate([arrays.only_if, np.full(len(ids), -1, dtype=np.int64)]),
     )

@@ -1,4 +1,4 @@
-"""SolveOptions: what every solver is told, in neutral words, and the progress that comes back."""
+"""SolveOptions: what every solver is asked for, in neutral words, and the progress that it reports."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class _Work:
     """What each event waits for and moves on, as clocks in lists (CSR): Python's own are the fastest in a loop.
 
     A clock is the time until which something is taken: a resource; a copy's last write, its last use, and its last use
-    by an event that takes no time (less than the checker can tell from none). An event starts after the clocks in
+    by an event that takes no time (less than the checker distinguishes from none). An event starts after the clocks in
     `waits`, ends after those in `frees`, and moves those in `holds` on to its end. `steps`: event e ends (e), or frees
     (~e), in this order.
     """

@@ -98,6 +98,7 @@ class Answer:
 
     `data`: what is printed as a JSON object. `text`: what people see. `notes`: what stderr is told besides.
     `is_complete`: whether all that was asked for has an answer. `is_valid`: whether every plan replays clean.
+    `is_infeasible`: whether it is proven that there is none.
     """
 
     data: Mapping[str, Any]
@@ -105,6 +106,7 @@ class Answer:
     notes: tuple[str, ...] = ()
     is_complete: bool = True
     is_valid: bool = True
+    is_infeasible: bool = False
 
 
 @dataclass(frozen=True)

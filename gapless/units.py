@@ -37,7 +37,7 @@ _PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*"
 _SIZE = re.compile(_NUMBER + r"([A-Za-z]*)\s*")
 _TIME = re.compile(_NUMBER + r"([a-zµ]*)\s*")
-# The case of the b tells bits from bytes; that of the prefix tells nothing.
+# The case of the b distinguishes bits from bytes; that of the prefix means nothing.
 _BANDWIDTH = re.compile(_NUMBER + r"([KkMmGgTt]?)(b|bit|B)(?:ps|/s)\s*")
 
 

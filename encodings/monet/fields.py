@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gapless.fields import Choice, Field, Listed, Object, SizeOrShare, Text, Whole
+from gapless.torch.close_kinds import CLOSE
 
 __all__ = ["CURVE", "QUESTION", "RUN"]
 
@@ -60,8 +61,9 @@ RUN = (
     ),
     Field("cache", Text(), "times of operators, read and written", metavar="FILE"),
     Field(
-        "close", Listed(Text()), "implementations that may be off by rounding: attention, loss, norm, or all (default: "
-        "none)", (), metavar="KINDS",
+        "close", Listed(Choice((*CLOSE, "all"))),
+        "implementations that may be off by rounding: attention, loss, norm, or all (default: none)", (),
+        metavar="KINDS",
     ),
     Field("steps", Whole(1), "steps to time (default: 5)", 5, metavar="N"),
     _OUTPUT,

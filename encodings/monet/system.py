@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from gapless.encodings.monet.fields import CURVE, QUESTION
+from gapless.encodings.monet.fields import CURVE, QUESTION, RUN
 from gapless.options import SolveOptions
 from gapless.system import Answer, Command, Plan, Session, System
 
@@ -53,6 +53,12 @@ def _curve(values: Mapping[str, Any], session: Session) -> Answer:
     return curve(values, session)
 
 
+def _execute(values: Mapping[str, Any], session: Session) -> Answer:
+    from gapless.encodings.monet.execution import execute
+
+    return execute(values, session)
+
+
 _CURVE_HELP = """\
 Every budget gets the time limit for itself and a plan file in the folder, with the table as summary.csv and
 summary.json. The same command again goes on with the budgets that have no answer yet. An infeasible budget is a row.
@@ -62,6 +68,15 @@ exit codes: 0 every budget is answered, 2 bad input, 4 some have no answer yet, 
 
 example:
   gapless sweep monet --graph resnet50 --batch 184 --budgets 5GiB,6GiB,7GiB,0.6x --gap 0.02 -o curve --plot c.pdf
+"""
+
+_RUN_HELP = """\
+FACTORY makes what is to be trained: (model, inputs), where the model returns its loss, or
+(model, inputs, loss, targets) for loss(model(*inputs), *targets); inputs are a tuple, or a mapping by name.
+
+example:
+  gapless run monet --model train:small_gpt --budget 0.5x --cache ops.json
+  gapless run monet --model train:small_gpt --budget 0.2x --close attention,loss
 """
 
 SYSTEM = System(
@@ -82,6 +97,13 @@ SYSTEM = System(
             "monet", "overhead against memory", CURVE, _curve, _CURVE_HELP,
             SolveOptions(gap=0.02, time_limit_s=120.0),
             "stopping with the best plans so far; the same command goes on from them",
+        ),
+    ),
+    runs=(
+        Command(
+            "monet", "a training step of a PyTorch model", RUN, _execute, _RUN_HELP,
+            SolveOptions(gap=0.02, time_limit_s=120.0),
+            "stopping with the best plan so far, which is run if there is one",
         ),
     ),
     citation=lambda: (files("gapless.encodings.monet") / "references.bib").read_text(encoding="utf-8"),

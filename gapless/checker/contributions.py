@@ -120,7 +120,7 @@ class _Steps:
     """The unions, in order of logical time, as lists: Python's own are the fastest in a loop, and its ints are sets.
 
     Step k unites the sets of versions `sources[start[k]:start[k + 1]]` and the bit `adds[k]` into version `target[k]`
-    (0 where an op has no output); where it `reduces`, the sets must be disjoint. `event`, `copy`: whom to blame.
+    (0 where an op has no output); where it `reduces`, the sets must be disjoint. A violation names `event` and `copy`.
     """
 
     start: list[int]

@@ -89,7 +89,7 @@ class Program:
         return np.where(known, placement.tensors * self.device_count + placement.devices, -1)
 
     def violation(self, rule: Rule, event: int, copy: int, text: str) -> Violation:
-        """The violation of a replayed event (-1: of none) at a copy (-1: at none), told as `event ...: text`."""
+        """The violation of a replayed event (-1: of none) at a copy (-1: at none), with the text `event ...: text`."""
         tensor, device = divmod(copy, self.device_count) if copy >= 0 else (-1, -1)
         if event < 0:
             makespan_s = float(self.end_s.max(initial=0.0))

@@ -86,6 +86,8 @@ def _answer(command: Command, arguments: argparse.Namespace) -> int:
     _print(answer, arguments)
     if not answer.is_valid:
         return output.EXIT_VIOLATIONS
+    if answer.is_infeasible:
+        return output.EXIT_CODES[Status.INFEASIBLE]
     return 0 if answer.is_complete else output.EXIT_CODES[Status.NO_SOLUTION]
 
 

@@ -80,7 +80,7 @@ def _read_custom(record: Record, name: str) -> Collective:
                 raise record.fail(title, "absent where chunks is given", record.raw(title))
         inputs, outputs = _by_chunk(record, ranks)
     else:
-        places = sum(len(its) for its in record.array("inputs") if isinstance(its, list))
+        places = sum(len(chunks) for chunks in record.array("inputs") if isinstance(chunks, list))
         inputs, outputs = (_by_rank(record, title, ranks, places - 1) for title in ("inputs", "outputs"))
     if not any(inputs):
         raise record.fail("chunks" if "chunks" in record else "inputs", "at least one chunk", [])
@@ -93,11 +93,11 @@ def _read_custom(record: Record, name: str) -> Collective:
 def _by_rank(record: Record, title: str, ranks: int, last_chunk: int) -> Buffers:
     """The buffers; chunks are numbered from 0, so none can be above the number of places in the inputs less one."""
     lists = record.array(title)
-    if len(lists) != ranks or any(not isinstance(its, list) for its in lists):
+    if len(lists) != ranks or any(not isinstance(chunks, list) for chunks in lists):
         raise record.fail(title, f"a list of chunks for each of the {ranks} ranks", lists)
     return tuple(
-        tuple(record.whole(f"{title}[{rank}][{k}]", chunk, 0, max(last_chunk, 0)) for k, chunk in enumerate(its))
-        for rank, its in enumerate(lists)
+        tuple(record.whole(f"{title}[{rank}][{k}]", chunk, 0, max(last_chunk, 0)) for k, chunk in enumerate(chunks))
+        for rank, chunks in enumerate(lists)
     )
 
 

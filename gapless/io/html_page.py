@@ -86,8 +86,8 @@ def page_text(page: Page) -> str:
         parts.append("<h2>Pictures</h2>")
         parts += [_figure(picture) for picture in page.pictures]
     parts += [table_html(table) for table in page.tables[3:]]
-    told = f"<pre>{escape(page.command)}</pre>" if page.command else "<p>The plan does not say.</p>"
-    parts.append(f"<h2>The command that makes this plan</h2>\n{told}")
+    command = f"<pre>{escape(page.command)}</pre>" if page.command else "<p>The plan does not say.</p>"
+    parts.append(f"<h2>The command that makes this plan</h2>\n{command}")
     parts.append(f"<footer>{escape(page.footer)}</footer>\n</body>\n</html>\n")
     return "\n".join(parts)
 

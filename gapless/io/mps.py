@@ -38,7 +38,7 @@ def mps_of_arrays(name: str, arrays: ModelArrays, columns: list[str], rows: list
         objective += "_"
     low, high = arrays.row_lower, arrays.row_upper
     kind = np.where(low == high, "E", np.where(np.isfinite(high), "L", np.where(np.isfinite(low), "G", "")))
-    # CBC takes short names for fixed MPS unless told otherwise here; to the other readers it is part of the name.
+    # CBC takes short names for fixed MPS unless this line says otherwise; to the other readers it is part of the name.
     lines = [f"NAME {name} FREE", "OBJSENSE", f"    {'MAX' if arrays.maximize else 'MIN'}", "ROWS", f" N {objective}"]
     lines += [f" {sense} {row}" for sense, row in zip(kind.tolist(), rows, strict=True) if sense]
     # A range can't say that the lower side is above the upper; a second row can.

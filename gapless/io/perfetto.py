@@ -55,7 +55,7 @@ def trace_text(events: Sequence[dict[str, Any]], about: dict[str, Any] | None = 
 def trace_events(schedule: Schedule, device_names: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The events of the trace: names first, then by time. Events that name unknown things are left out.
 
-    Raises `InputError` for a schedule so long that a float can't tell its nanoseconds apart.
+    Raises `InputError` for a schedule so long that a float can't hold its nanoseconds.
     """
     rows = _Rows(schedule)
     numbers = known_events(schedule).tolist()
@@ -88,10 +88,14 @@ class _Rows:
         """An op on a compute stream."""
         schedule = self.schedule
         op = schedule.graph.ops[int(schedule.op[number])]
-        way = op.implementations[int(schedule.implementation[number])]
+        implementation = op.implementations[int(schedule.implementation[number])]
         device, thread = _stream(schedule, int(schedule.place[number]))
-        told = {"event": number, "implementation": way.name or "default", "workspace_bytes": way.workspace_bytes}
-        self._slice(device, thread, number, op.name, op.kind, told)
+        arguments = {
+            "event": number,
+            "implementation": implementation.name or "default",
+            "workspace_bytes": implementation.workspace_bytes,
+        }
+        self._slice(device, thread, number, op.name, op.kind, arguments)
 
     def transfer(self, number: int) -> None:
         """A send and a receive, with a flow between them if they take any time."""
@@ -100,12 +104,12 @@ class _Rows:
         link, moves = schedule.topology.links[place], schedule.moves[number]
         names = [graph.tensor_name(tensor) for tensor in moves[:MOST_NAMED].tolist()]
         more = [f"and {len(moves) - MOST_NAMED} more"] if len(moves) > MOST_NAMED else []
-        told = {"event": number, "bytes": int(graph.size_bytes[moves].sum()), "tensors": [*names, *more]}
+        arguments = {"event": number, "bytes": int(graph.size_bytes[moves].sum()), "tensors": [*names, *more]}
         title = names[0] + (f" +{len(moves) - 1}" if len(moves) > 1 else "")
         kind = "reduce" if schedule.reduces[number] else "transfer"
         send, receive = _FIRST_LINK + 2 * place, _FIRST_LINK + 2 * place + 1
-        self._slice(link.source, send, number, f"send {title}", kind, told)
-        self._slice(link.target, receive, number, f"receive {title}", kind, told)
+        self._slice(link.source, send, number, f"send {title}", kind, arguments)
+        self._slice(link.target, receive, number, f"receive {title}", kind, arguments)
         if _dur(schedule, number) > 0:
             self.flow((link.source, send), (link.target, receive), number, number, kind)
 
@@ -119,13 +123,13 @@ class _Rows:
             })  # fmt: skip
         self.flows += 1
 
-    def _slice(self, device: int, thread: int, number: int, name: str, kind: str, told: dict[str, Any]) -> None:
+    def _slice(self, device: int, thread: int, number: int, name: str, kind: str, arguments: dict[str, Any]) -> None:
         dur = _dur(self.schedule, number)
         shape = {"ph": "X", "dur": dur} if dur > 0 else {"ph": "i", "s": "t"}
         self.threads.add((device, thread))
         self.events.append({
             **shape, "name": name, "cat": kind, "pid": _process(device), "tid": thread,
-            "ts": _ts(float(self.schedule.start_s[number])), "args": told,
+            "ts": _ts(float(self.schedule.start_s[number])), "args": arguments,
         })  # fmt: skip
 
 

@@ -29,7 +29,7 @@ _TAKEN_BY = {
     "gapless.training-graph": "a training graph, which --graph takes",
     "gapless.fusion-profile": "a fusion profile, which --profile takes",
     "gapless.sweep": "a sweep, which sweep takes",
-    "gapless.ddp-buckets": "a set of buckets, which `gapless.torch.ddp.buckets.distribute` takes",
+    "gapless.ddp-buckets": "a set of buckets, which `gapless.torch.ddp.distribute` takes",
 }
 """What files of gapless's own formats are for, for those who give one where another belongs."""
 

@@ -30,7 +30,7 @@ class TradeoffPoint(Protocol):
 def plot_tradeoff(rows: Sequence[TradeoffPoint], ax: Any = None, cost: str = "compute") -> Any:
     """Draw overhead against memory ratio, with the proven bound as a second line; returns the axes.
 
-    As Figure 4.4 of MONeT's thesis. `ax`: the matplotlib axes to draw on, None for a figure of its own. `cost`: what
+    `ax`: the matplotlib axes to draw on, None for a figure of its own. `cost`: what
     the overhead is of, for the label.
     """
     if ax is None:

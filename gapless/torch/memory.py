@@ -11,7 +11,7 @@ from gapless.torch.library import torch
 
 __all__ = ["compact", "measure_peak"]
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells stderr of every start and stop
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler writes every start and stop to stderr
 
 
 def measure_peak(run: Callable[[], Any], device: Any) -> tuple[int, Any]:

@@ -1,4 +1,4 @@
-"""Training graph files: gapless's own format, and MONeT's measured instances; plain or gzipped.
+"""Training graph files: gapless's own format, and the published instances measured on a P100; plain or gzipped.
 
 Our format, version 1; `//` comments are allowed::
 
@@ -38,7 +38,7 @@ from gapless.errors import InputError
 from gapless.io.atomic import write_bytes
 from gapless.io.record import Record, parse_record
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
-from gapless.profiles.training.measured import instance_from, is_monet_instance, read_text
+from gapless.profiles.training.measured import instance_from, is_published_instance, read_text
 
 __all__ = ["read_training_graph", "training_graph_text", "write_training_graph"]
 
@@ -48,17 +48,17 @@ _LARGEST_BYTES = 2**62 - 1
 
 
 def read_training_graph(path: str | Path) -> TrainingGraph:
-    """The graph in a file of our format or of MONeT's measured instances.
+    """The graph in a file of our format or of the published instances.
 
     Raises `InputError`, one line that names the file, the node, the field, the rule and the value.
     """
     record = parse_record(read_text(path), str(path))
     if "format" in record:
         return _graph(record)
-    if is_monet_instance(record):
+    if is_published_instance(record):
         return instance_from(record)
     raise InputError(
-        f"{path}: must be a {_FORMAT} (field 'format') or a measured instance of MONeT "
+        f"{path}: must be a {_FORMAT} (field 'format') or a published instance "
         "(fields 'nodes' and 'num_fwd_with_intermediates')"
     )
 

@@ -1,4 +1,4 @@
-"""The reader of MONeT's measured training graphs (JSON, plain or gzipped), profiled on a P100.
+"""The reader of the published training graphs (JSON, plain or gzipped), measured on a P100 by their authors.
 
 Times and sizes are rounded up as the reference solver did: 0.01 ms and 1 KiB. Sums of them are then exact.
 """
@@ -13,7 +13,7 @@ from gapless.errors import InputError
 from gapless.io.record import Record, is_number, parse_record
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 
-__all__ = ["TIME_UNIT_S", "instance_from", "is_monet_instance", "read_monet_instance"]
+__all__ = ["TIME_UNIT_S", "instance_from", "is_published_instance", "read_published_instance"]
 
 TIME_UNIT_S = 1e-5
 _KIB = 1024
@@ -33,12 +33,12 @@ def read_text(path: str | Path) -> str:
         raise InputError(f"{path}: must be UTF-8 text, plain or gzipped: {error}") from None
 
 
-def is_monet_instance(record: Record) -> bool:
+def is_published_instance(record: Record) -> bool:
     """Whether a JSON object looks like one of these files."""
     return "num_fwd_with_intermediates" in record and "nodes" in record
 
 
-def read_monet_instance(path: str | Path) -> TrainingGraph:
+def read_published_instance(path: str | Path) -> TrainingGraph:
     """A measured graph; without its choices where the file says that they were not selectable."""
     return instance_from(parse_record(read_text(path), str(path)))
 
@@ -63,7 +63,7 @@ def instance_from(record: Record) -> TrainingGraph:
         forward=tuple(forward),
         backward=tuple(_backward(node, loss, loss + 1 + k in algorithms) for k, node in enumerate(nodes[loss + 1 :])),
         fixed_bytes=_rounded(first.integer("fixed_mem_bytes", 0)),
-        source="measured on a P100 by the authors of MONeT",
+        source="measured on a P100 by the authors of the published instances",
     )
 
 

@@ -24,11 +24,13 @@ from torch import nn
 from torch_models import Case, Gpt, ResNet
 
 from gapless import SolveOptions
+from gapless.encodings.monet import Problem
 from gapless.errors import InputError
 from gapless.torch.capture.graph import capture
 from gapless.torch.capture.timing import profile
 from gapless.torch.run import plan, run
-from gapless.torch.run.comparison import Workload, eager_peak_bytes, measure
+from gapless.torch.run.comparison import eager_peak_bytes, measure
+from gapless.torch.run.workload import Workload
 
 LIMIT_S = 15.0
 MIB = 2**20
@@ -133,7 +135,7 @@ def test_close_implementations_take_less(
                 names: dict[str, Any] = {"model": kind, "close": ", ".join(close) or "-", "of_eager": share}
                 names["budget_MiB"] = round(budget_mib, 1)
                 try:
-                    planned = plan(step, int(budget_mib * MIB), options)
+                    planned = plan(step, Problem(step.graph, int(budget_mib * MIB)), options)
                 except InputError as error:
                     assert not close
                     assert share in setting.less

@@ -22,11 +22,13 @@ import torch
 from torch_models import Bert, Case, Gpt, ResNet, UNet
 
 from gapless import SolveOptions
+from gapless.encodings.monet import Problem
 from gapless.torch.capture.graph import capture
 from gapless.torch.capture.program import CapturedStep
 from gapless.torch.capture.timing import profile
 from gapless.torch.run import plan, run
-from gapless.torch.run.comparison import Workload, compare, eager_peak_bytes, measure
+from gapless.torch.run.comparison import compare, eager_peak_bytes, measure
+from gapless.torch.run.workload import Workload
 
 LIMIT_S = 25.0
 MIB = 2**20
@@ -88,7 +90,11 @@ def test_plans_run_within_their_budgets(
     def run_all() -> None:
         for number, budget_mib in enumerate(BUDGETS_MIB[kind]):
             budget_bytes = int(budget_mib * MIB)
-            planned = plan(step, budget_bytes, SolveOptions(time_limit_s=limit_s(LIMIT_S), gap=0.02, threads=2))
+            planned = plan(
+                step,
+                Problem(step.graph, budget_bytes),
+                SolveOptions(time_limit_s=limit_s(LIMIT_S), gap=0.02, threads=2),
+            )
             train = run(planned, model)
             if not number:
                 for method in compare(work, train, steps=3):

@@ -62,7 +62,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def test_without_torch_one_line_tells_how_to_install_it(source: Path) -> None:
+def test_without_torch_one_line_says_how_to_install_it(source: Path) -> None:
     script = "import sys; sys.modules['torch'] = None; from gapless.cli.main import main; sys.exit(main(sys.argv[1:]))"
     arguments = ["run", "monet", "--model", f"{source}:plain", "--budget", "0.5x"]
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
@@ -124,7 +124,7 @@ class TestWithTorch:
         assert cache.exists()
         assert main(["check", str(written)]) == 0
 
-    def test_close_implementations_are_used_where_asked_for_and_their_difference_told(
+    def test_close_implementations_are_used_where_asked_for_and_their_difference_reported(
         self, source: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         options = ["--model", f"{source}:attending", "--budget", "0.7x", "--gap", "1", "--steps", "1"]
@@ -145,14 +145,14 @@ class TestWithTorch:
         with pytest.raises(SystemExit) as raised:
             main(["run", "monet", "--model", f"{source}:plain", "--budget", "0.7x", "--close", "attention,fast"])
         assert raised.value.code == 2
-        assert "must be all, or some of attention, loss, norm, got 'fast'" in capsys.readouterr().err
+        assert "must be one of attention, loss, norm, all, got 'fast'" in capsys.readouterr().err
 
     def test_impossible_budget_ends_with_exit_code_3(self, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["run", "monet", "--model", f"{source}:plain", "--budget", "1KB", "--quiet"]) == 3
         assert "every plan needs at least" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
-        ("model", "told"),
+        ("model", "message"),
         [
             ("made", "must be MODULE:FACTORY or FILE.py:FACTORY, got 'made'"),
             ("no_such_module:make", "can't be imported"),
@@ -161,9 +161,9 @@ class TestWithTorch:
         ],
     )
     def test_what_is_no_factory_is_refused(
-        self, source: Path, capsys: pytest.CaptureFixture[str], model: str, told: str
+        self, source: Path, capsys: pytest.CaptureFixture[str], model: str, message: str
     ) -> None:
         assert main(["run", "monet", "--model", model.format(source), "--budget", "0.5x"]) == 2
         shown = capsys.readouterr().err
-        assert told in shown
+        assert message in shown
         assert shown.count("\n") == 1

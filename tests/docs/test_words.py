@@ -60,7 +60,7 @@ OWN_WORDS = {
 }
 """Files whose words are those of a paper."""
 
-RENAMED = ("solvers", "topologies")
+RENAMED = ("solvers", "topologies", "gapless/io/taccl_ef", "gapless/io/mscclpp")
 """The folders that use the field's words throughout."""
 
 

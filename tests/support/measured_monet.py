@@ -16,7 +16,7 @@ from gapless.encodings.monet.baselines import eager
 from gapless.encodings.monet.checkmate import Rematerialisation
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.profiles.training.graph import TrainingGraph
-from gapless.profiles.training.measured import read_monet_instance
+from gapless.profiles.training.measured import read_published_instance
 
 __all__ = ["DEVICE_BYTES", "FULL", "GIB", "MODES", "TITLES", "commercial", "eager_s", "measured", "reference_plans"]
 
@@ -83,7 +83,7 @@ def _require(path: Path) -> None:
 
 @cache
 def _instance(name: str) -> TrainingGraph:
-    return read_monet_instance(ROOT / "instances" / f"{name}.json.gz")
+    return read_published_instance(ROOT / "instances" / f"{name}.json.gz")
 
 
 @cache

@@ -11,14 +11,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from gapless.checker import check
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.retention import just_in_time
 from gapless.torch.capture.program import CapturedStep
 from gapless.torch.memory import measure_peak
-from gapless.torch.run import TorchPlan, run
+from gapless.torch.run import StepPlan, run
 
-__all__ = ["Left", "left_by_eager", "left_by_plan", "random_plan"]
+__all__ = ["Left", "keep_all", "left_by_eager", "left_by_plan", "random_plan"]
 
 _SEED = 7
 
@@ -50,21 +49,21 @@ def _differ(mine: torch.Tensor | None, its: torch.Tensor | None) -> bool:
 
 def left_by_eager(model: nn.Module, loss_of: Callable[[nn.Module], torch.Tensor], steps: int = 1) -> Left:
     """Steps of a copy of the model; gradients add up."""
-    its = copy.deepcopy(model)
+    copied = copy.deepcopy(model)
 
     def step() -> torch.Tensor:
-        loss = loss_of(its)
+        loss = loss_of(copied)
         loss.backward()
         return loss.detach()
 
-    return _left(its, step, steps)
+    return _left(copied, step, steps)
 
 
-def left_by_plan(model: nn.Module, plan: TorchPlan, *arguments: Any, steps: int = 1, **named: Any) -> Left:
+def left_by_plan(model: nn.Module, plan: StepPlan, *arguments: Any, steps: int = 1, **named: Any) -> Left:
     """The same by a plan."""
-    its = copy.deepcopy(model)
-    step = run(plan, its)
-    return _left(its, lambda: step(*arguments, **named), steps)
+    copied = copy.deepcopy(model)
+    step = run(plan, copied)
+    return _left(copied, lambda: step(*arguments, **named), steps)
 
 
 def _left(model: nn.Module, step: Callable[[], torch.Tensor], steps: int) -> Left:
@@ -79,12 +78,17 @@ def _left(model: nn.Module, step: Callable[[], torch.Tensor], steps: int) -> Lef
     return Left(losses, gradients, dict(model.named_buffers()), state, peak_bytes)
 
 
-def random_plan(step: CapturedStep, seed: int) -> TorchPlan:
+def keep_all(step: CapturedStep) -> StepPlan:
+    """The plan that recomputes nothing, as an eager framework does it, with the framework's own operators."""
+    graph = step.graph
+    kept, variants = np.ones(len(graph.forward), dtype=np.bool_), np.zeros(len(graph.backward), dtype=np.int64)
+    return StepPlan.of(step, to_schedule(graph, just_in_time(graph, kept, variants)))
+
+
+def random_plan(step: CapturedStep, seed: int) -> StepPlan:
     """A plan that keeps, recomputes and picks variants by chance."""
     chance = np.random.default_rng(seed)
     graph = step.graph
     variants = np.array([chance.integers(len(node.variants)) for node in graph.backward])
-    schedule = to_schedule(graph, just_in_time(graph, chance.random(len(graph.forward)) < chance.random(), variants))
-    report = check(schedule)
-    assert report.valid
-    return TorchPlan(step, schedule, report.peak_bytes[0])
+    kept = chance.random(len(graph.forward)) < chance.random()
+    return StepPlan.of(step, to_schedule(graph, just_in_time(graph, kept, variants)))

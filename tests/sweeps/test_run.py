@@ -14,7 +14,7 @@ import pytest
 
 from gapless.checker import check
 from gapless.errors import InputError, SolverError
-from gapless.io.plan import read_plan, run_of
+from gapless.io.plan import read_plan
 from gapless.options import Progress
 from gapless.solution import Status, StopReason
 from gapless.sweeps import Local, Row, read_instances, sweep
@@ -64,7 +64,7 @@ def test_every_instance_has_a_result_and_a_plan_named_by_its_hash(small: Path, t
         report = check(plan.schedule)
         assert report.valid
         assert (row.makespan_s, row.peak_bytes) == (report.makespan_s, max(report.peak_bytes))
-        assert str(run_of(plan)["command"]).startswith(f"gapless solve {row.system} --")
+        assert str(plan.run["command"]).startswith(f"gapless solve {row.system} --")
     data = json.loads((tmp_path / "out" / f"{rows[0].hash}.json").read_text())
     assert {"hash", "fields", "files", "status", "objective_s", "bound_s", "gap", "solve_s", "versions"} <= set(data)
     assert (data["fields"], list(data["files"])) == ({"profile": "profile.json", "method": "pareto"}, ["profile"])

@@ -21,8 +21,9 @@ from torch import nn
 from torch.nn import functional
 from torch_closeness import distance
 from torch_models import Case, Gpt, cases
-from torch_steps import Left, left_by_eager, left_by_plan, random_plan
+from torch_steps import Left, keep_all, left_by_eager, left_by_plan, random_plan
 
+from gapless.encodings.monet import Problem
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.retention import just_in_time
 from gapless.errors import InputError
@@ -32,8 +33,7 @@ from gapless.torch.capture.graph import capture
 from gapless.torch.capture.program import CapturedStep
 from gapless.torch.capture.timing import profile
 from gapless.torch.close_kinds import CLOSE
-from gapless.torch.run import TorchPlan, load, plan, run
-from gapless.torch.run.planning import keep_all
+from gapless.torch.run import StepPlan, load, plan, run
 
 MOST = 1e-5
 """That a gradient of a whole model may be off, relative to its norm."""
@@ -127,13 +127,13 @@ def test_solver_picks_them_where_they_fit_a_budget_that_eagers_operators_do_not(
     gradients_bytes = exact.graph.backward[-1].fixed_bytes - exact.graph.fixed_bytes
     budget_bytes = gradients_bytes + scores_bytes // 2
     options = SolveOptions(gap=1.0, time_limit_s=20.0, threads=1)
-    planned = plan(step, budget_bytes, options)
+    planned = plan(step, Problem(step.graph, budget_bytes), options)
     found = left_by_plan(model, planned, *words)
     assert_close(found, left_by_eager(model, lambda its: its(*words)))
     assert found.peak_bytes <= planned.peak_bytes <= budget_bytes
     assert run(planned, model).close == {"attention": 2, "loss": 1}
     with pytest.raises(InputError, match="infeasible"):
-        plan(exact, budget_bytes, options)
+        plan(exact, Problem(exact.graph, budget_bytes), options)
 
 
 def test_gradients_add_up_over_steps(models: dict[str, Case]) -> None:
@@ -150,7 +150,7 @@ def test_plan_from_a_file_runs_the_same_implementations(models: dict[str, Case],
     loaded = load(tmp_path / "plan.json", capture(model, given, name="gpt", close=CLOSE))
     assert run(loaded, model).close == run(planned, model).close != {}
     assert left_by_plan(model, loaded, *given).differs_from(left_by_plan(model, planned, *given)) == []
-    with pytest.raises(InputError, match="is a plan for another step than 'gpt'"):
+    with pytest.raises(InputError, match=r"plan\.json: plan must be for the step 'gpt'"):
         load(tmp_path / "plan.json", capture(model, given, name="gpt"))
 
 
@@ -360,7 +360,7 @@ def test_batch_norm_with_its_activation_is_close(name: str) -> None:
     assert_plans_are_close(model, step, lambda its: functional.mse_loss(its(given), target), given, target)
 
 
-def from_outputs(step: CapturedStep) -> TorchPlan:
+def from_outputs(step: CapturedStep) -> StepPlan:
     """A plan that keeps nothing and computes what it can from outputs."""
     for seed in range(20):
         planned = random_plan(step, seed)

@@ -14,12 +14,11 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 import torch
 from torch_closeness import distance
 from torch_models import Case, cases
-from torch_steps import left_by_eager, left_by_plan, random_plan
+from torch_steps import keep_all, left_by_eager, left_by_plan, random_plan
 
 from gapless.torch.capture.graph import capture
 from gapless.torch.capture.timing import profile
 from gapless.torch.close_kinds import CLOSE
-from gapless.torch.run.planning import keep_all
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a GPU; torch.cuda.is_available() says that there is none"

@@ -14,12 +14,11 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 import torch
 from torch import nn
 from torch.nn import functional
-from torch_steps import left_by_eager, left_by_plan, random_plan
+from torch_steps import keep_all, left_by_eager, left_by_plan, random_plan
 
 from gapless.errors import InputError
 from gapless.torch.capture.graph import capture
 from gapless.torch.capture.timing import profile
-from gapless.torch.run.planning import keep_all
 
 Layers = tuple[nn.Module, tuple[torch.Tensor, ...]]
 

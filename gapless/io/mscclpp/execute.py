@@ -4,10 +4,10 @@ Every block is a process. A signal is counted, and each channel and semaphore ha
 plan gets stuck doesn't depend on the order in which ready blocks are taken. What does is found with vector clocks. They
 follow the executor's source:
 
-- Threads of a block meet at a `nop` only. An access belongs to the stretch between two nops. A signal tells of the
+- Threads of a block meet at a `nop` only. An access belongs to the stretch between two nops. A signal covers the
   stretches before it, and what a wait learns holds from the next nop on.
 - A put by memory is made by the block itself, a put by a port by a proxy, later. Puts and signals of one port stay in
-  order, so a port's signal tells of the puts before it too, and a `flush` waits for them.
+  order, so a port's signal covers the puts before it too, and a `flush` waits for them.
 - A kernel ends when its blocks do. Whoever touches its memory from outside, or reads it by proxy, must be known to be
   done by then; and nobody may before it has started, since until then the buffer is the caller's.
 """
@@ -229,9 +229,9 @@ class _Machine:
         access = self.cells[rank].setdefault(cell, _Access())
         before = [access.write] if access.write else []
         deed = f"{'writes' if is_write else 'reads'} {self.name(rank, cell)}"
-        for other, its_count, place in before + (access.reads if is_write else []):
+        for other, other_count, place in before + (access.reads if is_write else []):
             # Within an operation, each thread reads and then writes its own elements.
-            if place != where and clock[other] <= its_count:
+            if place != where and clock[other] <= other_count:
                 message = f"{deed} while {place_text(*place)} may still use it: nothing orders them"
                 self.problems.append(Problem("race", message, *where))
         own = (who, count, where)
@@ -262,7 +262,7 @@ class _Machine:
                 np.maximum(final, self.blocks[number].learned, out=final)
             for who, (count, where, deed) in self.foreign[rank].items():
                 if final[who] <= count:
-                    message = f"{deed}, maybe after the kernel of gpu {rank} has ended: nothing tells it"
+                    message = f"{deed}, maybe after the kernel of gpu {rank} has ended: nothing orders them"
                     found.append(Problem("late-access", message, *where))
         for (gpu, kind, number), box in self.inbox.items():
             if box:

@@ -1,9 +1,9 @@
 """Lower a replayed schedule to an MSCCL++ plan.
 
-The schedule becomes a TACCL-EF program first: which chunk lies where, which block sends what in which order, and who
-waits for whom is settled there, and so is that nothing can come round (lower.py of that package), even where every
-send waits for its receive. Here each of its connections becomes a channel (by memory within a node, by a port between
-nodes) and each step a few one-sided operations:
+The schedule becomes a TACCL-EF program first: which chunk lies where, which block sends what in which order, and
+which block waits for which is settled there, and so is that no cycle of waits can arise (lower.py of that package),
+even where every send waits for its receive. Here each of its connections becomes a channel (by memory within a node, by
+a port between nodes) and each step a few one-sided operations:
 
 - A send is a put into the place where the receive wants it, and a signal. What is to be added goes to a place of its
   own in the receiver's scratch, and is added from there.
@@ -162,30 +162,30 @@ def _block(flat_number: int, number: int, messages: Messages, links: _Links) -> 
 
     incoming, outgoing = flat.incoming[flat_number], flat.outgoing[flat_number]
     if incoming >= 0 and messages.starts_ready(incoming):
-        writer.publish(_told("signal", *channel(incoming)))
+        writer.publish(_signalling("signal", *channel(incoming)))
     for at in range(flat.first[flat_number], flat.first[flat_number + 1]):
         step, acts = flat.steps[at], messages.acts[at]
         writer.acquire("sem_acquire", messages.acquired[at])
         if step.type == "s":
             kind, ids = channel(outgoing)
-            if acts.is_ready_told:
-                writer.wait(_told("wait", kind, ids))
+            if acts.signals_ready:
+                writer.wait(_signalling("wait", kind, ids))
             source = Chunks(step.srcoff, step.cnt, step.srcbuf)
             target = remote(outgoing, acts.place, step.cnt)
             if kind == "memory":
                 writer.data(Operation("put", (source,), (target,), kind), messages.cells(at, step, "src"), ())
-                writer.publish(_told("signal", kind, ids))
+                writer.publish(_signalling("signal", kind, ids))
             else:
                 writer.publish(Operation("pws", (source,), (target,), kind, ids))
-            if acts.is_arrival_told:
-                writer.wait(_told("wait", kind, ids))
+            if acts.signals_arrival:
+                writer.wait(_signalling("wait", kind, ids))
         elif step.type in ("r", "rrc"):
-            told = channel(incoming)
-            if acts.is_ready_told and not acts.is_ready_from_start:
-                writer.publish(_told("signal", *told))
-            writer.wait(_told("wait", *told))
-            if acts.is_arrival_told:
-                writer.publish(_told("signal", *told))
+            own_channel = channel(incoming)
+            if acts.signals_ready and not acts.is_ready_from_start:
+                writer.publish(_signalling("signal", *own_channel))
+            writer.wait(_signalling("wait", *own_channel))
+            if acts.signals_arrival:
+                writer.publish(_signalling("signal", *own_channel))
             if step.type == "rrc":
                 writer.data(_sum(step, Chunks(acts.place[1], step.cnt, acts.place[0])), *messages.touched(at, step))
         elif step.type != "nop":
@@ -199,7 +199,7 @@ def _block(flat_number: int, number: int, messages: Messages, links: _Links) -> 
     )
 
 
-def _told(name: str, kind: str, ids: tuple[int, ...]) -> Operation:
+def _signalling(name: str, kind: str, ids: tuple[int, ...]) -> Operation:
     return Operation(name, channel_type=kind, channel_ids=ids)
 
 

@@ -21,14 +21,14 @@ __all__ = ["Acts", "Messages", "find_messages"]
 class Acts:
     """A sending or receiving step. `place`: where the data goes at the receiver.
 
-    `is_ready_told`: the receiver says that the place is free; `is_ready_from_start`: as soon as it starts.
-    `is_arrival_told`: it says that the data has come.
+    `signals_ready`: the receiver says that the place is free; `is_ready_from_start`: as soon as it starts.
+    `signals_arrival`: it says that the data has come.
     """
 
     place: tuple[str, int] = ("", -1)
-    is_ready_told: bool = False
+    signals_ready: bool = False
     is_ready_from_start: bool = False
-    is_arrival_told: bool = False
+    signals_arrival: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ def find_messages(
             again = (fillings[source][list(messages.cells(sent, flat.steps[sent], "src"))] > 1).any()
             acts = Acts(
                 place=place,
-                is_ready_told=turn == 0 or not is_fresh,
+                signals_ready=turn == 0 or not is_fresh,
                 is_ready_from_start=turn == 0 and is_fresh,
-                is_arrival_told=kind == "port" and (bool(again) or turn + 1 == len(pairs)),
+                signals_arrival=kind == "port" and (bool(again) or turn + 1 == len(pairs)),
             )
             messages.acts[sent] = messages.acts[received] = acts
     return messages

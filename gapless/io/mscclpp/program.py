@@ -1,7 +1,7 @@
 """An MSCCL++ execution plan as data: what its executor loads, in the part that gapless writes and reads.
 
 A plan has one `Gpu` a rank; a gpu has thread blocks, a block has operations that run one after the other. It is
-one-sided: a block puts chunks into a peer's buffer, and tells and learns by signals. All chunks have one size: the
+one-sided: a block puts chunks into a peer's buffer, and signals and waits. All chunks have one size: the
 input divided by `input_chunks`, which is the output divided by `output_chunks`. Field names are those of the format,
 except `min_message_bytes` and `max_message_bytes`.
 

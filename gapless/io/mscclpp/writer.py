@@ -11,7 +11,7 @@ __all__ = ["BlockWriter"]
 
 class BlockWriter:
     """Appends operations. Threads must meet between a wait and what relies on it, between accesses to one chunk of
-    which one writes it, and between any of these and a signal, which tells that they are done."""
+    which one writes it, and between any of these and a signal, which says that they are done."""
 
     def __init__(self) -> None:
         self.ops: list[Operation] = []
@@ -46,7 +46,7 @@ class BlockWriter:
         self.written |= writing
 
     def publish(self, operation: Operation) -> None:
-        """Append what tells others that all so far is done."""
+        """Append what signals to others that all so far is done."""
         if self.is_learning or self.read or self.written:
             self.meet()
         self.ops.append(operation)

@@ -180,7 +180,7 @@ class _State:
         return other == chunk or (self.last_use.get((rank, other), -1) < position and other not in self.wanted[rank])
 
     def copies(self, rank: int, max_run: int) -> list[Copy]:
-        """What still has to go where it belongs; in place by way of scratch, if it could overwrite another output."""
+        """Moves of what is not yet where it belongs; in place, through scratch if it could overwrite another output."""
         first: list[_Moved] = []
         second: list[_Moved] = []
         for chunk, place in self.wanted[rank].items():

@@ -91,9 +91,9 @@ def judge(
     if found:
         return Verdict(program, tuple(found), warnings)
     first: Verdict | None = None
-    for wanted, its_root in _candidates(program, collective, root):
+    for wanted, wanted_root in _candidates(program, collective, root):
         problems, notes = _execute(program, wanted)
-        verdict = Verdict(program, problems, warnings + notes, True, wanted, its_root)
+        verdict = Verdict(program, problems, warnings + notes, True, wanted, wanted_root)
         if verdict.is_valid:
             return verdict
         first = first or verdict

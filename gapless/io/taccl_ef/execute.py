@@ -78,7 +78,7 @@ class _Machine:
         number = self.at[block]
         step, target = self.flat.steps[number], self.flat.awaited[number]
         if target >= 0 and not (self.done[target] and self.flat.steps[target].hasdep):
-            silent = "" if self.flat.steps[target].hasdep else ", which never tells (hasdep is 0)"
+            silent = "" if self.flat.steps[target].hasdep else ", which signals no one (hasdep is 0)"
             return f"waits for {self.flat.name(target)}{silent}", self.flat.owner[target]
         connection = self.flat.incoming[block]
         if step.type in RECEIVING and not self.in_flight[connection]:
@@ -105,7 +105,7 @@ class _Machine:
         return self.flat.steps[number].type in RECEIVING and (target < 0 or bool(self.done[target]))
 
     def wait(self, block: int) -> None:
-        """Remember whom to wake; the two sides of a connection wake each other anyway."""
+        """Note which step wakes the block; the two sides of a connection wake each other anyway."""
         number = self.at[block]
         target = self.flat.awaited[number]
         if target >= 0 and not self.done[target]:

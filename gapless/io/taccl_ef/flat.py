@@ -1,4 +1,4 @@
-"""A TACCL-EF program as flat lists: steps numbered across the program, connections, and who waits for whom."""
+"""A TACCL-EF program as flat lists: steps numbered across the program, connections, and what each step waits for."""
 
 from __future__ import annotations
 

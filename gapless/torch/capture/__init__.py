@@ -1,1 +1,7 @@
 """Capture: one training step of a PyTorch model as a training graph, with the time and workspace of each operator."""
+
+from gapless.torch.capture.graph import capture
+from gapless.torch.capture.program import CapturedStep
+from gapless.torch.capture.timing import profile
+
+__all__ = ["CapturedStep", "capture", "profile"]

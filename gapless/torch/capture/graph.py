@@ -3,9 +3,8 @@
 ::
 
     step = capture(model, (images,), cross_entropy, targets=(labels,))   # cross_entropy(model(images), labels)
-    step = profile(step, cache="ops.json")                               # gapless.torch.capture.timing
-    plan = gapless.torch.run.plan(step, budget_bytes=200_000_000)
-    train = gapless.torch.run.run(plan, model)
+    step = profile(step, cache="ops.json")
+    train = run(plan(step, problem), model)                              # gapless.torch.run; a problem on step.graph
     loss = train(images, labels)                                         # gradients are in `.grad`
 
 A node of the graph is an operator at ATen level; what it holds is memory, not tensors: views share it and are no nodes.
@@ -16,18 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from gapless.errors import InputError
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
-from gapless.torch.capture.joint import JointGraph, Role, trace_joint
+from gapless.torch.capture.joint import trace_joint
 from gapless.torch.capture.model_step import ModelStep
+from gapless.torch.capture.operators import is_random, op_name, state_bytes, written_over
 from gapless.torch.capture.program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
 from gapless.torch.capture.storages import Storages, find_storages, rounded_bytes
 from gapless.torch.close_kinds import CLOSE
+from gapless.torch.joint_graph import JointGraph, Role
 from gapless.torch.library import torch
 from gapless.torch.rewrite.matching import Rewrites
-from gapless.torch.rewrite.rewrites import is_random, op_name, rewrite, state_bytes, written_over
+from gapless.torch.rewrite.rewrites import rewrite
 
 __all__ = ["capture"]
 
@@ -90,6 +92,8 @@ class _Builder:
     """The node of the training graph that holds a storage."""
     bundles: dict[int, list[int]] = field(default_factory=dict)
     """The storages that a node of the training graph holds."""
+    lasting: set[int] = field(default_factory=set)
+    """The storages of the buffers' new values, which stay until the step is over."""
 
     def build(self, step: ModelStep) -> CapturedStep:
         nodes = [
@@ -133,9 +137,6 @@ class _Builder:
         )
 
     # -- forward -------------------------------------------------------------------------------------------------------
-
-    lasting: set[int] = field(default_factory=set)
-    """The storages of the buffers' new values, which stay until the step is over."""
 
     def _base_bytes(self, forward: list[_Node]) -> int:
         """What a step holds all along: the loss, its gradient, the buffers' new values, states of random operators."""
@@ -220,7 +221,7 @@ class _Builder:
         ]
         if not candidates:
             return ()
-        _, _, written = min(candidates, key=lambda its: its[:2])
+        _, _, written = min(candidates, key=lambda candidate: candidate[:2])
         over = self.node_of[self.storages.of[written.arguments[0]][0]]
         self.forward[number] = replace(self.forward[number], overwrites=over, in_place=_UNTIMED)
         return (written,)
@@ -230,7 +231,7 @@ class _Builder:
         holder = self.node_of.get(storage, -1)
         value = self.storages.values[node.call][0][0]
         first, result = self.storages.fake[written.arguments[0]], self.storages.fake[value]
-        alike = all(getattr(first, its) == getattr(result, its) for its in ("shape", "dtype", "device"))
+        alike = (first.shape, first.dtype, first.device) == (result.shape, result.dtype, result.device)
         whole = rounded_bytes(first.numel() * first.element_size(), first.device) == self.storages.size_bytes[storage]
         others = self.storages.read_by((written.arguments[1:], written.options))
         return (
@@ -246,8 +247,8 @@ class _Builder:
     def _add_beside(self, creator: Any) -> None:
         """The intermediates that are made from an operator's output for one way only to compute its gradient."""
         number = next(k for k in range(len(self.forward) - 1, -1, -1) if self.forward[k].creator is None)
-        for node, its in self.rewrites.beside.items():
-            if its is creator:
+        for node, maker in self.rewrites.beside.items():
+            if maker is creator:
                 (storage,) = self.storages.made[node]
                 size = self.storages.size_bytes[storage]
                 self.node_of[storage] = len(self.forward)
@@ -370,14 +371,12 @@ class _Builder:
 
     def _paired(self, call: Any) -> int:
         """The forward node whose gradient this is part of, by the sequence number that autograd gave both."""
-        sequence = call.meta.get("seq_nr")
-        by_sequence = getattr(self, "_by_sequence", None)
-        if by_sequence is None:
-            by_name = {node.name: number for number, node in enumerate(self.forward)}
-            by_sequence = self._by_sequence = {
-                node.meta.get("seq_nr"): by_name[node.name] for node in self.storages.made if node.name in by_name
-            }
-        return min(by_sequence.get(sequence, 0), len(self.forward) - 2)
+        return min(self._by_sequence.get(call.meta.get("seq_nr"), 0), len(self.forward) - 2)
+
+    @cached_property
+    def _by_sequence(self) -> dict[Any, int]:
+        by_name = {node.name: number for number, node in enumerate(self.forward)}
+        return {node.meta.get("seq_nr"): by_name[node.name] for node in self.storages.made if node.name in by_name}
 
     # -- the rest ------------------------------------------------------------------------------------------------------
 

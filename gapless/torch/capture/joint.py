@@ -1,7 +1,7 @@
 """The joint graph of a training step: forward, loss and backward as one functional graph of ATen ops.
 
 The one module that talks to PyTorch's private capture API (`aot_export_joint_with_descriptors`); proven with PyTorch
-2.13. What it relies on is held in a contract test, which tells apart what a new PyTorch has changed. Needs the extra
+2.13. What it relies on is held in a contract test, which names what a new PyTorch has changed. Needs the extra
 `torch`.
 """
 
@@ -9,44 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.torch.joint_graph import JointGraph, Role
 from gapless.torch.library import torch
 
-__all__ = ["JointGraph", "Role", "trace_joint"]
+__all__ = ["trace_joint"]
 
 _CHANGED = "PyTorch's capture API has changed (PyTorch {version}; gapless was made for 2.13): {what}"
 
 _INSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), contextlib.__file__, "<")
 """How the paths of code begin that no user has written: PyTorch's, ours, the standard library's, generated."""
-
-
-@dataclass(frozen=True)
-class Role:
-    """What an input or output of the joint graph is.
-
-    `kind`: "parameter", "buffer" (as an output: its new value), "input", "tangent", "loss" or "gradient" (of a
-    parameter). `name`: of the parameter or buffer; `index`: of the input.
-    """
-
-    kind: str
-    name: str = ""
-    index: int = 0
-
-
-@dataclass(frozen=True)
-class JointGraph:
-    """A captured step: `module` is an fx graph module; a role for each of its placeholders and of its outputs.
-
-    An output that isn't there (an input's gradient) has no role.
-    """
-
-    module: Any
-    inputs: dict[Any, Role]
-    outputs: tuple[tuple[Any, Role], ...]
 
 
 def trace_joint(step: Any, arguments: tuple[Any, ...]) -> JointGraph:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gapless.profiles.training.graph import TrainingGraph
-from gapless.torch.capture.joint import Role
 from gapless.torch.capture.storages import Storages
+from gapless.torch.joint_graph import Role
 
 __all__ = ["LASTS", "PASSES", "Call", "CapturedStep", "Gradient", "InputShape", "Operator"]
 
@@ -20,7 +20,7 @@ LASTS, PASSES = -2, -1
 
 @dataclass(frozen=True)
 class Call:
-    """One way to run an operator: a function of values of the joint graph.
+    """A choice of how to run an operator: a function of values of the joint graph.
 
     `name`: of the variant, empty for the framework's own. `needs`: the forward nodes of the training graph that it
     reads. `random`: the name of the operator under whose random state it runs, empty for none; that operator itself

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.torch.capture.joint import JointGraph
+from gapless.torch.joint_graph import JointGraph
 from gapless.torch.library import torch
 
 from torch.multiprocessing.reductions import StorageWeakRef  # isort: skip  (after the line that names the extra)

@@ -11,12 +11,13 @@ import json
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
-from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph
 from gapless.torch.capture.program import Call, CapturedStep, Operator
 from gapless.torch.capture.storages import rounded_bytes, tensors_in
 from gapless.torch.library import Marks, device_name, torch
@@ -63,59 +64,58 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
         ]
     if cache is not None:
         _write(Path(cache), {**known, where: found})
-    count = len(step.graph.forward)
-    forward = [
-        _forward(node, operator, its)
-        for node, operator, its in zip(step.graph.forward, step.operators[:count], measured[:count], strict=True)
-    ]
-    for operator, its in zip(step.operators[:count], measured[:count], strict=True):
-        for made, impl in () if operator is None or not its else _extra_implementations(step, operator, its):
-            forward[made] = replace(forward[made], implementations=(impl,))
-    base = [step.graph.fixed_bytes, *(node.fixed_bytes for node in step.graph.backward)]
-    backward = [
-        _backward(node, operator, its, max(0, base[number + 1] - base[number]), _copied_bytes(step, operator))
-        for number, (node, operator, its) in enumerate(
-            zip(step.graph.backward, step.operators[count:], measured[count:], strict=True)
-        )
-    ]
-    estimates = sum(its.is_estimate for calls in measured if calls for its in calls)
+    estimates = sum(times.is_estimate for calls in measured if calls for times in calls)
     source = f"captured and timed on {where}" + (f"; {estimates} ops estimated" if estimates else "")
-    graph = replace(step.graph, forward=tuple(forward), backward=tuple(backward), source=source)
-    return replace(step, graph=graph)
+    return replace(step, graph=_timed(step, measured, source))
 
 
 # -- the graph ---------------------------------------------------------------------------------------------------------
 
 
+def _timed(step: CapturedStep, measured: list[list[Measured] | None], source: str) -> TrainingGraph:
+    """The step's graph with what was measured of each operator's calls."""
+    graph, count = step.graph, len(step.graph.forward)
+    pairs = list(zip(step.operators, measured, strict=True))
+    forward = [_forward(node, *pair) for node, pair in zip(graph.forward, pairs[:count], strict=True)]
+    for operator, times in pairs[:count]:
+        for made, implementation in () if operator is None or not times else _intermediates(step, operator, times):
+            forward[made] = replace(forward[made], implementations=(implementation,))
+    base = [graph.fixed_bytes, *(node.fixed_bytes for node in graph.backward)]
+    backward = [
+        _backward(node, operator, times, max(0, after - before), _copied_bytes(step, operator))
+        for node, (operator, times), (before, after) in zip(graph.backward, pairs[count:], pairwise(base), strict=True)
+    ]
+    return replace(graph, forward=tuple(forward), backward=tuple(backward), source=source)
+
+
 def _forward(node: ForwardNode, operator: Operator | None, measured: list[Measured] | None) -> ForwardNode:
     if operator is None or not measured:
         return node
-    plain = [its for call, its in zip(operator.calls, measured, strict=True) if not call.in_place]
-    impl = _implementation(max(plain[0].peak_bytes, operator.made_bytes), node.output_bytes, plain[0].duration_s)
+    plain = next(times for call, times in zip(operator.calls, measured, strict=True) if not call.in_place)
+    implementation = _implementation(max(plain.peak_bytes, operator.made_bytes), node.output_bytes, plain.duration_s)
     if node.overwrites is None:
-        return replace(node, implementations=(impl,))
-    (written,) = [its for call, its in zip(operator.calls, measured, strict=True) if call.in_place]
-    in_place = replace(
-        impl, workspace_bytes=written.peak_bytes - node.output_bytes
-    )  # and the time of the same arithmetic
-    return replace(node, implementations=(impl,), in_place=(in_place,))
+        return replace(node, implementations=(implementation,))
+    (written,) = [times for call, times in zip(operator.calls, measured, strict=True) if call.in_place]
+    # In place, the same arithmetic takes the same time.
+    in_place = replace(implementation, workspace_bytes=written.peak_bytes - node.output_bytes)
+    return replace(node, implementations=(implementation,), in_place=(in_place,))
 
 
-def _extra_implementations(
+def _intermediates(
     step: CapturedStep, operator: Operator, measured: list[Measured]
 ) -> Iterator[tuple[int, Implementation]]:
     """The intermediates that a call makes beside those of the plain one, and what making them adds.
 
     They are made in the same call: what it reads is still there, even if a plan frees it after the plain one.
     """
-    number = {its.name: place for place, its in enumerate(step.graph.forward)}[operator.name]
+    number = [node.name for node in step.graph.forward].index(operator.name)
     node, plain = step.graph.forward[number], measured[0]
-    for call, its in zip(operator.calls, measured, strict=True):
+    for call, times in zip(operator.calls, measured, strict=True):
         if call.makes is not None:
             read_bytes = sum(step.graph.forward[source].output_bytes for source in node.inputs)
             counted_bytes = node.output_bytes + step.graph.forward[call.makes].output_bytes
-            duration_s = max(0.0, its.duration_s - plain.duration_s)
-            yield call.makes, _implementation(its.peak_bytes + read_bytes, counted_bytes, duration_s)
+            duration_s = max(0.0, times.duration_s - plain.duration_s)
+            yield call.makes, _implementation(times.peak_bytes + read_bytes, counted_bytes, duration_s)
 
 
 def _backward(
@@ -125,12 +125,14 @@ def _backward(
     assert measured is not None
     counted = node.output_bytes + grown_bytes
     variants = []
-    for variant, call, its in zip(node.variants, operator.calls, measured, strict=True):
+    for variant, call, times in zip(node.variants, operator.calls, measured, strict=True):
         if call.in_place:
-            impl = Implementation(its.duration_s, its.peak_bytes - counted)
+            implementation = Implementation(times.duration_s, times.peak_bytes - counted)
         else:
-            impl = _implementation(max(its.peak_bytes, operator.made_bytes + copied_bytes), counted, its.duration_s)
-        variants.append(replace(variant, implementations=(impl,)))
+            implementation = _implementation(
+                max(times.peak_bytes, operator.made_bytes + copied_bytes), counted, times.duration_s
+            )
+        variants.append(replace(variant, implementations=(implementation,)))
     return replace(node, variants=tuple(variants))
 
 
@@ -163,8 +165,8 @@ def _run(call: Call, step: CapturedStep, repeats: int, device: Any) -> Measured:
     call.function(*arguments, **options)
     peak_bytes, found = measure_peak(lambda: call.function(*arguments, **options), device)
     if not call.in_place:  # where the step copies what it returns, both are there at once
-        whole = sum(int(its.untyped_storage().nbytes()) for its in tensors_in(found))
-        peak_bytes = max(peak_bytes, whole + sum(_copied(its) for its in tensors_in(found)))
+        whole = sum(int(tensor.untyped_storage().nbytes()) for tensor in tensors_in(found))
+        peak_bytes = max(peak_bytes, whole + sum(_copied(tensor) for tensor in tensors_in(found)))
     del found
     taken: list[float] = []
     while len(taken) < repeats or (sum(taken) < _ENOUGH_S and len(taken) < _MOST_RUNS):
@@ -195,7 +197,7 @@ def _value(node: Any, step: CapturedStep) -> Any:
     An operator may trust them (the space that a recurrent layer leaves for its gradient) and run wild on others.
     """
     fake = step.storages.fake[node]
-    if node.op != "call_function" or all(its.dtype.is_floating_point for its in tensors_in(fake)):
+    if node.op != "call_function" or all(tensor.dtype.is_floating_point for tensor in tensors_in(fake)):
         return _made_up(fake)
     arguments, options = torch.fx.node.map_arg((node.args, node.kwargs), lambda read: _value(read, step))
     return node.target(*arguments, **options)
@@ -219,16 +221,16 @@ def _made_up(fake: Any) -> Any:
 def _key(call: Call, step: CapturedStep) -> str:
     """What two calls that take the same time have in common."""
 
-    def told(node: Any) -> Any:
-        return _Told(", ".join(_shape(fake) for fake in tensors_in(step.storages.fake[node])))
+    def shapes(node: Any) -> Any:
+        return _Bare(", ".join(_shape(fake) for fake in tensors_in(step.storages.fake[node])))
 
-    arguments, options = torch.fx.node.map_arg((call.arguments, call.options), told)
+    arguments, options = torch.fx.node.map_arg((call.arguments, call.options), shapes)
     function = call.function
     name = getattr(function, "__qualname__", None) if inspect.isfunction(function) else None
     return f"{name or function}{arguments}{options or ''}"
 
 
-class _Told(str):
+class _Bare(str):
     """Text that shows itself without quotes."""
 
     def __repr__(self) -> str:
@@ -250,7 +252,10 @@ def _read(path: Path) -> dict[str, dict[str, Measured]]:
         if data["format"] != _FORMAT or data["version"] != _VERSION:
             raise KeyError
         return {
-            where: {key: Measured(float(its[0]), int(its[1])) for key, its in entries.items()}
+            where: {
+                key: Measured(float(duration_s), int(peak_bytes))
+                for key, (duration_s, peak_bytes, *_) in entries.items()
+            }
             for where, entries in data["ops"].items()
         }
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
@@ -259,7 +264,9 @@ def _read(path: Path) -> dict[str, dict[str, Measured]]:
 
 def _write(path: Path, known: dict[str, dict[str, Measured]]) -> None:
     ops = {
-        where: {key: [its.duration_s, its.peak_bytes] for key, its in sorted(entries.items()) if not its.is_estimate}
+        where: {
+            key: [times.duration_s, times.peak_bytes] for key, times in sorted(entries.items()) if not times.is_estimate
+        }
         for where, entries in known.items()
     }
     write_text(path, json.dumps({"format": _FORMAT, "version": _VERSION, "ops": ops}, indent=1) + "\n")

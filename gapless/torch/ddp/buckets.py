@@ -2,16 +2,15 @@
 
 Measure, solve, export, apply::
 
-    from gapless.torch.ddp.compression import CompressionState, TopK, communication_cost, compressed_average
-    from gapless.torch.ddp.compression import compression_cost
-    from gapless.torch.ddp.buckets import actual_buckets, distribute, measure
+    from gapless.torch.ddp import CompressionState, TopK, communication_cost, compressed_average, compression_cost
+    from gapless.torch.ddp import actual_buckets, distribute, measure
 
     sizes = [2**k for k in range(10, 26)]
     profile = measure(model, (images,), lambda output: criterion(output, labels), name="resnet50",
                       compression=compression_cost(TopK(0.01), sizes, ranks=8),
                       communication=communication_cost(TopK(0.01), sizes))
     write_fusion_profile("resnet50.json", profile)
-    # solve for the fusion of the profile, and export the plan with --format ddp-buckets -o buckets.json
+    # `gapless solve` plans for the profile, `gapless export --format ddp-buckets` writes the plan's buckets
     ddp = distribute(model, "buckets.json")
     ddp.register_comm_hook(CompressionState(TopK(0.01)), compressed_average)
 
@@ -260,6 +259,6 @@ def actual_buckets(ddp: torch.nn.parallel.DistributedDataParallel) -> tuple[tupl
     for a moment.
     """
     names = {id(parameter): name for name, parameter in ddp.module.named_parameters()}
-    # Private, but DDP has no other way to ask; its own uneven-inputs join uses it.
+    # Private, but DDP offers no other access; its own uneven-inputs join uses it.
     buckets = ddp.reducer._get_zeros_like_grad_buckets()  # noqa: SLF001
     return tuple(tuple(names[id(parameter)] for parameter in bucket.parameters()) for bucket in buckets)

@@ -46,16 +46,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.batch_plans import BatchPlan
-from gapless.encodings.bagpipe.embedding_servers import Sharding
 from gapless.errors import InputError
 from gapless.profiles.traces.trace import split_global_ids
+from gapless.torch.embeddings.plans import BatchPlan, Ints, Mask, Sharding
 from gapless.torch.library import rank_count, torch
 
 __all__ = ["Lookup", "LrppCache", "add_gradients"]
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _EMPTY = -1
 

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from gapless.encodings.bagpipe.batch_plans import BatchPlan
 from gapless.errors import GaplessError, InputError
+from gapless.torch.embeddings.plans import BatchPlan
 from gapless.torch.library import rank_count, torch
 
 __all__ = ["PlannedBatchSampler", "shared_plans"]
@@ -80,7 +80,7 @@ def _received(plans: Iterator[BatchPlan] | None, group: Any, ahead: int) -> Iter
 
 
 def _next_plan(plans: Iterator[BatchPlan] | None, group: Any) -> Any:
-    """A plan, None at the end, or what went wrong in process 0, which the others would wait for in vain."""
+    """A plan, None at the end, or what went wrong in process 0, which the others would wait for."""
     box: list[Any] = [None]
     if plans is not None:
         try:

@@ -140,7 +140,7 @@ def _backward(
     factor: float, kept: Any,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     of_query, of_key, of_value = (
-        torch.empty_like(its, memory_format=torch.contiguous_format) for its in (query, key, value)
+        torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (query, key, value)
     )
     for piece in _pieces(shape, query.element_size()):
         heads, queries = slice(piece.first, piece.end), piece.queries
@@ -190,12 +190,12 @@ def _add(scores: Any, mask: Any, piece: _Piece) -> None:
         return
     heads = mask.shape[1]
     batches = slice(piece.first // heads, -(-piece.end // heads))
-    its = mask[batches, :, piece.queries]
+    shown = mask[batches, :, piece.queries]
     if piece.end - piece.first < heads:  # of one example only
         within = piece.first % heads
-        scores.add_(its[0, within : within + piece.end - piece.first])
+        scores.add_(shown[0, within : within + piece.end - piece.first])
     else:
-        scores.view(its.shape).add_(its)
+        scores.view(shown.shape).add_(shown)
 
 
 def _drop(tensor: Any, mask: Any, factor: float, piece: _Piece) -> Any:

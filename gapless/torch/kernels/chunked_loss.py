@@ -51,12 +51,12 @@ def linear_cross_entropy_backward(
     """The gradients of given, weight and bias: the scores are computed again."""
     gradients = _empty(given, weight, bias, is_turned)
     _chunked(given, weight, bias, label, ignored, is_mean, gradients, is_turned)
-    return tuple(its.mul_(gradient) for its in gradients)
+    return tuple(kept_gradient.mul_(gradient) for kept_gradient in gradients)
 
 
 def linear_cross_entropy_scale(gradient: Any, *kept: Any) -> tuple[Any, ...]:
     """The same from the gradients that were kept."""
-    return tuple(its * gradient for its in kept)
+    return tuple(kept_gradient * gradient for kept_gradient in kept)
 
 
 def _empty(given: Any, weight: Any, bias: Any, is_turned: bool) -> tuple[Any, ...]:
@@ -76,13 +76,13 @@ def _chunked(
     places = torch.where(counts, label, 0)[:, None]
     losses = given.new_empty(len(given))
     for rows in _chunks(len(given), weight.shape[1] * given.element_size()):
-        its = given[rows]
-        scores = torch.mm(its, weight) if bias is None else torch.addmm(bias, its, weight)
+        chunk = given[rows]
+        scores = torch.mm(chunk, weight) if bias is None else torch.addmm(bias, chunk, weight)
         log_softmax.out(scores, 1, False, out=scores)
         torch.mul(scores.gather(1, places[rows])[:, 0], weighed[rows], out=losses[rows])
         if gradients is not None:
             scores.exp_().mul_(weighed[rows, None]).scatter_add_(1, places[rows], -weighed[rows, None])
-            _add(gradients, its, weight, scores, rows, is_turned)
+            _add(gradients, chunk, weight, scores, rows, is_turned)
     return losses.sum().neg_()
 
 
@@ -95,11 +95,11 @@ def _add(gradients: Any, given: Any, weight: Any, change: Any, rows: slice, is_t
         of_weight.addmm_(left, right)
     else:
         torch.mm(left, right, out=of_weight)
-    for its in of_bias:
+    for total in of_bias:
         if rows.start:
-            its.add_(change.sum(0))
+            total.add_(change.sum(0))
         else:
-            torch.sum(change, 0, out=its)
+            torch.sum(change, 0, out=total)
 
 
 def _chunks(count: int, row_bytes: int) -> Iterator[slice]:

@@ -54,7 +54,7 @@ def flash_attention_backward(
 
 def _parts(shape: list[int], *tensors: Any) -> list[Any]:
     """Batch and heads apart; the kernel reads the last dimension as if it were contiguous."""
-    return [its.contiguous().view(*shape[:2], *its.shape[1:]) for its in tensors]
+    return [tensor.contiguous().view(*shape[:2], *tensor.shape[1:]) for tensor in tensors]
 
 
 def _scale(steps: Steps) -> float:

@@ -81,17 +81,19 @@ def _find(node: Any) -> _Found:
     require(value.dim() in (3, 4) and node.args[1] in (-1, value.dim() - 1) and value.is_contiguous())
     require(len(node.args) < 3 or not node.args[2])  # in the type that the scores have
     scores, steps = _steps(node)
-    dropout = one([its for its in readers(node) if its.target is aten.native_dropout.default], or_none=True)
-    copy = one([its for its in readers(node) if its.target is aten.clone.default], or_none=True)
+    dropout = one([user for user in readers(node) if user.target is aten.native_dropout.default], or_none=True)
+    copy = one([user for user in readers(node) if user.target is aten.clone.default], or_none=True)
     if dropout is not None:
         _require_dropout(dropout)
         dropped = part(dropout, 0)
     else:
         dropped = node if copy is None else copy  # which dropout of nothing makes
     require(dropped is not None and len(readers(node)) == (3 if dropped is node else 2))
-    product = one([its for its in readers(dropped) if its.target is aten.bmm.default and same(its.args[0], dropped)])
-    back = one([its for its in readers(node) if its.target is softmax_backward and same(its.args[1], node)])
-    of_value = one([its for its in readers(dropped) if its is not product and its is not back])
+    product = one(
+        [user for user in readers(dropped) if user.target is aten.bmm.default and same(user.args[0], dropped)]
+    )
+    back = one([user for user in readers(node) if user.target is softmax_backward and same(user.args[1], node)])
+    of_value = one([user for user in readers(dropped) if user is not product and user is not back])
     require(of_value.target is aten.bmm.default and same(of_value.args[0], dropped, turns=1))
     whole = scores.meta["val"].shape
     require(whole[-2:] == value.shape[-2:] and product.args[0].meta["val"].shape == whole)
@@ -149,14 +151,14 @@ def _find_last(back: Any, steps: tuple[tuple[str, Any], ...], scores: Any) -> tu
     """The products that make the gradients of query and key, after the same factors as forward."""
     change, factors = back, [step for step in reversed(steps) if step[0] != "add"]
     while factors or len(readers(change)) == 1:
-        its = one(readers(change))
-        require(bool(factors) and its.target in _STEPS and same(its.args[0], change))
-        require((_STEPS[its.target], its.args[1]) == factors.pop(0))
-        change = its
+        user = one(readers(change))
+        require(bool(factors) and user.target in _STEPS and same(user.args[0], change))
+        require((_STEPS[user.target], user.args[1]) == factors.pop(0))
+        change = user
     ends = readers(change)
-    require(len(ends) == 2 and all(its.target is aten.bmm.default for its in ends))
-    of_key = one([its for its in ends if same(its.args[1], change)])
-    of_query = one([its for its in ends if same(its.args[0], change)])
+    require(len(ends) == 2 and all(end.target is aten.bmm.default for end in ends))
+    of_key = one([end for end in ends if same(end.args[1], change)])
+    of_query = one([end for end in ends if same(end.args[0], change)])
     require(same(of_key.args[0], scores.args[0], turns=1) and same(of_query.args[1], scores.args[1], turns=1))
     return of_query, of_key
 
@@ -190,7 +192,7 @@ _FLASH = _Functions(
 
 
 def _replace(graph: Any, found: _Found, rewrites: Rewrites) -> None:
-    its = (*found.scores.args, found.product.args[1])
+    inputs = (*found.scores.args, found.product.args[1])
     steps, value = found.steps, found.softmax.meta["val"]
     shape = list(value.shape)
     whole: tuple[Any, ...] = (steps, shape, found.softmax.target is safe_softmax)
@@ -199,12 +201,12 @@ def _replace(graph: Any, found: _Found, rewrites: Rewrites) -> None:
         share = found.dropout.args[1]
         used, extra_count = _DROPPED, 2
         whole = (*whole, share, dropout_factor(share, value.dtype))
-    elif flash.can_flash(its[0].meta["val"], its[2].meta["val"], steps, shape):
+    elif flash.can_flash(inputs[0].meta["val"], inputs[2].meta["val"], steps, shape):
         used = _FLASH
     others = 2 if used is _FLASH else 1
-    forward, output, *made = put(graph, found.product, used.keeping, (*its, *whole), others + extra_count)
+    forward, output, *made = put(graph, found.product, used.keeping, (*inputs, *whole), others + extra_count)
     extra = made[others - 1 :]
-    needs = (found.gradient, *its)
+    needs = (found.gradient, *inputs)
     arguments = (*needs, output, made[0], steps, shape) if used is _FLASH else (*needs, *whole)
     node, *gradients = put(graph, _first_back(graph, found), used.backward, arguments, 3)
     node.meta["seq_nr"] = forward.meta["seq_nr"]

@@ -75,22 +75,22 @@ def _find(loss: Any) -> _Found:
     require(softmax.meta["val"].dim() == 2 and softmax.args[1] in (1, -1) and softmax.args[2] is False)
     layer = _rows(softmax.args[0])
     require(layer.target in (aten.mm.default, aten.addmm.default) and not layer.kwargs)
-    back = one([its for its in readers(softmax) if its.target is aten.nll_loss_backward.default])
-    change = one([its for its in readers(softmax) if its.target is log_softmax_backward])
+    back = one([user for user in readers(softmax) if user.target is aten.nll_loss_backward.default])
+    change = one([user for user in readers(softmax) if user.target is log_softmax_backward])
     require(len(readers(softmax)) == 3 and only(change.args[0]) is back)
-    require(all(same(its, softmax) for its in (scaled, back.args[1], change.args[1])))
+    require(all(same(node, softmax) for node in (scaled, back.args[1], change.args[1])))
     total = part(loss, 1)  # the weight of all rows
     require(part(loss, 0) is not None and (total is None or list(total.users) == [back]))
     given, weight = layer.args[-2:]
     ends = readers(change)
-    products = [its for its in ends if its.target is aten.mm.default]
-    of_given = one([its for its in products if same(its.args[0], change) and same(its.args[1], weight, turns=1)])
-    of_weight = one([its for its in products if its is not of_given])
+    products = [end for end in ends if end.target is aten.mm.default]
+    of_given = one([end for end in products if same(end.args[0], change) and same(end.args[1], weight, turns=1)])
+    of_weight = one([end for end in products if end is not of_given])
     require(
         (same(of_weight.args[0], change, turns=1) and of_weight.args[1] is given)
         or (same(of_weight.args[1], change) and same(of_weight.args[0], given, turns=1))
     )
-    of_bias = one([its for its in ends if its not in products], or_none=True)
+    of_bias = one([end for end in ends if end not in products], or_none=True)
     require((of_bias is not None) == (layer.target is aten.addmm.default))
     if of_bias is not None:
         require(of_bias.target is aten.sum.dim_IntList and of_bias.args[1] == [0] and same(of_bias.args[0], change))
@@ -132,7 +132,7 @@ def _replace(graph: Any, found: _Found, rewrites: Rewrites) -> None:
             shape = list(found.of_bias.meta["val"].shape)
             rewrites.stand_in(found.of_bias, graph.call_function(aten.view.default, (gradients[2], shape)))
         wanted.add(found.of_bias)
-    wanted.update(its for its in graph.nodes if its.target in (log_softmax, log_softmax_backward) and not its.users)
+    wanted.update(node for node in graph.nodes if node.target in (log_softmax, log_softmax_backward) and not node.users)
     erase(graph, _between(found, wanted))
 
 

@@ -46,7 +46,7 @@ class Unlike(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another way to compute what a graph node computes.
+    """Another implementation of what a graph node computes.
 
     `random`: the graph node whose random state it runs under. `close`: of which kind, where it is only close to eager.
     """

@@ -1,115 +1,19 @@
-"""Batch norm whose gradient is computed from its output, or from that of the activation behind it.
-
-Of z = gamma * h + beta the normalised input is h = (z - beta) / gamma, so that the input needn't be kept: one tensor
-serves batch norm, activation and the next layer (Rota Bulo and others, CVPR 2018). A leaky ReLU gives its input back;
-a ReLU doesn't, and its gradient is computed from z as well. Batch norm may then write its output over its input.
-Needs |gamma| > 0: rounding grows with |beta / gamma|. Needs the extra `torch`.
-"""
+"""Batch norms in a joint graph, offered a gradient that is computed from their output. Needs the extra `torch`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from gapless.errors import InputError
 from gapless.torch.close_kinds import NORM
+from gapless.torch.kernels import norms as functions
 from gapless.torch.library import torch
 from gapless.torch.rewrite.matching import Alternative, Rewrites, base, part, readers
 
-__all__ = [
-    "INVERTING",
-    "batch_norm",
-    "batch_norm_backward_from_activation",
-    "batch_norm_backward_from_output",
-    "batch_norm_in_place",
-    "check_invertible",
-    "offer_outputs",
-]
+__all__ = ["offer_outputs"]
 
 aten = torch.ops.aten
-_batch_norm = aten._native_batch_norm_legit_functional  # noqa: SLF001
-_batch_norm_out = aten._native_batch_norm_legit  # noqa: SLF001
-_LEAST_SHARE = 1e-2
-"""Of |beta| that |gamma| must be at least: the normalised input is then good to 1e-5 in 32 bits."""
-_LEAST = 1e-6
 _PRECISE = (torch.float32, torch.float64)
-
-
-def batch_norm(
-    given: Any, gamma: Any, beta: Any, mean: Any, var: Any, is_training: bool, step: float, eps: float
-) -> Any:
-    """PyTorch's own: output, mean, one over the deviation, and the new running statistics."""
-    return _batch_norm.default(given, gamma, beta, mean, var, is_training, step, eps)
-
-
-batch_norm.__qualname__ = str(_batch_norm.default)  # the cache of measured operators knows it as what it is
-
-
-def batch_norm_in_place(
-    given: Any, gamma: Any, beta: Any, mean: Any, var: Any, is_training: bool, step: float, eps: float
-) -> Any:
-    """The same, the output written over the input."""
-    new_mean, new_var = mean.clone(), var.clone()
-    saved = [torch.empty_like(gamma), torch.empty_like(gamma)]
-    _batch_norm_out.out(
-        given,
-        gamma,
-        beta,
-        new_mean,
-        new_var,
-        is_training,
-        step,
-        eps,
-        out=given,
-        save_mean=saved[0],
-        save_invstd=saved[1],
-    )
-    return given, *saved, new_mean, new_var
-
-
-def batch_norm_backward_from_output(
-    gradient: Any, output: Any, gamma: Any, beta: Any, inverse: Any, eps: float, mask: list[bool]
-) -> Any:
-    """The gradients of input, gamma and beta from the output and one over the deviation of the input.
-
-    The output has mean beta and deviation |gamma|, so that PyTorch's own operator finds h in it as in the input.
-    """
-    scale = gamma * gamma * inverse
-    return aten.native_batch_norm_backward(
-        gradient, output, scale, None, None, beta, gamma.reciprocal(), True, eps, mask
-    )
-
-
-def batch_norm_backward_from_activation(
-    gradient: Any, output: Any, slope: float, gamma: Any, beta: Any, inverse: Any, eps: float, mask: list[bool]
-) -> Any:
-    """The same from the output of the leaky ReLU behind it."""
-    before = aten.leaky_relu(output, 1 / slope)  # its inverse
-    return batch_norm_backward_from_output(gradient, before, gamma, beta, inverse, eps, mask)
-
-
-INVERTING: dict[Any, tuple[int, int]] = {
-    batch_norm_backward_from_output: (2, 3),
-    batch_norm_backward_from_activation: (3, 4),
-}
-"""The places of gamma and beta among the arguments of those that need an invertible batch norm."""
-
-
-def is_invertible(gamma: Any, beta: Any) -> bool:
-    """Whether the input can be had from the output."""
-    return bool(((gamma.abs() >= _LEAST_SHARE * beta.abs()) & (gamma.abs() >= _LEAST)).all())
-
-
-def check_invertible(name: str, gamma: Any, beta: Any) -> None:
-    """Raise `InputError` where the input can't be had from the output."""
-    if not is_invertible(gamma, beta):
-        raise InputError(
-            f"step: batch norm weight {name!r} is too near zero for a gradient from the output (below {_LEAST_SHARE} "
-            f"of the bias, or {_LEAST}); capture without {NORM!r} among the close implementations"
-        )
-
-
-# -- choices -----------------------------------------------------------------------------------------------------------
 
 
 def offer_outputs(joint: Any, parameters: Mapping[str, Any], rewrites: Rewrites) -> None:
@@ -117,36 +21,37 @@ def offer_outputs(joint: Any, parameters: Mapping[str, Any], rewrites: Rewrites)
     for node in list(joint.module.graph.nodes):
         if node.target is aten.native_batch_norm_backward.default:
             norm = node.args[5].args[0] if isinstance(node.args[5], torch.fx.Node) else None
-            if norm is not None and norm.target is _batch_norm.default and _can(joint, norm, node, parameters):
+            if norm is not None and norm.target is functions.BATCH_NORM.default and _can(joint, norm, node, parameters):
                 _offer(norm, node, rewrites)
 
 
 def _can(joint: Any, norm: Any, back: Any, parameters: Mapping[str, Any]) -> bool:
     gamma, beta = norm.args[1:3]
-    roles = [joint.inputs.get(its) for its in (gamma, beta)]
+    roles = [joint.inputs.get(node) for node in (gamma, beta)]
     if any(role is None or role.kind != "parameter" for role in roles):
         return False
     values = [parameters[role.name] for role in roles]
     is_precise = norm.args[0].meta["val"].dtype in _PRECISE and values[0].dtype in _PRECISE
-    return back.args[7] is True and back.args[9][0] and is_precise and is_invertible(*values)
+    return back.args[7] is True and back.args[9][0] and is_precise and functions.is_invertible(*values)
 
 
 def _offer(norm: Any, back: Any, rewrites: Rewrites) -> None:
     gamma, beta = norm.args[1:3]
-    norm.target = batch_norm  # which can run in place
+    norm.target = functions.batch_norm  # which can run in place
     output = part(norm, 0)
     rest = (gamma, beta, back.args[6], back.args[8], back.args[9])
     uses = readers(output)
     activation = uses[0] if len(uses) == 1 else None
     if activation is not None and activation.target is aten.leaky_relu.default and _slope(activation) > 0:
-        from_activation = (back.args[0], activation, _slope(activation), *rest)
-        found = Alternative("from activation", batch_norm_backward_from_activation, from_activation, close=NORM)
-    else:
-        found = Alternative("from output", batch_norm_backward_from_output, (back.args[0], output, *rest), close=NORM)
-        for its in uses:
-            if its.target is aten.relu.default:
-                _offer_input(its, output, rewrites)
-    rewrites.offer(back, found)
+        given: tuple[Any, ...] = (back.args[0], activation, _slope(activation), *rest)
+        function = functions.batch_norm_backward_from_activation
+        rewrites.offer(back, Alternative("from activation", function, given, close=NORM))
+        return
+    given = (back.args[0], output, *rest)
+    rewrites.offer(back, Alternative("from output", functions.batch_norm_backward_from_output, given, close=NORM))
+    for user in uses:
+        if user.target is aten.relu.default:
+            _offer_input(user, output, rewrites)
 
 
 def _slope(activation: Any) -> float:
@@ -155,7 +60,7 @@ def _slope(activation: Any) -> float:
 
 def _offer_input(activation: Any, given: Any, rewrites: Rewrites) -> None:
     """A ReLU's gradient from its input, which has the sign of its output."""
-    for its in readers(activation):
-        if its.target is aten.threshold_backward.default and base(its.args[1]) is activation and its.args[2] == 0:
-            other = Alternative("from input", aten.threshold_backward.default, (its.args[0], given, 0))
-            rewrites.offer(its, other)
+    for node in readers(activation):
+        if node.target is aten.threshold_backward.default and base(node.args[1]) is activation and node.args[2] == 0:
+            other = Alternative("from input", aten.threshold_backward.default, (node.args[0], given, 0))
+            rewrites.offer(node, other)

@@ -1,6 +1,19 @@
 """Plans of training steps, executed by PyTorch: `plan` a captured step within a budget, `run` it on the model."""
 
-from gapless.torch.run.planning import TorchPlan, keep_all_peak_bytes, load, plan
+from gapless.torch.run.execution import Execution, run_and_compare
 from gapless.torch.run.step import Step, run
+from gapless.torch.run.step_plan import StepPlan, load, plan, reason_without_plan
+from gapless.torch.run.workload import Workload, load_workload
 
-__all__ = ["Step", "TorchPlan", "keep_all_peak_bytes", "load", "plan", "run"]
+__all__ = [
+    "Execution",
+    "Step",
+    "StepPlan",
+    "Workload",
+    "load",
+    "load_workload",
+    "plan",
+    "reason_without_plan",
+    "run",
+    "run_and_compare",
+]

@@ -7,7 +7,7 @@ import functools
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
@@ -15,36 +15,11 @@ from typing import Any
 from gapless.torch.library import torch
 from gapless.torch.memory import measure_peak
 from gapless.torch.run.step import Step
+from gapless.torch.run.workload import Workload
 
-__all__ = ["Method", "Workload", "blocks_of", "compare", "eager_peak_bytes", "measure"]
+__all__ = ["Method", "blocks_of", "compare", "eager_peak_bytes", "measure"]
 
 _SEED = 20
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A model with the arguments of a step, as `capture` takes them."""
-
-    model: Any
-    inputs: Sequence[Any] | Mapping[str, Any]
-    loss: Callable[..., Any] | None = None
-    targets: Sequence[Any] = ()
-
-    @property
-    def device(self) -> Any:
-        """Where the model is."""
-        return next(iter(self.model.parameters())).device
-
-    def loss_of(self, model: Any) -> Any:
-        """The loss of a forward pass of the model, or of what stands for it."""
-        found = model(**self.inputs) if isinstance(self.inputs, Mapping) else model(*self.inputs)
-        return found if self.loss is None else self.loss(found, *self.targets)
-
-    def train(self, step: Step) -> Any:
-        """The loss of a planned step."""
-        if isinstance(self.inputs, Mapping):
-            return step(*self.targets, **self.inputs)
-        return step(*self.inputs, *self.targets)
 
 
 @dataclass(frozen=True)
@@ -52,7 +27,7 @@ class Method:
     """What a method came to: `peak_bytes` above parameters, buffers and inputs, `step_s` the median of its steps.
 
     `is_equal`: whether loss and gradients have eager's bits, `keeps_buffers`: whether buffers have. `difference`: of
-    the gradient that is furthest from eager's, relative to its norm. `note`: why there is nothing to tell.
+    the gradient that is furthest from eager's, relative to its norm. `note`: why nothing was measured.
     """
 
     name: str
@@ -153,7 +128,7 @@ def _partitioned(work: Workload, step: Step, reference: Any, steps: int, ratio: 
     try:
         patch = config.patch(activation_memory_budget=ratio, activation_memory_budget_solver="dp")
         with patch, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # compiling speaks of PyTorch's own insides
+            warnings.simplefilter("ignore")  # compiling speaks of PyTorch's internals
             torch._dynamo.reset()  # noqa: SLF001
             compiled = torch.compile(work.model, backend="aot_eager_decomp_partition")
             return _measured(name, work, functools.partial(_backward, work, compiled), reference, steps)
@@ -195,7 +170,7 @@ def _outcome(work: Workload, run: Callable[[], Any]) -> tuple[list[Any], list[An
     """Loss with gradients (None for one that isn't there), and buffers, as a step leaves them."""
     with _untouched(work):
         loss = run()
-        gradients = [None if its.grad is None else its.grad.clone() for its in work.model.parameters()]
+        gradients = [None if leaf.grad is None else leaf.grad.clone() for leaf in work.model.parameters()]
         return [loss.clone(), *gradients], [buffer.clone() for buffer in work.model.buffers()]
 
 

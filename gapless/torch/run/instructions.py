@@ -11,10 +11,10 @@ from typing import Any
 from gapless.errors import InputError
 from gapless.schedule import Event
 from gapless.torch.capture.program import LASTS, PASSES, Call, Gradient, Operator
+from gapless.torch.kernels.norms import INVERTING
 from gapless.torch.library import torch
 from gapless.torch.memory import compact
-from gapless.torch.rewrite.norms import INVERTING
-from gapless.torch.run.planning import TorchPlan
+from gapless.torch.run.step_plan import StepPlan
 
 __all__ = ["Compiler", "Instruction", "Run"]
 
@@ -56,7 +56,7 @@ class _Planned:
 class Compiler:
     """Makes the instructions of a plan for one model."""
 
-    def __init__(self, plan: TorchPlan, parameters: dict[str, Any]) -> None:
+    def __init__(self, plan: StepPlan, parameters: dict[str, Any]) -> None:
         self._step, self._schedule = plan.step, plan.schedule
         graph = plan.step.graph
         self._names = [*(node.name for node in graph.forward), *(node.name for node in graph.backward)]
@@ -71,24 +71,24 @@ class Compiler:
 
     def close(self) -> dict[str, int]:
         """How many operators run in an implementation that is only close to eager's, by kind."""
-        return dict(sorted(Counter(its.call.close for its in self._planned if its.call.close).items()))
+        return dict(sorted(Counter(event.call.close for event in self._planned if event.call.close).items()))
 
     def inverted(self) -> tuple[tuple[str, str], ...]:
         """The names of weight and bias of the batch norms whose gradient is computed from their output."""
-        calls = [its.call for its in self._planned if its.call.function in INVERTING]
+        calls = [event.call for event in self._planned if event.call.function in INVERTING]
         pairs = [[call.arguments[place] for place in INVERTING[call.function]] for call in calls]
         return tuple((self._step.roles[gamma].name, self._step.roles[beta].name) for gamma, beta in pairs)
 
     def instructions(self) -> tuple[Instruction, ...]:
         """One for each event that computes, and one for the gradients that no operator completes."""
         saved = _seeds(self._planned)
-        found = [self._compute(its, saved) for its in self._planned]
+        found = [self._compute(event, saved) for event in self._planned]
         late = [self._collect(gradient) for gradient in self._step.late_gradients]
         return (*found, *late)
 
     def _gradients(self) -> list[Gradient]:
-        of_operators = [its for operator in self._step.operators if operator is not None for its in operator.gradients]
-        return [*of_operators, *self._step.late_gradients]
+        operators = [operator for operator in self._step.operators if operator is not None]
+        return [*(gradient for operator in operators for gradient in operator.gradients), *self._step.late_gradients]
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -146,17 +146,17 @@ class Compiler:
 
     # -- instructions --------------------------------------------------------------------------------------------------
 
-    def _compute(self, its: _Planned, saved: set[str]) -> Instruction:
-        function, read = its.call.function, self._reader((its.call.arguments, its.call.options))
-        kept = {its.node, *its.claimed, PASSES, *((LASTS,) if its.is_first else ())}
+    def _compute(self, event: _Planned, saved: set[str]) -> Instruction:
+        function, read = event.call.function, self._reader((event.call.arguments, event.call.options))
+        kept = {event.node, *event.claimed, PASSES, *((LASTS,) if event.is_first else ())}
         keep = tuple(
-            (value, place, self._bytes(value)) for value, place, holder in its.operator.values if holder in kept
+            (value, place, self._bytes(value)) for value, place, holder in event.operator.values if holder in kept
         )
-        passing = tuple(value for value, _, holder in its.operator.values if holder == PASSES)
-        after = self._after(its)
-        gone = (*passing, *its.gone)
-        random = its.call.random if its.call.random in saved else ""
-        is_draw = bool(random) and its.is_first and random == self._names[its.node]
+        passing = tuple(value for value, _, holder in event.operator.values if holder == PASSES)
+        after = self._after(event)
+        gone = (*passing, *event.gone)
+        random = event.call.random if event.call.random in saved else ""
+        is_draw = bool(random) and event.is_first and random == self._names[event.node]
 
         def instruct(run: Run) -> None:
             arguments, options = read(run.there)
@@ -186,12 +186,12 @@ class Compiler:
     def _device(self) -> Any:
         return self._step.inputs[0].device if self._step.inputs else torch.device("cpu")
 
-    def _after(self, its: _Planned) -> tuple[Instruction, ...]:
-        """What happens once an operator has run: gradients are given away, and the loss at its first run."""
-        acts = [self._collect(gradient) for gradient in its.operator.gradients]
-        if its.is_first and its.node < len(self._step.graph.forward):
+    def _after(self, event: _Planned) -> tuple[Instruction, ...]:
+        """What happens once an operator has run: gradients are given away, and the loss is noted at the first run."""
+        acts = [self._collect(gradient) for gradient in event.operator.gradients]
+        if event.is_first and event.node < len(self._step.graph.forward):
             storages = self._step.storages
-            made = {storage for value, _, _ in its.operator.values for storage in storages.of[value]}
+            made = {storage for value, _, _ in event.operator.values for storage in storages.of[value]}
             if made.intersection(storages.of[self._step.loss]):
                 acts.append(_note_loss(self._reader(self._step.loss)))
         return tuple(acts)
@@ -256,9 +256,9 @@ class Compiler:
 
 def _seeds(planned: list[_Planned]) -> set[str]:
     """The random operators whose state is needed again: they run twice, or another call draws what they drew."""
-    again = {its.operator.name for its in planned if not its.is_first}
-    drawn = {its.call.random for its in planned if its.call.random and its.call.random != its.operator.name}
-    return {its.call.random for its in planned if its.call.random in again | drawn}
+    again = {event.operator.name for event in planned if not event.is_first}
+    drawn = {event.call.random for event in planned if event.call.random and event.call.random != event.operator.name}
+    return {event.call.random for event in planned if event.call.random in again | drawn}
 
 
 def _is_part(node: Any) -> bool:

@@ -6,10 +6,10 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.torch.capture.program import CapturedStep
+from gapless.torch.kernels.norms import check_invertible
 from gapless.torch.library import torch
-from gapless.torch.rewrite.norms import check_invertible
 from gapless.torch.run.instructions import Compiler, Run
-from gapless.torch.run.planning import TorchPlan
+from gapless.torch.run.step_plan import StepPlan
 
 __all__ = ["Step", "run"]
 
@@ -23,7 +23,7 @@ class Step:
     `close`: how many operators run in an implementation that is only close to eager's, by kind; none by default.
     """
 
-    def __init__(self, plan: TorchPlan, model: Any) -> None:
+    def __init__(self, plan: StepPlan, model: Any) -> None:
         self.plan, self._model = plan, model
         self._captured = plan.step
         self._parameters = dict(model.named_parameters(remove_duplicate=False))
@@ -59,8 +59,8 @@ class Step:
         expected = self._captured.inputs
         if structure != self._captured.structure:
             raise InputError(f"step: must get {len(expected)} tensors in the structure that was captured, got others")
-        for number, (leaf, its) in enumerate(zip(leaves, expected, strict=True)):
-            wanted, got = _told(its), _told(leaf) if isinstance(leaf, torch.Tensor) else type(leaf).__name__
+        for number, (leaf, shape) in enumerate(zip(leaves, expected, strict=True)):
+            wanted, got = _described(shape), _described(leaf) if isinstance(leaf, torch.Tensor) else type(leaf).__name__
             if got != wanted:
                 raise InputError(f"step: tensor {number} must have {wanted}, as it was captured, got {got}")
         return list(leaves)
@@ -78,7 +78,7 @@ class Step:
         return found
 
 
-def run(plan: TorchPlan, model: Any) -> Step:
+def run(plan: StepPlan, model: Any) -> Step:
     """The plan as a callable training step of the model. Raises `InputError` if it was made for another model."""
     return Step(plan, model)
 
@@ -87,12 +87,12 @@ def _check_model(step: CapturedStep, parameters: dict[str, Any], buffers: dict[s
     for node, role in step.roles.items():
         if role.kind not in ("parameter", "buffer"):
             continue
-        fake, its = step.storages.fake[node], (parameters if role.kind == "parameter" else buffers).get(role.name)
-        if its is None:
+        fake, value = step.storages.fake[node], (parameters if role.kind == "parameter" else buffers).get(role.name)
+        if value is None:
             raise InputError(f"run: the model has no {role.kind} {role.name!r}, which the plan was made with")
-        if _told(its) != _told(fake):
-            raise InputError(f"run: {role.kind} {role.name!r} must have {_told(fake)}, got {_told(its)}")
+        if _described(value) != _described(fake):
+            raise InputError(f"run: {role.kind} {role.name!r} must have {_described(fake)}, got {_described(value)}")
 
 
-def _told(its: Any) -> str:
-    return f"shape {list(its.shape)}, {its.dtype} on {its.device}"
+def _described(tensor: Any) -> str:
+    return f"shape {list(tensor.shape)}, {tensor.dtype} on {tensor.device}"

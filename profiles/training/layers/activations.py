@@ -66,7 +66,7 @@ def dropout(net: NetworkBuilder, x: Value, keep_mask: bool = False) -> Value:
     """Zero elements at random. Backward sees the zeros in the output, or has a mask of one bit an element.
 
     A zero of the input is taken for a dropped element, which is right behind a ReLU, whose gradient there is zero too.
-    `keep_mask` offers the mask, as MONeT's reference doesn't.
+    `keep_mask` offers the mask, as the reference doesn't.
     """
     mask_bytes, bits_bytes = x.elements, (x.elements + 7) // 8
     forward = net.implementation(Work(2 * x.elements, 2 * x.size_bytes + mask_bytes), workspace_bytes=mask_bytes)

@@ -141,7 +141,7 @@ def _convolution_parts(
 
 
 def _input_gradient(net: NetworkBuilder, x: Value, impl: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
-    """An input of the network needs no gradient; the empty step is kept, as in MONeT's reference."""
+    """An input of the network needs no gradient; the empty step is kept, as in the reference."""
     return impl if x.node is not None else (Implementation(0.0, power_w=net.device.idle_w),)
 
 

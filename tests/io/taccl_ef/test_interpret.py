@@ -308,7 +308,7 @@ MISTAKES = {
         lambda p: with_blocks(p, 1, p.gpus[1].threadblocks[0], ThreadBlock(1, -1, -1, 0), p.gpus[1].threadblocks[2]),
         {"missing-chunk"},
     ),
-    "dependency whose target never tells": (lambda p: with_step(p, 0, 0, 0, depid=2, deps=0), {"deadlock"}),
+    "dependency whose target has no dependents": (lambda p: with_step(p, 0, 0, 0, depid=2, deps=0), {"deadlock"}),
     "nchannels too small": (lambda p: dataclasses.replace(p, nchannels=0), {"deadlock"}),
     "cnt that differs": (
         lambda p: with_step(dataclasses.replace(p), 1, 1, 0, cnt=2),

@@ -13,7 +13,12 @@ import pytest
 
 from gapless.errors import InputError
 from gapless.io.record import Record
-from gapless.profiles.training.measured import TIME_UNIT_S, instance_from, is_monet_instance, read_monet_instance
+from gapless.profiles.training.measured import (
+    TIME_UNIT_S,
+    instance_from,
+    is_published_instance,
+    read_published_instance,
+)
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "monet" / "instances"
 
@@ -55,7 +60,7 @@ def instance(**changes: Any) -> dict[str, Any]:
 
 def read(path: Path, data: dict[str, Any]) -> Any:
     path.write_text(json.dumps(data))
-    return read_monet_instance(path)
+    return read_published_instance(path)
 
 
 @pytest.fixture
@@ -103,12 +108,12 @@ def test_backward_variants_are_split_into_forward_needs_and_gradients(path: Path
 def test_gzipped_and_plain_files_read_alike(path: Path) -> None:
     plain = read(path, instance())
     path.write_bytes(gzip.compress(json.dumps(instance()).encode()))
-    assert read_monet_instance(path) == plain
+    assert read_published_instance(path) == plain
 
 
 def test_the_format_is_recognised() -> None:
-    assert is_monet_instance(Record(instance(), "x"))
-    assert not is_monet_instance(Record({"nodes": []}, "x"))
+    assert is_published_instance(Record(instance(), "x"))
+    assert not is_published_instance(Record({"nodes": []}, "x"))
 
 
 @pytest.mark.parametrize(
@@ -134,10 +139,10 @@ def test_variants_that_read_other_gradients_are_refused(path: Path) -> None:
 
 def test_a_missing_or_damaged_file_is_named(path: Path) -> None:
     with pytest.raises(InputError, match="cannot read"):
-        read_monet_instance(path)
+        read_published_instance(path)
     path.write_bytes(gzip.compress(b"{}" * 100)[:20])
     with pytest.raises(InputError, match="must be UTF-8 text, plain or gzipped"):
-        read_monet_instance(path)
+        read_published_instance(path)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +157,7 @@ def test_a_missing_or_damaged_file_is_named(path: Path) -> None:
 def test_measured_models_have_their_known_sizes(name: str, forward: int, intermediates: int, backward: int) -> None:
     if not DATA.is_dir():
         pytest.skip("the measured instances of MONeT (shared/data/monet beside the checkout) are not here")
-    graph = read_monet_instance(DATA / f"{name}.json.gz")
+    graph = read_published_instance(DATA / f"{name}.json.gz")
     assert len(graph.forward) == forward
     assert sum(its.creator is not None for its in graph.forward) == intermediates
     assert len(graph.backward) == backward

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from gapless.errors import InputError
-from gapless.torch.capture.joint import JointGraph, trace_joint
+from gapless.torch.capture.joint import trace_joint
+from gapless.torch.joint_graph import JointGraph
 
 
 class Small(nn.Module):

@@ -15,8 +15,8 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 import torch
 from torch.nn import functional
 
+from gapless.torch.capture.operators import COMMUTES, IN_PLACE
 from gapless.torch.kernels import functions
-from gapless.torch.rewrite.rewrites import COMMUTES, IN_PLACE
 
 aten = torch.ops.aten
 

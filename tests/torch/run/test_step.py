@@ -17,16 +17,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch_models import Case, Gpt, cases
-from torch_steps import left_by_eager, left_by_plan, random_plan
+from torch_steps import keep_all, left_by_eager, left_by_plan, random_plan
 
+from gapless.encodings.monet import Problem
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, write_plan
 from gapless.options import SolveOptions
 from gapless.torch.capture.graph import capture
 from gapless.torch.capture.program import CapturedStep
 from gapless.torch.capture.timing import profile
-from gapless.torch.run import TorchPlan, keep_all_peak_bytes, load, plan, run
-from gapless.torch.run.planning import keep_all
+from gapless.torch.run import StepPlan, load, plan, run
 
 KINDS = ("resnet", "unet", "gpt", "bert")
 QUICK = SolveOptions(gap=1.0, time_limit_s=20.0, threads=1)
@@ -61,7 +61,7 @@ def test_step_that_keeps_everything_equals_eager(
     model, arguments = models[kind]
     found = left_by_plan(model, keep_all(captured[kind]), *arguments)
     assert found.differs_from(left_by_eager(model, lambda its: its(*arguments))) == []
-    assert found.peak_bytes <= keep_all_peak_bytes(captured[kind])
+    assert found.peak_bytes <= keep_all(captured[kind]).peak_bytes
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -85,7 +85,8 @@ def test_solved_plans_equal_eager_within_their_budget(
     model, arguments = models[kind]
     expected = left_by_eager(model, lambda its: its(*arguments))
     budget_bytes = int(ratio * max(expected.peak_bytes, 1))
-    planned = plan(captured[kind], max(budget_bytes, _least_bytes(captured[kind])), QUICK)
+    step = captured[kind]
+    planned = plan(step, Problem(step.graph, max(budget_bytes, _least_bytes(step))), QUICK)
     found = left_by_plan(model, planned, *arguments)
     assert found.differs_from(expected) == []
     assert found.peak_bytes <= planned.peak_bytes
@@ -198,7 +199,7 @@ def test_model_of_transformers_equals_eager(kind: str) -> None:
     model.train()
     step = profile(capture(model, inputs, lambda output: output.loss), repeats=1)
     expected = left_by_eager(model, lambda its: its(**inputs).loss)
-    planned = plan(step, int(0.95 * expected.peak_bytes), QUICK)
+    planned = plan(step, Problem(step.graph, int(0.95 * expected.peak_bytes)), QUICK)
     found = left_by_plan(model, planned, **inputs)
     assert found.differs_from(expected) == []
     assert found.peak_bytes <= planned.peak_bytes <= int(0.95 * expected.peak_bytes)
@@ -214,7 +215,7 @@ def test_plan_from_a_file_runs_on_a_step_captured_anew(
     found = left_by_plan(model, loaded, *arguments)
     assert found.differs_from(left_by_eager(model, lambda its: its(*arguments))) == []
     assert found.peak_bytes <= loaded.peak_bytes == planned.peak_bytes
-    with pytest.raises(InputError, match="is a plan for another step than 'gpt'"):
+    with pytest.raises(InputError, match=r"plan\.json: plan must be for the step 'gpt'"):
         load(tmp_path / "plan.json", captured["gpt"])
 
 
@@ -222,13 +223,13 @@ def test_plan_from_a_file_runs_on_a_step_captured_anew(
 
 
 @pytest.fixture(scope="module")
-def small() -> tuple[Gpt, tuple[torch.Tensor, ...], TorchPlan]:
+def small() -> tuple[Gpt, tuple[torch.Tensor, ...], StepPlan]:
     model = Gpt(width=8, layers=1, heads=2)
     arguments = torch.randint(64, (2, 16)), torch.randint(64, (2, 16))
     return model, arguments, keep_all(capture(model, arguments))
 
 
-Small = tuple[Gpt, tuple[torch.Tensor, ...], TorchPlan]
+Small = tuple[Gpt, tuple[torch.Tensor, ...], StepPlan]
 
 
 def test_other_shape_is_refused_with_the_expected_one(small: Small) -> None:
@@ -272,4 +273,4 @@ def test_evaluation_mode_is_refused_where_training_was_captured(small: Small) ->
 
 def test_impossible_budget_is_refused_with_the_least(captured: dict[str, CapturedStep]) -> None:
     with pytest.raises(InputError, match=r"infeasible; every plan needs at least [0-9]+ bytes"):
-        plan(captured["gpt"], 1000, QUICK)
+        plan(captured["gpt"], Problem(captured["gpt"].graph, 1000), QUICK)

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch_closeness import distance
 
 from gapless.errors import InputError
-from gapless.torch.rewrite import norms
+from gapless.torch.kernels import norms
 
 aten = torch.ops.aten
 CHANNELS, EPS = 6, 1e-5
@@ -43,7 +43,7 @@ def test_gradient_from_output_is_that_from_input(
     layout: torch.memory_format, dtype: torch.dtype, share: float, times: int, slope: float | None
 ) -> None:
     given, gamma, beta, gradient = tensors(dtype, layout, share)
-    leaves = [its.clone().requires_grad_() for its in (given, gamma, beta)]
+    leaves = [tensor.clone().requires_grad_() for tensor in (given, gamma, beta)]
     found = functional.batch_norm(leaves[0], None, None, leaves[1], leaves[2], True, eps=EPS)
     after = found if slope is None else functional.leaky_relu(found, slope)
     after.backward(gradient)
@@ -70,7 +70,7 @@ def test_batch_norm_in_place_has_the_bits_of_the_plain_one(layout: torch.memory_
     rest = (gamma, beta, mean, var, True, 0.1, EPS)
     expected = norms.batch_norm(given, *rest)
     found = norms.batch_norm_in_place(given, *rest)
-    assert all(torch.equal(mine, its) for mine, its in zip(found, expected, strict=True))
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, expected, strict=True))
     assert found[0].data_ptr() == given.data_ptr()
     assert torch.equal(mean, before)
 

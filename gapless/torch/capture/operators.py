@@ -1,0 +1,97 @@
+"""What a capture must know of the operators of joint graphs: which draw random numbers, which run in place.
+
+Needs the extra `torch`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gapless.torch.capture.program import Call
+from gapless.torch.kernels import attention, functions, norms
+from gapless.torch.library import torch
+
+__all__ = ["COMMUTES", "IN_PLACE", "is_random", "op_name", "state_bytes", "written_over"]
+
+aten = torch.ops.aten
+
+_RANDOM = functions.RANDOM | {attention.dropped_attention, attention.dropped_attention_keeping}
+
+
+def _first_over(function: Any, title: str) -> Any:
+    """An operator that writes what it returns into an argument of that title, given its first argument for that."""
+
+    def call(first: Any, *rest: Any, **options: Any) -> Any:
+        return function(first, *rest, **{title: first}, **options)
+
+    call.__qualname__ = f"{function} over its first argument"  # which the cache of measured operators knows it by
+    return call
+
+
+softmax_backward = aten._softmax_backward_data  # noqa: SLF001
+log_softmax_backward = aten._log_softmax_backward_data  # noqa: SLF001
+
+IN_PLACE: dict[Any, Any] = {
+    aten.relu.default: aten.relu_.default,
+    aten.add.Tensor: aten.add_.Tensor,
+    aten.mul.Tensor: aten.mul_.Tensor,
+    aten.mul.Scalar: aten.mul_.Scalar,
+    aten.div.Scalar: aten.div_.Scalar,
+    aten.sigmoid.default: aten.sigmoid_.default,
+    aten.tanh.default: aten.tanh_.default,
+    aten.hardtanh.default: aten.hardtanh_.default,
+    aten.silu.default: aten.silu_.default,
+    aten.leaky_relu.default: aten.leaky_relu_.default,
+    aten.gelu.default: aten.gelu_.default,
+    norms.batch_norm: norms.batch_norm_in_place,
+    functions.dropout: functions.dropout_in_place,
+    functions.dropout_backward: functions.dropout_backward_in_place,
+    functions.dropout_backward_redrawn: functions.dropout_backward_redrawn_in_place,
+    aten.threshold_backward.default: _first_over(aten.threshold_backward.grad_input, "grad_input"),
+    aten.gelu_backward.default: _first_over(aten.gelu_backward.grad_input, "grad_input"),
+    aten.silu_backward.default: _first_over(aten.silu_backward.grad_input, "grad_input"),
+    aten.sigmoid_backward.default: _first_over(aten.sigmoid_backward.grad_input, "grad_input"),
+    aten.tanh_backward.default: _first_over(aten.tanh_backward.grad_input, "grad_input"),
+    softmax_backward.default: _first_over(softmax_backward.out, "grad_input"),
+    log_softmax_backward.default: _first_over(log_softmax_backward.out, "out"),
+}
+"""Operators that may write over their first argument, and how: by elements, or by rows once a row is read."""
+
+COMMUTES = frozenset({aten.add.Tensor, aten.mul.Tensor})
+"""Of these, those that may write over their second argument as well: swapped, they give the same bits."""
+
+
+def written_over(call: Call) -> list[Call]:
+    """The calls that compute the same and write it over their first argument."""
+    function = IN_PLACE.get(call.function)
+    if function is None:
+        return []
+    calls = [replace(call, function=function, in_place=True)]
+    if call.function in COMMUTES and not call.options:
+        first, second, *rest = call.arguments
+        calls.append(replace(calls[0], arguments=(second, first, *rest)))
+    return [written for written in calls if isinstance(written.arguments[0], torch.fx.Node)]
+
+
+def is_random(node: Any) -> bool:
+    """Whether an op draws random numbers."""
+    if node.target in _RANDOM:
+        return True
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    titles = [argument.name for argument in node.target._schema.arguments]  # noqa: SLF001
+    given = {**dict(zip(titles, node.args, strict=False)), **node.kwargs}
+    return bool(given.get("dropout_p") != 0.0)  # attention is tagged as random, and is not without dropout
+
+
+def state_bytes(device: Any) -> int:
+    """The bytes of a device's random state."""
+    state = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+    return int(state.numel())
+
+
+def op_name(node: Any) -> str:
+    """What a node runs, for people: `aten.mm.default`, or the name of one of our own functions."""
+    target = node.target
+    return str(target) if isinstance(target, torch._ops.OpOverload) else str(target.__name__)  # noqa: SLF001

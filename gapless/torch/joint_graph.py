@@ -1,0 +1,33 @@
+"""The joint graph of a training step as data: an fx graph module, and what its inputs and outputs are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["JointGraph", "Role"]
+
+
+@dataclass(frozen=True)
+class Role:
+    """What an input or output of the joint graph is.
+
+    `kind`: "parameter", "buffer" (as an output: its new value), "input", "tangent", "loss" or "gradient" (of a
+    parameter). `name`: of the parameter or buffer; `index`: of the input.
+    """
+
+    kind: str
+    name: str = ""
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class JointGraph:
+    """A captured step: `module` is an fx graph module; a role for each of its placeholders and of its outputs.
+
+    An output that isn't there (an input's gradient) has no role.
+    """
+
+    module: Any
+    inputs: dict[Any, Role]
+    outputs: tuple[tuple[Any, Role], ...]
