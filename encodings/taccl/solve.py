@@ -175,10 +175,10 @@ class _Portfolio:
 
 def _try_aggregated(portfolio: _Portfolio) -> None:
     """Aggregated sends and baselines, in at most a part of the time where others are to follow."""
-    if may_aggregate(portfolio.problem):
-        plan = plan_aggregated(
-            portfolio.problem, portfolio.stage(portfolio.parameters.aggregated_share), portfolio.bounds
-        )
+    aggregation = portfolio.parameters.aggregation
+    if may_aggregate(portfolio.problem, aggregation):
+        stage = portfolio.stage(portfolio.parameters.aggregated_share)
+        plan = plan_aggregated(portfolio.problem, stage, aggregation, portfolio.bounds)
         if plan is not None:
             portfolio.offer(plan)
 
@@ -207,7 +207,7 @@ def _try_milp(portfolio: _Portfolio) -> None:
         if milp_binaries(portfolio.problem) > portfolio.parameters.most_binaries:
             return
     share = 1.0 if known is not None or portfolio.is_alone else portfolio.parameters.milp_share
-    portfolio.offer(synthesise(portfolio.problem, portfolio.stage(share)))
+    portfolio.offer(synthesise(portfolio.problem, portfolio.stage(share), portfolio.bounds))
 
 
 def milp_binaries(problem: Chunked) -> int:

@@ -121,13 +121,14 @@ class _Search:
         return steps, float(self.problem.link_weight[np.unique(candidate.sends.link)].sum())
 
 
-def synthesise(problem: Chunked, options: SolveOptions) -> Plan:
+def synthesise(problem: Chunked, options: SolveOptions, bounds: Bounds | None = None) -> Plan:
     """Route, order and schedule until the gap is reached, the routings are used up, or the time is over."""
     solver = options.solver or ROUTING_SOLVER
     versions = f"{load_backend(solver)}+{load_backend(CONTIGUITY_SOLVER)}"
     deadline = Deadline(options)
-    unrestricted = problem if problem.path_slack is None else replace(problem, path_slack=None)
-    search = _Search(problem, options, deadline, solver, bounds_of(unrestricted))
+    if bounds is None or problem.path_slack is not None:
+        bounds = bounds_of(replace(problem, path_slack=None))  # the bound is for all paths
+    search = _Search(problem, options, deadline, solver, bounds)
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
     with charge(search.stage_s, "routing"):
