@@ -62,9 +62,9 @@ def in_chunks(problem: Problem, options: SolveOptions, parameters: Parameters | 
     """The problem in the chunks that are asked for, or in as many as the greedy does best with."""
     if not problem.is_open:
         return problem.coarsest
-    chunking, deadline = (parameters or Parameters()).chunking, Deadline(options)
-    limit_s = min(chunking.share * deadline.remaining_s, chunking.all_s)
-    return best_chunking(problem, deadline.stage(limit_s), chunking)
+    parameters, deadline = parameters or Parameters(), Deadline(options)
+    limit_s = min(parameters.chunking.share * deadline.remaining_s, parameters.chunking.all_s)
+    return best_chunking(problem, deadline.stage(limit_s), parameters)
 
 
 def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameters) -> Plan:
@@ -177,7 +177,7 @@ def _try_aggregated(portfolio: _Portfolio) -> None:
     """Aggregated sends and baselines, in at most a part of the time where others are to follow."""
     aggregation = portfolio.parameters.aggregation
     if may_aggregate(portfolio.problem, aggregation):
-        stage = portfolio.stage(portfolio.parameters.aggregated_share)
+        stage = portfolio.stage(aggregation.share)
         plan = plan_aggregated(portfolio.problem, stage, aggregation, portfolio.bounds)
         if plan is not None:
             portfolio.offer(plan)
@@ -186,28 +186,29 @@ def _try_aggregated(portfolio: _Portfolio) -> None:
 def _try_greedy(portfolio: _Portfolio) -> None:
     """The greedy; briefly, where the MILP is to follow."""
     if portfolio.is_alone:
-        portfolio.offer(plan_greedy(portfolio.problem, portfolio.stage()))
+        portfolio.offer(plan_greedy(portfolio.problem, portfolio.stage(), portfolio.parameters.greedy))
     elif may_be_greedy(portfolio.problem) and not (
         portfolio.by_chunks is not None and portfolio.is_within_gap(portfolio.by_chunks)
     ):
         parameters, is_first = portfolio.parameters, portfolio.by_chunks is None
-        brief = is_first and milp_binaries(portfolio.problem) <= parameters.most_binaries
-        stage = portfolio.stage(parameters.greedy_share, parameters.greedy_s) if brief else portfolio.stage()
-        portfolio.offer(plan_greedy(portfolio.problem, stage))
+        greedy = parameters.greedy
+        brief = is_first and milp_binaries(portfolio.problem) <= parameters.milp.most_binaries
+        stage = portfolio.stage(greedy.share, greedy.before_milp_s) if brief else portfolio.stage()
+        portfolio.offer(plan_greedy(portfolio.problem, stage, greedy))
 
 
 def _try_milp(portfolio: _Portfolio) -> None:
     """The MILP; after the greedy, only where it is small and may still be better."""
-    known = portfolio.by_chunks
+    known, milp = portfolio.by_chunks, portfolio.parameters.milp
     if known is not None:
         bound_s, end_s = known.solution.bound, portfolio.end_s
         is_beaten = bound_s is not None and end_s is not None and portfolio.best is not known and bound_s >= end_s
         if is_beaten or portfolio.is_within_gap(known):
             return
-        if milp_binaries(portfolio.problem) > portfolio.parameters.most_binaries:
+        if milp_binaries(portfolio.problem) > milp.most_binaries:
             return
-    share = 1.0 if known is not None or portfolio.is_alone else portfolio.parameters.milp_share
-    portfolio.offer(synthesise(portfolio.problem, portfolio.stage(share), portfolio.bounds))
+    share = 1.0 if known is not None or portfolio.is_alone else milp.share
+    portfolio.offer(synthesise(portfolio.problem, portfolio.stage(share), milp, portfolio.bounds))
 
 
 def milp_binaries(problem: Chunked) -> int:

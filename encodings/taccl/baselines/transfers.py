@@ -40,21 +40,21 @@ class Send:
 
 @dataclass(frozen=True)
 class Network:
-    """A topology, and the ways between its ranks that are shortest for messages of `message_bytes`."""
+    """A topology, and the paths between its ranks that are shortest for messages of `message_bytes`."""
 
     topology: Topology
     message_bytes: int
 
     @cached_property
     def reverse(self) -> Network:
-        """The same links the other way round, with the same numbers."""
+        """The same links the other path round, with the same numbers."""
         return Network(turned_round(self.topology), self.message_bytes)
 
     def path(self, source: int, target: int) -> list[int]:
         """The links from one rank to another: the direct one, or those of a shortest path.
 
-        Of paths of the same length it is the one whose links are on the fewest ways so far. Raises `InputError` where
-        there is no way.
+        Of paths of the same length it is the one whose links are on the fewest paths so far. Raises `InputError` where
+        there is no path.
         """
         if (source, target) not in self._paths:
             ranks = [source, target] if self._graph.has_edge(source, target) else self._detour(source, target)
@@ -85,7 +85,7 @@ class Network:
             self._before[source] = found[0]
         before = self._before[source]
         if target not in before:
-            raise InputError(f"topology {self.topology.name!r}: rank {source} must reach rank {target}, it has no way")
+            raise InputError(f"topology {self.topology.name!r}: rank {source} must reach rank {target}, it has no path")
         paths: list[list[int]] = []
         front = deque([[target]])
         while front and len(paths) < _MOST_PATHS:

@@ -24,6 +24,7 @@ from gapless.encodings.taccl.flow.matching import match
 from gapless.encodings.taccl.flow.paths import busiest_s, route_paths
 from gapless.encodings.taccl.flow.rounding import round_flow
 from gapless.encodings.taccl.list_scheduling import Order, Rule, Table, better_orders, list_schedule
+from gapless.encodings.taccl.parameters import Greedy
 from gapless.encodings.taccl.sends import Routing, Sends, Times, to_schedule
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
@@ -39,29 +40,17 @@ __all__ = ["may_be_greedy", "plan_greedy"]
 Floats = NDArray[np.float64]
 
 SOLVER = "greedy"
-_SEEDS = 16
-_SPARE_SHARES = (0.0, 0.8, 0.9, 0.95, 1.0)
-"""Until when a chunk may come into a bottleneck set again, as a part of the best time so far."""
-_GROUPS = (1, 2, 4, 8, 1 << 30)
-_ALPHA_SHARE = 0.1
-"""Of a link's time for a chunk; where latencies are a larger part, matchings that share them are tried as well."""
-_SHARED_BY = 8
-_BOUNDS_SHARE = 0.3
-"""The part of the time that the linear programs of the bounds may take."""
-_ROUNDING_S = 2.0
-"""For whole numbers of chunks on the paths of the flow."""
+_DEFAULTS = Greedy()
+_ALPHA_SHARE, _SHARED_BY = 0.1, 8
+"""Where latencies are a larger part of a link's time for a chunk, matchings that so many share are tried as well."""
 _SMALL = 100_000
 """Pairs of chunk and link up to which paths by load are tried beside those of the flow."""
 _MOST_BY_LOAD = 10_000
 """Sends up to which those go first whose resources have most left to do: later sends are looked at again each time."""
 _UNEVEN = 0.005
 """How much longer than by the flow the busiest resource may be taken before other paths are looked for."""
-_PROMISING = 1.1
-"""Orders by rules that are worse than the best by more are not perturbed."""
-_GROUPS_PERTURBED = 3
-"""So many sizes of groups, those that the rules were best with."""
-_PATIENCE, _PERTURBING_S = 60, 10.0
-"""Orders in a row that may be no better than the best, and for how long each size of groups is perturbed."""
+_PROMISING, _GROUPS_PERTURBED = 1.1, 3
+"""Orders are perturbed that are at most so much worse than the best, of so many sizes of groups."""
 _ROWS_FOR_ALL_TRIES = 20_000
 """With more sends than this in all, a single seed is tried."""
 _MOST_RETIMED = 200_000
@@ -72,7 +61,7 @@ _MOST_RETIMED = 200_000
 class _Routed:
     """Sends of a quotient problem's chunks; `given_s`: when a matching starts them, zeros without one."""
 
-    board: QuotientProblem
+    quotient: QuotientProblem
     routing: Routing
     given_s: Floats
 
@@ -85,6 +74,7 @@ class _Search:
     options: SolveOptions
     deadline: Deadline
     one_at_a_time: bool
+    parameters: Greedy
     most_tries: float
     bounds: Bounds | None = None
     best: tuple[_Routed, Order] | None = None
@@ -108,9 +98,9 @@ class _Search:
         """Whether not all chunks may take all links."""
         return self.problem.path_slack is not None or not self.problem.logical.allowed.all()
 
-    def allowed(self, board: QuotientProblem) -> NDArray[np.bool_] | None:
-        """`allowed[c, l]`: whether the board's c-th chunk may take link l; None where all may take all."""
-        return self.problem.usable[board.chunks] if self.is_masked else None
+    def allowed(self, quotient: QuotientProblem) -> NDArray[np.bool_] | None:
+        """`allowed[c, l]`: whether the quotient's c-th chunk may take link l; None where all may take all."""
+        return self.problem.usable[quotient.chunks] if self.is_masked else None
 
     def table(self, routed: _Routed) -> Table:
         """Rows to be put in order."""
@@ -131,7 +121,9 @@ def may_be_greedy(problem: Chunked) -> bool:
     return is_spread_backwards(problem.collective) and not problem.logical.own_first.any()
 
 
-def plan_greedy(problem: Chunked, options: SolveOptions, most_tries: float = np.inf) -> Plan:
+def plan_greedy(
+    problem: Chunked, options: SolveOptions, parameters: Greedy = _DEFAULTS, most_tries: float = np.inf
+) -> Plan:
     """The best plan of the greedy, with bounds on what any plan could reach; `most_tries`: orders for each phase.
 
     What reduces is planned backwards in time, as the spreading of its chunks over links that are turned round; where
@@ -147,7 +139,7 @@ def plan_greedy(problem: Chunked, options: SolveOptions, most_tries: float = np.
     searches, found = [], []
     for number, phase in enumerate(problem.phases):
         share = deadline.stage(deadline.remaining_s / (len(problem.phases) - number))
-        search = _Search(phase.problem, share, Deadline(share), phase.backwards, most_tries)
+        search = _Search(phase.problem, share, Deadline(share), phase.backwards, parameters, most_tries)
         columns = _find(search)
         if columns is None:
             return Plan(claim(None, 0.0, SOLVER, __version__, options, deadline), None, {"method": "greedy"})
@@ -164,27 +156,27 @@ def plan_greedy(problem: Chunked, options: SolveOptions, most_tries: float = np.
 def _find(search: _Search) -> Columns | None:
     """All sends of the best plan for one phase, in order of their starts; None where there is no plan."""
     problem = search.problem
-    with charge(search.stage_s, "board"):
-        board = quotient_problem(problem, no_rotations(problem.logical.topology) if search.is_masked else None)
+    with charge(search.stage_s, "quotient"):
+        quotient = quotient_problem(problem, no_rotations(problem.logical.topology) if search.is_masked else None)
     with charge(search.stage_s, "bounds"):
-        stage = search.deadline.stage(_BOUNDS_SHARE * search.deadline.remaining_s)
+        stage = search.deadline.stage(search.parameters.bounds_share * search.deadline.remaining_s)
         bounds = bounds_of(problem, options=stage, one_at_a_time=search.one_at_a_time)
         search.bounds = bounds.with_proven(bounds.bandwidth.time_s)
-    if (board.wanted.sum(axis=1) == 1).all():
-        _route(search, board)
+    if (quotient.wanted.sum(axis=1) == 1).all():
+        _route(search, quotient)
     else:
-        _match(search, board, search.bounds.bandwidth.bottlenecks)
+        _match(search, quotient, search.bounds.bandwidth.bottlenecks)
     if search.best is None:
         return None
     routed, order = search.best
     with charge(search.stage_s, "unfolding"):
         times = order.start_s, order.end_s, order.place
-        return routed.board.columns(routed.routing.chunk, routed.routing.link, *times)
+        return routed.quotient.columns(routed.routing.chunk, routed.routing.link, *times)
 
 
-def _route(search: _Search, board: QuotientProblem) -> None:
+def _route(search: _Search, quotient: QuotientProblem) -> None:
     """Chunks that one rank wants: paths of the flow, and by load, then every rule, then other orders."""
-    for routed in _routings(search, board):
+    for routed in _routings(search, quotient):
         if len(routed.routing) <= _MOST_BY_LOAD:
             with charge(search.stage_s, "ordering"):
                 search.offer(routed, list_schedule(search.table(routed), Rule("most left to do")))
@@ -196,7 +188,7 @@ def _route(search: _Search, board: QuotientProblem) -> None:
             _perturb(search, routed, orders)
 
 
-def _routings(search: _Search, board: QuotientProblem) -> Iterator[_Routed]:
+def _routings(search: _Search, quotient: QuotientProblem) -> Iterator[_Routed]:
     """Along the flow that the bound has found, and where it has found none, or the problem is small, by load.
 
     Chunks of one orbit take images of one another's paths. Where whole chunks can't be shared out well enough in that
@@ -204,24 +196,24 @@ def _routings(search: _Search, board: QuotientProblem) -> Iterator[_Routed]:
     flow knows of no sketch that allows some chunks some links only.
     """
     assert search.bounds is not None
-    problem, allowed = search.problem, search.allowed(board)
+    problem, allowed = search.problem, search.allowed(quotient)
     flow = search.bounds.bandwidth.flow if allowed is None else None
     small = problem.collective.chunk_count * problem.link_count <= _SMALL
     if flow is not None:
-        boards = [board]
-        while boards:
-            taken = boards.pop()
+        quotients = [quotient]
+        while quotients:
+            taken = quotients.pop()
             with charge(search.stage_s, "routing"):
-                options = search.deadline.stage(min(_ROUNDING_S, 0.5 * search.deadline.remaining_s))
+                options = search.deadline.stage(min(search.parameters.rounding_s, 0.5 * search.deadline.remaining_s))
                 routing = round_flow(taken, problem.occupancy_s, flow, options)
             yield _Routed(taken, routing, np.zeros(len(routing)))
             uneven = busiest_s(taken, routing, problem.occupancy_s) > flow.time_s * (1 + _UNEVEN)
             if small and len(taken.rotations) > 1 and uneven:
-                boards.append(quotient_problem(problem, no_rotations(board.topology)))
+                quotients.append(quotient_problem(problem, no_rotations(quotient.topology)))
     if flow is None or small:
         with charge(search.stage_s, "routing"):
-            routing = route_paths(board, problem.occupancy_s, allowed)
-        yield _Routed(board, routing, np.zeros(len(routing)))
+            routing = route_paths(quotient, problem.occupancy_s, allowed)
+        yield _Routed(quotient, routing, np.zeros(len(routing)))
 
 
 def _perturb(search: _Search, routed: _Routed, orders: list[Order]) -> None:
@@ -231,51 +223,52 @@ def _perturb(search: _Search, routed: _Routed, orders: list[Order]) -> None:
         best.setdefault(order.rule.most, order)
     with charge(search.stage_s, "ordering"):
         for order in islice(best.values(), _GROUPS_PERTURBED):
-            until_s = search.deadline.elapsed_s + _PERTURBING_S
+            until_s = search.deadline.elapsed_s + search.parameters.perturbing_s
             late = lambda _, until_s=until_s: search.over or search.deadline.elapsed_s > until_s  # noqa: E731
-            for better in better_orders(order, search.options.seed, _PATIENCE, late):
+            for better in better_orders(order, search.options.seed, search.parameters.patience, late):
                 search.offer(routed, better)
             if search.over:
                 return
 
 
-def _match(search: _Search, board: QuotientProblem, bottlenecks: tuple[Bottleneck, ...]) -> None:
+def _match(search: _Search, quotient: QuotientProblem, bottlenecks: tuple[Bottleneck, ...]) -> None:
     """Chunks that many ranks want: matchings from other seeds and with more spare sends, each put in order again."""
-    pods, allowed = find_bottleneck_sets(board.topology, list(bottlenecks), board.rotations), search.allowed(board)
-    boards = _variants(search.problem, board)
+    sets = find_bottleneck_sets(quotient.topology, list(bottlenecks), quotient.rotations)
+    allowed = search.allowed(quotient)
+    quotients = _variants(search.problem, quotient)
     large = False
-    for seed in range(search.options.seed, search.options.seed + _SEEDS):
-        for share in _SPARE_SHARES:
-            for variant in boards:
+    for seed in range(search.options.seed, search.options.seed + search.parameters.seeds):
+        for share in search.parameters.spare_shares:
+            for variant in quotients:
                 spare_s = 0.0 if search.best is None else share * search.best[1].makespan_s
                 with charge(search.stage_s, "matching"):
-                    matched = match(variant, pods, spare_s, seed, search.one_at_a_time, allowed)
+                    matched = match(variant, sets, spare_s, seed, search.one_at_a_time, allowed)
                     if matched is None:
                         continue
-                    routed = _useful(board, *matched)
+                    routed = _useful(quotient, *matched)
                 _schedule(search, routed)
-                large = len(routed.routing) * len(board.rotations) > _ROWS_FOR_ALL_TRIES
+                large = len(routed.routing) * len(quotient.rotations) > _ROWS_FOR_ALL_TRIES
                 if search.over:
                     return
         if large:
             return
 
 
-def _variants(problem: Chunked, board: QuotientProblem) -> list[QuotientProblem]:
+def _variants(problem: Chunked, quotient: QuotientProblem) -> list[QuotientProblem]:
     """The problem, with fewer links between nodes, and with latencies that groups share, where that matters."""
-    boards = [found for found in (board, board.with_single_ports()) if found is not None]
-    alpha_s = np.where(problem.may_group, board.topology.alpha_s, 0.0)
-    if (alpha_s < _ALPHA_SHARE * board.duration_s).all():
-        return boards
-    shared_s = board.duration_s - alpha_s * (1 - 1 / _SHARED_BY)
-    return [*boards, *(replace(found, duration_s=shared_s) for found in boards)]
+    quotients = [found for found in (quotient, quotient.with_single_ports()) if found is not None]
+    alpha_s = np.where(problem.may_group, quotient.topology.alpha_s, 0.0)
+    if (alpha_s < _ALPHA_SHARE * quotient.duration_s).all():
+        return quotients
+    shared_s = quotient.duration_s - alpha_s * (1 - 1 / _SHARED_BY)
+    return [*quotients, *(replace(found, duration_s=shared_s) for found in quotients)]
 
 
 def _schedule(search: _Search, routed: _Routed) -> list[Order]:
     """Put the sends in order and group them by every rule, as long as that is not over."""
     orders: list[Order] = []
     table, given_s = search.table(routed), routed.given_s
-    groups = _GROUPS if table.may_join.any() else (1,)
+    groups = search.parameters.groups if table.may_join.any() else (1,)
     with charge(search.stage_s, "ordering"):
         for given in (given_s, None):
             for backwards in (False, True):
@@ -288,10 +281,10 @@ def _schedule(search: _Search, routed: _Routed) -> list[Order]:
     return orders
 
 
-def _useful(board: QuotientProblem, routing: Routing, start_s: Floats) -> _Routed:
+def _useful(quotient: QuotientProblem, routing: Routing, start_s: Floats) -> _Routed:
     """The matching without sends that lead nowhere wanted."""
-    kept = routing.that_lead_to(board.wanted[routing.chunk, board.topology.link_target[routing.link]])
-    return _Routed(board, routing.part(kept), start_s[kept])
+    kept = routing.that_lead_to(quotient.wanted[routing.chunk, quotient.topology.link_target[routing.link]])
+    return _Routed(quotient, routing.part(kept), start_s[kept])
 
 
 def _table_of(problem: Chunked, routed: _Routed, one_at_a_time: bool) -> Table:
@@ -300,12 +293,12 @@ def _table_of(problem: Chunked, routed: _Routed, one_at_a_time: bool) -> Table:
     `one_at_a_time`: whether a rank may send a chunk to one rank only at a time; backwards in time, where the chunk is a
     sum, that is to add one part at a time.
     """
-    board, topology, routing = routed.board, routed.board.topology, routed.routing
+    quotient, topology, routing = routed.quotient, routed.quotient.topology, routed.routing
     chunk, link = routing.chunk, routing.link
-    own = (board.group_count + board.rotations.link_orbit[link]).tolist()
-    clocks = [(clock, *board.groups[number]) for clock, number in zip(own, link.tolist(), strict=True)]
+    own = (quotient.group_count + quotient.rotations.link_orbit[link]).tolist()
+    clocks = [(clock, *quotient.groups[number]) for clock, number in zip(own, link.tolist(), strict=True)]
     if one_at_a_time:
-        first = board.group_count + len(topology.links)
+        first = quotient.group_count + len(topology.links)
         copies = (first + chunk * topology.device_count + topology.link_source[link]).tolist()
         clocks = [(copy, *held) for copy, held in zip(copies, clocks, strict=True)]
     return Table(
@@ -352,7 +345,7 @@ def _details(searches: list[_Search], found: list[Columns], schedule: Schedule, 
     assert solution.objective is not None
     bounds = [search.bounds for search in searches if search.bounds is not None]
     best = [search.best for search in searches if search.best is not None]
-    rotations = best[0][0].board.rotations
+    rotations = best[0][0].quotient.rotations
     return {
         "method": "greedy",
         "ratio": solution.objective / solution.bound,

@@ -25,14 +25,14 @@ _POWER = 6.0
 _ROUNDS = 3
 
 
-def route_paths(board: QuotientProblem, occupancy_s: Floats, allowed: Mask | None = None) -> Routing:
-    """A path for each chunk of the board.
+def route_paths(quotient: QuotientProblem, occupancy_s: Floats, allowed: Mask | None = None) -> Routing:
+    """A path for each chunk of the quotient problem.
 
-    `occupancy_s`: how long one chunk holds each link, float, shape (links,). `allowed[c, l]`: whether the board's c-th
-    chunk may take link l, where not all may.
+    `occupancy_s`: how long one chunk holds each link, float, shape (links,). `allowed[c, l]`: whether the
+    quotient's c-th chunk may take link l, where not all may.
     """
-    finder = _Finder(board, occupancy_s, allowed)
-    targets = board.wanted.argmax(axis=1).tolist()
+    finder = _Finder(quotient, occupancy_s, allowed)
+    targets = quotient.wanted.argmax(axis=1).tolist()
     paths: list[list[int]] = [[] for _ in targets]
     best: list[list[int]] = []
     best_s = np.inf
@@ -56,11 +56,11 @@ def routing_of(paths: Sequence[Sequence[int]]) -> Routing:
     return Routing(chunk, link, parent)
 
 
-def busiest_s(board: QuotientProblem, routing: Routing, occupancy_s: Floats) -> float:
+def busiest_s(quotient: QuotientProblem, routing: Routing, occupancy_s: Floats) -> float:
     """How long the busiest clock is taken."""
-    load_s = np.zeros(board.group_count)
+    load_s = np.zeros(quotient.group_count)
     for link, count in zip(*(found.tolist() for found in np.unique(routing.link, return_counts=True)), strict=True):
-        for group in board.groups[link]:
+        for group in quotient.groups[link]:
             load_s[group] += occupancy_s[link] * count
     return float(load_s.max(initial=0.0))
 
@@ -68,12 +68,12 @@ def busiest_s(board: QuotientProblem, routing: Routing, occupancy_s: Floats) -> 
 class _Finder:
     """Cheapest paths under prices that follow the load; links of one kind hold the same clocks for the same time."""
 
-    def __init__(self, board: QuotientProblem, occupancy_s: Floats, allowed: Mask | None) -> None:
-        self.board, self.target, self.allowed = board, board.topology.link_target.tolist(), allowed
-        self.load_s = [0.0] * board.group_count
+    def __init__(self, quotient: QuotientProblem, occupancy_s: Floats, allowed: Mask | None) -> None:
+        self.quotient, self.target, self.allowed = quotient, quotient.topology.link_target.tolist(), allowed
+        self.load_s = [0.0] * quotient.group_count
         self.kinds: list[tuple[tuple[int, ...], float, float]] = []
         number: dict[tuple[tuple[int, ...], float, float], int] = {}
-        columns = (board.groups, occupancy_s.tolist(), board.duration_s.tolist())
+        columns = (quotient.groups, occupancy_s.tolist(), quotient.duration_s.tolist())
         self.kind = [number.setdefault(kind, len(number)) for kind in zip(*columns, strict=True)]
         self.kinds = list(number)
 
@@ -86,7 +86,7 @@ class _Finder:
 
     def path(self, chunk: int, target: int) -> list[int]:
         """The links of the cheapest path: what each adds to the load of its clocks, to a high power, and its time."""
-        source, price = self.board.owner[chunk], self._prices()
+        source, price = self.quotient.owner[chunk], self._prices()
         may_go = None if self.allowed is None else self.allowed[chunk]
         cost, link_to = {source: 0.0}, {source: -1}
         heap, done = [(0.0, source)], set()
@@ -97,12 +97,12 @@ class _Finder:
             if rank in done:
                 continue
             done.add(rank)
-            for link in self.board.links_of[rank]:
+            for link in self.quotient.links_of[rank]:
                 to, through = self.target[link], so_far + price[self.kind[link]]
                 if through < cost.get(to, np.inf) and (may_go is None or may_go[link]):
                     cost[to], link_to[to] = through, link
                     heapq.heappush(heap, (through, to))
-        path, sources = [], self.board.topology.link_source
+        path, sources = [], self.quotient.topology.link_source
         while target != source:
             path.append(link_to[target])
             target = int(sources[link_to[target]])

@@ -17,6 +17,7 @@ from gapless.encodings.taccl.milp.mirror import Mirror, find_mirror
 from gapless.encodings.taccl.milp.routers import Router, router_of
 from gapless.encodings.taccl.milp.tables import MANY_SENDS, SendTable, tables, times_of
 from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
+from gapless.encodings.taccl.parameters import Milp
 from gapless.encodings.taccl.sends import Routing, Sends, sends_of, to_schedule
 from gapless.model import Model
 from gapless.options import Deadline, Progress, SolveOptions, charge, relative_gap
@@ -32,24 +33,11 @@ ROUTING_SOLVER = "highs"
 CONTIGUITY_SOLVER = "cpsat"
 """For stage 3, whose disjunctions are its own: plain rows of the same model take HiGHS sixty times as long."""
 
-# How long a stage may go on improving what it has. The first routing for least time is not limited by these.
-_OTHER_ROUTING_S = 1.0
-_EXACT_STAGE_S = 2.0
-_ROUTING_SHARE = 0.5
-"""The part of the time limit that the first routing may take, so that something is left to order it."""
-_ROUTING_GAP = 0.01
-"""The first routing is proven to within this, or to within the gap asked for where that is less."""
+_DEFAULTS = Milp()
 _NO_BETTER = 1.01
 """A routing this near to the bound of its phase serves the phase that is its mirror, too."""
-_SEEDS = 4
-_PATIENCE, _BETTER = 2, 1e-3
-"""How many routings in a row may make the schedule no better, by this share, before it is left at that."""
-_GROUPS = (2, 4, 8)
-"""How many chunks of sums may travel together at most before the exact stage."""
-_PERTURBED, _PERTURBING_S = 60, 1.0
-"""How many perturbed orders may be no better than the best, and for how long they are tried."""
 _REPLAYED = 2
-"""Orderings of one routing that are replayed, those that end first."""
+"""Orders of one routing that are replayed, those that end first."""
 _SOLVER_TOLERANCE = 5e-7
 """A MILP solver keeps rows to about 1e-6: its bound is lowered by what that can be worth, so that it stays a bound."""
 
@@ -73,6 +61,7 @@ class _Search:
     deadline: Deadline
     router: str
     bounds: Bounds
+    parameters: Milp
     best: _Candidate | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
     routings_tried: int = 0
@@ -121,14 +110,16 @@ class _Search:
         return steps, float(self.problem.link_weight[np.unique(candidate.sends.link)].sum())
 
 
-def synthesise(problem: Chunked, options: SolveOptions, bounds: Bounds | None = None) -> Plan:
+def synthesise(
+    problem: Chunked, options: SolveOptions, parameters: Milp = _DEFAULTS, bounds: Bounds | None = None
+) -> Plan:
     """Route, order and schedule until the gap is reached, the routings are used up, or the time is over."""
     solver = options.solver or ROUTING_SOLVER
     versions = f"{load_backend(solver)}+{load_backend(CONTIGUITY_SOLVER)}"
     deadline = Deadline(options)
     if bounds is None or problem.path_slack is not None:
         bounds = bounds_of(replace(problem, path_slack=None))  # the bound is for all paths
-    search = _Search(problem, options, deadline, solver, bounds)
+    search = _Search(problem, options, deadline, solver, bounds, parameters)
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
     with charge(search.stage_s, "routing"):
@@ -151,8 +142,8 @@ def _schedule_others(search: _Search, routers: list[Router]) -> None:
     for other in _other_routings(search, routers):
         before_s = search.makespan_s
         _schedule(search, [other])
-        without = 0 if search.makespan_s < before_s * (1 - _BETTER) else without + 1
-        if without == _PATIENCE:
+        without = 0 if search.makespan_s < before_s * (1 - search.parameters.least_gain) else without + 1
+        if without == search.parameters.patience:
             return
 
 
@@ -179,7 +170,7 @@ def _router(search: _Search, problem: Chunked, phases_left: int) -> Router:
     """The model of a phase; where it takes a linear program first, the bound of that joins the others."""
 
     def solve(model: Model) -> Solution:
-        stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s / phases_left)
+        stage = search.deadline.stage(search.parameters.routing_share * search.deadline.remaining_s / phases_left)
         return solve_model(model, replace(stage, gap=0.0, on_progress=None), search.router)
 
     router = router_of(problem, None if search.deadline.over else solve, search.bounds.chunk_by_chunk_s)
@@ -189,8 +180,8 @@ def _router(search: _Search, problem: Chunked, phases_left: int) -> Router:
 
 def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> tuple[Routing, float] | None:
     """The routing of least time, and that; its proven bound joins the others. None if there was no time to find one."""
-    stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s / phases_left)
-    stage = replace(stage, gap=min(search.options.gap, _ROUTING_GAP), on_progress=None)
+    stage = search.deadline.stage(search.parameters.routing_share * search.deadline.remaining_s / phases_left)
+    stage = replace(stage, gap=min(search.options.gap, search.parameters.routing_gap), on_progress=None)
     solution = solve_model(router.least_time_model(), stage, search.router)
     _note_bound(search, router, solution.bound if router.proves else None)
     search.report("routing")
@@ -226,9 +217,9 @@ def _route_for_policy(search: _Search, routers: list[Router]) -> list[Routing] |
 def _other_routings(search: _Search, routers: list[Router]) -> Iterator[list[Routing]]:
     """More routings of least time, while the gap is not reached: least sum of arrivals, then other seeds.
 
-    Schedules of routings of equal time differ by a tenth, and nothing but scheduling them tells which is best.
+    Schedules of routings of equal time differ by a tenth, and nothing but scheduling them shows which is best.
     """
-    for attempt in range(1 + _SEEDS):
+    for attempt in range(search.parameters.routings):
         if search.deadline.over or search.is_within(search.options.gap):
             return
         found = []
@@ -245,7 +236,9 @@ def _other_routings(search: _Search, routers: list[Router]) -> Iterator[list[Rou
 def _route_on(search: _Search, router: Router, seed: int, phases: int) -> Routing | None:
     if search.deadline.over:
         return None
-    stage = replace(search.deadline.stage(_OTHER_ROUTING_S / phases), seed=seed % 2**31, gap=0.0, on_progress=None)
+    stage = replace(
+        search.deadline.stage(search.parameters.routing_s / phases), seed=seed % 2**31, gap=0.0, on_progress=None
+    )
     solution = solve_model(router.model, stage, search.router)
     return None if solution.values is None else router.decode(solution.values)
 
@@ -285,13 +278,14 @@ def _order(search: _Search, sends: Sends) -> list[_Candidate]:
 
 def _perturbed(search: _Search, best: Order) -> list[Order]:
     """Better orders than the best, until there is none for a while; none are looked for within the gap."""
-    until_s = search.deadline.elapsed_s + _PERTURBING_S
+    parameters, until_s = search.parameters, search.deadline.elapsed_s + search.parameters.perturbing_s
 
     def is_over(length_s: float) -> bool:
         late = search.deadline.over or search.deadline.elapsed_s > until_s
         return late or search.is_near(length_s, _enough(search))
 
-    return list(better_orders(best, search.options.seed, _PERTURBED, is_over, _BETTER))[-_REPLAYED:]
+    better = better_orders(best, search.options.seed, parameters.perturbations, is_over, parameters.least_gain)
+    return list(better)[-_REPLAYED:]
 
 
 def _grouped(search: _Search, table: SendTable, length_s: float) -> list[Order]:
@@ -301,7 +295,7 @@ def _grouped(search: _Search, table: SendTable, length_s: float) -> list[Order]:
     orders = [
         min((list_schedule(table, Rule("longest from now", backwards, most)) for backwards in (False, True)),
             key=_length_s)
-        for most in _GROUPS
+        for most in search.parameters.groups
     ]  # fmt: skip
     return sorted([*orders, *_perturbed(search, min(orders, key=_length_s))], key=_length_s)[:_REPLAYED]
 
@@ -317,7 +311,7 @@ def _enough(search: _Search) -> float:
 
 def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
     model = contiguity.encode(candidate.order, search.bounds.chunk_by_chunk_s)
-    stage = replace(search.deadline.stage(_EXACT_STAGE_S), gap=_enough(search), on_progress=None)
+    stage = replace(search.deadline.stage(search.parameters.exact_s), gap=_enough(search), on_progress=None)
     solution = solve_model(model.model, stage, CONTIGUITY_SOLVER, start=contiguity.first_point(model))
     if solution.values is not None:
         search.offer(candidate.sends, contiguity.decode(model, solution.values))

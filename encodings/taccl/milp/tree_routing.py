@@ -94,7 +94,7 @@ def decode(parts: RoutingModel, values: Floats) -> Routing:
 
 
 def shortest_path_routing(problem: Chunked) -> Routing:
-    """A routing without a solver: shortest ways, for when there is no time for more."""
+    """A routing without a solver: shortest paths, for when there is no time for more."""
     return _trees_from_links(problem, _shortest_path_links(problem), problem.earliest_s)
 
 
@@ -123,7 +123,7 @@ def _is_sent(model: Model, problem: Chunked) -> Ids:
 
 
 def _start(model: Model, problem: Chunked, earliest: Floats, horizon: float) -> Ids:
-    """start[c, r] for each orbit of (chunk, rank), at least the shortest way, 0 at the owner (5.3)."""
+    """start[c, r] for each orbit of (chunk, rank), at least the shortest path, 0 at the owner (5.3)."""
     rank_count = problem.collective.rank_count
     moves = [(s.chunks[:, None] * rank_count + s.ranks[None, :]).reshape(-1) for s in problem.logical.symmetry]
     firsts, column = np.unique(orbits(moves, problem.wanted.size), return_inverse=True)
@@ -160,7 +160,7 @@ def _chunk_moves_after_it_arrived(parts: RoutingModel) -> None:
     """A chunk that is sent over a link arrives lat later than it arrived at the source (5.4, 5.5).
 
     With M = horizon + lat - earliest arrival at the target the row says nothing if the chunk isn't sent: no arrival is
-    later than the horizon and none earlier than the shortest way.
+    later than the horizon and none earlier than the shortest path.
     """
     problem, topology = parts.problem, parts.problem.logical.topology
     sends = np.flatnonzero(problem.usable)
@@ -349,7 +349,7 @@ def _trees_from_links(problem: Chunked, sent: NDArray[np.bool_], start_s: Floats
 
 
 def _shortest_path_links(problem: Chunked) -> NDArray[np.bool_]:
-    """`sent[c, l]`: every chunk to every rank that it can reach along shortest ways, the less loaded of equal ones."""
+    """`sent[c, l]`: every chunk to every rank that it can reach along shortest paths, the less loaded of equal ones."""
     topology, groups = problem.logical.topology, exclusive_groups(problem)
     groups_of_link: list[list[int]] = [[] for _ in range(problem.link_count)]
     for number, links in enumerate(groups):

@@ -26,7 +26,7 @@ from gapless.topologies.topology import Topology
 __all__ = ["Spread", "is_spread_backwards", "spreads_of", "turned_round"]
 
 _MOST_CHECKED = 4_000_000
-"""Pairs of chunk and link up to which it is checked that chunks find their way; beyond, routing finds out."""
+"""Pairs of chunk and link up to which it is checked that chunks find their path; beyond, routing finds out."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Spread:
 def spreads_of(collective: Collective, logical: LogicalTopology, sketch: Sketch | None) -> tuple[Spread, ...]:
     """The phases of a collective that reduces, in the order in which a chunk goes through them.
 
-    Raises `InputError` where a rank has no way to a chunk's root, or the root none to a rank that wants its sum.
+    Raises `InputError` where a rank has no path to a chunk's root, or the root none to a rank that wants its sum.
     """
     phases = [_backward(collective, logical, sketch)]
     spreading = _plain(collective, f"{collective.name}, sums", collective.destinations)
@@ -64,7 +64,7 @@ def is_spread_backwards(collective: Collective) -> bool:
 
 
 def turned_round(topology: Topology) -> Topology:
-    """The same links under the same numbers, each the other way round."""
+    """The same links under the same numbers, each the other path round."""
     held, start = topology.held, topology.held_start
     mirrored = np.arange(len(held)) - np.repeat(start[:-1], np.diff(start))
     last_first = np.repeat(start[1:], np.diff(start)) - 1 - mirrored

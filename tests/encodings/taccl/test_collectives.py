@@ -281,12 +281,12 @@ def test_published_sketch_that_was_reported_infeasible_for_alltoall_has_a_plan(
 
 def test_sum_that_cannot_reach_its_home_is_refused_when_the_problem_is_built() -> None:
     sketch = Sketch("dead_end", inter_node=InterNode({0: (1,)}, relays={0: (0,), 1: (0,)}))
-    one_way = replace(
+    one_path = replace(
         pairs_of_nodes(2, COSTS),
         links=tuple(k for k in pairs_of_nodes(2, COSTS).links if (k.source, k.target) != (1, 0)),
     )
     with pytest.raises(InputError, match="sketch dead_end backwards: cuts the topology apart"):
-        Chunked.of(one_way, "reducescatter", 1_000, sketch)
+        Chunked.of(one_path, "reducescatter", 1_000, sketch)
 
 
 # -- sums under the replay ---------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Ways from the flow: every chunk from its owner to its target, and no resource busy for longer than need be."""
+"""Paths from the flow: every chunk from its owner to its target, and no resource busy for longer than need be."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ MULTI_HOP = [
 
 def _routed(problem: Chunked) -> tuple[Routing, float, float]:
     """The routing, how long its busiest clock is taken, and the time of the flow."""
-    board = quotient_problem(problem)
+    quotient = quotient_problem(problem)
     flow = flow_of_chunks(problem, problem.occupancy_s, None, short=True)
     assert flow is not None
-    routes = round_flow(board, problem.occupancy_s, flow, SolveOptions(time_limit_s=5.0, gap=1e-3))
-    topology = board.topology
-    for chunk in range(len(board.chunks)):
+    routes = round_flow(quotient, problem.occupancy_s, flow, SolveOptions(time_limit_s=5.0, gap=1e-3))
+    topology = quotient.topology
+    for chunk in range(len(quotient.chunks)):
         links = routes.link[routes.chunk == chunk]
-        assert topology.link_source[links[0]] == board.owner[chunk]
+        assert topology.link_source[links[0]] == quotient.owner[chunk]
         assert (topology.link_target[links[:-1]] == topology.link_source[links[1:]]).all()
-        assert board.wanted[chunk, topology.link_target[links[-1]]]
-    return routes, busiest_s(board, routes, problem.occupancy_s), flow.time_s
+        assert quotient.wanted[chunk, topology.link_target[links[-1]]]
+    return routes, busiest_s(quotient, routes, problem.occupancy_s), flow.time_s
 
 
 @pytest.mark.parametrize("collective", ["alltoall", "scatter", "gather"])
 @pytest.mark.parametrize(("name", "nodes"), MULTI_HOP)
-def test_ways_lead_from_owner_to_target_and_are_not_busy_for_less_than_the_flow(
+def test_paths_lead_from_owner_to_target_and_are_not_busy_for_less_than_the_flow(
     name: str, nodes: int, collective: str
 ) -> None:
     _, busy_s, time_s = _routed(Chunked.of(load_topology(name, nodes), collective, 64 * 10**6, chunks_per_rank=2))
