@@ -90,8 +90,8 @@ class Milp:
 
     most_binaries: int = 6_000
     """Orbits of (chunk, link) up to which the MILP is tried: routing is then proven within seconds, or nearly so."""
-    share: float = 0.6
-    """The part of the time limit for the MILP where it comes first, under a sketch."""
+    share: float = 0.8
+    """The part of the time limit for the MILP where the greedy is to follow, under a sketch."""
     routing_share: float = 0.5
     """The part of its time that the first routing may take, so that something is left to order it."""
     routing_gap: float = 0.01

@@ -10,9 +10,9 @@
 5. *MILP* (`milp/synthesis.py`): the thesis's three stages, with what is left; for up to 6,000 binaries, and where the
    greedy is neither proven within the gap nor, by its bound, unable to beat the best so far.
 
-A sketch is written for the MILP. So the MILP comes first under one, whatever its size, and the others follow where it
-is not proven within the gap for any grouping. Everything keeps to what the sketch allows. Each method ends with the
-best that it has, and `details["provenance"]` says whose plan won, in which variant and in how many chunks.
+A sketch is written for the MILP. So under one the MILP is never left out, and comes before the greedy, which follows
+where the MILP isn't proven within the gap. Everything keeps to what the sketch allows. Each method ends with the best
+that it has, and `details["provenance"]` says whose plan won, in which variant and in how many chunks.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameter
     elif problem.method == "milp" or options.solver is not None:
         methods = [_try_milp]
     elif problem.sketch is not None or problem.path_slack is not None or not may_be_greedy(problem):
-        methods = [_try_milp, _try_aggregated, _try_greedy]
+        methods = [_try_aggregated, _try_milp, _try_greedy]
     else:
         methods = [_try_aggregated, _try_greedy, _try_milp]
     for method in methods:
-        if portfolio.best is None or not portfolio.is_over:
+        if not portfolio.is_over or (method is _try_milp and problem.sketch is not None):
             method(portfolio)
     return portfolio.answer()
 
@@ -115,20 +115,12 @@ class _Portfolio:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is up, or the best plan is good enough however chunks are grouped."""
-        if self.deadline.over or self.best is None or self.best is not self.by_chunks:
-            return self.deadline.over or (self.best is not None and self.is_within_gap(self.best))
-        return self.is_within_gap(self.best) and self._is_within_gap_for_any_grouping()
+        """Whether there is a plan, and the time is up or it is proven within the gap of the best of its kind."""
+        return self.best is not None and (self.deadline.over or self.is_within_gap(self.best))
 
     def is_within_gap(self, plan: Plan) -> bool:
         """Whether a plan is proven within the gap of the best of its kind."""
         return plan.solution.gap is not None and plan.solution.gap <= self.options.gap
-
-    def _is_within_gap_for_any_grouping(self) -> bool:
-        if not may_aggregate(self.problem, self.parameters.aggregation):
-            return True
-        gap = relative_gap(self.end_s, self.bounds.any_grouping_s)
-        return gap is not None and gap <= self.options.gap
 
     @property
     def end_s(self) -> float | None:
