@@ -1,11 +1,13 @@
 """Pages of the documentation: their blocks of code, and what is run of them.
 
 A comment on the line before a block says what a test does with it: `<!-- run -->` runs each command of an `sh` block,
-or the whole of a `python` block; `<!-- file: NAME -->` writes the block to a file that later commands read.
+or the whole of a `python` block; `<!-- file: NAME -->` writes the block to a file that later commands read, and
+`<!-- more: NAME -->` adds it to that file.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import sys
@@ -16,6 +18,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gapless.cli.main import main
+from gapless.system import _elsewhere
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,6 +66,9 @@ def run_page(text: str, folder: Path) -> int:
     for block in blocks(text):
         if block.mark.startswith("file: "):
             (folder / block.mark.removeprefix("file: ")).write_text(block.text, encoding="utf-8")
+        elif block.mark.startswith("more: "):
+            with (folder / block.mark.removeprefix("more: ")).open("a", encoding="utf-8") as file:
+                file.write(f"\n\n{block.text}")
         elif block.mark == "run":
             count += 1
             if block.language == "python":
@@ -67,12 +78,31 @@ def run_page(text: str, folder: Path) -> int:
     return count
 
 
+def install(folder: Path) -> None:
+    """What `pip install .` does for a package in a folder, as far as gapless sees it: its name and its entry points."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    about = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    about.mkdir()
+    head = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    (about / "METADATA").write_text(head, encoding="utf-8")
+    lines = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())]
+    (about / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    _elsewhere.cache_clear()
+
+
 def run_commands(block: Block) -> None:
     """Run each `gapless` command; `plot`, and a `report` with pictures, only where matplotlib is installed.
 
-    What `pip` installs is here already, or left out as matplotlib is.
+    What `pip` installs is here already, or left out as matplotlib is; a page's own package is made known as installing
+    it would.
     """
     for words in commands(block):
+        if words == ["pip", "install", "."] and Path("pyproject.toml").exists():
+            install(Path.cwd())
         if words[0] == "pip":
             continue
         assert words[0] == "gapless", f"only gapless is run, got {words[0]}"

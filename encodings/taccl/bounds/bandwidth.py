@@ -1,4 +1,4 @@
-"""The exact bandwidth bound: no set of ranks can take in what it wants faster than the narrowest way into it lets it.
+"""The exact bandwidth bound: no set of ranks can take in what it wants faster than the narrowest cut around it lets it.
 
 Chunks flow from their owners to a rank, or a set of ranks, that wants them. A cut of the network is crossed by every
 chunk that starts on the one side and is wanted on the other, and in a second only so many chunks get over it: the
@@ -25,7 +25,7 @@ from gapless.errors import InputError
 from gapless.solvers.max_flow import max_flow
 from gapless.topologies.topology import Topology
 
-__all__ = ["Bottleneck", "Network", "allgather_bottleneck", "allgather_bottlenecks", "bottleneck"]
+__all__ = ["Bottleneck", "Network", "allgather_bottlenecks", "bottleneck"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -66,18 +66,14 @@ class Network:
         Of links that share a resource the fastest sets its rate. A resource passes what comes from any of its sources
         on to any of its targets, as a NIC or a switch does.
         """
-        held, ranks = resources_of(topology), topology.device_count
-        rate = 1.0 / occupancy_s
-        enter = ranks + 2 * held.values
-        first, last = held.start[:-1], held.start[1:] - 1
-        some = held.lengths > 0
-        away = np.where(some, ranks + 2 * np.append(held.values, 0)[np.minimum(first, len(held.values))], -1)
-        home = np.where(some, ranks + 2 * np.append(held.values, 0)[np.maximum(last, 0)] + 1, -1)
-        inner = np.flatnonzero(held.owner[1:] == held.owner[:-1])
-        owner = held.owner
-        tail = [topology.link_source, enter[inner] + 1, home[some]]
-        head = [np.where(some, away, topology.link_target), enter[inner + 1], topology.link_target[some]]
-        rates = [rate, rate[owner[inner]], rate[some]]
+        held, ranks, rate = resources_of(topology), topology.device_count, 1.0 / occupancy_s
+        owner, enter = held.owner, ranks + 2 * held.values
+        is_first = np.diff(owner, prepend=-1) > 0
+        is_last, alone = np.append(is_first[1:], True)[: len(owner)], held.lengths == 0
+        before = np.where(is_first, topology.link_source[owner], np.append(0, enter + 1)[:-1])
+        tail = [before, enter[is_last] + 1, topology.link_source[alone]]
+        head = [enter, topology.link_target[owner[is_last]], topology.link_target[alone]]
+        rates = [rate[owner], rate[owner[is_last]], rate[alone]]
         arc, of_arc = np.unique(np.concatenate(tail) * (1 << 32) + np.concatenate(head), return_inverse=True)
         width = np.bincount(of_arc, weights=np.concatenate(rates))
         through = np.zeros(len(topology.resources))
@@ -93,25 +89,20 @@ class Network:
         )
 
 
-def allgather_bottleneck(topology: Topology, occupancy_s: Floats, rotations: Rotations | None = None) -> Bottleneck:
-    """The bottleneck where every rank has one chunk that all others want."""
-    return max(allgather_bottlenecks(topology, occupancy_s, rotations), key=lambda cut: cut.time_s)
-
-
 def allgather_bottlenecks(
     topology: Topology, occupancy_s: Floats, rotations: Rotations | None = None
 ) -> list[Bottleneck]:
-    """The bottleneck on the way to one rank of each orbit, where every rank has one chunk that all others want."""
+    """The bottleneck in front of one rank of each orbit, where every rank has one chunk that all others want."""
     rotations = rotations or find_rotations(topology)
     network, owned = Network.of(topology, occupancy_s), np.ones(topology.device_count, dtype=np.int64)
     return [bottleneck(network, owned, np.array([rank])) for rank in np.unique(rotations.rank_orbit).tolist()]
 
 
 def bottleneck(network: Network, owned: Ids, sinks: Ids) -> Bottleneck:
-    """The bottleneck on the way to a set of ranks that takes in every chunk once, wherever it comes in.
+    """The bottleneck in front of a set of ranks that takes in every chunk once, wherever it comes in.
 
     `owned[r]`: how many of the chunks that the set wants start on rank r. Raises `InputError` where some chunk has no
-    way to the set.
+    path to the set.
     """
     owned = owned.copy()
     owned[sinks] = 0

@@ -22,6 +22,7 @@ from gapless.encodings.taccl.bounds.latency import farthest_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.bounds.reduction import (
     Kind,
+    across_cuts_s,
     crossing_bound_s,
     doubling_bound_s,
     gossip_bound_s,
@@ -29,7 +30,6 @@ from gapless.encodings.taccl.bounds.reduction import (
     pairs_latency_s,
     trees_bound_s,
 )
-from gapless.encodings.taccl.bounds.reduction_cuts import across_cuts_s
 from gapless.encodings.taccl.bounds.spreading import influence_bound_s, spreading_bound_s
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.quotient import rotations_of

@@ -30,7 +30,7 @@ from gapless.options import Deadline, SolveOptions
 from gapless.solvers.registry import solve_model
 from gapless.topologies.topology import Topology
 
-__all__ = ["ConcurrentFlow", "concurrent_flow"]
+__all__ = ["ConcurrentFlow", "concurrent_flow", "time_covers_every_lane"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -179,40 +179,47 @@ def _program(asked: _Demand) -> _Program:
         unit_s=unit_s,
         lanes=lanes,
     )
-    _time_covers_every_lane(asked, program)
+    occupancy = asked.occupancy_s / unit_s
+    time_covers_every_lane(model, program.time, asked.topology, program.flow, occupancy, lanes)
     _what_a_rank_wants_stays_there(asked, program)
     return program
 
 
 def _lanes(asked: _Demand) -> Ids:
-    """The orbit of every resource, and behind these that of every link, which is exclusive, too; int64."""
+    """The orbit of every lane: of every resource, and behind these of every link, which is exclusive, too; int64."""
     count = len(asked.topology.resources)
     moves = [np.concatenate([image.resources, count + image.links]) for image in asked.images]
     return orbits(moves, count + len(asked.tail))
 
 
-def _holds(asked: _Demand) -> tuple[Ids, Ids]:
+def _holds(topology: Topology) -> tuple[Ids, Ids]:
     """(link, lane) for each lane that a link holds: its resources, or itself where it has none."""
-    held = resources_of(asked.topology)
+    held = resources_of(topology)
     alone = np.flatnonzero(held.lengths == 0)
-    return np.concatenate([held.owner, alone]), np.concatenate([held.values, len(asked.topology.resources) + alone])
+    return np.concatenate([held.owner, alone]), np.concatenate([held.values, len(topology.resources) + alone])
 
 
-def _time_covers_every_lane(asked: _Demand, program: _Program) -> None:
-    """The time is at least what all flows over a link, a switch side, a NIC or a cable take together (5.6 - 5.8)."""
-    link, lane = _holds(asked)
-    firsts = program.lanes[lane] == lane  # one of each orbit
-    link, rows = link[firsts], np.unique(lane[firsts], return_inverse=True)
-    columns = program.flow[:, link]
-    row = np.broadcast_to(rows[1], columns.shape)
-    value = np.broadcast_to(-asked.occupancy_s[link] / program.unit_s, columns.shape)
+def time_covers_every_lane(
+    model: Model, time: int, topology: Topology, columns: Ids, occupancy: Floats, lanes: Ids
+) -> None:
+    """The time is at least what all flows over a link, a switch side, a NIC or a cable take together (5.6 - 5.8).
+
+    `columns[k, l]`: of flow k on link l, -1 where it may not go. `occupancy[l]`: in units of the column `time`, what
+    one chunk takes. `lanes`: the orbit of every resource, and behind these that of every link; one of each has a row.
+    """
+    link, lane = _holds(topology)
+    firsts = lanes[lane] == lane
+    link = link[firsts]
+    orbits_of_lanes, row = np.unique(lane[firsts], return_inverse=True)
+    columns, count = columns[:, link], len(orbits_of_lanes)
+    row = np.broadcast_to(row, columns.shape)
+    value = np.broadcast_to(-occupancy[link], columns.shape)
     used = columns >= 0
-    count = len(rows[0])
-    program.model.add_sparse(
+    model.add_sparse(
         "time_covers_lane",
         count,
         np.concatenate([row[used], np.arange(count)]),
-        np.concatenate([columns[used], np.full(count, program.time)]),
+        np.concatenate([columns[used], np.full(count, time)]),
         np.concatenate([value[used], np.ones(count)]),
         lower=0.0,
     )
@@ -238,7 +245,7 @@ def _what_a_rank_wants_stays_there(asked: _Demand, program: _Program) -> None:
 
 def _proven_s(asked: _Demand, program: _Program, row_prices: Floats) -> float:
     """The bound that the prices of the lanes prove: what the cheapest paths of all chunks cost."""
-    link, lane = _holds(asked)
+    link, lane = _holds(asked.topology)
     rows = np.unique(lane[program.lanes[lane] == lane])
     price = np.maximum(row_prices[: len(rows)], 0.0)
     by_lane = np.zeros(len(program.lanes))

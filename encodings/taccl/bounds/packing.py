@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.bandwidth import Bottleneck, allgather_bottleneck
-from gapless.encodings.taccl.symmetry.groups import resources_of
+from gapless.encodings.taccl.bounds.bandwidth import Bottleneck, allgather_bottlenecks
+from gapless.encodings.taccl.bounds.concurrent_flow import time_covers_every_lane
 from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations
 from gapless.model import Model
 from gapless.options import Deadline, SolveOptions
@@ -70,7 +70,7 @@ def pack(
     """
     deadline = Deadline(options or SolveOptions())
     rotations = rotations or find_rotations(topology)
-    worst = allgather_bottleneck(topology, occupancy_s, rotations)
+    worst = max(allgather_bottlenecks(topology, occupancy_s, rotations), key=lambda cut: cut.time_s)
     master = _master(topology, occupancy_s, rotations, worst)
     sinks = np.unique(rotations.rank_orbit).tolist()
     everyone = set(range(topology.device_count))
@@ -96,21 +96,8 @@ def _master(topology: Topology, occupancy_s: Floats, rotations: Rotations, worst
     model, unit_s = Model("taccl_packing"), worst.time_s
     carried = model.continuous("carried", len(orbits))
     time = int(model.continuous("time", lower=1.0 - _TOLERANCE))
-    held = resources_of(topology)
-    alone = held.lengths[orbits] == 0
-    of_first = np.isin(held.values, np.unique(rotations.resource_orbit))  # one resource of each orbit
-    resource, link = held.values[of_first], held.owner[of_first]
-    resources, row = np.unique(resource, return_inverse=True)
-    rows = [row, len(resources) + np.arange(int(alone.sum()))]
-    columns = [carried[orbit[link]], carried[alone]]
-    values = [-occupancy_s[link] / unit_s, -occupancy_s[orbits[alone]] / unit_s]
-    count = len(resources) + int(alone.sum())
-    rows.append(np.arange(count))
-    columns.append(np.full(count, time))
-    values.append(np.ones(count))
-    model.add_sparse(
-        "time_covers_resource", count, np.concatenate(rows), np.concatenate(columns), np.concatenate(values), lower=0.0
-    )
+    lanes = np.concatenate([rotations.resource_orbit, len(topology.resources) + rotations.link_orbit])
+    time_covers_every_lane(model, time, topology, carried[orbit][None, :], occupancy_s / unit_s, lanes)
     model.minimize((1.0, [time]))
     return _Master(model, carried, orbit, time, unit_s)
 

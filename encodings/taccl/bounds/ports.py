@@ -6,7 +6,6 @@ resources are ports of their own.
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +22,10 @@ Mask = NDArray[np.bool_]
 
 SIDES = (0, -1)
 """Where links exclude each other: at their source, or at their target."""
+_LAST_DIGITS = 1e-12
+"""Where a search for a time ends that halves what is left; it stays below the time."""
+_NO_TIME_S = 1e-30
+"""Stands for the time of a chunk that takes none."""
 
 
 def port_of_links(topology: Topology, links: Ids, side: int) -> Ids:
@@ -87,33 +90,11 @@ def all_through_s(head_s: Floats, chunk_s: Floats, count: int, most: Ids | None 
     Of fewer than `count` that can be through at all, when they are.
     """
     most = np.full(len(head_s), count) if most is None else most
-    through = _through_for_sure(head_s, chunk_s, count, most)
-    left = most - through
-    heap = [
-        (head + (done + 1) * each, head, each, done + 1, rest)
-        for head, each, done, rest in zip(
-            head_s.tolist(), chunk_s.tolist(), through.tolist(), left.tolist(), strict=True
-        )
-        if rest
-    ]
-    heapq.heapify(heap)
-    at_s = float((head_s + through * chunk_s).max(initial=0.0, where=through > 0))
-    for _ in range(count - int(through.sum())):
-        if not heap:
-            break
-        now_s, head, each, done, rest = heapq.heappop(heap)
-        at_s = max(at_s, now_s)
-        if rest > 1:
-            heapq.heappush(heap, (head + (done + 1) * each, head, each, done + 1, rest - 1))
-    return at_s
-
-
-def _through_for_sure(head_s: Floats, chunk_s: Floats, count: int, most: Ids) -> Ids:
-    """Chunks that are through by the time at which ports that let parts of chunks through had let `count` through."""
-    if (chunk_s <= 0).any():
-        return np.zeros(len(head_s), dtype=np.int64)
-    order = np.argsort(head_s)
-    rate = 1 / chunk_s[order]
-    until_s = float(((count + np.cumsum(head_s[order] * rate)) / np.cumsum(rate)).min())
-    through = np.floor(np.maximum(until_s - head_s, 0.0) / chunk_s * (1 - 1e-9))
-    return np.minimum(through, most).astype(np.int64)
+    count = min(count, int(most.sum()))
+    each_s = np.maximum(chunk_s, _NO_TIME_S)
+    low_s, high_s = 0.0, float((head_s + most * chunk_s).max(initial=0.0))
+    while high_s - low_s > _LAST_DIGITS * high_s:  # too early by `low_s`, early enough by `high_s`
+        middle_s = (low_s + high_s) / 2
+        through = np.floor(np.maximum(middle_s - head_s, 0.0) / each_s * (1 + 1e-12))
+        low_s, high_s = (low_s, middle_s) if np.minimum(through, most).sum() >= count else (middle_s, high_s)
+    return low_s

@@ -13,8 +13,15 @@ rounds as long as the shortest message, and put each message into the round in w
 read what was there before the round, and a rank is in it the receiver of one message for the chunk or the sender of
 some. Let M count, for ranks v and u, the paths by which u's part has got into v's copy: a round with one sender for d
 receivers multiplies the norm of M by at most the larger root of x - 1/x = sqrt(d). In the end all n * n entries are at
-least 1, so the norm is at least n. (For d = 1 the root is the golden ratio: the bound on gossip in one-way mode.) And
-who has the sum first has it after ceil(log2 n) rounds, and others only after one more.
+least 1, so the norm is at least n. (For d = 1 the root is the golden ratio: the bound on half-duplex gossip.) And who
+has the sum first has it after ceil(log2 n) rounds, and others only after one more.
+
+*Across cuts*: take a set of ranks and all the others. A chunk that ranks inside hold parts of and ranks outside want
+must cross at least once. Where it crosses just once, that crossing carries all parts from inside, so they have been
+added up there before; and every rank outside that wants the sum has it by means of that crossing, so it is still to be
+spread. A chunk that crosses early, without some parts, crosses again with these; one that crosses late, too late to be
+spread, has crossed before. So with n chunks and n crossings the ports stand still both before and after; with one
+crossing more, which is early or late but not both, before or after; only with two more need they never stand still.
 """
 
 from __future__ import annotations
@@ -26,12 +33,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.latency import distances_s
-from gapless.encodings.taccl.bounds.ports import SIDES, all_through_s, most_at_once, ports_of
+from gapless.encodings.taccl.bounds.ports import SIDES, all_through_s, most_at_once, ports_of, rounds_to_reach
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.topologies.topology import Topology
 
-__all__ = ["Kind", "crossing_bound_s", "doubling_bound_s", "gossip_bound_s", "gossip_rounds", "kinds_of",
-           "pairs_latency_s", "trees_bound_s"]  # fmt: skip
+__all__ = ["Kind", "across_cuts_s", "crossing_bound_s", "doubling_bound_s", "gossip_bound_s", "gossip_rounds",
+           "kinds_of", "pairs_latency_s", "trees_bound_s"]  # fmt: skip
 
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -117,7 +124,7 @@ def _all_over_s(problem: Chunked, may_group: Mask, links: Ids, count: int) -> li
 
 
 def _partitions(topology: Topology) -> list[Ids]:
-    """`class_of[r]` for each way to cut the ranks."""
+    """`class_of[r]` for each partition of the ranks."""
     ranks, node = np.arange(topology.device_count), topology.node_of
     if topology.node_count == 1:
         return [ranks]
@@ -135,6 +142,65 @@ def _crossings(kind: Kind, class_of: Ids) -> int:
 def _doublings(holders: tuple[int, ...]) -> int:
     """The transfers one after the other that it takes to add up the parts of some ranks."""
     return (len(holders) - 1).bit_length()
+
+
+def across_cuts_s(problem: Chunked, kinds: list[Kind], may_group: Mask) -> float:
+    """The largest bound over the cuts around each node, in both directions; 0 for a single node."""
+    topology = problem.logical.topology
+    if topology.node_count == 1:
+        return 0.0
+    best_s = 0.0
+    for node in range(topology.node_count):
+        inside = topology.node_of == node
+        for side in (inside, ~inside):
+            best_s = max(best_s, _out_of_s(problem, kinds, may_group, side))
+    return best_s
+
+
+def _out_of_s(problem: Chunked, kinds: list[Kind], may_group: Mask, inside: Mask) -> float:
+    """The bound for all chunks that must cross out of a set of ranks."""
+    topology = problem.logical.topology
+    out = inside[topology.link_source] & ~inside[topology.link_target]
+    leaving = np.flatnonzero(out & problem.logical.allowed.any(axis=0))
+    crossing = [
+        Kind(within, beyond, kind.links, kind.count)
+        for kind in kinds
+        if (within := tuple(rank for rank in kind.holders if inside[rank]))
+        and (beyond := tuple(rank for rank in kind.wants if not inside[rank]))
+    ]
+    if not crossing or not len(leaving):
+        return 0.0
+    before_s = min(_beside_s(problem, kind, out, inside, before=True) for kind in crossing)
+    after_s = min(_beside_s(problem, kind, out, ~inside, before=False) for kind in crossing)
+    count, best_s = sum(kind.count for kind in crossing), 0.0
+    all_over_s = [_all_over_s(problem, may_group, leaving, count + more) for more in range(3)]
+    for exact_s, one_more_s, two_more_s in zip(*all_over_s, strict=True):  # by the ports at either side
+        least_s = min(exact_s + before_s + after_s, one_more_s + min(before_s, after_s), two_more_s)
+        best_s = max(best_s, least_s)
+    return best_s
+
+
+def _beside_s(problem: Chunked, kind: Kind, out: Mask, side: Mask, before: bool) -> float:
+    """Before a crossing the least time in which the parts of all holders are one sum at a rank that it may start from.
+
+    After it, from the chunk's entry at some rank until all that want it have it. `side`: the ranks on that side.
+    """
+    topology, crossing = problem.logical.topology, kind.links[out[kind.links]]
+    ends = np.unique((topology.link_source if before else topology.link_target)[crossing])
+    if not len(ends):
+        return 0.0
+    links = kind.links[side[topology.link_source[kind.links]] & side[topology.link_target[kind.links]]]
+    distance_s = distances_s(topology, problem.duration_s, ends, links, backwards=before)
+    ranks = list(kind.holders if before else kind.wants)
+    ports = most_at_once(topology, links)
+    rounds = _doublings(kind.holders) if before else rounds_to_reach(len(ranks), ports)
+    rounds_s = rounds * float(problem.duration_s[links].min(initial=np.inf)) if rounds else 0.0
+    return _finite(max(float(distance_s[:, ranks].max(axis=1).min()), rounds_s))
+
+
+def _finite(time_s: float) -> float:
+    """0 where there is no path: a chunk that can't cross just once, for which nothing is known."""
+    return time_s if np.isfinite(time_s) else 0.0
 
 
 def trees_bound_s(problem: Chunked) -> float:

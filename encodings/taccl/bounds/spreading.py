@@ -10,8 +10,7 @@ chunks, a pair is a rank and a source that it has heard of: no less must be know
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +47,7 @@ def spreading_bound_s(problem: Chunked, one_at_a_time: bool) -> float:
     topology = problem.logical.topology
     within, between = (_pace(problem, topology.is_inter_node == between) for between in (False, True))
     nodes = topology.node_of
-    everywhere = 1 + int(problem.wanted.sum(axis=1).max(initial=0))
+    everywhere = int(problem.wanted.sum(axis=1).max(initial=0))
     elsewhere = 0
     for node in range(topology.node_count):
         counts = problem.wanted[:, nodes == node].sum(axis=1)[nodes[problem.owners] != node]
@@ -57,11 +56,11 @@ def spreading_bound_s(problem: Chunked, one_at_a_time: bool) -> float:
     fastest_s = min((pace.chunk_s for pace in paces), default=0.0)
     if not paces or max(pace.chunk_s for pace in paces) > _MOST_UNLIKE * fastest_s:
         return between.chunk_s if between is not None and elsewhere else 0.0
-    tree = _Tree(within, between, one_at_a_time, topology.node_count > 2)
-    best_s = tree.least_s(tree.reached, everywhere)
+    tree = _Tree.of((within, between), one_at_a_time, topology.node_count > 2)
+    best_s = tree.least_s("any", everywhere)
     if one_at_a_time:
         best_s = max(best_s, _leaves_s(problem))
-    return max(best_s, tree.least_s(tree.elsewhere, elsewhere)) if elsewhere else best_s
+    return max(best_s, tree.least_s("owner", elsewhere)) if elsewhere else best_s
 
 
 def _leaves_s(problem: Chunked) -> float:
@@ -79,19 +78,34 @@ def _leaves_s(problem: Chunked) -> float:
     return best_s
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Tree:
-    """How many ranks can be below one that has a chunk, with `left_s` seconds to go; by recursion on the time left."""
+    """How many ranks can be below one that has a chunk, with `left_s` seconds to go; by recursion on the time left.
 
-    within: _Pace | None
-    between: _Pace | None
+    `steps[kind]`: of a rank of some kind, the ranks that it may send to inside its node, and out of it, each with 1
+    where it counts. Kinds: any rank; one of the owner's node, or of no node that counts; one of another node.
+    """
+
+    paces: tuple[_Pace | None, _Pace | None]
     one_at_a_time: bool
-    several: bool
+    steps: dict[str, tuple[list[tuple[str, int]], list[tuple[str, int]]]]
+    known: dict[tuple[str, int], float] = field(default_factory=dict)
 
-    def least_s(self, count_of: Callable[[float], float], needed: int) -> float:
-        """The least time of messages one after the other for which `count_of` is at least `needed`."""
-        paces_s = [pace.chunk_s for pace in (self.within, self.between) if pace is not None]
-        most_s = sum(paces_s) + needed.bit_length() * max(paces_s)  # by then their number has doubled often enough
+    @classmethod
+    def of(cls, paces: tuple[_Pace | None, _Pace | None], one_at_a_time: bool, several: bool) -> _Tree:
+        """`several`: there are more than two nodes, so a chunk may leave the owner's for one that doesn't count."""
+        out_of_owners = [("there", 1), ("owner", 0)] if several else [("there", 1)]
+        steps = {
+            "any": ([("any", 1)], [("any", 1)]),
+            "owner": ([("owner", 0)], out_of_owners),
+            "there": ([("there", 1)], [("owner", 0)]),
+        }
+        return cls(paces, one_at_a_time, steps)
+
+    def least_s(self, kind: str, needed: int) -> float:
+        """The least time of messages one after the other in which `needed` ranks can be below one of this kind."""
+        paces_s = [pace.chunk_s for pace in self.paces if pace is not None]
+        most_s = sum(paces_s) + (needed + 1).bit_length() * max(paces_s)  # by then they have doubled often enough
         sums = {0.0}
         for pace_s in paces_s:
             sums = {
@@ -101,65 +115,31 @@ class _Tree:
         low, high = 0, len(times_s) - 1
         while low < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if count_of(times_s[middle] * (1 + 1e-12)) >= needed else (middle + 1, high)
+            is_enough = self.below(kind, times_s[middle] * (1 + 1e-12)) >= needed
+            low, high = (low, middle) if is_enough else (middle + 1, high)
         return times_s[low]
 
-    def reached(self, left_s: float) -> float:
-        """Ranks of any node, the one that has it included."""
-        return 1 + self._all(left_s, {})
-
-    def elsewhere(self, left_s: float) -> float:
-        """Ranks of another node."""
-        return self._there(left_s, {}, at_owner=True)
-
-    def _all(self, left_s: float, known: dict[tuple[str, int], float]) -> float:
-        def child(at_s: float) -> float:
-            return 1 + self._all(at_s, known)
-
-        return self._sends(left_s, known, "all", child, child)
-
-    def _there(self, left_s: float, known: dict[tuple[str, int], float], at_owner: bool) -> float:
-        def with_owner(at_s: float) -> float:
-            return self._there(at_s, known, at_owner=True)
-
-        def there(at_s: float) -> float:
-            return 1 + self._there(at_s, known, at_owner=False)
-
-        def out(at_s: float) -> float:
-            if not at_owner:
-                return with_owner(at_s)
-            return max(there(at_s), with_owner(at_s)) if self.several else there(at_s)
-
-        return self._sends(left_s, known, "at_owner" if at_owner else "there", with_owner if at_owner else there, out)
-
-    def _sends(
-        self,
-        left_s: float,
-        known: dict[tuple[str, int], float],
-        kind: str,
-        inside: Callable[[float], float],
-        outside: Callable[[float], float],
-    ) -> float:
+    def below(self, kind: str, left_s: float) -> float:
         """All that stems from a rank's sends in the time left, its ports one by one or all at once."""
-        least_s = min(pace.chunk_s for pace in (self.within, self.between) if pace is not None)
+        least_s = min(pace.chunk_s for pace in self.paces if pace is not None)
         key = kind, round(left_s / least_s * 1e6)
-        if key in known:
-            return known[key]
+        if key in self.known:
+            return self.known[key]
         counts = []
-        for pace, child in ((self.within, inside), (self.between, outside)):
+        for pace, receivers in zip(self.paces, self.steps[kind], strict=True):
             if pace is None:
                 continue
             rest_s, count = left_s - pace.chunk_s, 0.0
-            if self.one_at_a_time:
-                if rest_s >= 0:
-                    count = child(rest_s) + self._sends(rest_s, known, kind, inside, outside)
-            else:
-                while rest_s >= 0:
-                    count += pace.ports * child(rest_s)
-                    rest_s -= pace.chunk_s
+            while rest_s >= 0:
+                received = max(counted + self.below(receiver, rest_s) for receiver, counted in receivers)
+                if self.one_at_a_time:
+                    count = received + self.below(kind, rest_s)
+                    break
+                count += pace.ports * received
+                rest_s -= pace.chunk_s
             counts.append(count)
-        known[key] = max(counts) if self.one_at_a_time else sum(counts)
-        return known[key]
+        self.known[key] = max(counts) if self.one_at_a_time else sum(counts)
+        return self.known[key]
 
 
 def _pace(problem: Chunked, chosen: Mask) -> _Pace | None:

@@ -56,7 +56,7 @@ def partitions(topology: Topology, input_bytes: int) -> list[int]:
 
 def whole(make: Make, topology: Topology, parts: int) -> Candidate:
     """No sketch at all. The bound holds for every sketch with so many parts, and chunks that travel together."""
-    way_out = next(_ways_out(topology))[1]
+    way_out = next(_exits(topology))[1]
     free = _on_symmetry(make, Sketch("free", inter_node=way_out, chunks_per_rank=parts), parts)
     return Candidate(f"none-{parts}", make(None, parts), bounds_of(free).any_grouping_s)
 
@@ -64,8 +64,8 @@ def whole(make: Make, topology: Topology, parts: int) -> Candidate:
 def outlines(topology: Topology) -> list[Sketch]:
     """Every way out with every policy, for one part and without symmetry; some may not fit the collective."""
     return [
-        Sketch("-".join(["auto", way, *sorted(set(policies))]), switches, policies, inter_node)
-        for way, inter_node in _ways_out(topology)
+        Sketch("-".join(["auto", exit_name, *sorted(set(policies))]), switches, policies, inter_node)
+        for exit_name, inter_node in _exits(topology)
         for switches, policies in _policies(topology)
     ]
 
@@ -105,7 +105,7 @@ def _policies(topology: Topology) -> Iterator[tuple[tuple[tuple[int, ...], ...],
         yield switches, (policy,) * len(switches)
 
 
-def _ways_out(topology: Topology) -> Iterator[tuple[str, InterNode | None]]:
+def _exits(topology: Topology) -> Iterator[tuple[str, InterNode | None]]:
     """How chunks leave a node; NICs are taken whole, in turn."""
     if topology.node_count == 1:
         yield "one-node", None

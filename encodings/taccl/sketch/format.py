@@ -1,4 +1,4 @@
-"""Sketch: what a person tells the synthesiser (TACCL, section 5.4.1 and appendix B.1), and the reader of its files."""
+"""Sketch: what a person leaves to the synthesiser (TACCL, section 5.4.1 and appendix B.1), and how it is read."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def sketch_data(sketch: Sketch) -> dict[str, Any]:
 def _inter_node_data(inter_node: InterNode) -> dict[str, Any]:
     connections: Any = inter_node.connections
     if not isinstance(connections, str):
-        connections = {str(sender): list(its) for sender, its in connections.items()}
+        connections = {str(sender): list(receivers) for sender, receivers in connections.items()}
     data: dict[str, Any] = {"strategy": "relay", "internode_conn": connections}
     if inter_node.beta_split is not None:
         data["beta_split"] = {str(sender): split for sender, split in inter_node.beta_split.items()}
@@ -105,7 +105,7 @@ def _inter_node_data(inter_node: InterNode) -> dict[str, Any]:
         for origin, senders in inter_node.relays.items():
             for sender in senders:
                 served.setdefault(sender, []).append(origin)
-        data["gpus_to_sender_rev_map"] = {str(sender): its for sender, its in sorted(served.items())}
+        data["gpus_to_sender_rev_map"] = {str(sender): origins for sender, origins in sorted(served.items())}
     if inter_node.relay_rule is not None:
         data["chunk_to_relay_map"] = list(inter_node.relay_rule)
     if inter_node.enforce_ordering:
@@ -268,4 +268,4 @@ def _inverse(served: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
     for sender in sorted(served):
         for origin in served[sender]:
             senders.setdefault(origin, []).append(sender)
-    return {origin: tuple(its) for origin, its in sorted(senders.items())}
+    return {origin: tuple(ranks) for origin, ranks in sorted(senders.items())}

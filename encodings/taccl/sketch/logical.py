@@ -50,7 +50,7 @@ def apply_sketch(topology: Topology, collective: Collective, sketch: Sketch | No
     """The logical topology of a sketch, all of the physical one without a sketch.
 
     Raises `InputError` if the sketch is for another number of nodes, names a rank that isn't there, splits a NIC into
-    more than it has, leaves a chunk no way to a rank that needs it, or asks for a symmetry that isn't one.
+    more than it has, leaves a chunk no path to a rank that needs it, or asks for a symmetry that isn't one.
     """
     if sketch is None:
         allowed = np.broadcast_to(np.bool_(True), (collective.chunk_count, len(topology.links)))  # takes no memory
@@ -141,7 +141,7 @@ def _inter_node_links(topology: Topology, sketch: InterNode, resources: list[str
     ]
     lanes = {name: number for number, name in enumerate(resources)}
     joined = {(link.source % local_count, link.target % local_count) for link in kept}  # rails join some pairs only
-    connections = [(sender, its) for sender in receivers for its in receivers[sender] if (sender, its) in joined]
+    connections = [(sender, end) for sender, ends in receivers.items() for end in ends if (sender, end) in joined]
     splits = {pair: _split(topology, sketch, pair, connections) for pair in connections}
     _check_shares(topology, sketch, splits, where)
     links = []
@@ -188,12 +188,11 @@ def _check_shares(topology: Topology, sketch: InterNode, splits: dict[tuple[int,
                 continue
             lane = pair[0] if sketch.beta_split is not None else pair
             shares.setdefault(nic[pair[side]], {})[lane] = 1 / split
-        for number, its in sorted(shares.items()):
-            if sum(its.values()) > 1 + 1e-9 and min(its.values()) < 1:
-                percent = 100 * sum(its.values())
+        for number, of_lane in sorted(shares.items()):
+            if sum(of_lane.values()) > 1 + 1e-9 and min(of_lane.values()) < 1:
                 raise InputError(
                     f"{where}: beta_split: the lanes of NIC {number} must share its bandwidth, "
-                    f"they add up to {percent:.0f} %"
+                    f"they add up to {100 * sum(of_lane.values()):.0f} %"
                 )
 
 
@@ -240,7 +239,7 @@ def _switched(
 def _allowed(topology: Topology, collective: Collective, sketch: InterNode | None) -> NDArray[np.bool_]:
     """A chunk leaves a node by its relays and is never sent back to the node that it came from.
 
-    Parts of a sum take the relays of the rank that their chunk is at home on, towards it and away from it.
+    Parts of a sum take the relays of the root of their chunk, towards it and away from it.
     """
     allowed = np.ones((collective.chunk_count, len(topology.links)), dtype=np.bool_)
     if sketch is None:
@@ -280,21 +279,21 @@ def _symmetry(
 
 
 def check_reach(logical: LogicalTopology, collective: Collective, where: str) -> None:
-    """Raise `InputError` where a chunk, of a collective that doesn't reduce, has no way to a rank that needs it."""
+    """Raise `InputError` where a chunk, of a collective that doesn't reduce, has no path to a rank that needs it."""
     networks: dict[bytes, nx.DiGraph[int]] = {}  # most sketches allow most chunks the same links
-    ways: dict[tuple[int, bytes], set[int]] = {}
+    reached: dict[tuple[int, bytes], set[int]] = {}
     for chunk, (owner, wanted) in enumerate(zip(collective.owners, collective.destinations, strict=True)):
         links = logical.allowed[chunk]
         key = (owner, links.tobytes())
         if key[1] not in networks:
             networks[key[1]] = logical.topology.to_networkx(links=np.flatnonzero(links).tolist())
-        if key not in ways:
-            ways[key] = nx.descendants(networks[key[1]], owner)
+        if key not in reached:
+            reached[key] = nx.descendants(networks[key[1]], owner)
         for rank in wanted:
-            if rank not in ways[key]:
+            if rank not in reached[key]:
                 raise InputError(
-                    f"{where}: cuts the topology apart: chunk {chunk} of rank {owner} has no way to rank {rank}, "
-                    f"it reaches only {len(ways[key])} of {collective.rank_count - 1} ranks"
+                    f"{where}: cuts the topology apart: chunk {chunk} of rank {owner} has no path to rank {rank}, "
+                    f"it reaches only {len(reached[key])} of {collective.rank_count - 1} ranks"
                 )
 
 

@@ -170,8 +170,8 @@ def test_more_rounds_do_no_harm() -> None:
         partition(batch, None, "fetches", parameters=Parameters(Search(search), Bound(bound)))
         for search, bound in ((0, 1), (4, 4), (40, 40))
     ]
-    values = [its.value for its in found if its]
-    bounds = [its.bound for its in found if its and its.bound is not None]
+    values = [entry.value for entry in found if entry]
+    bounds = [entry.bound for entry in found if entry and entry.bound is not None]
     assert values == sorted(values, reverse=True)
     assert bounds == sorted(bounds)
 
