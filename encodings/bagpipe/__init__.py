@@ -3,8 +3,9 @@
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.costs import Batch, capacities, cost_matrix
+from gapless.encodings.bagpipe.fields import METHODS, OBJECTIVES
 from gapless.encodings.bagpipe.parameters import Bound, Parameters, Search
-from gapless.encodings.bagpipe.partition import METHODS, OBJECTIVES, Partition, partition
+from gapless.encodings.bagpipe.partition import Partition, partition
 from gapless.encodings.bagpipe.problem import Problem
 
 __all__ = [

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.costs import Batch, capacities
+from gapless.encodings.bagpipe.fields import OWNERSHIPS
 from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import Partition, partition
@@ -31,12 +32,11 @@ from gapless.io.record import check_known
 from gapless.options import SolveOptions
 from gapless.profiles.traces.trace import Trace
 
-__all__ = ["OWNERSHIPS", "BatchPlan", "Planning", "batch_plans"]
+__all__ = ["BatchPlan", "Planning", "batch_plans"]
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
-OWNERSHIPS = ("first-touch", "hash")
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Of Fibonacci hashing: the upper bits of the product are well mixed."""
 

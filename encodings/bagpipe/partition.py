@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe import milp
 from gapless.encodings.bagpipe.bounds import fetches_bound, max_load_bound
 from gapless.encodings.bagpipe.costs import Batch, checked_capacities, cost_matrix
+from gapless.encodings.bagpipe.fields import METHODS, OBJECTIVES
 from gapless.encodings.bagpipe.goals import Fetches, Goal, MaxLoad
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.search import search
@@ -28,14 +29,9 @@ from gapless.options import Deadline, SolveOptions, relative_gap
 from gapless.solution import Solution
 from gapless.solvers.registry import solve_model
 
-__all__ = ["METHODS", "OBJECTIVES", "Partition", "contiguous", "partition", "randomly"]
+__all__ = ["Partition", "contiguous", "partition", "randomly"]
 
 Ints = NDArray[np.int64]
-
-OBJECTIVES = ("paper", "fetches", "max-load")
-
-METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
-"""`auto` is `transport` for the paper's objective, `search` for the others."""
 
 
 @dataclass(frozen=True)

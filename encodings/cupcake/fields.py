@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from gapless.fields import Bandwidth, Choice, Field, Listed, Object, Seconds, Whole
 
-__all__ = ["COMPRESSION", "QUESTION", "WHAT_IF"]
+__all__ = ["COMPRESSION", "METHODS", "QUESTION", "WHAT_IF"]
 
-_METHODS = (
+METHODS = (
     "auto", "affine", "pareto", "milp", "algorithm1", "layer-wise", "one-group", "buckets", "even-split", "selective",
 )  # fmt: skip
+"""`auto` is `affine` where both costs are, else `pareto`; `algorithm1` is the paper's search; the rest: baselines."""
 _FIGURES = {
     "bandwidth": "other bandwidths",
     "batch": "other batch sizes, as factors of the profile's",
@@ -70,7 +71,7 @@ _OTHER = "other costs than the profile's"
 
 QUESTION = (
     _PROFILE,
-    Field("method", Choice(_METHODS), f"auto (default), {', '.join(_METHODS[1:])}", "auto", metavar="NAME"),
+    Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     Field(
         "compressor", _COMPRESSOR, "`gapless list compressors`; needs a network", metavar="NAME", names=_compressors,
         group=_OTHER,

@@ -5,18 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gapless.encodings.cupcake.baselines import BASELINES
+from gapless.encodings.cupcake.fields import METHODS
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.profile import FusionProfile
 
-__all__ = ["METHODS", "Problem"]
-
-EXACT = ("affine", "pareto", "milp")
-METHODS = ("auto", *EXACT, "algorithm1", *BASELINES)
-"""`auto` is `affine` where both costs are, else `pareto`; `algorithm1` is the paper's search; the rest: baselines."""
+__all__ = ["Problem"]
 
 
 @dataclass(frozen=True)
