@@ -10,12 +10,14 @@ from gapless.system import Command, System, answering, lazy, named
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
 
-__all__ = ["SYSTEM"]
+__all__ = ["DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
 
 
-_METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
-_OBJECTIVES = ("paper", "fetches", "max-load")
-_DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed")
+METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
+"""`auto` is `transport` for the paper's objective, `search` for the others."""
+OBJECTIVES = ("paper", "fetches", "max-load")
+OWNERSHIPS = ("first-touch", "hash")
+DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed")
 
 
 def _trace(group: str) -> tuple[Field, ...]:
@@ -72,10 +74,10 @@ QUESTION = (
     Field("batch_size", Whole(1), "examples of a batch", is_required=True, metavar="N"),
     Field("lookahead", Whole(1), "in batches (default 200)", metavar="L"),
     Field("cache_rows", Whole(1), "L is what fits, and shrinks to fit", metavar="N"),
-    Field("objective", Choice(_OBJECTIVES), "paper (default), fetches, max-load", "paper", metavar="NAME"),
-    Field("method", Choice(_METHODS), f"auto (default), {', '.join(_METHODS[1:])}", "auto", metavar="NAME"),
+    Field("objective", Choice(OBJECTIVES), "paper (default), fetches, max-load", "paper", metavar="NAME"),
+    Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     Field(
-        "ownership", Choice(("first-touch", "hash")), "first-touch (default) or hash", "first-touch", metavar="NAME"
+        "ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"
     ),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
     *_CLUSTER,
@@ -92,10 +94,10 @@ ADVICE = (
     Field("cache_size", Size(), "the same, in bytes such as 500MB", metavar="SIZE"),
     Field("batches", Whole(1), "plan no more than so many each time", metavar="N"),
     Field(
-        "objective", Choice(_OBJECTIVES), "of the partition: paper (default), fetches, max-load", "paper",
+        "objective", Choice(OBJECTIVES), "of the partition: paper (default), fetches, max-load", "paper",
         metavar="NAME",
     ),
-    Field("design", Choice(_DESIGNS), "to tune for (default lrpp-delayed)", "lrpp-delayed", metavar="NAME"),
+    Field("design", Choice(DESIGNS), "to tune for (default lrpp-delayed)", "lrpp-delayed", metavar="NAME"),
     *_CLUSTER,
 )  # fmt: skip
 

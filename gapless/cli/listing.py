@@ -173,7 +173,7 @@ def _citations() -> list[str]:
 def _tables() -> dict[str, Callable[[], Rows]]:
     """The tables by name: those of gapless, and those of the systems."""
     own = {
-        "collectives": _collectives, "compressors": _compressors, "parameters": _parameters, "profiles": _profiles, "schemas": _schemas,
-        "solvers": _solvers, "systems": _systems, "topologies": _topologies,
+        "collectives": _collectives, "compressors": _compressors, "parameters": _parameters, "profiles": _profiles,
+        "schemas": _schemas, "solvers": _solvers, "systems": _systems, "topologies": _topologies,
     }  # fmt: skip
     return own | {title: rows for name in system_names() for title, rows in find_system(name).listings.items()}
