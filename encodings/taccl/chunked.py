@@ -18,10 +18,11 @@ from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.errors import InputError
 from gapless.graph import Graph
 from gapless.io.collective_file import collective_data
-from gapless.options import SolveOptions
+from gapless.options import Deadline, SolveOptions
+from gapless.solution import Solution, Status, StopReason
 from gapless.topologies.topology import Topology
 
-__all__ = ["METHODS", "Chunked", "Method", "Phase"]
+__all__ = ["METHODS", "Chunked", "Method", "Phase", "claim"]
 
 Method = Literal["auto", "milp", "greedy"]
 METHODS: tuple[Method, ...] = ("auto", "milp", "greedy")
@@ -255,3 +256,21 @@ class Phase:
 
     problem: Chunked
     backwards: bool
+
+
+def claim(
+    makespan_s: float | None, best_bound_s: float, solver: str, version: str, options: SolveOptions, deadline: Deadline
+) -> Solution:
+    """What is claimed of a plan of this length, None for no plan, and of a bound for all plans of its kind."""
+    assert makespan_s is None or best_bound_s <= makespan_s * (1 + 1e-6), "a schedule beats its lower bound"
+    bound_s = best_bound_s if makespan_s is None else min(best_bound_s, makespan_s)
+    missing_s = float("inf") if makespan_s is None else makespan_s - bound_s
+    proven = makespan_s is not None and missing_s <= 1e-6 * makespan_s
+    reason = StopReason.FINISHED
+    if not proven and makespan_s is not None and missing_s <= options.gap * makespan_s:
+        reason = StopReason.GAP_REACHED
+    elif not proven and deadline.over:
+        reason = StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
+    status = Status.NO_SOLUTION if makespan_s is None else Status.OPTIMAL if proven else Status.FEASIBLE
+    wall_s = deadline.elapsed_s
+    return Solution(status, reason, solver, version, options.seed, wall_s, objective=makespan_s, bound=bound_s)

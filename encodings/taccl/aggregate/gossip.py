@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from gapless.encodings.taccl.baselines.transfers import Transfer
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.sends import Transfer
 from gapless.encodings.taccl.symmetry.masks import image_of, image_table
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.options import Deadline
@@ -182,9 +182,7 @@ def _transfers(state: _State, chunks: tuple[int, ...]) -> list[Transfer]:
     while state.made is not None:
         its, adds, state = state.made
         path.append((its, adds))
-    return [
-        Transfer(0, step, link, chunks, adds) for step, (its, adds) in enumerate(reversed(path)) for link in its.links
-    ]
+    return [Transfer(link, chunks, adds) for its, adds in reversed(path) for link in its.links]
 
 
 def _rounds(topology: Topology, halves: _Halves, buffer_bytes: int) -> list[_Round]:

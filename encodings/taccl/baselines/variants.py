@@ -26,7 +26,7 @@ _TREE_PACES = ((1, 1), (2, 3), (1, 2))
 
 @dataclass(frozen=True)
 class Variant:
-    """One way of an algorithm: it cuts blocks into `parts`; `pace` is that of `to_schedule`.
+    """One way of an algorithm: it cuts blocks into `parts`; `pace` is that of `paced`.
 
     `sends(cut, is_reversed)`: what it sends to spread the blocks, on the network or on the reverse one. `whole`: it
     cuts all blocks together.

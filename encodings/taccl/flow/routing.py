@@ -1,8 +1,8 @@
-"""Flows: where each chunk has one destination, routing relaxed to a linear program, for its bound and its ways.
+"""Flows: where each chunk has one destination, routing relaxed to a linear program, for its bound and its paths.
 
 Chunks of one owner that may use the same links are one commodity; how much of it crosses a link is a number, not a
-choice. That is a relaxation of every routing, whatever ways the chunks take, so its optimum is a lower bound on the
-makespan; and the flow falls apart into ways that balance the links, among which path_routing.py chooses.
+choice. That is a relaxation of every routing, whatever paths the chunks take, so its optimum is a lower bound on the
+makespan; and the flow falls apart into paths that balance the links, among which path_routing.py chooses.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from gapless.encodings.taccl.milp.tree_routing import add_distinct, exclusive_gr
 from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.model import Model
 
-__all__ = ["Commodities", "FlowModel", "Way", "carrying_way", "commodities", "encode", "ways"]
+__all__ = ["Commodities", "FlowModel", "Path", "carrying_path", "commodities", "encode", "paths"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Way = tuple[int, ...]
+Path = tuple[int, ...]
 """Links one after the other."""
 
 _NOTHING = 1e-7
@@ -85,11 +85,11 @@ def encode(problem: Chunked) -> FlowModel:
     return found
 
 
-def ways(problem: Chunked, parts: FlowModel, values: Floats) -> list[dict[int, list[Way]]]:
-    """For each commodity and rank that wants some of it, ways that carry the flow of a solution."""
+def paths(problem: Chunked, parts: FlowModel, values: Floats) -> list[dict[int, list[Path]]]:
+    """For each commodity and rank that wants some of it, paths that carry the flow of a solution."""
     topology = problem.logical.topology
     source, target = topology.link_source.tolist(), topology.link_target.tolist()
-    found: list[dict[int, list[Way]]] = []
+    found: list[dict[int, list[Path]]] = []
     for number, owner in enumerate(parts.commodities.owner.tolist()):
         columns = parts.flow[number]
         left = np.where(columns >= 0, values[np.maximum(columns, 0)], 0.0)
@@ -97,18 +97,18 @@ def ways(problem: Chunked, parts: FlowModel, values: Floats) -> list[dict[int, l
         for link in np.flatnonzero(left > _NOTHING).tolist():
             leaving.setdefault(source[link], []).append(link)
         demand = parts.commodities.demand[number].astype(np.float64)
-        its: dict[int, list[Way]] = {}
+        its: dict[int, list[Path]] = {}
         for rank in np.flatnonzero(demand > 0).tolist():
-            while demand[rank] > _NOTHING and (way := carrying_way(owner, rank, leaving, left, target)):
-                amount = min(demand[rank], *(left[link] for link in way))
-                left[list(way)] -= amount
+            while demand[rank] > _NOTHING and (path := carrying_path(owner, rank, leaving, left, target)):
+                amount = min(demand[rank], *(left[link] for link in path))
+                left[list(path)] -= amount
                 demand[rank] -= amount
-                its.setdefault(rank, []).append(way)
+                its.setdefault(rank, []).append(path)
         found.append(its)
     return found
 
 
-def carrying_way(owner: int, rank: int, leaving: dict[int, list[int]], left: Floats, target: list[int]) -> Way:
+def carrying_path(owner: int, rank: int, leaving: dict[int, list[int]], left: Floats, target: list[int]) -> Path:
     """Links from `owner` to `rank` on which some flow is left, as few as possible; () if there are none."""
     brought_by: dict[int, int] = {owner: -1}
     came_from: dict[int, int] = {}
@@ -120,11 +120,11 @@ def carrying_way(owner: int, rank: int, leaving: dict[int, list[int]], left: Flo
                 queue.append(target[link])
     if rank not in came_from:
         return ()
-    way, at = [], rank
+    path, at = [], rank
     while at != owner:
-        way.append(brought_by[at])
+        path.append(brought_by[at])
         at = came_from[at]
-    return tuple(reversed(way))
+    return tuple(reversed(path))
 
 
 def _flow(model: Model, problem: Chunked, parts: Commodities) -> Ids:

@@ -17,30 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.sends import Routing
 from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.model import Model
 
 __all__ = [
-    "Routing", "RoutingModel", "add_distinct", "decode", "encode", "exclusive_groups", "shortest_path_routing",
+    "RoutingModel", "add_distinct", "decode", "encode", "exclusive_groups", "shortest_path_routing",
 ]  # fmt: skip
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Routing:
-    """The tree of each chunk, one send a row, parents before children.
-
-    `chunk`, `link`: int64. `parent[k]`: the send that brings the chunk to where send k starts, -1 at the owner.
-    """
-
-    chunk: Ids
-    link: Ids
-    parent: Ids
-
-    def __len__(self) -> int:
-        return len(self.chunk)
 
 
 @dataclass(frozen=True)
@@ -108,7 +94,7 @@ def decode(parts: RoutingModel, values: Floats) -> Routing:
 
 
 def shortest_path_routing(problem: Chunked) -> Routing:
-    """A routing without a solver: shortest ways, for when there is no time for more."""
+    """A routing without a solver: shortest paths, for when there is no time for more."""
     return _trees_from_links(problem, _shortest_path_links(problem), problem.earliest_s)
 
 
@@ -137,7 +123,7 @@ def _is_sent(model: Model, problem: Chunked) -> Ids:
 
 
 def _start(model: Model, problem: Chunked, earliest: Floats, horizon: float) -> Ids:
-    """start[c, r] for each orbit of (chunk, rank), at least the shortest way, 0 at the owner (5.3)."""
+    """start[c, r] for each orbit of (chunk, rank), at least the shortest path, 0 at the owner (5.3)."""
     rank_count = problem.collective.rank_count
     moves = [(s.chunks[:, None] * rank_count + s.ranks[None, :]).reshape(-1) for s in problem.logical.symmetry]
     firsts, column = np.unique(orbits(moves, problem.wanted.size), return_inverse=True)
@@ -174,7 +160,7 @@ def _chunk_moves_after_it_arrived(parts: RoutingModel) -> None:
     """A chunk that is sent over a link arrives lat later than it arrived at the source (5.4, 5.5).
 
     With M = horizon + lat - earliest arrival at the target the row says nothing if the chunk isn't sent: no arrival is
-    later than the horizon and none earlier than the shortest way.
+    later than the horizon and none earlier than the shortest path.
     """
     problem, topology = parts.problem, parts.problem.logical.topology
     sends = np.flatnonzero(problem.usable)
@@ -358,18 +344,12 @@ def _trees_from_links(problem: Chunked, sent: NDArray[np.bool_], start_s: Floats
     parent = [
         brought_by.get((c, s), -1) for c, s in zip(chunk.tolist(), topology.link_source[link].tolist(), strict=True)
     ]
-    useful = problem.wanted[chunk, topology.link_target[link]].tolist()
-    for k in range(len(parent) - 1, -1, -1):  # children stand behind their parents
-        if useful[k] and parent[k] >= 0:
-            useful[parent[k]] = True
-    keep = np.array(useful, dtype=np.bool_)
-    number = np.cumsum(keep) - 1
-    kept_parent = np.array([-1 if parent[k] < 0 else number[parent[k]] for k in np.flatnonzero(keep)], dtype=np.int64)
-    return Routing(chunk[keep], link[keep], kept_parent)
+    routing = Routing(chunk, link, np.array(parent, dtype=np.int64))
+    return routing.part(routing.that_lead_to(problem.wanted[chunk, topology.link_target[link]]))
 
 
 def _shortest_path_links(problem: Chunked) -> NDArray[np.bool_]:
-    """`sent[c, l]`: every chunk to every rank that it can reach along shortest ways, the less loaded of equal ones."""
+    """`sent[c, l]`: every chunk to every rank that it can reach along shortest paths, the less loaded of equal ones."""
     topology, groups = problem.logical.topology, exclusive_groups(problem)
     groups_of_link: list[list[int]] = [[] for _ in range(problem.link_count)]
     for number, links in enumerate(groups):

@@ -26,7 +26,7 @@ from gapless.topologies.topology import Topology
 __all__ = ["Spread", "is_spread_backwards", "spreads_of", "turned_round"]
 
 _MOST_CHECKED = 4_000_000
-"""Pairs of chunk and link up to which it is checked that chunks find a path; beyond, routing finds out."""
+"""Pairs of chunk and link up to which it is checked that chunks find their path; beyond, routing finds out."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def is_spread_backwards(collective: Collective) -> bool:
 
 
 def turned_round(topology: Topology) -> Topology:
-    """The same links under the same numbers, each the other way round."""
+    """The same links under the same numbers, each the other path round."""
     held, start = topology.held, topology.held_start
     mirrored = np.arange(len(held)) - np.repeat(start[:-1], np.diff(start))
     last_first = np.repeat(start[1:], np.diff(start)) - 1 - mirrored
