@@ -9,8 +9,8 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -25,7 +25,7 @@ from gapless.solution import Status, StopReason
 from gapless.solvers.worker import kill_with_children
 from gapless.system import Problem
 
-__all__ = ["Answer", "Job", "Jobs", "Solving", "interrupts_held", "outcome_of", "shares", "solving"]
+__all__ = ["Answer", "Job", "Jobs", "Solving", "in_order", "interrupts_held", "outcome_of", "shares", "solving"]
 
 T = TypeVar("T")
 
@@ -147,6 +147,34 @@ class Jobs(Generic[T]):
             connection.close()
             process.join()
             yield job.place, outcome
+
+
+def in_order(
+    waiting: Iterable[tuple[int, Collection[int]]],
+    workers: int,
+    job_of: Callable[[int], Job[T]],
+    stop: threading.Event,
+) -> Iterator[tuple[int, T | GaplessError]]:
+    """Do jobs side by side, each place once the places that it comes after are done; yields (place, outcome).
+
+    `waiting`: the places in the order in which they are wanted, with those before them that count. Once `stop` is set,
+    none is begun, and those at work end with what they have.
+    """
+    left = dict(waiting)
+    undone = set(left)
+    jobs: Jobs[T] = Jobs()
+    with closing(jobs):
+        while (left or jobs.running) and not stop.is_set():
+            ready = [place for place, after in left.items() if undone.isdisjoint(after)]
+            for place in ready[: workers - jobs.running]:
+                del left[place]
+                jobs.start(job_of(place))
+            for place, outcome in jobs.outcomes():
+                undone.discard(place)
+                yield place, outcome
+        jobs.stop()
+        while jobs.running:
+            yield from jobs.outcomes()
 
 
 @contextmanager

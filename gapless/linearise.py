@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import ModelError
-from gapless.model import ModelArrays
+from gapless.model_arrays import ModelArrays
 
 __all__ = ["linearise"]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -123,11 +125,9 @@ class Result:
         from gapless.frames import event_records
 
         records = event_records(self.plan.schedule)
-        try:
-            import pandas
-        except ImportError:
+        if find_spec("pandas") is None:
             return records
-        return pandas.DataFrame.from_records(records)
+        return import_module("pandas").DataFrame.from_records(records)
 
     def plot(self, kind: str = "auto", ax: Any = None) -> Any:
         """Draw the plan (needs the extra `plot`); returns the axes. `kind`: as `gapless plot --kind` takes it."""

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.model import Model, ModelArrays
+from gapless.model import Model
+from gapless.model_arrays import ModelArrays
 from gapless.solvers.integral import whole_bounds
 
 __all__ = ["Network", "as_network"]

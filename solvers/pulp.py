@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError, SolverError
-from gapless.model import ModelArrays
+from gapless.model_arrays import ModelArrays
 from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.backend import FEASIBLE, Task, answer, as_minimisation, infeasible_or_unbounded
 from gapless.solvers.cbc import solve_with_cbc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from importlib.resources import files
@@ -59,10 +60,10 @@ def test_data_files_are_found_through_the_package() -> None:
     assert (files("gapless.encodings.taccl.sketch.shipped") / "ndv2-sk-1.json").is_file()
 
 
-def run_python(code: str, path: str) -> str:
+def run_python(code: str, path: str, folder: Path = ROOT) -> str:
     command = [sys.executable, "-c", code]
     return subprocess.run(
-        command, capture_output=True, text=True, check=True, cwd=ROOT, env={"PYTHONPATH": path}
+        command, capture_output=True, text=True, check=True, cwd=folder, env={"PYTHONPATH": path}
     ).stdout
 
 
@@ -76,3 +77,24 @@ def test_version_is_stated_once_and_the_same() -> None:
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert gapless.__version__ == project["version"]
+
+
+def test_links_lead_from_the_package_to_the_folders_beside_it() -> None:
+    """Type checkers and editors follow them; where a checkout has none (a zip, Windows), Python does without."""
+    for top in MAPPED[1:]:
+        link = ROOT / "gapless" / top
+        if link.is_symlink():
+            assert link.resolve() == ROOT / top
+
+
+def test_checkout_works_without_its_links(tmp_path: Path) -> None:
+    def links(folder: str, names: list[str]) -> list[str]:
+        return [name for name in names if (Path(folder) / name).is_symlink() or name == "__pycache__"]
+
+    for top in MAPPED:
+        shutil.copytree(ROOT / top, tmp_path / top, symlinks=True, ignore=links)
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    code = "import gapless.encodings.taccl as t; print(t.__file__, t.sketch_names())"
+    printed = run_python(code, str(tmp_path), tmp_path)
+    assert str(tmp_path / "encodings") in printed
+    assert "ndv2-sk-1" in printed

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from doc_pages import ROOT, Block, commands, run_commands
+from doc_pages import ROOT, Block, blocks, commands, run_commands
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,6 +28,12 @@ gapless solve bagpipe --trace criteo-like --trainers 4 --batch-size 512 --lookah
 gapless plot run.npz -o run.svg
 gapless report step.json -o step.html
 """
+
+FIRST = (
+    "gapless solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB"
+    " -o plan.json --xml allgather.xml --instances 8"
+)
+"""What the README has a newcomer type first."""
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -60,3 +67,21 @@ def test_the_commands_leave_four_pictures_and_a_page(tmp_path: Path, monkeypatch
     for picture in pictures:
         assert (tmp_path / picture).read_text(encoding="utf-8").count("<path") > 10
     assert "<svg" in (tmp_path / "step.html").read_text(encoding="utf-8")
+
+
+def test_the_first_command_finds_what_the_table_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"pip install . && {FIRST}\n" in README
+    monkeypatch.chdir(tmp_path)
+    run_commands(Block("run", "sh", f"{FIRST} --json --quiet"))
+    answer = json.loads(capsys.readouterr().out)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in README.splitlines() if line.startswith("| ")]
+    found = {row[0]: row for row in rows if len(row) == 7}
+    title, row = ["bound", "plan", "plan / bound"], found["ndv2-sk-1"]
+    assert found["sketch"][2:5] == title
+    assert row[2:4] == [f"{1e6 * answer[name]:,.1f} us" for name in ("bound_s", "makespan_s")]
+    assert row[4] == f"{answer['makespan_s'] / answer['bound_s']:.3f}"
+    table_commands = [" ".join(words) for block in blocks(README) for words in commands(block) if "solve" in words]
+    for sketch in set(found) - {"sketch"}:
+        assert any(f"--sketch {sketch} " in command and f"-o {sketch}.json" in command for command in table_commands)

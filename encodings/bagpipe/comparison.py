@@ -86,7 +86,6 @@ def lookahead_table(
     cluster: Cluster,
     lookaheads: Sequence[int],
     design: str = "lrpp-delayed",
-    parameters: Parameters | None = None,
 ) -> tuple[LookaheadSummary, ...]:
     """Cache and iteration for each lookahead, whatever the one in `planning` is; a cache size in there still holds.
 
@@ -94,12 +93,12 @@ def lookahead_table(
     """
     found = []
     for lookahead in lookaheads:
-        counts = counted_run(trace, replace(planning, lookahead=lookahead), parameters)
+        counts = counted_run(trace, replace(planning, lookahead=lookahead))
         found.append(summary(lookahead, counts, cluster, design))
     return tuple(found)
 
 
-def counted_run(trace: Trace, planning: Planning, parameters: Parameters | None = None) -> Counts:
+def counted_run(trace: Trace, planning: Planning) -> Counts:
     """Counts of the plans of a trace's first batches: a window, and as many again, or 50 if that is more.
 
     The lookahead is not cut off at the last of them: the batches behind it are looked at as in a longer run. At most
@@ -110,9 +109,7 @@ def counted_run(trace: Trace, planning: Planning, parameters: Parameters | None 
         raise InputError("lookahead: must be given to count a run, got a cache size alone")
     most = lookahead + max(lookahead, LEAST_MEASURED)
     wanted = most if planning.batches is None else min(most, planning.batches)
-    plans = batch_plans(
-        trace, replace(planning, batches=None), replace(parameters or Parameters(), bound=Bound(rounds=0))
-    )
+    plans = batch_plans(trace, replace(planning, batches=None), Parameters(bound=Bound(rounds=0)))
     return counted(islice(plans, wanted))
 
 

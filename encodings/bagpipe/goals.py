@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,19 +30,6 @@ class Rates:
         owned = np.flatnonzero(is_owned)
         cost[owned, sharing.owner[owned]] = 0.0
         return cost
-
-
-class Goal(Protocol):
-    """What to make small."""
-
-    def value(self, traffic: Traffic) -> int:
-        """What counts in the end."""
-
-    def smooth(self, traffic: Traffic) -> float:
-        """What the search descends along; follows `value`."""
-
-    def rates(self, traffic: Traffic) -> Rates:
-        """How `smooth` grows with each row."""
 
 
 class Fetches:
@@ -82,3 +69,7 @@ class MaxLoad:
         share = (traffic.load / max(traffic.max_load, 1)) ** (self.power - 1) + 1e-3
         rate = share / share.mean()
         return Rates(rate, rate)
+
+
+Goal: TypeAlias = Fetches | MaxLoad
+"""What to make small: `value` counts in the end, the search descends along `smooth`, `rates` says how that grows."""

@@ -32,11 +32,12 @@ from gapless.encodings.bagpipe.actions import (
 )
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.pipeline import Spans, Times
+from gapless.errors import InputError
 from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
-__all__ = ["Machine", "to_schedule"]
+__all__ = ["Machine", "device_names", "to_schedule"]
 
 Ints = NDArray[np.int64]
 
@@ -116,6 +117,16 @@ class Machine:
             engines=(*engines, (self.replicas, "all-reduce")),
             memory_bytes=tuple(memory),
         )
+
+
+def device_names(topology: Topology) -> tuple[str, ...]:
+    """What people call the devices of a `Machine`. Raises `InputError` for a topology that is not of a lowered run."""
+    trainers, rest = divmod(topology.device_count - 2, 2)
+    if trainers < 1 or rest:
+        rule = "must have the servers, the replicas, and two devices a trainer"
+        raise InputError(f"topology {topology.name!r}: {rule}, got {topology.device_count} devices")
+    workers = [f"trainer {number}" for number in range(trainers)]
+    return ("servers", *workers, "replicas", *(f"input of {worker}" for worker in workers))
 
 
 @dataclass

@@ -47,7 +47,7 @@ def _write(path: str, plan: SavedPlan) -> None:
 
 
 def _device_names(plan: SavedPlan) -> tuple[str, ...]:
-    from gapless.encodings.bagpipe.device_names import device_names
+    from gapless.encodings.bagpipe.lowering import device_names
 
     return device_names(plan.schedule.topology)
 

@@ -7,7 +7,6 @@ something else: the tuner takes the smallest L that is within 1 % of the fastest
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,7 +14,6 @@ from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.comparison import LEAST_MEASURED, LookaheadSummary, lookahead_table
 from gapless.encodings.bagpipe.lookahead import lookahead_steps
-from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.errors import InputError
 from gapless.profiles.traces.trace import Trace
 
@@ -40,26 +38,15 @@ class Tuning:
     chosen: LookaheadSummary
 
 
-def tune_lookahead(
-    trace: Trace,
-    planning: Planning,
-    cluster: Cluster,
-    design: str = "lrpp-delayed",
-    tried: Sequence[int] | None = None,
-    parameters: Parameters | None = None,
-) -> Tuning:
+def tune_lookahead(trace: Trace, planning: Planning, cluster: Cluster, design: str = "lrpp-delayed") -> Tuning:
     """The lookahead for the cache of `planning`, which must have a size; its lookahead, if any, is the largest tried.
 
-    `tried`: the lookaheads to try instead of `candidates`; those that don't fit count as what fits.
     Raises `InputError` without a cache size, for a cache smaller than a batch, and as `lookahead_table` does.
     """
     if planning.cache_rows is None:
         raise InputError("cache_rows: must be given to tune the lookahead, got none")
-    if tried is not None and not tried:
-        raise InputError("tried: must hold at least one lookahead, got none")
     rule, settled = fitting_lookahead(trace, planning)
-    lookaheads = candidates(settled) if tried is None else sorted({min(value, settled) for value in tried})
-    table = lookahead_table(trace, planning, cluster, lookaheads, design, parameters)
+    table = lookahead_table(trace, planning, cluster, candidates(settled), design)
     limit_s = (1 + TOLERANCE) * min(entry.iteration_s for entry in table)
     chosen = next(entry for entry in table if entry.iteration_s <= limit_s)
     return Tuning(planning.cache_rows, rule, settled, table, chosen)

@@ -10,7 +10,6 @@ from gapless.encodings.monet.question import budget_bytes, find_graph
 from gapless.encodings.monet.sweep import sweep
 from gapless.encodings.monet.tradeoff import SUMMARY_CSV, SUMMARY_JSON, Row
 from gapless.plot import check_plot, write_plot
-from gapless.solution import Status
 from gapless.system import Answer, Session
 from gapless.text import described, table
 
@@ -30,16 +29,16 @@ def curve(values: Mapping[str, Any], session: Session) -> Answer:
     graph, objective = find_graph(values["graph"], values["batch"], values["device"]), values["objective"]
     budgets = sorted({budget_bytes(budget, graph) for budget in values["budgets"]})
     folder = Path(values["output"])
-    rows = sweep(graph, budgets, session.options, values["workers"], folder, objective)
+    rows = sweep(graph, budgets, session.options, values["workers"], folder, objective, values["methods"])
     if values["plot"] is not None:
         write_plot(values["plot"], rows, "energy" if objective == "energy" else "compute")
     files = {"folder": str(folder), "csv": str(folder / SUMMARY_CSV), "json": str(folder / SUMMARY_JSON)}
     data = {
         "problem": "monet", "objective": objective, **files, "plot": values["plot"], "rows": [row.data for row in rows]
     }  # fmt: skip
-    answered = sum(row.status is not Status.NO_SOLUTION and not row.is_interrupted for row in rows)
-    is_complete, is_valid = answered == len(budgets), not any(row.violations for row in rows)
-    notes = () if is_complete or not is_valid else (_missing(rows, answered, len(budgets)),)
+    answered, asked = sum(row.is_answer for row in rows), len(budgets) * len(set(values["methods"]))
+    is_complete, is_valid = answered == asked, not any(row.violations for row in rows)
+    notes = () if is_complete or not is_valid else (_missing(rows, answered, asked),)
     return Answer(data, _text(rows, objective), notes, is_complete, is_valid)
 
 
@@ -50,9 +49,14 @@ def _missing(rows: Sequence[Row], answered: int, asked: int) -> str:
 
 def _text(rows: Sequence[Row], objective: str) -> str:
     columns = {
-        "budget_bytes": "budget", "memory_ratio": "ratio", "status": "status", **_COSTS[objective], "gap": "gap",
-        "overhead": "overhead", "peak_bytes": "peak", "solve_s": "solved in",
+        "method": "method", "budget_bytes": "budget", "memory_ratio": "ratio", "status": "status", **_COSTS[objective],
+        "gap": "gap", "overhead": "overhead", "peak_bytes": "peak", "solve_s": "solved in",
+        "plan_budget_bytes": "plan of",
     }  # fmt: skip
+    if all(row.method == "auto" for row in rows):
+        del columns["method"]
+    if all(row.plan_budget_bytes is None for row in rows):
+        del columns["plan_budget_bytes"]
     lines = [list(columns.values())]
     for row in rows:
         overhead = None if row.overhead is None else f"{100 * row.overhead:.2f} %"

@@ -8,15 +8,16 @@ made in place too little, since its measured workspace gives back an input that 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.profiles.training.graph import Implementation, TrainingGraph
+from gapless.profiles.training.graph import ForwardNode, Implementation, TrainingGraph
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["Evaluation", "evaluate", "unlimited_s"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -66,6 +67,30 @@ def evaluate(graph: TrainingGraph, decisions: Decisions) -> Evaluation:
         backward_bytes=_backward_bytes(graph, decisions, backward),
         faults=tuple(_faults(graph, decisions)),
     )
+
+
+def unlimited_s(graph: TrainingGraph, out_of_place: bool = True) -> float:
+    """What a step costs at least where memory is no limit; with runs in place as well, no plan costs less.
+
+    The backward nodes that could share an intermediate are charged with equal parts of making it.
+    """
+    choices = [node.implementations if out_of_place else _first_runs(node) for node in graph.forward]
+    least_s = [min(impl.duration_s for impl in its) for its in choices]
+    needs = [{need for variant in node.variants for need in variant.needs} for node in graph.backward]
+    readers = Counter(need for read in needs for need in read)
+    found_s = sum(cost_s for cost_s, node in zip(least_s, graph.forward, strict=True) if node.creator is None)
+    for node in graph.backward:
+        found_s += min(
+            min(impl.duration_s for impl in variant.implementations)
+            + sum(least_s[need] / readers[need] for need in variant.needs if graph.forward[need].creator is not None)
+            for variant in node.variants
+        )
+    return found_s
+
+
+def _first_runs(node: ForwardNode) -> tuple[Implementation, ...]:
+    """How a node may run for the first time, which for an intermediate may be a recomputation."""
+    return (*node.implementations, *node.in_place, *(node.again if node.creator is not None else ()))
 
 
 def _runs_of_stage(graph: TrainingGraph, decisions: Decisions, stage: int) -> list[tuple[int, Implementation]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gapless.encodings.monet.method_names import METHODS
 from gapless.fields import Choice, Field, Listed, Object, SizeOrShare, Text, Whole
 from gapless.torch.close_kinds import CLOSE
 
@@ -36,18 +37,23 @@ _OBJECTIVE = Field(
     "objective", Choice(("time", "energy")),
     "least time (default), or least energy, for graphs whose power is known", "time",
 )  # fmt: skip
+_METHOD_HELP = f"what decides, alone or to compare with: {', '.join(METHODS)}; docs/monet.md says what each is"
 _OUTPUT = Field("output", Text(), "the plan to write", metavar="FILE", short="-o")
 
 QUESTION = (
     *_GRAPH,
     Field("budget", SizeOrShare(), "8GiB, 8GB (10^9), or 0.5x", is_required=True, metavar="SIZE"),
     _OBJECTIVE,
+    Field("method", Choice(tuple(METHODS)), _METHOD_HELP, "auto", metavar="NAME"),
 )
 
 CURVE = (
     *_GRAPH,
     Field("budgets", Listed(SizeOrShare()), "such as 5GiB,6GB,0.5x", is_required=True, metavar="B,B,..."),
     _OBJECTIVE,
+    Field(
+        "methods", Listed(Choice(tuple(METHODS))), "curves to overlay: " + _METHOD_HELP, ("auto",), metavar="M,M,..."
+    ),
     Field("output", Text(), "folder for the plans and the table", is_required=True, metavar="DIR", short="-o"),
     Field("plot", Text(), "draw the curve: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE"),
     Field("workers", Whole(0), "budgets at once, N x threads <= cores", 0, metavar="N", group="processes"),

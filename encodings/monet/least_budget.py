@@ -1,35 +1,39 @@
-"""The least budget under which a step takes no longer than it may: the trade-off's curve, asked the other way round."""
+"""The least budget under which a step takes no longer than it may: the inverse of the trade-off's curve."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
 
-from gapless.encodings.monet.keepset import KeepSet
+from gapless.checker import Report, check
 from gapless.encodings.monet.problem import Problem
-from gapless.encodings.monet.sweep import keep_set_of
+from gapless.encodings.monet.reading import keep_set_of
+from gapless.encodings.monet.search.keepset import KeepSet
+from gapless.encodings.monet.solve import solve
 from gapless.errors import InputError
 from gapless.options import Progress, SolveOptions
 from gapless.profiles.training.graph import TrainingGraph
-from gapless.recipe import Result, solve
+from gapless.schedule import Schedule
 from gapless.solution import Status
+from gapless.system import Plan
 
 __all__ = ["LeastBudget", "least_budget"]
 
 
 @dataclass(frozen=True)
 class LeastBudget:
-    """Where the least budget lies: no plan that is as fast fits into `bound_bytes`, and `result` fits into
-    `budget_bytes`.
+    """Where the least budget lies: no plan that is as fast fits into `bound_bytes`, and `schedule` fits into
+    `budget_bytes`, as `report` says, its replay.
 
-    `bound_bytes` is proven, 0 where nothing is. `budget_bytes` and `result` are None where no plan was found.
-    `solves`: how many budgets were tried.
+    `bound_bytes` is proven, 0 where nothing is; the others are None where no plan was found. `solves`: how many budgets
+    were tried.
     """
 
     cost_s: float
     bound_bytes: int
     budget_bytes: int | None
-    result: Result | None
+    schedule: Schedule | None
+    report: Report | None
     solves: int
 
 
@@ -51,26 +55,27 @@ def least_budget(
     if not 1 <= failed < high or tolerance_bytes < 1:
         wrong = f"got {failed}, {high} and {tolerance_bytes}"
         raise InputError(f"least_budget: budgets must ascend from 1 and the tolerance be >= 1, {wrong}")
-    low, bound_bytes, tried, found, starts = failed, 0, high, None, tuple[KeepSet, ...]()
+    low, bound_bytes, tried, starts = failed, 0, high, tuple[KeepSet, ...]()
+    found: tuple[Schedule, Report] | None = None
     solves = 0
     while not options.stop.is_set() and (found is None or high - failed > tolerance_bytes):
-        result = _solve_until(Problem(graph, tried, starts), cost_s, options)
+        plan = _solve_until(Problem(graph, tried, starts), cost_s, options)
         solves += 1
-        if result.schedule is not None and result.valid:
-            starts = (*starts[-1:], keep_set_of(graph, result.schedule))
-        if _is_ruled_out(result, cost_s):
+        if plan.schedule is not None:
+            starts = (*starts[-1:], keep_set_of(graph, plan.schedule))
+        if _is_ruled_out(plan, cost_s):
             bound_bytes = max(bound_bytes, tried)
-        if _is_as_fast(result, cost_s):
-            high, found = tried, result
+        if (fast := _if_as_fast(plan, cost_s)) is not None:
+            high, found = tried, fast
         elif found is None:
             break
         else:
             failed = tried
         tried = (failed + high) // 2
     if found is None:
-        return LeastBudget(cost_s, bound_bytes, None, None, solves)
+        return LeastBudget(cost_s, bound_bytes, None, None, None, solves)
     proven_bytes, more = _ruled_out(graph, cost_s, (max(low, bound_bytes), failed), options, tolerance_bytes)
-    return LeastBudget(cost_s, max(bound_bytes, proven_bytes), high, found, solves + more)
+    return LeastBudget(cost_s, max(bound_bytes, proven_bytes), high, *found, solves + more)
 
 
 def _ruled_out(
@@ -90,16 +95,20 @@ def _ruled_out(
     return proven_bytes, solves
 
 
-def _is_as_fast(result: Result, cost_s: float) -> bool:
-    return result.report is not None and result.valid and result.report.makespan_s <= cost_s
+def _if_as_fast(plan: Plan, cost_s: float) -> tuple[Schedule, Report] | None:
+    """The schedule and its replay, if that is clean and takes no longer."""
+    if plan.schedule is None:
+        return None
+    report = check(plan.schedule)
+    return (plan.schedule, report) if report.valid and report.makespan_s <= cost_s else None
 
 
-def _is_ruled_out(result: Result, cost_s: float) -> bool:
-    bound_s = result.solution.bound
-    return result.status is Status.INFEASIBLE or (bound_s is not None and bound_s > cost_s)
+def _is_ruled_out(plan: Plan, cost_s: float) -> bool:
+    bound_s = plan.solution.bound
+    return plan.solution.status is Status.INFEASIBLE or (bound_s is not None and bound_s > cost_s)
 
 
-def _solve_until(problem: Problem, cost_s: float, options: SolveOptions) -> Result:
+def _solve_until(problem: Problem, cost_s: float, options: SolveOptions) -> Plan:
     """Solve until it is known whether a plan can be as fast, or the options say stop."""
     stop = threading.Event()
 

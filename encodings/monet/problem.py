@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gapless.encodings.monet.keepset import KeepSet
+from gapless.encodings.monet.method_names import METHODS
 from gapless.encodings.monet.objective import OBJECTIVES, UNITS, Objective, costed
+from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.errors import InputError
+from gapless.io.record import suggestion
 from gapless.options import SolveOptions
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.units import Unit
@@ -22,18 +24,24 @@ class Problem:
     No step may hold more than `budget_bytes`, neither in the paper's memory rows nor in the replay.
     `starts`: keep-sets of this graph from which the search may begin, such as those of other budgets' plans.
     `objective`: "energy" for the step that uses the least energy instead, for which every power must be known.
+    `method`: what decides, one of `METHODS`; whichever it is, the bound holds for the question.
     """
 
     graph: TrainingGraph
     budget_bytes: int
     starts: tuple[KeepSet, ...] = field(default=(), repr=False, compare=False)
     objective: Objective = "time"
+    method: str = "auto"
 
     def __post_init__(self) -> None:
         if self.budget_bytes < 1:
             raise InputError(f"budget_bytes must be >= 1, got {self.budget_bytes}")
         if self.objective not in OBJECTIVES:
             raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}, got {self.objective!r}")
+        if self.method not in METHODS:
+            hint = suggestion(self.method, METHODS)
+            rule = f"method must be one of {', '.join(METHODS)}, got {self.method!r}"
+            raise InputError(f"{rule}; {hint}" if hint else rule)
         shape = (len(self.graph.forward), len(self.graph.forward), len(self.graph.backward))
         for start in self.starts:
             if (len(start.kept), len(start.dropped), len(start.variant)) != shape:
@@ -62,6 +70,7 @@ class Problem:
             "batch": self.graph.batch,
             "budget_bytes": self.budget_bytes,
             "objective": self.objective,
+            "method": self.method,
             "forward_nodes": len(self.graph.forward),
             "backward_nodes": len(self.graph.backward),
             "source": self.graph.source,

@@ -28,6 +28,7 @@ def problem(
     batch: int | None = None,
     device: str | None = None,
     objective: str = "time",
+    method: str = "auto",
 ) -> Problem:
     """A training step within a budget: bytes, or a share of what the step takes without any saving.
 
@@ -35,7 +36,7 @@ def problem(
     or doesn't go with the others.
     """
     found = find_graph(graph, batch, device)
-    return Problem(found, budget_bytes(budget, found), objective=cast("Objective", objective))
+    return Problem(found, budget_bytes(budget, found), objective=cast("Objective", objective), method=method)
 
 
 def find_graph(graph: str | TrainingGraph, batch: int | None, device: str | None) -> TrainingGraph:

@@ -1,4 +1,4 @@
-"""From a schedule back to the decisions that it follows: the inverse of `lowering`."""
+"""From a schedule back to the decisions or the keep-set that it follows: the inverse of `lowering`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions, implementations_of
+from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.errors import InputError
 from gapless.graph import Implementation
 from gapless.profiles.training import graph as training
 from gapless.profiles.training.graph import BackwardNode, TrainingGraph
 from gapless.schedule import Schedule
 
-__all__ = ["decisions_of"]
+__all__ = ["decisions_of", "keep_set_of"]
 
 
 def decisions_of(graph: TrainingGraph, schedule: Schedule) -> Decisions:
@@ -46,6 +47,39 @@ def decisions_of(graph: TrainingGraph, schedule: Schedule) -> Decisions:
             reads[stage, [tensor - 1 for tensor in read if tensor]] = True
         stage = max(stage, int(op.kind == "loss"))
     return Decisions(_stored(reads, runs), runs, in_place, forward_implementation, variant, backward_implementation)
+
+
+def keep_set_of(graph: TrainingGraph, schedule: Schedule) -> KeepSet:
+    """The keep-set that a schedule of this graph follows, or comes closest to: where another search can begin."""
+    nodes = len(graph.forward)
+    held: set[int] = set()
+    made_at: dict[int, int] = {}  # the stage of a recomputation whose tensor nobody has read yet
+    stage, lead = 1, np.zeros(nodes, dtype=np.int64)
+    kept, again = np.zeros(nodes, dtype=np.bool_), np.zeros(nodes, dtype=np.int64)
+    variant = np.zeros(len(graph.backward), dtype=np.int64)
+    is_forward = True
+    for number in range(len(schedule)):
+        event = schedule.event(number)
+        op = schedule.graph.ops[event.op]
+        impl = op.implementations[event.implementation]
+        for tensor in op.reads(event.implementation):
+            if tensor in made_at:
+                lead[tensor - 1] = max(lead[tensor - 1], stage - made_at.pop(tensor))
+        if op.kind == "backward":
+            place = op.outputs[0] - 1 - nodes
+            stage = place + 2
+            variant[place] = _backward_choice(
+                graph, graph.backward[place], op.reads(event.implementation), impl.duration_s
+            )[0]
+        elif op.kind == "forward" and not is_forward:
+            again[op.outputs[0] - 1] += 1
+            made_at[op.outputs[0]] = stage
+        held |= set(op.outputs)
+        held -= {*impl.overwrites, *(tensor for tensor, _ in event.frees)}
+        if op.kind == "loss" and is_forward:
+            kept[[tensor - 1 for tensor in held]] = True
+            is_forward = False
+    return KeepSet(kept, again > np.where(kept, 0, 1), variant, lead)
 
 
 def _stored(reads: NDArray[np.bool_], runs: NDArray[np.bool_]) -> NDArray[np.bool_]:

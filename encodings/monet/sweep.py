@@ -1,13 +1,13 @@
-"""Sweeps: one training graph under many budgets, for the curve of overhead against memory.
+"""The curve: one training graph under many budgets, by one method or several, for overhead against memory.
 
 Budgets are solved in the order of a bisection: first the middle one, then the middles of both halves, and so on. Each
 starts from the plans of the nearest smaller and larger budgets before it in that order: the same starts, however many
-processes work side by side.
+processes work side by side (`gapless.jobs`). In the end the rows are closed: see `tradeoff.closed`.
 
 Every answer is a file of its own in the folder: a plan, or the record that nothing fits. Its name holds a hash of the
-graph and the options, so that a sweep goes on where an earlier one ended. Rows are always read from these files.
-
-A plan whose solve was interrupted is a row too, but no answer: the next sweep starts from it, and keeps the better one.
+graph, the method and the options, so that a sweep goes on where an earlier one ended. Rows are always read from these
+files. A plan whose solve was interrupted is a row too, but no answer: the next sweep starts from it, and keeps the
+better one.
 """
 
 from __future__ import annotations
@@ -17,50 +17,48 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from gapless import __version__
 from gapless.checker import Report, check
-from gapless.encodings.monet.keepset import KeepSet
 from gapless.encodings.monet.objective import UNITS, Objective
 from gapless.encodings.monet.problem import Problem
-from gapless.encodings.monet.tradeoff import Row, write_table
-from gapless.errors import InputError
+from gapless.encodings.monet.reading import keep_set_of
+from gapless.encodings.monet.search.keepset import KeepSet
+from gapless.encodings.monet.tradeoff import Row, closed, write_table
+from gapless.errors import GaplessError, InputError
 from gapless.io.atomic import write_text
 from gapless.io.plan import SavedPlan, plan_text, read_plan
 from gapless.io.record import Record, load_record
-from gapless.jobs import Answer, Job, Jobs, shares, solving
+from gapless.jobs import Answer, Job, in_order, shares, solving
 from gapless.options import Progress, SolveOptions, relative_gap
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.graph_file import training_graph_text
-from gapless.schedule import Schedule
 from gapless.solution import Status, StopReason
 from gapless.units import Unit, format_bytes
 
-__all__ = ["keep_set_of", "sweep"]
+__all__ = ["sweep"]
 
 _INFEASIBLE_FORMAT, _INFEASIBLE_VERSION = "gapless.monet-infeasible", 1
 
 
 @dataclass
 class _Sweep:
-    """What is asked, and what is known by now, by place in `budgets`.
+    """What is asked, and what is known by now, by place in `asked`: pairs of a method and a budget.
 
     `open`: the places that this sweep has no answer for yet. `begun`: the plans of interrupted solves, to go on from.
     """
 
     graph: TrainingGraph
-    budgets: list[int]
+    asked: list[tuple[str, int]]
     options: SolveOptions
     objective: Objective
     folder: Path
     peak_bytes: int
-    key: str
+    content: str
     begin_s: float = field(default_factory=time.monotonic)
     rows: dict[int, Row] = field(default_factory=dict)
     keeps: dict[int, KeepSet] = field(default_factory=dict)
@@ -68,7 +66,7 @@ class _Sweep:
     open: set[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.open = set(range(len(self.budgets)))
+        self.open = set(range(len(self.asked)))
 
     @property
     def unit(self) -> Unit:
@@ -76,26 +74,34 @@ class _Sweep:
         return UNITS[self.objective]
 
     def path(self, place: int) -> Path:
-        """The file of an answer."""
+        """The file of an answer, named by all that it depends on."""
+        method, budget_bytes = self.asked[place]
+        key = hashlib.sha256((self.content + method).encode()).hexdigest()[:12]
         name = re.sub(r"[^A-Za-z0-9._-]+", "_", self.graph.name)
-        return self.folder / f"{name}-{self.budgets[place]}-{self.key}.json"
+        return self.folder / f"{name}-{budget_bytes}-{key}.json"
+
+    def row(self, place: int, status: Status, **known: Any) -> Row:
+        """A row of an answer."""
+        method, budget_bytes = self.asked[place]
+        return Row(budget_bytes, budget_bytes / self.peak_bytes, status, method=method, **known)
 
     def done(self, place: int) -> None:
-        """Tell the caller that one more budget is done."""
+        """Report that one more answer is there."""
         self.open.discard(place)
         if self.options.on_progress is not None:
-            row, total = self.rows[place], len(self.budgets)
-            phase = f"{format_bytes(self.budgets[place])}: {row.verdict}"
-            cost, bound = (row.cost_s, row.bound_s) if self.unit == "s" else (row.energy_j, row.bound_j)
+            row, total = self.rows[place], len(self.asked)
+            head = "" if row.method == "auto" else f"{row.method}, "
+            phase = f"{head}{format_bytes(row.budget_bytes)}: {row.verdict}"
             elapsed_s, done = time.monotonic() - self.begin_s, total - len(self.open)
-            self.options.on_progress(Progress(elapsed_s, cost, bound, phase, self.unit, done, total))
+            progress = Progress(elapsed_s, row.cost(self.unit), row.bound(self.unit), phase, self.unit, done, total)
+            self.options.on_progress(progress)
 
 
 def sweep(
     graph: TrainingGraph, budgets: Sequence[int], options: SolveOptions, workers: int, folder: str | Path,
-    objective: Objective = "time",
+    objective: Objective = "time", methods: Sequence[str] = ("auto",),
 ) -> list[Row]:  # fmt: skip
-    """Solve every budget that has no answer in `folder` yet; returns the rows by ascending budget.
+    """Solve every budget by every method that has no answer in `folder` yet; returns the rows by ascending budget.
 
     Parameters
     ----------
@@ -113,6 +119,8 @@ def sweep(
         for which nothing was found within the time limit gets a row and no file: a later sweep tries it again.
     objective
         What each step is to take the least of, as in `Problem`.
+    methods
+        What decides, as in `Problem`: a curve each, one after the other in the rows.
 
     Raises `InputError` for budgets below 1, for threads and workers beyond the cores, for a folder that can't be
     written to, and for energy where an implementation's power is unknown. As with every spawned process, a script that
@@ -120,29 +128,26 @@ def sweep(
     """
     if not budgets or min(budgets) < 1:
         raise InputError(f"budgets must hold at least one, each >= 1 byte, got {list(budgets)}")
-    Problem(graph, min(budgets), objective=objective)  # refuses what it must before the folder is made
-    shares(options.threads, workers, len(budgets))
+    for method in methods:
+        Problem(graph, min(budgets), objective=objective, method=method)  # refuses before the folder is made
+    ascending = sorted(set(budgets))
+    asked = [(method, budget_bytes) for method in dict.fromkeys(methods) for budget_bytes in ascending]
+    shares(options.threads, workers, len(asked))
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from None
-    asked = sorted(set(budgets))
-    peak_bytes, key = peak_without_saving_bytes(graph), _key(graph, options, objective)
-    state = _Sweep(graph, asked, options, objective, Path(folder), peak_bytes, key)
+    settings = [__version__, options.time_limit_s, options.gap, options.seed, options.solver, objective]
+    content = training_graph_text(replace(graph, source="")) + json.dumps(settings)  # more threads only save time
+    peak_bytes = peak_without_saving_bytes(graph)
+    state = _Sweep(graph, asked, options, objective, Path(folder), peak_bytes, content)
     for place in range(len(asked)):
         if _recall(state, place) and place not in state.begun:
             state.done(place)
-    _solve_the_rest(state, workers)
-    rows = [state.rows[place] for place in sorted(state.rows)]
+    _solve_the_rest(state, workers, len(ascending))
+    rows = closed((state.rows[place] for place in sorted(state.rows)), state.unit)
     write_table(state.folder, rows)
     return rows
-
-
-def _key(graph: TrainingGraph, options: SolveOptions, objective: Objective) -> str:
-    """A hash of all that an answer depends on, except for threads: more of them only save time."""
-    asked = [__version__, options.time_limit_s, options.gap, options.seed, options.solver, objective]
-    content = training_graph_text(replace(graph, source="")) + json.dumps(asked)
-    return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 # -- solving -----------------------------------------------------------------------------------------------------------
@@ -159,52 +164,43 @@ def bisection(count: int) -> list[tuple[int, tuple[int, ...]]]:
     return order
 
 
-def _solve_the_rest(state: _Sweep, workers: int) -> None:
+def _solve_the_rest(state: _Sweep, workers: int, count: int) -> None:
     """Keep all processes busy with budgets whose neighbours are done, until all are, or the caller says stop."""
-    waiting = [(place, near) for place, near in bisection(len(state.budgets)) if place in state.open]
-    if not waiting:
+    near = {
+        first + place: tuple(first + other for other in others)
+        for first in range(0, len(state.asked), count)
+        for place, others in bisection(count)
+        if first + place in state.open
+    }
+    if not near:
         return
-    threads, workers = shares(state.options.threads, workers, len(waiting))
+    threads, workers = shares(state.options.threads, workers, len(near))
     options = replace(state.options, threads=threads, on_progress=None)
-    jobs: Jobs[Answer] = Jobs()
-    with closing(jobs):
-        while (waiting or jobs.running) and not state.options.stop.is_set():
-            ready = [(place, near) for place, near in waiting if state.open.isdisjoint(near)]
-            for place, near in ready[: workers - jobs.running]:
-                waiting.remove((place, near))
-                starts = tuple(state.keeps[other] for other in (place, *near) if other in state.keeps)
-                problem = Problem(state.graph, state.budgets[place], starts, state.objective)
-                jobs.start(Job(place, f"budget {problem.budget_bytes}", solving(problem, options)))
-            _take_finished(state, jobs)
-        jobs.stop()
-        while jobs.running:
-            _take_finished(state, jobs)
 
+    def job_of(place: int) -> Job[Answer]:
+        method, budget_bytes = state.asked[place]
+        starts = tuple(state.keeps[other] for other in (place, *near[place]) if other in state.keeps)
+        problem = Problem(state.graph, budget_bytes, starts, state.objective, method)
+        return Job(place, f"budget {budget_bytes}", solving(problem, options))
 
-def _take_finished(state: _Sweep, jobs: Jobs[Answer]) -> None:
-    for place, answer in jobs.finished():
-        _take(state, place, answer)
+    for place, outcome in in_order(near.items(), workers, job_of, state.options.stop):
+        if isinstance(outcome, GaplessError):
+            raise outcome
+        _take(state, place, outcome)
         state.done(place)
 
 
 def _take(state: _Sweep, place: int, answer: Answer) -> None:
     """Write an answer to its file and read it back; one that isn't for the files becomes a row only."""
-    budget_bytes = state.budgets[place]
     plan = _joined(state.begun[place], answer, state) if place in state.begun else answer.plan
     if answer.status is Status.INFEASIBLE:
-        head = {"format": _INFEASIBLE_FORMAT, "version": _INFEASIBLE_VERSION, "budget_bytes": budget_bytes}
+        head = {"format": _INFEASIBLE_FORMAT, "version": _INFEASIBLE_VERSION, "budget_bytes": state.asked[place][1]}
         text = json.dumps({**head, "solve_s": answer.solve_s, **answer.details}) + "\n"
     elif plan is not None:
         text = plan_text(plan)
     else:
-        state.rows[place] = Row(
-            budget_bytes,
-            budget_bytes / state.peak_bytes,
-            answer.status,
-            solve_s=answer.solve_s,
-            violations=answer.violations,
-            stop_reason=answer.stop_reason,
-        )
+        known = {"solve_s": answer.solve_s, "violations": answer.violations, "stop_reason": answer.stop_reason}
+        state.rows[place] = state.row(place, answer.status, **known)
         return
     write_text(state.path(place), text)
     recalled = _recall(state, place)
@@ -241,11 +237,11 @@ def _recall(state: _Sweep, place: int) -> bool:
             return False
         record = load_record(state.path(place))
         if record.raw("format") == _INFEASIBLE_FORMAT:
-            state.rows[place] = _infeasible_row(state, record)
+            state.rows[place] = _infeasible_row(state, place, record)
         else:
             plan = read_plan(state.path(place))
             report = check(plan.schedule)
-            if not report.valid or max(report.peak_bytes) > state.budgets[place]:
+            if not report.valid or max(report.peak_bytes) > state.asked[place][1]:
                 return False
             row, keep = _row(state, place, plan, report), keep_set_of(state.graph, plan.schedule)
             if row.is_interrupted:
@@ -257,16 +253,11 @@ def _recall(state: _Sweep, place: int) -> bool:
     return True
 
 
-def _infeasible_row(state: _Sweep, record: Record) -> Row:
+def _infeasible_row(state: _Sweep, place: int, record: Record) -> Row:
     record.integer("version", _INFEASIBLE_VERSION, _INFEASIBLE_VERSION)
-    budget_bytes = record.integer("budget_bytes", 1)
-    return Row(
-        budget_bytes=budget_bytes,
-        memory_ratio=budget_bytes / state.peak_bytes,
-        status=Status.INFEASIBLE,
-        solve_s=record.number("solve_s", minimum=0),
-        stop_reason=StopReason.FINISHED,
-    )
+    record.integer("budget_bytes", state.asked[place][1], state.asked[place][1])
+    solve_s = record.number("solve_s", minimum=0)
+    return state.row(place, Status.INFEASIBLE, solve_s=solve_s, stop_reason=StopReason.FINISHED)
 
 
 def _row(state: _Sweep, place: int, plan: SavedPlan, report: Report) -> Row:
@@ -275,10 +266,9 @@ def _row(state: _Sweep, place: int, plan: SavedPlan, report: Report) -> Row:
     if cost is None:
         raise InputError("a plan of least energy must say the power of every op")
     unlimited, bound = float(plan.details[f"unlimited_{unit}"]), plan.claim[f"bound_{unit}"]
-    return Row(
-        budget_bytes=state.budgets[place],
-        memory_ratio=state.budgets[place] / state.peak_bytes,
-        status=Status(plan.claim["status"]),
+    return state.row(
+        place,
+        Status(plan.claim["status"]),
         cost_s=report.makespan_s,
         energy_j=report.energy_j,
         bound_s=bound if unit == "s" else None,
@@ -291,43 +281,3 @@ def _row(state: _Sweep, place: int, plan: SavedPlan, report: Report) -> Row:
         plan=state.path(place).name,
         stop_reason=StopReason(plan.claim["stop_reason"]),
     )
-
-
-def keep_set_of(graph: TrainingGraph, schedule: Schedule) -> KeepSet:
-    """The keep-set that a schedule of this graph follows, or comes closest to: where another search can begin."""
-    nodes = len(graph.forward)
-    held: set[int] = set()
-    made_at: dict[int, int] = {}  # the stage of a recomputation whose tensor nobody has read yet
-    stage, lead = 1, np.zeros(nodes, dtype=np.int64)
-    kept, again = np.zeros(nodes, dtype=np.bool_), np.zeros(nodes, dtype=np.int64)
-    variant = np.zeros(len(graph.backward), dtype=np.int64)
-    is_forward = True
-    for number in range(len(schedule)):
-        event = schedule.event(number)
-        op = schedule.graph.ops[event.op]
-        impl = op.implementations[event.implementation]
-        for tensor in op.reads(event.implementation):
-            if tensor in made_at:
-                lead[tensor - 1] = max(lead[tensor - 1], stage - made_at.pop(tensor))
-        if op.kind == "backward":
-            place = op.outputs[0] - 1 - nodes
-            stage = place + 2
-            variant[place] = _variant(graph, place, op.reads(event.implementation), impl.duration_s)
-        elif op.kind == "forward" and not is_forward:
-            again[op.outputs[0] - 1] += 1
-            made_at[op.outputs[0]] = stage
-        held |= set(op.outputs)
-        held -= {*impl.overwrites, *(tensor for tensor, _ in event.frees)}
-        if op.kind == "loss" and is_forward:
-            kept[[tensor - 1 for tensor in held]] = True
-            is_forward = False
-    return KeepSet(kept, again > np.where(kept, 0, 1), variant, lead)
-
-
-def _variant(graph: TrainingGraph, place: int, reads: Sequence[int], duration_s: float) -> int:
-    """The variant of a backward node that reads these tensors, apart from the gradients, for so long."""
-    needs = {tensor - 1 for tensor in reads if tensor <= graph.loss}
-    for number, variant in enumerate(graph.backward[place].variants):
-        if set(variant.needs) == needs and any(impl.duration_s == duration_s for impl in variant.implementations):
-            return number
-    raise InputError(f"the schedule is of another graph: backward node {graph.backward[place].name!r} can't run so")

@@ -26,7 +26,13 @@ def _problem(**values: Any) -> Any:
 def _plan(problem: Any, options: SolveOptions, parameters: Any) -> Plan:
     from gapless.encodings.monet.solve import solve
 
-    return solve(problem, options)
+    return solve(problem, options, parameters)
+
+
+def _parameters() -> type:
+    from gapless.encodings.monet.parameters import Parameters
+
+    return Parameters
 
 
 def _view(plan: SavedPlan, report: Report) -> str:
@@ -68,6 +74,7 @@ exit codes: 0 every budget is answered, 2 bad input, 4 some have no answer yet, 
 
 example:
   gapless sweep monet --graph resnet50 --batch 184 --budgets 5GiB,6GiB,7GiB,0.6x --gap 0.02 -o curve --plot c.pdf
+  gapless sweep monet --graph vgg16 --batch 176 --budgets 7GiB,9GiB --methods auto,checkmate,noop -o curve
 """
 
 _RUN_HELP = """\
@@ -85,8 +92,10 @@ SYSTEM = System(
     fields=QUESTION,
     problem=_problem,
     plan=_plan,
+    parameters=_parameters,
     example="""\
   gapless solve monet --graph resnet50 --batch 184 --device p100 --budget 8GiB --gap 0.02 -o plan.json
+  gapless solve monet --graph vgg16 --batch 176 --budget 8GiB --method checkmate
 """,
     summary=("overhead", "overhead_bound", "least_budget_bound_bytes", "least_budget_found_bytes", "nodes"),
     remarks=_remarks,

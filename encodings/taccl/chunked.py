@@ -28,7 +28,7 @@ Method = Literal["auto", "milp", "greedy"]
 METHODS: tuple[Method, ...] = ("auto", "milp", "greedy")
 
 _LARGEST_SPREAD = 1e12
-"""Solvers count in the fastest link's time, and need numbers that they can tell from zero and from infinity."""
+"""Solvers count in the fastest link's time, and need numbers that differ from zero and from infinity."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Chunked:
     """Synthesise `collective` for chunks of `chunk_bytes` on the part of `topology` that `sketch` keeps.
 
     Chunks that travel between nodes may be grouped: n of them take `alpha + n * beta * size`. Inside a node every chunk
-    is a transfer of its own, as in TACCL (section 5.4.2), but in the plans in whole messages that `auto` tries besides.
-    With a `path_slack` s, a chunk takes only links that bring it to their end within (1 + s) times the shortest time:
-    fewer variables, and perhaps a worse optimum. `method`: how to plan, `auto` for the fastest of whole messages and
-    the MILP, or the greedy where that is too large. `given`: a logical topology that takes the place of the one that
-    the sketch makes of the topology. `may_cut`: with `auto`, chunks may be cut into smaller ones, so that the plan is
-    one for another problem. Raises `InputError` where sketch and topology don't fit.
+    is a transfer of its own, as in TACCL (section 5.4.2), but in the aggregated sends that `auto` tries besides. With a
+    `path_slack` s, a chunk takes only links that bring it to their end within (1 + s) times the shortest time: fewer
+    variables, and perhaps a worse optimum. `method`: how to plan, `auto` for the best of all methods. `given`: a
+    logical topology that takes the place of the one that the sketch makes of the topology. `may_cut`: with `auto`,
+    chunks may be cut into smaller ones, so that the plan is one for another problem. Raises `InputError` where sketch
+    and topology don't fit.
 
     What reduces is solved in phases, each of which is a problem of its own that doesn't reduce; `owners`, `wanted`
     and what follows from them are for such problems.
@@ -75,7 +75,7 @@ class Chunked:
                 f"link {self.logical.topology.link_name(free[0])}: alpha + beta * chunk must be > 0, got 0"
             )
         self._check_spread()
-        assert self.phases  # they check that every chunk finds its way
+        assert self.phases  # they check that every chunk reaches its ranks
 
     def _check_spread(self) -> None:
         least_s, most_s = float(self.duration_s.min()), float(self.duration_s.max())

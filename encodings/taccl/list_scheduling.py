@@ -154,7 +154,7 @@ def better_orders(
 ) -> Iterator[Order]:
     """Ever shorter orders near the best, until `patience` in a row are without improvement.
 
-    `is_over` ends it, told the length so far. An improvement is one by the share `least_gain`.
+    `is_over`, given the length so far, ends it. An improvement is one by the share `least_gain`.
     """
     best_s, without = best.makespan_s, 0
     others = orders_near(best, seed)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from gapless.collective import Collective
+from gapless.encodings.taccl.chunked import Method
 from gapless.encodings.taccl.problem import AUTO, Problem
 from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sketch
 from gapless.errors import InputError
@@ -44,7 +47,8 @@ def problem(
         raise InputError("size: must be given: the sketch names no input_size")
     asked = _find_collective(collective, collective_file, root, target)
     machine = find_topology(topology, topology_file, nodes, chosen)
-    return Problem(machine, asked, size_bytes, wanted, root, target, path_slack, method, chunks)
+    sought = AUTO if wanted == AUTO else chosen
+    return Problem(machine, asked, size_bytes, sought, root, target, path_slack, cast("Method", method), chunks)
 
 
 def find_sketch(sketch: str | Sketch | None, sketch_file: str | None) -> Sketch | str | None:

@@ -150,7 +150,7 @@ def read_program(schedule: Schedule, findings: Findings) -> Program:
 
 
 def _unknown_ids(schedule: Schedule) -> list[tuple[NDArray[np.bool_], str]]:
-    """Each way of naming what is not there: the events that do it, and what to say of them."""
+    """Each kind of name for what is not there: the events that do it, and what to say of them."""
     graph, topology = schedule.graph, schedule.topology
     transfer, strange = schedule.is_transfer, ~np.isin(schedule.kind, list(EventKind))
     compute = ~transfer & ~strange

@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
-    from gapless.recipe import Problem
     from gapless.result import Result
-    from gapless.system import System
+    from gapless.system import Problem, System
 
 __all__ = ["command_of", "finish", "run", "stop_on_interrupt", "while_written"]
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from gapless.io.atomic import write_text
 from gapless.linearise import linearise
-from gapless.model import Model, ModelArrays
+from gapless.model import Model
+from gapless.model_arrays import ModelArrays
 
 __all__ = ["legal_names", "lp_text", "number", "plain_rows", "write_lp"]
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from gapless.io.atomic import write_text
 from gapless.io.lp import legal_names, number, plain_rows
-from gapless.model import Model, ModelArrays
+from gapless.model import Model
+from gapless.model_arrays import ModelArrays
 
 __all__ = ["mps_of_arrays", "mps_text", "write_mps"]
 

@@ -19,6 +19,10 @@ class TradeoffPoint(Protocol):
         """The budget, over the peak without saving."""
 
     @property
+    def method(self) -> str:
+        """What decided; each has a curve."""
+
+    @property
     def overhead(self) -> float | None:
         """Of a plan, over the least time (or energy) without a budget."""
 
@@ -28,18 +32,23 @@ class TradeoffPoint(Protocol):
 
 
 def plot_tradeoff(rows: Sequence[TradeoffPoint], ax: Any = None, cost: str = "compute") -> Any:
-    """Draw overhead against memory ratio, with the proven bound as a second line; returns the axes.
+    """Draw overhead against memory ratio, a line for each method and one for the proven bound; returns the axes.
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `cost`: what
     the overhead is of, for the label.
     """
     if ax is None:
         ax = new_axes(5.0, 3.5)
-    ax.set_prop_cycle(color=[BLUE, ORANGE])
-    for title, style in (("overhead", "o-"), ("overhead_bound", "--")):
-        points = sorted((row.memory_ratio, getattr(row, title)) for row in rows if getattr(row, title) is not None)
-        label = "plan" if title == "overhead" else "lower bound"
-        ax.plot([x for x, _ in points], [100 * y for _, y in points], style, label=label)
+    methods = list(dict.fromkeys(row.method for row in rows))
+    ax.set_prop_cycle(color=[BLUE, *(f"C{2 + number}" for number in range(len(methods) - 1)), ORANGE])
+    for method in methods:
+        points = sorted(
+            (row.memory_ratio, row.overhead) for row in rows if row.method == method and row.overhead is not None
+        )
+        label = "plan" if len(methods) == 1 else method
+        ax.plot([x for x, _ in points], [100 * y for _, y in points], "o-", label=label)
+    bounds = sorted({(row.memory_ratio, row.overhead_bound) for row in rows if row.overhead_bound is not None})
+    ax.plot([x for x, _ in bounds], [100 * y for _, y in bounds], "--", label="lower bound")
     ax.set_xlabel("memory ratio")
     ax.set_ylabel(f"{cost} overhead (%)")
     ax.set_ylim(bottom=0)
@@ -49,7 +58,7 @@ def plot_tradeoff(rows: Sequence[TradeoffPoint], ax: Any = None, cost: str = "co
 
 
 def write_plot(path: str, rows: Sequence[TradeoffPoint], cost: str = "compute") -> None:
-    """Draw the trade-off into a file, whole or not at all; its ending tells the kind."""
+    """Draw the trade-off into a file, whole or not at all; its ending says the kind."""
     save(plot_tradeoff(rows, cost=cost).figure, path)
 
 

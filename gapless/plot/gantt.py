@@ -1,4 +1,4 @@
-"""The Gantt chart of links and streams: bars where they can be told apart, shades of how busy a row is elsewhere."""
+"""The Gantt chart of links and streams: bars where they can be distinguished, shades of how busy a row is elsewhere."""
 
 from __future__ import annotations
 

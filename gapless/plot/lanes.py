@@ -168,17 +168,17 @@ def _kinds(schedule: Schedule, numbers: Ints) -> tuple[tuple[str, ...], Ints]:
     """The kinds of events, the one that takes most time first, and that of each event; the rarest share `other`."""
     topology, graph = schedule.topology, schedule.graph
     has_nodes = 1 < topology.node_count < topology.device_count
-    told = []
+    kinds = []
     for number in numbers.tolist():
         if schedule.kind[number] != EventKind.TRANSFER:
-            told.append(graph.ops[int(schedule.op[number])].kind)
+            kinds.append(graph.ops[int(schedule.op[number])].kind)
         elif schedule.reduces[number]:
-            told.append(REDUCING)
+            kinds.append(REDUCING)
         elif has_nodes:
-            told.append(BETWEEN_NODES if topology.is_inter_node[schedule.place[number]] else IN_NODE)
+            kinds.append(BETWEEN_NODES if topology.is_inter_node[schedule.place[number]] else IN_NODE)
         else:
-            told.append(LINK)
-    names, kind = np.unique(np.array(told, dtype=np.str_), return_inverse=True)
+            kinds.append(LINK)
+    names, kind = np.unique(np.array(kinds, dtype=np.str_), return_inverse=True)
     time_s = np.bincount(kind, weights=(schedule.end_s - schedule.start_s)[numbers], minlength=len(names))
     order = np.argsort(-time_s, kind="stable")
     rank = np.empty_like(order)

@@ -21,7 +21,7 @@ MOST_RANKS, MOST_ARROWS = 32, 160
 """With more ranks, or more links in use, the load is drawn as a matrix."""
 
 _BEND = 0.16
-"""How far a link swings out, by its length, so that it can be told from the one back."""
+"""How far a link swings out, by its length, so that it can be distinguished from the one back."""
 
 Floats = NDArray[np.float64]
 

@@ -36,6 +36,7 @@ class Point:
     memory_ratio: float
     overhead: float | None
     overhead_bound: float | None
+    method: str = "auto"
 
 
 def kinds() -> tuple[str, ...]:
@@ -117,4 +118,4 @@ def _point(row: Record) -> Point:
     overhead, bound = (None if row.raw(name) is None else row.number(name) for name in ("overhead", "overhead_bound"))
     if not all(value is None or math.isfinite(value) for value in (ratio, overhead, bound)):
         raise InputError(f"{row.where}: memory_ratio, overhead and overhead_bound must be finite")
-    return Point(ratio, overhead, bound)
+    return Point(ratio, overhead, bound, row.text("method", default="auto"))

@@ -29,7 +29,7 @@ __all__ = [
     "time_scale",
 ]
 
-# Okabe and Ito's colours, which people with any kind of colour blindness tell apart; yellow is too pale on white.
+# Okabe and Ito's colours, which people with any kind of colour blindness can distinguish; yellow is too pale on white.
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, GREY, PALE = "#56B4E9", "#CC79A7", "#7F7F7F", "#E8E8E8"
 PALETTE = (BLUE, ORANGE, GREEN, SKY, VERMILION, PURPLE, "#A6761D", "#BBBBBB")
@@ -72,7 +72,7 @@ def amounts() -> Any:
 
 
 def save(figure: Any, path: str) -> None:
-    """Write a figure into a file, whole or not at all; its ending tells the kind."""
+    """Write a figure into a file, whole or not at all; its ending says the kind."""
     write_bytes(path, _bytes_of(figure, Path(path).suffix[1:]))
 
 

@@ -99,11 +99,11 @@ def plot_sweep(rows: Sequence[SweepRow], ax: Any = None, x: str | None = None, y
     values, bound = list(dict.fromkeys(row.fields[x] for row in drawn)), _BOUNDS.get(y)
     place_of, scale = _x_axis(ax, x, values), _y_axis(ax, y, [float(_value(row, y)) for row in drawn])
     joined, dashed = ({"linestyle": "-"}, _DASHED) if _numbers(values) is not None else ({"linestyle": ""}, _DASH)
-    for (marker, colour), (key, its) in zip(_STYLES, curves.items(), strict=False):
+    for (marker, colour), (key, members) in zip(_STYLES, curves.items(), strict=False):
         label = ", ".join(f"{name} {value}" for name, value in zip(others, key, strict=True) if value is not None)
-        points = _points(its, x, y, place_of, scale)
+        points = _points(members, x, y, place_of, scale)
         ax.plot(*points, label=label or "plan", color=colour, marker=marker, markersize=4.5, **joined)
-        ax.plot(*_points(its, x, bound, place_of, scale), color=colour, **dashed)
+        ax.plot(*_points(members, x, bound, place_of, scale), color=colour, **dashed)
     if any(_value(row, bound) is not None for row in drawn):
         ax.plot([], [], label="lower bound", color=GREY, **dashed)
     ax.grid(alpha=0.3)
@@ -131,8 +131,8 @@ def _names(rows: Sequence[SweepRow]) -> list[str]:
 
 
 def _can_be_drawn(rows: Sequence[SweepRow], system: str, y: str | None) -> bool:
-    its = [row for row in rows if row.system == system]
-    return bool(_names(its)) and any(_value(row, y or _default_y(its)) is not None for row in its)
+    own = [row for row in rows if row.system == system]
+    return bool(_names(own)) and any(_value(row, y or _default_y(own)) is not None for row in own)
 
 
 def _value(row: SweepRow, column: str | None) -> Any:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from gapless.errors import GaplessError
-from gapless.jobs import Job, Jobs, shares
+from gapless.jobs import Job, in_order, shares
 from gapless.sweeps.instances import Instance
 from gapless.sweeps.results import Row
 from gapless.sweeps.solving import Work
@@ -34,7 +33,7 @@ class Engine(Protocol):
     """Where instances are solved."""
 
     def check(self) -> None:
-        """Raise `InputError` if it can't work as it is told to."""
+        """Raise `InputError` if it can't work with its options."""
 
     def run(self, tasks: Sequence[Task], folder: Path, stop: threading.Event) -> Iterator[tuple[int, Outcome]]:
         """Solve the tasks; yields (place, outcome) as they end. Once `stop` is set, none is begun, and those at work
@@ -56,14 +55,10 @@ class Local:
     def run(self, tasks: Sequence[Task], folder: Path, stop: threading.Event) -> Iterator[tuple[int, Outcome]]:
         """See `Engine`."""
         threads, workers = shares(self.threads, self.workers, len(tasks))
-        waiting = list(reversed(tasks))
-        jobs: Jobs[Row] = Jobs()
-        with closing(jobs):
-            while (waiting or jobs.running) and not stop.is_set():
-                while waiting and jobs.running < workers:
-                    task = waiting.pop()
-                    jobs.start(Job(task.place, task.instance.title, Work(task.instance, folder, threads)))
-                yield from jobs.outcomes()
-            jobs.stop()
-            while jobs.running:
-                yield from jobs.outcomes()
+        by_place = {task.place: task for task in tasks}
+
+        def job_of(place: int) -> Job[Row]:
+            instance = by_place[place].instance
+            return Job(place, instance.title, Work(instance, folder, threads))
+
+        yield from in_order([(place, ()) for place in by_place], workers, job_of, stop)

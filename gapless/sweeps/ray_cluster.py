@@ -68,18 +68,18 @@ class RayCluster:
 
         self._start()
         try:
-            with stop_file(folder) as (stop_path, tell_to_stop):
+            with stop_file(folder) as (stop_path, ask_to_stop):
                 perform = ray.remote(_perform).options(num_cpus=self.threads, max_retries=0)
-                waiting, is_told = list(reversed(tasks)), False
+                waiting, is_asked = list(reversed(tasks)), False
                 running: dict[Any, Task] = {}
                 while (waiting and not stop.is_set()) or running:
                     while waiting and not stop.is_set() and len(running) < (self.workers or len(tasks)):
                         task = waiting.pop()
                         work = RemoteWork(Work(task.instance, folder, self.threads), stop_path, os.getcwd())
                         running[perform.remote(work)] = task
-                    if stop.is_set() and not is_told:
-                        tell_to_stop()
-                        is_told = True
+                    if stop.is_set() and not is_asked:
+                        ask_to_stop()
+                        is_asked = True
                     done, _ = ray.wait(list(running), timeout=_POLL_S)
                     for reference in done:
                         task = running.pop(reference)

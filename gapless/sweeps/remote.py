@@ -1,4 +1,4 @@
-"""What engines beyond this process share: how a worker elsewhere is told to stop, and how the caller hears of it.
+"""What engines beyond this process share: how a worker elsewhere is asked to stop, and how the caller learns of it.
 
 The folder is where all of them can write, so the word to stop is a file in it.
 """

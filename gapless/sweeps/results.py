@@ -151,7 +151,7 @@ def read_row(folder: Path, instance: Instance) -> Row | None:
             return None
     except InputError:
         return None
-    # Names that mean the same, such as 1MB and 1000KB, are told as this sweep's file has them.
+    # Names that mean the same, such as 1MB and 1000KB, are reported as this sweep's file has them.
     is_its = row.hash == instance.hash and row.stop_reason is not None
     return replace(row, fields=dict(instance.values), swept=instance.swept) if is_its else None
 

@@ -33,7 +33,7 @@ def sweep(
     gets a plan and a result for each instance, named by its hash, and the table.
 
     Raises `InputError` before anything is solved for an instance that `gapless solve` would refuse, for an engine
-    that can't work as it is told to, and for a folder that can't be written to. An instance that fails later is a row.
+    that can't work with its options, and for a folder that can't be written to. An instance that fails later is a row.
     As with every spawned process, a script that calls this needs its `if __name__ == "__main__":`.
     """
     engine, stop = engine or Local(), stop or threading.Event()
@@ -48,20 +48,20 @@ def sweep(
     _prepare(root)
     begin_s, open_places = time.monotonic(), {task.place for task in tasks}
 
-    def tell(phase: str, row: Row | None) -> None:
+    def report(phase: str, row: Row | None) -> None:
         if on_progress is not None:
             done, wall_s = len(instances) - len(open_places), time.monotonic() - begin_s
             on_progress(_progress(wall_s, phase, row, done, len(instances)))
 
     if len(tasks) < len(instances):
-        tell("known from before", None)
+        report("known from before", None)
     if tasks:
         for place, outcome in engine.run(tasks, root, stop):
             if outcome is None:
                 continue
             rows[place] = _row(instances[place], outcome, rows.get(place))
             open_places.discard(place)
-            tell(f"{instances[place].title}: {rows[place].verdict}", rows[place])
+            report(f"{instances[place].title}: {rows[place].verdict}", rows[place])
     if stop.is_set():
         ended = known_rows(instances, root)  # without a word, some of them
         rows |= {place: row for place, row in ended.items() if place in open_places}

@@ -63,14 +63,14 @@ class Slurm:
     def run(self, tasks: Sequence[Task], folder: Path, stop: threading.Event) -> Iterator[tuple[int, Outcome]]:
         """See `Engine`. The folder must be one that the jobs see as well; it gets their logs."""
         executor = self._executor(folder / _LOGS, _minutes(tasks))
-        with stop_file(folder) as (stop_path, tell_to_stop):
+        with stop_file(folder) as (stop_path, ask_to_stop):
             works = [RemoteWork(Work(task.instance, folder, self.threads), stop_path, os.getcwd()) for task in tasks]
             jobs = dict(zip((task.place for task in tasks), _submitted(executor, works), strict=True))
             titles = {task.place: task.instance.title for task in tasks}
             try:
                 while jobs:
                     if stop.is_set():
-                        tell_to_stop()
+                        ask_to_stop()
                         self._cancel_pending(list(jobs.values()))
                     for place in [place for place, job in jobs.items() if job.done()]:
                         yield place, _outcome(jobs.pop(place), titles[place], stop)
@@ -105,7 +105,7 @@ class Slurm:
 
 def _submitted(executor: Any, works: Sequence[RemoteWork]) -> list[Any]:
     try:
-        # What runs on this machine hears of the stop by the file alone; what sbatch says is told below, in one line.
+        # What runs on this machine hears of the stop by the file alone; what sbatch says comes below, in one line.
         with interrupts_held(), redirect_stderr(io.StringIO()):
             return list(executor.submit_array(works))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:

@@ -36,7 +36,7 @@ def _flat(data: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in data.items():
         if isinstance(value, Mapping):
-            flat |= {f"{name}.{inner}": its for inner, its in value.items()}
+            flat |= {f"{name}.{inner}": entry for inner, entry in value.items()}
         elif name != "swept":
             flat[name] = value
     return flat

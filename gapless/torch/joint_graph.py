@@ -31,3 +31,9 @@ class JointGraph:
     module: Any
     inputs: dict[Any, Role]
     outputs: tuple[tuple[Any, Role], ...]
+
+    @property
+    def constants(self) -> dict[Any, Any]:
+        """The tensors that the module holds itself, by the nodes that read them."""
+        nodes = [node for node in self.module.graph.nodes if node.op == "get_attr"]
+        return {node: getattr(self.module, node.target) for node in nodes}

@@ -58,10 +58,10 @@ def test_lookahead(benchmark: Any, lookahead: int, batch_size: int) -> None:
     distinct = [unique_ids(batch.astype(np.int64))[0] for batch in batches]
     assert evicted + updated == sum(map(len, distinct))
     before = [np.concatenate([np.zeros(0, np.int64), *distinct[max(0, b - lookahead) : b]]) for b in (0, 1, lookahead)]
-    told = [len(np.setdiff1d(distinct[b], seen)) for b, seen in zip((0, 1, lookahead), before, strict=True)]
+    expected = [len(np.setdiff1d(distinct[b], seen)) for b, seen in zip((0, 1, lookahead), before, strict=True)]
     wide = (batch.astype(np.int64) for batch in batches)
     first = [int(step.prefetched.sum()) for step in islice(lookahead_steps(wide, lookahead), lookahead + 1)]
-    assert told == [first[0], first[1], first[lookahead]]
+    assert expected == [first[0], first[1], first[lookahead]]
     report(benchmark, len(batches) * batch_size)
 
 

@@ -44,7 +44,8 @@ def _timed(benchmark: Callable[..., BestFusion], profile: FusionProfile, method:
     best = benchmark.pedantic(best_fusion, args=(profile, SolveOptions(threads=1), method), rounds=5, warmup_rounds=1)  # type: ignore[attr-defined]
     assert isinstance(best, BestFusion)
     assert best.bound_s == best.iteration_s
-    assert all(best.iteration_s <= its.iteration_s for its in all_baselines(profile) if not its.fusion.sent_plain)
+    compressed = [baseline for baseline in all_baselines(profile) if not baseline.fusion.sent_plain]
+    assert all(best.iteration_s <= baseline.iteration_s for baseline in compressed)
     info: dict[str, Any] = benchmark.extra_info  # type: ignore[attr-defined]
     info |= {"groups": len(best.groups), **best.details}
     return best
@@ -83,7 +84,7 @@ def test_what_optimality_buys(benchmark: Callable[..., BestFusion], compressor: 
             profile = fusion_profile(network, compressor, affine)
             best = best_fusion(profile)
             assert best is not None
-            slower = {its.name: its.iteration_s / best.iteration_s - 1 for its in all_baselines(profile)}
+            slower = {baseline.name: baseline.iteration_s / best.iteration_s - 1 for baseline in all_baselines(profile)}
             assert all(share >= -1e-9 for name, share in slower.items() if name != "selective")
             searched = best_fusion(profile, SolveOptions(time_limit_s=ALGORITHM_1_S), "algorithm1")
             assert searched is not None

@@ -31,11 +31,11 @@ import gapless
 from gapless import SolveOptions
 from gapless.checker import check
 from gapless.encodings.monet import Problem, evaluate
-from gapless.encodings.monet.ablation import carry_over, greedy_implementations
-from gapless.encodings.monet.keepset import KeepSet
 from gapless.encodings.monet.lowering import to_schedule
-from gapless.encodings.monet.reading import decisions_of
-from gapless.encodings.monet.sweep import keep_set_of
+from gapless.encodings.monet.reading import decisions_of, keep_set_of
+from gapless.encodings.monet.retention import fit_implementations
+from gapless.encodings.monet.search.keepset import KeepSet
+from gapless.encodings.monet.study.ablation import carry_over
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 
 LIMIT_S = 20.0
@@ -74,7 +74,7 @@ def outcome(
     if result.schedule is None:
         return Outcome(result.status is gapless.Status.INFEASIBLE), None
     assert result.valid, f"{mode}: {result.report.summary()}"
-    plan = greedy_implementations(full, carry_over(graph, decisions_of(graph, result.schedule), full), budget_bytes)
+    plan = fit_implementations(full, carry_over(graph, decisions_of(graph, result.schedule), full), budget_bytes)
     schedule = to_schedule(full, plan, budget_bytes)
     report, own_s = check(schedule), result.report.makespan_s
     assert report.valid, f"{mode}, carried over: {report.summary()}"
@@ -131,7 +131,7 @@ def _assert_full_is_best(found: dict[str, Outcome]) -> None:
 
 
 def _assert_noop_is_worst(found: dict[str, Outcome], model: str) -> None:
-    noop, conv = found["monet-noop"], found["conv"]
+    noop, conv = found["noop"], found["conv"]
     if noop.cost_s is None:
         assert noop.is_infeasible or not any(its.is_infeasible for its in found.values())
         return

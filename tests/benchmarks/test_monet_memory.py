@@ -30,11 +30,14 @@ from result_tables import ResultTables
 
 from gapless import SolveOptions
 from gapless.checker import check
-from gapless.encodings.monet import Decisions, checkmate, evaluate
-from gapless.encodings.monet.ablation import carry_over, greedy_implementations
-from gapless.encodings.monet.baselines import eager
+from gapless.encodings.monet import Decisions, evaluate
 from gapless.encodings.monet.least_budget import least_budget
 from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.parameters import Parameters
+from gapless.encodings.monet.retention import fit_implementations
+from gapless.encodings.monet.study import checkmate
+from gapless.encodings.monet.study.ablation import carry_over
+from gapless.encodings.monet.study.baselines import eager
 from gapless.profiles.training.graph import TrainingGraph
 
 LIMIT_S = 40.0
@@ -85,7 +88,7 @@ def checkmate_plans(model: str, target_s: float, limit_s: float) -> Iterator[Che
     options = SolveOptions(gap=0.002, time_limit_s=limit_s, threads=THREADS)
     while high - low > STEP_BYTES:
         middle = (low + high) // 2
-        plan = checkmate.search(graph, middle, options)
+        plan = checkmate.search(graph, middle, options, Parameters())
         judged = None if plan is None else judge(graph, plan, full)
         if judged is not None:
             yield judged
@@ -97,7 +100,7 @@ def judge(graph: TrainingGraph, plan: checkmate.Rematerialisation, full: Trainin
     decisions = checkmate.to_decisions(graph, plan)
     if decisions is None:
         return None
-    fastest = greedy_implementations(full, carry_over(graph, decisions, full), 10**15)
+    fastest = fit_implementations(full, carry_over(graph, decisions, full), 10**15)
     report = check(to_schedule(full, fastest))
     assert report.valid, report.summary()
     claimed_bytes = int(checkmate.memory_bytes(graph, plan).max())
@@ -113,7 +116,7 @@ def honest_bytes(full: TrainingGraph, plans: Iterable[CheckmatePlan], target_s: 
         low, high = plan.claimed_bytes // 2, plan.replayed_bytes
         while high - low > STEP_BYTES // 2:
             middle = (low + high) // 2
-            report = check(to_schedule(full, greedy_implementations(full, plan.decisions, middle)))
+            report = check(to_schedule(full, fit_implementations(full, plan.decisions, middle)))
             low, high = (low, report.peak_bytes[0]) if fits(report, middle, target_s) else (middle, high)
         least = high if least is None else min(least, high)
     return least
@@ -151,11 +154,11 @@ def test_monet_needs_less_memory_than_checkmate(tables: ResultTables, limit_s: A
     }
     title = f"GiB at {OVERHEAD:.0%} overhead"
     tables.table("monet_memory", title).add(f"{model}-{reading}", **row)
-    assert ours.result is not None, "no plan is as fast"
+    assert ours.report is not None, "no plan is as fast"
     assert ours.budget_bytes is not None
-    assert ours.result.valid
-    assert ours.result.report.peak_bytes[0] <= ours.budget_bytes
-    assert ours.result.report.makespan_s <= target_s
+    assert ours.report.valid
+    assert ours.report.peak_bytes[0] <= ours.budget_bytes
+    assert ours.report.makespan_s <= target_s
     assert ours.bound_bytes < ours.budget_bytes
     assert honest is None or ours.budget_bytes < honest
 

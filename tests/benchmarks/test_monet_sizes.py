@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from measured_monet import FULL, measured
 
-from gapless.encodings.monet.ilp_statistics import comparison
+from gapless.encodings.monet.study.statistics import comparison
 from gapless.profiles.training import networks
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 

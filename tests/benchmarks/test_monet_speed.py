@@ -10,11 +10,12 @@ import pytest
 from measured_monet import FULL, GIB, measured
 
 from gapless import SolveOptions
-from gapless.encodings.monet import relaxation
 from gapless.encodings.monet.evaluate import evaluate
-from gapless.encodings.monet.keepset import Keeper, KeepSet
+from gapless.encodings.monet.parameters import Cooling, Moves
+from gapless.encodings.monet.relaxation import model as relaxation
 from gapless.encodings.monet.retention import last_needs
-from gapless.encodings.monet.search import Annealing
+from gapless.encodings.monet.search.annealing import Annealing
+from gapless.encodings.monet.search.keepset import Keeper, KeepSet
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.solvers.registry import solve_model
 
@@ -27,7 +28,7 @@ def test_keep_set_states_of_resnet50(benchmark: Any) -> None:
     unit_s = sum(min(impl.duration_s for impl in node.implementations) for node in graph.forward)
 
     def search() -> Annealing:
-        annealing = Annealing(keeper, unit_s, seed=0)
+        annealing = Annealing(keeper, unit_s, 0, Cooling(), Moves())
         annealing.round(start, 60.0, lambda: annealing.states >= count)
         return annealing
 
@@ -58,7 +59,7 @@ def test_keep_sets_of_resnet50_from_scratch(benchmark: Any) -> None:
 
 def start_from_the_relaxation(graph: TrainingGraph, budget_bytes: int) -> KeepSet:
     """What the solver starts from: the relaxation at nine tenths of the budget."""
-    parts = relaxation.encode(graph, int(0.9 * budget_bytes), (1,))
-    solution = solve_model(parts.model, SolveOptions(gap=0.003, time_limit_s=10.0, threads=1), "highs")
-    start = relaxation.decode(parts, solution.values)
+    model = relaxation.encode(graph, int(0.9 * budget_bytes), (1,))
+    solution = solve_model(model.milp, SolveOptions(gap=0.003, time_limit_s=10.0, threads=1), "highs")
+    start = relaxation.decode(model, solution.values)
     return KeepSet.just_in_time(start.kept, start.variant)

@@ -62,14 +62,14 @@ def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
-        (["--cache-rows", "9", "--cache-size", "1MB"], "cache_rows: give it or cache_size, not both"),
-        (["--cache-size", "10"], "cache_size: must hold a row of 192 bytes, got 10"),
+        (["--cache-rows", "9", "--cache-size", "1MB"], "--cache-rows: give it or cache_size, not both"),
+        (["--cache-size", "10"], "--cache-size: must hold a row of 192 bytes, got 10"),
         (["--cache-rows", "9"], r"cache_rows must hold the distinct ids of a batch; batch 0 has \d+, got 9"),
         (["--design", "lrp"], "design: must be one of replicated, .*, got 'lrp'; did you mean"),
         (["--objective", "cost"], "objective: must be one of paper, fetches, max-load, got 'cost'"),
         (["--model", "dlmr"], "model: must be one of .*, got 'dlmr'; did you mean"),
         (["--columns", "a"], r"columns: goes with a .csv or .csv.gz file, got trace zipf"),
-        (["--hot-share", "0.5"], "hot_share: goes with skew, got trace zipf"),
+        (["--hot-share", "0.5"], "--hot-share: goes with skew, got trace zipf"),
         (["--exponent", "6"], "the exponent must be in 1..5, got 6"),
         (["--latency", "10"], "--latency: must be a number and a unit"),
         (["--table-rows", "5,x"], "--table-rows: must be a whole number in 1.*, got 'x'"),

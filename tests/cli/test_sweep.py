@@ -242,9 +242,9 @@ class Axes:
 
 def test_plot_draws_plans_and_bounds_by_memory_ratio_in_percent_and_skips_what_is_unknown() -> None:
     rows: list[Any] = [
-        SimpleNamespace(memory_ratio=0.8, overhead=0.0, overhead_bound=0.0),
-        SimpleNamespace(memory_ratio=0.4, overhead=None, overhead_bound=None),
-        SimpleNamespace(memory_ratio=0.6, overhead=0.05, overhead_bound=0.04),
+        SimpleNamespace(method="auto", memory_ratio=0.8, overhead=0.0, overhead_bound=0.0),
+        SimpleNamespace(method="auto", memory_ratio=0.4, overhead=None, overhead_bound=None),
+        SimpleNamespace(method="auto", memory_ratio=0.6, overhead=0.05, overhead_bound=0.04),
     ]
     axes = Axes()
     assert plot_tradeoff(rows, axes, "energy") is axes

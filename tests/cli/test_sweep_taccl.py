@@ -131,9 +131,7 @@ def test_tables_are_printed_and_progress_goes_to_stderr(capsys: pytest.CaptureFi
         (["--alpha-growth", "-1"], "must be a number >= 0"),
     ],
 )
-def test_bad_input_is_told_in_a_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, more: list[str], rule: str
-) -> None:
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, more: list[str], rule: str) -> None:
     code, out, err = run(capsys, *sweep_of(tmp_path), *more)
     assert (code, out) == (2, "")
     assert rule in err

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gapless.encodings.monet.baselines import eager
-from gapless.encodings.monet.checkmate import Rematerialisation
 from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.study.baselines import eager
+from gapless.encodings.monet.study.checkmate import Rematerialisation
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.measured import read_published_instance
 
@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "monet"
 GIB = 2**30
 DEVICE_BYTES = 16 * GIB
 FULL = "inplace_conv_multiway_newnode"
-MODES = {  # of the thesis, by the names of `ABLATIONS`; what is measured for each, and its letters in the logs
-    "monet-noop": ("inplace_normal", "i"),
+MODES = {  # of the thesis, as in `ABLATIONS`, and all choices; what is measured for each, its letters in the logs
+    "noop": ("inplace_normal", "i"),
     "conv": ("inplace_conv_normal", "ic"),
     "output": ("inplace_multiway", "im"),
     "intermediate": ("inplace_newnode", "in"),

@@ -62,11 +62,11 @@ def test_a_stop_before_the_start_begins_nothing(small: Path, tmp_path: Path, eng
 def test_a_remote_worker_hears_of_the_stop_by_a_file(small: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     instance = read_instances(small)[0]
-    with stop_file(tmp_path / "out") as (path, tell_to_stop):
+    with stop_file(tmp_path / "out") as (path, ask_to_stop):
         work = RemoteWork(Work(instance, tmp_path / "out", 1), path, str(tmp_path))
         row: Any = work()
         assert row.verdict == "optimal"
-        tell_to_stop()
+        ask_to_stop()
         assert work() is None
     assert not path.exists()
 

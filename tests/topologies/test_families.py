@@ -148,8 +148,8 @@ def test_dragonfly_deals_its_global_cables_to_the_routers_evenly(groups: int, mo
     for (source, target), route in found.items():
         if source < 4 <= target and not any(name.startswith("group0:router") for name in route):
             cables[source].add(target // 4)
-    assert sorted(group for its in cables.values() for group in its) == list(range(1, groups))
-    assert max(len(its) for its in cables.values()) == most
+    assert sorted(group for joined in cables.values() for group in joined) == list(range(1, groups))
+    assert max(len(joined) for joined in cables.values()) == most
 
 
 def test_dragonfly_has_all_its_cables() -> None:

@@ -97,13 +97,13 @@ def gossip_transfers(problem: Chunked, deadline: Deadline, limit_s: float = math
 
 
 def _search(rounds: list[_Round], halves: _Halves, limit_s: float, deadline: Deadline) -> _State | None:
-    """The faster of two ways: by all rounds; or by the shortest as far as these lead, and then by all."""
+    """The faster of two searches: by all rounds; or by the shortest as far as these lead, and then by all."""
     if not rounds:
         return None
     everything = (1 << len(halves.half_of)) - 1
     begin = _State((1 << halves.first[0], 1 << halves.first[1]), 0.0)
-    least_s = min(its.duration_s for its in rounds)
-    short = [its for its in rounds if its.duration_s <= least_s * (1 + 1e-9)]
+    least_s = min(turn.duration_s for turn in rounds)
+    short = [turn for turn in rounds if turn.duration_s <= least_s * (1 + 1e-9)]
     within = _closed(short, halves, begin.has)
     best: _State | None = None
     if within != (everything, everything):
@@ -118,8 +118,8 @@ def _closed(rounds: list[_Round], halves: _Halves, has: tuple[int, int]) -> tupl
     """All that the halves' first ranks could have by these rounds."""
     while True:
         more = list(has)
-        for its in rounds:
-            more[its.receiver] |= halves.image(its.element, more[1 - its.receiver])
+        for turn in rounds:
+            more[turn.receiver] |= halves.image(turn.element, more[1 - turn.receiver])
         if (more[0], more[1]) == has:
             return has
         has = more[0], more[1]
@@ -130,7 +130,7 @@ def _beam(
 ) -> _State | None:
     """From round to round, the states that are promised to end first by the growth that is possible."""
     count = max(mask.bit_count() for mask in wanted)
-    least_s = min(its.duration_s for its in rounds)
+    least_s = min(turn.duration_s for turn in rounds)
 
     def promised_s(state: _State) -> tuple[float, int]:
         sizes = [mask.bit_count() for mask in state.has]
@@ -167,22 +167,22 @@ def _unlike(states: list[_State]) -> list[_State]:
 
 
 def _after(state: _State, rounds: list[_Round], halves: _Halves) -> Iterator[_State]:
-    for its in rounds:
-        there = state.has[its.receiver]
-        brought = halves.image(its.element, state.has[1 - its.receiver])
+    for turn in rounds:
+        there = state.has[turn.receiver]
+        brought = halves.image(turn.element, state.has[1 - turn.receiver])
         adds = not brought & there
         if not adds and (there & ~brought or brought == there):
             continue
-        has = (there | brought, state.has[1]) if its.receiver == 0 else (state.has[0], there | brought)
-        yield _State(has, state.time_s + its.duration_s, (its, adds, state))
+        has = (there | brought, state.has[1]) if turn.receiver == 0 else (state.has[0], there | brought)
+        yield _State(has, state.time_s + turn.duration_s, (turn, adds, state))
 
 
 def _transfers(state: _State, chunks: tuple[int, ...]) -> list[Transfer]:
     path = []
     while state.made is not None:
-        its, adds, state = state.made
-        path.append((its, adds))
-    return [Transfer(link, chunks, adds) for its, adds in reversed(path) for link in its.links]
+        turn, adds, state = state.made
+        path.append((turn, adds))
+    return [Transfer(link, chunks, adds) for turn, adds in reversed(path) for link in turn.links]
 
 
 def _rounds(topology: Topology, halves: _Halves, buffer_bytes: int) -> list[_Round]:
@@ -198,9 +198,9 @@ def _rounds(topology: Topology, halves: _Halves, buffer_bytes: int) -> list[_Rou
             sender = inverse[halves.element_of[target]][source]
             links.setdefault((receiver, number[sender], duration_s), []).append(link)
     fastest: dict[tuple[int, int], _Round] = {}
-    for (receiver, element, duration_s), its in sorted(links.items()):
-        if len(its) == len(halves.group):
-            fastest.setdefault((receiver, element), _Round(receiver, element, duration_s, tuple(its)))
+    for (receiver, element, duration_s), members in sorted(links.items()):
+        if len(members) == len(halves.group):
+            fastest.setdefault((receiver, element), _Round(receiver, element, duration_s, tuple(members)))
     return list(fastest.values())
 
 

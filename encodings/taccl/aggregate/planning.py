@@ -26,6 +26,8 @@ __all__ = ["rooted_transfers", "transfers_of"]
 Mask = NDArray[np.bool_]
 
 _DEFAULTS = Aggregation()
+_LEAST_MESSAGES = 2_000
+"""Of all constructions, a tenth of a second's: so many are made however busy the machine is."""
 _ALIKE_AFTER, _ALIKE_SHARE = 50, 0.5
 """After so many constructions, this share has the preferences of the best one."""
 _LEAST = (1, 1, 1, 2, 2, 3, 4, 8, 16)
@@ -64,7 +66,7 @@ def transfers_of(
 def rooted_transfers(
     problem: Chunked, deadline: Deadline, seed: int, parameters: Aggregation = _DEFAULTS
 ) -> list[Transfer] | None:
-    """ALLREDUCE by way of one rank, where all is added up and from where it is spread: the one that is nearest to all.
+    """ALLREDUCE through one rank, where all is added up and from where it is spread: the one that is nearest to all.
 
     None for what isn't an ALLREDUCE of all ranks, and under a sketch, which says where the root of each chunk is.
     """
@@ -166,7 +168,8 @@ def _best_transfers(
     best_preferences = Preferences()
     kinds, messages = len(set(task.network.alpha_s)), 0
     for number in range(parameters.tries):
-        if best is not None and (deadline.over or best[0] <= enough_s or messages > parameters.messages):
+        late = deadline.over and messages > _LEAST_MESSAGES
+        if best is not None and (late or best[0] <= enough_s or messages > parameters.messages):
             break
         alike = number > _ALIKE_AFTER and rng.random() < _ALIKE_SHARE
         preferences = best_preferences if alike else _preferences(rng, number, kinds, task)

@@ -102,10 +102,10 @@ def _constructed(
     if (topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all():
         return []
     found: list[_Candidate] = []
-    for variant in ("phase by phase", "by way of one rank", "gossip"):
+    for variant in ("phase by phase", "through one rank", "gossip"):
         if variant == "phase by phase":
             transfers = transfers_of(problem, deadline, seed, parameters, enough_s)
-        elif variant == "by way of one rank":
+        elif variant == "through one rank":
             transfers = rooted_transfers(problem, deadline, seed, parameters)
         else:
             best_s = min((candidate.end_s for candidate in found), default=math.inf)

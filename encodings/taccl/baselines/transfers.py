@@ -1,6 +1,6 @@
 """Transfers: the sends of an algorithm, laid along links, and turned round where a collective reduces.
 
-An algorithm says who sends which chunks to whom, and in which step. Where two ranks have no link the chunks go along
+An algorithm says which rank sends which chunks to which, and in which step. Where two have no link the chunks go along
 the shortest path, stored on each rank of it; a rank that has a chunk already is not sent it again, so each chunk
 travels along a tree. Backwards, such a tree collects: every rank adds its part to what it has from its children, and
 sends it on. REDUCESCATTER is that of ALLGATHER, REDUCE of BROADCAST, ALLREDUCE one after the other.

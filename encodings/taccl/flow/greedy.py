@@ -132,7 +132,7 @@ def plan_greedy(
 
     What reduces is planned backwards in time, as the spreading of its chunks over links that are turned round; where
     the sums are wanted by more than one rank (ALLREDUCE), they are spread in a second phase. There is no schedule where
-    a sketch leaves some chunk no way to some rank. Raises `InputError` for what `may_be_greedy` rules out.
+    a sketch leaves some chunk no path to some rank. Raises `InputError` for what `may_be_greedy` rules out.
     """
     collective = problem.collective
     if not is_spread_backwards(collective):
@@ -195,8 +195,8 @@ def _route(search: _Search, quotient: QuotientProblem) -> None:
 def _routings(search: _Search, quotient: QuotientProblem) -> Iterator[_Routed]:
     """Along the flow that the bound has found, and where it has found none, or the problem is small, by load.
 
-    Chunks of one orbit take images of one another's paths. Where whole chunks can't be shared out well enough in that
-    way (a ring of eight, where half of what goes to the other side goes left), a small problem is routed without. The
+    Chunks of one orbit take images of one another's paths. Where whole chunks can't be shared out well enough so
+    (a ring of eight, where half of what goes to the other side goes left), a small problem is routed without. The
     flow knows of no sketch that allows some chunks some links only.
     """
     assert search.bounds is not None

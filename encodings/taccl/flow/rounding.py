@@ -43,8 +43,8 @@ def round_flow(quotient: QuotientProblem, occupancy_s: Floats, flow: ConcurrentF
     choices = _choices(quotient, flow)
     counts = _counts(quotient, occupancy_s, choices, options)
     paths: list[Path] = [()] * len(quotient.owner)
-    for choice, its in zip(choices, counts, strict=True):
-        taken = [path for path, count in zip(choice.paths, its, strict=True) for _ in range(count)]
+    for choice, numbers in zip(choices, counts, strict=True):
+        taken = [path for path, count in zip(choice.paths, numbers, strict=True) for _ in range(count)]
         for chunk, path in zip(choice.chunks, taken, strict=True):
             paths[chunk] = path
     return routing_of(paths)

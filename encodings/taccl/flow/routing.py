@@ -97,14 +97,14 @@ def paths(problem: Chunked, parts: FlowModel, values: Floats) -> list[dict[int, 
         for link in np.flatnonzero(left > _NOTHING).tolist():
             leaving.setdefault(source[link], []).append(link)
         demand = parts.commodities.demand[number].astype(np.float64)
-        its: dict[int, list[Path]] = {}
+        carried: dict[int, list[Path]] = {}
         for rank in np.flatnonzero(demand > 0).tolist():
             while demand[rank] > _NOTHING and (path := carrying_path(owner, rank, leaving, left, target)):
                 amount = min(demand[rank], *(left[link] for link in path))
                 left[list(path)] -= amount
                 demand[rank] -= amount
-                its.setdefault(rank, []).append(path)
-        found.append(its)
+                carried.setdefault(rank, []).append(path)
+        found.append(carried)
     return found
 
 
@@ -145,17 +145,17 @@ def _flow(model: Model, problem: Chunked, parts: Commodities) -> Ids:
 
 def _what_a_rank_wants_stays_there(problem: Chunked, parts: FlowModel) -> None:
     """What comes into a rank and doesn't leave it again is what the rank wants."""
-    topology, its = problem.logical.topology, parts.commodities
+    topology, asked = problem.logical.topology, parts.commodities
     number, link = np.nonzero(parts.flow >= 0)
     rank_count = problem.collective.rank_count
     one = int(parts.model.continuous("one", lower=1.0, upper=1.0))
     into = number * rank_count + topology.link_target[link]
     out = number * rank_count + topology.link_source[link]
-    kept = topology.link_source[link] != its.owner[number]
-    wants, rank = np.nonzero(its.demand)
+    kept = topology.link_source[link] != asked.owner[number]
+    wants, rank = np.nonzero(asked.demand)
     rows = np.concatenate([into, out[kept], wants * rank_count + rank])
     columns = np.concatenate([parts.flow[number, link], parts.flow[number, link][kept], np.full(len(wants), one)])
-    values = np.concatenate([np.ones(len(into)), -np.ones(int(kept.sum())), -its.demand[wants, rank].astype(float)])
+    values = np.concatenate([np.ones(len(into)), -np.ones(int(kept.sum())), -asked.demand[wants, rank].astype(float)])
     add_distinct(parts.model, "wanted_stays", rows, columns, values, lower=0.0, upper=0.0)
 
 

@@ -244,7 +244,7 @@ def _one_transfer_at_a_time_in_any_order(parts: ContiguityModel) -> None:
 
 
 def _time_covers_every_link_and_side(parts: ContiguityModel) -> None:
-    """Implied: the time covers all transfers of a link or side, the way to the first and the way on from the last."""
+    """Implied: the time covers all transfers of a link or side, the path to the first and the path on from the last."""
     duration = parts.alpha + parts.beta
     until, onward = _path_steps(parts)
     distinct = sorted({tuple(sorted(rows)) for rows in _members(parts.ordering).values()})

@@ -187,8 +187,8 @@ def _table(model: Model, problem: Chunked, paths: Sequence[Sequence[Path]]) -> t
     labels = [f"c{chunk}_w{k}" for chunk in firsts.tolist() for k in range(len(paths[chunk]))]
     ids = model.binaries("taken", len(labels), labels=labels)
     cuts = np.cumsum([len(paths[chunk]) for chunk in firsts.tolist()])
-    for chunk, its in zip(firsts.tolist(), np.split(ids, cuts[:-1]), strict=True):
-        known[chunk] = list(paths[chunk]), its
+    for chunk, columns in zip(firsts.tolist(), np.split(ids, cuts[:-1]), strict=True):
+        known[chunk] = list(paths[chunk]), columns
 
     def rows_of(chunk: int) -> tuple[list[Path], Ids]:
         pending = []
@@ -222,7 +222,7 @@ def _is_util(model: Model, problem: Chunked, path: list[Path], taken: Ids) -> Id
         if users[link]:
             alike.setdefault(frozenset(users[link]), []).append(link)
     topology = problem.logical.topology
-    names = [f"r{topology.links[its[0]].source}_r{topology.links[its[0]].target}" for its in alike.values()]
+    names = [f"r{topology.links[links[0]].source}_r{topology.links[links[0]].target}" for links in alike.values()]
     ids = model.binaries("is_util", len(alike), labels=names)
     is_util = np.full(problem.link_count, -1, dtype=np.int64)
     for links, column in zip(alike.values(), ids.tolist(), strict=True):
@@ -259,8 +259,8 @@ def _time_covers_every_link_and_side(parts: PathModel) -> None:
     for number, links in enumerate(groups):
         for its_link in links.tolist():
             groups_of[its_link].append(number)
-    count = np.array([len(its) for its in groups_of], dtype=np.int64)
-    flat = np.concatenate([np.array(its, dtype=np.int64) for its in groups_of])
+    count = np.array([len(numbers) for numbers in groups_of], dtype=np.int64)
+    flat = np.concatenate([np.array(numbers, dtype=np.int64) for numbers in groups_of])
     start = np.append(0, np.cumsum(count))
     entry = np.repeat(np.arange(len(link)), count[link])
     offset = np.arange(len(entry)) - np.repeat(np.append(0, np.cumsum(count[link])[:-1]), count[link])

@@ -26,7 +26,7 @@ from gapless.topologies.topology import Topology
 __all__ = ["Spread", "is_spread_backwards", "spreads_of", "turned_round"]
 
 _MOST_CHECKED = 4_000_000
-"""Pairs of chunk and link up to which it is checked that chunks find their path; beyond, routing finds out."""
+"""Pairs of chunk and link up to which it is checked that chunks find a path; beyond, routing finds out."""
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ class _Search:
     @property
     def bound_s(self) -> float:
         """Under no sketch, with no partition that is considered, can it be faster."""
-        return min(its.bound_s for its in self.wholes)
+        return min(one.bound_s for one in self.wholes)
 
     @property
     def best(self) -> _Try | None:

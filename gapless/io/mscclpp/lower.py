@@ -16,7 +16,7 @@ a port between nodes) and each step a few one-sided operations:
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from gapless.collective import Collective
 from gapless.errors import InputError
@@ -104,7 +104,8 @@ def translate(program: Program, collective: Collective, node_of_rank: tuple[int,
     for gpu in sorted(program.gpus, key=lambda gpu: gpu.id):
         links = _Links(gpu.id, messages)
         first = flat.first_block[gpu.id]
-        blocks = [_block(first + number, number, messages, links) for number in range(len(gpu.threadblocks))]
+        numbers = range(len(gpu.threadblocks))
+        blocks = [_BlockLowering(messages, links, first + number).block(number) for number in numbers]
         gpus.append(
             Gpu(
                 id=gpu.id,
@@ -141,65 +142,89 @@ class _Links:
         return self.buffers.index(wanted)
 
 
-def _block(flat_number: int, number: int, messages: Messages, links: _Links) -> Block:
-    flat = messages.flat
-    writer = BlockWriter()
-    used: dict[str, list[int]] = {kind: [] for kind in CHANNEL_TYPES}
-    refs: dict[str, list[int]] = {kind: [] for kind in CHANNEL_TYPES}
+@dataclass
+class _BlockLowering:
+    """One block of the program: its operations, and the channels and remote buffers that they use, by kind."""
 
-    def channel(connection: int) -> tuple[str, tuple[int, ...]]:
-        kind = messages.kind[connection]
-        if links.number[connection] not in used[kind]:
-            used[kind].append(links.number[connection])
-        return kind, (used[kind].index(links.number[connection]),)
+    messages: Messages
+    links: _Links
+    flat_number: int
+    writer: BlockWriter = field(default_factory=BlockWriter)
+    used: dict[str, list[int]] = field(default_factory=lambda: {kind: [] for kind in CHANNEL_TYPES})
+    refs: dict[str, list[int]] = field(default_factory=lambda: {kind: [] for kind in CHANNEL_TYPES})
 
-    def remote(connection: int, place: tuple[str, int], cnt: int) -> Chunks:
-        kind, target = messages.kind[connection], flat.connections[connection][1]
-        buffer = links.buffer(target, place[0], kind)
-        if buffer not in refs[kind]:
-            refs[kind].append(buffer)
-        return Chunks(place[1], cnt, buffer_id=refs[kind].index(buffer))
+    def block(self, number: int) -> Block:
+        flat, writer = self.messages.flat, self.writer
+        incoming = flat.incoming[self.flat_number]
+        if incoming >= 0 and self.messages.starts_ready(incoming):
+            writer.publish(_signalling("signal", *self.channel(incoming)))
+        for at in range(flat.first[self.flat_number], flat.first[self.flat_number + 1]):
+            step = flat.steps[at]
+            writer.acquire("sem_acquire", self.messages.acquired[at])
+            if step.type == "s":
+                self.send(at, step)
+            elif step.type in ("r", "rrc"):
+                self.receive(at, step)
+            elif step.type != "nop":
+                writer.data(_local(step), *self.messages.touched(at, step))
+            writer.release("sem_release", self.messages.released[at])
+        return Block(
+            id=number,
+            ops=tuple(writer.ops),
+            channels=tuple(ChannelIds(kind, tuple(ids)) for kind, ids in self.used.items() if ids),
+            remote_buffer_refs=tuple(RemoteIds(kind, tuple(ids)) for kind, ids in self.refs.items() if ids),
+        )
 
-    incoming, outgoing = flat.incoming[flat_number], flat.outgoing[flat_number]
-    if incoming >= 0 and messages.starts_ready(incoming):
-        writer.publish(_signalling("signal", *channel(incoming)))
-    for at in range(flat.first[flat_number], flat.first[flat_number + 1]):
-        step, acts = flat.steps[at], messages.acts[at]
-        writer.acquire("sem_acquire", messages.acquired[at])
-        if step.type == "s":
-            kind, ids = channel(outgoing)
-            if acts.signals_ready:
-                writer.wait(_signalling("wait", kind, ids))
-            source = Chunks(step.srcoff, step.cnt, step.srcbuf)
-            target = remote(outgoing, acts.place, step.cnt)
-            if kind == "memory":
-                writer.data(Operation("put", (source,), (target,), kind), messages.cells(at, step, "src"), ())
-                writer.publish(_signalling("signal", kind, ids))
-            else:
-                writer.publish(Operation("pws", (source,), (target,), kind, ids))
-            if acts.signals_arrival:
-                writer.wait(_signalling("wait", kind, ids))
-        elif step.type in ("r", "rrc"):
-            own_channel = channel(incoming)
-            if acts.signals_ready and not acts.is_ready_from_start:
-                writer.publish(_signalling("signal", *own_channel))
-            writer.wait(_signalling("wait", *own_channel))
-            if acts.signals_arrival:
-                writer.publish(_signalling("signal", *own_channel))
-            if step.type == "rrc":
-                writer.data(_sum(step, Chunks(acts.place[1], step.cnt, acts.place[0])), *messages.touched(at, step))
-        elif step.type != "nop":
-            writer.data(_local(step), *messages.touched(at, step))
-        writer.release("sem_release", messages.released[at])
-    return Block(
-        id=number,
-        ops=tuple(writer.ops),
-        channels=tuple(ChannelIds(kind, tuple(ids)) for kind, ids in used.items() if ids),
-        remote_buffer_refs=tuple(RemoteIds(kind, tuple(ids)) for kind, ids in refs.items() if ids),
-    )
+    def send(self, at: int, step: Step) -> None:
+        """A put into the receiver's place, and the signal that the data has come."""
+        acts, outgoing = self.messages.acts[at], self.messages.flat.outgoing[self.flat_number]
+        kind, ids = self.channel(outgoing)
+        if acts.signals_ready:
+            self.writer.wait(_signalling("wait", kind, ids))
+        source = Chunks(step.srcoff, step.cnt, step.srcbuf)
+        target = self.remote(outgoing, acts.place, step.cnt)
+        if kind == "memory":
+            self.writer.data(Operation("put", (source,), (target,), kind), self.messages.cells(at, step, "src"), ())
+            self.writer.publish(_signalling("signal", kind, ids))
+        else:
+            self.writer.publish(Operation("pws", (source,), (target,), kind, ids))
+        if acts.signals_arrival:
+            self.writer.wait(_signalling("wait", kind, ids))
+
+    def receive(self, at: int, step: Step) -> None:
+        """A wait for the data, which is then added where the step adds."""
+        acts, incoming = self.messages.acts[at], self.messages.flat.incoming[self.flat_number]
+        channel = self.channel(incoming)
+        if acts.signals_ready and not acts.is_ready_from_start:
+            self.writer.publish(_signalling("signal", *channel))
+        self.writer.wait(_signalling("wait", *channel))
+        if acts.signals_arrival:
+            self.writer.publish(_signalling("signal", *channel))
+        if step.type == "rrc":
+            came = Chunks(acts.place[1], step.cnt, acts.place[0])
+            self.writer.data(_sum(step, came), *self.messages.touched(at, step))
+
+    def channel(self, connection: int) -> tuple[str, tuple[int, ...]]:
+        """A connection's kind of channel, and its number among the block's of that kind, new where first used."""
+        kind, number = self.messages.kind[connection], self.links.number[connection]
+        return kind, (_place(self.used[kind], number),)
+
+    def remote(self, connection: int, place: tuple[str, int], cnt: int) -> Chunks:
+        """Chunks at the other end of a connection."""
+        kind, target = self.messages.kind[connection], self.messages.flat.connections[connection][1]
+        number = _place(self.refs[kind], self.links.buffer(target, place[0], kind))
+        return Chunks(place[1], cnt, buffer_id=number)
+
+
+def _place(entries: list[int], entry: int) -> int:
+    """Where an entry is in a list, added where it isn't there yet."""
+    if entry not in entries:
+        entries.append(entry)
+    return entries.index(entry)
 
 
 def _signalling(name: str, kind: str, ids: tuple[int, ...]) -> Operation:
+    """A signal, or the wait for one."""
     return Operation(name, channel_type=kind, channel_ids=ids)
 
 

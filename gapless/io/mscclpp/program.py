@@ -180,8 +180,3 @@ class Plan:
     buffer_alignment: int = 16
     min_message_bytes: int = 0
     max_message_bytes: int = MAX_MESSAGE_BYTES
-
-    @property
-    def operation_count(self) -> int:
-        """Operations of all blocks of all GPUs."""
-        return sum(len(block.ops) for gpu in self.gpus for block in gpu.threadblocks)

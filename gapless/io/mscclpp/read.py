@@ -6,7 +6,9 @@ is refused by name rather than skipped: a plan that is read is read whole.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from gapless.io.mscclpp.program import (
     BUFFERS,
@@ -28,6 +30,7 @@ from gapless.io.record import Record, load_record, parse_record
 
 __all__ = ["is_plan", "parse_plan", "read_plan"]
 
+T = TypeVar("T")
 MOST = 2**31 - 1
 """Counts and indices are 32-bit numbers in the executor."""
 HEAD = 4096
@@ -61,7 +64,7 @@ def _plan(record: Record) -> Plan:
     for field in ("reuse_resources", "use_double_scratch_buffer"):
         if record.boolean(field, default=False):
             raise record.fail(field, "false: the scratch buffer of calls in a row is not covered", True)
-    gpus = tuple(_gpu(each) for each in record.records("gpus"))
+    gpus = _each(record, "gpus", _gpu)
     if len(gpus) < 2:
         raise record.fail("gpus", "a list of at least 2 GPUs", [gpu.id for gpu in gpus])
     plan = Plan(
@@ -78,81 +81,69 @@ def _plan(record: Record) -> Plan:
     return plan
 
 
+def _each(record: Record, title: str, read: Callable[[Record], T], **default: Any) -> tuple[T, ...]:
+    """What `read` makes of each record of a list; a record with other fields than those that it read is refused."""
+    found = []
+    for entry in record.records(title, **default):
+        found.append(read(entry))
+        entry.close()
+    return tuple(found)
+
+
 def _gpu(record: Record) -> Gpu:
-    gpu = Gpu(
+    return Gpu(
         id=record.integer("id", 0, MOST),
         # The executor divides by both counts.
         input_chunks=record.integer("input_chunks", 1, MOST),
         output_chunks=record.integer("output_chunks", 1, MOST),
         scratch_chunks=record.integer("scratch_chunks", 0, MOST),
-        threadblocks=tuple(_block(each) for each in record.records("threadblocks")),
-        channels=tuple(_channels(each) for each in record.records("channels")),
-        remote_buffers=tuple(_remote_buffer(each) for each in record.records("remote_buffers")),
-        semaphores=tuple(_semaphore(each) for each in record.records("semaphores", default=[])),
+        threadblocks=_each(record, "threadblocks", _block),
+        channels=_each(record, "channels", _channels),
+        remote_buffers=_each(record, "remote_buffers", _remote_buffer),
+        semaphores=_each(record, "semaphores", lambda entry: int(entry.integer("init_value", 0, MOST)), default=[]),
     )
-    record.close()
-    return gpu
 
 
 def _channels(record: Record) -> Channels:
-    channels = Channels(record.text("channel_type", choices=CHANNEL_TYPES), record.integers("connected_to", 0, MOST))
-    record.close()
-    return channels
+    return Channels(record.text("channel_type", choices=CHANNEL_TYPES), record.integers("connected_to", 0, MOST))
 
 
 def _remote_buffer(record: Record) -> RemoteBuffer:
     types = record.array("access_channel_types")
-    for each in types:
-        if each not in CHANNEL_TYPES:
+    for kind in types:
+        if kind not in CHANNEL_TYPES:
             raise record.fail("access_channel_types", f"a list of {' and '.join(CHANNEL_TYPES)}", types)
-    buffer = RemoteBuffer(record.integer("rank", 0, MOST), record.text("type", choices=BUFFERS), tuple(types))
-    record.close()
-    return buffer
-
-
-def _semaphore(record: Record) -> int:
-    value: int = record.integer("init_value", 0, MOST)
-    record.close()
-    return value
+    return RemoteBuffer(record.integer("rank", 0, MOST), record.text("type", choices=BUFFERS), tuple(types))
 
 
 def _block(record: Record) -> Block:
-    block = Block(
+    return Block(
         id=record.integer("id", 0, MOST),
-        ops=tuple(_operation(each) for each in record.records("ops")),
-        channels=tuple(_channel_ids(each) for each in record.records("channels")),
-        remote_buffer_refs=tuple(_remote_ids(each) for each in record.records("remote_buffer_refs", default=[])),
+        ops=_each(record, "ops", _operation),
+        channels=_each(record, "channels", _channel_ids),
+        remote_buffer_refs=_each(record, "remote_buffer_refs", _remote_ids, default=[]),
     )
-    record.close()
-    return block
 
 
 def _channel_ids(record: Record) -> ChannelIds:
-    ids = ChannelIds(record.text("channel_type", choices=CHANNEL_TYPES), record.integers("channel_ids", 0, MOST))
-    record.close()
-    return ids
+    return ChannelIds(record.text("channel_type", choices=CHANNEL_TYPES), record.integers("channel_ids", 0, MOST))
 
 
 def _remote_ids(record: Record) -> RemoteIds:
-    ids = RemoteIds(
-        record.text("access_channel_type", choices=CHANNEL_TYPES), record.integers("remote_buffer_ids", 0, MOST)
-    )
-    record.close()
-    return ids
+    kind = record.text("access_channel_type", choices=CHANNEL_TYPES)
+    return RemoteIds(kind, record.integers("remote_buffer_ids", 0, MOST))
 
 
 def _operation(record: Record) -> Operation:
-    operation = Operation(
+    record.text("reduce_op", choices=["sum"], default="sum")
+    return Operation(
         name=record.text("name", choices=OPERATIONS),
-        src=tuple(_chunks(each) for each in record.records("src_buff", default=[])),
-        dst=tuple(_chunks(each) for each in record.records("dst_buff", default=[])),
+        src=_each(record, "src_buff", _chunks, default=[]),
+        dst=_each(record, "dst_buff", _chunks, default=[]),
         channel_type=record.text("channel_type", choices=CHANNEL_TYPES, default=""),
         channel_ids=record.integers("channel_ids", 0, MOST, default=()),
         semaphore_ids=record.integers("semaphore_ids", 0, MOST, default=()),
     )
-    record.text("reduce_op", choices=["sum"], default="sum")
-    record.close()
-    return operation
 
 
 def _chunks(record: Record) -> Chunks:
@@ -164,5 +155,4 @@ def _chunks(record: Record) -> Chunks:
     )
     if bool(chunks.type) == (chunks.buffer_id >= 0):
         raise record.fail("type", "there, or buffer_id, one of the two", chunks.type)
-    record.close()
     return chunks

@@ -13,7 +13,7 @@ belongs to a transfer between m and n waits for it. Then whatever a step waits f
 receiver that must arrive, a dependency) is held up only by steps that wait for an earlier transfer than it does itself,
 and waiting can't come round.
 
-Instances cut each chunk into n parts that take the same way on blocks and channels of their own. A run of m
+Instances cut each chunk into n parts that take the same path on blocks and channels of their own. A run of m
 neighbouring chunks is cut as a whole, into n runs of m parts, so that it stays one message in every instance;
 dependencies are therefore kept by part, and may cross instances.
 """

@@ -40,7 +40,6 @@ READS_SOURCE = frozenset({"s", "rrc", "rrs", "rrcs", "cpy", "re"})
 """These read `srcbuf[srcoff ...]` of their own GPU; in the others the source fields only say where data came from."""
 WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})
 """These write `dstbuf[dstoff ...]` of their own GPU."""
-REDUCES = frozenset({"rrc", "rrs", "rrcs", "re"})
 
 MAX_NAME = 63
 """Characters of `name`: the original runtime copies it into a fixed array."""

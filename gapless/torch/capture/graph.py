@@ -69,7 +69,7 @@ def capture(
 
 @dataclass
 class _Node:
-    """A computing node of the joint graph, on its way into the training graph."""
+    """A computing node of the joint graph, which becomes one or more nodes of the training graph."""
 
     call: Any
     reads: set[int]
@@ -118,14 +118,14 @@ class _Builder:
         self._add_forward(nodes[: last + 1], nodes[last + 1 :], loss_storage)
         self._add_backward(nodes[last + 1 :])
         graph = TrainingGraph(
-            self.name, self._batch(step), tuple(self.forward), tuple(self.backward), self.base_bytes,
+            self.name, step.batch, tuple(self.forward), tuple(self.backward), self.base_bytes,
             source=f"captured with PyTorch {torch.__version__}, not timed",
         )  # fmt: skip
         return CapturedStep(
             graph=graph,
             operators=tuple(self.operators),
             roles={node: _plain_role(role) for node, role in self.joint.inputs.items()},
-            constants=self._constants(),
+            constants=self.joint.constants,
             updates=tuple(self.updates),
             loss=self.loss,
             late_gradients=self.late,
@@ -245,7 +245,7 @@ class _Builder:
         )
 
     def _add_beside(self, creator: Any) -> None:
-        """The intermediates that are made from an operator's output for one way only to compute its gradient."""
+        """The intermediates that are made from an operator's output for one alternative of its gradient only."""
         number = next(k for k in range(len(self.forward) - 1, -1, -1) if self.forward[k].creator is None)
         for node, maker in self.rewrites.beside.items():
             if maker is creator:
@@ -377,20 +377,6 @@ class _Builder:
     def _by_sequence(self) -> dict[Any, int]:
         by_name = {node.name: number for number, node in enumerate(self.forward)}
         return {node.meta.get("seq_nr"): by_name[node.name] for node in self.storages.made if node.name in by_name}
-
-    # -- the rest ------------------------------------------------------------------------------------------------------
-
-    def _constants(self) -> dict[Any, Any]:
-        return {
-            node: getattr(self.joint.module, node.target)
-            for node in self.joint.module.graph.nodes
-            if node.op == "get_attr"
-        }
-
-    def _batch(self, step: ModelStep) -> int:
-        """The first dimension of the first argument: a name for people."""
-        shape: tuple[int, ...] = tuple(step.leaves[0].shape) if step.leaves else ()
-        return max(shape[0], 1) if shape else 1
 
 
 def _plain(name: str) -> str:

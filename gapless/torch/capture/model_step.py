@@ -25,6 +25,12 @@ class ModelStep:
         self.leaves, self.structure, self.target_count = leaves, structure, len(targets)
         self.module = _module(model, loss, structure)
 
+    @property
+    def batch(self) -> int:
+        """The first dimension of the first argument: what people call the batch size."""
+        shape: tuple[int, ...] = tuple(self.leaves[0].shape) if self.leaves else ()
+        return max(shape[0], 1) if shape else 1
+
 
 def _module(model: Any, loss: Any, structure: Any) -> Any:
     class Step(torch.nn.Module):  # type: ignore[misc,unused-ignore]

@@ -17,7 +17,7 @@ from gapless.encodings.bagpipe import Planning, batch_plans
 from gapless.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SHARED, SYNC_NOW, Actions, RowGroups
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.counts import counted
-from gapless.encodings.bagpipe.lowering import to_schedule
+from gapless.encodings.bagpipe.lowering import SERVERS, Machine, device_names, to_schedule
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.solve import machine_for
@@ -25,6 +25,7 @@ from gapless.errors import InputError
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.profiles.traces.trace import Trace
 from gapless.schedule import Schedule
+from gapless.topologies.topology import Topology
 
 TRAINERS = 3
 
@@ -212,3 +213,22 @@ def test_a_stopped_solve_has_no_plan() -> None:
 def test_a_cluster_of_other_trainers_is_refused() -> None:
     with pytest.raises(InputError, match="cluster: trainers must be 3, got 4"):
         Problem(trace(), Planning(3, 24), Cluster(4))
+
+
+# -- names of devices --------------------------------------------------------------------------------------------------
+
+
+def test_names_stand_in_the_order_of_the_machine() -> None:
+    machine = Machine(Cluster(trainers=3), np.array([1, 1, 1]), 10)
+    names = device_names(machine.topology())
+    assert names[SERVERS] == "servers"
+    assert names[machine.replicas] == "replicas"
+    assert [names[machine.trainer(k)] for k in range(3)] == ["trainer 0", "trainer 1", "trainer 2"]
+    assert names[machine.buffer(2)] == "input of trainer 2"
+    assert len(names) == machine.topology().device_count
+
+
+@pytest.mark.parametrize("devices", [1, 2, 5])
+def test_other_topologies_are_refused(devices: int) -> None:
+    with pytest.raises(InputError, match="two devices a trainer"):
+        device_names(Topology("other", (0,) * devices))

@@ -13,20 +13,20 @@ from gapless.encodings.bagpipe.row_map import RowMap
 def test_equal_to_a_dictionary(seed: int, most: int, stride: int, step: int) -> None:
     """Ids come and go many times over; with strides that would meet in one slot without mixing."""
     chance = np.random.default_rng(seed)
-    rows, told = RowMap(), dict[int, int]()
+    rows, expected = RowMap(), dict[int, int]()
     for _ in range(12):
         ids = np.unique(chance.integers(0, most, step)) * stride
         found = rows.find(ids)
-        assert found.tolist() == [told.get(key, -1) for key in ids.tolist()]
+        assert found.tolist() == [expected.get(key, -1) for key in ids.tolist()]
         fresh = ids[found < 0]
         added = rows.add(fresh)
-        assert len(set(added.tolist()) | set(told.values())) == len(told) + len(fresh)
-        told |= dict(zip(fresh.tolist(), added.tolist(), strict=True))
+        assert len(set(added.tolist()) | set(expected.values())) == len(expected) + len(fresh)
+        expected |= dict(zip(fresh.tolist(), added.tolist(), strict=True))
         assert np.array_equal(rows.ids[added], fresh)
-        held = np.array(list(told), dtype=np.int64)
+        held = np.array(list(expected), dtype=np.int64)
         leaving = held[chance.random(len(held)) < chance.random()]
-        rows.remove(np.array([told.pop(key) for key in leaving.tolist()], dtype=np.int32))
-        assert rows.count == len(told)
+        rows.remove(np.array([expected.pop(key) for key in leaving.tolist()], dtype=np.int32))
+        assert rows.count == len(expected)
 
 
 def test_rows_stay_below_the_peak_and_the_table_does_not_grow_with_time() -> None:

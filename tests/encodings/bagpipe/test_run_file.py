@@ -17,7 +17,7 @@ from gapless.encodings.bagpipe import Cluster, Planning, Problem
 from gapless.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SHARED, SYNC_NOW
 from gapless.encodings.bagpipe.run_file import TIMES, read_run, write_run
 from gapless.errors import InputError
-from gapless.io.plan import SavedPlan, claim_data, plan_text
+from gapless.io.plan import plan_text
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.recipe import Result
 
@@ -31,29 +31,20 @@ def result() -> Result:
     return gapless.solve(Problem(zipf_trace((40, 300, 5), 1.1, 240, 3), planning, Cluster(TRAINERS)))
 
 
-def write(path: Path, result: Result) -> None:
-    product, told = result.product, {"problem": result.problem.description, "details": result.details}
-    told["claim"] = claim_data(result.solution)
-    write_run(path, product.actions, product.users, product.trainer, product.times, product.machine, told)
-
-
 @pytest.fixture(scope="module")
 def saved(result: Result, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run.npz"
-    write(path, result)
+    write_run(path, result.plan)
     return path
 
 
 def test_what_is_read_is_what_was_written(result: Result, saved: Path) -> None:
-    claim = claim_data(result.solution)
-    assert result.schedule is not None
-    written = SavedPlan("bagpipe", result.problem.description, claim, result.details, result.schedule)
-    assert plan_text(read_run(saved)) == plan_text(written)
+    assert plan_text(read_run(saved)) == plan_text(result.plan)
     assert check(read_run(saved).schedule).makespan_s == result.report.makespan_s
 
 
 def test_the_same_run_gives_the_same_arrays(result: Result, saved: Path, tmp_path: Path) -> None:
-    write(tmp_path / "again.npz", result)
+    write_run(tmp_path / "again.npz", result.plan)
     first, second = arrays_of(saved), arrays_of(tmp_path / "again.npz")
     assert all(np.array_equal(first[name], second[name]) for name in first)
 

@@ -38,8 +38,8 @@ def test_a_small_cache_bounds_what_is_tried() -> None:
 
 
 def test_a_fast_fetch_takes_the_smallest() -> None:
-    found = tune_lookahead(TRACE, Planning(2, BATCH, cache_rows=5000), Cluster(2, latency_s=0.0), tried=[2, 7, 500])
-    assert [entry.asked for entry in found.tried][:2] == [2, 7]
+    found = tune_lookahead(TRACE, Planning(2, BATCH, cache_rows=5000), Cluster(2, latency_s=0.0))
+    assert [entry.asked for entry in found.tried][:2] == [1, 2]
     assert found.chosen is found.tried[0]
 
 
@@ -65,5 +65,3 @@ def test_bad_questions_are_named() -> None:
         tune_lookahead(TRACE, Planning(2, BATCH, lookahead=3), LATE)
     with pytest.raises(InputError, match="cache_rows must hold the distinct ids of a batch; batch 0 has"):
         tune_lookahead(TRACE, Planning(2, BATCH, cache_rows=9), LATE)
-    with pytest.raises(InputError, match="tried: must hold at least one lookahead"):
-        tune_lookahead(TRACE, Planning(2, BATCH, cache_rows=9000), LATE, tried=[])

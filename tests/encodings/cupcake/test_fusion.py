@@ -182,7 +182,7 @@ def test_no_baseline_beats_the_optimum(kind: str) -> None:
         profile = random_instance(rng, kind, most=40)
         best = best_fusion(profile)
         assert best is not None
-        assert all(best.iteration_s <= its.iteration_s * (1 + 1e-9) for its in all_baselines(profile))
+        assert all(best.iteration_s <= baseline.iteration_s * (1 + 1e-9) for baseline in all_baselines(profile))
 
 
 # -- the whole recipe --------------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,8 +10,10 @@ from tiny_training import MIB, cheapest_s, keep_all, training_graphs
 
 import gapless
 from gapless import SolveOptions, Status
-from gapless.encodings.monet import Problem, evaluate, ilp, relaxation
-from gapless.encodings.monet import solve as solver
+from gapless.encodings.monet import Problem, evaluate
+from gapless.encodings.monet.ilp import model as ilp
+from gapless.encodings.monet.parameters import Bounding, Parameters
+from gapless.encodings.monet.relaxation import model as relaxation
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.solvers.registry import solve_model
 
@@ -32,37 +32,37 @@ def test_all_agree_with_exhaustive_search(graph: TrainingGraph, less_mib: int, w
 
 
 def _assert_ilp_finds_it(graph: TrainingGraph, budget_bytes: int, best_s: float | None) -> None:
-    parts = ilp.encode(graph, budget_bytes)
-    solution = solve_model(parts.model, SolveOptions(threads=1))
+    model = ilp.encode(graph, budget_bytes)
+    solution = solve_model(model.milp, SolveOptions(threads=1))
     if best_s is None:
         assert solution.status is Status.INFEASIBLE
         return
     assert solution.objective is not None
-    assert solution.objective * parts.unit == pytest.approx(best_s, abs=1e-10)
-    decisions = ilp.decode(parts, solution.values)
+    assert solution.objective * model.unit == pytest.approx(best_s, abs=1e-10)
+    decisions = ilp.decode(model, solution.values)
     found = evaluate(graph, decisions)
     assert found.faults == ()
     assert found.peak_bytes <= budget_bytes
     assert found.cost_s == pytest.approx(best_s, abs=1e-10)
-    assert parts.model.arrays().violation(ilp.first_point(parts, decisions)) < 1e-9
-    assert linear_optimum(parts.model) <= solution.objective + 1e-6
+    assert model.milp.arrays().violation(ilp.first_point(model, decisions)) < 1e-9
+    assert linear_optimum(model.milp) <= solution.objective + 1e-6
 
 
 def _assert_bound_is_not_above(graph: TrainingGraph, budget_bytes: int, best_s: float | None, windows: int) -> None:
     cuts = tuple(range(1, 1 + min(windows, len(graph.backward))))
-    parts = relaxation.encode(graph, budget_bytes, cuts)
-    solution = solve_model(parts.model, SolveOptions(threads=1, time_limit_s=30.0))
+    model = relaxation.encode(graph, budget_bytes, cuts)
+    solution = solve_model(model.milp, SolveOptions(threads=1, time_limit_s=30.0))
     if solution.status is Status.INFEASIBLE:
         assert best_s is None
     elif best_s is not None:
         assert solution.bound is not None
-        assert solution.bound * parts.unit_s <= best_s * (1 + 1e-6) + 1e-12
+        assert solution.bound * model.unit_s <= best_s * (1 + 1e-6) + 1e-12
 
 
 def _assert_search_is_within_its_gap(graph: TrainingGraph, budget_bytes: int, best_s: float | None) -> None:
     """The solver without its exact part, which would hide what the search finds on graphs as small as these."""
-    with mock.patch.object(solver, "is_small", return_value=False):
-        result = gapless.solve(Problem(graph, budget_bytes), SolveOptions(threads=1, time_limit_s=SEARCH_S))
+    parameters = Parameters(bounding=Bounding(small_cells=0))
+    result = gapless.solve(Problem(graph, budget_bytes), SolveOptions(threads=1, time_limit_s=SEARCH_S), parameters)
     if best_s is None:
         assert result.schedule is None
         return

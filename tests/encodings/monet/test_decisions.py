@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hand_training import CONV, CONV_2, RELU, tiny
 
-from gapless.encodings.monet.baselines import store_all
 from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.study.baselines import store_all
 from gapless.errors import InputError
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hand_training import CONV, CONV_2, MASK, RELU, tiny
 
-from gapless.encodings.monet.baselines import just_in_time, store_all
 from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.study.baselines import just_in_time, store_all
 
 BROKEN = "mobilenet_v2_272_inplace_normal_8.00"
 """Its file stores tensors that were never there: 21 backward nodes miss what they need."""

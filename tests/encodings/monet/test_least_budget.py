@@ -30,10 +30,10 @@ def test_nothing_as_fast_fits_into_the_bound(graph: TrainingGraph, more: int) ->
     if found.bound_bytes:
         least_s = cheapest_s(graph, found.bound_bytes)
         assert least_s is None or least_s > cost_s - 1e-12
-    if found.result is not None:
+    if found.report is not None:
         assert found.budget_bytes is not None
-        assert found.result.report.makespan_s <= cost_s
-        assert found.result.report.peak_bytes[0] <= found.budget_bytes
+        assert found.report.makespan_s <= cost_s
+        assert found.report.peak_bytes[0] <= found.budget_bytes
         assert found.bound_bytes < found.budget_bytes
 
 
@@ -49,7 +49,7 @@ def test_chain_without_time_to_spare_needs_all_of_its_memory() -> None:
 
 def test_time_that_no_plan_can_take_leaves_only_a_bound() -> None:
     found = least_budget(chain(4), 7.5, (1, 1000), PATIENT, 1)
-    assert (found.bound_bytes, found.budget_bytes, found.result, found.solves) == (1000, None, None, 1)
+    assert (found.bound_bytes, found.budget_bytes, found.schedule, found.solves) == (1000, None, None, 1)
 
 
 @pytest.mark.parametrize(("between", "tolerance"), [((0, 5), 1), ((5, 5), 1), ((1, 5), 0)])

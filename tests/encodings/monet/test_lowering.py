@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from random_training import executable_decisions, training_graphs
 
 from gapless.checker import Rule, check
-from gapless.encodings.monet.baselines import just_in_time, store_all
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.study.baselines import just_in_time, store_all
 from gapless.errors import InputError
 
 BROKEN = "mobilenet_v2_272_inplace_normal_8.00"

@@ -14,8 +14,9 @@ from tiny_training import MIB, cheapest_s
 import gapless
 from gapless import Progress, SolveOptions, Status
 from gapless.checker import check
-from gapless.encodings.monet import Objective, Problem, ilp
+from gapless.encodings.monet import Objective, Problem
 from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.ilp import model as ilp
 from gapless.encodings.monet.objective import costed
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, claim_data, read_plan, write_plan
@@ -96,15 +97,15 @@ def test_implementation_that_takes_no_time_needs_no_power() -> None:
 def test_ilp_finds_the_least_energy_of_exhaustive_search(graph: TrainingGraph, share: int) -> None:
     budget_bytes, frugal = share * 8 * MIB, costed(graph, "energy")
     best_j = cheapest_s(frugal, budget_bytes)
-    parts = ilp.encode(frugal, budget_bytes)
-    solution = solve_model(parts.model, SolveOptions(threads=1))
+    model = ilp.encode(frugal, budget_bytes)
+    solution = solve_model(model.milp, SolveOptions(threads=1))
     if best_j is None:
         assert solution.status is Status.INFEASIBLE
         return
     assert solution.objective is not None
     assert solution.values is not None
-    assert solution.objective * parts.unit == pytest.approx(best_j, abs=1e-8)
-    assert evaluate(frugal, ilp.decode(parts, solution.values)).cost_s == pytest.approx(best_j, abs=1e-8)
+    assert solution.objective * model.unit == pytest.approx(best_j, abs=1e-8)
+    assert evaluate(frugal, ilp.decode(model, solution.values)).cost_s == pytest.approx(best_j, abs=1e-8)
 
 
 @settings(max_examples=20, deadline=None)

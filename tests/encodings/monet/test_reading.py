@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from random_training import executable_decisions, training_graphs
 
 from gapless.checker import check
-from gapless.encodings.monet.ablation import ABLATIONS, ablation, carry_over, greedy_implementations
-from gapless.encodings.monet.baselines import eager, store_all
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.reading import decisions_of
+from gapless.encodings.monet.retention import fit_implementations
+from gapless.encodings.monet.study.ablation import ABLATIONS, ablation, carry_over
+from gapless.encodings.monet.study.baselines import eager, store_all
 from gapless.errors import InputError
 from gapless.profiles.training.graph import Implementation, TrainingGraph
 
@@ -55,7 +56,7 @@ def test_decisions_of_an_ablation_can_be_executed_on_the_whole_graph(data: st.Da
     graph = data.draw(training_graphs())
     part = ablation(graph, name)
     decisions = data.draw(executable_decisions(part))
-    carried = greedy_implementations(graph, carry_over(part, decisions, graph), PLENTY)
+    carried = fit_implementations(graph, carry_over(part, decisions, graph), PLENTY)
     found, before = evaluate(graph, carried), evaluate(part, decisions)
     assert found.faults == ()
     assert found.cost_s <= before.cost_s + 1e-12  # the whole graph has all implementations that the part has
@@ -80,7 +81,7 @@ def test_measured_ablations_are_carried_over_to_the_full_file(
     measured: Callable[[str], TrainingGraph], model: str, mode: str
 ) -> None:
     part, graph = measured(f"{model}_{mode}"), measured(f"{model}_{FULL}")
-    decisions = greedy_implementations(graph, carry_over(part, store_all(part), graph), 32 * GIB)
+    decisions = fit_implementations(graph, carry_over(part, store_all(part), graph), 32 * GIB)
     assert check(to_schedule(graph, decisions, 32 * GIB)).valid
 
 

@@ -23,10 +23,10 @@ import gapless
 from gapless import Progress, SolveOptions, Status, StopReason
 from gapless.checker import check
 from gapless.encodings.monet import Problem
-from gapless.encodings.monet import sweep as module
-from gapless.encodings.monet.keepset import Keeper, KeepSet
 from gapless.encodings.monet.lowering import to_schedule
-from gapless.encodings.monet.sweep import bisection, keep_set_of, sweep
+from gapless.encodings.monet.reading import keep_set_of
+from gapless.encodings.monet.search.keepset import Keeper, KeepSet
+from gapless.encodings.monet.sweep import bisection, sweep
 from gapless.encodings.monet.tradeoff import Row
 from gapless.errors import InputError
 from gapless.io.plan import read_plan, write_plan
@@ -93,7 +93,7 @@ def budget_of(job: Job[Answer]) -> int:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Job[Answer]]:
     """The jobs that sweeps start from here on."""
-    monkeypatch.setattr(module, "Jobs", Noting)
+    monkeypatch.setattr("gapless.jobs.Jobs", Noting)
     monkeypatch.setattr(Noting, "started", [])
     return Noting.started
 
@@ -147,7 +147,7 @@ def test_second_sweep_solves_nothing_and_says_the_same(
     folder: Path, rows: list[Row], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = times(folder)
-    monkeypatch.setattr(module, "Jobs", None)
+    monkeypatch.setattr("gapless.jobs.Jobs", None)
     assert sweep(chain(6), [AMPLE, LITTLE, SCARCE], replace(OPTIONS, threads=0), 1, folder) == rows
     assert times(folder) == before
 
@@ -215,8 +215,8 @@ def as_if_interrupted(folder: Path, row: Row) -> None:
     """Change the row's plan into one whose solve was interrupted before it had proven much."""
     assert row.plan is not None
     plan = read_plan(folder / row.plan)
-    claim = {**plan.claim, "status": "feasible", "stop_reason": "interrupted", "bound_s": 1.0, "gap": 0.9, "solve_s": 5}
-    write_plan(folder / row.plan, replace(plan, claim=claim))
+    claim = {**plan.claim, "status": "feasible", "stop_reason": "interrupted", "bound_s": 1.0, "gap": 0.9}
+    write_plan(folder / row.plan, replace(plan, claim=claim, run={**plan.run, "solve_s": 5}))
 
 
 def test_interrupted_plan_is_no_answer_but_where_the_next_sweep_starts(
@@ -270,7 +270,7 @@ class Answering:
     def close(self) -> None:
         pass
 
-    def finished(self) -> list[tuple[int, Answer]]:
+    def outcomes(self) -> list[tuple[int, Answer]]:
         done, self.jobs = self.jobs, []
         return [(job.place, self.answer) for job in done]
 
@@ -284,7 +284,7 @@ def test_worse_or_no_plan_of_a_second_solve_does_not_replace_the_first(
     assert rows[1].plan is not None
     other = read_plan(folder / rows[1].plan)  # dearer, as it has less memory, with a better bound than the first's
     worse = replace(other, claim={**other.claim, "bound_s": 2.0, "stop_reason": reason.value})
-    monkeypatch.setattr(module, "Jobs", Answering)
+    monkeypatch.setattr("gapless.jobs.Jobs", Answering)
     for plan, status, bound_s in ((None, Status.NO_SOLUTION, 1.0), (worse, Status.FEASIBLE, 2.0)):
         as_if_interrupted(target, rows[2])
         Answering.answer = Answer(status, reason, 0.5, plan, 0, {})

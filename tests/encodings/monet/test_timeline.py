@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from random_training import executable_decisions, training_graphs
 
 from gapless.checker import check
-from gapless.encodings.monet.baselines import just_in_time, revolve, store_all
 from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.study.baselines import just_in_time, revolve, store_all
 from gapless.encodings.monet.timeline import PHASES, memory_timeline, render
 from gapless.errors import InputError
 from gapless.graph import Graph

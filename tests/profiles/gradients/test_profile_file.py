@@ -202,7 +202,7 @@ def test_what_is_no_such_json_is_refused(tmp_path: Path, text: str, message: str
         read_fusion_profile(write(tmp_path, text))
 
 
-def test_missing_file_is_told(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read .*absent\.json: No such file"):
         read_fusion_profile(tmp_path / "absent.json")
 

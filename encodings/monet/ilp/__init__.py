@@ -1,0 +1,1 @@
+"""MONeT's integer program, exact, as the thesis writes it."""

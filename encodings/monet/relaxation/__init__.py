@@ -1,0 +1,1 @@
+"""The bound: an aggregated relaxation over windows of stages."""

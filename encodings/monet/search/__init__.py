@@ -1,0 +1,1 @@
+"""The search: simulated annealing over keep-sets, evaluated by array operations."""

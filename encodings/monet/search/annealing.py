@@ -1,0 +1,97 @@
+"""Simulated annealing over keep-sets: where the schedules come from."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable
+
+from gapless.encodings.monet.parameters import Cooling, Moves
+from gapless.encodings.monet.search.keepset import Keeper, KeepSet, Move, State
+
+__all__ = ["Annealing"]
+
+_STEPS = 20
+"""Steps between two looks at the clock."""
+
+
+class Annealing:
+    """Rounds of annealing on one graph and budget; remembers the best keep-set that fits.
+
+    `unit_s`: the time that temperatures and the price of overflow are relative to.
+    """
+
+    def __init__(self, keeper: Keeper, unit_s: float, seed: int, cooling: Cooling, moves: Moves) -> None:
+        self._keeper, self._cooling, self._moves = keeper, cooling, moves
+        self._unit_s = unit_s
+        self._price = unit_s / (cooling.overflow_share * keeper.budget_bytes)
+        self._random = random.Random(seed)
+        graph = keeper.graph
+        self._nodes = [k for k, node in enumerate(graph.forward) if node.creator is None and k != graph.loss]
+        self._choosers = [(k, len(node.variants)) for k, node in enumerate(graph.backward) if len(node.variants) > 1]
+        self.states = 0
+        self.least_overflow_bytes = math.inf
+        self.best: State | None = None
+
+    def look_at(self, keep: KeepSet) -> State:
+        """Evaluate a keep-set, and remember it if it is the best that fits."""
+        return self._noted(self._keeper.state(keep))
+
+    def price_s(self, state: State) -> float:
+        """Cost, with a price on what passes the budget."""
+        return state.outcome.cost_s + self._price * state.outcome.overflow_bytes
+
+    def round(self, start: KeepSet, duration_s: float, stop: Callable[[], bool], hot: float | None = None) -> State:
+        """Anneal from `start` for `duration_s`, cooling down from `hot`, or until `stop()`; returns where it ended."""
+        cold, hot = self._cooling.cold, hot or self._cooling.hot
+        begin_s = time.monotonic()
+        current = self.look_at(start)
+        share = 0.0
+        while share < 1.0 and duration_s > 0 and not stop():
+            current = self._steps(current, self._unit_s * hot * (cold / hot) ** share)
+            share = (time.monotonic() - begin_s) / duration_s
+        return current
+
+    def _steps(self, current: State, temperature_s: float) -> State:
+        """A few steps at one temperature. A move that changes nothing is no step, and counts as no state."""
+        for _ in range(_STEPS):
+            other = self._keeper.moved(current, self._move())
+            if other is current:
+                continue
+            worse_s = self.price_s(self._noted(other)) - self.price_s(current)
+            if worse_s < 0 or self._random.random() < math.exp(-worse_s / temperature_s):
+                current = other
+        return current
+
+    def _noted(self, state: State) -> State:
+        self.states += 1
+        self.least_overflow_bytes = min(self.least_overflow_bytes, state.outcome.overflow_bytes)
+        fits = state.outcome.overflow_bytes <= 0
+        if fits and (self.best is None or state.outcome.cost_s < self.best.outcome.cost_s):
+            self.best = state
+        return state
+
+    def _move(self) -> Move:
+        """One to three random changes."""
+        kept: list[int] = []
+        dropped: list[int] = []
+        variants: list[tuple[int, int]] = []
+        leads: list[tuple[int, int]] = []
+        keep = self._moves.keep
+        drop = keep + self._moves.drop
+        lead = drop + self._moves.lead
+        for _ in range(self._random.randint(1, 3)):
+            kind = self._random.random()
+            if kind < keep or (kind >= lead and not self._choosers):
+                kept.append(self._random.choice(self._nodes))
+            elif kind < drop:
+                dropped.append(self._random.choice(self._nodes))
+            elif kind < lead:
+                leads.append(
+                    (self._random.choice(self._nodes), int(self._random.expovariate(1 / self._moves.mean_lead)))
+                )
+            else:
+                number, count = self._random.choice(self._choosers)
+                variants.append((number, self._random.randrange(count)))
+        return Move(tuple(kept), tuple(dropped), tuple(variants), tuple(leads))

@@ -1,0 +1,136 @@
+"""What MONeT is compared with, each as a method that answers the same question (sections 4.4 to 4.6, Figure A.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from gapless.encodings.monet.attempt import SOLVER, SOLVER_TOLERANCE, Attempt, stopped
+from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.evaluate import evaluate, unlimited_s
+from gapless.encodings.monet.joint import optimise
+from gapless.encodings.monet.parameters import Parameters
+from gapless.encodings.monet.problem import Problem
+from gapless.encodings.monet.retention import fit_implementations
+from gapless.encodings.monet.study import baselines, checkmate
+from gapless.encodings.monet.study.ablation import ABLATIONS, ablation, carry_over
+from gapless.options import Deadline, SolveOptions
+from gapless.profiles.training.graph import TrainingGraph
+from gapless.solution import StopReason
+from gapless.solvers.registry import solve_model
+
+__all__ = ["STUDIED"]
+
+Method = Callable[[Problem, SolveOptions, Parameters], Attempt]
+Rule = Callable[[TrainingGraph, int], Decisions | None]
+
+
+def _ablated(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
+    """MONeT with some of its choices only; convolutions that it doesn't choose are the fastest that fit its plan.
+
+    What it proves holds for its own choices: its bound is of that class, and where nothing fits, the question is open.
+    """
+    graph, part = problem.graph, ablation(problem.graph, problem.method)
+    found = optimise(Problem(part, problem.budget_bytes), options, parameters)
+    details = {f"{problem.method}_{name}": value for name, value in found.details.items()}
+    if found.is_infeasible:
+        details["infeasible_within"] = problem.method
+    decisions = None
+    if found.decisions is not None:
+        carried = carry_over(part, found.decisions, graph)
+        decisions = fit_implementations(graph, carried, problem.budget_bytes)
+    return replace(
+        found,
+        decisions=decisions,
+        bound_s=unlimited_s(graph, out_of_place=False),
+        class_bound_s=found.bound_s,
+        is_infeasible=False,
+        details=details,
+    )
+
+
+def _checkmate(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
+    """Checkmate's plan on the device. Its memory has no workspace in it: it is given less until the plan fits.
+
+    `checkmate-d` runs default implementations, `checkmate` the fastest that fit the plan. The bound of its class is for
+    default ones.
+    """
+    graph, budget_bytes, deadline = problem.graph, problem.budget_bytes, Deadline(options)
+    single, claim_bytes = checkmate.single_choice(graph), budget_bytes
+    decisions, class_bound_s, step_bytes = None, None, budget_bytes // 100
+    while claim_bytes > 0 and not deadline.over:
+        stage = deadline.stage(deadline.remaining_s / 2)
+        if claim_bytes == budget_bytes:
+            plan, class_bound_s = _rematerialised(single, claim_bytes, stage, parameters)
+        else:
+            plan = _searched(single, checkmate.search(single, claim_bytes, stage, parameters))
+        if plan is None:
+            break
+        decisions = carry_over(single, plan, graph)
+        if problem.method == "checkmate":
+            decisions = fit_implementations(graph, decisions, budget_bytes)
+        over_bytes = evaluate(graph, decisions).peak_bytes - budget_bytes
+        if over_bytes <= 0:
+            break
+        claim_bytes -= max(over_bytes, step_bytes)
+        step_bytes *= 2
+    reason = stopped(options) if deadline.over else StopReason.FINISHED
+    return Attempt(
+        decisions,
+        reason,
+        f"{options.solver or SOLVER}+annealing",
+        unlimited_s(graph, out_of_place=False),
+        class_bound_s=class_bound_s,
+        details={"claimed_budget_bytes": claim_bytes},
+    )
+
+
+def _searched(single: TrainingGraph, plan: checkmate.Rematerialisation | None) -> Decisions | None:
+    return None if plan is None else checkmate.to_decisions(single, plan)
+
+
+def _rematerialised(
+    single: TrainingGraph, claim_bytes: int, options: SolveOptions, parameters: Parameters
+) -> tuple[Decisions | None, float | None]:
+    """A plan of Checkmate's and what it proves: by search, then on a small graph by its integer program."""
+    deadline = Deadline(options)
+    plan = checkmate.search(single, claim_bytes, deadline.stage(deadline.remaining_s / 2), parameters)
+    found = _searched(single, plan)
+    if (len(single.forward) + len(single.backward)) ** 2 > parameters.bounding.small_cells:
+        return found, None
+    model = checkmate.encode(single, claim_bytes)
+    fits = plan is not None and checkmate.memory_bytes(single, plan).max() <= claim_bytes
+    start = checkmate.first_point(model, plan) if plan is not None and fits else None
+    solution = solve_model(model.milp, replace(deadline.stage(), on_progress=None), options.solver or SOLVER, start)
+    if solution.values is not None:
+        better = checkmate.to_decisions(single, checkmate.decode(model, solution.values))
+        found = found if better is None else better
+    bound = solution.bound
+    return found, None if bound is None else bound * model.unit * (1 - SOLVER_TOLERANCE)
+
+
+def _by_rule(rule: Rule) -> Method:
+    """A method that searches nothing: a rule decides, and each run is the fastest that fits."""
+
+    def decide(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
+        graph, budget_bytes = problem.graph, problem.budget_bytes
+        decisions = rule(graph, budget_bytes)
+        if decisions is not None:
+            decisions = fit_implementations(graph, decisions, budget_bytes)
+        return Attempt(decisions, StopReason.FINISHED, problem.method, unlimited_s(graph, out_of_place=False))
+
+    return decide
+
+
+STUDIED: Mapping[str, Method] = {
+    **dict.fromkeys(ABLATIONS, _ablated),
+    "checkmate": _checkmate,
+    "checkmate-d": _checkmate,
+    "gist": _by_rule(lambda graph, budget_bytes: baselines.gist(graph)),
+    "greedy": _by_rule(baselines.greedy_eviction),
+    "sqrt": _by_rule(lambda graph, budget_bytes: baselines.sqrt_checkpoints(graph)),
+    "revolve": _by_rule(lambda graph, budget_bytes: baselines.revolve(graph)),
+    "store-all": _by_rule(lambda graph, budget_bytes: baselines.store_all(graph)),
+    "eager": _by_rule(baselines.eager),
+}
+"""By the name in `Problem.method`."""
