@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.greedy import plan_greedy
 from gapless.encodings.taccl.parameters import Chunking, Parameters
@@ -33,7 +34,8 @@ def best_chunking(problem: Problem, options: SolveOptions, parameters: Parameter
             break
         quick = replace(deadline.stage(chunking.try_s), gap=chunking.gap, on_progress=None, seed=0)
         cheap = replace(cut, method="greedy", path_slack=None)
-        found_s = plan_greedy(cheap, quick, parameters.greedy, chunking.tries).solution.objective
+        bounds = bounds_of(cheap, parameters.bounds)
+        found_s = plan_greedy(cheap, quick, parameters.greedy, chunking.tries, bounds).solution.objective
         if found_s is None or found_s > chunking.give_up_factor * best_s:
             break
         if found_s < best_s * (1 - 1e-9):
