@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.milp.tree_routing import add_distinct, exclusive_groups
+from gapless.encodings.taccl.milp.rows import add_distinct, time_covers_every_link_and_side
 from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.model import Model
 
@@ -80,7 +80,9 @@ def encode(problem: Chunked) -> FlowModel:
     flow = _flow(model, problem, parts)
     found = FlowModel(model, parts, flow, int(model.continuous("time")), unit_s)
     _what_a_rank_wants_stays_there(problem, found)
-    _time_covers_every_link_and_side(problem, found)
+    number, link = np.nonzero(flow >= 0)
+    occupancy = problem.occupancy_s / unit_s
+    time_covers_every_link_and_side(model, problem, found.time, link, flow[number, link], occupancy)
     model.minimize((1.0, [found.time]))
     return found
 
@@ -157,17 +159,3 @@ def _what_a_rank_wants_stays_there(problem: Chunked, parts: FlowModel) -> None:
     columns = np.concatenate([parts.flow[number, link], parts.flow[number, link][kept], np.full(len(wants), one)])
     values = np.concatenate([np.ones(len(into)), -np.ones(int(kept.sum())), -asked.demand[wants, rank].astype(float)])
     add_distinct(parts.model, "wanted_stays", rows, columns, values, lower=0.0, upper=0.0)
-
-
-def _time_covers_every_link_and_side(problem: Chunked, parts: FlowModel) -> None:
-    """The time is at least what all flows on a link, a switch side or a NIC take together (5.6, 5.7, 5.8)."""
-    occupancy = problem.occupancy_s / parts.unit_s
-    rows, columns, values = [], [], []
-    for row, links in enumerate(exclusive_groups(problem)):
-        number, k = np.nonzero(parts.flow[:, links] >= 0)
-        rows.append(np.full(len(k) + 1, row))
-        columns.append(np.append(parts.flow[number, links[k]], parts.time))
-        values.append(np.append(-occupancy[links[k]], 1.0))
-    family = "time_covers_link"
-    entries = np.concatenate(rows), np.concatenate(columns), np.concatenate(values)
-    add_distinct(parts.model, family, *entries, lower=0.0)
