@@ -156,9 +156,9 @@ def _systems() -> Rows:
 
 
 def _citations() -> list[str]:
-    own = (files("gapless") / "references.bib").read_text(encoding="utf-8")
-    citations = [find_system(name).citation for name in system_names()]
-    return [own, *(citation() for citation in citations if citation is not None)]
+    packages = ["gapless", *filter(None, (find_system(name).package for name in system_names()))]
+    found = [files(package) / "references.bib" for package in packages]
+    return [file.read_text(encoding="utf-8") for file in found if file.is_file()]
 
 
 def _tables() -> dict[str, Callable[[], Rows]]:
