@@ -49,8 +49,8 @@ class Aggregation:
     """Messages of all constructions of a phase, so that large networks take no more than a second or two."""
     restart_share: float = 0.6
     """The share of constructions that begin as the best one did: without, the best of many is hardly improved."""
-    gossip_s: float = 2.0
-    """Seconds for the beam search over rounds of an ALLREDUCE without a root: it wins on few bytes."""
+    gossip_states: int = 300_000
+    """States of the beam search over rounds of an ALLREDUCE without a root, about a second's: it wins on few bytes."""
     most_ranks: int = 128
     """Ranks up to which aggregated sends and baselines are looked at: their latencies count on small machines."""
 

@@ -72,7 +72,22 @@ class _State:
     made: tuple[_Round, bool, _State] | None = None
 
 
-def gossip_transfers(problem: Chunked, deadline: Deadline, limit_s: float = math.inf) -> list[Transfer] | None:
+@dataclass
+class _Work:
+    """How many states may still be looked at from one to the next, and until when."""
+
+    left: int
+    deadline: Deadline
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left."""
+        return self.left <= 0 or self.deadline.over
+
+
+def gossip_transfers(
+    problem: Chunked, deadline: Deadline, limit_s: float = math.inf, states: int = 300_000
+) -> list[Transfer] | None:
     """The transfers of the fastest gossip found that ends before `limit_s`.
 
     None where there is none, and unless it is an ALLREDUCE on ranks with such halves.
@@ -87,16 +102,17 @@ def gossip_transfers(problem: Chunked, deadline: Deadline, limit_s: float = math
     best: _State | None = None
     if duration_s * math.log(len(everybody), _GOLDEN) >= limit_s:
         return None
+    work = _Work(states, deadline)
     for halves in _all_halves(topology):
-        if deadline.over:
+        if work.over:
             break
-        found = _search(_rounds(topology, halves, buffer_bytes), halves, limit_s, deadline)
+        found = _search(_rounds(topology, halves, buffer_bytes), halves, limit_s, work)
         if found is not None:
             best, limit_s = found, found.time_s
     return None if best is None else _transfers(best, tuple(range(collective.chunk_count)))
 
 
-def _search(rounds: list[_Round], halves: _Halves, limit_s: float, deadline: Deadline) -> _State | None:
+def _search(rounds: list[_Round], halves: _Halves, limit_s: float, work: _Work) -> _State | None:
     """The faster of two searches: by all rounds; or by the shortest as far as these lead, and then by all."""
     if not rounds:
         return None
@@ -107,11 +123,11 @@ def _search(rounds: list[_Round], halves: _Halves, limit_s: float, deadline: Dea
     within = _closed(short, halves, begin.has)
     best: _State | None = None
     if within != (everything, everything):
-        first = _beam(begin, within, short, halves, limit_s, deadline)
+        first = _beam(begin, within, short, halves, limit_s, work)
         if first is not None:
-            best = _beam(first, (everything, everything), rounds, halves, limit_s, deadline)
+            best = _beam(first, (everything, everything), rounds, halves, limit_s, work)
     limit_s = limit_s if best is None else best.time_s
-    return _beam(begin, (everything, everything), rounds, halves, limit_s, deadline) or best
+    return _beam(begin, (everything, everything), rounds, halves, limit_s, work) or best
 
 
 def _closed(rounds: list[_Round], halves: _Halves, has: tuple[int, int]) -> tuple[int, int]:
@@ -126,7 +142,7 @@ def _closed(rounds: list[_Round], halves: _Halves, has: tuple[int, int]) -> tupl
 
 
 def _beam(
-    begin: _State, wanted: tuple[int, int], rounds: list[_Round], halves: _Halves, limit_s: float, deadline: Deadline
+    begin: _State, wanted: tuple[int, int], rounds: list[_Round], halves: _Halves, limit_s: float, work: _Work
 ) -> _State | None:
     """From round to round, the states that are promised to end first by the growth that is possible."""
     count = max(mask.bit_count() for mask in wanted)
@@ -138,11 +154,12 @@ def _beam(
 
     states, known = [begin], {begin.has: begin.time_s}
     best: _State | None = None
-    while states and not deadline.over:
+    while states and not work.over:
         reached: dict[tuple[int, int], _State] = {}
         for state in states:
-            if deadline.remaining_s <= 0:
+            if work.over:
                 break
+            work.left -= len(rounds)
             for after in _after(state, rounds, halves):
                 if after.time_s >= min(limit_s * (1 - 1e-9), known.get(after.has, math.inf)):
                     continue

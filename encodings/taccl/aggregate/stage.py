@@ -109,7 +109,7 @@ def _constructed(
             transfers = rooted_transfers(problem, deadline, seed, parameters)
         else:
             best_s = min((candidate.end_s for candidate in found), default=math.inf)
-            transfers = gossip_transfers(problem, Deadline(deadline.stage(parameters.gossip_s)), best_s)
+            transfers = gossip_transfers(problem, deadline, best_s, parameters.gossip_states)
         if transfers:
             found.append(_Candidate(problem, _scheduled(problem, transfers), "aggregated", variant))
     return found

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow
 from gapless.encodings.taccl.flow.paths import routing_of
-from gapless.encodings.taccl.flow.routing import Path, carrying_path
+from gapless.encodings.taccl.flow.routing import Path, decomposed
 from gapless.encodings.taccl.sends import Routing
 from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 from gapless.model import Model
@@ -52,45 +52,21 @@ def round_flow(quotient: QuotientProblem, occupancy_s: Floats, flow: ConcurrentF
 
 def _choices(quotient: QuotientProblem, flow: ConcurrentFlow) -> list[_Choice]:
     """For chunks that have owner and target in common, paths of the flow with amounts that add up to their number."""
-    targets = quotient.wanted.argmax(axis=1).tolist()
-    members: dict[tuple[int, int], list[int]] = {}
-    for chunk, (owner, target) in enumerate(zip(quotient.owner, targets, strict=True)):
-        members.setdefault((target, owner) if flow.by_target else (owner, target), []).append(chunk)
-    left = {end: _Left.of(quotient, flow, end) for end, _ in members}
-    return [left[end].choice(other, chunks) for (end, other), chunks in members.items()]
-
-
-@dataclass(frozen=True)
-class _Left:
-    """What is left of the flow of one owner (target); `leaving[r]`: the links that carry some of it on from rank r."""
-
-    end: int
-    amount: Floats
-    leaving: dict[int, list[int]]
-    head: list[int]
-    backwards: bool
-
-    @classmethod
-    def of(cls, quotient: QuotientProblem, flow: ConcurrentFlow, end: int) -> _Left:
-        tail, head = quotient.topology.link_source.tolist(), quotient.topology.link_target.tolist()
-        if flow.by_target:
-            tail, head = head, tail
+    tail, head = quotient.topology.link_source.tolist(), quotient.topology.link_target.tolist()
+    if flow.by_target:
+        tail, head = head, tail
+    members: dict[int, dict[int, list[int]]] = {}
+    for chunk, (owner, target) in enumerate(zip(quotient.owner, quotient.wanted.argmax(axis=1).tolist(), strict=True)):
+        end, other = (target, owner) if flow.by_target else (owner, target)
+        members.setdefault(end, {}).setdefault(other, []).append(chunk)
+    choices = []
+    for end, others in members.items():
         amount = flow.flow[int(np.flatnonzero(flow.ends == end)[0])].copy()
-        leaving: dict[int, list[int]] = {}
-        for link in np.flatnonzero(amount > _NOTHING).tolist():
-            leaving.setdefault(tail[link], []).append(link)
-        return cls(end, amount, leaving, head, flow.by_target)
-
-    def choice(self, other: int, chunks: list[int]) -> _Choice:
-        """Take away what goes to (comes from) one rank."""
-        wanted, paths, amounts = float(len(chunks)), [], []
-        while wanted > _NOTHING and (path := carrying_path(self.end, other, self.leaving, self.amount, self.head)):
-            through = float(min(wanted, *self.amount[list(path)]))
-            self.amount[list(path)] -= through
-            wanted -= through
-            paths.append(path[::-1] if self.backwards else path)
-            amounts.append(through)
-        return _Choice(chunks, paths, amounts)
+        carried = decomposed(end, {other: float(len(chunks)) for other, chunks in others.items()}, amount, tail, head)
+        for other, taken in carried.items():
+            paths = [path[::-1] if flow.by_target else path for path, _ in taken]
+            choices.append(_Choice(others[other], paths, [through for _, through in taken]))
+    return choices
 
 
 def _counts(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.routing import Commodities, Path, commodities
-from gapless.encodings.taccl.milp.tree_routing import add_distinct, exclusive_groups
+from gapless.encodings.taccl.milp.rows import add_distinct, time_covers_every_link_and_side, used_links_are_counted
 from gapless.encodings.taccl.sends import Routing
 from gapless.model import Model
 
@@ -98,8 +98,11 @@ def encode(problem: Chunked, paths: Sequence[Sequence[Path]], at_least_s: float 
     )
     _chunk_takes_one_path(parts)
     _time_covers_every_path(parts)
-    _time_covers_every_link_and_side(parts)
-    _used_links_are_counted(parts)
+    link = np.array([link for one in path for link in one], dtype=np.int64)
+    column = np.repeat(taken, [len(one) for one in path])
+    time_covers_every_link_and_side(model, problem, parts.time, link, column, problem.occupancy_s / unit_s)
+    switched = parts.is_util[link] >= 0
+    used_links_are_counted(model, parts.is_util[link[switched]], column[switched])
     return parts
 
 
@@ -203,9 +206,9 @@ def _table(model: Model, problem: Chunked, paths: Sequence[Sequence[Path]]) -> t
 
     chunk_of, path, taken = [], [], []
     for chunk in range(len(first)):
-        its_paths, its_ids = rows_of(chunk)
-        chunk_of += [chunk] * len(its_paths)
-        path += its_paths
+        ones, its_ids = rows_of(chunk)
+        chunk_of += [chunk] * len(ones)
+        path += ones
         taken.append(its_ids)
     return np.array(chunk_of, dtype=np.int64), path, np.concatenate(taken)
 
@@ -213,8 +216,8 @@ def _table(model: Model, problem: Chunked, paths: Sequence[Sequence[Path]]) -> t
 def _is_util(model: Model, problem: Chunked, path: list[Path], taken: Ids) -> Ids:
     """is_util[src, r] for each set of switched links that the same paths use."""
     users: dict[int, set[int]] = {link: set() for edge in problem.logical.hyperedges for link in edge.links}
-    for its_path, column in zip(path, taken.tolist(), strict=True):
-        for link in its_path:
+    for one, column in zip(path, taken.tolist(), strict=True):
+        for link in one:
             if link in users:
                 users[link].add(column)
     alike: dict[frozenset[int], list[int]] = {}
@@ -245,58 +248,4 @@ def _time_covers_every_path(parts: PathModel) -> None:
     times = np.array([float(duration[list(parts.path[k])].sum()) for k in row.tolist()])
     parts.model.add(
         "time_covers_path", (1.0, parts.time), (-times[:, None], columns[:, None]), lower=0.0, cite="5.2, 5.4, 5.5"
-    )
-
-
-def _time_covers_every_link_and_side(parts: PathModel) -> None:
-    """The time is at least what all chunks on a link, a switch side or a NIC take together (5.6, 5.7, 5.8)."""
-    lengths = [len(path) for path in parts.path]
-    link = np.array([link for path in parts.path for link in path], dtype=np.int64)
-    column = np.repeat(parts.taken, lengths)
-    occupancy = parts.problem.occupancy_s / parts.unit_s
-    groups = exclusive_groups(parts.problem)
-    groups_of: list[list[int]] = [[] for _ in range(parts.problem.link_count)]
-    for number, links in enumerate(groups):
-        for its_link in links.tolist():
-            groups_of[its_link].append(number)
-    count = np.array([len(numbers) for numbers in groups_of], dtype=np.int64)
-    flat = np.concatenate([np.array(numbers, dtype=np.int64) for numbers in groups_of])
-    start = np.append(0, np.cumsum(count))
-    entry = np.repeat(np.arange(len(link)), count[link])
-    offset = np.arange(len(entry)) - np.repeat(np.append(0, np.cumsum(count[link])[:-1]), count[link])
-    rows = flat[start[link[entry]] + offset]
-    used = np.unique(rows)
-    add_distinct(
-        parts.model,
-        "time_covers_link",
-        np.concatenate([rows, used]),
-        np.concatenate([column[entry], np.full(len(used), parts.time)]),
-        np.concatenate([-occupancy[link[entry]], np.ones(len(used))]),
-        lower=0.0,
-    )
-
-
-def _used_links_are_counted(parts: PathModel) -> None:
-    """A switched link counts as used if and only if some path that is taken uses it (5.9, 5.10)."""
-    pairs = sorted(
-        {
-            (int(parts.is_util[link]), column)
-            for path, column in zip(parts.path, parts.taken.tolist(), strict=True)
-            for link in path
-            if parts.is_util[link] >= 0
-        }
-    )
-    if not pairs:
-        return
-    util, taken = np.array(pairs, dtype=np.int64).T
-    parts.model.add("used_if_taken", (1.0, util[:, None]), (-1.0, taken[:, None]), lower=0.0, cite="5.9")
-    utils, row = np.unique(util, return_inverse=True)
-    parts.model.add_sparse(
-        "taken_if_used",
-        len(utils),
-        np.concatenate([row, np.arange(len(utils))]),
-        np.concatenate([taken, utils]),
-        np.concatenate([np.ones(len(row)), -np.ones(len(utils))]),
-        lower=0.0,
-        cite="5.10",
     )
