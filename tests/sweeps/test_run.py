@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from gapless.errors import InputError, SolverError
 from gapless.io.plan import read_plan
 from gapless.options import Progress
 from gapless.solution import Status, StopReason
-from gapless.sweeps import Local, Row, read_instances, sweep
+from gapless.sweeps import Local, Row, read_instances, solving, sweep
 from gapless.sweeps import run as module
 from gapless.sweeps.local import Outcome, Task
 from gapless.sweeps.solving import Work
@@ -43,7 +44,7 @@ class Here:
             if task.place in self.fails:
                 yield task.place, SolverError("the solver broke")
             else:
-                yield task.place, Work(task.instance, folder, 1)(stop)
+                yield task.place, Work(task.question, folder, 1)(stop)
 
 
 def solved_by(path: Path, folder: Path, **options: Any) -> tuple[list[int], list[Row]]:
@@ -161,17 +162,17 @@ ONE = {"system": "cupcake", "profile": "resnet50"}
 @pytest.fixture
 def interrupted(file_of: FileOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], Row]:
     """Solves `ONE` into the folder `out`, as if Ctrl-C had ended it with so many seconds as the objective."""
-    solve = Work._solved  # noqa: SLF001
+    solve = solving.solve
 
-    def stopped(work: Work, stop: threading.Event, objective_s: float) -> Any:
-        result = solve(work, stop)
+    def stopped(objective_s: float, *asked: Any) -> Any:
+        result = solve(*asked)
         how = {"stop_reason": StopReason.INTERRUPTED, "status": Status.FEASIBLE, "objective": objective_s}
         return replace(result, solution=replace(result.solution, **how))
 
     def sweep_once(objective_s: float) -> Row:
-        monkeypatch.setattr(Work, "_solved", lambda work, stop: stopped(work, stop, objective_s))
+        monkeypatch.setattr(solving, "solve", partial(stopped, objective_s))
         (row,) = sweep(read_instances(file_of(ONE)), tmp_path / "out", Here())
-        monkeypatch.setattr(Work, "_solved", solve)
+        monkeypatch.setattr(solving, "solve", solve)
         return row
 
     return sweep_once
