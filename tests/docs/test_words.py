@@ -73,6 +73,7 @@ RENAMED = (
     "encodings/cupcake",
     "encodings/taccl/bounds",
     "encodings/taccl/symmetry",
+    "encodings/taccl/sketch",
     "gapless/checker",
     "gapless/io/taccl_ef",
     "gapless/io/mscclpp",
