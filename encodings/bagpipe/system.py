@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Size, Text, Whole
 from gapless.system import Command, System, answering, lazy, named
-
-if TYPE_CHECKING:
-    from gapless.io.plan import SavedPlan
 
 __all__ = ["DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
 
@@ -102,12 +97,6 @@ ADVICE = (
 )  # fmt: skip
 
 
-def _device_names(plan: SavedPlan) -> tuple[str, ...]:
-    from gapless.encodings.bagpipe.lowering import device_names
-
-    return device_names(plan.schedule.topology)
-
-
 _ADVICE_HELP = """\
 Batches are planned for a window of the lookahead and as many again (50 at least), and their times follow from the
 cluster. `critical`: rows synchronised while training waits; of a partitioned cache, what its busiest trainer sends and
@@ -138,7 +127,7 @@ SYSTEM = System(
     ending=".npz",
     write=lazy("gapless.encodings.bagpipe.run_file:write_run"),
     read=lazy("gapless.encodings.bagpipe.run_file:read_run"),
-    device_names=_device_names,
+    device_names=lambda plan: named("gapless.encodings.bagpipe.lowering:device_names")(plan.schedule.topology),
     pictures=("gantt", "memory"),
     advice=(
         Command(

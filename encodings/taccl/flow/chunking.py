@@ -29,7 +29,9 @@ def best_chunking(problem: Problem, options: SolveOptions, parameters: Parameter
     if not isinstance(problem.collective, str) or problem.topology.device_count < 2:
         return best
     tried = _tried(problem, chunking)
-    for cut in tried if len(tried) > 1 else []:
+    if len(tried) <= 1:
+        return tried[0] if tried else best
+    for cut in tried:
         if deadline.over:
             break
         quick = replace(deadline.stage(chunking.try_s), gap=chunking.gap, on_progress=None, seed=0)
