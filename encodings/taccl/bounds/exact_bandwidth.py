@@ -55,12 +55,12 @@ def exact_bandwidth(
     """
     topology = problem.logical.topology
     if _is_allgather(problem):
-        cuts = tuple(allgather_bottlenecks(topology, occupancy_s, rotations))
-        time_s, exact = max(cut.time_s for cut in cuts), False
+        count = problem.collective.chunks_per_rank
         if len(np.unique(rotations.link_orbit)) <= parameters.most_tree_variables:
             packing = pack(topology, occupancy_s, options, rotations)
-            time_s, exact = max(time_s, packing.time_s), packing.exact
-        return Bandwidth(time_s * problem.collective.chunks_per_rank, exact, cuts)
+            return Bandwidth(count * packing.time_s, packing.exact, packing.bottlenecks)
+        cuts = tuple(allgather_bottlenecks(topology, occupancy_s, rotations))
+        return Bandwidth(count * max(cut.time_s for cut in cuts), False, cuts)
     cuts = tuple(_cuts(problem, occupancy_s, rotations))
     time_s = max(cut.time_s for cut in cuts)
     if (demand := _demand(problem)) is None:
