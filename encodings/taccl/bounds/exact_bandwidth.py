@@ -66,9 +66,9 @@ def exact_bandwidth(
     if (demand := _demand(problem)) is None:
         return Bandwidth(time_s, False, cuts)
     flow = concurrent_flow(topology, occupancy_s, demand, options, short, parameters.most_flow_variables)
-    return (
-        Bandwidth(time_s, False, cuts) if flow is None else Bandwidth(max(time_s, flow.time_s), flow.exact, cuts, flow)
-    )
+    if flow is None:
+        return Bandwidth(time_s, False, cuts)
+    return Bandwidth(max(time_s, flow.time_s), flow.exact, cuts, flow)
 
 
 def _demand(problem: Chunked) -> Ids | None:
