@@ -111,9 +111,9 @@ def _add_cuts(master: _Master, topology: Topology, cuts: list[tuple[int, ...]], 
     inside = np.zeros((len(cuts), topology.device_count), dtype=np.bool_)
     for number, behind in enumerate(cuts):
         inside[number, list(behind)] = True
-    number, link = np.nonzero(inside[:, topology.link_source] & ~inside[:, topology.link_target])
+    cut, link = np.nonzero(inside[:, topology.link_source] & ~inside[:, topology.link_target])
     family, owned = f"set_sends_what_it_owns_{step}", inside.sum(axis=1)
-    master.model.add_sparse(family, len(cuts), number, master.carried[link], 1.0, lower=owned)
+    master.model.add_sparse(family, len(cuts), cut, master.carried[link], 1.0, lower=owned)
 
 
 def _broken_cut(topology: Topology, chunks: Floats, sink: int) -> tuple[int, ...] | None:
