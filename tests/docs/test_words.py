@@ -61,7 +61,6 @@ OWN_WORDS = {
 }
 """Files whose words are those of a paper."""
 
-<<<<<<< HEAD
 USERS = frozenset({"train.py", "sharding.py", "gapless.sharding.solve", "gapless.systems"})
 """What a page has its reader make, and the group of entry points for it."""
 
@@ -72,21 +71,14 @@ RENAMED = (
     "profiles/traces",
     "encodings/bagpipe",
     "encodings/cupcake",
+    "encodings/taccl/bounds",
+    "encodings/taccl/symmetry",
     "gapless/checker",
     "gapless/io/taccl_ef",
     "gapless/io/mscclpp",
     "gapless/plot",
     "gapless/sweeps",
     "gapless/torch",
-=======
-RENAMED = (
-    "solvers",
-    "topologies",
-    "gapless/io/taccl_ef",
-    "gapless/io/mscclpp",
-    "encodings/taccl/bounds",
-    "encodings/taccl/symmetry",
->>>>>>> bounds
 )
 """The folders that use the field's words throughout."""
 
