@@ -153,8 +153,10 @@ def _demand(topology: Topology, occupancy_s: Floats, demand: Ids, backwards: boo
         and np.array_equal(occupancy_s[image.links], occupancy_s)
     ]
     amount = demand[ends].astype(np.float64)
-    tail_and_head = (topology.link_source, topology.link_target)[:: -1 if backwards else 1]
-    return _Demand(topology, occupancy_s, ends, amount, backwards, *tail_and_head, kept)
+    tail, head = topology.link_source, topology.link_target
+    if backwards:
+        tail, head = head, tail
+    return _Demand(topology, occupancy_s, ends, amount, backwards, tail, head, kept)
 
 
 def _program(asked: _Demand) -> _Program:
