@@ -82,5 +82,5 @@ class Decisions:
 
 def implementations_of(graph: TrainingGraph, node: int, stage: int, in_place: bool) -> tuple[Implementation, ...]:
     """What a run of a forward node may choose from: in place, again, or for the first time."""
-    its = graph.forward[node]
-    return its.in_place if in_place else (its.again if stage and its.again else its.implementations)
+    operator = graph.forward[node]
+    return operator.in_place if in_place else (operator.again if stage and operator.again else operator.implementations)

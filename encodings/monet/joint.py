@@ -60,7 +60,7 @@ class _State:
 
     @property
     def is_small(self) -> bool:
-        """Whether single stages can be told apart: in the relaxation's windows, and in the integer program."""
+        """Whether single stages can be distinguished: in the relaxation's windows, and in the integer program."""
         return is_small(self.problem.graph, self.parameters.bounding.small_cells)
 
     @property

@@ -42,7 +42,8 @@ def costed(graph: TrainingGraph, objective: Objective) -> TrainingGraph:
             replace(
                 node,
                 variants=tuple(
-                    replace(its, implementations=_costed(node.name, its.implementations)) for its in node.variants
+                    replace(variant, implementations=_costed(node.name, variant.implementations))
+                    for variant in node.variants
                 ),
             )
             for node in graph.backward

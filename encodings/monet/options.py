@@ -51,14 +51,15 @@ def forward_options(graph: TrainingGraph, node: int) -> list[Option]:
 
     In place and not are kept apart, since running in place loses the input. Fastest first.
     """
-    its = graph.forward[node]
-    return [*_pareto(_options(its.implementations)), *_pareto(_options(its.in_place, in_place=True))]
+    operator = graph.forward[node]
+    return [*_pareto(_options(operator.implementations)), *_pareto(_options(operator.in_place, in_place=True))]
 
 
 def again_options(graph: TrainingGraph, node: int) -> list[Option]:
     """The same for a recomputation."""
-    its = graph.forward[node]
-    return [*_pareto(_options(its.again or its.implementations)), *_pareto(_options(its.in_place, in_place=True))]
+    operator = graph.forward[node]
+    again = operator.again or operator.implementations
+    return [*_pareto(_options(again)), *_pareto(_options(operator.in_place, in_place=True))]
 
 
 def backward_options(node: BackwardNode) -> list[Option]:
@@ -96,15 +97,15 @@ def cost_unit(total: float) -> float:
 
 
 def _options(choices: Iterable[Implementation], in_place: bool = False) -> list[Option]:
-    return [Option(its.duration_s, its.workspace_bytes, number, in_place) for number, its in enumerate(choices)]
+    return [Option(impl.duration_s, impl.workspace_bytes, number, in_place) for number, impl in enumerate(choices)]
 
 
 def _of_variant(node: BackwardNode, variant: int) -> list[Option]:
-    its = node.variants[variant]
-    needs = frozenset(its.needs)
+    chosen = node.variants[variant]
+    needs = frozenset(chosen.needs)
     return [
         Option(impl.duration_s, impl.workspace_bytes, number, variant=variant, needs=needs)
-        for number, impl in enumerate(its.implementations)
+        for number, impl in enumerate(chosen.implementations)
     ]
 
 

@@ -55,7 +55,7 @@ def recompute_on_need(
 ) -> Decisions:
     """As `just_in_time`, with another rule for what recomputed tensors are kept.
 
-    `retain` tells of each recomputation which of the nodes that ran stay available, and up to which stage; they take
+    `retain` says of each recomputation which of the nodes that ran stay available, and up to which stage; they take
     memory only up to the last stage that reads them.
     """
     nodes, stages = len(graph.forward), len(graph.backward) + 1
@@ -109,8 +109,8 @@ def last_needs(graph: TrainingGraph, variants: Ints) -> list[int]:
 
 def _sources(graph: TrainingGraph, node: int) -> tuple[int, ...]:
     """What a run of a node reads: its inputs, or for an intermediate its creator's output."""
-    its = graph.forward[node]
-    return its.inputs if its.creator is None else (its.creator,)
+    operator = graph.forward[node]
+    return operator.inputs if operator.creator is None else (operator.creator,)
 
 
 def _to_run(
@@ -129,8 +129,8 @@ def _to_run(
             open_nodes.append(creator)  # runs again even where its output is there
         else:
             open_nodes += [source for source in graph.forward[node].inputs if source not in available]
-    for node, its in enumerate(graph.forward):
-        if its.creator in ran and last[node] >= stage and node not in available:
+    for node, operator in enumerate(graph.forward):
+        if operator.creator in ran and last[node] >= stage and node not in available:
             ran.add(node)
     return tuple(sorted(ran))
 
@@ -145,13 +145,13 @@ def _in_place(graph: TrainingGraph, runs: Mask, stored: Mask, variants: Ints) ->
     needed = np.zeros_like(runs)
     for number, (backward, variant) in enumerate(zip(graph.backward, variants.tolist(), strict=True)):
         needed[number + 1, list(backward.variants[variant].needs)] = True
-    for node, its in enumerate(graph.forward):
-        if its.overwrites is None:
+    for node, operator in enumerate(graph.forward):
+        if operator.overwrites is None:
             continue
-        if its.creator is not None:
-            in_place[:, node] = runs[:, node] & in_place[:, its.creator]
+        if operator.creator is not None:
+            in_place[:, node] = runs[:, node] & in_place[:, operator.creator]
             continue
-        over = its.overwrites
+        over = operator.overwrites
         later = [reader for reader in readers[over] if reader > node]
         free = ~stored[1:, over] & ~needed[:, over] & ~runs[:, later].any(axis=1)
         in_place[:, node] = runs[:, node] & free
@@ -178,9 +178,9 @@ def fit_implementations(graph: TrainingGraph, decisions: Decisions, budget_bytes
                 impls, int(forward_implementation[stage, node]), budget_bytes - row_bytes
             )
     for number, backward in enumerate(graph.backward):
-        its = backward.variants[int(decisions.variant[number])].implementations
+        choices = backward.variants[int(decisions.variant[number])].implementations
         spare_bytes = budget_bytes - int(found.backward_bytes[number])
-        backward_implementation[number] = _fitting(its, int(backward_implementation[number]), spare_bytes)
+        backward_implementation[number] = _fitting(choices, int(backward_implementation[number]), spare_bytes)
     return replace(
         decisions, forward_implementation=forward_implementation, backward_implementation=backward_implementation
     )

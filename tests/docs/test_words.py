@@ -67,18 +67,13 @@ USERS = frozenset({"train.py", "sharding.py", "gapless.sharding.solve", "gapless
 RENAMED = (
     "solvers",
     "topologies",
-    "profiles/gradients",
-    "profiles/traces",
+    "profiles",
     "encodings/bagpipe",
     "encodings/cupcake",
+    "encodings/monet",
     "encodings/taccl/bounds",
     "encodings/taccl/symmetry",
-    "gapless/checker",
-    "gapless/io/taccl_ef",
-    "gapless/io/mscclpp",
-    "gapless/plot",
-    "gapless/sweeps",
-    "gapless/torch",
+    "gapless",
 )
 """The folders that use the field's words throughout."""
 

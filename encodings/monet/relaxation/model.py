@@ -103,8 +103,8 @@ def _useful(graph: TrainingGraph, cuts: tuple[int, ...]) -> NDArray[np.bool_]:
         for variant in backward.variants:
             last_need[list(variant.needs)] = number + 1
     for node in range(graph.loss, -1, -1):
-        its = graph.forward[node]
-        for source in (*its.inputs, *([] if its.creator is None else [its.creator])):
+        operator = graph.forward[node]
+        for source in (*operator.inputs, *([] if operator.creator is None else [operator.creator])):
             last_need[source] = max(last_need[source], last_need[node])
     last_need[graph.loss] = 0
     return np.stack([last_need >= cut for cut in cuts])
@@ -121,9 +121,9 @@ def _forward(graph: TrainingGraph, node: int) -> list[Option]:
 
 def _options(model: Model, name: str, options: list[list[Option]]) -> tuple[tuple[tuple[Option, int], ...], ...]:
     """A binary for each option of a node that has several."""
-    labels = [f"{node}_{k}" for node, its in enumerate(options) if len(its) > 1 for k in range(len(its))]
+    labels = [f"{node}_{k}" for node, choices in enumerate(options) if len(choices) > 1 for k in range(len(choices))]
     columns = iter(model.binaries(name, len(labels), labels=labels).tolist())
-    return tuple(tuple((option, next(columns) if len(its) > 1 else -1) for option in its) for its in options)
+    return tuple(tuple((one, next(columns) if len(choices) > 1 else -1) for one in choices) for choices in options)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def _options(model: Model, name: str, options: list[list[Option]]) -> tuple[tupl
 
 def _one_option_each(model: Relaxation) -> None:
     """Every operator has exactly one implementation (section 4.2.2)."""
-    groups = [[column for _, column in its] for its in (*model.forward, *model.backward) if len(its) > 1]
+    groups = [[column for _, column in choices] for choices in (*model.forward, *model.backward) if len(choices) > 1]
     rows = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     model.milp.add_sparse(
         "one_option", len(groups), rows, [c for group in groups for c in group], 1.0, lower=1.0, upper=1.0
@@ -142,10 +142,10 @@ def _forward_pass_fits(model: Relaxation) -> None:
     """m_i <= M for every node of the forward pass (4.1, 4.4)."""
     graph, rows = model.graph, Rows()
     size = graph.output_bytes / BYTES_PER_UNIT
-    for node, its in enumerate(graph.forward):
-        if its.creator is not None:
+    for node, operator in enumerate(graph.forward):
+        if operator.creator is not None:
             continue
-        constant = (graph.fixed_bytes + its.output_bytes) / BYTES_PER_UNIT + size[graph.local[node]].sum()
+        constant = (graph.fixed_bytes + operator.output_bytes) / BYTES_PER_UNIT + size[graph.local[node]].sum()
         rows.begin_memory(model.budget_bytes, model.budget, constant)
         for option, column in model.forward[node]:
             rows.put(column, option.workspace_bytes / BYTES_PER_UNIT)
@@ -184,13 +184,13 @@ def _recomputation_has_its_inputs(model: Relaxation) -> None:
     """A recomputation reads what is stored or recomputed in its window; an intermediate has its creator (4.7)."""
     rows = Rows()
     for window, node in np.argwhere(model.again >= 0).tolist():
-        its = model.graph.forward[node]
-        if its.creator is not None:
+        operator = model.graph.forward[node]
+        if operator.creator is not None:
             rows.begin(0.0)
             rows.put(int(model.again[window, node]), 1.0)
-            rows.put(int(model.again[window, its.creator]), -1.0)
+            rows.put(int(model.again[window, operator.creator]), -1.0)
             continue
-        for source in its.inputs:
+        for source in operator.inputs:
             rows.begin(0.0)
             rows.put(int(model.again[window, node]), 1.0)
             rows.put(int(model.stored[window, source]), -1.0)
@@ -309,8 +309,8 @@ def _minimise_cost(model: Relaxation, again: Again) -> None:
                 columns.append(column)
                 costs.append(option.duration_s)
     graph = model.graph
-    for node, its in enumerate(graph.forward):
-        if its.creator is not None and model.stored[0, node] >= 0:  # made in the forward pass if it is kept at all
+    for node, operator in enumerate(graph.forward):
+        if operator.creator is not None and model.stored[0, node] >= 0:  # made in the forward pass if it is kept at all
             columns.append(int(model.stored[0, node]))
             costs.append(min(option.duration_s for option in forward_options(graph, node)))
     model.milp.minimize((np.array(costs) / model.unit_s, columns), offset=offset / model.unit_s)
