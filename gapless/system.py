@@ -34,8 +34,11 @@ __all__ = [
     "Problem",
     "Session",
     "System",
+    "answering",
     "find_system",
     "known_system",
+    "lazy",
+    "named",
     "register",
     "system_names",
 ]
@@ -154,8 +157,8 @@ class System:
     below the replay, instead of the busiest links and engines. `device_names`: what its devices are called, empty where
     they go by number. `pictures`: the kinds that suit its plans, the most telling first; `drawers`: kinds of its own.
     `model`: the model behind a problem, for those who write it to a file. `exports`, `listings` (tables of `list`),
-    `advice`, `sweeps`, `runs`: what else it has. `schemas`: the package with the schemas of its files. `citation`:
-    BibTeX. `trial`: a small question for the self test of `doctor`, with the options to solve it under.
+    `advice`, `sweeps`, `runs`: what else it has. `package`: where its data lie, `schemas/*.json` of its files and
+    `references.bib`. `trial`: a small question for the self test of `doctor`, with the options to solve it under.
     """
 
     name: str
@@ -181,8 +184,7 @@ class System:
     advice: tuple[Command, ...] = ()
     sweeps: tuple[Command, ...] = ()
     runs: tuple[Command, ...] = ()
-    schemas: str = ""
-    citation: Callable[[], str] | None = None
+    package: str = ""
     trial: Callable[[], tuple[Any, SolveOptions]] | None = None
 
     def __repr__(self) -> str:
@@ -191,6 +193,27 @@ class System:
     def ask(self, values: Mapping[str, object]) -> Any:
         """The question that texts or objects of Python describe. Raises `InputError` that names the argument."""
         return self.problem(**read_fields(self.fields, values, self.name))
+
+
+def named(target: str) -> Any:
+    """What a name such as "package.module:function" stands for, imported now."""
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
+
+
+def lazy(target: str) -> Callable[..., Any]:
+    """A function by its name, imported when it is called: a system is light until it is asked."""
+    return lambda *values, **by_name: named(target)(*values, **by_name)
+
+
+def answering(target: str) -> Callable[[Mapping[str, Any], Session], Answer]:
+    """The answer of a command from a function that takes its fields by name, and gives what has `data` and `text`."""
+
+    def answer(values: Mapping[str, Any], session: Session) -> Answer:
+        found = named(target)(**values)
+        return Answer(found.data, found.text)
+
+    return answer
 
 
 _REGISTERED: dict[str, System] = {}

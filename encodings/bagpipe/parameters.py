@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from gapless.errors import InputError
@@ -75,8 +76,7 @@ class Parameters:
 def _check(part: Search | Bound, least: dict[str, int]) -> None:
     """Whole numbers are >= 1, or the least that is named; other numbers are > 0. Raises `InputError`."""
     for name, value in vars(part).items():
-        title = f"{type(part).__name__.lower()}.{name}"
         if isinstance(value, int) and value < least.get(name, 1):
-            raise InputError(f"{title}: must be >= {least.get(name, 1)}, got {value}")
-        if not value >= 0 or (isinstance(value, float) and value == 0):
-            raise InputError(f"{title}: must be > 0, got {value}")
+            raise InputError(f"{name}: must be >= {least.get(name, 1)}, got {value}")
+        if isinstance(value, float) and not 0 < value < math.inf:
+            raise InputError(f"{name}: must be finite and > 0, got {value}")

@@ -2,61 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Size, Text, Whole
+from gapless.system import Command, System, answering, lazy, named
 
-from gapless.encodings.bagpipe.fields import ADVICE, QUESTION
-from gapless.options import SolveOptions
-from gapless.system import Answer, Command, Plan, Session, System
-
-if TYPE_CHECKING:
-    from gapless.io.plan import SavedPlan
-
-__all__ = ["SYSTEM"]
+__all__ = ["DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
 
 
-def _problem(**values: Any) -> Any:
-    from gapless.encodings.bagpipe.question import problem
-
-    return problem(**values)
-
-
-def _plan(problem: Any, options: SolveOptions, parameters: Any) -> Plan:
-    from gapless.encodings.bagpipe.solve import solve
-
-    return solve(problem, options, parameters)
+METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
+"""`auto` is `transport` for the paper's objective, `search` for the others."""
+OBJECTIVES = ("paper", "fetches", "max-load")
+OWNERSHIPS = ("first-touch", "hash")
+DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed")
 
 
-def _parameters() -> type:
-    from gapless.encodings.bagpipe.parameters import Parameters
+def _trace(group: str) -> tuple[Field, ...]:
+    return (
+        Field(
+            "trace", Object(("gapless.profiles.traces.trace.Trace", "numpy.ndarray")),
+            "criteo-like, zipf, skew, or a file: .npy, .npz (integers, examples x tables), .csv, .csv.gz",
+            is_required=True, metavar="NAME|FILE", names=lambda: ("criteo-like", "zipf", "skew"), group=group,
+        ),
+        Field(
+            "columns", Listed(Text()), "of a csv: the columns that become tables", metavar="A,B,...", group=group
+        ),
+        Field(
+            "string_columns", Listed(Text()), "those of them whose numbers are names, not ids", metavar="A,...",
+            group=group,
+        ),
+        Field("array", Text(), "of a .npz that has several", metavar="NAME", group=group),
+        Field("exponent", Number(1), "of zipf, 1 to 5 (default 1)", metavar="A", group=group),
+        Field(
+            "hot_share", Number(0, strict=True), "of skew: share of accesses on the hottest 1 % (default 0.4)",
+            metavar="S", group=group,
+        ),
+        Field(
+            "table_rows", Listed(Whole(1, 2**40)), "of zipf and skew: one table each (default: Criteo Kaggle's)",
+            metavar="R,R,...", group=group,
+        ),
+        Field(
+            "examples", Whole(1, 10**12), "to generate (default: as Criteo Kaggle, 39.2 M)", metavar="N", group=group
+        ),
+        Field("trace_seed", Whole(0), "of a generator (default 0)", metavar="N", group=group),
+    )  # fmt: skip
 
-    return Parameters
 
+_CLUSTER = (
+    Field(
+        "model", Object(("gapless.profiles.traces.recommendation.DenseModel",)),
+        "dense part: dlrm (default), deepfm, ...", "dlrm", metavar="NAME", group="cluster",
+    ),
+    Field("dimension", Whole(1, 10**6), "fp32 values of a row (default 48)", 48, metavar="D", group="cluster"),
+    Field("trainer_bandwidth", Bandwidth(), "of each (default 10Gbps)", metavar="B", group="cluster"),
+    Field("server_bandwidth", Bandwidth(), "of all together (default 25Gbps)", metavar="B", group="cluster"),
+    Field("latency", Seconds(), "of a message (default 50us)", metavar="T", group="cluster"),
+    Field("fetch_latency", Seconds(), "from asking for rows to the first (default 0)", metavar="T", group="cluster"),
+    Field("forward", Seconds(), "pass of a batch (default 4.2ms, deepfm 15.3ms)", metavar="T", group="cluster"),
+    Field("backward", Seconds(), "pass of a batch (default 8.5ms, deepfm 30.7ms)", metavar="T", group="cluster"),
+    Field(
+        "control", Seconds(), "a partitioned cache's overhead a batch (default 85ms)", metavar="T", group="cluster"
+    ),
+)  # fmt: skip
 
-def _read(path: str) -> SavedPlan:
-    from gapless.encodings.bagpipe.run_file import read_run
+QUESTION = (
+    *_trace("problem"),
+    Field("trainers", Whole(1, 2**15 - 1), "who train, and hold the cache", is_required=True, metavar="P"),
+    Field("batch_size", Whole(1), "examples of a batch", is_required=True, metavar="N"),
+    Field("lookahead", Whole(1), "in batches (default 200)", metavar="L"),
+    Field("cache_rows", Whole(1), "L is what fits, and shrinks to fit", metavar="N"),
+    Field("objective", Choice(OBJECTIVES), "paper (default), fetches, max-load", "paper", metavar="NAME"),
+    Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
+    Field(
+        "ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"
+    ),
+    Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
+    *_CLUSTER,
+)  # fmt: skip
 
-    return read_run(path)
-
-
-def _write(path: str, plan: SavedPlan) -> None:
-    from gapless.encodings.bagpipe.run_file import write_run
-
-    write_run(path, plan)
-
-
-def _device_names(plan: SavedPlan) -> tuple[str, ...]:
-    from gapless.encodings.bagpipe.lowering import device_names
-
-    return device_names(plan.schedule.topology)
-
-
-def _advise(values: Mapping[str, Any], session: Session) -> Answer:
-    from gapless.encodings.bagpipe.advice import advise
-
-    advice = advise(**values)
-    return Answer(advice.data, advice.text)
+ADVICE = (
+    *_trace("trace"),
+    Field("trainers", Whole(1, 10_000), "(default 8)", 8, metavar="N"),
+    Field("batch_size", Whole(1), "(default 16384)", 16_384, metavar="N"),
+    Field(
+        "lookahead", Whole(1, 10_000), "batches (default 200); with a cache size, the largest to try", metavar="L"
+    ),
+    Field("cache_rows", Whole(1, 2**40), "tune the lookahead for this cache", metavar="N"),
+    Field("cache_size", Size(), "the same, in bytes such as 500MB", metavar="SIZE"),
+    Field("batches", Whole(1), "plan no more than so many each time", metavar="N"),
+    Field(
+        "objective", Choice(OBJECTIVES), "of the partition: paper (default), fetches, max-load", "paper",
+        metavar="NAME",
+    ),
+    Field("design", Choice(DESIGNS), "to tune for (default lrpp-delayed)", "lrpp-delayed", metavar="NAME"),
+    *_CLUSTER,
+)  # fmt: skip
 
 
 _ADVICE_HELP = """\
@@ -79,21 +117,26 @@ SYSTEM = System(
     name="bagpipe",
     what="caching and partitioning for recommendation training",
     fields=QUESTION,
-    problem=_problem,
-    plan=_plan,
-    parameters=_parameters,
+    problem=lazy("gapless.encodings.bagpipe.problem:problem"),
+    plan=lazy("gapless.encodings.bagpipe.solve:solve"),
+    parameters=lambda: named("gapless.encodings.bagpipe.parameters:Parameters"),
     example="""\
   gapless solve bagpipe --trace criteo-like --trainers 8 --batch-size 16384 --lookahead 200 --batches 50 -o plan.npz
 """,
     summary=_SUMMARY,
     ending=".npz",
-    write=_write,
-    read=_read,
-    device_names=_device_names,
+    write=lazy("gapless.encodings.bagpipe.run_file:write_run"),
+    read=lazy("gapless.encodings.bagpipe.run_file:read_run"),
+    device_names=lambda plan: named("gapless.encodings.bagpipe.lowering:device_names")(plan.schedule.topology),
     pictures=("gantt", "memory"),
     advice=(
-        Command("bagpipe", "cache designs side by side, and the lookahead for a cache", ADVICE, _advise, _ADVICE_HELP),
+        Command(
+            "bagpipe",
+            "cache designs side by side, and the lookahead for a cache",
+            ADVICE,
+            answering("gapless.encodings.bagpipe.advice:advise"),
+            _ADVICE_HELP,
+        ),
     ),
-    schemas="gapless.encodings.bagpipe.schemas",
-    citation=lambda: (files("gapless.encodings.bagpipe") / "references.bib").read_text(encoding="utf-8"),
+    package="gapless.encodings.bagpipe",
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.encodings.cupcake.baselines import Baseline, buckets
-from gapless.encodings.cupcake.question import DEVICE
+from gapless.encodings.cupcake.problem import DEVICE
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.errors import InputError
 from gapless.options import SolveOptions

@@ -3,36 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from gapless.encodings.cupcake.fields import COMPRESSION, QUESTION, WHAT_IF
-from gapless.options import SolveOptions
-from gapless.system import Answer, Command, Export, Plan, Session, System
+from gapless.fields import Bandwidth, Choice, Field, Listed, Object, Seconds, Whole
+from gapless.system import Command, Export, System, answering, lazy, named
 
 if TYPE_CHECKING:
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
 
-__all__ = ["SYSTEM"]
+__all__ = ["METHODS", "SYSTEM"]
+
+_PROFILES = lazy("gapless.profiles.gradients.named:fusion_profile_names")
+_COMPRESSORS = lazy("gapless.profiles.gradients.compressors:compressor_names")
+_DEVICES = lazy("gapless.profiles.devices:device_names")
+_TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
+
+METHODS = (
+    "auto", "affine", "pareto", "milp", "algorithm1", "layer-wise", "one-group", "buckets", "even-split", "selective",
+)  # fmt: skip
+"""`auto` is `affine` where both costs are, else `pareto`; `algorithm1` is the paper's search; the rest: baselines."""
+_FIGURES = {
+    "bandwidth": "other bandwidths",
+    "batch": "other batch sizes, as factors of the profile's",
+    "compute": "a device so many times as fast",
+    "tradeoff": "encode and decode k times as fast at l k times the bytes",
+    "ratio": "the compression ratio that is enough for close to linear scaling",
+}
 
 
-def _problem(**values: Any) -> Any:
-    from gapless.encodings.cupcake.question import problem
-
-    return problem(**values)
-
-
-def _plan(problem: Any, options: SolveOptions, parameters: Any) -> Plan:
-    from gapless.encodings.cupcake.solve import solve
-
-    return solve(problem, options, parameters)
+_PROFILE = Field(
+    "profile", Object(("gapless.profiles.gradients.profile.FusionProfile",)),
+    "a fusion profile: `gapless list profiles`, or a file", is_required=True, metavar="NAME|FILE", names=_PROFILES,
+)  # fmt: skip
+_COMPRESSOR = Object(("gapless.profiles.gradients.compressors.Compressor",))
+_DEVICE = Object(("gapless.profiles.devices.Device",))
 
 
-def _parameters() -> type:
-    from gapless.encodings.cupcake.parameters import Parameters
+def _network(group: str) -> tuple[Field, ...]:
+    return (
+        Field("ranks", Whole(2, 10**6), "workers in a ring", metavar="N", group=group),
+        Field("bandwidth", Bandwidth(), "out of a rank: 10Gbps, 1.25GB/s", metavar="B", group=group),
+        Field("latency", Seconds(), "of one step of the ring (default 10us)", metavar="T", group=group),
+        Field(
+            "topology", Object(("gapless.topologies.topology.Topology",)),
+            "or a ring through a topology's ranks, such as ndv2 or torus:4x4", metavar="NAME", names=_TOPOLOGIES,
+            group=group,
+        ),
+        Field("nodes", Whole(1, 10**6), "number of its nodes (default 1)", metavar="N", group=group),
+    )  # fmt: skip
 
-    return Parameters
+
+_OTHER = "other costs than the profile's"
+
+QUESTION = (
+    _PROFILE,
+    Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
+    Field(
+        "compressor", _COMPRESSOR, "`gapless list compressors`; needs a network", metavar="NAME", names=_COMPRESSORS,
+        group=_OTHER,
+    ),
+    Field(
+        "device", _DEVICE, "where gradients are encoded and decoded (default v100)", metavar="NAME", names=_DEVICES,
+        group=_OTHER,
+    ),
+    *_network(_OTHER),
+)  # fmt: skip
+
+COMPRESSION = (
+    _PROFILE,
+    *_network("problem"),
+    Field(
+        "compressor", Listed(_COMPRESSOR), "of `gapless list compressors`, with commas between them, or all (default)",
+        ("all",), metavar="NAME,NAME,...", names=_COMPRESSORS,
+    ),
+    Field(
+        "device", _DEVICE, "where gradients are encoded and decoded (default v100)", "v100", metavar="NAME",
+        names=_DEVICES,
+    ),
+)  # fmt: skip
+
+WHAT_IF = (
+    _PROFILE,
+    Field(
+        "figure", Choice(tuple(_FIGURES)), "; ".join(f"{name}: {what}" for name, what in _FIGURES.items()),
+        is_required=True,
+    ),
+    *_network("problem"),
+    Field("compressor", _COMPRESSOR, "powersgd (default)", "powersgd", metavar="NAME", names=_COMPRESSORS),
+)  # fmt: skip
 
 
 def _view(plan: SavedPlan, report: Report) -> str:
@@ -55,20 +114,6 @@ def _write_buckets(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str
     return f"{len(buckets.groups)} buckets for {held}"
 
 
-def _compression(values: Mapping[str, Any], session: Session) -> Answer:
-    from gapless.encodings.cupcake.advice import compression
-
-    advice = compression(**values)
-    return Answer(advice.data, advice.text)
-
-
-def _what_if(values: Mapping[str, Any], session: Session) -> Answer:
-    from gapless.encodings.cupcake.what_if import what_if
-
-    found = what_if(**values)
-    return Answer(found.data, found.text)
-
-
 _COMPRESSION_HELP = """\
 Each compressor gets its best fusion of the profile's gradients, at published costs, and is compared with no compression
 in the best size of buckets from 2 to 64 MB. `pays below`: the bandwidth at which it stops paying.
@@ -87,9 +132,9 @@ SYSTEM = System(
     name="cupcake",
     what="the optimal fusion of gradients for compression",
     fields=QUESTION,
-    problem=_problem,
-    plan=_plan,
-    parameters=_parameters,
+    problem=lazy("gapless.encodings.cupcake.problem:problem"),
+    plan=lazy("gapless.encodings.cupcake.solve:solve"),
+    parameters=lambda: named("gapless.encodings.cupcake.parameters:Parameters"),
     example="""\
   gapless solve cupcake --profile resnet101 -o plan.json
   gapless solve cupcake --profile bert-base --compressor powersgd --ranks 64 --bandwidth 10Gbps -o plan.json
@@ -99,9 +144,19 @@ SYSTEM = System(
     exports=(Export("ddp-buckets", "buckets for PyTorch's DistributedDataParallel", _write_buckets),),
     advice=(
         Command(
-            "compression", "every compressor's best plan against none", COMPRESSION, _compression, _COMPRESSION_HELP
+            "compression",
+            "every compressor's best plan against none",
+            COMPRESSION,
+            answering("gapless.encodings.cupcake.advice:compression"),
+            _COMPRESSION_HELP,
         ),
-        Command("what-if", "tables of the analytic performance model", WHAT_IF, _what_if, _WHAT_IF_HELP),
+        Command(
+            "what-if",
+            "tables of the analytic performance model",
+            WHAT_IF,
+            answering("gapless.encodings.cupcake.what_if:what_if"),
+            _WHAT_IF_HELP,
+        ),
     ),
-    citation=lambda: (files("gapless.encodings.cupcake") / "references.bib").read_text(encoding="utf-8"),
+    package="gapless.encodings.cupcake",
 )

@@ -18,16 +18,17 @@ from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.errors import InputError
 from gapless.graph import Graph
 from gapless.io.collective_file import collective_data
-from gapless.options import SolveOptions
+from gapless.options import Deadline, SolveOptions
+from gapless.solution import Solution, Status, StopReason
 from gapless.topologies.topology import Topology
 
-__all__ = ["METHODS", "Chunked", "Method", "Phase"]
+__all__ = ["METHODS", "Chunked", "Method", "Phase", "claim"]
 
 Method = Literal["auto", "milp", "greedy"]
 METHODS: tuple[Method, ...] = ("auto", "milp", "greedy")
 
 _LARGEST_SPREAD = 1e12
-"""Solvers count in the fastest link's time, and need numbers that they can tell from zero and from infinity."""
+"""Solvers count in the fastest link's time, and need numbers that differ from zero and from infinity."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ class Chunked:
     """Synthesise `collective` for chunks of `chunk_bytes` on the part of `topology` that `sketch` keeps.
 
     Chunks that travel between nodes may be grouped: n of them take `alpha + n * beta * size`. Inside a node every chunk
-    is a transfer of its own, as in TACCL (section 5.4.2), but in the plans in whole messages that `auto` tries besides.
-    With a `path_slack` s, a chunk takes only links that bring it to their end within (1 + s) times the shortest time:
-    fewer variables, and perhaps a worse optimum. `method`: how to plan, `auto` for the fastest of whole messages and
-    the MILP, or the greedy where that is too large. `given`: a logical topology that takes the place of the one that
-    the sketch makes of the topology. `may_cut`: with `auto`, chunks may be cut into smaller ones, so that the plan is
-    one for another problem. Raises `InputError` where sketch and topology don't fit.
+    is a transfer of its own, as in TACCL (section 5.4.2), but in the aggregated sends that `auto` tries besides. With a
+    `path_slack` s, a chunk takes only links that bring it to their end within (1 + s) times the shortest time: fewer
+    variables, and perhaps a worse optimum. `method`: how to plan, `auto` for the best of all methods. `given`: a
+    logical topology that takes the place of the one that the sketch makes of the topology. `may_cut`: with `auto`,
+    chunks may be cut into smaller ones, so that the plan is one for another problem. Raises `InputError` where sketch
+    and topology don't fit.
 
     What reduces is solved in phases, each of which is a problem of its own that doesn't reduce; `owners`, `wanted`
     and what follows from them are for such problems.
@@ -74,7 +75,7 @@ class Chunked:
                 f"link {self.logical.topology.link_name(free[0])}: alpha + beta * chunk must be > 0, got 0"
             )
         self._check_spread()
-        assert self.phases  # they check that every chunk finds its way
+        assert self.phases  # they check that every chunk reaches its ranks
 
     def _check_spread(self) -> None:
         least_s, most_s = float(self.duration_s.min()), float(self.duration_s.max())
@@ -255,3 +256,21 @@ class Phase:
 
     problem: Chunked
     backwards: bool
+
+
+def claim(
+    makespan_s: float | None, best_bound_s: float, solver: str, version: str, options: SolveOptions, deadline: Deadline
+) -> Solution:
+    """What is claimed of a plan of this length, None for no plan, and of a bound for all plans of its kind."""
+    assert makespan_s is None or best_bound_s <= makespan_s * (1 + 1e-6), "a schedule beats its lower bound"
+    bound_s = best_bound_s if makespan_s is None else min(best_bound_s, makespan_s)
+    missing_s = float("inf") if makespan_s is None else makespan_s - bound_s
+    proven = makespan_s is not None and missing_s <= 1e-6 * makespan_s
+    reason = StopReason.FINISHED
+    if not proven and makespan_s is not None and missing_s <= options.gap * makespan_s:
+        reason = StopReason.GAP_REACHED
+    elif not proven and deadline.over:
+        reason = StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
+    status = Status.NO_SOLUTION if makespan_s is None else Status.OPTIMAL if proven else Status.FEASIBLE
+    wall_s = deadline.elapsed_s
+    return Solution(status, reason, solver, version, options.seed, wall_s, objective=makespan_s, bound=bound_s)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
+from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.errors import InputError
 
-__all__ = ["Chunking", "Parameters"]
+__all__ = ["Aggregation", "Chunking", "Greedy", "Milp", "Parameters"]
 
 
 @dataclass(frozen=True)
@@ -17,9 +18,11 @@ class Chunking:
     """Numbers of chunks that are tried, ascending: more than 16 pay on irregular networks only, and take long."""
     most_sends: int = 60_000
     """Sends of chunks to ranks up to which a number is tried: what is large is in many pieces already."""
-    try_s: float = 0.5
-    """Seconds for one number: enough for the first matchings, which tell numbers apart."""
-    all_s: float = 5.0
+    tries: int = 150
+    """Orders of sends for one number: those of a few matchings, which say which numbers are better."""
+    try_s: float = 2.0
+    """Seconds for one number, where so many orders take longer."""
+    all_s: float = 8.0
     """Seconds for all numbers together."""
     share: float = 0.5
     """The part of the time limit for all numbers together, so that as much is left to use the best of them."""
@@ -29,8 +32,90 @@ class Chunking:
     """Larger numbers are not tried once one is this many times as slow as the best."""
 
     def __post_init__(self) -> None:
-        if not self.numbers or min(self.numbers) < 1 or list(self.numbers) != sorted(set(self.numbers)):
-            raise InputError(f"chunking: numbers must ascend from 1 or more, got {list(self.numbers)}")
+        if list(self.numbers) != sorted(set(self.numbers)):
+            raise InputError(f"chunking: numbers must ascend, got {list(self.numbers)}")
+        _check(self, "chunking", shares=("share",))
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """Aggregated sends, by randomised construction."""
+
+    share: float = 0.4
+    """The part of the time limit for them and for baselines: they are best where latencies count, and quick there."""
+    tries: int = 600
+    """Constructions for each phase: most find their best within a hundred."""
+    messages: int = 30_000
+    """Messages of all constructions of a phase, so that large networks take no more than a second or two."""
+    restart_share: float = 0.6
+    """The share of constructions that begin as the best one did: without, the best of many is hardly improved."""
+    gossip_states: int = 300_000
+    """States of the beam search over rounds of an ALLREDUCE without a root, about a second's: it wins on few bytes."""
+    most_ranks: int = 128
+    """Ranks up to which aggregated sends and baselines are looked at: their latencies count on small machines."""
+
+    def __post_init__(self) -> None:
+        _check(self, "aggregation", shares=("share", "restart_share"))
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """Matching or rounded flow, then list scheduling."""
+
+    share: float = 0.2
+    """The part of the time limit for the greedy where the MILP is to follow, and no more than"""
+    before_milp_s: float = 1.0
+    """so many seconds: what it finds later on small problems, the MILP finds as well."""
+    seeds: int = 16
+    """Seeds that matchings break ties by; a single one where there are more than 20,000 sends."""
+    spare_shares: tuple[float, ...] = (0.0, 0.8, 0.9, 0.95, 1.0)
+    """Until when a chunk may come into a bottleneck set a second time, as a part of the best time so far."""
+    groups: tuple[int, ...] = (1, 2, 4, 8, 1 << 30)
+    """How many chunks may travel together between nodes at most: more share a latency, and arrive later."""
+    patience: int = 60
+    """Perturbed orders in a row without improvement, after which it is left at that."""
+    perturbing_s: float = 10.0
+    """Seconds for perturbed orders of each size of groups."""
+    bounds_share: float = 0.3
+    """The part of the time that the linear programs of the bounds may take, whose flows are rounded."""
+    rounding_s: float = 2.0
+    """Seconds for whole numbers of chunks on the paths of a flow."""
+
+    def __post_init__(self) -> None:
+        _check(self, "greedy", shares=("share", "bounds_share"), may_be_zero=("spare_shares",))
+
+
+@dataclass(frozen=True)
+class Milp:
+    """The thesis's three stages."""
+
+    most_binaries: int = 6_000
+    """Orbits of (chunk, link) up to which the MILP is tried: routing is then proven within seconds, or nearly so."""
+    share: float = 0.8
+    """The part of the time limit for the MILP where the greedy is to follow, under a sketch."""
+    routing_share: float = 0.5
+    """The part of its time that the first routing may take, so that something is left to order it."""
+    routing_gap: float = 0.01
+    """The first routing is proven to within this, or to within the gap asked for where that is less."""
+    routings: int = 5
+    """More routings of least time: their schedules differ by a tenth, and only scheduling them says which is best."""
+    routing_s: float = 1.0
+    """Seconds for each of those."""
+    patience: int = 2
+    """How many of them in a row may make the schedule no better before it is left at that."""
+    least_gain: float = 1e-3
+    """What counts as better, as a share."""
+    groups: tuple[int, ...] = (2, 4, 8)
+    """How many chunks of sums may travel together at most before the exact stage."""
+    perturbations: int = 60
+    """Perturbed orders in a row without improvement, after which it is left at that, and"""
+    perturbing_s: float = 1.0
+    """the seconds for them."""
+    exact_s: float = 2.0
+    """Seconds for contiguity, the exact stage: it finds most of what it finds at once."""
+
+    def __post_init__(self) -> None:
+        _check(self, "milp", shares=("share", "routing_share"))
 
 
 @dataclass(frozen=True)
@@ -39,5 +124,22 @@ class Parameters:
 
     chunking: Chunking = field(default_factory=Chunking)
     """The search for the number of chunks."""
-    most_binaries: int = 6_000
-    """Orbits of (chunk, link) up to which the MILP is tried: routing is then proven within seconds, or nearly so."""
+    aggregation: Aggregation = field(default_factory=Aggregation)
+    """Aggregated sends."""
+    greedy: Greedy = field(default_factory=Greedy)
+    """The greedy."""
+    milp: Milp = field(default_factory=Milp)
+    """The MILP."""
+    bounds: BoundParameters = field(default_factory=BoundParameters)
+    """How much the lower bounds look at."""
+
+
+def _check(part: object, name: str, shares: tuple[str, ...], may_be_zero: tuple[str, ...] = ()) -> None:
+    """Every number is above 0, and a share at most 1; raises `InputError`."""
+    for entry in fields(part):  # type: ignore[arg-type]
+        value = getattr(part, entry.name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if not (number > 0 or (entry.name in may_be_zero and number == 0)):
+                raise InputError(f"{name}: {entry.name} must be > 0, got {value}")
+            if entry.name in shares and number > 1:
+                raise InputError(f"{name}: {entry.name} must be at most 1, got {value}")

@@ -1,4 +1,9 @@
-"""Sends: moves as a table of transfers to be put in order, one row a send or one row an orbit of sends."""
+"""Sends: which chunk goes over which link, the one table that every method fills; and how it becomes a schedule.
+
+A method routes chunks along trees (`Routing`), phase by phase. `sends_of` puts the phases together in the order in
+which time runs, list scheduling or a model gives each send its start and its place in a transfer, and `to_schedule`
+lowers the whole. Methods that build transfers one by one fill the table by `sends_in_turn`.
+"""
 
 from __future__ import annotations
 
@@ -8,196 +13,197 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.collective import Collective
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.moves import Moves
-from gapless.encodings.taccl.symmetry.orbits import orbits
+from gapless.schedule import EventKind, Ragged, Schedule
+from gapless.simulate import retime
+from gapless.topologies.topology import Topology
 
-__all__ = ["MANY_SENDS", "Sends", "send_orbits", "single_sends", "tables"]
+__all__ = ["Routing", "Sends", "Times", "Transfer", "sends_in_turn", "sends_of", "to_schedule"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
-MANY_SENDS = 1000
-"""More are only ordered by orbits, where there are orbits: one by one they take seconds, and come out no better."""
+
+@dataclass(frozen=True)
+class Routing:
+    """The tree of each chunk, one send a row, parents before children.
+
+    `chunk`, `link`: int64. `parent[k]`: the send that brings the chunk to where send k starts, -1 at the owner.
+    """
+
+    chunk: Ids
+    link: Ids
+    parent: Ids
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    def that_lead_to(self, wanted: Mask) -> Mask:
+        """The sends that are `wanted`, bool, shape (rows,), and those on the paths to them."""
+        useful, parents = wanted.tolist(), self.parent.tolist()
+        for row in range(len(parents) - 1, -1, -1):  # children stand behind their parents
+            if useful[row] and parents[row] >= 0:
+                useful[parents[row]] = True
+        return np.array(useful, dtype=np.bool_)
+
+    def part(self, kept: Mask) -> Routing:
+        """Some of the sends, with their parents."""
+        number = np.append(np.cumsum(kept) - 1, -1)
+        return Routing(self.chunk[kept], self.link[kept], number[self.parent[kept]])
 
 
 @dataclass(frozen=True)
 class Sends:
-    """Rows in an order in which those that a row needs stand before it.
+    """One chunk over one link a row; a row stands behind those that it needs.
 
-    `row_of[k]`: the row of send k of the moves. `needs[i]`: the rows that must be over before row i starts, because
-    they bring its chunk or parts of its sum. `link[i]`: where row i travels, `lanes[i]`: that link and everything else
-    that it holds exclusively, numbered so that two rows conflict if and only if they share a number; `groups[i]`: the
-    same and the sum that row i adds to, since a rank adds to a sum one part at a time. `alpha_s`, `beta_s`: float,
-    latency and chunk time. `may_join[i]`: whether the row may be grouped with others of its `phase[i]`. `after[i]`:
-    rows on the same link that must go before.
+    `chunk`, `link`: int64, links as the logical topology numbers them. `needs[k]`: the sends that must be over before
+    send k starts; () for all where the order of the starts says it. `phase[k]`: int64. `reduces[k]`: bool, whether send
+    k carries a part of a sum; where its target holds no part from the start (`fills[k]`) the first to arrive is a copy,
+    and the others are added to it.
     """
 
-    row_of: Ids
-    needs: list[tuple[int, ...]]
-    link: list[int]
-    lanes: list[tuple[int, ...]]
-    groups: list[tuple[int, ...]]
-    alpha_s: Floats
-    beta_s: Floats
-    may_join: NDArray[np.bool_]
+    chunk: Ids
+    link: Ids
+    needs: tuple[tuple[int, ...], ...]
     phase: Ids
-    after: list[list[int]]
+    reduces: Mask
+    fills: Mask
 
     def __len__(self) -> int:
-        return len(self.needs)
+        return len(self.chunk)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Chunks over a link together, in a step of the pipeline of its piece; pieces are independent of each other."""
+
+    link: int
+    chunks: tuple[int, ...]
+    reduces: bool = False
+    step: int = 0
+    piece: int = 0
+
+
+def sends_of(problem: Chunked, routings: Sequence[Routing]) -> Sends:
+    """The sends of a problem from the trees of its phases.
+
+    A backward phase runs its trees from the leaves to the root: a rank sends a sum on once all parts are in. The next
+    phase spreads a sum once it is complete at its root.
+    """
+    chunk, link, needs, phase = [], [], [], []
+    complete: dict[int, tuple[int, ...]] = {}
+    base = 0
+    for number, (part, routing) in enumerate(zip(problem.phases, routings, strict=True)):
+        count = len(routing)
+        if part.backwards:
+            needs += _inverted_needs(routing)
+            chunk.append(routing.chunk[::-1])
+            link.append(routing.link[::-1])
+            for k in (count - 1 - np.flatnonzero(routing.parent < 0)).tolist():
+                summed = int(routing.chunk[count - 1 - k])
+                complete[summed] = (*complete.get(summed, ()), k)
+        else:
+            needs += [
+                (base + parent,) if parent >= 0 else complete.get(spread, ())
+                for parent, spread in zip(routing.parent.tolist(), routing.chunk.tolist(), strict=True)
+            ]
+            chunk.append(routing.chunk)
+            link.append(routing.link)
+        phase.append(np.full(count, number))
+        base += count
+    chunks, links, phases = np.concatenate(chunk), np.concatenate(link), np.concatenate(phase)
+    reduces = np.array([part.backwards for part in problem.phases], dtype=np.bool_)[phases]
+    target = problem.logical.topology.link_target[links]
+    return Sends(chunks, links, tuple(needs), phases, reduces, reduces & ~_holds_part(problem)[chunks, target])
+
+
+@dataclass(frozen=True)
+class Times:
+    """When each send starts and ends, float; `place`: int64, 0 for the first of a transfer, 1 for the one that joins
+    it, and so on: they share link, start and end.
+    """
+
+    start_s: Floats
+    end_s: Floats
+    place: Ids
 
     @property
-    def duration_s(self) -> Floats:
-        """Seconds for each row's chunk alone, float."""
-        return np.asarray(self.alpha_s + self.beta_s)
-
-    def part(self, rows: Ids) -> Sends:
-        """Some of the rows, ascending, without what they need of the others; `row_of` is left empty."""
-        number = {row: k for k, row in enumerate(rows.tolist())}
-
-        def kept(lists: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-            return [tuple(number[other] for other in lists[row] if other in number) for row in number]
-
-        return Sends(
-            row_of=np.empty(0, dtype=np.int64),
-            needs=kept(self.needs),
-            link=[self.link[row] for row in number],
-            lanes=[self.lanes[row] for row in number],
-            groups=[self.groups[row] for row in number],
-            alpha_s=self.alpha_s[rows],
-            beta_s=self.beta_s[rows],
-            may_join=self.may_join[rows],
-            phase=self.phase[rows],
-            after=[list(its) for its in kept(self.after)],
-        )
+    def makespan_s(self) -> float:
+        """The end of the last."""
+        return float(self.end_s.max(initial=0.0))
 
 
-def tables(problem: Chunked, moves: Moves) -> list[Sends]:
-    """Orbit by orbit where the routing is symmetric, and send by send unless there are many."""
-    by_orbit = send_orbits(problem, moves)
-    if by_orbit is None:
-        return [single_sends(problem, moves)]
-    return [by_orbit] if len(moves) > MANY_SENDS else [by_orbit, single_sends(problem, moves)]
+def sends_in_turn(transfers: Sequence[Transfer]) -> tuple[Sends, Times]:
+    """The sends of transfers, at times that only number these (0, 1, 2, ...)."""
+    lengths = [len(transfer.chunks) for transfer in transfers]
+    number = np.repeat(np.arange(len(transfers)), lengths)
+    first = np.append(0, np.cumsum(lengths))[:-1]
+    link = np.array([transfer.link for transfer in transfers], dtype=np.int64)[number]
+    reduces = np.array([transfer.reduces for transfer in transfers], dtype=np.bool_)[number]
+    chunk = np.array([chunk for transfer in transfers for chunk in transfer.chunks], dtype=np.int64)
+    sends = Sends(chunk, link, (), np.zeros_like(link), reduces, np.zeros_like(reduces))
+    return sends, Times(number * 1.0, number + 1.0, np.arange(len(number)) - first[number])
 
 
-def single_sends(problem: Chunked, moves: Moves) -> Sends:
-    """One row a send."""
-    return _table(problem, moves, np.arange(len(moves)), _lanes(problem, moves), _sums(problem, moves))
+def to_schedule(
+    topology: Topology, collective: Collective, chunk_bytes: int, sends: Sends, times: Times, name: str = "",
+    retimed: bool = True,
+) -> Schedule:  # fmt: skip
+    """One transfer for each send, or for each group of sends that share link and start.
 
-
-def send_orbits(problem: Chunked, moves: Moves) -> Sends | None:
-    """One row an orbit under the sketch's symmetry: its sends start at the same time, each on its own link and sides.
-
-    None where there is no symmetry, where the moves don't have it, or where two sends of one orbit share a link or a
-    side, so that they can't start together.
+    `retimed`: each as early as possible in the order of the times; else at these times.
     """
-    symmetry, link_count, cells = problem.logical.symmetry, problem.link_count, problem.wanted.size
-    if not symmetry:
-        return None
-    cell = (moves.phase * len(problem.owners) + moves.chunk) * link_count + moves.link
-    order = np.argsort(cell)
-    images = []
-    for s in symmetry:
-        carried_to = (moves.phase * len(problem.owners) + s.chunks[moves.chunk]) * link_count + s.links[moves.link]
-        place = np.minimum(np.searchsorted(cell, carried_to, sorter=order), len(cell) - 1)
-        if not np.array_equal(cell[order[place]], carried_to):
-            return None
-        images.append(order[place])
-    row_of = _rank_by_first(orbits(images, len(cell)))
-    lanes, sums = _lanes(problem, moves), _sums(problem, moves)
-    held = [
-        (row, group)
-        for row, its, summed in zip(row_of.tolist(), lanes, sums, strict=True)
-        for group in (*its, *(len(lanes) + cell for cell in summed))
-    ]
-    if len(set(held)) < len(held):
-        return None
-    resource_count = link_count + len(problem.logical.topology.resources)
-    carried = orbits([_image_of_groups(problem, s.links) for s in symmetry], resource_count)
-    rank_count = problem.collective.rank_count
-    cell_images = [(s.chunks[:, None] * rank_count + s.ranks[None, :]).reshape(-1) for s in symmetry]
-    carried_cell = orbits(cell_images, cells)
-    return _table(
-        problem,
-        moves,
-        row_of,
-        [tuple(sorted({int(carried[group]) for group in its})) for its in lanes],
-        [tuple(int(carried_cell[cell]) for cell in its) for its in sums],
+    start_s, place = times.start_s, times.place
+    reduces = _adds(topology, sends, start_s)
+    order = np.lexsort((place, sends.link, start_s))  # groups become runs
+    first = np.flatnonzero(place[order] == 0)
+    count, head = len(first), order[first]
+    schedule = Schedule(
+        graph=collective.graph(chunk_bytes),
+        topology=topology,
+        kind=np.full(count, int(EventKind.TRANSFER)),
+        start_s=start_s[head],
+        end_s=times.end_s[head],
+        place=sends.link[head],
+        op=np.full(count, -1),
+        implementation=np.full(count, -1),
+        reduces=reduces[head],
+        moves=Ragged(np.append(first, len(order)).astype(np.int64), sends.chunk[order]),
+        freed_tensor=Ragged.empty(count),
+        freed_device=Ragged.empty(count),
+        name=name or f"{collective.name} on {topology.name}",
     )
+    return retime(schedule) if retimed else schedule
 
 
-def _table(
-    problem: Chunked, moves: Moves, row_of: Ids, lanes: list[tuple[int, ...]], sums: list[tuple[int, ...]]
-) -> Sends:
-    """Rows from the first send of each; `lanes` and `sums` are given per send."""
-    firsts = np.unique(row_of, return_index=True)[1]
-    link = moves.link[firsts]
-    own_first = problem.logical.own_first[link] & ~moves.reduces[firsts]
-    topology = problem.logical.topology
-    is_own = problem.owners[moves.chunk[firsts]] == topology.link_source[link]
-    group_link = [lanes[k][0] for k in firsts.tolist()]
-    own_on_link: dict[int, list[int]] = {}
-    for row in np.flatnonzero(own_first & is_own).tolist():
-        own_on_link.setdefault(group_link[row], []).append(row)
-    after = [
-        own_on_link.get(group_link[row], []) if own_first[row] and not is_own[row] else [] for row in range(len(firsts))
-    ]
-    sum_base = problem.link_count + len(topology.resources)
-    numbers = row_of.tolist()
-    return Sends(
-        row_of=row_of,
-        needs=[tuple(sorted({numbers[need] for need in moves.needs[k]})) for k in firsts.tolist()],
-        link=group_link,
-        lanes=[lanes[k] for k in firsts.tolist()],
-        groups=[(*lanes[k], *(sum_base + cell for cell in sums[k])) for k in firsts.tolist()],
-        alpha_s=topology.alpha_s[link],
-        beta_s=problem.duration_s[link] - topology.alpha_s[link],
-        # What may turn out to be a copy can't travel with what is added.
-        may_join=problem.may_group[link] & ~moves.fills[firsts],
-        phase=moves.phase[firsts],
-        after=after,
-    )
+def _adds(topology: Topology, sends: Sends, start_s: Floats) -> Mask:
+    """Whether each send adds to what its target holds; the first part that comes to a rank without one is a copy."""
+    reduces = sends.reduces.copy()
+    target = topology.link_target[sends.link]
+    filled: set[tuple[int, int]] = set()
+    rows = np.flatnonzero(sends.fills)
+    for k in rows[np.argsort(start_s[rows], kind="stable")].tolist():
+        cell = (int(sends.chunk[k]), int(target[k]))
+        if cell not in filled:
+            filled.add(cell)
+            reduces[k] = False
+    return reduces
 
 
-def _lanes(problem: Chunked, moves: Moves) -> list[tuple[int, ...]]:
-    """What each send holds: its link under its own number, and the link's resources, numbered behind the links."""
-    topology, link_count = problem.logical.topology, problem.link_count
-    lanes = [
-        (number, *(link_count + resource for resource in link.resources)) for number, link in enumerate(topology.links)
-    ]
-    return [lanes[link] for link in moves.link.tolist()]
+def _inverted_needs(routing: Routing) -> list[tuple[int, ...]]:
+    """Row k of the inverse is row count - 1 - k of the routing; it needs the inverses of that row's children."""
+    children: list[list[int]] = [[] for _ in range(len(routing))]
+    for k, parent in enumerate(routing.parent.tolist()):
+        if parent >= 0:
+            children[parent].append(len(routing) - 1 - k)
+    return [tuple(sorted(rows)) for rows in reversed(children)]
 
 
-def _sums(problem: Chunked, moves: Moves) -> list[tuple[int, ...]]:
-    """The sum that each send adds to, as chunk * ranks + rank; none for a send that only copies."""
-    target = problem.logical.topology.link_target[moves.link]
-    cell = moves.chunk * problem.collective.rank_count + target
-    return [(number,) if adds else () for number, adds in zip(cell.tolist(), moves.reduces.tolist(), strict=True)]
-
-
-def _image_of_groups(problem: Chunked, link_image: Ids) -> Ids:
-    """Where an automorphism carries each link and each resource; int64, links first, as `_groups` numbers them."""
-    topology, link_count = problem.logical.topology, problem.link_count
-    image = np.arange(link_count + len(topology.resources))
-    image[:link_count] = link_image
-    users: dict[int, set[int]] = {}
-    for number, link in enumerate(topology.links):
-        for resource in link.resources:
-            users.setdefault(resource, set()).add(number)
-    by_users: dict[frozenset[int], list[int]] = {frozenset(its): [] for its in users.values()}
-    for resource in sorted(users):
-        by_users[frozenset(users[resource])].append(resource)
-    for its, resources in by_users.items():
-        targets = by_users[frozenset(int(link_image[number]) for number in its)]
-        for resource, target in zip(resources, targets, strict=True):
-            image[link_count + resource] = link_count + target
-    return image
-
-
-def _rank_by_first(label: Ids) -> Ids:
-    """Labels renumbered 0, 1, ... in the order in which they first occur, so that needs keep standing first."""
-    firsts, inverse = np.unique(label, return_index=True, return_inverse=True)[1:]
-    rank = np.empty(len(firsts), dtype=np.int64)
-    rank[np.argsort(firsts, kind="stable")] = np.arange(len(firsts))
-    return rank[inverse]
+def _holds_part(problem: Chunked) -> Mask:
+    """`holds[c, r]`: whether rank r holds (a part of) chunk c at the start."""
+    holds = np.zeros((problem.collective.chunk_count, problem.collective.rank_count), dtype=np.bool_)
+    for rank, buffer in enumerate(problem.collective.inputs):
+        holds[list(buffer), rank] = True
+    return holds

@@ -1,23 +1,36 @@
-"""Methods: the three stages with their MILP where it is small enough, the greedy on orbits beyond, or as is asked.
+"""The portfolio: every method that is tried for a question, in order, what each costs, and when it is left out.
 
-With `auto`, plans in whole messages stand beside what these find chunk by chunk, and the fastest is kept.
+1. *Sketches* (`--sketch auto` only): all that follows for many sketches, side by side (`sketch/search.py`).
+2. *Chunks*, where nobody says how many: the greedy for some numbers of them, 150 orders each (`flow/chunking.py`), some
+   tenths of a second and at most 8 s in all. Left out for a collective of one's own, and where there are many sends.
+3. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
+   2 s, and what libraries do, 4 s at most. Left out above 128 ranks, and where a sketch orders single chunks. Where one
+   of them is proven within the gap, nothing else is tried.
+4. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else what is left.
+5. *MILP* (`milp/synthesis.py`): the thesis's three stages, with what is left; for up to 6,000 binaries, and where the
+   greedy is neither proven within the gap nor, by its bound, unable to beat the best so far.
+
+A sketch is written for the MILP. So under one the MILP is never left out, and comes before the greedy, which follows
+where the MILP isn't proven within the gap. Everything keeps to what the sketch allows. Each method ends with the best
+that it has, and `details["provenance"]` says whose plan won, in which variant and in how many chunks.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
-from gapless.encodings.taccl.chunked import Chunked, Method
+from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.chunking import best_chunking
-from gapless.encodings.taccl.flow.greedy import plan_greedy
+from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
 from gapless.encodings.taccl.milp.synthesis import synthesise
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
-from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.sketch.search import search_sketches
 from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.errors import InputError
@@ -29,11 +42,6 @@ __all__ = ["in_chunks", "milp_binaries", "solve", "solve_chunked"]
 
 _LARGEST_TABLE = 4_000_000
 """Pairs of chunk and link above which orbits aren't counted: no sketch makes so many few enough."""
-_GREEDY_SHARE = 0.2
-"""The part of the time limit that the greedy may take before the MILP, and in any case no more than `_GREEDY_S`."""
-_GREEDY_S = 1.0
-_AGGREGATED_SHARE = 0.4
-"""The part of the time limit that plans in whole messages may take before those chunk by chunk."""
 
 
 def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
@@ -46,79 +54,154 @@ def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Paramet
     deadline = Deadline(options)
     chunked = in_chunks(problem, options, parameters)
     plan = solve_chunked(chunked, deadline.stage(), parameters)
-    return replace(plan, problem=plan.problem or chunked)
+    solution = replace(plan.solution, wall_s=deadline.elapsed_s)
+    return replace(plan, solution=solution, problem=plan.problem or chunked)
 
 
 def in_chunks(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Chunked:
     """The problem in the chunks that are asked for, or in as many as the greedy does best with."""
     if not problem.is_open:
         return problem.coarsest
-    chunking, deadline = (parameters or Parameters()).chunking, Deadline(options)
-    limit_s = min(chunking.share * deadline.remaining_s, chunking.all_s)
-    return best_chunking(problem, deadline.stage(limit_s), chunking)
+    parameters, deadline = parameters or Parameters(), Deadline(options)
+    limit_s = min(parameters.chunking.share * deadline.remaining_s, parameters.chunking.all_s)
+    return best_chunking(problem, deadline.stage(limit_s), parameters)
 
 
 def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameters) -> Plan:
-    """The plan of the problem's method; with `auto` the fastest of those chunk by chunk and of those in whole messages.
+    """The best plan of the problem's method, or with `auto` of all of them, for chunks that are decided.
 
-    Of equally fast plans it is the one chunk by chunk. Where one in whole messages is proven within the gap of the best
-    for any grouping, nothing else is tried, unless a sketch asks for it. `details["method"]` says whose plan it is.
+    Raises `InputError` where the greedy is asked for, and a solver with it.
     """
-    if problem.method != "auto" or options.solver is not None or not may_aggregate(problem):
-        return _plan_by_chunks(problem, options, parameters)
-    deadline = Deadline(options)
-    whole = plan_aggregated(problem, deadline.stage(_AGGREGATED_SHARE * deadline.remaining_s))
-    if whole is None:
-        return _plan_by_chunks(problem, deadline.stage(), parameters)
-    gap = whole.solution.gap
-    if problem.sketch is None and gap is not None and gap <= options.gap:
-        return whole
-    by_chunks = _plan_by_chunks(problem, _next_stage(deadline, whole), parameters, whole.solution.objective)
-    return _faster(whole, by_chunks, deadline.elapsed_s)
-
-
-def _plan_by_chunks(
-    problem: Chunked, options: SolveOptions, parameters: Parameters, known_s: float | None = None
-) -> Plan:
-    """Chunk by chunk inside nodes; with `auto` and no sketch the greedy, and a small MILP where that falls short.
-
-    A sketch is a wish, so it is only ever planned by the MILP, and so is a problem whose solver is named; sums of some
-    ranks' parts are too. `known_s`: the end of another plan; what can't beat it is not looked for. Raises `InputError`
-    for a solver of the greedy's.
-    """
+    portfolio = _Portfolio(problem, options, parameters, Deadline(options))
+    if problem.method == "greedy" and options.solver is not None:
+        raise InputError(f"solver: must be left out with method greedy, which takes none; got {options.solver!r}")
     if problem.method == "greedy":
-        if options.solver is not None:
-            raise InputError(f"solver: must be left out with method greedy, which takes none; got {options.solver!r}")
-        return plan_greedy(problem, options)
-    restricted = problem.sketch is not None or problem.path_slack is not None or problem.given is not None
-    is_for_milp = problem.method == "milp" or options.solver is not None or restricted
-    if is_for_milp or not is_spread_backwards(problem.collective):
-        return _named(synthesise(problem, options), "milp")
-    if milp_binaries(problem) > parameters.most_binaries:
-        return plan_greedy(problem, options)
-    deadline = Deadline(options)
-    greedy = plan_greedy(problem, deadline.stage(min(_GREEDY_SHARE * deadline.remaining_s, _GREEDY_S)))
-    gap, bound_s = greedy.solution.gap, greedy.solution.bound
-    is_beaten = known_s is not None and bound_s is not None and bound_s >= known_s
-    if deadline.over or is_beaten or (gap is not None and gap <= options.gap):
-        return greedy
-    return _better(greedy, _named(synthesise(problem, _next_stage(deadline, greedy)), "milp"), deadline.elapsed_s)
+        methods: list[Callable[[_Portfolio], None]] = [_try_greedy]
+    elif problem.method == "milp" or options.solver is not None:
+        methods = [_try_milp]
+    elif problem.sketch is not None or problem.path_slack is not None or not may_be_greedy(problem):
+        methods = [_try_aggregated, _try_milp, _try_greedy]
+    else:
+        methods = [_try_aggregated, _try_greedy, _try_milp]
+    for method in methods:
+        if not portfolio.is_over or (method is _try_milp and problem.sketch is not None):
+            method(portfolio)
+    return portfolio.answer()
 
 
-def _next_stage(deadline: Deadline, best: Plan) -> SolveOptions:
-    """What is left of the time, with reports that go on from the best plan so far."""
-    stage, since_s = deadline.stage(), deadline.elapsed_s
-    report, end_s = stage.on_progress, best.solution.objective
-    if report is None or end_s is None:
-        return stage
+@dataclass
+class _Portfolio:
+    """The best plan so far, and the best bound for plans that send chunks one by one inside nodes.
 
-    def tell(news: Progress) -> None:
-        is_better = news.incumbent is not None and news.incumbent < end_s
-        told = news if is_better else replace(news, incumbent=end_s, bound=best.solution.bound)
-        report(replace(told, wall_s=since_s + news.wall_s))
+    `by_chunks`: the best of those.
+    """
 
-    tell(Progress(0.0, None, None, str(best.details["method"])))
-    return replace(stage, on_progress=tell)
+    problem: Chunked
+    options: SolveOptions
+    parameters: Parameters
+    deadline: Deadline
+    best: Plan | None = None
+    by_chunks: Plan | None = None
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """The bounds of the problem."""
+        return bounds_of(self.problem, self.parameters.bounds)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether a single method is asked for."""
+        return self.problem.method != "auto" or self.options.solver is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is a plan, and the time is up or it is proven within the gap of the best of its kind."""
+        return self.best is not None and (self.deadline.over or self.is_within_gap(self.best))
+
+    def is_within_gap(self, plan: Plan) -> bool:
+        """Whether a plan is proven within the gap of the best of its kind."""
+        return plan.solution.gap is not None and plan.solution.gap <= self.options.gap
+
+    @property
+    def end_s(self) -> float | None:
+        """When the best plan is over."""
+        return None if self.best is None else self.best.solution.objective
+
+    def stage(self, share: float = 1.0, at_most_s: float = float("inf")) -> SolveOptions:
+        """A part of the time that is left, with reports that go on from the best plan so far."""
+        stage = self.deadline.stage(min(share * self.deadline.remaining_s, at_most_s))
+        report, since_s, best = stage.on_progress, self.deadline.elapsed_s, self.best
+        if report is None or best is None or best.solution.objective is None:
+            return stage
+        end_s, bound_s = best.solution.objective, best.solution.bound
+
+        def go_on(news: Progress) -> None:
+            is_better = news.incumbent is not None and news.incumbent < end_s
+            known = news if is_better else replace(news, incumbent=end_s, bound=bound_s)
+            report(replace(known, wall_s=since_s + news.wall_s))
+
+        go_on(Progress(0.0, None, None, str(best.details["method"])))
+        return replace(stage, on_progress=go_on)
+
+    def offer(self, plan: Plan) -> None:
+        """Keep a plan if it is faster than the best; of two of one kind the larger bound holds for both."""
+        if plan.details["method"] in ("greedy", "milp"):
+            plan = self.by_chunks = plan if self.by_chunks is None else _better(self.by_chunks, plan)
+        first, end_s = self.end_s, plan.solution.objective
+        if first is None or (end_s is not None and end_s <= first * (1 + 1e-9)):
+            self.best = plan
+
+    def answer(self) -> Plan:
+        """The best plan, with its provenance."""
+        assert self.best is not None  # every list of methods has one that always plans
+        plan, details = self.best, dict(self.best.details)
+        provenance = {
+            "method": details["method"],
+            "variant": details.pop("variant"),
+            "chunks": (plan.problem or self.problem).chunks,
+            "sketch": None if self.problem.sketch is None else self.problem.sketch.name,
+        }
+        solution = replace(plan.solution, wall_s=self.deadline.elapsed_s)
+        return replace(plan, solution=solution, details={**details, "provenance": provenance})
+
+
+def _try_aggregated(portfolio: _Portfolio) -> None:
+    """Aggregated sends and baselines, in at most a part of the time where others are to follow."""
+    aggregation = portfolio.parameters.aggregation
+    if may_aggregate(portfolio.problem, aggregation):
+        stage = portfolio.stage(aggregation.share)
+        plan = plan_aggregated(portfolio.problem, stage, aggregation, portfolio.bounds)
+        if plan is not None:
+            portfolio.offer(plan)
+
+
+def _try_greedy(portfolio: _Portfolio) -> None:
+    """The greedy; briefly, where the MILP is to follow."""
+    problem, bounds = portfolio.problem, portfolio.bounds
+    if portfolio.is_alone:
+        portfolio.offer(plan_greedy(problem, portfolio.stage(), portfolio.parameters.greedy, bounds=bounds))
+    elif may_be_greedy(portfolio.problem) and not (
+        portfolio.by_chunks is not None and portfolio.is_within_gap(portfolio.by_chunks)
+    ):
+        parameters, is_first = portfolio.parameters, portfolio.by_chunks is None
+        greedy = parameters.greedy
+        brief = is_first and milp_binaries(portfolio.problem) <= parameters.milp.most_binaries
+        stage = portfolio.stage(greedy.share, greedy.before_milp_s) if brief else portfolio.stage()
+        portfolio.offer(plan_greedy(problem, stage, greedy, bounds=bounds))
+
+
+def _try_milp(portfolio: _Portfolio) -> None:
+    """The MILP; after the greedy, only where it is small and may still be better."""
+    known, milp = portfolio.by_chunks, portfolio.parameters.milp
+    if known is not None:
+        bound_s, end_s = known.solution.bound, portfolio.end_s
+        is_beaten = bound_s is not None and end_s is not None and portfolio.best is not known and bound_s >= end_s
+        if is_beaten or portfolio.is_within_gap(known):
+            return
+        if milp_binaries(portfolio.problem) > milp.most_binaries:
+            return
+    share = 1.0 if known is not None or portfolio.is_alone else milp.share
+    portfolio.offer(synthesise(portfolio.problem, portfolio.stage(share), milp, portfolio.bounds))
 
 
 def milp_binaries(problem: Chunked) -> int:
@@ -129,32 +212,20 @@ def milp_binaries(problem: Chunked) -> int:
     link_count, pairs = problem.link_count, problem.collective.chunk_count * problem.link_count
     if pairs > _LARGEST_TABLE or not problem.logical.symmetry:
         return pairs
-    moves = [(s.chunks[:, None] * link_count + s.links[None, :]).reshape(-1) for s in problem.logical.symmetry]
-    return len(np.unique(orbits(moves, pairs)))
+    images = [(s.chunks[:, None] * link_count + s.links[None, :]).reshape(-1) for s in problem.logical.symmetry]
+    return len(np.unique(orbits(images, pairs)))
 
 
-def _named(found: Plan, method: Method) -> Plan:
-    return replace(found, details={**found.details, "method": method})
-
-
-def _faster(whole: Plan, by_chunks: Plan, wall_s: float) -> Plan:
-    """The faster of two plans, which are bounded each for its own kind; by chunks if they are as fast."""
-    ends = [found.solution.objective for found in (whole, by_chunks)]
-    assert ends[0] is not None
-    best = whole if ends[1] is None or ends[0] < ends[1] * (1 - 1e-9) else by_chunks
-    return replace(best, solution=replace(best.solution, wall_s=wall_s))
-
-
-def _better(greedy: Plan, milp: Plan, wall_s: float) -> Plan:
-    """The faster of the two plans, with the larger of their bounds, which both hold for the problem."""
-    ends = [found.solution.objective for found in (greedy, milp)]
-    bounds = [found.solution.bound for found in (greedy, milp)]
+def _better(one: Plan, other: Plan) -> Plan:
+    """The faster of two plans (of equals the other), with the larger of their bounds, which both hold for both."""
+    ends = [plan.solution.objective for plan in (one, other)]
+    bounds = [plan.solution.bound for plan in (one, other)]
     if ends[0] is None or bounds[0] is None:
-        return milp
+        return other
     if ends[1] is None or bounds[1] is None:
-        return greedy
-    best, end_s = (greedy, ends[0]) if ends[0] < ends[1] * (1 - 1e-9) else (milp, ends[1])
+        return one
+    best, end_s = (one, ends[0]) if ends[0] < ends[1] * (1 - 1e-9) else (other, ends[1])
     bound_s = min(max(bounds[0], bounds[1]), end_s)
     status = Status.OPTIMAL if relative_gap(end_s, bound_s) == 0 else Status.FEASIBLE
-    solution = replace(best.solution, bound=bound_s, wall_s=wall_s, status=status)
+    solution = replace(best.solution, bound=bound_s, status=status)
     return replace(best, solution=solution, details={**best.details, "ratio": end_s / bound_s})

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from gapless.encodings.taccl.fields import QUESTION, SWEEP
 from gapless.errors import InputError
+from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Size, Text, Whole
 from gapless.io.taccl_ef.options import LOWERING
 from gapless.options import SolveOptions
-from gapless.system import Answer, Command, Export, Plan, Session, System
+from gapless.system import Command, Export, System, lazy, named
 
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
@@ -18,23 +17,83 @@ if TYPE_CHECKING:
 
 __all__ = ["SYSTEM"]
 
+_TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
+_SKETCHES = lazy("gapless.encodings.taccl.sketch.format:sketch_names")
+_COLLECTIVES = "gapless.collective:COLLECTIVES"
 
-def _problem(**values: Any) -> Any:
-    from gapless.encodings.taccl.question import problem
-
-    return problem(**values)
-
-
-def _plan(problem: Any, options: SolveOptions, parameters: Any) -> Plan:
-    from gapless.encodings.taccl.solve import solve
-
-    return solve(problem, options, parameters)
+_METHODS = ("auto", "milp", "greedy")
 
 
-def _parameters() -> type:
-    from gapless.encodings.taccl.parameters import Parameters
+_MACHINE = (
+    Field(
+        "topology", Object(("gapless.topologies.topology.Topology",)),
+        "a machine (ndv2) or a family (torus:4x4): `gapless list topologies`", metavar="NAME", names=_TOPOLOGIES,
+    ),
+    Field("topology_file", Text(), "a topology in gapless's or TACCL's format", metavar="FILE"),
+    Field("nodes", Whole(1, 10**6), "number of a machine's nodes (default: the sketch's, or 1)", metavar="N"),
+    Field(
+        "sketch", Object(("gapless.encodings.taccl.sketch.format.Sketch",)),
+        "a shipped sketch (`gapless list sketches`), or auto", metavar="NAME", names=lambda: (*_SKETCHES(), "auto"),
+    ),
+    Field("sketch_file", Text(), "a sketch in TACCL's format", metavar="FILE"),
+)  # fmt: skip
+_COLLECTIVE = Field(
+    "collective", Object(("gapless.collective.Collective",)),
+    "allgather (default), or one of `gapless list collectives`", metavar="NAME", names=lambda: named(_COLLECTIVES),
+)  # fmt: skip
 
-    return Parameters
+QUESTION = (
+    *_MACHINE,
+    _COLLECTIVE,
+    Field("collective_file", Text(), "one of your own, in gapless's format", metavar="FILE"),
+    Field("root", Whole(0), "rank that broadcast, reduce, gather, ... start or end on (0)", metavar="R"),
+    Field("target", Whole(0), "rank that sendrecv ends on (the last)", metavar="R"),
+    Field("size", Size(), "one rank's input buffer, such as 1MB = 10^6 bytes", metavar="SIZE"),
+    Field(
+        "path_slack", Number(0), "only links within (1 + S) of the shortest path of a chunk (default: all)",
+        metavar="S",
+    ),
+    Field(
+        "method", Choice(_METHODS), "auto (default): the fastest of the MILP where it is small enough, the greedy, "
+        "aggregated sends (all that a rank has at once) and what libraries do; the answer says which", "auto",
+    ),
+    Field(
+        "chunks", Whole(1), "chunks that a rank's own data are cut into (default: the sketch's, else the best of some)",
+        metavar="N",
+    ),
+)  # fmt: skip
+
+SWEEP = (
+    *_MACHINE,
+    _COLLECTIVE,
+    Field("min_size", Size(), "(default 1KB)", 1000, metavar="SIZE"),
+    Field("max_size", Size(), "(default 1GB)", 10**9, metavar="SIZE"),
+    Field("factor", Whole(2), "between sizes (default 4)", 4, metavar="N"),
+    Field("sizes", Listed(Size()), "these, instead of a range", metavar="SIZE,SIZE,..."),
+    Field(
+        "parts", Listed(Whole(1, 64)), "into how many parts chunks are cut, each of them tried (default 1,2, and "
+        "without a sketch the best number)", metavar="N,N,...",
+    ),
+    Field(
+        "tolerance", Number(0), "a plan serves a size if it is at most (1 + T) times as slow as the fastest "
+        "(default 0)", 0.0, metavar="T",
+    ),
+    Field(
+        "output", Text(), "folder for programs, plans and the table", is_required=True, metavar="DIR", short="-o"
+    ),
+    Field(
+        "instances", Listed(Whole(1, 64)), "to choose from (default 1,2,4,8)", (1, 2, 4, 8), metavar="N,N,...",
+        group="instances",
+    ),
+    Field(
+        "block_bandwidth", Bandwidth(), "of a thread block (default 20GB/s)", 20e9, metavar="B", group="instances"
+    ),
+    Field(
+        "alpha_growth", Number(0), "part of a link's alpha that each further instance adds (default 0.05)", 0.05,
+        metavar="G", group="instances",
+    ),
+    *(field for field in LOWERING if field.name in ("proto", "placement", "runtime")),
+)  # fmt: skip
 
 
 def _model(problem: Any) -> Model:
@@ -100,14 +159,8 @@ def _write_chakra(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
     return f"{count} sends and receives in {len(traces)} files, {path}.RANK.et"
 
 
-def _sweep(values: Mapping[str, Any], session: Session) -> Answer:
-    from gapless.encodings.taccl.sweep.command import answer
-
-    return answer(values, session)
-
-
 def _trial() -> tuple[Any, SolveOptions]:
-    return _problem(topology="ndv2", size=1_000_000), SolveOptions(gap=0.05)
+    return named("gapless.encodings.taccl.problem:problem")("ndv2", size=1_000_000), SolveOptions(gap=0.05)
 
 
 _SWEEP_HELP = """\
@@ -129,9 +182,9 @@ SYSTEM = System(
     name="taccl",
     what="synthesise a collective for a topology under a sketch",
     fields=QUESTION,
-    problem=_problem,
-    plan=_plan,
-    parameters=_parameters,
+    problem=lazy("gapless.encodings.taccl.problem:problem"),
+    plan=lazy("gapless.encodings.taccl.solve:solve"),
+    parameters=lambda: named("gapless.encodings.taccl.parameters:Parameters"),
     example="""\
   gapless solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB \\
       -o plan.json --xml allgather.xml --instances 8
@@ -155,11 +208,11 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     sweeps=(
         Command(
             "taccl", "one collective for a range of sizes: a program for each, beside the usual algorithms", SWEEP,
-            _sweep, _SWEEP_HELP, SolveOptions(time_limit_s=600.0, gap=0.05),
+            lazy("gapless.encodings.taccl.sweep.command:answer"),
+            _SWEEP_HELP, SolveOptions(time_limit_s=600.0, gap=0.05),
             "choosing from the plans so far; the same command goes on",
         ),
     ),
-    schemas="gapless.encodings.taccl.schemas",
-    citation=lambda: (files("gapless.encodings.taccl") / "references.bib").read_text(encoding="utf-8"),
+    package="gapless.encodings.taccl",
     trial=_trial,
 )  # fmt: skip

@@ -150,21 +150,30 @@ its nodes: dgx-h100:nodes_per_leaf=16,uplinks_per_leaf=4 or dgx-h100:rails=false
 """What a table leaves unsaid."""
 
 
+def _parameters() -> Rows:
+    from gapless.parameters import parameter_rows
+
+    kinds = {name: find_system(name).parameters for name in system_names()}
+    return [
+        {"system": name} | row for name, kind in kinds.items() if kind is not None for row in parameter_rows(kind())
+    ]
+
+
 def _systems() -> Rows:
     systems = [find_system(name) for name in system_names()]
     return [{"name": system.name, "what": system.what, "plans": system.ending} for system in systems]
 
 
 def _citations() -> list[str]:
-    own = (files("gapless") / "references.bib").read_text(encoding="utf-8")
-    citations = [find_system(name).citation for name in system_names()]
-    return [own, *(citation() for citation in citations if citation is not None)]
+    packages = ["gapless", *filter(None, (find_system(name).package for name in system_names()))]
+    found = [files(package) / "references.bib" for package in packages]
+    return [file.read_text(encoding="utf-8") for file in found if file.is_file()]
 
 
 def _tables() -> dict[str, Callable[[], Rows]]:
     """The tables by name: those of gapless, and those of the systems."""
     own = {
-        "collectives": _collectives, "compressors": _compressors, "profiles": _profiles, "schemas": _schemas,
-        "solvers": _solvers, "systems": _systems, "topologies": _topologies,
+        "collectives": _collectives, "compressors": _compressors, "parameters": _parameters, "profiles": _profiles,
+        "schemas": _schemas, "solvers": _solvers, "systems": _systems, "topologies": _topologies,
     }  # fmt: skip
     return own | {title: rows for name in system_names() for title, rows in find_system(name).listings.items()}

@@ -29,9 +29,10 @@ def schema_files() -> dict[str, Traversable]:
 def _entries() -> Iterator[Traversable]:
     from gapless.system import find_system, system_names
 
-    packages = ["gapless.schemas", *(find_system(name).schemas for name in system_names())]
-    for package in filter(None, packages):
-        yield from (entry for entry in files(package).iterdir() if entry.name.endswith(".json"))
+    packages = filter(None, (find_system(name).package for name in system_names()))
+    for folder in (files("gapless.schemas"), *(files(package) / "schemas" for package in packages)):
+        if folder.is_dir():
+            yield from (entry for entry in folder.iterdir() if entry.name.endswith(".json"))
 
 
 def schema_names() -> list[str]:

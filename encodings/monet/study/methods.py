@@ -57,10 +57,13 @@ def _checkmate(problem: Problem, options: SolveOptions, parameters: Parameters) 
     """
     graph, budget_bytes, deadline = problem.graph, problem.budget_bytes, Deadline(options)
     single, claim_bytes = checkmate.single_choice(graph), budget_bytes
-    decisions, class_bound_s = None, None
+    decisions, class_bound_s, step_bytes = None, None, budget_bytes // 100
     while claim_bytes > 0 and not deadline.over:
-        plan, bound_s = _rematerialised(single, claim_bytes, deadline.stage(deadline.remaining_s / 2), parameters)
-        class_bound_s = bound_s if claim_bytes == budget_bytes else class_bound_s
+        stage = deadline.stage(deadline.remaining_s / 2)
+        if claim_bytes == budget_bytes:
+            plan, class_bound_s = _rematerialised(single, claim_bytes, stage, parameters)
+        else:
+            plan = _searched(single, checkmate.search(single, claim_bytes, stage, parameters))
         if plan is None:
             break
         decisions = carry_over(single, plan, graph)
@@ -69,7 +72,8 @@ def _checkmate(problem: Problem, options: SolveOptions, parameters: Parameters) 
         over_bytes = evaluate(graph, decisions).peak_bytes - budget_bytes
         if over_bytes <= 0:
             break
-        claim_bytes -= max(over_bytes, budget_bytes // 100)
+        claim_bytes -= max(over_bytes, step_bytes)
+        step_bytes *= 2
     reason = stopped(options) if deadline.over else StopReason.FINISHED
     return Attempt(
         decisions,
@@ -81,13 +85,17 @@ def _checkmate(problem: Problem, options: SolveOptions, parameters: Parameters) 
     )
 
 
+def _searched(single: TrainingGraph, plan: checkmate.Rematerialisation | None) -> Decisions | None:
+    return None if plan is None else checkmate.to_decisions(single, plan)
+
+
 def _rematerialised(
     single: TrainingGraph, claim_bytes: int, options: SolveOptions, parameters: Parameters
 ) -> tuple[Decisions | None, float | None]:
     """A plan of Checkmate's and what it proves: by search, then on a small graph by its integer program."""
     deadline = Deadline(options)
     plan = checkmate.search(single, claim_bytes, deadline.stage(deadline.remaining_s / 2), parameters)
-    found = None if plan is None else checkmate.to_decisions(single, plan)
+    found = _searched(single, plan)
     if (len(single.forward) + len(single.backward)) ** 2 > parameters.bounding.small_cells:
         return found, None
     model = checkmate.encode(single, claim_bytes)

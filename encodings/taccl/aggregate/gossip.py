@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from gapless.encodings.taccl.baselines.transfers import Transfer
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.sends import Transfer
 from gapless.encodings.taccl.symmetry.masks import image_of, image_table
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.options import Deadline
@@ -72,7 +72,22 @@ class _State:
     made: tuple[_Round, bool, _State] | None = None
 
 
-def gossip_transfers(problem: Chunked, deadline: Deadline, limit_s: float = math.inf) -> list[Transfer] | None:
+@dataclass
+class _Work:
+    """How many states may still be looked at from one to the next, and until when."""
+
+    left: int
+    deadline: Deadline
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left."""
+        return self.left <= 0 or self.deadline.over
+
+
+def gossip_transfers(
+    problem: Chunked, deadline: Deadline, limit_s: float = math.inf, states: int = 300_000
+) -> list[Transfer] | None:
     """The transfers of the fastest gossip found that ends before `limit_s`.
 
     None where there is none, and unless it is an ALLREDUCE on ranks with such halves.
@@ -87,50 +102,51 @@ def gossip_transfers(problem: Chunked, deadline: Deadline, limit_s: float = math
     best: _State | None = None
     if duration_s * math.log(len(everybody), _GOLDEN) >= limit_s:
         return None
+    work = _Work(states, deadline)
     for halves in _all_halves(topology):
-        if deadline.over:
+        if work.over:
             break
-        found = _search(_rounds(topology, halves, buffer_bytes), halves, limit_s, deadline)
+        found = _search(_rounds(topology, halves, buffer_bytes), halves, limit_s, work)
         if found is not None:
             best, limit_s = found, found.time_s
     return None if best is None else _transfers(best, tuple(range(collective.chunk_count)))
 
 
-def _search(rounds: list[_Round], halves: _Halves, limit_s: float, deadline: Deadline) -> _State | None:
-    """The faster of two ways: by all rounds; or by the shortest as far as these lead, and then by all."""
+def _search(rounds: list[_Round], halves: _Halves, limit_s: float, work: _Work) -> _State | None:
+    """The faster of two searches: by all rounds; or by the shortest as far as these lead, and then by all."""
     if not rounds:
         return None
     everything = (1 << len(halves.half_of)) - 1
     begin = _State((1 << halves.first[0], 1 << halves.first[1]), 0.0)
-    least_s = min(its.duration_s for its in rounds)
-    short = [its for its in rounds if its.duration_s <= least_s * (1 + 1e-9)]
+    least_s = min(turn.duration_s for turn in rounds)
+    short = [turn for turn in rounds if turn.duration_s <= least_s * (1 + 1e-9)]
     within = _closed(short, halves, begin.has)
     best: _State | None = None
     if within != (everything, everything):
-        first = _beam(begin, within, short, halves, limit_s, deadline)
+        first = _beam(begin, within, short, halves, limit_s, work)
         if first is not None:
-            best = _beam(first, (everything, everything), rounds, halves, limit_s, deadline)
+            best = _beam(first, (everything, everything), rounds, halves, limit_s, work)
     limit_s = limit_s if best is None else best.time_s
-    return _beam(begin, (everything, everything), rounds, halves, limit_s, deadline) or best
+    return _beam(begin, (everything, everything), rounds, halves, limit_s, work) or best
 
 
 def _closed(rounds: list[_Round], halves: _Halves, has: tuple[int, int]) -> tuple[int, int]:
     """All that the halves' first ranks could have by these rounds."""
     while True:
         more = list(has)
-        for its in rounds:
-            more[its.receiver] |= halves.image(its.element, more[1 - its.receiver])
+        for turn in rounds:
+            more[turn.receiver] |= halves.image(turn.element, more[1 - turn.receiver])
         if (more[0], more[1]) == has:
             return has
         has = more[0], more[1]
 
 
 def _beam(
-    begin: _State, wanted: tuple[int, int], rounds: list[_Round], halves: _Halves, limit_s: float, deadline: Deadline
+    begin: _State, wanted: tuple[int, int], rounds: list[_Round], halves: _Halves, limit_s: float, work: _Work
 ) -> _State | None:
     """From round to round, the states that are promised to end first by the growth that is possible."""
     count = max(mask.bit_count() for mask in wanted)
-    least_s = min(its.duration_s for its in rounds)
+    least_s = min(turn.duration_s for turn in rounds)
 
     def promised_s(state: _State) -> tuple[float, int]:
         sizes = [mask.bit_count() for mask in state.has]
@@ -138,11 +154,12 @@ def _beam(
 
     states, known = [begin], {begin.has: begin.time_s}
     best: _State | None = None
-    while states and not deadline.over:
+    while states and not work.over:
         reached: dict[tuple[int, int], _State] = {}
         for state in states:
-            if deadline.remaining_s <= 0:
+            if work.over:
                 break
+            work.left -= len(rounds)
             for after in _after(state, rounds, halves):
                 if after.time_s >= min(limit_s * (1 - 1e-9), known.get(after.has, math.inf)):
                     continue
@@ -167,24 +184,22 @@ def _unlike(states: list[_State]) -> list[_State]:
 
 
 def _after(state: _State, rounds: list[_Round], halves: _Halves) -> Iterator[_State]:
-    for its in rounds:
-        there = state.has[its.receiver]
-        brought = halves.image(its.element, state.has[1 - its.receiver])
+    for turn in rounds:
+        there = state.has[turn.receiver]
+        brought = halves.image(turn.element, state.has[1 - turn.receiver])
         adds = not brought & there
         if not adds and (there & ~brought or brought == there):
             continue
-        has = (there | brought, state.has[1]) if its.receiver == 0 else (state.has[0], there | brought)
-        yield _State(has, state.time_s + its.duration_s, (its, adds, state))
+        has = (there | brought, state.has[1]) if turn.receiver == 0 else (state.has[0], there | brought)
+        yield _State(has, state.time_s + turn.duration_s, (turn, adds, state))
 
 
 def _transfers(state: _State, chunks: tuple[int, ...]) -> list[Transfer]:
     path = []
     while state.made is not None:
-        its, adds, state = state.made
-        path.append((its, adds))
-    return [
-        Transfer(0, step, link, chunks, adds) for step, (its, adds) in enumerate(reversed(path)) for link in its.links
-    ]
+        turn, adds, state = state.made
+        path.append((turn, adds))
+    return [Transfer(link, chunks, adds) for turn, adds in reversed(path) for link in turn.links]
 
 
 def _rounds(topology: Topology, halves: _Halves, buffer_bytes: int) -> list[_Round]:
@@ -200,9 +215,9 @@ def _rounds(topology: Topology, halves: _Halves, buffer_bytes: int) -> list[_Rou
             sender = inverse[halves.element_of[target]][source]
             links.setdefault((receiver, number[sender], duration_s), []).append(link)
     fastest: dict[tuple[int, int], _Round] = {}
-    for (receiver, element, duration_s), its in sorted(links.items()):
-        if len(its) == len(halves.group):
-            fastest.setdefault((receiver, element), _Round(receiver, element, duration_s, tuple(its)))
+    for (receiver, element, duration_s), members in sorted(links.items()):
+        if len(members) == len(halves.group):
+            fastest.setdefault((receiver, element), _Round(receiver, element, duration_s, tuple(members)))
     return list(fastest.values())
 
 

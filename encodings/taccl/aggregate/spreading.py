@@ -1,8 +1,8 @@
-"""Spreading: every block to every rank, in messages that hold all that the receiver lacks; tries on an orbit's clocks.
+"""Randomised construction: every block to every rank, in messages that hold all that the receiver lacks.
 
 Whenever a link is free, a rank may send on it all the blocks that it has and the receiver neither has nor is about to
-get. Which link goes first, and whether it pays to wait until there is more to send, is drawn by lot, many times; the
-best draw so far is drawn again from somewhere in its middle.
+get. Which link goes first, and whether it pays to wait until there is more to send, is decided at random, many times;
+the best construction so far is made again from somewhere in its middle.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from dataclasses import dataclass, field
 
 from gapless.encodings.taccl.symmetry.quotient_network import Message, QuotientNetwork
 
-__all__ = ["Draw", "Taste", "spread"]
+__all__ = ["Construction", "Preferences", "spread"]
 
 _WAIT = -1
-"""In a draw's choices: nothing more starts at this time."""
+"""In a construction's choices: nothing more starts at this time."""
 
 
 @dataclass(frozen=True)
-class Taste:
-    """How a draw prefers. `least`: for each latency (ascending) the fewest blocks worth a message while more may come.
+class Preferences:
+    """What a construction prefers. `least`: for each latency (ascending) the fewest blocks worth a message while more
+    may come.
 
     `noise`: how far from the most blocks a choice may lie, 0 for never. `depth`: a block is handed on at most so many
     times. `skips`: the share of chances to send that are let pass. `once`: a block is brought to a node once, by the
@@ -38,7 +39,7 @@ class Taste:
 
 
 @dataclass
-class Draw:
+class Construction:
     """One way to spread: messages on the first link of each orbit, and the choices that lead there."""
 
     messages: list[Message] = field(default_factory=list)
@@ -48,84 +49,84 @@ class Draw:
 
 
 def spread(
-    ground: QuotientNetwork,
-    taste: Taste,
+    network: QuotientNetwork,
+    preferences: Preferences,
     rng: random.Random,
     prefix: list[int] | None = None,
     limit_s: float = math.inf,
-) -> Draw:
-    """One draw; the first choices may be given. It is left incomplete once it takes longer than `limit_s`."""
-    return _Run(ground, taste, rng, limit_s).run(prefix or [])
+) -> Construction:
+    """One construction; the first choices may be given. It is left incomplete once it takes longer than `limit_s`."""
+    return _Run(network, preferences, rng, limit_s).run(prefix or [])
 
 
 class _Run:
-    def __init__(self, ground: QuotientNetwork, taste: Taste, rng: random.Random, limit_s: float) -> None:
-        self.ground, self.taste, self.rng, self.limit_s = ground, taste, rng, limit_s
-        count = ground.topology.device_count
+    def __init__(self, network: QuotientNetwork, preferences: Preferences, rng: random.Random, limit_s: float) -> None:
+        self.network, self.preferences, self.rng, self.limit_s = network, preferences, rng, limit_s
+        count = network.topology.device_count
         self.has = [0] * count
-        for owner in ground.owners:
+        for owner in network.owners:
             self.has[owner] = 1 << owner
         self.coming = list(self.has)
-        depth = taste.depth
+        depth = preferences.depth
         self.deep = depth is not None
         self.levels = [list(self.has)] + [[0] * count for _ in range((depth or 1) - 1)]  # by hops so far
         self.sending = [0] * count
-        self.clock = [0.0] * ground.clock_count
+        self.clock = [0.0] * network.clock_count
         self.events: list[tuple[float, int, int, int]] = []
         self.now_s = 0.0
-        self.draw = Draw()
+        self.construction = Construction()
         self.open: list[int] | None = None
-        node_of = ground.topology.node_of_device
-        self.limited = taste.once or taste.most is not None
-        self.door = [
-            node_of[to] if node_of[to] != node_of[by] and ground.has_nodes else -1
-            for by, to in zip(ground.source, ground.target, strict=True)
+        node_of = network.topology.node_of_device
+        self.limited = preferences.once or preferences.most is not None
+        self.node_entered = [
+            node_of[to] if node_of[to] != node_of[by] and network.has_nodes else -1
+            for by, to in zip(network.source, network.target, strict=True)
         ]
-        self.entered = [0] * ground.topology.node_count
-        for owner in ground.owners:
+        self.entered = [0] * network.topology.node_count
+        for owner in network.owners:
             self.entered[node_of[owner]] |= 1 << owner
-        self.missing = len(ground.owners) * count - len(ground.owners)
-        kinds = sorted(set(ground.alpha_s))
-        least = taste.least or (1,) * len(kinds)
-        self.least = [least[min(kinds.index(alpha_s), len(least) - 1)] for alpha_s in ground.alpha_s]
+        self.missing = len(network.owners) * count - len(network.owners)
+        kinds = sorted(set(network.alpha_s))
+        least = preferences.least or (1,) * len(kinds)
+        self.least = [least[min(kinds.index(alpha_s), len(least) - 1)] for alpha_s in network.alpha_s]
 
-    def run(self, prefix: list[int]) -> Draw:
+    def run(self, prefix: list[int]) -> Construction:
         given = iter(prefix)
         while self.missing:
             link = next(given, None)
             if link is None or (link != _WAIT and not (self._is_free(link) and self._content(link))):
                 link = self._choose()
-            self.draw.choices.append(link)
+            self.construction.choices.append(link)
             if link == _WAIT:
                 if not self.events:
-                    return self.draw
+                    return self.construction
                 self._advance()
             else:
                 self._commit(link)
-                if self.draw.end_s > self.limit_s:
-                    return self.draw
-        self.draw.complete = True
-        return self.draw
+                if self.construction.end_s > self.limit_s:
+                    return self.construction
+        self.construction.complete = True
+        return self.construction
 
     def _is_free(self, link: int) -> bool:
         now_s, clock = self.now_s, self.clock
-        return all(clock[key] <= now_s for key in self.ground.clocks[link])
+        return all(clock[key] <= now_s for key in self.network.clocks[link])
 
     def _content(self, link: int) -> int:
-        ground = self.ground
-        source = ground.source[link]
-        blocks = self.has[source] & ~self.coming[ground.target[link]] & ground.allowed[link]
+        network = self.network
+        source = network.source[link]
+        blocks = self.has[source] & ~self.coming[network.target[link]] & network.allowed[link]
         if self.deep:
             young = 0
             for level in self.levels:
                 young |= level[source]
             blocks &= young
-        if ground.one_at_a_time:
+        if network.one_at_a_time:
             blocks &= ~self.sending[source]
-        if self.limited and self.door[link] >= 0:
-            if self.taste.once:
-                blocks &= ~self.entered[self.door[link]]
-            most = self.taste.most
+        if self.limited and self.node_entered[link] >= 0:
+            if self.preferences.once:
+                blocks &= ~self.entered[self.node_entered[link]]
+            most = self.preferences.most
             if most is not None:
                 while blocks.bit_count() > most:
                     blocks &= blocks - 1
@@ -134,7 +135,7 @@ class _Run:
     def _choose(self) -> int:
         best, best_key = _WAIT, 0.0
         fallback, fallback_key = _WAIT, 0.0
-        rng, noise = self.rng.random, self.taste.noise
+        rng, noise = self.rng.random, self.preferences.noise
         for link, gain in self._ready():
             key = gain * (1.0 - noise * rng()) + 1e-6 * rng()
             if gain >= self.least[link]:
@@ -142,19 +143,19 @@ class _Run:
                     best, best_key = link, key
             elif key > fallback_key:
                 fallback, fallback_key = link, key
-        if best != _WAIT and self.events and self.taste.skips and rng() < self.taste.skips:
+        if best != _WAIT and self.events and self.preferences.skips and rng() < self.preferences.skips:
             return _WAIT
         return best if best != _WAIT or self.events else fallback
 
     def _ready(self) -> list[tuple[int, int]]:
         """The links that could start now, each with the number of blocks that it would carry."""
         if self.open is None:
-            self.open = list(range(len(self.ground.source)))
+            self.open = list(range(len(self.network.source)))
         ready = []
-        ground, clock, now_s = self.ground, self.clock, self.now_s
-        clocks, allowed, has, coming = ground.clocks, ground.allowed, self.has, self.coming
-        source, target = ground.source, ground.target
-        plain = not (self.deep or self.limited or ground.one_at_a_time)
+        network, clock, now_s = self.network, self.clock, self.now_s
+        clocks, allowed, has, coming = network.clocks, network.allowed, self.has, self.coming
+        source, target = network.source, network.target
+        plain = not (self.deep or self.limited or network.one_at_a_time)
         for link in self.open:
             for key in clocks[link]:
                 if clock[key] > now_s:
@@ -169,24 +170,24 @@ class _Run:
         return ready
 
     def _commit(self, link: int) -> None:
-        ground = self.ground
+        network = self.network
         blocks = self._content(link)
-        source, target, now_s = ground.source[link], ground.target[link], self.now_s
-        end_s = now_s + ground.alpha_s[link] + ground.beta_s[link] * blocks.bit_count()
-        self.draw.messages.append(Message(now_s, link, blocks))
-        self.draw.end_s = max(self.draw.end_s, end_s)
-        for key in ground.clocks[link]:
+        source, target, now_s = network.source[link], network.target[link], self.now_s
+        end_s = now_s + network.alpha_s[link] + network.beta_s[link] * blocks.bit_count()
+        self.construction.messages.append(Message(now_s, link, blocks))
+        self.construction.end_s = max(self.construction.end_s, end_s)
+        for key in network.clocks[link]:
             self.clock[key] = end_s
-        for g in range(ground.copies):
-            images = ground.rank_images[g]
-            moved = ground.image(g, blocks)
+        for g in range(network.copies):
+            images = network.rank_images[g]
+            moved = network.image(g, blocks)
             to, by = images[target], images[source]
             fresh = moved & ~self.coming[to]
             self.missing -= fresh.bit_count()
             self.coming[to] |= moved
-            if self.door[link] >= 0:
-                self.entered[ground.topology.node_of_device[to]] |= moved
-            if ground.one_at_a_time:
+            if self.node_entered[link] >= 0:
+                self.entered[network.topology.node_of_device[to]] |= moved
+            if network.one_at_a_time:
                 self.sending[by] |= moved
             heapq.heappush(self.events, (end_s, by, to, moved))
 

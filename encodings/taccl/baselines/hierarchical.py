@@ -25,8 +25,8 @@ def rail_allgather(cut: Cut, nodes: list[list[int]], rings: Rings | None) -> lis
     sends = []
     for part in range(cut.parts):
         for distance in range(len(nodes)):
-            for home, ranks in enumerate(nodes):
-                node = (home + distance) % len(nodes)
+            for owner_node, ranks in enumerate(nodes):
+                node = (owner_node + distance) % len(nodes)
                 for local, owner in enumerate(ranks):
                     chunks, entry = cut.part(cut.blocks[owner], part), nodes[node][local]
                     if distance:
@@ -39,13 +39,13 @@ def rail_allgather(cut: Cut, nodes: list[list[int]], rings: Rings | None) -> lis
 def rail_alltoall(cut: Cut, nodes: list[list[int]]) -> list[Send]:
     """What is for rail i goes to rank i of its own node first, and then in one message to each other node."""
     rail = {rank: local for ranks in nodes for local, rank in enumerate(ranks)}
-    home = {rank: node for node, ranks in enumerate(nodes) for rank in ranks}
+    node_of = {rank: node for node, ranks in enumerate(nodes) for rank in ranks}
     first: dict[tuple[int, int], list[int]] = {}
     second: dict[tuple[int, int], list[int]] = {}
     collective = cut.collective
     for chunk, (owner, targets) in enumerate(zip(collective.owners, collective.destinations, strict=True)):
         for target in targets:
-            relay = nodes[home[owner]][rail[target]]
+            relay = nodes[node_of[owner]][rail[target]]
             if relay != owner:
                 first.setdefault((owner, relay), []).append(chunk)
             if relay != target:
@@ -62,13 +62,13 @@ def rail_alltoall(cut: Cut, nodes: list[list[int]]) -> list[Send]:
 
 def rail_broadcast(cut: Cut, nodes: list[list[int]], rings: Rings, root: int) -> list[Send]:
     """From node to node along the root's rail, and at once round the rings of each."""
-    home = next(node for node, ranks in enumerate(nodes) if root in ranks)
-    local = nodes[home].index(root)
+    root_node = next(node for node, ranks in enumerate(nodes) if root in ranks)
+    local = nodes[root_node].index(root)
     sends = []
     for part in range(cut.parts):
         chunks = cut.part(cut.blocks[0], part)
         for distance in range(len(nodes)):
-            node = (home + distance) % len(nodes)
+            node = (root_node + distance) % len(nodes)
             entry = nodes[node][local]
             if distance:
                 sends.append(Send(part, distance - 1, nodes[node - 1][local], entry, chunks))

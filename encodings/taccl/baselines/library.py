@@ -10,13 +10,13 @@ from gapless.collective import Collective
 from gapless.encodings.taccl.baselines.cut import cut, standard_name
 from gapless.encodings.taccl.baselines.transfers import (
     Network,
-    Transfer,
     backwards,
     lay,
     one_after_the_other,
-    to_schedule,
+    paced,
 )
 from gapless.encodings.taccl.baselines.variants import Structure, Variant, series
+from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
 from gapless.errors import InputError
 from gapless.schedule import Schedule
 from gapless.topologies.topology import Topology
@@ -173,5 +173,6 @@ class Baselines:
         if not self.collective.reduces or self.collective.name == "allreduce":
             transfers = one_after_the_other(transfers, lay(network, variant.sends(share, False)))
         title = f"{name} ({variant.title}) {self.collective.name} on {network.topology.name}"
-        schedule = to_schedule(network.topology, share.collective, share.chunk_bytes, transfers, variant.pace, title)
+        sends = sends_in_turn(paced(transfers, variant.pace))
+        schedule = to_schedule(network.topology, share.collective, share.chunk_bytes, *sends, title)
         return Baseline(name, variant.title, share.collective, share.chunk_bytes, schedule)

@@ -23,7 +23,7 @@ def ring_allgather(cut: Cut, rings: list[list[int]]) -> list[Send]:
 
 
 def chain_broadcast(cut: Cut, rings: list[list[int]], root: int) -> list[Send]:
-    """The root's parts go round each ring from the root on, without the last hop home."""
+    """The root's parts go round each ring from the root on, without the last hop back."""
     sends = []
     for part in range(cut.parts):
         ring = rings[part % len(rings)]

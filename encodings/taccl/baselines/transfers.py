@@ -1,6 +1,6 @@
 """Transfers: the sends of an algorithm, laid along links, and turned round where a collective reduces.
 
-An algorithm says who sends which chunks to whom, and in which step. Where two ranks have no link the chunks go along
+An algorithm says which rank sends which chunks to which, and in which step. Where two have no link the chunks go along
 the shortest path, stored on each rank of it; a rank that has a chunk already is not sent it again, so each chunk
 travels along a tree. Backwards, such a tree collects: every rank adds its part to what it has from its children, and
 sends it on. REDUCESCATTER is that of ALLGATHER, REDUCE of BROADCAST, ALLREDUCE one after the other.
@@ -15,15 +15,13 @@ from functools import cached_property
 from itertools import pairwise
 
 import networkx as nx
-import numpy as np
 
-from gapless.collective import Collective
+from gapless.encodings.taccl.sends import Transfer
+from gapless.encodings.taccl.sketch.phases import turned_round
 from gapless.errors import InputError
-from gapless.schedule import EventKind, Ragged, Schedule
-from gapless.simulate import retime
 from gapless.topologies.topology import Topology
 
-__all__ = ["Network", "Send", "Transfer", "backwards", "lay", "one_after_the_other", "to_schedule"]
+__all__ = ["Network", "Send", "backwards", "lay", "one_after_the_other", "paced"]
 
 _MOST_PATHS = 16
 """Paths of the same length that are compared."""
@@ -41,48 +39,36 @@ class Send:
 
 
 @dataclass(frozen=True)
-class Transfer:
-    """A send, or a hop of it, on a link."""
-
-    piece: int
-    step: int
-    link: int
-    chunks: tuple[int, ...]
-    reduces: bool = False
-
-
-@dataclass(frozen=True)
 class Network:
-    """A topology, and the ways between its ranks that are shortest for messages of `message_bytes`."""
+    """A topology, and the paths between its ranks that are shortest for messages of `message_bytes`."""
 
     topology: Topology
     message_bytes: int
 
     @cached_property
     def reverse(self) -> Network:
-        """The same links the other way round, with the same numbers."""
-        links = tuple(replace(link, source=link.target, target=link.source) for link in self.topology.links)
-        return Network(replace(self.topology, links=links), self.message_bytes)
+        """The same links the other path round, with the same numbers."""
+        return Network(turned_round(self.topology), self.message_bytes)
 
-    def way(self, source: int, target: int) -> list[int]:
+    def path(self, source: int, target: int) -> list[int]:
         """The links from one rank to another: the direct one, or those of a shortest path.
 
-        Of paths of the same length it is the one whose links are on the fewest ways so far. Raises `InputError` where
-        there is no way.
+        Of paths of the same length it is the one whose links are on the fewest paths so far. Raises `InputError` where
+        there is no path.
         """
-        if (source, target) not in self._ways:
-            ranks = [source, target] if self._graph.has_edge(source, target) else self._path(source, target)
+        if (source, target) not in self._paths:
+            ranks = [source, target] if self._graph.has_edge(source, target) else self._detour(source, target)
             links = [self._graph.edges[hop]["link"] for hop in pairwise(ranks)]
-            self._ways[source, target] = links
+            self._paths[source, target] = links
             self._uses.update(links)
-        return self._ways[source, target]
+        return self._paths[source, target]
 
     @cached_property
     def _graph(self) -> nx.DiGraph[int]:
         return self.topology.to_networkx(self.message_bytes)
 
     @cached_property
-    def _ways(self) -> dict[tuple[int, int], list[int]]:
+    def _paths(self) -> dict[tuple[int, int], list[int]]:
         return {}
 
     @cached_property
@@ -93,13 +79,13 @@ class Network:
     def _before(self) -> dict[int, dict[int, list[int]]]:
         return {}
 
-    def _path(self, source: int, target: int) -> list[int]:
+    def _detour(self, source: int, target: int) -> list[int]:
         if source not in self._before:
             found = nx.dijkstra_predecessor_and_distance(self._graph, source, weight="duration_s")
             self._before[source] = found[0]
         before = self._before[source]
         if target not in before:
-            raise InputError(f"topology {self.topology.name!r}: rank {source} must reach rank {target}, it has no way")
+            raise InputError(f"topology {self.topology.name!r}: rank {source} must reach rank {target}, it has no path")
         paths: list[list[int]] = []
         front = deque([[target]])
         while front and len(paths) < _MOST_PATHS:
@@ -126,10 +112,10 @@ def lay(network: Network, sends: Iterable[Send]) -> list[Transfer]:
             assert send.source in holders, f"rank {send.source} sends chunk {chunk} before it has it"
             if send.target not in holders:
                 missing.append(chunk)
-        for link in network.way(send.source, send.target) if missing else []:
+        for link in network.path(send.source, send.target) if missing else []:
             moved = tuple(chunk for chunk in missing if target_of[link] not in held[chunk])
             if moved:
-                transfers.append(Transfer(send.piece, send.step, link, moved))
+                transfers.append(Transfer(link, moved, False, send.step, send.piece))
             for chunk in moved:
                 held[chunk].add(target_of[link])
     return transfers
@@ -138,44 +124,18 @@ def lay(network: Network, sends: Iterable[Send]) -> list[Transfer]:
 def backwards(transfers: list[Transfer]) -> list[Transfer]:
     """What collects where the transfers, laid on the reverse network, spread."""
     last = max((transfer.step for transfer in transfers), default=0)
-    return [Transfer(its.piece, last - its.step, its.link, its.chunks, True) for its in reversed(transfers)]
+    return [replace(transfer, step=last - transfer.step, reduces=True) for transfer in reversed(transfers)]
 
 
 def one_after_the_other(first: list[Transfer], second: list[Transfer]) -> list[Transfer]:
     """The second's steps after those of the first, piece by piece."""
     shift = 1 + max((transfer.step for transfer in first), default=-1)
-    return [*first, *(Transfer(its.piece, its.step + shift, its.link, its.chunks, its.reduces) for its in second)]
+    return [*first, *(replace(transfer, step=transfer.step + shift) for transfer in second)]
 
 
-def to_schedule(
-    topology: Topology,
-    collective: Collective,
-    chunk_bytes: int,
-    transfers: list[Transfer],
-    pace: tuple[int, int],
-    name: str,
-) -> Schedule:
-    """The transfers, each as early as possible.
+def paced(transfers: list[Transfer], pace: tuple[int, int]) -> list[Transfer]:
+    """The transfers in the order of step * pace[0] + piece * pace[1].
 
-    On links and resources the order is that of step * pace[0] + piece * pace[1]: a pipeline sends a later piece in an
-    earlier step before an earlier piece in a later one.
+    A pipeline sends a later piece in an earlier step before an earlier piece in a later one.
     """
-    transfers = sorted(transfers, key=lambda transfer: transfer.step * pace[0] + transfer.piece * pace[1])
-    count = len(transfers)
-    return retime(
-        Schedule(
-            graph=collective.graph(chunk_bytes),
-            topology=topology,
-            kind=np.full(count, int(EventKind.TRANSFER)),
-            start_s=np.arange(count, dtype=np.float64),
-            end_s=np.arange(1, count + 1, dtype=np.float64),
-            place=np.array([transfer.link for transfer in transfers], dtype=np.int64),
-            op=np.full(count, -1),
-            implementation=np.full(count, -1),
-            reduces=np.array([transfer.reduces for transfer in transfers], dtype=np.bool_),
-            moves=Ragged.of(transfer.chunks for transfer in transfers),
-            freed_tensor=Ragged.empty(count),
-            freed_device=Ragged.empty(count),
-            name=name,
-        )
-    )
+    return sorted(transfers, key=lambda transfer: transfer.step * pace[0] + transfer.piece * pace[1])

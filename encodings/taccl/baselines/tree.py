@@ -18,7 +18,7 @@ __all__ = ["Tree", "double_tree", "tree_broadcast", "tree_over_nodes"]
 
 @dataclass(frozen=True)
 class Tree:
-    """`children[r]`: whom rank r sends to, in order."""
+    """`children[r]`: the ranks that rank r sends to, in order."""
 
     root: int
     children: dict[int, list[int]]
@@ -39,9 +39,12 @@ def tree_over_nodes(rings: list[list[list[int]]], root: int | None) -> list[Tree
     `rings[m]`: rings through the ranks of node m. Below the `root`, its node comes first.
     """
     trees = []
-    root_node = None if root is None else next(node for node, its in enumerate(rings) if root in its[0])
+    root_node = None if root is None else next(node for node, some in enumerate(rings) if root in some[0])
     for number, upper in enumerate(double_tree(list(range(len(rings))), root_node)):
-        chains = [_chain(its[0], number, root if node == root_node else None) for node, its in enumerate(rings)]
+        chains = [
+            _chain(rings_of_node[0], number, root if node == root_node else None)
+            for node, rings_of_node in enumerate(rings)
+        ]
         children: dict[int, list[int]] = {}
         for node, chain in enumerate(chains):
             children[chain[0]] = [chains[child][0] for child in upper.children.get(node, [])]

@@ -26,7 +26,7 @@ _TREE_PACES = ((1, 1), (2, 3), (1, 2))
 
 @dataclass(frozen=True)
 class Variant:
-    """One way of an algorithm: it cuts blocks into `parts`; `pace` is that of `to_schedule`.
+    """One form of an algorithm: it cuts blocks into `parts`; `pace` is that of `paced`.
 
     `sends(cut, is_reversed)`: what it sends to spread the blocks, on the network or on the reverse one. `whole`: it
     cuts all blocks together.
@@ -96,11 +96,11 @@ def _ring_variant(structure: Structure, base: str, rings: list[list[int]], what:
     root = structure.root
 
     def sends(cut: Cut, is_reversed: bool) -> list[Send]:
-        its = [ring[::-1] for ring in rings] if is_reversed else rings
+        turned = [ring[::-1] for ring in rings] if is_reversed else rings
         if base == "allgather":
-            return ring_allgather(cut, its)
+            return ring_allgather(cut, turned)
         assert root is not None
-        return chain_broadcast(cut, its, root)
+        return chain_broadcast(cut, turned, root)
 
     pace = (pieces, 1) if base == "allgather" else (1, 1)
     return Variant(f"{len(rings)} {what}, {pieces} pieces", len(rings) * pieces, pace, sends)
@@ -158,14 +158,14 @@ def _rail_variant(
     structure: Structure, base: str, title: str, rings: list[list[list[int]]] | None, pieces: int
 ) -> Variant:
     def sends(cut: Cut, is_reversed: bool) -> list[Send]:
-        its = rings if rings is None or not is_reversed else [[ring[::-1] for ring in node] for node in rings]
+        turned = rings if rings is None or not is_reversed else [[ring[::-1] for ring in node] for node in rings]
         if base == "allgather":
-            return rail_allgather(cut, structure.nodes, its)
+            return rail_allgather(cut, structure.nodes, turned)
         if base == "alltoall":
             return rail_alltoall(cut, structure.nodes)
-        assert its is not None
+        assert turned is not None
         assert structure.root is not None
-        return rail_broadcast(cut, structure.nodes, its, structure.root)
+        return rail_broadcast(cut, structure.nodes, turned, structure.root)
 
     count = 1 if rings is None else len(rings[0])
     pace = (1, 1) if base == "broadcast" else (pieces, 1)

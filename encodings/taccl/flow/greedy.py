@@ -1,14 +1,14 @@
-"""Synthesis without a MILP, for clusters whose models are too large: match or route on orbits, dispatch, unfold.
+"""Synthesis without a MILP, for clusters whose models are too large: match or route on orbits, schedule, unfold.
 
-Everything happens on one chunk of each orbit under the rotations that the topology has (`board`), so that tries are
-cheap: many are made, and the best is kept until it is proven good enough or the time is over.
+Everything happens on one chunk of each orbit under the rotations that the topology has (`symmetry/quotient.py`), so
+that tries are cheap: many are made, and the best is kept until it is proven good enough or the time is over. Where a
+sketch allows chunks some links only, there are no rotations: every chunk is planned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -16,85 +16,76 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless import __version__
-from gapless.encodings.taccl.assembly import reversed_columns, table_of, to_schedule
 from gapless.encodings.taccl.bounds.bandwidth import Bottleneck
 from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.flow.matching import Match, match
-from gapless.encodings.taccl.flow.paths import Routes, route_paths
+from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.flow.matching import match
+from gapless.encodings.taccl.flow.paths import busiest_s, route_paths
 from gapless.encodings.taccl.flow.rounding import round_flow
-from gapless.encodings.taccl.list_scheduling import Rule, Table, Timing, dispatch
-from gapless.encodings.taccl.reordering import order_by_load, reorderings
+from gapless.encodings.taccl.list_scheduling import Order, Rule, Table, better_orders, list_schedule
+from gapless.encodings.taccl.parameters import Greedy
+from gapless.encodings.taccl.sends import Routing, Sends, Times, to_schedule
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
-from gapless.encodings.taccl.symmetry.rotations import Rotations, no_rotations
+from gapless.encodings.taccl.symmetry.rotations import no_rotations
 from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, charge
 from gapless.schedule import Schedule
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import Solution
 from gapless.system import Plan
 
-__all__ = ["plan_greedy"]
+__all__ = ["may_be_greedy", "plan_greedy"]
 
-Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 SOLVER = "greedy"
-_SEEDS = 16
-_SPARE_SHARES = (0.0, 0.8, 0.9, 0.95, 1.0)
-"""Until when a door may bring a chunk again, as a part of the best time so far."""
-_GROUPS = (1, 2, 4, 8, 1 << 30)
-_ALPHA_SHARE = 0.1
-"""Of a link's time for a chunk; where latencies are a larger part, matchings that share them are tried as well."""
-_SHARED_BY = 8
-_BOUNDS_SHARE = 0.3
-"""The part of the time that the linear programs of the bounds may take."""
-_ROUNDING_S = 2.0
-"""For whole numbers of chunks on the ways of the flow."""
-_SMALL_BOARD = 100_000
-"""Pairs of chunk and link up to which ways by load are tried beside those of the flow."""
+_DEFAULTS = Greedy()
+_ALPHA_SHARE, _SHARED_BY = 0.1, 8
+"""Where latencies are a larger part of a link's time for a chunk, matchings that so many share are tried as well."""
+_SMALL = 100_000
+"""Pairs of chunk and link up to which paths by load are tried beside those of the flow."""
 _MOST_BY_LOAD = 10_000
 """Sends up to which those go first whose resources have most left to do: later sends are looked at again each time."""
 _UNEVEN = 0.005
-"""How much longer than by the flow the busiest resource may be taken before other ways are looked for."""
-_PROMISING = 1.1
-"""Orders by rules that are worse than the best by more are not shaken."""
-_GROUPS_SHAKEN = 3
-"""So many sizes of groups, those that the rules were best with."""
-_PATIENCE, _SHAKING_S = 60, 10.0
-"""Orders in a row that may be no better than the best, and for how long each size of groups is shaken."""
+"""How much longer than by the flow the busiest resource may be taken before other paths are looked for."""
+_PROMISING, _GROUPS_PERTURBED = 1.1, 3
+"""Orders are perturbed that are at most so much worse than the best, of so many sizes of groups."""
 _ROWS_FOR_ALL_TRIES = 20_000
 """With more sends than this in all, a single seed is tried."""
+_MOST_RETIMED = 200_000
+"""Sends of several phases up to which the second phase starts as soon as it can, and not when the first is over."""
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Sends of a board's chunks, parents first; `given_s`: when a matching starts them, zeros without one."""
+class _Routed:
+    """Sends of a quotient problem's chunks; `given_s`: when a matching starts them, zeros without one."""
 
-    board: QuotientProblem
-    chunk: Ids
-    link: Ids
-    parent: Ids
+    quotient: QuotientProblem
+    routing: Routing
     given_s: Floats
 
 
 @dataclass
 class _Search:
+    """What is known of one phase."""
+
     problem: Chunked
     options: SolveOptions
     deadline: Deadline
     one_at_a_time: bool
-    rotations: Rotations | None = None
+    parameters: Greedy
+    most_tries: float
     bounds: Bounds | None = None
-    best: tuple[_Rows, Timing] | None = None
+    best: tuple[_Routed, Order] | None = None
     tries: int = 0
     stage_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
-        """Whether there is a plan, and it is good enough or the time is up."""
-        return self.best is not None and (self.deadline.over or self.is_within(self.options.gap))
+        """Whether there is a plan, and it is good enough, or the time is up, or there have been enough tries."""
+        is_up = self.deadline.over or self.tries >= self.most_tries
+        return self.best is not None and (is_up or self.is_within(self.options.gap))
 
     def is_within(self, gap: float) -> bool:
         """Whether the best plan is proven to be within `gap` of the best possible."""
@@ -102,236 +93,269 @@ class _Search:
             return False
         return self.best[1].makespan_s - self.bounds.chunk_by_chunk_s <= gap * self.best[1].makespan_s
 
-    def offer(self, rows: _Rows, timing: Timing) -> None:
-        """Keep a timing if it is the best so far."""
+    @property
+    def is_masked(self) -> bool:
+        """Whether not all chunks may take all links."""
+        return self.problem.path_slack is not None or not self.problem.logical.allowed.all()
+
+    def allowed(self, quotient: QuotientProblem) -> NDArray[np.bool_] | None:
+        """`allowed[c, l]`: whether the quotient's c-th chunk may take link l; None where all may take all."""
+        return self.problem.usable[quotient.chunks] if self.is_masked else None
+
+    def table(self, routed: _Routed) -> Table:
+        """Rows to be put in order."""
+        return _table_of(self.problem, routed, self.one_at_a_time)
+
+    def offer(self, routed: _Routed, order: Order) -> None:
+        """Keep an order if it is the best so far."""
         self.tries += 1
-        if self.best is None or timing.makespan_s < self.best[1].makespan_s * (1 - 1e-9):
-            self.best = (rows, timing)
+        if self.best is None or order.makespan_s < self.best[1].makespan_s * (1 - 1e-9):
+            self.best = (routed, order)
             if self.options.on_progress is not None:
                 bound_s = None if self.bounds is None else self.bounds.chunk_by_chunk_s
-                self.options.on_progress(Progress(self.deadline.elapsed_s, timing.makespan_s, bound_s, "greedy"))
+                self.options.on_progress(Progress(self.deadline.elapsed_s, order.makespan_s, bound_s, "greedy"))
 
 
-def plan_greedy(problem: Chunked, options: SolveOptions) -> Plan:
-    """The best plan of the greedy, with bounds on what any plan could reach.
+def may_be_greedy(problem: Chunked) -> bool:
+    """Whether the greedy can plan it: sums of all ranks, wanted by one or by all, and no order on links."""
+    return is_spread_backwards(problem.collective) and not problem.logical.own_first.any()
+
+
+def plan_greedy(
+    problem: Chunked,
+    options: SolveOptions,
+    parameters: Greedy = _DEFAULTS,
+    most_tries: float = np.inf,
+    bounds: Bounds | None = None,
+) -> Plan:
+    """The best plan of the greedy, with bounds on what any plan could reach; `most_tries`: orders for each phase.
 
     What reduces is planned backwards in time, as the spreading of its chunks over links that are turned round; where
-    the sums are wanted by more than one rank (ALLREDUCE), they are spread in a second phase.
+    the sums are wanted by more than one rank (ALLREDUCE), they are spread in a second phase. There is no schedule where
+    a sketch leaves some chunk no path to some rank. Raises `InputError` for what `may_be_greedy` rules out.
     """
     collective = problem.collective
-    if problem.sketch is not None:
-        raise InputError(f"sketch {problem.sketch.name}: the greedy keeps to no sketch; leave it out, or take the MILP")
     if not is_spread_backwards(collective):
         raise InputError(f"{collective.name}: the greedy takes sums of all ranks, wanted by one rank or by all of them")
-    deadline = Deadline(options)
-    phases = problem.phases
-    searches, parts = [], []
-    for number, phase in enumerate(phases):
-        share = deadline.stage(deadline.remaining_s / (len(phases) - number))
-        search = _Search(phase.problem, share, Deadline(share), phase.backwards)
-        found = _find(search)
+    if not may_be_greedy(problem):
+        raise InputError("method: must be milp or auto under a sketch that sends own chunks first, got greedy")
+    deadline, bounds = Deadline(options), bounds or bounds_of(problem)
+    searches, found = [], []
+    for number, phase in enumerate(problem.phases):
+        share = deadline.stage(deadline.remaining_s / (len(problem.phases) - number))
+        search = _Search(phase.problem, share, Deadline(share), phase.backwards, parameters, most_tries)
+        columns = _find(search, bounds.phases[number])
+        if columns is None:
+            return Plan(claim(None, 0.0, SOLVER, __version__, options, deadline), None, {"method": "greedy"})
         searches.append(search)
-        parts.append((reversed_columns(found) if phase.backwards else found, phase.backwards))
-    schedule = to_schedule(problem, parts)
-    solution = _solution(problem, searches, options, deadline)
-    return Plan(solution, schedule, _details(searches, parts, schedule, solution), timings=_timings(searches))
+        found.append(_reversed(columns) if phase.backwards else columns)
+    schedule = _lowered(problem, found)
+    makespan_s, bound_s = float(schedule.end_s.max(initial=0.0)), _bound_s(bounds, searches)
+    solution = claim(makespan_s, bound_s, SOLVER, __version__, options, deadline)
+    stages = sorted({stage for search in searches for stage in search.stage_s})
+    timings = {stage: round(sum(search.stage_s.get(stage, 0.0) for search in searches), 6) for stage in stages}
+    return Plan(solution, schedule, _details(searches, found, schedule, solution), timings)
 
 
-def _find(search: _Search) -> Columns:
-    """All sends of the best plan for one phase, in order of their starts."""
+def _find(search: _Search, bounds: Bounds) -> Columns | None:
+    """All sends of the best plan for one phase, in order of their starts; None where there is no plan."""
     problem = search.problem
-    with charge(search.stage_s, "board"):
-        board = quotient_problem(problem)
+    with charge(search.stage_s, "quotient"):
+        quotient = quotient_problem(problem, no_rotations(problem.logical.topology) if search.is_masked else None)
     with charge(search.stage_s, "bounds"):
-        stage = search.deadline.stage(_BOUNDS_SHARE * search.deadline.remaining_s)
-        bounds = bounds_of(problem, options=stage, one_at_a_time=search.one_at_a_time)
+        stage = search.deadline.stage(search.parameters.bounds_share * search.deadline.remaining_s)
+        bounds = bounds.with_options(stage)
         search.bounds = bounds.with_proven(bounds.bandwidth.time_s)
-    if (board.wanted.sum(axis=1) == 1).all():
-        _route(search, board)
+    if (quotient.wanted.sum(axis=1) == 1).all():
+        _route(search, quotient)
     else:
-        _match(search, board, search.bounds.bandwidth.bottlenecks)
-    assert search.best is not None  # both offer at least one
-    rows, timing = search.best
-    search.rotations = rows.board.rotations
+        _match(search, quotient, search.bounds.bandwidth.bottlenecks)
+    if search.best is None:
+        return None
+    routed, order = search.best
     with charge(search.stage_s, "unfolding"):
-        return rows.board.columns(rows.chunk, rows.link, timing.start_s, timing.end_s, timing.place)
+        times = order.start_s, order.end_s, order.place
+        return routed.quotient.columns(routed.routing.chunk, routed.routing.link, *times)
 
 
-def _route(search: _Search, board: QuotientProblem) -> None:
-    """Chunks that one rank wants: ways of the flow, and by load, then every rule of dispatch, then other orders."""
-    for rows in _routings(search, board):
-        if len(rows.chunk) <= _MOST_BY_LOAD:
-            table = table_of(search.problem, rows.board, rows.chunk, rows.link, rows.parent, search.one_at_a_time)
+def _route(search: _Search, quotient: QuotientProblem) -> None:
+    """Chunks that one rank wants: paths of the flow, and by load, then every rule, then other orders."""
+    for routed in _routings(search, quotient):
+        if len(routed.routing) <= _MOST_BY_LOAD:
             with charge(search.stage_s, "ordering"):
-                search.offer(rows, order_by_load(table))
-        found = _dispatch(search, rows.board, rows, (False, True))
+                search.offer(routed, list_schedule(search.table(routed), Rule("most left to do")))
+        orders = _schedule(search, routed)
         if search.over:
             return
-        best_s = min(timing.makespan_s for timing in found)
+        best_s = min(order.makespan_s for order in orders)
         if search.best is not None and best_s <= _PROMISING * search.best[1].makespan_s:
-            _reorder(search, rows, found)
+            _perturb(search, routed, orders)
 
 
-def _routings(search: _Search, board: QuotientProblem) -> Iterator[_Rows]:
-    """Along the flow that the bound has found, and where it has found none, or the board is small, by load.
+def _routings(search: _Search, quotient: QuotientProblem) -> Iterator[_Routed]:
+    """Along the flow that the bound has found, and where it has found none, or the problem is small, by load.
 
-    Chunks of one orbit take images of one another's ways. Where whole chunks can't be shared out well enough in that
-    way (a ring of eight, where half of what goes to the other side goes left), a small board is routed without.
+    Chunks of one orbit take images of one another's paths. Where whole chunks can't be shared out well enough so
+    (a ring of eight, where half of what goes to the other side goes left), a small problem is routed without. The
+    flow knows of no sketch that allows some chunks some links only.
     """
     assert search.bounds is not None
-    problem, flow = search.problem, search.bounds.bandwidth.flow
-    small = problem.collective.chunk_count * problem.link_count <= _SMALL_BOARD
+    problem, allowed = search.problem, search.allowed(quotient)
+    flow = search.bounds.bandwidth.flow if allowed is None else None
+    small = problem.collective.chunk_count * problem.link_count <= _SMALL
     if flow is not None:
-        boards = [board]
-        while boards:
-            its = boards.pop()
+        quotients = [quotient]
+        while quotients:
+            taken = quotients.pop()
             with charge(search.stage_s, "routing"):
-                options = search.deadline.stage(min(_ROUNDING_S, 0.5 * search.deadline.remaining_s))
-                routes = round_flow(its, problem.occupancy_s, flow, options)
-            yield _rows_of(its, routes)
-            if small and len(its.rotations) > 1 and routes.busy_s > flow.time_s * (1 + _UNEVEN):
-                boards.append(quotient_problem(problem, no_rotations(board.topology)))
+                options = search.deadline.stage(min(search.parameters.rounding_s, 0.5 * search.deadline.remaining_s))
+                routing = round_flow(taken, problem.occupancy_s, flow, options)
+            yield _Routed(taken, routing, np.zeros(len(routing)))
+            uneven = busiest_s(taken, routing, problem.occupancy_s) > flow.time_s * (1 + _UNEVEN)
+            if small and len(taken.rotations) > 1 and uneven:
+                quotients.append(quotient_problem(problem, no_rotations(quotient.topology)))
     if flow is None or small:
         with charge(search.stage_s, "routing"):
-            routes = route_paths(board, problem.occupancy_s)
-        yield _rows_of(board, routes)
+            routing = route_paths(quotient, problem.occupancy_s, allowed)
+        yield _Routed(quotient, routing, np.zeros(len(routing)))
 
 
-def _rows_of(board: QuotientProblem, routes: Routes) -> _Rows:
-    return _Rows(board, routes.chunk, routes.link, routes.parent, np.zeros(len(routes.chunk)))
-
-
-def _reorder(search: _Search, rows: _Rows, found: list[Timing]) -> None:
-    """Shake the best order that each of the best sizes of groups has until that has been in vain for a while."""
-    table = table_of(search.problem, rows.board, rows.chunk, rows.link, rows.parent, search.one_at_a_time)
-    best: dict[int, Timing] = {}
-    for timing in sorted(found, key=lambda timing: timing.makespan_s):
-        best.setdefault(timing.most, timing)
+def _perturb(search: _Search, routed: _Routed, orders: list[Order]) -> None:
+    """Perturb the best order that each of the best sizes of groups has until there is none better for a while."""
+    best: dict[int, Order] = {}
+    for order in sorted(orders, key=lambda order: order.makespan_s):
+        best.setdefault(order.rule.most, order)
     with charge(search.stage_s, "ordering"):
-        for most, timing in islice(best.items(), _GROUPS_SHAKEN):
-            best_s, in_vain, until_s = timing.makespan_s, 0, search.deadline.elapsed_s + _SHAKING_S
-            forwards = partial(_ordered, table, Rule(most, backwards=False, longest_first=False))
-            backwards = partial(_ordered, table, Rule(most, backwards=True, longest_first=False))
-            for other in reorderings(forwards, backwards, timing, search.options.seed):
-                search.offer(rows, other)
-                in_vain = 0 if other.makespan_s < best_s * (1 - 1e-9) else in_vain + 1
-                best_s = min(best_s, other.makespan_s)
-                if search.over:
-                    return
-                if in_vain == _PATIENCE or search.deadline.elapsed_s > until_s:
-                    break
+        for order in islice(best.values(), _GROUPS_PERTURBED):
+            until_s = search.deadline.elapsed_s + search.parameters.perturbing_s
+            late = lambda _, until_s=until_s: search.over or search.deadline.elapsed_s > until_s  # noqa: E731
+            for better in better_orders(order, search.options.seed, search.parameters.patience, late):
+                search.offer(routed, better)
+            if search.over:
+                return
 
 
-def _ordered(table: Table, rule: Rule, given_s: Floats) -> Timing:
-    return dispatch(table, given_s, rule)
-
-
-def _match(search: _Search, board: QuotientProblem, bottlenecks: tuple[Bottleneck, ...]) -> None:
-    """Chunks that many ranks want: matchings from other seeds and with more spare sends, each dispatched again."""
-    pods = find_bottleneck_sets(board.topology, list(bottlenecks), board.rotations)
-    boards = _variants(search.problem, board)
+def _match(search: _Search, quotient: QuotientProblem, bottlenecks: tuple[Bottleneck, ...]) -> None:
+    """Chunks that many ranks want: matchings from other seeds and with more spare sends, each put in order again."""
+    sets = find_bottleneck_sets(quotient.topology, list(bottlenecks), quotient.rotations)
+    allowed = search.allowed(quotient)
+    quotients = _variants(search.problem, quotient)
     large = False
-    for seed in range(search.options.seed, search.options.seed + _SEEDS):
-        for share in _SPARE_SHARES:
-            for doors in boards:
+    for seed in range(search.options.seed, search.options.seed + search.parameters.seeds):
+        for share in search.parameters.spare_shares:
+            for variant in quotients:
                 spare_s = 0.0 if search.best is None else share * search.best[1].makespan_s
                 with charge(search.stage_s, "matching"):
-                    matched = match(doors, pods, spare_s, seed, search.one_at_a_time)
+                    matched = match(variant, sets, spare_s, seed, search.one_at_a_time, allowed)
                     if matched is None:
                         continue
-                    rows = _useful(board, matched)
-                _dispatch(search, board, rows, (False, True))
-                large = len(rows.chunk) * len(board.rotations) > _ROWS_FOR_ALL_TRIES
+                    routed = _useful(quotient, *matched)
+                _schedule(search, routed)
+                large = len(routed.routing) * len(quotient.rotations) > _ROWS_FOR_ALL_TRIES
                 if search.over:
                     return
         if large:
             return
 
 
-def _variants(problem: Chunked, board: QuotientProblem) -> list[QuotientProblem]:
-    """The board, with fewer links between nodes, and with latencies that groups share, where that matters."""
-    boards = [found for found in (board, board.with_single_ports()) if found is not None]
-    alpha_s = np.where(problem.may_group, board.topology.alpha_s, 0.0)
-    if (alpha_s < _ALPHA_SHARE * board.duration_s).all():
-        return boards
-    shared_s = board.duration_s - alpha_s * (1 - 1 / _SHARED_BY)
-    return [*boards, *(replace(found, duration_s=shared_s) for found in boards)]
+def _variants(problem: Chunked, quotient: QuotientProblem) -> list[QuotientProblem]:
+    """The problem, with fewer links between nodes, and with latencies that groups share, where that matters."""
+    quotients = [found for found in (quotient, quotient.with_single_ports()) if found is not None]
+    alpha_s = np.where(problem.may_group, quotient.topology.alpha_s, 0.0)
+    if (alpha_s < _ALPHA_SHARE * quotient.duration_s).all():
+        return quotients
+    shared_s = quotient.duration_s - alpha_s * (1 - 1 / _SHARED_BY)
+    return [*quotients, *(replace(found, duration_s=shared_s) for found in quotients)]
 
 
-def _dispatch(search: _Search, board: QuotientProblem, rows: _Rows, longest: tuple[bool, ...]) -> list[Timing]:
-    """Order and group the rows by every rule, as long as that is not over."""
-    found = []
-    table = table_of(search.problem, board, rows.chunk, rows.link, rows.parent, search.one_at_a_time)
-    groups = _GROUPS if table.may_join.any() else (1,)
+def _schedule(search: _Search, routed: _Routed) -> list[Order]:
+    """Put the sends in order and group them by every rule, as long as that is not over."""
+    orders: list[Order] = []
+    table, given_s = search.table(routed), routed.given_s
+    groups = search.parameters.groups if table.may_join.any() else (1,)
     with charge(search.stage_s, "ordering"):
-        for longest_first in longest:
+        for given in (given_s, None):
             for backwards in (False, True):
                 for most in groups:
-                    rule = Rule(most, backwards, longest_first)
-                    found.append(dispatch(table, rows.given_s, rule))
-                    search.offer(rows, found[-1])
+                    rule = Rule("longest from now" if given is None else "as given", backwards, most)
+                    orders.append(list_schedule(table, rule, given))
+                    search.offer(routed, orders[-1])
                     if search.over:
-                        return found
-    return found
+                        return orders
+    return orders
 
 
-def _useful(board: QuotientProblem, matched: Match) -> _Rows:
+def _useful(quotient: QuotientProblem, routing: Routing, start_s: Floats) -> _Routed:
     """The matching without sends that lead nowhere wanted."""
-    target = board.topology.link_target[matched.link]
-    useful = board.wanted[matched.chunk, target].tolist()
-    parents = matched.parent.tolist()
-    for row in range(len(parents) - 1, -1, -1):  # children stand behind their parents
-        if useful[row] and parents[row] >= 0:
-            useful[parents[row]] = True
-    kept = np.array(useful, dtype=np.bool_)
-    number = np.cumsum(kept) - 1
-    parent = np.where(matched.parent >= 0, number[matched.parent], -1)
-    return _Rows(board, matched.chunk[kept], matched.link[kept], parent[kept], matched.start_s[kept])
+    kept = routing.that_lead_to(quotient.wanted[routing.chunk, quotient.topology.link_target[routing.link]])
+    return _Routed(quotient, routing.part(kept), start_s[kept])
 
 
-def _solution(problem: Chunked, searches: list[_Search], options: SolveOptions, deadline: Deadline) -> Solution:
-    """What is claimed of the phases one after the other.
+def _table_of(problem: Chunked, routed: _Routed, one_at_a_time: bool) -> Table:
+    """The sends as rows to be put in order.
 
-    Each phase's bound holds for the whole, but not their sum: how often a sum crosses a cut bounds both together.
+    `one_at_a_time`: whether a rank may send a chunk to one rank only at a time; backwards in time, where the chunk is a
+    sum, that is to add one part at a time.
     """
-    makespan_s = sum(search.best[1].makespan_s for search in searches if search.best is not None)
-    best_s = max(search.bounds.chunk_by_chunk_s for search in searches if search.bounds is not None)
-    if len(searches) > 1:
-        best_s = max(best_s, bounds_of(problem).crossing_s)
-    assert best_s <= makespan_s * (1 + 1e-6), "a schedule beats its lower bound"
-    bound_s = min(best_s, makespan_s)
-    proven = makespan_s - bound_s <= 1e-6 * makespan_s
-    reason = StopReason.FINISHED
-    if not proven and makespan_s - bound_s <= options.gap * makespan_s:
-        reason = StopReason.GAP_REACHED
-    elif not proven and deadline.over:
-        reason = StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
-    return Solution(
-        status=Status.OPTIMAL if proven else Status.FEASIBLE,
-        stop_reason=reason,
-        solver=SOLVER,
-        version=__version__,
-        seed=options.seed,
-        wall_s=deadline.elapsed_s,
-        objective=makespan_s,
-        bound=bound_s,
+    quotient, topology, routing = routed.quotient, routed.quotient.topology, routed.routing
+    chunk, link = routing.chunk, routing.link
+    own = (quotient.group_count + quotient.rotations.link_orbit[link]).tolist()
+    clocks = [(clock, *quotient.groups[number]) for clock, number in zip(own, link.tolist(), strict=True)]
+    if one_at_a_time:
+        first = quotient.group_count + len(topology.links)
+        copies = (first + chunk * topology.device_count + topology.link_source[link]).tolist()
+        clocks = [(copy, *held) for copy, held in zip(copies, clocks, strict=True)]
+    return Table(
+        needs=[(row,) if row >= 0 else () for row in routing.parent.tolist()],
+        link=own,
+        clocks=clocks,
+        alpha_s=topology.alpha_s[link],
+        beta_s=problem.duration_s[link] - topology.alpha_s[link],
+        may_join=problem.may_group[link],
     )
 
 
-def _details(
-    searches: list[_Search], parts: list[tuple[Columns, bool]], schedule: Schedule, solution: Solution
-) -> dict[str, Any]:
+def _reversed(columns: Columns) -> Columns:
+    """The sends backwards in time, each on its link turned round (which has the same number), in order of starts."""
+    until_s = float(columns.end_s.max(initial=0.0))
+    order = np.argsort(until_s - columns.end_s, kind="stable")
+    start_s, end_s = until_s - columns.end_s[order], until_s - columns.start_s[order]
+    return Columns(columns.chunk[order], columns.link[order], start_s, end_s, columns.place[order])
+
+
+def _lowered(problem: Chunked, found: list[Columns]) -> Schedule:
+    """The phases one after the other, or overlapped where there are not too many sends."""
+    begin_s = np.cumsum([0.0, *(float(columns.end_s.max(initial=0.0)) for columns in found)])
+    phase = np.repeat(np.arange(len(found)), [len(columns) for columns in found])
+    chunk, link, place = (np.concatenate([getattr(columns, name) for columns in found])
+                          for name in ("chunk", "link", "place"))  # fmt: skip
+    start_s, end_s = (np.concatenate([getattr(columns, name) for columns in found]) + begin_s[phase]
+                      for name in ("start_s", "end_s"))  # fmt: skip
+    reduces = np.array([part.backwards for part in problem.phases], dtype=np.bool_)[phase]
+    sends = Sends(chunk, link, (), phase, reduces, np.zeros_like(reduces))
+    retimed = len(found) > 1 and len(chunk) <= _MOST_RETIMED
+    network, times = problem.logical.topology, Times(start_s, end_s, place)
+    return to_schedule(network, problem.collective, problem.chunk_bytes, sends, times, retimed=retimed)
+
+
+def _bound_s(bounds: Bounds, searches: list[_Search]) -> float:
+    """Each phase's bound holds for the whole, but not their sum: how often a sum crosses a cut bounds both together."""
+    best_s = max(search.bounds.chunk_by_chunk_s for search in searches if search.bounds is not None)
+    return max(best_s, bounds.crossing_s) if len(searches) > 1 else best_s
+
+
+def _details(searches: list[_Search], found: list[Columns], schedule: Schedule, solution: Solution) -> dict[str, Any]:
     assert solution.bound is not None
     assert solution.objective is not None
     bounds = [search.bounds for search in searches if search.bounds is not None]
-    rotations = searches[0].rotations
-    assert rotations is not None
+    best = [search.best for search in searches if search.best is not None]
+    rotations = best[0][0].quotient.rotations
     return {
         "method": "greedy",
         "ratio": solution.objective / solution.bound,
         "sends": len(schedule),
-        "chunk_transfers": sum(len(moves) for moves, _ in parts),
-        "links_used": len(np.unique(np.concatenate([moves.link for moves, _ in parts]))),
+        "chunk_transfers": sum(len(columns) for columns in found),
+        "links_used": len(np.unique(np.concatenate([columns.link for columns in found]))),
         "bounds_s": {
             "latency": max(bound.latency_s for bound in bounds),
             "cuts": max(bound.chunk_by_chunk["cuts"] for bound in bounds),
@@ -341,10 +365,5 @@ def _details(
         "rotations": len(rotations),
         "rotation_generators": [list(pair) for pair in rotations.generators],
         "tries": sum(search.tries for search in searches),
-        "ordering": "; ".join(search.best[1].variant for search in searches if search.best is not None),
+        "variant": "; ".join(order.name for _, order in best),
     }
-
-
-def _timings(searches: list[_Search]) -> dict[str, float]:
-    stages = sorted({stage for search in searches for stage in search.stage_s})
-    return {stage: round(sum(search.stage_s.get(stage, 0.0) for search in searches), 6) for stage in stages}

@@ -1,9 +1,10 @@
 """Matching: a greedy plan for chunks that many ranks want, link by link as time goes on (TACOS, arXiv 2304.05301).
 
 Whenever a link and its resources are free it takes a chunk that its sender has and its receiver lacks. Two rules are
-added. A chunk comes into a pod (a node, or a set of ranks that the bandwidth bound found narrow) once: its doors are
-what is scarce, and its other ranks get the chunk from inside. Where a door is idle all the same, and until a given
-time, it may bring a chunk a second time. And of several chunks the one goes first that most ranks still lack.
+added. A chunk comes into a bottleneck set (a node, or a set of ranks that the bandwidth bound found narrow) once: the
+links into it are what is scarce, and its other ranks get the chunk from inside. Where such a link is idle all the same,
+and until a given time, it may bring a chunk a second time. And of several chunks the one that most ranks lack goes
+first.
 """
 
 from __future__ import annotations
@@ -11,48 +12,35 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.bottleneck_sets import BottleneckSet
+from gapless.encodings.taccl.sends import Routing
 from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 
-__all__ = ["Match", "match"]
+__all__ = ["match"]
 
-Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Match:
-    """Sends of the board's chunks in the order in which they start, parents before children.
-
-    `chunk`: a place in `QuotientProblem.chunks`. `parent`: the send that brings the chunk, -1 at its owner.
-    """
-
-    chunk: Ids
-    link: Ids
-    parent: Ids
-    start_s: Floats
-    makespan_s: float
-
-
 def match(
-    board: QuotientProblem,
-    pods: Sequence[BottleneckSet],
+    quotient: QuotientProblem,
+    sets: Sequence[BottleneckSet],
     spare_until_s: float = 0.0,
     seed: int = 0,
     one_at_a_time: bool = False,
-) -> Match | None:
-    """The plan that the greedy finds; ties are broken at random, the same way for the same seed.
+    allowed: NDArray[np.bool_] | None = None,
+) -> tuple[Routing, Floats] | None:
+    """Sends of the quotient problem's chunks in the order of their starts, and these; the same ones for the same seed.
 
-    `pods`: the sets of ranks that a chunk enters once; a second time only by a send that ends by `spare_until_s`, or
-    where a rank gets it in no other way. `one_at_a_time`: whether a rank sends a chunk to one rank only at a time (see
-    `table_of`). None where the board's links do not bring every chunk to every rank.
+    `sets`: the bottleneck sets, which a chunk enters once; a second time only by a send that ends by `spare_until_s`,
+    or where a rank gets it in no other way. `one_at_a_time`: whether a rank sends a chunk to one rank only at a
+    time, see `greedy.py`. `allowed[c, l]`: whether the quotient's c-th chunk may take link l, where not all may. None
+    where the links do not bring every chunk to every rank.
     """
-    state = _State(board, pods, spare_until_s, random.Random(seed), one_at_a_time)
+    state = _State(quotient, sets, spare_until_s, random.Random(seed), one_at_a_time, allowed)
     now_s = state.work()
     if not state.complete:
         state.spare_until_s = np.inf
@@ -70,36 +58,38 @@ class _State:
 
     `brought_by[c][r]`: the send that brings chunk c to rank r, -1 at the owner and where there is none. `free_s[g]`:
     until when clock g is taken. `waiting[g]`: a heap of (priority, tie, chunk, link) that wait for it; `spare[g]`:
-    likewise, sends into pods that have the chunk.
+    likewise, sends into bottleneck sets that have the chunk.
     """
 
     def __init__(
         self,
-        board: QuotientProblem,
-        pods: Sequence[BottleneckSet],
+        quotient: QuotientProblem,
+        sets: Sequence[BottleneckSet],
         spare_until_s: float,
         rng: random.Random,
         one_at_a_time: bool,
+        allowed: NDArray[np.bool_] | None,
     ) -> None:
-        topology = board.topology
-        self.board, self.rng, self.spare_until_s, self.one_at_a_time = board, rng, spare_until_s, one_at_a_time
-        self.pods_of: list[set[int]] = [set() for _ in range(topology.device_count)]
-        for number, ranks in enumerate(pods):
+        topology = quotient.topology
+        self.allowed = None if allowed is None else allowed.tolist()
+        self.quotient, self.rng, self.spare_until_s, self.one_at_a_time = quotient, rng, spare_until_s, one_at_a_time
+        self.sets_of: list[set[int]] = [set() for _ in range(topology.device_count)]
+        for number, ranks in enumerate(sets):
             for rank in ranks:
-                self.pods_of[rank].add(number)
+                self.sets_of[rank].add(number)
         self.source, self.target = topology.link_source.tolist(), topology.link_target.tolist()
-        self.duration_s = board.duration_s.tolist()
-        self.brought_by = [[-1] * topology.device_count for _ in board.owner]
-        self.lacks = [[True] * topology.device_count for _ in board.owner]
-        self.entered = [set(self.pods_of[owner]) for owner in board.owner]
-        self.missing = [topology.device_count - 1] * len(board.owner)
+        self.duration_s = quotient.duration_s.tolist()
+        self.brought_by = [[-1] * topology.device_count for _ in quotient.owner]
+        self.lacks = [[True] * topology.device_count for _ in quotient.owner]
+        self.entered = [set(self.sets_of[owner]) for owner in quotient.owner]
+        self.missing = [topology.device_count - 1] * len(quotient.owner)
         self.free_s: dict[int, float] = {}
         self.waiting: dict[int, list[tuple[float, float, int, int]]] = {}
         self.spare: dict[int, list[tuple[float, float, int, int]]] = {}
-        self.arrivals = [(0.0, chunk, owner) for chunk, owner in enumerate(board.owner)]
+        self.arrivals = [(0.0, chunk, owner) for chunk, owner in enumerate(quotient.owner)]
         self.freed: list[tuple[float, int]] = []
         self.sends: list[tuple[int, int, int, float]] = []
-        for chunk, owner in enumerate(board.owner):
+        for chunk, owner in enumerate(quotient.owner):
             self.lacks[chunk][owner] = False
 
     @property
@@ -112,63 +102,63 @@ class _State:
         now_s = 0.0
         while self.arrivals or self.freed:
             now_s = min(events[0][0] for events in (self.arrivals, self.freed) if events)
-            doors: set[int] = set()
+            clocks: set[int] = set()
             while self.arrivals and self.arrivals[0][0] <= now_s:
                 _, chunk, rank = heapq.heappop(self.arrivals)
-                self.offer(chunk, rank, doors)
+                self.offer(chunk, rank, clocks)
             while self.freed and self.freed[0][0] <= now_s:
-                doors.add(heapq.heappop(self.freed)[1])
-            for door in sorted(doors):
-                self.serve(door, now_s)
+                clocks.add(heapq.heappop(self.freed)[1])
+            for clock in sorted(clocks):
+                self.serve(clock, now_s)
         return now_s
 
-    def offer(self, chunk: int, rank: int, doors: set[int]) -> None:
+    def offer(self, chunk: int, rank: int, clocks: set[int]) -> None:
         """A chunk has arrived: put it up at the links out of its rank."""
-        for link in self.board.links_of[rank]:
-            if self.lacks[chunk][self.target[link]]:
-                door = self.board.groups[link][0]
-                self.wait(door, chunk, link)
-                doors.add(door)
+        for link in self.quotient.links_of[rank]:
+            if self.lacks[chunk][self.target[link]] and (self.allowed is None or self.allowed[chunk][link]):
+                clock = self.quotient.groups[link][0]
+                self.wait(clock, chunk, link)
+                clocks.add(clock)
 
     def is_first(self, chunk: int, link: int) -> bool:
-        """Whether the chunk is new to every pod that the link leads into."""
-        inside, entered = self.pods_of[self.source[link]], self.entered[chunk]
-        return not any(pod in entered and pod not in inside for pod in self.pods_of[self.target[link]])
+        """Whether the chunk is new to every bottleneck set that the link leads into."""
+        inside, entered = self.sets_of[self.source[link]], self.entered[chunk]
+        return not any(one in entered and one not in inside for one in self.sets_of[self.target[link]])
 
     def clocks(self, chunk: int, link: int) -> tuple[int, ...]:
         """All that the send holds."""
-        groups = self.board.groups[link]
+        groups = self.quotient.groups[link]
         if not self.one_at_a_time:
             return groups
-        return (*groups, self.board.group_count + chunk * len(self.pods_of) + self.source[link])
+        return (*groups, self.quotient.group_count + chunk * len(self.sets_of) + self.source[link])
 
-    def wait(self, door: int, chunk: int, link: int) -> None:
+    def wait(self, clock: int, chunk: int, link: int) -> None:
         """Wait for a clock; the chunk that most ranks lack goes first."""
         queues = self.waiting if self.is_first(chunk, link) else self.spare
         if queues is self.waiting or self.spare_until_s > 0:
-            heapq.heappush(queues.setdefault(door, []), (-self.missing[chunk], self.rng.random(), chunk, link))
+            heapq.heappush(queues.setdefault(clock, []), (-self.missing[chunk], self.rng.random(), chunk, link))
 
-    def serve(self, door: int, now_s: float) -> None:
+    def serve(self, clock: int, now_s: float) -> None:
         """Start what waits for a clock until it is taken; what another clock holds up goes on to wait for that one."""
-        for queue in (self.waiting.get(door, []), self.spare.get(door, [])):
-            while queue and self.free_s.get(door, 0.0) <= now_s:
+        for queue in (self.waiting.get(clock, []), self.spare.get(clock, [])):
+            while queue and self.free_s.get(clock, 0.0) <= now_s:
                 _, _, chunk, link = heapq.heappop(queue)
                 if not self.lacks[chunk][self.target[link]]:
                     continue
-                latest = max(self.clocks(chunk, link), key=lambda clock: self.free_s.get(clock, 0.0))
+                latest = max(self.clocks(chunk, link), key=lambda held: self.free_s.get(held, 0.0))
                 if self.free_s.get(latest, 0.0) > now_s:
                     self.wait(latest, chunk, link)
                 elif self.is_first(chunk, link) or now_s + self.duration_s[link] <= self.spare_until_s:
                     self.send(chunk, link, now_s)
-                elif queue is self.waiting.get(door):
-                    self.wait(door, chunk, link)  # its pod has the chunk by now
+                elif queue is self.waiting.get(clock):
+                    self.wait(clock, chunk, link)  # its bottleneck set has the chunk by now
 
     def send(self, chunk: int, link: int, now_s: float) -> None:
         """Start a send, and with it its images under the rotations."""
         target, end_s = self.target[link], now_s + self.duration_s[link]
         self.lacks[chunk][target] = False
         self.missing[chunk] -= 1
-        self.entered[chunk] |= self.pods_of[target]
+        self.entered[chunk] |= self.sets_of[target]
         self.sends.append((chunk, link, self.brought_by[chunk][self.source[link]], now_s))
         self.brought_by[chunk][target] = len(self.sends) - 1
         heapq.heappush(self.arrivals, (end_s, chunk, target))
@@ -176,14 +166,8 @@ class _State:
             self.free_s[clock] = end_s
             heapq.heappush(self.freed, (end_s, clock))
 
-    def result(self) -> Match:
+    def result(self) -> tuple[Routing, Floats]:
         """The sends as columns."""
         chunk, link, parent, start_s = zip(*self.sends, strict=True)
-        links, starts_s = np.array(link, dtype=np.int64), np.array(start_s)
-        return Match(
-            chunk=np.array(chunk, dtype=np.int64),
-            link=links,
-            parent=np.array(parent, dtype=np.int64),
-            start_s=starts_s,
-            makespan_s=float((starts_s + self.board.duration_s[links]).max()),
-        )
+        columns = (np.array(column, dtype=np.int64) for column in (chunk, link, parent))
+        return Routing(*columns), np.array(start_s)

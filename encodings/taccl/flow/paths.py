@@ -1,6 +1,6 @@
-"""Paths: a way for each chunk that a single rank wants, such that no resource is busy for much longer than others.
+"""Paths: one for each chunk that a single rank wants, such that no resource is busy for much longer than others.
 
-Each chunk in turn takes the way on which the load of the resources, to a high power, grows least; then each in turn is
+Each chunk in turn takes the path on which the load of the resources, to a high power, grows least; then each in turn is
 taken out and routed again among the others, as often as that helps.
 """
 
@@ -8,108 +8,105 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.sends import Routing
 from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 
-__all__ = ["Routes", "route_paths", "routes_of"]
+__all__ = ["busiest_s", "route_paths", "routing_of"]
 
-Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 _POWER = 6.0
 """Of the load: the higher, the more a busy resource is avoided."""
 _ROUNDS = 3
 
 
-@dataclass(frozen=True)
-class Routes:
-    """Sends of the board's chunks, parents before children; `busy_s`: how long the busiest clock is taken.
+def route_paths(quotient: QuotientProblem, occupancy_s: Floats, allowed: Mask | None = None) -> Routing:
+    """A path for each chunk of the quotient problem.
 
-    `chunk`: a place in `QuotientProblem.chunks`. `parent`: the send that brings the chunk, -1 at its owner.
+    `occupancy_s`: how long one chunk holds each link, float, shape (links,). `allowed[c, l]`: whether the
+    quotient's c-th chunk may take link l, where not all may.
     """
-
-    chunk: Ids
-    link: Ids
-    parent: Ids
-    busy_s: float
-
-
-def route_paths(board: QuotientProblem, occupancy_s: Floats) -> Routes:
-    """A way for each chunk; `occupancy_s`: how long one chunk holds each link, float, shape (links,)."""
-    finder = _Finder(board, occupancy_s)
-    targets = board.wanted.argmax(axis=1).tolist()
-    ways: list[list[int]] = [[] for _ in targets]
+    finder = _Finder(quotient, occupancy_s, allowed)
+    targets = quotient.wanted.argmax(axis=1).tolist()
+    paths: list[list[int]] = [[] for _ in targets]
     best: list[list[int]] = []
     best_s = np.inf
     for _ in range(_ROUNDS):
         for number, target in enumerate(targets):
-            finder.load(ways[number], -1.0)
-            ways[number] = finder.way(board.owner[number], target)
-            finder.load(ways[number], 1.0)
+            finder.load(paths[number], -1.0)
+            paths[number] = finder.path(number, target)
+            finder.load(paths[number], 1.0)
         if max(finder.load_s) >= best_s * (1 - 1e-9):
             break
-        best, best_s = [list(way) for way in ways], max(finder.load_s)
-    return routes_of(board, occupancy_s, best)
+        best, best_s = [list(path) for path in paths], max(finder.load_s)
+    return routing_of(best)
 
 
-def routes_of(board: QuotientProblem, occupancy_s: Floats, ways: Sequence[Sequence[int]]) -> Routes:
-    """Routes from a way, links one after the other, for each chunk of the board."""
-    chunk = np.repeat(np.arange(len(ways)), [len(way) for way in ways])
-    link = np.array([link for way in ways for link in way], dtype=np.int64)
+def routing_of(paths: Sequence[Sequence[int]]) -> Routing:
+    """The sends along a path, links one after the other, for each chunk."""
+    chunk = np.repeat(np.arange(len(paths)), [len(path) for path in paths])
+    link = np.array([link for path in paths for link in path], dtype=np.int64)
     parent = np.arange(-1, len(link) - 1)
     parent[np.append(True, chunk[1:] != chunk[:-1])[: len(link)]] = -1
-    load_s = np.zeros(board.group_count)
-    for number in np.unique(link).tolist():
-        for group in board.groups[number]:
-            load_s[group] += occupancy_s[number] * np.count_nonzero(link == number)
-    return Routes(chunk, link, parent, float(load_s.max(initial=0.0)))
+    return Routing(chunk, link, parent)
+
+
+def busiest_s(quotient: QuotientProblem, routing: Routing, occupancy_s: Floats) -> float:
+    """How long the busiest clock is taken."""
+    load_s = np.zeros(quotient.group_count)
+    for link, count in zip(*(found.tolist() for found in np.unique(routing.link, return_counts=True)), strict=True):
+        for group in quotient.groups[link]:
+            load_s[group] += occupancy_s[link] * count
+    return float(load_s.max(initial=0.0))
 
 
 class _Finder:
-    """Cheapest ways under prices that follow the load; links of one kind hold the same clocks for the same time."""
+    """Cheapest paths under prices that follow the load; links of one kind hold the same clocks for the same time."""
 
-    def __init__(self, board: QuotientProblem, occupancy_s: Floats) -> None:
-        self.board, self.target = board, board.topology.link_target.tolist()
-        self.load_s = [0.0] * board.group_count
+    def __init__(self, quotient: QuotientProblem, occupancy_s: Floats, allowed: Mask | None) -> None:
+        self.quotient, self.target, self.allowed = quotient, quotient.topology.link_target.tolist(), allowed
+        self.load_s = [0.0] * quotient.group_count
         self.kinds: list[tuple[tuple[int, ...], float, float]] = []
         number: dict[tuple[tuple[int, ...], float, float], int] = {}
-        columns = (board.groups, occupancy_s.tolist(), board.duration_s.tolist())
+        columns = (quotient.groups, occupancy_s.tolist(), quotient.duration_s.tolist())
         self.kind = [number.setdefault(kind, len(number)) for kind in zip(*columns, strict=True)]
         self.kinds = list(number)
 
-    def load(self, way: list[int], sign: float) -> None:
-        """Add a way to the load of its clocks, or take it away."""
-        for link in way:
+    def load(self, path: list[int], sign: float) -> None:
+        """Add a path to the load of its clocks, or take it away."""
+        for link in path:
             groups, occupancy_s, _ = self.kinds[self.kind[link]]
             for group in groups:
                 self.load_s[group] += sign * occupancy_s
 
-    def way(self, source: int, target: int) -> list[int]:
-        """The links of the cheapest way: what each adds to the load of its clocks, to a high power, and its time."""
-        price = self._prices()
+    def path(self, chunk: int, target: int) -> list[int]:
+        """The links of the cheapest path: what each adds to the load of its clocks, to a high power, and its time."""
+        source, price = self.quotient.owner[chunk], self._prices()
+        may_go = None if self.allowed is None else self.allowed[chunk]
         cost, link_to = {source: 0.0}, {source: -1}
         heap, done = [(0.0, source)], set()
         while heap:
-            its, rank = heapq.heappop(heap)
+            so_far, rank = heapq.heappop(heap)
             if rank == target:
                 break
             if rank in done:
                 continue
             done.add(rank)
-            for link in self.board.links_of[rank]:
-                to, through = self.target[link], its + price[self.kind[link]]
-                if through < cost.get(to, np.inf):
+            for link in self.quotient.links_of[rank]:
+                to, through = self.target[link], so_far + price[self.kind[link]]
+                if through < cost.get(to, np.inf) and (may_go is None or may_go[link]):
                     cost[to], link_to[to] = through, link
                     heapq.heappush(heap, (through, to))
-        way, sources = [], self.board.topology.link_source
+        path, sources = [], self.quotient.topology.link_source
         while target != source:
-            way.append(link_to[target])
+            path.append(link_to[target])
             target = int(sources[link_to[target]])
-        return way[::-1]
+        return path[::-1]
 
     def _prices(self) -> list[float]:
         top_s = max(self.load_s) or 1.0

@@ -1,7 +1,7 @@
-"""Ways from the flow: what carries the least time in fractions of chunks, rounded to whole chunks.
+"""Paths from the flow: what carries the least time in fractions of chunks, rounded to whole chunks.
 
-The flow of `concurrent_flow` falls apart into ways with amounts. How many chunks of one owner and one target take each
-way is then a whole number: a small integer program on the board, one variable a way.
+The flow of `concurrent_flow` falls apart into paths with amounts. How many chunks of one owner and one target take each
+path is then a whole number: a small integer program on the quotient, one variable a path.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow
-from gapless.encodings.taccl.flow.paths import Routes, routes_of
-from gapless.encodings.taccl.flow.routing import Way, carrying_way
+from gapless.encodings.taccl.flow.paths import routing_of
+from gapless.encodings.taccl.flow.routing import Path, decomposed
+from gapless.encodings.taccl.sends import Routing
 from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 from gapless.model import Model
 from gapless.options import SolveOptions
@@ -30,82 +31,58 @@ _NOTHING = 1e-6
 
 @dataclass(frozen=True)
 class _Choice:
-    """The board's chunks that have owner and target in common, and the ways that carry them, with amounts."""
+    """The quotient's chunks that have owner and target in common, and the paths that carry them, with amounts."""
 
     chunks: list[int]
-    ways: list[Way]
+    paths: list[Path]
     amounts: list[float]
 
 
-def round_flow(board: QuotientProblem, occupancy_s: Floats, flow: ConcurrentFlow, options: SolveOptions) -> Routes:
-    """Routes for the board's chunks, each of which a single rank wants, along the ways of a flow for all of them."""
-    choices = _choices(board, flow)
-    counts = _counts(board, occupancy_s, choices, options)
-    ways: list[Way] = [()] * len(board.owner)
-    for choice, its in zip(choices, counts, strict=True):
-        taken = [way for way, count in zip(choice.ways, its, strict=True) for _ in range(count)]
-        for chunk, way in zip(choice.chunks, taken, strict=True):
-            ways[chunk] = way
-    return routes_of(board, occupancy_s, ways)
+def round_flow(quotient: QuotientProblem, occupancy_s: Floats, flow: ConcurrentFlow, options: SolveOptions) -> Routing:
+    """Paths for the quotient's chunks, each of which a single rank wants, along the paths of a flow for all of them."""
+    choices = _choices(quotient, flow)
+    counts = _counts(quotient, occupancy_s, choices, options)
+    paths: list[Path] = [()] * len(quotient.owner)
+    for choice, numbers in zip(choices, counts, strict=True):
+        taken = [path for path, count in zip(choice.paths, numbers, strict=True) for _ in range(count)]
+        for chunk, path in zip(choice.chunks, taken, strict=True):
+            paths[chunk] = path
+    return routing_of(paths)
 
 
-def _choices(board: QuotientProblem, flow: ConcurrentFlow) -> list[_Choice]:
-    """For chunks that have owner and target in common, ways of the flow with amounts that add up to their number."""
-    targets = board.wanted.argmax(axis=1).tolist()
-    members: dict[tuple[int, int], list[int]] = {}
-    for chunk, (owner, target) in enumerate(zip(board.owner, targets, strict=True)):
-        members.setdefault((target, owner) if flow.by_target else (owner, target), []).append(chunk)
-    left = {end: _Left.of(board, flow, end) for end, _ in members}
-    return [left[end].choice(other, chunks) for (end, other), chunks in members.items()]
-
-
-@dataclass(frozen=True)
-class _Left:
-    """What is left of the flow of one owner (target); `leaving[r]`: the links that carry some of it on from rank r."""
-
-    end: int
-    amount: Floats
-    leaving: dict[int, list[int]]
-    head: list[int]
-    backwards: bool
-
-    @classmethod
-    def of(cls, board: QuotientProblem, flow: ConcurrentFlow, end: int) -> _Left:
-        tail, head = board.topology.link_source.tolist(), board.topology.link_target.tolist()
-        if flow.by_target:
-            tail, head = head, tail
+def _choices(quotient: QuotientProblem, flow: ConcurrentFlow) -> list[_Choice]:
+    """For chunks that have owner and target in common, paths of the flow with amounts that add up to their number."""
+    tail, head = quotient.topology.link_source.tolist(), quotient.topology.link_target.tolist()
+    if flow.by_target:
+        tail, head = head, tail
+    members: dict[int, dict[int, list[int]]] = {}
+    for chunk, (owner, target) in enumerate(zip(quotient.owner, quotient.wanted.argmax(axis=1).tolist(), strict=True)):
+        end, other = (target, owner) if flow.by_target else (owner, target)
+        members.setdefault(end, {}).setdefault(other, []).append(chunk)
+    choices = []
+    for end, others in members.items():
         amount = flow.flow[int(np.flatnonzero(flow.ends == end)[0])].copy()
-        leaving: dict[int, list[int]] = {}
-        for link in np.flatnonzero(amount > _NOTHING).tolist():
-            leaving.setdefault(tail[link], []).append(link)
-        return cls(end, amount, leaving, head, flow.by_target)
-
-    def choice(self, other: int, chunks: list[int]) -> _Choice:
-        """Take away what goes to (comes from) one rank."""
-        wanted, ways, amounts = float(len(chunks)), [], []
-        while wanted > _NOTHING and (way := carrying_way(self.end, other, self.leaving, self.amount, self.head)):
-            through = float(min(wanted, *self.amount[list(way)]))
-            self.amount[list(way)] -= through
-            wanted -= through
-            ways.append(way[::-1] if self.backwards else way)
-            amounts.append(through)
-        return _Choice(chunks, ways, amounts)
+        carried = decomposed(end, {other: float(len(chunks)) for other, chunks in others.items()}, amount, tail, head)
+        for other, taken in carried.items():
+            paths = [path[::-1] if flow.by_target else path for path, _ in taken]
+            choices.append(_Choice(others[other], paths, [through for _, through in taken]))
+    return choices
 
 
 def _counts(
-    board: QuotientProblem, occupancy_s: Floats, choices: list[_Choice], options: SolveOptions
+    quotient: QuotientProblem, occupancy_s: Floats, choices: list[_Choice], options: SolveOptions
 ) -> list[list[int]]:
-    """How many chunks take each way, such that no clock is taken for longer than need be."""
-    if all(len(choice.ways) == 1 for choice in choices):
+    """How many chunks take each path, such that no clock is taken for longer than need be."""
+    if all(len(choice.paths) == 1 for choice in choices):
         return [[len(choice.chunks)] for choice in choices]
-    model = Model("taccl_ways")
+    model = Model("taccl_path_counts")
     whole = [
-        model.integers(f"taken_{k}", len(choice.ways), upper=len(choice.chunks)) for k, choice in enumerate(choices)
+        model.integers(f"taken_{k}", len(choice.paths), upper=len(choice.chunks)) for k, choice in enumerate(choices)
     ]
     time = int(model.continuous("time"))
     unit_s = float(occupancy_s.mean())
     model.add_sparse(
-        "every_chunk_takes_a_way",
+        "every_chunk_takes_a_path",
         len(choices),
         np.repeat(np.arange(len(choices)), [len(ids) for ids in whole]),
         np.concatenate(whole),
@@ -115,9 +92,9 @@ def _counts(
     )
     rows, columns, values = [], [], []
     for ids, choice in zip(whole, choices, strict=True):
-        for column, way in zip(ids.tolist(), choice.ways, strict=True):
-            for link in way:
-                for group in board.groups[link]:
+        for column, path in zip(ids.tolist(), choice.paths, strict=True):
+            for link in path:
+                for group in quotient.groups[link]:
                     rows.append(group)
                     columns.append(column)
                     values.append(-occupancy_s[link] / unit_s)

@@ -1,30 +1,31 @@
-"""Flows: where each chunk has one destination, routing relaxed to a linear program, for its bound and its ways.
+"""Flows: where each chunk has one destination, routing relaxed to a linear program, for its bound and its paths.
 
 Chunks of one owner that may use the same links are one commodity; how much of it crosses a link is a number, not a
-choice. That is a relaxation of every routing, whatever ways the chunks take, so its optimum is a lower bound on the
-makespan; and the flow falls apart into ways that balance the links, among which path_routing.py chooses.
+choice. That is a relaxation of every routing, whatever paths the chunks take, so its optimum is a lower bound on the
+makespan; and the flow falls apart into paths that balance the links, among which path_routing.py chooses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.milp.tree_routing import add_distinct, exclusive_groups
+from gapless.encodings.taccl.milp.rows import add_distinct, time_covers_every_link_and_side
 from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.model import Model
 
-__all__ = ["Commodities", "FlowModel", "Way", "carrying_way", "commodities", "encode", "ways"]
+__all__ = ["Commodities", "FlowModel", "Path", "commodities", "decomposed", "encode", "paths"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Way = tuple[int, ...]
+Path = tuple[int, ...]
 """Links one after the other."""
 
-_NOTHING = 1e-7
+_NOTHING = 1e-6
 """Less of a chunk than this on a link is rounding."""
 
 
@@ -80,51 +81,61 @@ def encode(problem: Chunked) -> FlowModel:
     flow = _flow(model, problem, parts)
     found = FlowModel(model, parts, flow, int(model.continuous("time")), unit_s)
     _what_a_rank_wants_stays_there(problem, found)
-    _time_covers_every_link_and_side(problem, found)
+    number, link = np.nonzero(flow >= 0)
+    occupancy = problem.occupancy_s / unit_s
+    time_covers_every_link_and_side(model, problem, found.time, link, flow[number, link], occupancy)
     model.minimize((1.0, [found.time]))
     return found
 
 
-def ways(problem: Chunked, parts: FlowModel, values: Floats) -> list[dict[int, list[Way]]]:
-    """For each commodity and rank that wants some of it, ways that carry the flow of a solution."""
+def paths(problem: Chunked, parts: FlowModel, values: Floats) -> list[dict[int, list[Path]]]:
+    """For each commodity and rank that wants some of it, paths that carry the flow of a solution."""
     topology = problem.logical.topology
-    source, target = topology.link_source.tolist(), topology.link_target.tolist()
-    found: list[dict[int, list[Way]]] = []
+    ends = topology.link_source.tolist(), topology.link_target.tolist()
+    found: list[dict[int, list[Path]]] = []
     for number, owner in enumerate(parts.commodities.owner.tolist()):
-        columns = parts.flow[number]
-        left = np.where(columns >= 0, values[np.maximum(columns, 0)], 0.0)
-        leaving: dict[int, list[int]] = {}
-        for link in np.flatnonzero(left > _NOTHING).tolist():
-            leaving.setdefault(source[link], []).append(link)
-        demand = parts.commodities.demand[number].astype(np.float64)
-        its: dict[int, list[Way]] = {}
-        for rank in np.flatnonzero(demand > 0).tolist():
-            while demand[rank] > _NOTHING and (way := carrying_way(owner, rank, leaving, left, target)):
-                amount = min(demand[rank], *(left[link] for link in way))
-                left[list(way)] -= amount
-                demand[rank] -= amount
-                its.setdefault(rank, []).append(way)
-        found.append(its)
+        columns, demand = parts.flow[number], parts.commodities.demand[number]
+        amount = np.where(columns >= 0, values[np.maximum(columns, 0)], 0.0)
+        wanted = {rank: float(demand[rank]) for rank in np.flatnonzero(demand > 0).tolist()}
+        carried = decomposed(owner, wanted, amount, *ends)
+        found.append({rank: [path for path, _ in taken] for rank, taken in carried.items()})
     return found
 
 
-def carrying_way(owner: int, rank: int, leaving: dict[int, list[int]], left: Floats, target: list[int]) -> Way:
+def decomposed(
+    owner: int, wanted: Mapping[int, float], amount: Floats, source: list[int], target: list[int]
+) -> dict[int, list[tuple[Path, float]]]:
+    """Paths from the owner to the ranks that want some of a flow, with how much each carries.
+
+    `amount[l]`: the flow on link l, float, which is used up; paths are as short as they can be.
+    """
+    leaving: dict[int, list[int]] = {}
+    for link in np.flatnonzero(amount > _NOTHING).tolist():
+        leaving.setdefault(source[link], []).append(link)
+    found: dict[int, list[tuple[Path, float]]] = {rank: [] for rank in wanted}
+    for rank, missing in wanted.items():
+        while missing > _NOTHING and (path := _carrying_path(owner, rank, leaving, amount, target)):
+            through = float(min(missing, *amount[list(path)]))
+            amount[list(path)] -= through
+            missing -= through
+            found[rank].append((path, through))
+    return found
+
+
+def _carrying_path(owner: int, rank: int, leaving: dict[int, list[int]], left: Floats, target: list[int]) -> Path:
     """Links from `owner` to `rank` on which some flow is left, as few as possible; () if there are none."""
-    brought_by: dict[int, int] = {owner: -1}
-    came_from: dict[int, int] = {}
+    brought_by: dict[int, tuple[int, int]] = {owner: (-1, -1)}
     queue = [owner]
     for at in queue:
         for link in leaving.get(at, ()):
             if left[link] > _NOTHING and target[link] not in brought_by:
-                brought_by[target[link]], came_from[target[link]] = link, at
+                brought_by[target[link]] = link, at
                 queue.append(target[link])
-    if rank not in came_from:
-        return ()
-    way, at = [], rank
-    while at != owner:
-        way.append(brought_by[at])
-        at = came_from[at]
-    return tuple(reversed(way))
+    path: list[int] = []
+    while rank != owner and rank in brought_by:
+        link, rank = brought_by[rank]
+        path.append(link)
+    return tuple(reversed(path))
 
 
 def _flow(model: Model, problem: Chunked, parts: Commodities) -> Ids:
@@ -145,29 +156,15 @@ def _flow(model: Model, problem: Chunked, parts: Commodities) -> Ids:
 
 def _what_a_rank_wants_stays_there(problem: Chunked, parts: FlowModel) -> None:
     """What comes into a rank and doesn't leave it again is what the rank wants."""
-    topology, its = problem.logical.topology, parts.commodities
+    topology, asked = problem.logical.topology, parts.commodities
     number, link = np.nonzero(parts.flow >= 0)
     rank_count = problem.collective.rank_count
     one = int(parts.model.continuous("one", lower=1.0, upper=1.0))
     into = number * rank_count + topology.link_target[link]
     out = number * rank_count + topology.link_source[link]
-    kept = topology.link_source[link] != its.owner[number]
-    wants, rank = np.nonzero(its.demand)
+    kept = topology.link_source[link] != asked.owner[number]
+    wants, rank = np.nonzero(asked.demand)
     rows = np.concatenate([into, out[kept], wants * rank_count + rank])
     columns = np.concatenate([parts.flow[number, link], parts.flow[number, link][kept], np.full(len(wants), one)])
-    values = np.concatenate([np.ones(len(into)), -np.ones(int(kept.sum())), -its.demand[wants, rank].astype(float)])
+    values = np.concatenate([np.ones(len(into)), -np.ones(int(kept.sum())), -asked.demand[wants, rank].astype(float)])
     add_distinct(parts.model, "wanted_stays", rows, columns, values, lower=0.0, upper=0.0)
-
-
-def _time_covers_every_link_and_side(problem: Chunked, parts: FlowModel) -> None:
-    """The time is at least what all flows on a link, a switch side or a NIC take together (5.6, 5.7, 5.8)."""
-    occupancy = problem.occupancy_s / parts.unit_s
-    rows, columns, values = [], [], []
-    for row, links in enumerate(exclusive_groups(problem)):
-        number, k = np.nonzero(parts.flow[:, links] >= 0)
-        rows.append(np.full(len(k) + 1, row))
-        columns.append(np.append(parts.flow[number, links[k]], parts.time))
-        values.append(np.append(-occupancy[links[k]], 1.0))
-    family = "time_covers_link"
-    entries = np.concatenate(rows), np.concatenate(columns), np.concatenate(values)
-    add_distinct(parts.model, family, *entries, lower=0.0)

@@ -7,14 +7,14 @@ where chunks can't be grouped the order is not fixed to that of stage 2: it is o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.milp.ordering import Ordering
-from gapless.encodings.taccl.sends import Sends
+from gapless.encodings.taccl.list_scheduling import Order
+from gapless.encodings.taccl.milp.tables import SendTable
 from gapless.model import Model
 
 __all__ = ["EXACT", "ContiguityModel", "decode", "encode", "first_point"]
@@ -39,7 +39,7 @@ class ContiguityModel:
     """
 
     model: Model
-    ordering: Ordering
+    ordering: Order
     step_s: float
     start: Ids
     end: Ids
@@ -52,7 +52,7 @@ class ContiguityModel:
     beta: Ids
 
 
-def encode(ordering: Ordering, at_least_s: float = 0.0) -> ContiguityModel:
+def encode(ordering: Order, at_least_s: float = 0.0) -> ContiguityModel:
     """The exact schedule of an ordering as a model of whole numbers; minimises the time (5.1).
 
     `at_least_s`: a time that no schedule can beat, so that solvers know when they are near enough.
@@ -69,26 +69,24 @@ def encode(ordering: Ordering, at_least_s: float = 0.0) -> ContiguityModel:
     return parts
 
 
-def decode(parts: ContiguityModel, values: Floats) -> Ordering:
+def decode(parts: ContiguityModel, values: Floats) -> Order:
     """The schedule of a solution."""
-    sends = parts.ordering.sends
     place = np.where(parts.position >= 0, np.round(values[parts.position]).astype(np.int64) - 1, 0)
-    start_s = values[parts.start] * parts.step_s
-    variant = parts.ordering.variant + EXACT
-    return Ordering(sends, start_s, place, float(values[parts.time]) * parts.step_s, variant)
+    start_s, end_s = values[parts.start] * parts.step_s, values[parts.end] * parts.step_s
+    return replace(parts.ordering, start_s=start_s, end_s=end_s, place=place, note=parts.ordering.note + EXACT)
 
 
 def first_point(parts: ContiguityModel) -> Floats:
     """The ordering itself as column values: the same order, every chunk on its own, durations rounded up."""
-    sends, count = parts.ordering.sends, len(parts.ordering.sends)
+    table, count = parts.ordering.table, len(parts.ordering.table)
     duration = (parts.alpha + parts.beta).tolist()
     free: dict[int, int] = {}
     start = [0] * count
     for row in np.argsort(parts.ordering.start_s, kind="stable").tolist():
-        at = max(free.get(group, 0) for group in sends.groups[row])
-        at = max([at, *(start[first] + duration[first] for first in sends.needs[row])])
+        at = max(free.get(clock, 0) for clock in table.clocks[row])
+        at = max([at, *(start[first] + duration[first] for first in table.needs[row])])
         start[row] = at
-        free.update(dict.fromkeys(sends.groups[row], at + duration[row]))
+        free.update(dict.fromkeys(table.clocks[row], at + duration[row]))
     values = np.zeros(parts.model.column_count)
     values[parts.start] = start
     values[parts.end] = np.array(start) + parts.alpha + parts.beta
@@ -98,16 +96,16 @@ def first_point(parts: ContiguityModel) -> Floats:
     return values
 
 
-def _columns(ordering: Ordering, at_least_s: float) -> ContiguityModel:
-    sends, count = ordering.sends, len(ordering.sends)
+def _columns(ordering: Order, at_least_s: float) -> ContiguityModel:
+    table, count = ordering.table, len(ordering.table)
     model = Model("taccl_contiguity")
     step_s = ordering.makespan_s / _STEPS
-    alpha = np.ceil(sends.alpha_s / step_s - 1e-9).astype(np.int64)
-    beta = np.ceil(sends.beta_s / step_s - 1e-9).astype(np.int64)
+    alpha = np.ceil(table.alpha_s / step_s - 1e-9).astype(np.int64)
+    beta = np.ceil(table.beta_s / step_s - 1e-9).astype(np.int64)
     horizon = float(_STEPS + 2 * count)  # every row may have been rounded up, alpha and beta each
     before = _row_before(ordering)
     can_join = np.flatnonzero(before >= 0)
-    joinable = np.flatnonzero(sends.may_join)
+    joinable = np.flatnonzero(table.may_join)
 
     def scattered(rows: Ids, columns: Ids) -> Ids:
         ids = np.full(count, -1, dtype=np.int64)
@@ -133,25 +131,26 @@ def _columns(ordering: Ordering, at_least_s: float) -> ContiguityModel:
     )
 
 
-def _row_before(ordering: Ordering) -> Ids:
+def _row_before(ordering: Order) -> Ids:
     """The row that each row may join: the one before it on its link and on everything else that it holds."""
-    sends = ordering.sends
-    before = np.full(len(sends), -1, dtype=np.int64)
+    table = ordering.table
+    assert isinstance(table, SendTable)
+    before = np.full(len(table), -1, dtype=np.int64)
     last: dict[int, int] = {}
     for row in np.argsort(ordering.start_s, kind="stable").tolist():
-        previous = {last.get(lane, -1) for lane in sends.lanes[row]}
-        if len(previous) == 1 and sends.may_join[row]:
+        previous = {last.get(lane, -1) for lane in table.lanes[row]}
+        if len(previous) == 1 and table.may_join[row]:
             candidate = previous.pop()
-            if candidate >= 0 and _may_share(sends, candidate, row):
+            if candidate >= 0 and _may_share(table, candidate, row):
                 before[row] = candidate
-        last.update(dict.fromkeys(sends.lanes[row], row))
+        last.update(dict.fromkeys(table.lanes[row], row))
     return before
 
 
-def _may_share(sends: Sends, first: int, second: int) -> bool:
+def _may_share(table: SendTable, first: int, second: int) -> bool:
     """Whether two rows may be one transfer: on the same lanes, and either both add to sums or both copy."""
-    same_phase = bool(sends.phase[first] == sends.phase[second])
-    return same_phase and bool(sends.may_join[first]) and sends.lanes[first] == sends.lanes[second]
+    same_link = table.link[first] == table.link[second]
+    return same_link and bool(table.may_join[first]) and table.lanes[first] == table.lanes[second]
 
 
 # -- rows, in the order of the thesis ----------------------------------------------------------------------------------
@@ -164,7 +163,7 @@ def _time_covers_every_arrival(parts: ContiguityModel) -> None:
 
 def _chunk_is_sent_after_it_arrived(parts: ContiguityModel) -> None:
     """A chunk is sent on after the transfers that bring it, or the parts of its sum, have ended (5.4)."""
-    pairs = [(row, first) for row, needs in enumerate(parts.ordering.sends.needs) for first in needs]
+    pairs = [(row, first) for row, needs in enumerate(parts.ordering.table.needs) for first in needs]
     rows, firsts = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     parts.model.add(
         "sent_after_arrival",
@@ -218,7 +217,7 @@ def _one_transfer_at_a_time_in_order(parts: ContiguityModel) -> None:
     """Where chunks may be grouped, each waits for the transfer before it unless it is part of it (5.19-5.21)."""
     pairs: set[tuple[int, int]] = set()
     for rows in _members(parts.ordering).values():
-        if parts.ordering.sends.may_join[rows].any():
+        if parts.ordering.table.may_join[rows].any():
             pairs.update(pairwise(rows))
     ordered = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
     before, row = ordered[:, 0], ordered[:, 1]
@@ -238,14 +237,14 @@ def _one_transfer_at_a_time_in_any_order(parts: ContiguityModel) -> None:
     distinct = {
         tuple(sorted(rows))
         for rows in _members(parts.ordering).values()
-        if len(rows) > 1 and not parts.ordering.sends.may_join[rows].any()
+        if len(rows) > 1 and not parts.ordering.table.may_join[rows].any()
     }
     activities = [(parts.start[list(rows)], duration[list(rows)]) for rows in sorted(distinct)]
     parts.model.no_overlap("in_any_order", activities, cite="5.19, 5.20, 5.21")
 
 
 def _time_covers_every_link_and_side(parts: ContiguityModel) -> None:
-    """Implied: the time covers all transfers of a link or side, the way to the first and the way on from the last."""
+    """Implied: the time covers all transfers of a link or side, the path to the first and the path on from the last."""
     duration = parts.alpha + parts.beta
     until, onward = _path_steps(parts)
     distinct = sorted({tuple(sorted(rows)) for rows in _members(parts.ordering).values()})
@@ -264,21 +263,21 @@ def _time_covers_every_link_and_side(parts: ContiguityModel) -> None:
 
 def _path_steps(parts: ContiguityModel) -> tuple[Ids, Ids]:
     """Least steps before each row can start, and after it has ended, by its path alone."""
-    sends, duration = parts.ordering.sends, parts.alpha + parts.beta
-    until, onward = np.zeros(len(sends), dtype=np.int64), np.zeros(len(sends), dtype=np.int64)
-    for row, needs in enumerate(sends.needs):
+    table, duration = parts.ordering.table, parts.alpha + parts.beta
+    until, onward = np.zeros(len(table), dtype=np.int64), np.zeros(len(table), dtype=np.int64)
+    for row, needs in enumerate(table.needs):
         for first in needs:
             until[row] = max(until[row], until[first] + duration[first])
-    for row in range(len(sends) - 1, -1, -1):
-        for first in sends.needs[row]:
+    for row in range(len(table) - 1, -1, -1):
+        for first in table.needs[row]:
             onward[first] = max(onward[first], duration[row] + onward[row])
     return until, onward
 
 
-def _members(ordering: Ordering) -> dict[int, list[int]]:
+def _members(ordering: Order) -> dict[int, list[int]]:
     """The rows that hold each link or side, in the order of the ordering."""
     members: dict[int, list[int]] = {}
     for row in np.argsort(ordering.start_s, kind="stable").tolist():
-        for group in ordering.sends.groups[row]:
-            members.setdefault(group, []).append(row)
+        for clock in ordering.table.clocks[row]:
+            members.setdefault(clock, []).append(row)
     return members

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.milp.tree_routing import Routing
+from gapless.encodings.taccl.sends import Routing
 from gapless.encodings.taccl.symmetry.groups import resources_of
 from gapless.encodings.taccl.symmetry.orbits import rotation
 from gapless.encodings.taccl.symmetry.rotations import rotation_candidates
@@ -72,10 +72,10 @@ def _image_of_links(ranks: Ids, first: Chunked, second: Chunked) -> Ids | None:
     kept = (key[links] == wanted).all() and (first.duration_s == second.duration_s[links]).all()
     if not kept or (first.occupancy_s != second.occupancy_s[links]).any():
         return None
-    mine, its = resources_of(here), resources_of(there).take(links)
-    if (mine.lengths != its.lengths).any():
+    mine, theirs = resources_of(here), resources_of(there).take(links)
+    if (mine.lengths != theirs.lengths).any():
         return None
-    pairs = np.unique(np.stack([mine.values, its.values]), axis=1)
+    pairs = np.unique(np.stack([mine.values, theirs.values]), axis=1)
     one_to_one = len(np.unique(pairs[0])) == len(np.unique(pairs[1])) == pairs.shape[1]
     return np.asarray(links, dtype=np.int64) if one_to_one else None
 

@@ -1,6 +1,6 @@
 """Routers: which model routes a problem that doesn't reduce, and what the search needs to know of it.
 
-Chunks with several destinations take trees (routing.py); where every chunk has one at most, ways are enough
+Chunks with several destinations take trees (routing.py); where every chunk has one at most, paths are enough
 (path_routing.py).
 """
 
@@ -16,7 +16,7 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow import routing as flow_routing
 from gapless.encodings.taccl.milp import path_routing
 from gapless.encodings.taccl.milp import tree_routing as routing
-from gapless.encodings.taccl.milp.tree_routing import Routing
+from gapless.encodings.taccl.sends import Routing
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.solution import Solution
@@ -102,11 +102,11 @@ def _path_router(problem: Chunked, solve: Solve | None, at_least_s: float) -> Ro
         solution = solve(flow.model)
         bound = solution.bound
         if solution.values is not None and problem.path_slack is None:
-            flowing = flow_routing.ways(problem, flow, solution.values)
-    parts = path_routing.encode(problem, path_routing.candidate_ways(problem, flowing), at_least_s)
+            flowing = flow_routing.paths(problem, flow, solution.values)
+    parts = path_routing.encode(problem, path_routing.candidate_paths(problem, flowing), at_least_s)
     columns, row = np.unique(parts.taken, return_inverse=True)
     duration = problem.duration_s / parts.unit_s
-    length = np.array([float(duration[list(way)].sum()) for way in parts.way])
+    length = np.array([float(duration[list(path)].sum()) for path in parts.path])
     return Router(
         problem=problem,
         model=parts.model,

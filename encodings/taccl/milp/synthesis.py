@@ -5,36 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
 from gapless.checker import check
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.lowering import to_schedule
+from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.list_scheduling import RULES, Order, Rule, better_orders, list_schedule
 from gapless.encodings.taccl.milp import contiguity
 from gapless.encodings.taccl.milp.mirror import Mirror, find_mirror
-from gapless.encodings.taccl.milp.ordering import (
-    PHASED,
-    PHASED_VARIANTS,
-    VARIANTS,
-    Ordering,
-    from_the_end,
-    grouped,
-    in_groups,
-    in_order,
-    order,
-)
 from gapless.encodings.taccl.milp.routers import Router, router_of
-from gapless.encodings.taccl.milp.tree_routing import Routing, shortest_path_routing
-from gapless.encodings.taccl.moves import Moves, moves_of
-from gapless.encodings.taccl.reordering import Pass, reorderings
-from gapless.encodings.taccl.sends import MANY_SENDS, Sends, tables
+from gapless.encodings.taccl.milp.tables import MANY_SENDS, SendTable, tables, times_of
+from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
+from gapless.encodings.taccl.parameters import Milp
+from gapless.encodings.taccl.sends import Routing, Sends, sends_of, to_schedule
 from gapless.model import Model
 from gapless.options import Deadline, Progress, SolveOptions, charge, relative_gap
 from gapless.schedule import Schedule
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import Solution
 from gapless.solvers.registry import load_backend, solve_model
 from gapless.system import Plan
 
@@ -45,24 +33,11 @@ ROUTING_SOLVER = "highs"
 CONTIGUITY_SOLVER = "cpsat"
 """For stage 3, whose disjunctions are its own: plain rows of the same model take HiGHS sixty times as long."""
 
-# How long a stage may go on improving what it has. The first routing for least time is not limited by these.
-_OTHER_ROUTING_S = 1.0
-_EXACT_STAGE_S = 2.0
-_ROUTING_SHARE = 0.5
-"""The part of the time limit that the first routing may take, so that something is left to order it."""
-_ROUTING_GAP = 0.01
-"""The first routing is proven to within this, or to within the gap asked for where that is less."""
+_DEFAULTS = Milp()
 _NO_BETTER = 1.01
 """A routing this near to the bound of its phase serves the phase that is its mirror, too."""
-_SEEDS = 4
-_PATIENCE, _BETTER = 2, 1e-3
-"""How many routings in a row may make the schedule no better, by this share, before it is left at that."""
-_GROUPS, _GROUPS_SHAKEN = (2, 4, 8), 1
-"""How many chunks of sums may travel together at most before the exact stage, and how many of these are shaken."""
-_SHAKEN_IN_VAIN, _SHAKING_S = 60, 1.0
-"""How many shaken orders may be no better than the best, and for how long they are tried."""
 _REPLAYED = 2
-"""Orderings of one routing that are replayed, those that end first."""
+"""Orders of one routing that are replayed, those that end first."""
 _SOLVER_TOLERANCE = 5e-7
 """A MILP solver keeps rows to about 1e-6: its bound is lowered by what that can be worth, so that it stays a bound."""
 
@@ -72,8 +47,8 @@ class _Candidate:
     """A schedule with the makespan that its replay found."""
 
     schedule: Schedule
-    moves: Moves
-    ordering: Ordering
+    sends: Sends
+    order: Order
     makespan_s: float
 
 
@@ -86,6 +61,7 @@ class _Search:
     deadline: Deadline
     router: str
     bounds: Bounds
+    parameters: Milp
     best: _Candidate | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
     routings_tried: int = 0
@@ -109,19 +85,21 @@ class _Search:
         """Whether a schedule of this length is proven to be within `gap` of the best possible."""
         return makespan_s - self.bounds.chunk_by_chunk_s <= gap * makespan_s
 
-    def offer(self, moves: Moves, ordering: Ordering) -> _Candidate:
-        """Replay an ordering; keep it if it is the best so far, or as fast and closer to the links' policy."""
-        schedule = to_schedule(self.problem, moves, ordering)
+    def offer(self, sends: Sends, order: Order) -> _Candidate:
+        """Replay an order; keep it if it is the best so far, or as fast and closer to the links' policy."""
+        problem = self.problem
+        network = problem.logical.topology
+        schedule = to_schedule(network, problem.collective, problem.chunk_bytes, sends, times_of(order))
         report = check(schedule)
         assert report.valid, report.summary()
-        candidate = _Candidate(schedule, moves, ordering, report.makespan_s)
+        candidate = _Candidate(schedule, sends, order, report.makespan_s)
         if self.best is None or self._key(candidate) < self._key(self.best):
             self.best = candidate
-            self.report("contiguity" if ordering.variant.endswith(contiguity.EXACT) else "ordering")
+            self.report("contiguity" if order.note.endswith(contiguity.EXACT) else "ordering")
         return candidate
 
     def report(self, phase: str) -> None:
-        """Tell the caller where the search stands."""
+        """Report to the caller where the search stands."""
         if self.options.on_progress is not None:
             incumbent = None if self.best is None else self.best.makespan_s
             self.options.on_progress(Progress(self.deadline.elapsed_s, incumbent, self.bounds.chunk_by_chunk_s, phase))
@@ -129,22 +107,26 @@ class _Search:
     def _key(self, candidate: _Candidate) -> tuple[float, float]:
         # Makespans that differ only by rounding, less than 1e-9 of the bound, are equal.
         steps = round(candidate.makespan_s / (1e-9 * self.bounds.chunk_by_chunk_s))
-        return steps, float(self.problem.link_weight[np.unique(candidate.moves.link)].sum())
+        return steps, float(self.problem.link_weight[np.unique(candidate.sends.link)].sum())
 
 
-def synthesise(problem: Chunked, options: SolveOptions) -> Plan:
+def synthesise(
+    problem: Chunked, options: SolveOptions, parameters: Milp = _DEFAULTS, bounds: Bounds | None = None
+) -> Plan:
     """Route, order and schedule until the gap is reached, the routings are used up, or the time is over."""
     solver = options.solver or ROUTING_SOLVER
     versions = f"{load_backend(solver)}+{load_backend(CONTIGUITY_SOLVER)}"
     deadline = Deadline(options)
-    unrestricted = problem if problem.path_slack is None else replace(problem, path_slack=None)
-    search = _Search(problem, options, deadline, solver, bounds_of(unrestricted))
+    if bounds is None or problem.path_slack is not None:
+        limits = None if bounds is None else bounds.parameters
+        bounds = bounds_of(replace(problem, path_slack=None), limits)  # the bound is for all paths
+    search = _Search(problem, options, deadline, solver, bounds, parameters)
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
     with charge(search.stage_s, "routing"):
         routers, found = _route_phases(search)
         policy = None if len(found) < len(routers) else _route_for_policy(search, routers)
-    if len(found) < len(routers):  # no time for the models: shortest ways need no solver
+    if len(found) < len(routers):  # no time for the models: shortest paths need no solver
         _schedule(search, [[shortest_path_routing(phase.problem) for phase in problem.phases]])
     else:
         _schedule(search, [found] if policy is None else [found, policy])
@@ -157,12 +139,12 @@ def synthesise(problem: Chunked, options: SolveOptions) -> Plan:
 
 def _schedule_others(search: _Search, routers: list[Router]) -> None:
     """Schedule more routings until several in a row have made nothing better."""
-    in_vain = 0
+    without = 0
     for other in _other_routings(search, routers):
         before_s = search.makespan_s
         _schedule(search, [other])
-        in_vain = 0 if search.makespan_s < before_s * (1 - _BETTER) else in_vain + 1
-        if in_vain == _PATIENCE:
+        without = 0 if search.makespan_s < before_s * (1 - search.parameters.least_gain) else without + 1
+        if without == search.parameters.patience:
             return
 
 
@@ -189,20 +171,20 @@ def _router(search: _Search, problem: Chunked, phases_left: int) -> Router:
     """The model of a phase; where it takes a linear program first, the bound of that joins the others."""
 
     def solve(model: Model) -> Solution:
-        stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s / phases_left)
+        stage = search.deadline.stage(search.parameters.routing_share * search.deadline.remaining_s / phases_left)
         return solve_model(model, replace(stage, gap=0.0, on_progress=None), search.router)
 
     router = router_of(problem, None if search.deadline.over else solve, search.bounds.chunk_by_chunk_s)
-    _tell_bound(search, router, router.bound)
+    _note_bound(search, router, router.bound)
     return router
 
 
 def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> tuple[Routing, float] | None:
     """The routing of least time, and that; its proven bound joins the others. None if there was no time to find one."""
-    stage = search.deadline.stage(_ROUTING_SHARE * search.deadline.remaining_s / phases_left)
-    stage = replace(stage, gap=min(search.options.gap, _ROUTING_GAP), on_progress=None)
+    stage = search.deadline.stage(search.parameters.routing_share * search.deadline.remaining_s / phases_left)
+    stage = replace(stage, gap=min(search.options.gap, search.parameters.routing_gap), on_progress=None)
     solution = solve_model(router.least_time_model(), stage, search.router)
-    _tell_bound(search, router, solution.bound if router.proves else None)
+    _note_bound(search, router, solution.bound if router.proves else None)
     search.report("routing")
     if solution.values is None or solution.objective is None:
         return None
@@ -210,7 +192,7 @@ def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> 
     return router.decode(solution.values), solution.objective * router.unit_s
 
 
-def _tell_bound(search: _Search, router: Router, bound: float | None) -> None:
+def _note_bound(search: _Search, router: Router, bound: float | None) -> None:
     """A bound of any phase is one of the whole."""
     if bound is not None:
         bound_s = bound * (1 - _SOLVER_TOLERANCE) * router.unit_s
@@ -236,9 +218,9 @@ def _route_for_policy(search: _Search, routers: list[Router]) -> list[Routing] |
 def _other_routings(search: _Search, routers: list[Router]) -> Iterator[list[Routing]]:
     """More routings of least time, while the gap is not reached: least sum of arrivals, then other seeds.
 
-    Schedules of routings of equal time differ by a tenth, and nothing but scheduling them tells which is best.
+    Schedules of routings of equal time differ by a tenth, and nothing but scheduling them shows which is best.
     """
-    for attempt in range(1 + _SEEDS):
+    for attempt in range(search.parameters.routings):
         if search.deadline.over or search.is_within(search.options.gap):
             return
         found = []
@@ -255,7 +237,9 @@ def _other_routings(search: _Search, routers: list[Router]) -> Iterator[list[Rou
 def _route_on(search: _Search, router: Router, seed: int, phases: int) -> Routing | None:
     if search.deadline.over:
         return None
-    stage = replace(search.deadline.stage(_OTHER_ROUTING_S / phases), seed=seed % 2**31, gap=0.0, on_progress=None)
+    stage = replace(
+        search.deadline.stage(search.parameters.routing_s / phases), seed=seed % 2**31, gap=0.0, on_progress=None
+    )
     solution = solve_model(router.model, stage, search.router)
     return None if solution.values is None else router.decode(solution.values)
 
@@ -269,67 +253,56 @@ def _schedule(search: _Search, routings: list[list[Routing]]) -> None:
     if search.mirror is not None:
         routings = [[first, search.mirror.image(first)] for first, *_ in routings]
     with charge(search.stage_s, "ordering"):
-        candidates = [candidate for found in routings for candidate in _order(search, moves_of(search.problem, found))]
-    single = [candidate for candidate in candidates if not candidate.ordering.place.any()]
+        candidates = [candidate for found in routings for candidate in _order(search, sends_of(search.problem, found))]
+    single = [candidate for candidate in candidates if not candidate.order.place.any()]
     best = min(single, key=lambda candidate: candidate.makespan_s)
     if not search.is_within(_enough(search)) and not search.deadline.over:
         with charge(search.stage_s, "contiguity"):
             _schedule_exactly(search, best)
 
 
-def _order(search: _Search, moves: Moves) -> list[_Candidate]:
-    """Every variant, send by send and, where the routing is symmetric, orbit by orbit; the most promising are replayed.
-
-    What is ordered phase by phase may gain by the replay, which starts everything as early as it can: the best of these
-    is replayed as well.
-    """
-    variants = VARIANTS if len(search.problem.phases) == 1 else (*VARIANTS, *PHASED_VARIANTS)
-    orderings: list[Ordering] = []
-    for sends in tables(search.problem, moves):
-        for variant in variants:
-            if not orderings or not search.deadline.over:
-                orderings.append(order(sends, variant))
-    best = min(orderings, key=lambda ordering: ordering.makespan_s)
-    orderings += _shaken(search, best, partial(in_order, best.sends), partial(from_the_end, best.sends))
-    orderings.sort(key=lambda ordering: ordering.makespan_s)
-    phased = [ordering for ordering in orderings if ordering.variant.endswith(PHASED)]
-    chosen = [*orderings[:_REPLAYED], *(ordering for ordering in phased[:1] if ordering not in orderings[:_REPLAYED])]
+def _order(search: _Search, sends: Sends) -> list[_Candidate]:
+    """By every rule, send by send and, with symmetry, orbit by orbit; the most promising orders are replayed."""
+    orders: list[Order] = []
+    for table in tables(search.problem, sends):
+        for rule in RULES:
+            if not orders or not search.deadline.over:
+                orders.append(list_schedule(table, rule))
+    best = min(orders, key=_length_s)
+    assert isinstance(best.table, SendTable)
+    orders = sorted([*orders, *_perturbed(search, best)], key=_length_s)
+    chosen = orders[:_REPLAYED]
     if len(search.problem.phases) > 1:
-        chosen += _grouped(search, best.sends, orderings[0].makespan_s)
-    return [search.offer(moves, ordering) for ordering in chosen]
+        chosen += _grouped(search, best.table, orders[0].makespan_s)
+    return [search.offer(sends, order) for order in chosen]
 
 
-def _shaken(search: _Search, best: Ordering, forwards: Pass[Ordering], backwards: Pass[Ordering]) -> list[Ordering]:
+def _perturbed(search: _Search, best: Order) -> list[Order]:
     """Better orders than the best, until there is none for a while; none are looked for within the gap."""
-    better: list[Ordering] = []
-    in_vain, until_s = 0, search.deadline.elapsed_s + _SHAKING_S
-    others = reorderings(forwards, backwards, best, search.options.seed)
-    while in_vain < _SHAKEN_IN_VAIN and search.deadline.elapsed_s < until_s and not search.deadline.over:
-        length_s = better[-1].makespan_s if better else best.makespan_s
-        if search.is_near(length_s, _enough(search)):
-            break
-        other = next(others)
-        in_vain += 1
-        if other.makespan_s < length_s * (1 - _BETTER):
-            better.append(other)
-            in_vain = 0
-    return better[-_REPLAYED:]
+    parameters, until_s = search.parameters, search.deadline.elapsed_s + search.parameters.perturbing_s
+
+    def is_over(length_s: float) -> bool:
+        late = search.deadline.over or search.deadline.elapsed_s > until_s
+        return late or search.is_near(length_s, _enough(search))
+
+    better = better_orders(best, search.options.seed, parameters.perturbations, is_over, parameters.least_gain)
+    return list(better)[-_REPLAYED:]
 
 
-def _grouped(search: _Search, sends: Sends, length_s: float) -> list[Ordering]:
+def _grouped(search: _Search, table: SendTable, length_s: float) -> list[Order]:
     """Orders in which chunks travel together, where the best without, of this length, is not within the gap."""
-    if search.is_near(length_s, _enough(search)) or not sends.may_join.any() or len(sends) > MANY_SENDS:
+    if search.is_near(length_s, _enough(search)) or not table.may_join.any() or len(table) > MANY_SENDS:
         return []
-    found = []
-    for most in _GROUPS:
-        best = min((grouped(sends, most, backwards) for backwards in (False, True)), key=lambda its: its.makespan_s)
-        found.append((best, partial(in_groups, sends, most), partial(in_groups, sends, most, backwards=True)))
-    orderings = [best for best, _, _ in found]
-    found.sort(key=lambda its: its[0].makespan_s)
-    for best, forwards, backwards in found[:_GROUPS_SHAKEN]:
-        if not search.deadline.over:
-            orderings += _shaken(search, best, forwards, backwards)
-    return sorted(orderings, key=lambda ordering: ordering.makespan_s)[:_REPLAYED]
+    orders = [
+        min((list_schedule(table, Rule("longest from now", backwards, most)) for backwards in (False, True)),
+            key=_length_s)
+        for most in search.parameters.groups
+    ]  # fmt: skip
+    return sorted([*orders, *_perturbed(search, min(orders, key=_length_s))], key=_length_s)[:_REPLAYED]
+
+
+def _length_s(order: Order) -> float:
+    return order.makespan_s
 
 
 def _enough(search: _Search) -> float:
@@ -338,11 +311,11 @@ def _enough(search: _Search) -> float:
 
 
 def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
-    parts = contiguity.encode(candidate.ordering, search.bounds.chunk_by_chunk_s)
-    stage = replace(search.deadline.stage(_EXACT_STAGE_S), gap=_enough(search), on_progress=None)
-    solution = solve_model(parts.model, stage, CONTIGUITY_SOLVER, start=contiguity.first_point(parts))
+    model = contiguity.encode(candidate.order, search.bounds.chunk_by_chunk_s)
+    stage = replace(search.deadline.stage(search.parameters.exact_s), gap=_enough(search), on_progress=None)
+    solution = solve_model(model.model, stage, CONTIGUITY_SOLVER, start=contiguity.first_point(model))
     if solution.values is not None:
-        search.offer(candidate.moves, contiguity.decode(parts, solution.values))
+        search.offer(candidate.sends, contiguity.decode(model, solution.values))
 
 
 # -- the answer --------------------------------------------------------------------------------------------------------
@@ -351,37 +324,23 @@ def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
 def _plan(search: _Search, versions: str) -> Plan:
     assert search.best is not None  # every path through `synthesise` schedules at least one routing
     best = search.best
-    assert search.bounds.chunk_by_chunk_s <= best.makespan_s * (1 + 1e-9), "a schedule beats its lower bound"
-    bound_s = min(search.bounds.chunk_by_chunk_s, best.makespan_s)  # sums of the same numbers in another order
-    proven = search.is_within(1e-6)
-    reason = StopReason.FINISHED
-    if not proven and search.is_within(search.options.gap):
-        reason = StopReason.GAP_REACHED
-    elif not proven and search.deadline.over:
-        reason = StopReason.INTERRUPTED if search.options.stop.is_set() else StopReason.TIME_LIMIT
-    elapsed_s = search.deadline.elapsed_s
-    solution = Solution(
-        status=Status.OPTIMAL if proven else Status.FEASIBLE,
-        stop_reason=reason,
-        solver=f"{search.router}+{CONTIGUITY_SOLVER}",
-        version=versions,
-        seed=search.options.seed,
-        wall_s=elapsed_s,
-        objective=best.makespan_s,
-        bound=bound_s,
-    )
+    solution = claim(
+        best.makespan_s, search.bounds.chunk_by_chunk_s, f"{search.router}+{CONTIGUITY_SOLVER}", versions,
+        search.options, search.deadline,
+    )  # fmt: skip
     details = {
-        "ratio": best.makespan_s / bound_s,
+        "method": "milp",
+        "ratio": best.makespan_s / (solution.bound or best.makespan_s),
         "sends": len(best.schedule),
-        "chunk_transfers": len(best.moves),
-        "links_used": len(set(best.moves.link.tolist())),
+        "chunk_transfers": len(best.sends),
+        "links_used": len(set(best.sends.link.tolist())),
         "bounds_s": {
             **search.bounds.chunk_by_chunk,
             "routing": search.bounds.proven_s or None,
             "any_grouping": search.bounds.any_grouping_s,
         },
         "routings_tried": search.routings_tried,
-        "ordering": best.ordering.variant,
+        "variant": best.order.name,
         **({"unused_symmetry": list(unused)} if (unused := search.problem.logical.unused) else {}),
     }
     timings = {stage: round(duration_s, 6) for stage, duration_s in search.stage_s.items()}

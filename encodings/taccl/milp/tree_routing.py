@@ -17,30 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.milp.rows import (
+    add_distinct,
+    exclusive_groups,
+    time_covers_every_link_and_side,
+    used_links_are_counted,
+)
+from gapless.encodings.taccl.sends import Routing
 from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.model import Model
 
-__all__ = [
-    "Routing", "RoutingModel", "add_distinct", "decode", "encode", "exclusive_groups", "shortest_path_routing",
-]  # fmt: skip
+__all__ = ["RoutingModel", "decode", "encode", "shortest_path_routing"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Routing:
-    """The tree of each chunk, one send a row, parents before children.
-
-    `chunk`, `link`: int64. `parent[k]`: the send that brings the chunk to where send k starts, -1 at the owner.
-    """
-
-    chunk: Ids
-    link: Ids
-    parent: Ids
-
-    def __len__(self) -> int:
-        return len(self.chunk)
 
 
 @dataclass(frozen=True)
@@ -93,9 +83,11 @@ def encode(problem: Chunked) -> RoutingModel:
     _chunk_moves_after_it_arrived(parts)
     _wanted_chunk_arrives_once(parts)
     _relay_receives_before_it_sends(parts)
-    _time_covers_every_link_and_side(parts)
+    chunk, link = np.nonzero(problem.usable)
+    time_covers_every_link_and_side(model, problem, parts.time, link, parts.is_sent[chunk, link], occupancy)
     _time_covers_every_sum(parts)
-    _used_links_are_counted(parts)
+    chunk, link = np.nonzero(problem.usable & (parts.is_util >= 0)[None, :])
+    used_links_are_counted(model, parts.is_util[link], parts.is_sent[chunk, link])
     _chunk_enters_every_node_that_wants_it(parts)
     return parts
 
@@ -108,7 +100,7 @@ def decode(parts: RoutingModel, values: Floats) -> Routing:
 
 
 def shortest_path_routing(problem: Chunked) -> Routing:
-    """A routing without a solver: shortest ways, for when there is no time for more."""
+    """A routing without a solver: shortest paths, for when there is no time for more."""
     return _trees_from_links(problem, _shortest_path_links(problem), problem.earliest_s)
 
 
@@ -137,7 +129,7 @@ def _is_sent(model: Model, problem: Chunked) -> Ids:
 
 
 def _start(model: Model, problem: Chunked, earliest: Floats, horizon: float) -> Ids:
-    """start[c, r] for each orbit of (chunk, rank), at least the shortest way, 0 at the owner (5.3)."""
+    """start[c, r] for each orbit of (chunk, rank), at least the shortest path, 0 at the owner (5.3)."""
     rank_count = problem.collective.rank_count
     moves = [(s.chunks[:, None] * rank_count + s.ranks[None, :]).reshape(-1) for s in problem.logical.symmetry]
     firsts, column = np.unique(orbits(moves, problem.wanted.size), return_inverse=True)
@@ -174,7 +166,7 @@ def _chunk_moves_after_it_arrived(parts: RoutingModel) -> None:
     """A chunk that is sent over a link arrives lat later than it arrived at the source (5.4, 5.5).
 
     With M = horizon + lat - earliest arrival at the target the row says nothing if the chunk isn't sent: no arrival is
-    later than the horizon and none earlier than the shortest way.
+    later than the horizon and none earlier than the shortest path.
     """
     problem, topology = parts.problem, parts.problem.logical.topology
     sends = np.flatnonzero(problem.usable)
@@ -223,30 +215,6 @@ def _relay_receives_before_it_sends(parts: RoutingModel) -> None:
     add_distinct(parts.model, "relay_receives_before_it_sends", rows, columns, values, lower=0.0)
 
 
-def _time_covers_every_link_and_side(parts: RoutingModel) -> None:
-    """The time is at least what all chunks on a link, a switch side or a NIC take together (5.6, 5.7, 5.8)."""
-    problem = parts.problem
-    chunk, link = np.nonzero(problem.usable)
-    users = exclusive_groups(problem)
-    columns, rows, values = [], [], []
-    for row, links in enumerate(users):
-        chosen = np.isin(link, links)
-        columns.append(parts.is_sent[chunk, link][chosen])
-        values.append(-parts.occupancy[link[chosen]])
-        rows.append(np.full(int(chosen.sum()), row))
-    rows.append(np.arange(len(users)))
-    columns.append(np.full(len(users), parts.time))
-    values.append(np.ones(len(users)))
-    add_distinct(
-        parts.model,
-        "time_covers_link",
-        np.concatenate(rows),
-        np.concatenate(columns),
-        np.concatenate(values),
-        lower=0.0,
-    )
-
-
 def _time_covers_every_sum(parts: RoutingModel) -> None:
     """Where a rank sends a chunk to one rank at a time, the time is at least what these sends take together."""
     problem = parts.problem
@@ -262,25 +230,6 @@ def _time_covers_every_sum(parts: RoutingModel) -> None:
         np.concatenate([parts.is_sent[chunk, link], np.full(len(used), parts.time)]),
         np.concatenate([-parts.lat[link], np.ones(len(used))]),
         lower=0.0,
-    )
-
-
-def _used_links_are_counted(parts: RoutingModel) -> None:
-    """A switched link counts as used if and only if some chunk is sent over it (5.9, 5.10)."""
-    chunk, link = np.nonzero(parts.problem.usable & (parts.is_util >= 0)[None, :])
-    if not len(chunk):
-        return
-    pairs = np.unique(np.stack([parts.is_util[link], parts.is_sent[chunk, link]]), axis=1)
-    parts.model.add("used_if_sent", (1.0, pairs[0][:, None]), (-1.0, pairs[1][:, None]), lower=0.0, cite="5.9")
-    utils, row = np.unique(pairs[0], return_inverse=True)
-    parts.model.add_sparse(
-        "sent_if_used",
-        len(utils),
-        np.concatenate([row, np.arange(len(utils))]),
-        np.concatenate([pairs[1], utils]),
-        np.concatenate([np.ones(len(row)), -np.ones(len(utils))]),
-        lower=0.0,
-        cite="5.10",
     )
 
 
@@ -305,44 +254,6 @@ def _chunk_enters_every_node_that_wants_it(parts: RoutingModel) -> None:
 # -- helpers -----------------------------------------------------------------------------------------------------------
 
 
-def exclusive_groups(problem: Chunked) -> list[Ids]:
-    """The sets of links of which one at a time can be busy: each named resource, and each link that has none."""
-    topology = problem.logical.topology
-    users: dict[int, list[int]] = {}
-    alone = []
-    for number, link in enumerate(topology.links):
-        for resource in link.resources:
-            users.setdefault(resource, []).append(number)
-        if not link.resources:
-            alone.append([number])
-    return [np.array(links, dtype=np.int64) for links in (*(users[resource] for resource in sorted(users)), *alone)]
-
-
-def add_distinct(
-    model: Model, family: str, rows: Ids, columns: Ids, values: Floats | float, lower: float = -np.inf,
-    upper: float = np.inf, cite: str = "",
-) -> None:  # fmt: skip
-    """Add rows that share their bounds, each only once: rows of one orbit are the same row."""
-    values = np.broadcast_to(np.asarray(values, dtype=np.float64), columns.shape)
-    order = np.lexsort((columns, rows))
-    rows, columns, values = rows[order], columns[order], values[order]
-    cuts = np.flatnonzero(np.diff(rows)) + 1
-    distinct: dict[tuple[bytes, bytes], tuple[Ids, Floats]] = {}
-    for its_columns, its_values in zip(np.split(columns, cuts), np.split(values, cuts), strict=True):
-        distinct.setdefault((its_columns.tobytes(), its_values.tobytes()), (its_columns, its_values))
-    lengths = [len(its_columns) for its_columns, _ in distinct.values()]
-    model.add_sparse(
-        family,
-        len(distinct),
-        np.repeat(np.arange(len(distinct)), lengths),
-        np.concatenate([its_columns for its_columns, _ in distinct.values()]),
-        np.concatenate([its_values for _, its_values in distinct.values()]),
-        lower=lower,
-        upper=upper,
-        cite=cite,
-    )
-
-
 def _trees_from_links(problem: Chunked, sent: NDArray[np.bool_], start_s: Floats) -> Routing:
     """One tree a chunk from the links that it is sent on.
 
@@ -358,18 +269,12 @@ def _trees_from_links(problem: Chunked, sent: NDArray[np.bool_], start_s: Floats
     parent = [
         brought_by.get((c, s), -1) for c, s in zip(chunk.tolist(), topology.link_source[link].tolist(), strict=True)
     ]
-    useful = problem.wanted[chunk, topology.link_target[link]].tolist()
-    for k in range(len(parent) - 1, -1, -1):  # children stand behind their parents
-        if useful[k] and parent[k] >= 0:
-            useful[parent[k]] = True
-    keep = np.array(useful, dtype=np.bool_)
-    number = np.cumsum(keep) - 1
-    kept_parent = np.array([-1 if parent[k] < 0 else number[parent[k]] for k in np.flatnonzero(keep)], dtype=np.int64)
-    return Routing(chunk[keep], link[keep], kept_parent)
+    routing = Routing(chunk, link, np.array(parent, dtype=np.int64))
+    return routing.part(routing.that_lead_to(problem.wanted[chunk, topology.link_target[link]]))
 
 
 def _shortest_path_links(problem: Chunked) -> NDArray[np.bool_]:
-    """`sent[c, l]`: every chunk to every rank that it can reach along shortest ways, the less loaded of equal ones."""
+    """`sent[c, l]`: every chunk to every rank that it can reach along shortest paths, the less loaded of equal ones."""
     topology, groups = problem.logical.topology, exclusive_groups(problem)
     groups_of_link: list[list[int]] = [[] for _ in range(problem.link_count)]
     for number, links in enumerate(groups):

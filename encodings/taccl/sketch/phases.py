@@ -64,7 +64,7 @@ def is_spread_backwards(collective: Collective) -> bool:
 
 
 def turned_round(topology: Topology) -> Topology:
-    """The same links under the same numbers, each the other way round."""
+    """The same links under the same numbers, each the other path round."""
     held, start = topology.held, topology.held_start
     mirrored = np.arange(len(held)) - np.repeat(start[:-1], np.diff(start))
     last_first = np.repeat(start[1:], np.diff(start)) - 1 - mirrored

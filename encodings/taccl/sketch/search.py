@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gapless.checker import check
-from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.chunked import Chunked, claim
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.sketch.candidates import Candidate, candidate, outlines, partitions, whole
 from gapless.encodings.taccl.sketch.format import Sketch, sketch_data
 from gapless.jobs import Job, Jobs
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import Solution
 from gapless.system import Plan
 
 __all__ = ["SolveOne", "search_sketches"]
@@ -131,7 +131,7 @@ class _Search:
     @property
     def bound_s(self) -> float:
         """Under no sketch, with no partition that is considered, can it be faster."""
-        return min(its.bound_s for its in self.wholes)
+        return min(one.bound_s for one in self.wholes)
 
     @property
     def best(self) -> _Try | None:
@@ -183,7 +183,6 @@ class _Search:
         best = self.best
         if best is None or best.plan is None:
             return Plan(self._solution(None), None, details, timings)
-        assert self.bound_s <= best.makespan_s * (1 + 1e-9), "a schedule beats its lower bound"
         problem = best.plan.problem or best.candidate.problem
         details = {**best.plan.details, "ratio": best.makespan_s / self.bound_s, **details}
         if best.candidate.problem.sketch is not None:
@@ -192,23 +191,9 @@ class _Search:
         return replace(best.plan, solution=solution, details=details, timings=timings, problem=problem)
 
     def _solution(self, best: Solution | None) -> Solution:
-        proven = self.gap is not None and self.gap <= 1e-6
-        stop = StopReason.FINISHED
-        if not proven and self.gap is not None and self.gap <= self.options.gap:
-            stop = StopReason.GAP_REACHED
-        elif not proven and self.deadline.over:
-            stop = StopReason.INTERRUPTED if self.options.stop.is_set() else StopReason.TIME_LIMIT
+        names = ("", "") if best is None else (best.solver, best.version)
         objective_s = None if best is None else best.objective
-        return Solution(
-            status=Status.NO_SOLUTION if best is None else Status.OPTIMAL if proven else Status.FEASIBLE,
-            stop_reason=stop,
-            solver="" if best is None else best.solver,
-            version="" if best is None else best.version,
-            seed=self.options.seed,
-            wall_s=self.deadline.elapsed_s,
-            objective=objective_s,
-            bound=self.bound_s if objective_s is None else min(self.bound_s, objective_s),
-        )
+        return claim(objective_s, self.bound_s, *names, self.options, self.deadline)
 
     def _is_hopeless(self, bound_s: float) -> bool:
         """Whether a bound rules out that the best plan is beaten."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gapless.encodings.taccl.parameters import Parameters
+from gapless.encodings.taccl.problem import find_sketch, find_topology
 from gapless.encodings.taccl.programs.instances import InstanceCosts
-from gapless.encodings.taccl.question import find_sketch, find_topology
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.sweep.request import Request, sizes_between
 from gapless.encodings.taccl.sweep.run import Outcome, sweep

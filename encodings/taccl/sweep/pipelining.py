@@ -1,7 +1,7 @@
-"""Pipelining: a plan whose chunks are cut into pieces that follow each other along the same ways.
+"""Pipelining: a plan whose chunks are cut into pieces that follow each other along the same paths.
 
 A rank sends the first piece on while it receives the second. It costs an alpha for each piece; for large buffers that
-is little beside what it saves at the end of long ways. Instances don't do the same: they travel side by side.
+is little beside what it saves at the end of long paths. Instances don't do the same: they travel side by side.
 """
 
 from __future__ import annotations

@@ -43,12 +43,12 @@ def choose(
     From the least size on, the choice that serves most sizes in a row, and of those the fastest there. A size that has
     none takes its neighbour's; empty where no size has any.
     """
-    good = [_good(size, its, times, tolerance, can_be) for size, its in zip(sizes_bytes, choices, strict=True)]
+    good = [_good(size, some, times, tolerance, can_be) for size, some in zip(sizes_bytes, choices, strict=True)]
     if not any(good):
         return []
-    served = next(its for its in good if its)
-    for place, its in enumerate(good):
-        served = good[place] = its or served
+    served = next(some for some in good if some)
+    for place, some in enumerate(good):
+        served = good[place] = some or served
     chosen: list[Choice] = []
     while len(chosen) < len(good):
         reach = {choice: _reach(choice, good, len(chosen)) for choice in good[len(chosen)]}
@@ -112,11 +112,11 @@ def _border(sizes_bytes: Sequence[int], chosen: Sequence[Choice], place: int, ti
     return _between_multiples(sizes_bytes[place - 1], sizes_bytes[place], high, before, after)
 
 
-def _between_multiples(least: int, most: int, wish: int, before: Choice, after: Choice) -> int:
-    """A number close to the wish, in least + 1 .. most, which is no multiple of what both cut their buffers into."""
+def _between_multiples(least: int, most: int, wanted: int, before: Choice, after: Choice) -> int:
+    """A number near the wanted one, in least + 1 .. most, that is no multiple of what both cut their buffers into."""
     step = math.gcd(before[0].chunks * before[1], after[0].chunks * after[1])
-    found = wish // step * step + 1
+    found = wanted // step * step + 1
     for border in (found, found + step, found - step):
         if least < border <= most:
             return border
-    return max(least + 1, min(wish, most))
+    return max(least + 1, min(wanted, most))

@@ -85,8 +85,8 @@ class _Sweep:
         """What a candidate takes with its best number of instances."""
         return min(self.times.makespan_s(candidate, size_bytes, number) for number in self.request.instances)
 
-    def tell(self, phase: str, size_bytes: int, makespan_s: float | None, bound_s: float | None) -> None:
-        """Tell the caller what is done."""
+    def report(self, phase: str, size_bytes: int, makespan_s: float | None, bound_s: float | None) -> None:
+        """Report to the caller what is done."""
         if self.options.on_progress is not None:
             phase = f"{format_bytes(size_bytes)}: {phase}"
             done, total = sum(_is_answered(self, job) for job in self.request.jobs), len(self.request.jobs)
@@ -138,7 +138,7 @@ def _find_baselines(state: _Sweep) -> None:
         limit_s = state.options.time_limit_s
         if state.deadline.over or (limit_s is not None and state.deadline.elapsed_s > _BASELINES_SHARE * limit_s):
             return
-        its = state.baselines.setdefault(size, [])
+        found_here = state.baselines.setdefault(size, [])
         for instances in sorted({request.instances[0], request.instances[-1]}):
             topology = with_instances(request.topology, instances, request.costs)
             for found in library.of_size(-(-size // larger_buffer(definition)), topology):
@@ -146,10 +146,10 @@ def _find_baselines(state: _Sweep) -> None:
                 plain = replace(found.schedule, topology=request.topology)  # its times are of other instances
                 made = Candidate(title, found.collective, plain, True)
                 candidate = known.setdefault((title, np.sort(found.schedule.place).tobytes()), made)
-                if candidate not in its:
-                    its.append(candidate)
-        fastest_s = min(state.fastest_s(candidate, size) for candidate in its)
-        state.tell("baselines", size, fastest_s, None)
+                if candidate not in found_here:
+                    found_here.append(candidate)
+        fastest_s = min(state.fastest_s(candidate, size) for candidate in found_here)
+        state.report("baselines", size, fastest_s, None)
 
 
 def _leave_time_to_synthesise(state: _Sweep) -> None:
@@ -174,7 +174,7 @@ def _synthesise(state: _Sweep) -> None:
         found = solve(problem, options)
         report = None if found.schedule is None else check(found.schedule)
         if found.schedule is None or report is None or not report.valid:
-            state.tell(f"no plan ({found.solution.stop_reason.value})", job[0], None, None)
+            state.report(f"no plan ({found.solution.stop_reason.value})", job[0], None, None)
             continue
         claim, run = claim_data(found.solution), {"solve_s": round(found.solution.wall_s, 6)}
         plan = SavedPlan(problem.system, problem.description, claim, found.details, found.schedule, run)
@@ -184,7 +184,7 @@ def _synthesise(state: _Sweep) -> None:
             _keep(state, job, problem, plan)
         status = found.solution.status.value
         phase = status if job[1] == 1 else f"{status}, {job[1]} parts"
-        state.tell(phase, job[0], report.makespan_s, found.solution.bound)
+        state.report(phase, job[0], report.makespan_s, found.solution.bound)
 
 
 def _pipeline(state: _Sweep) -> None:
@@ -192,14 +192,14 @@ def _pipeline(state: _Sweep) -> None:
     known: dict[tuple[Candidate, int], Candidate] = {}
     for size in state.request.sizes_bytes:
         plans = sorted(state.candidates.values(), key=lambda plan: state.fastest_s(plan, size))
-        its = state.pipelines.setdefault(size, [])
+        pieces_of = state.pipelines.setdefault(size, [])
         for plan in plans[:_PIPELINED]:
             last_s, pieces = state.fastest_s(plan, size), 2
             while pieces <= _MOST_PIECES and pieces * len(plan.schedule) <= _MOST_TRANSFERS:
                 if (plan, pieces) not in known:
                     known[plan, pieces] = pipelined(plan, pieces)
-                its.append(known[plan, pieces])
-                now_s = state.fastest_s(its[-1], size)
+                pieces_of.append(known[plan, pieces])
+                now_s = state.fastest_s(pieces_of[-1], size)
                 if now_s >= last_s:
                     break
                 last_s, pieces = now_s, 2 * pieces
@@ -229,12 +229,12 @@ def _recall(state: _Sweep, job: Job) -> None:
 
 def _is_for(schedule: Schedule, problem: Chunked) -> bool:
     """Whether a schedule is of the problem's chunks, from and to the same ranks."""
-    mine, its = schedule.graph, problem.collective.graph(problem.chunk_bytes)
-    return np.array_equal(mine.size_bytes, its.size_bytes) and all(
+    mine, theirs = schedule.graph, problem.collective.graph(problem.chunk_bytes)
+    return np.array_equal(mine.size_bytes, theirs.size_bytes) and all(
         np.array_equal(one.tensors, other.tensors)
         and np.array_equal(one.devices, other.devices)
         and one.contributions == other.contributions
-        for one, other in ((mine.initial, its.initial), (mine.required, its.required))
+        for one, other in ((mine.initial, theirs.initial), (mine.required, theirs.required))
     )
 
 
@@ -259,27 +259,27 @@ def _write(state: _Sweep) -> Outcome:
     ranges = to_ranges(sizes, chosen, state.times) if chosen else []
     if not chosen:  # nothing can be lowered: the table is there all the same
         chosen = choose(sizes, choices, state.times, request.tolerance, lambda choice: True)
-    files = [_file_name(request, number, its) for number, its in enumerate(ranges)]
+    files = [_file_name(request, number, one) for number, one in enumerate(ranges)]
     _remove_old(state.folder, set(files))
-    for name, its in zip(files, ranges, strict=True):
+    for name, one in zip(files, ranges, strict=True):
         title = name.removesuffix(".xml")
-        program = state.lowering.for_range(*its.choice, title, its.min_bytes, its.max_bytes)
+        program = state.lowering.for_range(*one.choice, title, one.min_bytes, one.max_bytes)
         write_program(state.folder / XML_FOLDER / name, program)
-    xml_of = {size: name for name, its in zip(files, ranges, strict=True) for size in its.sizes_bytes}
+    xml_of = {size: name for name, one in zip(files, ranges, strict=True) for size in one.sizes_bytes}
     s_per_byte = bounds_of(Chunked(request.topology, request.definition, 1)).s_per_byte
     rows = [
         _row(state, place, choices[place], chosen[place] if chosen else None, xml_of.get(size), s_per_byte)
         for place, size in enumerate(sizes)
     ]
-    told = [_range_data(its, name) for name, its in zip(files, ranges, strict=True)]
+    listed = [_range_data(one, name) for name, one in zip(files, ranges, strict=True)]
     refused = [
         {"plan": name, "instances": instances, "reason": reason}
         for (name, instances), reason in state.lowering.refused.items()
     ]
-    more = {"collective": request.collective, "topology": request.topology.name, "ranges": told, "refused": refused}
+    more = {"collective": request.collective, "topology": request.topology.name, "ranges": listed, "refused": refused}
     write_table(state.folder, rows, more)
     done = all(_is_answered(state, job) for job in request.jobs)
-    return Outcome(rows, told, refused, done and bool(ranges))
+    return Outcome(rows, listed, refused, done and bool(ranges))
 
 
 def _choices(state: _Sweep, place: int) -> list[Choice]:
@@ -327,10 +327,10 @@ def _fastest(
     state: _Sweep, size_bytes: int, choices: list[Choice], is_baseline: bool
 ) -> tuple[Choice, float] | tuple[None, None]:
     """The fastest choice of one kind, as checked."""
-    its = [choice for choice in choices if choice[0].is_baseline == is_baseline]
-    if not its:
+    fitting = [choice for choice in choices if choice[0].is_baseline == is_baseline]
+    if not fitting:
         return None, None
-    best = min(its, key=lambda choice: state.times.makespan_s(choice[0], size_bytes, choice[1]))
+    best = min(fitting, key=lambda choice: state.times.makespan_s(choice[0], size_bytes, choice[1]))
     return best, state.times.checked_s(best[0], size_bytes, best[1])
 
 
@@ -338,28 +338,28 @@ def _ratio(time_s: float | None, other_s: float | None) -> float | None:
     return time_s / other_s if time_s is not None and other_s else None
 
 
-def _range_data(its: Range, name: str) -> dict[str, Any]:
+def _range_data(one: Range, name: str) -> dict[str, Any]:
     return {
         "xml": name,
-        "plan": its.choice[0].name,
-        "instances": its.choice[1],
-        "min_bytes": its.min_bytes,
-        "max_bytes": its.max_bytes,
-        "sizes_bytes": list(its.sizes_bytes),
+        "plan": one.choice[0].name,
+        "instances": one.choice[1],
+        "min_bytes": one.min_bytes,
+        "max_bytes": one.max_bytes,
+        "sizes_bytes": list(one.sizes_bytes),
     }
 
 
-def _file_name(request: Request, number: int, its: Range) -> str:
+def _file_name(request: Request, number: int, one: Range) -> str:
     """Numbered by range, since the runtimes take the first that fits, by name."""
-    what = re.sub(r"[^A-Za-z0-9.]+", "-", its.choice[0].name.split(" (")[0]).strip("-")
-    return f"{number:03d}-{request.collective}-{request.topology.device_count}-{what}-x{its.choice[1]}.xml"
+    what = re.sub(r"[^A-Za-z0-9.]+", "-", one.choice[0].name.split(" (")[0]).strip("-")
+    return f"{number:03d}-{request.collective}-{request.topology.device_count}-{what}-x{one.choice[1]}.xml"
 
 
 def _remove_old(folder: Path, wanted: set[str]) -> None:
     """Remove the programs that an earlier sweep wrote into the folder, as its summary lists them."""
     try:
         data = json.loads((folder / SUMMARY_JSON).read_text(encoding="utf-8"))
-        names = [its["xml"] for its in data["ranges"]]
+        names = [one["xml"] for one in data["ranges"]]
     except (OSError, ValueError, LookupError, TypeError):
         return
     for name in names:

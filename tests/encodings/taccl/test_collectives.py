@@ -19,13 +19,13 @@ from gapless.checker import Rule, check
 from gapless.collective import COLLECTIVES, Collective, alltoall, collective_by_name
 from gapless.encodings.taccl import Chunked, Sketch, load_sketch
 from gapless.encodings.taccl.flow.routing import encode as encode_flow
-from gapless.encodings.taccl.lowering import to_schedule
-from gapless.encodings.taccl.milp.ordering import PHASED_VARIANTS, VARIANTS, Variant, order
+from gapless.encodings.taccl.list_scheduling import RULES, list_schedule
+from gapless.encodings.taccl.list_scheduling import Rule as OrderRule
 from gapless.encodings.taccl.milp.routers import router_of, takes_paths
+from gapless.encodings.taccl.milp.tables import single_sends, times_of
 from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
-from gapless.encodings.taccl.moves import moves_of
 from gapless.encodings.taccl.programs.export import collective_of, to_program
-from gapless.encodings.taccl.sends import single_sends
+from gapless.encodings.taccl.sends import sends_of, to_schedule
 from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.errors import InputError
@@ -281,12 +281,12 @@ def test_published_sketch_that_was_reported_infeasible_for_alltoall_has_a_plan(
 
 def test_sum_that_cannot_reach_its_home_is_refused_when_the_problem_is_built() -> None:
     sketch = Sketch("dead_end", inter_node=InterNode({0: (1,)}, relays={0: (0,), 1: (0,)}))
-    one_way = replace(
+    one_path = replace(
         pairs_of_nodes(2, COSTS),
         links=tuple(k for k in pairs_of_nodes(2, COSTS).links if (k.source, k.target) != (1, 0)),
     )
     with pytest.raises(InputError, match="sketch dead_end backwards: cuts the topology apart"):
-        Chunked.of(one_way, "reducescatter", 1_000, sketch)
+        Chunked.of(one_path, "reducescatter", 1_000, sketch)
 
 
 # -- sums under the replay ---------------------------------------------------------------------------------------------
@@ -362,18 +362,15 @@ def test_rank_without_a_part_hands_a_sum_on() -> None:
     assert sorted(result.schedule.reduces.tolist()) == [False, True]
 
 
-@pytest.mark.parametrize("variant", [*VARIANTS, *PHASED_VARIANTS], ids=lambda variant: variant.name)
-def test_allreduce_replays_clean_overlapped_and_phase_after_phase(variant: Variant) -> None:
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_allreduce_replays_clean_with_its_phases_overlapped(rule: OrderRule) -> None:
     problem = on_machine("ndv2-sk-1", "allreduce")
-    moves = moves_of(problem, [shortest_path_routing(phase.problem) for phase in problem.phases])
-    ordering = order(single_sends(problem, moves), variant)
-    end_s = ordering.start_s + ordering.sends.duration_s
-    adding = ordering.sends.phase == 0
-    if variant.phased:
-        assert ordering.start_s[~adding].min() >= end_s[adding].max() * (1 - 1e-9)
-    report = check(to_schedule(problem, moves, ordering))
+    sends = sends_of(problem, [shortest_path_routing(phase.problem) for phase in problem.phases])
+    order = list_schedule(single_sends(problem, sends), rule)
+    network = problem.logical.topology
+    report = check(to_schedule(network, problem.collective, problem.chunk_bytes, sends, times_of(order)))
     assert report.valid, report.summary()
-    assert report.makespan_s <= ordering.makespan_s * (1 + 1e-9)
+    assert report.makespan_s <= order.makespan_s * (1 + 1e-9)
 
 
 def test_allreduce_spreads_first_sums_while_others_are_still_added_up() -> None:

@@ -1,17 +1,18 @@
-"""Dispatch: no clock is held twice, parents come first, and grouping saves latencies."""
+"""List scheduling: no clock is held twice, parents come first, grouping saves latencies, chance helps with ties."""
 
 from __future__ import annotations
 
-import itertools
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapless.encodings.taccl.list_scheduling import Rule, Table, dispatch
+from gapless.encodings.taccl.list_scheduling import Order, Rule, Table, list_schedule, orders_near
 
-RULES = [Rule(most, back, far) for most in (1, 2, 9) for back in (False, True) for far in (False, True)]
+FIRSTS = ("longest from now", "shortest until now", "most left to do")
+RULES = [Rule(first, back, most) for most in (1, 2, 9) for back in (False, True) for first in FIRSTS]  # type: ignore[arg-type]
 
 
 @st.composite
@@ -28,8 +29,8 @@ def tables(draw: st.DrawFn) -> Table:
 
 @settings(max_examples=60, deadline=None)
 @given(table=tables(), rule=st.sampled_from(RULES))
-def test_a_dispatch_breaks_no_rule(table: Table, rule: Rule) -> None:
-    timing = dispatch(table, np.zeros(len(table)), rule)
+def test_a_list_schedule_breaks_no_rule(table: Table, rule: Rule) -> None:
+    timing = list_schedule(table, rule)
     for row, needs in enumerate(table.needs):
         assert all(timing.start_s[row] >= timing.end_s[first] - 1e-9 for first in needs)
     held: dict[int, set[tuple[float, float]]] = {}
@@ -38,7 +39,7 @@ def test_a_dispatch_breaks_no_rule(table: Table, rule: Rule) -> None:
             held.setdefault(clock, set()).add((timing.start_s[row], timing.end_s[row]))
     for spans in held.values():
         ordered = sorted(spans)
-        assert all(one[1] <= other[0] + 1e-9 for one, other in itertools.pairwise(ordered))
+        assert all(one[1] <= other[0] + 1e-9 for one, other in pairwise(ordered))
     size = dict.fromkeys(zip(timing.start_s, table.link, strict=True), 0)
     for start_s, link in zip(timing.start_s, table.link, strict=True):
         size[start_s, link] += 1
@@ -51,5 +52,64 @@ def test_a_dispatch_breaks_no_rule(table: Table, rule: Rule) -> None:
 @pytest.mark.parametrize("backwards", [False, True])
 def test_rows_on_one_link_share_a_latency(backwards: bool) -> None:
     table = Table([()] * 4, [0] * 4, [(0,)] * 4, np.full(4, 5.0), np.ones(4), np.ones(4, dtype=np.bool_))
-    ends = [dispatch(table, np.zeros(4), Rule(most, backwards, True)).makespan_s for most in (1, 2, 4)]
+    ends = [list_schedule(table, Rule("longest from now", backwards, most)).makespan_s for most in (1, 2, 4)]
     assert ends == [24.0, 14.0, 9.0]
+
+
+def _star(leaves: int) -> Table:
+    """A chunk from each leaf to each other one by way of the middle; clock k: out of leaf k, leaves + k: into it."""
+    pairs = [(s, t) for s in range(leaves) for t in range(leaves) if s != t]
+    needs: list[tuple[int, ...]] = []
+    link, clocks = [], []
+    for s, t in pairs:
+        needs += [(), (len(needs),)]
+        link += [s, leaves + t]
+        clocks += [(s,), (leaves + t,)]
+    ones = np.ones(len(needs))
+    return Table(needs, link, clocks, 0.0 * ones, ones, np.zeros(len(needs), dtype=np.bool_))
+
+
+def _by_rule(table: Table) -> Order:
+    return list_schedule(table, Rule("longest from now"))
+
+
+def _check(table: Table, timing: Order) -> None:
+    start, end = timing.start_s, timing.end_s
+    assert np.allclose(end - start, table.duration_s)
+    for row, needs in enumerate(table.needs):
+        assert all(end[first] <= start[row] + 1e-9 for first in needs)
+    for clock in {clock for its in table.clocks for clock in its}:
+        rows = sorted((row for row, its in enumerate(table.clocks) if clock in its), key=lambda row: start[row])
+        assert all(end[one] <= start[other] + 1e-9 for one, other in pairwise(rows))
+
+
+@pytest.mark.parametrize("leaves", [3, 5])
+def test_every_order_keeps_the_rules(leaves: int) -> None:
+    table = _star(leaves)
+    _check(table, list_schedule(table, Rule("most left to do")))
+    for timing in islice(orders_near(_by_rule(table), seed=0), 20):
+        _check(table, timing)
+
+
+def test_chance_spreads_what_ties_by_number_send_to_one_place() -> None:
+    table = _star(7)
+    best_s = min(timing.makespan_s for timing in islice(orders_near(_by_rule(table), seed=0), 100))
+    assert _by_rule(table).makespan_s >= 9
+    assert best_s <= 8  # six chunks into a leaf, the first of them after one hop: 7
+
+
+def test_the_same_seed_gives_the_same_orders() -> None:
+    table = _star(4)
+    orders = [
+        [timing.start_s.tolist() for timing in islice(orders_near(_by_rule(table), seed), 8)] for seed in (1, 1, 2)
+    ]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_what_holds_the_busiest_clock_goes_first() -> None:
+    """Clock 0 has three sends, one of them with clock 1, which has two: the one that holds both starts."""
+    clocks = [(0,), (0,), (1,), (0, 1)]
+    table = Table([()] * 4, [0, 0, 1, 2], clocks, np.zeros(4), np.ones(4), np.zeros(4, dtype=np.bool_))
+    timing = list_schedule(table, Rule("most left to do"))
+    assert timing.start_s[3] == 0.0
+    assert timing.makespan_s == 3.0

@@ -9,6 +9,7 @@ from rails import rails
 
 import gapless
 from gapless.encodings.taccl import Chunked, load_sketch
+from gapless.encodings.taccl.chunked import Method
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.solve import in_chunks, milp_binaries
 from gapless.errors import InputError
@@ -103,3 +104,39 @@ def test_large_sums_are_within_a_twentieth_of_a_bound_on_both_phases(name: str, 
     assert result.valid
     assert result.solution.gap is not None
     assert result.solution.gap <= 0.05
+
+
+@pytest.mark.parametrize("method", ["auto", "greedy", "milp"])
+@pytest.mark.parametrize(
+    ("sketch", "name"),
+    [("ndv2-sk-1", "allgather"), ("ndv2-sk-1", "allreduce"), ("ndv2-sk-1", "alltoall"), ("dgx2-sk-2", "allgather")],
+)
+def test_a_plan_uses_only_what_its_sketch_allows(sketch: str, name: str, method: Method) -> None:
+    problem = Chunked.of(load_topology(sketch.split("-")[0], 2), name, 64_000, load_sketch(sketch), method=method)
+    result = gapless.solve(problem, replace(QUICK, gap=0.05))
+    assert result.valid
+    schedule = result.schedule
+    assert schedule is not None
+    assert schedule.topology == problem.logical.topology
+    link, reduces = schedule.place[schedule.moves.owner], schedule.reduces[schedule.moves.owner]
+    for phase in problem.phases:
+        moved = reduces == phase.backwards
+        assert phase.problem.logical.allowed[schedule.moves.values[moved], link[moved]].all()
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "method"),
+    [("allgather", 1_000, "aggregated"), ("alltoall", 64 * 10**6, "greedy"), ("broadcast", 64 * 10**6, "baseline:")],
+)
+def test_a_plan_says_which_method_made_it_in_which_variant_and_how_many_chunks(
+    name: str, size: int, method: str
+) -> None:
+    result = gapless.solve(Problem(load_topology("dgx1", 1), name, size), replace(QUICK, time_limit_s=10.0))
+    provenance = result.details["provenance"]
+    assert set(provenance) == {"method", "variant", "chunks", "sketch"}
+    assert provenance["method"].startswith(method)
+    assert provenance["method"] == result.details["method"]
+    assert provenance["chunks"] >= 1
+    assert provenance["variant"]
+    assert result.problem.description["chunks_per_rank"] >= provenance["chunks"]
+    assert result.timings

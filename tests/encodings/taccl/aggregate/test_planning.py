@@ -15,9 +15,9 @@ from gapless.collective import COLLECTIVES, collective_by_name
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, transfers_of
-from gapless.encodings.taccl.aggregate.spreading import Taste, spread
-from gapless.encodings.taccl.aggregate.trees import loads_of, timed
-from gapless.encodings.taccl.baselines.transfers import Transfer, to_schedule
+from gapless.encodings.taccl.aggregate.spreading import Preferences, spread
+from gapless.encodings.taccl.aggregate.trees import timed, transfers_along
+from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.symmetry.masks import image_of, image_table
 from gapless.encodings.taccl.symmetry.quotient_network import Message, quotient_network
 from gapless.options import Deadline, SolveOptions
@@ -33,7 +33,7 @@ SOON = SolveOptions(time_limit_s=0.5)
 def schedule_of(problem: Chunked, transfers: list[Transfer] | None) -> Schedule:
     assert transfers is not None
     topology = problem.logical.topology
-    return to_schedule(topology, problem.collective, problem.chunk_bytes, transfers, (1, 1), "test")
+    return to_schedule(topology, problem.collective, problem.chunk_bytes, *sends_in_turn(transfers), "test")
 
 
 def checked_s(problem: Chunked, transfers: list[Transfer] | None) -> float:
@@ -82,39 +82,41 @@ def test_chunks_keep_to_the_links_that_a_sketch_leaves_them() -> None:
 def test_a_block_enters_a_node_once_where_that_is_preferred() -> None:
     topology = rails(2, 4)
     ground = quotient_network(topology, tuple(range(8)), 1_000)
-    draw = spread(ground, Taste(once=True), random.Random(0))
-    assert draw.complete
-    crossing = [its for its in ground.unfolded(draw.messages) if topology.is_inter_node[its.link]]
-    assert sum(its.blocks.bit_count() for its in crossing) == 8
+    construction = spread(ground, Preferences(once=True), random.Random(0))
+    assert construction.complete
+    crossing = [message for message in ground.unfolded(construction.messages) if topology.is_inter_node[message.link]]
+    assert sum(message.blocks.bit_count() for message in crossing) == 8
 
 
 def test_no_more_blocks_than_asked_go_between_nodes() -> None:
     topology = rails(2, 4)
     ground = quotient_network(topology, tuple(range(8)), 1_000)
-    draw = spread(ground, Taste(most=1), random.Random(0))
-    assert draw.complete
+    construction = spread(ground, Preferences(most=1), random.Random(0))
+    assert construction.complete
     assert all(
-        its.blocks.bit_count() == 1 for its in ground.unfolded(draw.messages) if topology.is_inter_node[its.link]
+        message.blocks.bit_count() == 1
+        for message in ground.unfolded(construction.messages)
+        if topology.is_inter_node[message.link]
     )
 
 
 def test_a_block_is_handed_on_no_more_often_than_asked() -> None:
     ground = quotient_network(SHAPES["switch"](5, COSTS), tuple(range(5)), 1_000)
-    draw = spread(ground, Taste(depth=1), random.Random(0))
+    construction = spread(ground, Preferences(depth=1), random.Random(0))
     source = ground.topology.link_source
-    assert all(its.blocks == 1 << int(source[its.link]) for its in ground.unfolded(draw.messages))
+    assert all(its.blocks == 1 << int(source[its.link]) for its in ground.unfolded(construction.messages))
 
 
 def test_a_draw_is_given_up_beyond_its_limit() -> None:
     ground = quotient_network(SHAPES["switch"](5, COSTS), tuple(range(5)), 1_000)
-    assert not spread(ground, Taste(), random.Random(0), limit_s=ALPHA_S).complete
+    assert not spread(ground, Preferences(), random.Random(0), limit_s=ALPHA_S).complete
 
 
 def test_trees_are_cut_down_to_what_is_wanted() -> None:
     line = SHAPES["line"](3, COSTS)
     links = {line.link_name(k): k for k in range(len(line.links))}
     messages = [Message(0.0, links["0->1"], 1), Message(1.0, links["1->2"], 1)]
-    loads = loads_of(line, messages, [0, 0, 0], [(1,), (2,), ()])
+    loads = transfers_along(line, messages, [0, 0, 0], [(1,), (2,), ()])
     assert [(load.link, load.chunks) for load in loads] == [(links["0->1"], (0, 1)), (links["1->2"], (1,))]
     assert timed(line, loads, 1_000)[-1][1] == pytest.approx(2 * ALPHA_S + 3 * 1_000 * BETA_S)
 

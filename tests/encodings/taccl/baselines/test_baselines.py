@@ -191,7 +191,7 @@ def test_ways_of_the_same_length_share_the_load() -> None:
 
 def test_ranks_out_of_reach_are_named() -> None:
     topology = Topology("one way", (0, 0), (Link(0, 1, ALPHA_S, BETA_S),))
-    with pytest.raises(InputError, match="rank 1 must reach rank 0, it has no way"):
+    with pytest.raises(InputError, match="rank 1 must reach rank 0, it has no path"):
         baselines(topology, allgather(2), 100)
 
 

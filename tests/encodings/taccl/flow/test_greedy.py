@@ -13,9 +13,10 @@ from shapes import SHAPES, line, pairs_of_nodes, ring, star, two_way
 
 from gapless.checker import check
 from gapless.collective import COLLECTIVES, allgather, collective_by_name
-from gapless.encodings.taccl import Chunked, load_sketch
+from gapless.encodings.taccl import Chunked, Sketch, load_sketch
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.flow.greedy import plan_greedy
+from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.solution import Status
@@ -96,7 +97,15 @@ def test_reducescatter_is_allgather_backwards() -> None:
 
 def test_a_sketch_is_not_ignored() -> None:
     problem = Chunked.of(load_topology("ndv2", 2), "allgather", 10**6, load_sketch("ndv2-sk-1"))
-    with pytest.raises(InputError, match="keeps to no sketch"):
+    schedule = plan_greedy(problem, QUICK).schedule
+    assert schedule is not None
+    assert problem.logical.allowed[schedule.moves.values, schedule.place[schedule.moves.owner]].all()
+
+
+def test_a_sketch_that_orders_chunks_on_links_is_not_for_the_greedy() -> None:
+    inter_node = InterNode({0: (1,)}, relay_rule=(8, 0), enforce_ordering=True)
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 10**6, Sketch("ordered", inter_node=inter_node))
+    with pytest.raises(InputError, match="sends own chunks first"):
         plan_greedy(problem, QUICK)
 
 

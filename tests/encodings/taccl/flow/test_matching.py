@@ -1,4 +1,4 @@
-"""Matching: trees that reach every rank, pods entered once, and no clock taken twice."""
+"""Matching: trees that reach every rank, sets entered once, and no clock taken twice."""
 
 from __future__ import annotations
 
@@ -26,38 +26,39 @@ def test_every_rank_gets_every_chunk_once_from_one_that_has_it(
 ) -> None:
     topology = SHAPES[shape](4, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
     problem = Chunked(topology, allgather(4, 2), 100_000)
-    board = quotient_problem(problem, no_rotations(topology))
-    found = match(board, [], seed=seed, one_at_a_time=one_at_a_time)
-    assert found is not None
+    quotient = quotient_problem(problem, no_rotations(topology))
+    matched = match(quotient, [], seed=seed, one_at_a_time=one_at_a_time)
+    assert matched is not None
+    found, start_s = matched
     target = topology.link_target[found.link]
     reached = set(zip(found.chunk.tolist(), target.tolist(), strict=True))
     assert len(reached) == len(found.chunk) == 8 * 3
     for row, parent in enumerate(found.parent.tolist()):
         source = topology.link_source[found.link[row]]
         if parent < 0:
-            assert source == board.owner[found.chunk[row]]
+            assert source == quotient.owner[found.chunk[row]]
         else:
             assert (found.chunk[parent], target[parent]) == (found.chunk[row], source)
-            ended_s = found.start_s[parent] + problem.duration_s[found.link[parent]]
-            assert found.start_s[row] >= ended_s - 1e-15
+            ended_s = start_s[parent] + problem.duration_s[found.link[parent]]
+            assert start_s[row] >= ended_s - 1e-15
 
 
-def test_a_pod_is_entered_once_unless_doors_may_be_used_again() -> None:
+def test_a_bottleneck_set_is_entered_once_unless_ports_may_be_used_again() -> None:
     topology = pairs_of_nodes(2, lambda k: (1e-6, (4e-10, 1e-10)[k]))
-    board = quotient_problem(Chunked(topology, allgather(4), 10**6), no_rotations(topology))
-    pods = [(0, 1), (2, 3)]
-    once, again = match(board, pods), match(board, pods, spare_until_s=1.0)
+    quotient = quotient_problem(Chunked(topology, allgather(4), 10**6), no_rotations(topology))
+    sets = [(0, 1), (2, 3)]
+    once, again = match(quotient, sets), match(quotient, sets, spare_until_s=1.0)
     assert once is not None
     assert again is not None
-    assert topology.is_inter_node[once.link].sum() == 4
-    assert topology.is_inter_node[again.link].sum() > 4
+    assert topology.is_inter_node[once[0].link].sum() == 4
+    assert topology.is_inter_node[again[0].link].sum() > 4
 
 
-def test_pods_that_would_leave_a_rank_out_are_entered_again() -> None:
+def test_bottleneck_sets_that_would_leave_a_rank_out_are_entered_again() -> None:
     topology = rails(2, 2)
-    board = quotient_problem(Chunked(topology, allgather(4), 1000), no_rotations(topology))
-    local = [[link for link in its if topology.is_inter_node[link]] for its in board.links_of]
-    local[0] = board.links_of[0]
-    object.__setattr__(board, "links_of", local)  # ranks 2 and 3 are joined by their rails alone
-    found = match(board, [(0, 1), (2, 3)])
-    assert found is None or len(np.unique(found.chunk)) == 4
+    quotient = quotient_problem(Chunked(topology, allgather(4), 1000), no_rotations(topology))
+    local = [[link for link in links if topology.is_inter_node[link]] for links in quotient.links_of]
+    local[0] = quotient.links_of[0]
+    object.__setattr__(quotient, "links_of", local)  # ranks 2 and 3 are joined by their rails alone
+    found = match(quotient, [(0, 1), (2, 3)])
+    assert found is None or len(np.unique(found[0].chunk)) == 4

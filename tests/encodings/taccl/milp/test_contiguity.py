@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from shapes import pairs_of_nodes
 
-from gapless.checker import check
+from gapless.checker import Report, check
 from gapless.encodings.taccl import Chunked, Sketch, load_sketch
-from gapless.encodings.taccl.lowering import to_schedule
+from gapless.encodings.taccl.list_scheduling import RULES, Order, list_schedule
 from gapless.encodings.taccl.milp import contiguity
-from gapless.encodings.taccl.milp.ordering import VARIANTS, Ordering, order
+from gapless.encodings.taccl.milp.tables import single_sends, times_of
 from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
-from gapless.encodings.taccl.moves import Moves, moves_of
-from gapless.encodings.taccl.sends import single_sends
+from gapless.encodings.taccl.sends import Sends, sends_of, to_schedule
 from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.options import SolveOptions
 from gapless.solution import Status
@@ -21,10 +20,15 @@ from gapless.solvers.registry import solve_model
 from gapless.topologies.files import load_topology
 
 
-def ordered(problem: Chunked) -> tuple[Moves, Ordering]:
-    moves = moves_of(problem, [shortest_path_routing(problem)])
-    orderings = [order(single_sends(problem, moves), variant) for variant in VARIANTS]
-    return moves, min(orderings, key=lambda ordering: ordering.makespan_s)
+def replayed(problem: Chunked, sends: Sends, order: Order) -> Report:
+    network = problem.logical.topology
+    return check(to_schedule(network, problem.collective, problem.chunk_bytes, sends, times_of(order)))
+
+
+def ordered(problem: Chunked) -> tuple[Sends, Order]:
+    sends = sends_of(problem, [shortest_path_routing(problem)])
+    orders = [list_schedule(single_sends(problem, sends), rule) for rule in RULES]
+    return sends, min(orders, key=lambda order: order.makespan_s)
 
 
 def small(alpha_s: float, parts: int = 1) -> Chunked:
@@ -53,13 +57,13 @@ def test_ordering_itself_is_a_feasible_point_of_the_model() -> None:
 @pytest.mark.parametrize(("alpha_us", "grouped"), [(0.0, False), (100.0, True)])
 def test_chunks_travel_together_exactly_where_the_latency_is_worth_it(alpha_us: float, grouped: bool) -> None:
     problem = small(alpha_us * 1e-6)
-    moves, ordering = ordered(problem)
+    sends, ordering = ordered(problem)
     parts = contiguity.encode(ordering)
     solution = solve_model(parts.model, SolveOptions(threads=1), "cpsat", contiguity.first_point(parts))
     assert solution.values is not None
     exact = contiguity.decode(parts, solution.values)
     assert bool((exact.place > 0).any()) is grouped
-    report = check(to_schedule(problem, moves, exact))
+    report = replayed(problem, sends, exact)
     assert report.valid, report.summary()
     assert report.makespan_s <= exact.makespan_s * (1 + 1e-9)
     assert report.makespan_s <= ordering.makespan_s * (1 + 1e-9)
@@ -72,9 +76,9 @@ def test_order_on_links_between_nodes_is_that_of_the_ordering() -> None:
     solution = solve_model(parts.model, SolveOptions(threads=1, time_limit_s=5), "cpsat", contiguity.first_point(parts))
     assert solution.values is not None
     exact = contiguity.decode(parts, solution.values)
-    rows = np.flatnonzero(ordering.sends.may_join)
-    for link in {ordering.sends.link[row] for row in rows.tolist()}:
-        members = np.array([row for row in rows.tolist() if ordering.sends.link[row] == link])
+    rows = np.flatnonzero(ordering.table.may_join)
+    for link in {ordering.table.link[row] for row in rows.tolist()}:
+        members = np.array([row for row in rows.tolist() if ordering.table.link[row] == link])
         before = members[np.argsort(ordering.start_s[members], kind="stable")]
         assert (np.diff(exact.start_s[before]) >= 0).all()
 

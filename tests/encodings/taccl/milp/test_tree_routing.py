@@ -64,7 +64,7 @@ def trees_of(problem: Chunked, chunk: int) -> list[tuple[int, ...]]:
 
 
 def tree_time_s(problem: Chunked, links: tuple[int, ...], owner: int) -> float:
-    """When the last rank of a tree has the chunk, no other chunk in the way."""
+    """When the last rank of a tree has the chunk, no other chunk in the path."""
     topology = problem.logical.topology
     tree = nx.DiGraph()
     for link in links:

@@ -9,7 +9,7 @@ import pytest
 
 from gapless.encodings.cupcake.advice import compression
 from gapless.encodings.cupcake.parameters import Parameters
-from gapless.encodings.cupcake.question import problem
+from gapless.encodings.cupcake.problem import problem
 from gapless.encodings.cupcake.what_if import FIGURES, what_if
 from gapless.errors import InputError
 from gapless.profiles.gradients.named import load_fusion_profile

@@ -9,7 +9,7 @@ import pytest
 
 from gapless.encodings.bagpipe.advice import advise
 from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
-from gapless.encodings.bagpipe.question import problem
+from gapless.encodings.bagpipe.problem import problem
 from gapless.errors import InputError
 
 IDS = np.arange(400).reshape(200, 2) % 37
