@@ -120,8 +120,8 @@ def _with_plan_of(row: Row, best: Row | None, unit: Unit) -> Row:
 
 def _with_bound(row: Row, larger: Sequence[Row], unit: Unit) -> Row:
     """The row with what the rows of budgets that are no smaller have proven."""
-    cost, bounds = row.cost(unit), [other.bound(unit) for other in larger]
-    bound = max((known for known in bounds if known is not None), default=None)
+    bounds = [bound for other in larger if (bound := other.bound(unit)) is not None]
+    cost, bound = row.cost(unit), max(bounds, default=None)
     is_infeasible = any(other.status is Status.INFEASIBLE for other in larger)
     if cost is None:
         return replace(row, status=Status.INFEASIBLE, stop_reason=StopReason.FINISHED) if is_infeasible else row

@@ -163,7 +163,7 @@ def wanted_tensors(graph: TrainingGraph) -> Mask:
         for number in range(graph.loss, -1, -1):
             if number in now:
                 node = graph.forward[number]
-                now.update(node.inputs if node.creator is None else [node.creator])
+                now.update(node.sources)
         wanted[stage, list(now)] = True
     return wanted
 

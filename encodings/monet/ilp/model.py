@@ -127,12 +127,13 @@ def _backward_fits(model: MonetModel) -> None:
     data, columns = model.data, model.columns
     stage = np.flatnonzero(columns.level[:, -1] >= 0)
     output = np.array([node.output_bytes for node in model.graph.backward])[stage - 1] / MIB
-    only = np.array([first.workspace_bytes if not more else 0 for first, *more in data.backward])[stage - 1] / MIB
+    single = [options[0].workspace_bytes if len(options) == 1 else 0 for options in data.backward]
+    only = np.array(single)[stage - 1] / MIB
     row, number = np.nonzero(columns.backward[stage - 1] >= 0)
-    workspace = [data.backward[b][o].workspace_bytes / MIB for b, o in zip((stage - 1)[row], number, strict=True)]
+    more = [data.backward[b][o].workspace_bytes / MIB for b, o in zip((stage - 1)[row], number, strict=True)]
     entries: list[Entry] = [
         (np.arange(len(stage)), 1.0, columns.level[stage, -1]),
-        (row, np.array(workspace), columns.backward[stage - 1][row, number]),
+        (row, np.array(more), columns.backward[stage - 1][row, number]),
     ]
     upper = data.budget - output - only
     add_entries(model.milp, "backward_fits", len(stage), entries, upper=upper, cite="4.12")

@@ -105,7 +105,7 @@ class JustInTime:
     def of(self, keep: KeepSet) -> Stretches:
         """The stretches of a keep-set.
 
-        In its plainest form it is without tensors that nobody wants, with exactly the intermediates that the variants
+        In its plainest form it is without tensors without a use, with exactly the intermediates that the variants
         read, with only those drops that have a gap to be dropped over, and with leads that don't pass what came before.
         """
         keep = KeepSet(keep.kept & self._plain, keep.dropped & self._plain, keep.variant.copy(), keep.lead.copy())
@@ -143,7 +143,7 @@ class JustInTime:
             needs_of, needed = self._needs_of[number], stretches.needed
             before, stage = needs_of[stretches.keep.variant[number]], number + 1
             for need in before:
-                needed[need] = tuple(reader for reader in needed[need] if reader != stage)
+                needed[need] = tuple(used for used in needed[need] if used != stage)
                 changed |= 1 << need
             for need in needs_of[chosen]:
                 needed[need] = tuple(sorted((*needed[need], stage)))
@@ -165,7 +165,7 @@ class JustInTime:
     def _settle(self, stretches: Stretches, changed: int) -> bool:
         """Work out the tensors that have changed (a bit for each), and those that change with them; whether any did.
 
-        From the last node to the first: a recomputation uses stretches inputs at stretches own stage.
+        From the last node to the first: a recomputation uses its inputs at its own stage.
         """
         needed, recomputed = stretches.needed, stretches.runs
         places: list[int] = []

@@ -163,7 +163,7 @@ def _splits(longest: int, slots: int) -> Ints:
 
 
 def _checkpoints(splits: Ints, start: int, needed: int, slots: int) -> list[int]:
-    """The places that are kept between `start`, which is there, and `needed`."""
+    """The places that are kept on the way from place `start`, which is there, to place `needed`."""
     chosen = []
     while slots and (step := int(splits[slots, needed + 1 - start])):
         start += step
@@ -221,12 +221,12 @@ def _price(graph: TrainingGraph, kept: Mask, node: int) -> float:
         if now in seen:
             continue
         seen.add(now)
-        operator = graph.forward[now]
-        total_s += min(impl.duration_s for impl in (operator.again or operator.implementations))
-        if operator.creator is not None:
-            open_nodes.append(operator.creator)
+        op = graph.forward[now]
+        total_s += min(impl.duration_s for impl in (op.again or op.implementations))
+        if op.creator is not None:
+            open_nodes.append(op.creator)
         else:
-            open_nodes += [source for source in operator.inputs if not kept[source]]
+            open_nodes += [source for source in op.inputs if not kept[source]]
     return total_s / max(1, graph.forward[node].output_bytes)
 
 

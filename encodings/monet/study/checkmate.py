@@ -368,8 +368,7 @@ def _freed(graph: TrainingGraph, plan: Rematerialisation) -> Mask:
 def _edges(graph: TrainingGraph) -> Ids:
     reads = [node.inputs for node in graph.forward]
     reads += [(*node.gradients, *node.variants[0].needs) for node in graph.backward]
-    pairs = [(k, i) for k, sources in enumerate(reads) for i in sorted(set(sources))]
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return np.array([(k, i) for k, read in enumerate(reads) for i in sorted(set(read))], dtype=np.int64).reshape(-1, 2)
 
 
 def _pairs(graph: TrainingGraph) -> Ids:
