@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gapless.encodings.monet.question import budget_bytes, find_graph
+from gapless.encodings.monet.problem import budget_bytes, find_graph
 from gapless.encodings.monet.sweep import sweep
 from gapless.encodings.monet.tradeoff import SUMMARY_CSV, SUMMARY_JSON, Row
 from gapless.plot import check_plot, write_plot

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from gapless.encodings.monet.fields import CURVE, QUESTION, RUN
+from gapless.encodings.monet.method_names import METHODS
+from gapless.fields import Choice, Field, Listed, Object, SizeOrShare, Text, Whole
 from gapless.options import SolveOptions
-from gapless.system import Answer, Command, Plan, Session, System
+from gapless.system import Command, System, lazy, named
+from gapless.torch.close_kinds import CLOSE
 
 if TYPE_CHECKING:
     from gapless.checker import Report
@@ -16,23 +17,60 @@ if TYPE_CHECKING:
 
 __all__ = ["SYSTEM"]
 
+_DEVICES = lazy("gapless.profiles.devices:device_names")
+_NETWORKS = lazy("gapless.profiles.training.networks:network_names")
 
-def _problem(**values: Any) -> Any:
-    from gapless.encodings.monet.question import problem
+_GRAPH = (
+    Field(
+        "graph", Object(("gapless.profiles.training.graph.TrainingGraph",)), "`gapless list profiles`, or a file",
+        is_required=True, metavar="NAME|FILE", names=_NETWORKS,
+    ),
+    Field("batch", Whole(1), "batch size of a named network", metavar="N"),
+    Field(
+        "device", Text(), "p100 (default), v100, a100, h100: costs of a named network", metavar="NAME", names=_DEVICES
+    ),
+)  # fmt: skip
+_OBJECTIVE = Field(
+    "objective", Choice(("time", "energy")),
+    "least time (default), or least energy, for graphs whose power is known", "time",
+)  # fmt: skip
+_METHOD_HELP = f"what decides, alone or to compare with: {', '.join(METHODS)}; docs/monet.md says what each is"
+_OUTPUT = Field("output", Text(), "the plan to write", metavar="FILE", short="-o")
 
-    return problem(**values)
+QUESTION = (
+    *_GRAPH,
+    Field("budget", SizeOrShare(), "8GiB, 8GB (10^9), or 0.5x", is_required=True, metavar="SIZE"),
+    _OBJECTIVE,
+    Field("method", Choice(tuple(METHODS)), _METHOD_HELP, "auto", metavar="NAME"),
+)
 
+CURVE = (
+    *_GRAPH,
+    Field("budgets", Listed(SizeOrShare()), "such as 5GiB,6GB,0.5x", is_required=True, metavar="B,B,..."),
+    _OBJECTIVE,
+    Field(
+        "methods", Listed(Choice(tuple(METHODS))), "curves to overlay: " + _METHOD_HELP, ("auto",), metavar="M,M,..."
+    ),
+    Field("output", Text(), "folder for the plans and the table", is_required=True, metavar="DIR", short="-o"),
+    Field("plot", Text(), "draw the curve: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE"),
+    Field("workers", Whole(0), "budgets at once, N x threads <= cores", 0, metavar="N", group="processes"),
+)
 
-def _plan(problem: Any, options: SolveOptions, parameters: Any) -> Plan:
-    from gapless.encodings.monet.solve import solve
-
-    return solve(problem, options, parameters)
-
-
-def _parameters() -> type:
-    from gapless.encodings.monet.parameters import Parameters
-
-    return Parameters
+RUN = (
+    Field("model", Text(), "or FILE.py:FACTORY; see below", is_required=True, metavar="MODULE:FACTORY"),
+    Field(
+        "budget", SizeOrShare(), "8GiB, 8GB (10^9), or 0.5x: of eager's peak; above parameters and inputs",
+        is_required=True, metavar="SIZE",
+    ),
+    Field("cache", Text(), "times of operators, read and written", metavar="FILE"),
+    Field(
+        "close", Listed(Choice((*CLOSE, "all"))),
+        "implementations that may be off by rounding: attention, loss, norm, or all (default: none)", (),
+        metavar="KINDS",
+    ),
+    Field("steps", Whole(1), "steps to time (default: 5)", 5, metavar="N"),
+    _OUTPUT,
+)  # fmt: skip
 
 
 def _view(plan: SavedPlan, report: Report) -> str:
@@ -51,18 +89,6 @@ def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     tail = "" if found is None else f"; a plan was found for {found} ({format_bytes(found)})"
     return (f"every plan needs at least {bound} bytes ({format_bytes(bound)}), proven{tail}",)
-
-
-def _curve(values: Mapping[str, Any], session: Session) -> Answer:
-    from gapless.encodings.monet.commands import curve
-
-    return curve(values, session)
-
-
-def _execute(values: Mapping[str, Any], session: Session) -> Answer:
-    from gapless.encodings.monet.execution import execute
-
-    return execute(values, session)
 
 
 _CURVE_HELP = """\
@@ -90,9 +116,9 @@ SYSTEM = System(
     name="monet",
     what="checkpointing and operator selection under a memory budget",
     fields=QUESTION,
-    problem=_problem,
-    plan=_plan,
-    parameters=_parameters,
+    problem=lazy("gapless.encodings.monet.problem:problem"),
+    plan=lazy("gapless.encodings.monet.solve:solve"),
+    parameters=lambda: named("gapless.encodings.monet.parameters:Parameters"),
     example="""\
   gapless solve monet --graph resnet50 --batch 184 --device p100 --budget 8GiB --gap 0.02 -o plan.json
   gapless solve monet --graph vgg16 --batch 176 --budget 8GiB --method checkmate
@@ -103,17 +129,19 @@ SYSTEM = System(
     pictures=("memory",),
     sweeps=(
         Command(
-            "monet", "overhead against memory", CURVE, _curve, _CURVE_HELP,
+            "monet", "overhead against memory", CURVE, lazy("gapless.encodings.monet.commands:curve"),
+            _CURVE_HELP,
             SolveOptions(gap=0.02, time_limit_s=120.0),
             "stopping with the best plans so far; the same command goes on from them",
         ),
     ),
     runs=(
         Command(
-            "monet", "a training step of a PyTorch model", RUN, _execute, _RUN_HELP,
+            "monet", "a training step of a PyTorch model", RUN, lazy("gapless.encodings.monet.execution:execute"),
+            _RUN_HELP,
             SolveOptions(gap=0.02, time_limit_s=120.0),
             "stopping with the best plan so far, which is run if there is one",
         ),
     ),
-    citation=lambda: (files("gapless.encodings.monet") / "references.bib").read_text(encoding="utf-8"),
+    package="gapless.encodings.monet",
 )  # fmt: skip
