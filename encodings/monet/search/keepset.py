@@ -74,7 +74,7 @@ class Keeper:
         self._step_menus = StepMenus(graph, self._just_in_time.last_use)
         self._menus = self._step_menus.menus
 
-    # -- the public door ----------------------------------------------------------------------------------------------
+    # -- public methods ----------------------------------------------------------------------------------------------
 
     def state(self, keep: KeepSet) -> State:
         """Evaluate a keep-set."""
