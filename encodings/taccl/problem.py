@@ -102,8 +102,10 @@ class Problem:
 
     def under(self, sketch: Sketch | None, chunks: int) -> Chunked:
         """The problem under a sketch, or under none, in so many chunks."""
-        ends = {"root": self.root, "target": self.target}
-        return Chunked.of(self.topology, self.collective, self.size_bytes, sketch, chunks_per_rank=chunks, **ends)
+        return Chunked.of(
+            self.topology, self.collective, self.size_bytes, sketch, chunks_per_rank=chunks, root=self.root,
+            target=self.target,
+        )  # fmt: skip
 
 
 def problem(
