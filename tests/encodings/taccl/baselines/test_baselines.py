@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shapes import SHAPES, pairs_of_nodes, two_way
 
 from gapless.checker import check
-from gapless.collective import (, divided
+from gapless.collective import (
     COLLECTIVES,
     Collective,
     allgather,
