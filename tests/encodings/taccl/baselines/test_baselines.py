@@ -18,6 +18,7 @@ from gapless.collective import (
     allreduce,
     alltoall,
     broadcast,
+    divided,
     reducescatter,
     sendrecv,
 )
