@@ -273,7 +273,7 @@ SOLVING = (
     Field("threads", Whole(0), "0 takes every core (default)", 0, metavar="N"),
     Field("seed", Whole(0), "of what is drawn at random (default 0)", 0, metavar="N"),
     Field("solver", Text(), "see `gapless list solvers` (default: by system)", metavar="NAME"),
-    Field("parameters", Text(), "the searches' parameters, in TOML: docs/parameters.md", metavar="FILE"),
+    Field("parameters", Text(), "the searches' parameters, in TOML: `gapless list parameters`", metavar="FILE"),
 )
 """How a question is to be solved, which is no part of it."""
 

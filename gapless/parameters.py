@@ -6,8 +6,12 @@ docstring says what it does and why its default is what it is.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
+import itertools
 import sys
+import textwrap
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +25,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["load_toml", "parameters_from", "parameters_of", "read_parameters"]
+__all__ = ["load_toml", "parameter_rows", "parameters_from", "parameters_of", "read_parameters"]
 
 T = TypeVar("T")
 
@@ -80,6 +84,30 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
         raise InputError(f"{where}: must be {words.get(hint, hint)}, got {value!r}")
     return value
+
+
+def parameter_rows(kind: type, prefix: str = "") -> list[dict[str, str]]:
+    """A row for each parameter: its name as TOML has it (`table.name`), its default, and what it does."""
+    default, sentences = kind(), _sentences(kind)
+    rows = []
+    for field in dataclasses.fields(kind):
+        value = getattr(default, field.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            rows += parameter_rows(type(value), f"{prefix}{field.name}.")
+        else:
+            rows.append({"name": f"{prefix}{field.name}", "default": str(value), "what": sentences.get(field.name, "")})
+    return rows
+
+
+def _sentences(kind: type) -> dict[str, str]:
+    """The text below each field of a class, in one line."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for field, text in itertools.pairwise(body.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+            found[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
+    return found
 
 
 def load_toml(path: str | Path) -> dict[str, Any]:

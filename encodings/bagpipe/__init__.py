@@ -4,8 +4,9 @@ from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_pla
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.costs import Batch, capacities, cost_matrix
 from gapless.encodings.bagpipe.parameters import Bound, Parameters, Search
-from gapless.encodings.bagpipe.partition import METHODS, OBJECTIVES, Partition, partition
+from gapless.encodings.bagpipe.partition import Partition, partition
 from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.system import METHODS, OBJECTIVES
 
 __all__ = [
     "METHODS",

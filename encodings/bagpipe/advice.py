@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
 from gapless.encodings.bagpipe.comparison import DesignSummary, LookaheadSummary, compare_designs, lookahead_table
-from gapless.encodings.bagpipe.designs import DESIGNS
+from gapless.encodings.bagpipe.system import DESIGNS
 from gapless.encodings.bagpipe.tuning import Tuning, tune_lookahead
 from gapless.errors import InputError
 from gapless.io.record import check_known

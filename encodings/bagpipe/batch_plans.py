@@ -25,18 +25,18 @@ from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import Partition, partition
 from gapless.encodings.bagpipe.sharing import Sharing, Traffic
+from gapless.encodings.bagpipe.system import OWNERSHIPS
 from gapless.encodings.bagpipe.unique_ids import positions
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
 from gapless.profiles.traces.trace import Trace
 
-__all__ = ["OWNERSHIPS", "BatchPlan", "Planning", "batch_plans"]
+__all__ = ["BatchPlan", "Planning", "batch_plans"]
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
-OWNERSHIPS = ("first-touch", "hash")
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Of Fibonacci hashing: the upper bits of the product are well mixed."""
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.batch_plans import Planning, batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.counts import Counts, counted
-from gapless.encodings.bagpipe.designs import DESIGNS
 from gapless.encodings.bagpipe.parameters import Bound, Parameters
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
+from gapless.encodings.bagpipe.system import DESIGNS
 from gapless.errors import InputError
 from gapless.profiles.traces.trace import Trace
 

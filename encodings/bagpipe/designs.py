@@ -19,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.counts import Counts
+from gapless.encodings.bagpipe.system import DESIGNS
 from gapless.io.record import check_known
 
-__all__ = ["DESIGNS", "DesignRows", "design_rows"]
+__all__ = ["DesignRows", "design_rows"]
 
 Ints = NDArray[np.int64]
-
-DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from gapless.encodings.bagpipe.goals import Fetches, Goal, MaxLoad
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.search import search
 from gapless.encodings.bagpipe.sharing import Sharing
+from gapless.encodings.bagpipe.system import METHODS, OBJECTIVES
 from gapless.encodings.bagpipe.transport import transport
 from gapless.errors import InputError
 from gapless.io.record import check_known
@@ -28,14 +29,9 @@ from gapless.options import Deadline, SolveOptions, relative_gap
 from gapless.solution import Solution
 from gapless.solvers.registry import solve_model
 
-__all__ = ["METHODS", "OBJECTIVES", "Partition", "contiguous", "partition", "randomly"]
+__all__ = ["Partition", "contiguous", "partition", "randomly"]
 
 Ints = NDArray[np.int64]
-
-OBJECTIVES = ("paper", "fetches", "max-load")
-
-METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
-"""`auto` is `transport` for the paper's objective, `search` for the others."""
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Size, Text, Whole
 from gapless.system import Command, System, answering, lazy, named
 
-if TYPE_CHECKING:
-    from gapless.io.plan import SavedPlan
-
-__all__ = ["SYSTEM"]
+__all__ = ["DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
 
 
-_METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
-_OBJECTIVES = ("paper", "fetches", "max-load")
-_DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed")
+METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
+"""`auto` is `transport` for the paper's objective, `search` for the others."""
+OBJECTIVES = ("paper", "fetches", "max-load")
+OWNERSHIPS = ("first-touch", "hash")
+DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed")
 
 
 def _trace(group: str) -> tuple[Field, ...]:
@@ -72,10 +69,10 @@ QUESTION = (
     Field("batch_size", Whole(1), "examples of a batch", is_required=True, metavar="N"),
     Field("lookahead", Whole(1), "in batches (default 200)", metavar="L"),
     Field("cache_rows", Whole(1), "L is what fits, and shrinks to fit", metavar="N"),
-    Field("objective", Choice(_OBJECTIVES), "paper (default), fetches, max-load", "paper", metavar="NAME"),
-    Field("method", Choice(_METHODS), f"auto (default), {', '.join(_METHODS[1:])}", "auto", metavar="NAME"),
+    Field("objective", Choice(OBJECTIVES), "paper (default), fetches, max-load", "paper", metavar="NAME"),
+    Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     Field(
-        "ownership", Choice(("first-touch", "hash")), "first-touch (default) or hash", "first-touch", metavar="NAME"
+        "ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"
     ),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
     *_CLUSTER,
@@ -92,18 +89,12 @@ ADVICE = (
     Field("cache_size", Size(), "the same, in bytes such as 500MB", metavar="SIZE"),
     Field("batches", Whole(1), "plan no more than so many each time", metavar="N"),
     Field(
-        "objective", Choice(_OBJECTIVES), "of the partition: paper (default), fetches, max-load", "paper",
+        "objective", Choice(OBJECTIVES), "of the partition: paper (default), fetches, max-load", "paper",
         metavar="NAME",
     ),
-    Field("design", Choice(_DESIGNS), "to tune for (default lrpp-delayed)", "lrpp-delayed", metavar="NAME"),
+    Field("design", Choice(DESIGNS), "to tune for (default lrpp-delayed)", "lrpp-delayed", metavar="NAME"),
     *_CLUSTER,
 )  # fmt: skip
-
-
-def _device_names(plan: SavedPlan) -> tuple[str, ...]:
-    from gapless.encodings.bagpipe.lowering import device_names
-
-    return device_names(plan.schedule.topology)
 
 
 _ADVICE_HELP = """\
@@ -136,7 +127,7 @@ SYSTEM = System(
     ending=".npz",
     write=lazy("gapless.encodings.bagpipe.run_file:write_run"),
     read=lazy("gapless.encodings.bagpipe.run_file:read_run"),
-    device_names=_device_names,
+    device_names=lambda plan: named("gapless.encodings.bagpipe.lowering:device_names")(plan.schedule.topology),
     pictures=("gantt", "memory"),
     advice=(
         Command(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gapless.encodings.cupcake.baselines import BASELINES
+from gapless.encodings.cupcake.system import METHODS
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
@@ -18,11 +18,7 @@ from gapless.profiles.gradients.named import find_fusion_profile, with_compresso
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.topologies.topology import Topology
 
-__all__ = ["DEVICE", "METHODS", "Problem", "problem"]
-
-EXACT = ("affine", "pareto", "milp")
-METHODS = ("auto", *EXACT, "algorithm1", *BASELINES)
-"""`auto` is `affine` where both costs are, else `pareto`; `algorithm1` is the paper's search; the rest: baselines."""
+__all__ = ["DEVICE", "Problem", "problem"]
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,17 @@ if TYPE_CHECKING:
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
 
-__all__ = ["SYSTEM"]
+__all__ = ["METHODS", "SYSTEM"]
 
 _PROFILES = lazy("gapless.profiles.gradients.named:fusion_profile_names")
 _COMPRESSORS = lazy("gapless.profiles.gradients.compressors:compressor_names")
 _DEVICES = lazy("gapless.profiles.devices:device_names")
 _TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
 
-_METHODS = (
+METHODS = (
     "auto", "affine", "pareto", "milp", "algorithm1", "layer-wise", "one-group", "buckets", "even-split", "selective",
 )  # fmt: skip
+"""`auto` is `affine` where both costs are, else `pareto`; `algorithm1` is the paper's search; the rest: baselines."""
 _FIGURES = {
     "bandwidth": "other bandwidths",
     "batch": "other batch sizes, as factors of the profile's",
@@ -57,7 +58,7 @@ _OTHER = "other costs than the profile's"
 
 QUESTION = (
     _PROFILE,
-    Field("method", Choice(_METHODS), f"auto (default), {', '.join(_METHODS[1:])}", "auto", metavar="NAME"),
+    Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     Field(
         "compressor", _COMPRESSOR, "`gapless list compressors`; needs a network", metavar="NAME", names=_COMPRESSORS,
         group=_OTHER,

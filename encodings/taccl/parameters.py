@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.errors import InputError
 
 __all__ = ["Aggregation", "Chunking", "Greedy", "Milp", "Parameters"]
@@ -129,6 +130,8 @@ class Parameters:
     """The greedy."""
     milp: Milp = field(default_factory=Milp)
     """The MILP."""
+    bounds: BoundParameters = field(default_factory=BoundParameters)
+    """How much the lower bounds look at."""
 
 
 def _check(part: object, name: str, shares: tuple[str, ...], may_be_zero: tuple[str, ...] = ()) -> None:

@@ -106,7 +106,7 @@ class _Portfolio:
     @cached_property
     def bounds(self) -> Bounds:
         """The bounds of the problem."""
-        return bounds_of(self.problem)
+        return bounds_of(self.problem, self.parameters.bounds)
 
     @property
     def is_alone(self) -> bool:
@@ -178,8 +178,9 @@ def _try_aggregated(portfolio: _Portfolio) -> None:
 
 def _try_greedy(portfolio: _Portfolio) -> None:
     """The greedy; briefly, where the MILP is to follow."""
+    problem, bounds = portfolio.problem, portfolio.bounds
     if portfolio.is_alone:
-        portfolio.offer(plan_greedy(portfolio.problem, portfolio.stage(), portfolio.parameters.greedy))
+        portfolio.offer(plan_greedy(problem, portfolio.stage(), portfolio.parameters.greedy, bounds=bounds))
     elif may_be_greedy(portfolio.problem) and not (
         portfolio.by_chunks is not None and portfolio.is_within_gap(portfolio.by_chunks)
     ):
@@ -187,7 +188,7 @@ def _try_greedy(portfolio: _Portfolio) -> None:
         greedy = parameters.greedy
         brief = is_first and milp_binaries(portfolio.problem) <= parameters.milp.most_binaries
         stage = portfolio.stage(greedy.share, greedy.before_milp_s) if brief else portfolio.stage()
-        portfolio.offer(plan_greedy(portfolio.problem, stage, greedy))
+        portfolio.offer(plan_greedy(problem, stage, greedy, bounds=bounds))
 
 
 def _try_milp(portfolio: _Portfolio) -> None:

@@ -150,6 +150,15 @@ its nodes: dgx-h100:nodes_per_leaf=16,uplinks_per_leaf=4 or dgx-h100:rails=false
 """What a table leaves unsaid."""
 
 
+def _parameters() -> Rows:
+    from gapless.parameters import parameter_rows
+
+    kinds = {name: find_system(name).parameters for name in system_names()}
+    return [
+        {"system": name} | row for name, kind in kinds.items() if kind is not None for row in parameter_rows(kind())
+    ]
+
+
 def _systems() -> Rows:
     systems = [find_system(name) for name in system_names()]
     return [{"name": system.name, "what": system.what, "plans": system.ending} for system in systems]
@@ -164,7 +173,7 @@ def _citations() -> list[str]:
 def _tables() -> dict[str, Callable[[], Rows]]:
     """The tables by name: those of gapless, and those of the systems."""
     own = {
-        "collectives": _collectives, "compressors": _compressors, "profiles": _profiles, "schemas": _schemas,
-        "solvers": _solvers, "systems": _systems, "topologies": _topologies,
+        "collectives": _collectives, "compressors": _compressors, "parameters": _parameters, "profiles": _profiles,
+        "schemas": _schemas, "solvers": _solvers, "systems": _systems, "topologies": _topologies,
     }  # fmt: skip
     return own | {title: rows for name in system_names() for title, rows in find_system(name).listings.items()}

@@ -14,7 +14,7 @@ try:
 except ImportError:
     raise InputError("this needs PyTorch, which is not installed; pip install '.[torch]' in a checkout") from None
 
-__all__ = ["Marks", "device_name", "rank_count", "torch"]
+__all__ = ["Marks", "device_name", "random_state", "rank_count", "torch"]
 
 
 class Marks:
@@ -51,6 +51,11 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return f"{device.type}, {torch.get_num_threads()} threads"
+
+
+def random_state(device: torch.device) -> torch.Tensor:
+    """The state of a device's random generator."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def rank_count(group: Any = None) -> int:

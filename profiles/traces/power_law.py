@@ -51,14 +51,6 @@ class PowerLaw:
             if not least <= value <= most:
                 raise InputError(f"power law: {title} must be in {least:g}..{most:g}, got {value}")
 
-    def probabilities(self) -> NDArray[np.float64]:
-        """Of every id; takes memory for all rows."""
-        if self.rows == 1:
-            return np.ones(1)
-        weights = (np.arange(1, self.rows + 1 - self._first) + self.shift) ** -self.exponent
-        law = weights / weights.sum() * (1 - self.atom)
-        return np.concatenate([[self.atom], law]) if self._first else law
-
     @property
     def _first(self) -> int:
         """The id of rank 1."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,8 +74,15 @@ class Bounds:
 
     def with_proven(self, proven_s: float) -> Bounds:
         """The same with what a solver has proven for plans chunk by chunk."""
-        bounds = replace(self, proven_s=max(proven_s, self.proven_s))
-        bounds.__dict__.update({**self.__dict__, "proven_s": bounds.proven_s})  # what has been worked out stays so
+        return self._with(proven_s=max(proven_s, self.proven_s))
+
+    def with_options(self, options: SolveOptions) -> Bounds:
+        """The same with other options for the linear programs that are still to be solved."""
+        return self._with(options=options)
+
+    def _with(self, **changes: Any) -> Bounds:
+        bounds = replace(self, **changes)
+        bounds.__dict__.update({**self.__dict__, **changes})  # what has been worked out stays so
         return bounds
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.greedy import plan_greedy
 from gapless.encodings.taccl.parameters import Chunking, Parameters
@@ -28,12 +29,15 @@ def best_chunking(problem: Problem, options: SolveOptions, parameters: Parameter
     if not isinstance(problem.collective, str) or problem.topology.device_count < 2:
         return best
     tried = _tried(problem, chunking)
-    for cut in tried if len(tried) > 1 else []:
+    if len(tried) <= 1:
+        return tried[0] if tried else best
+    for cut in tried:
         if deadline.over:
             break
         quick = replace(deadline.stage(chunking.try_s), gap=chunking.gap, on_progress=None, seed=0)
         cheap = replace(cut, method="greedy", path_slack=None)
-        found_s = plan_greedy(cheap, quick, parameters.greedy, chunking.tries).solution.objective
+        bounds = bounds_of(cheap, parameters.bounds)
+        found_s = plan_greedy(cheap, quick, parameters.greedy, chunking.tries, bounds).solution.objective
         if found_s is None or found_s > chunking.give_up_factor * best_s:
             break
         if found_s < best_s * (1 - 1e-9):

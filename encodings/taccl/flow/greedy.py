@@ -122,7 +122,11 @@ def may_be_greedy(problem: Chunked) -> bool:
 
 
 def plan_greedy(
-    problem: Chunked, options: SolveOptions, parameters: Greedy = _DEFAULTS, most_tries: float = np.inf
+    problem: Chunked,
+    options: SolveOptions,
+    parameters: Greedy = _DEFAULTS,
+    most_tries: float = np.inf,
+    bounds: Bounds | None = None,
 ) -> Plan:
     """The best plan of the greedy, with bounds on what any plan could reach; `most_tries`: orders for each phase.
 
@@ -135,32 +139,32 @@ def plan_greedy(
         raise InputError(f"{collective.name}: the greedy takes sums of all ranks, wanted by one rank or by all of them")
     if not may_be_greedy(problem):
         raise InputError("method: must be milp or auto under a sketch that sends own chunks first, got greedy")
-    deadline = Deadline(options)
+    deadline, bounds = Deadline(options), bounds or bounds_of(problem)
     searches, found = [], []
     for number, phase in enumerate(problem.phases):
         share = deadline.stage(deadline.remaining_s / (len(problem.phases) - number))
         search = _Search(phase.problem, share, Deadline(share), phase.backwards, parameters, most_tries)
-        columns = _find(search)
+        columns = _find(search, bounds.phases[number])
         if columns is None:
             return Plan(claim(None, 0.0, SOLVER, __version__, options, deadline), None, {"method": "greedy"})
         searches.append(search)
         found.append(_reversed(columns) if phase.backwards else columns)
     schedule = _lowered(problem, found)
-    makespan_s, bound_s = float(schedule.end_s.max(initial=0.0)), _bound_s(problem, searches)
+    makespan_s, bound_s = float(schedule.end_s.max(initial=0.0)), _bound_s(bounds, searches)
     solution = claim(makespan_s, bound_s, SOLVER, __version__, options, deadline)
     stages = sorted({stage for search in searches for stage in search.stage_s})
     timings = {stage: round(sum(search.stage_s.get(stage, 0.0) for search in searches), 6) for stage in stages}
     return Plan(solution, schedule, _details(searches, found, schedule, solution), timings)
 
 
-def _find(search: _Search) -> Columns | None:
+def _find(search: _Search, bounds: Bounds) -> Columns | None:
     """All sends of the best plan for one phase, in order of their starts; None where there is no plan."""
     problem = search.problem
     with charge(search.stage_s, "quotient"):
         quotient = quotient_problem(problem, no_rotations(problem.logical.topology) if search.is_masked else None)
     with charge(search.stage_s, "bounds"):
         stage = search.deadline.stage(search.parameters.bounds_share * search.deadline.remaining_s)
-        bounds = bounds_of(problem, options=stage, one_at_a_time=search.one_at_a_time)
+        bounds = bounds.with_options(stage)
         search.bounds = bounds.with_proven(bounds.bandwidth.time_s)
     if (quotient.wanted.sum(axis=1) == 1).all():
         _route(search, quotient)
@@ -334,10 +338,10 @@ def _lowered(problem: Chunked, found: list[Columns]) -> Schedule:
     return to_schedule(network, problem.collective, problem.chunk_bytes, sends, times, retimed=retimed)
 
 
-def _bound_s(problem: Chunked, searches: list[_Search]) -> float:
+def _bound_s(bounds: Bounds, searches: list[_Search]) -> float:
     """Each phase's bound holds for the whole, but not their sum: how often a sum crosses a cut bounds both together."""
     best_s = max(search.bounds.chunk_by_chunk_s for search in searches if search.bounds is not None)
-    return max(best_s, bounds_of(problem).crossing_s) if len(searches) > 1 else best_s
+    return max(best_s, bounds.crossing_s) if len(searches) > 1 else best_s
 
 
 def _details(searches: list[_Search], found: list[Columns], schedule: Schedule, solution: Solution) -> dict[str, Any]:

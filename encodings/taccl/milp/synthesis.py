@@ -118,7 +118,8 @@ def synthesise(
     versions = f"{load_backend(solver)}+{load_backend(CONTIGUITY_SOLVER)}"
     deadline = Deadline(options)
     if bounds is None or problem.path_slack is not None:
-        bounds = bounds_of(replace(problem, path_slack=None))  # the bound is for all paths
+        limits = None if bounds is None else bounds.parameters
+        bounds = bounds_of(replace(problem, path_slack=None), limits)  # the bound is for all paths
     search = _Search(problem, options, deadline, solver, bounds, parameters)
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")

@@ -10,7 +10,7 @@ from typing import Any
 
 from gapless.torch.capture.program import Call
 from gapless.torch.kernels import attention, functions, norms
-from gapless.torch.library import torch
+from gapless.torch.library import random_state, torch
 
 __all__ = ["COMMUTES", "IN_PLACE", "is_random", "op_name", "state_bytes", "written_over"]
 
@@ -87,8 +87,7 @@ def is_random(node: Any) -> bool:
 
 def state_bytes(device: Any) -> int:
     """The bytes of a device's random state."""
-    state = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-    return int(state.numel())
+    return int(random_state(device).numel())
 
 
 def op_name(node: Any) -> str:

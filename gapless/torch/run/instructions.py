@@ -12,7 +12,7 @@ from gapless.errors import InputError
 from gapless.schedule import Event
 from gapless.torch.capture.program import LASTS, PASSES, Call, Gradient, Operator
 from gapless.torch.kernels.norms import INVERTING
-from gapless.torch.library import torch
+from gapless.torch.library import random_state, torch
 from gapless.torch.memory import compact
 from gapless.torch.run.step_plan import StepPlan
 
@@ -161,7 +161,7 @@ class Compiler:
         def instruct(run: Run) -> None:
             arguments, options = read(run.there)
             if is_draw:
-                run.states[random] = _random_state(self._device)
+                run.states[random] = random_state(self._device)
             if random and not is_draw:
                 found = _draw_again(run.states[random], self._device, function, arguments, options)
             else:
@@ -286,10 +286,6 @@ def _give(parameter: Any, value: Any) -> None:
         parameter.grad.add_(value)
 
 
-def _random_state(device: Any) -> Any:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
 def _set_random_state(state: Any, device: Any) -> None:
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)
@@ -299,7 +295,7 @@ def _set_random_state(state: Any, device: Any) -> None:
 
 def _draw_again(state: Any, device: Any, function: Any, arguments: Any, options: Any) -> Any:
     """A call under a state from before; the generator goes on from where it was."""
-    now = _random_state(device)
+    now = random_state(device)
     _set_random_state(state, device)
     try:
         return function(*arguments, **options)

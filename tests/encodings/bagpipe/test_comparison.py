@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, model_cluster
 from gapless.encodings.bagpipe.comparison import compare_designs, counted_run, lookahead_table
-from gapless.encodings.bagpipe.designs import DESIGNS
 from gapless.encodings.bagpipe.pipeline import pipeline
+from gapless.encodings.bagpipe.system import DESIGNS
 from gapless.errors import InputError
 from gapless.profiles.traces.generators import criteo_like_trace, zipf_trace
 from gapless.profiles.traces.recommendation import named_dense_model

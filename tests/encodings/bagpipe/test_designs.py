@@ -11,9 +11,10 @@ from bagpipe_counts import random_counts, steady_counts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapless.encodings.bagpipe.batch_plans import OWNERSHIPS, BatchPlan, Planning, batch_plans
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
 from gapless.encodings.bagpipe.counts import Counts, counted
-from gapless.encodings.bagpipe.designs import DESIGNS, design_rows
+from gapless.encodings.bagpipe.designs import design_rows
+from gapless.encodings.bagpipe.system import DESIGNS, OWNERSHIPS
 from gapless.errors import InputError
 from gapless.profiles.traces.trace import Trace, trace_of_array
 

@@ -130,7 +130,7 @@ def test_larger_batch_lowers_the_crossover() -> None:
     assert crossovers == sorted(crossovers, key=lambda value: -1.0 if value is None else value, reverse=True)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(profiles, networks, compressors)
 def test_compression_pays_below_its_crossover_and_not_above(
     profile: FusionProfile, network: RingNetwork, compressor: object

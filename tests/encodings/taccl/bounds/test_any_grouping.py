@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from exact_any import shortest_below_s
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import SHAPES, complete, pairs_of_nodes
 
 from gapless.collective import Collective, collective_by_name
 from gapless.encodings.taccl import Chunked
-from gapless.encodings.taccl.aggregate import planning
 from gapless.encodings.taccl.aggregate.stage import plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import bounds_of
+from gapless.encodings.taccl.parameters import Aggregation
 from gapless.options import SolveOptions
 from gapless.topologies.files import load_topology
 from gapless.topologies.node import Fabric, NicTemplate, NodeTemplate, SwitchTemplate
@@ -44,41 +44,39 @@ def switches(nodes: int, ranks: int, inner: tuple[float, float], outer: tuple[fl
     return NodeTemplate("switches", ranks, switches=behind, nics=nics, **fabric).cluster(nodes)
 
 
-@pytest.fixture
-def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "_DRAWS", 40)
+FEW = Aggregation(tries=40)
 
 
 @pytest.mark.parametrize("shape", sorted(TINY))
 @pytest.mark.parametrize("collective", [*PARTS, "broadcast", "reduce", "scatter", "gather"])
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None)
 @given(costs=COSTS)
 def test_no_schedule_of_any_grouping_beats_the_bounds(
-    shape: str, collective: str, costs: list[tuple[int, int]], few_draws: None
+    shape: str, collective: str, costs: list[tuple[int, int]]
 ) -> None:
     topology = TINY[shape](3, lambda k: ((1 + costs[k][0]) * 1e-7, costs[k][1] * 1e-12))
     definition = PARTS[collective] if collective in PARTS else collective_by_name(collective, 3)
     problem = grouped_everywhere(topology, definition, 100_000)
-    plan = plan_aggregated(problem, SolveOptions())
+    plan = plan_aggregated(problem, SolveOptions(), FEW)
     assert plan is not None
     assert plan.solution.objective is not None
     best_s = shortest_below_s(problem, plan.solution.objective * (1 + 1e-9))
     assert bounds_of(problem).any_grouping_s <= best_s * (1 + 1e-9)
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None)
 @given(costs=COSTS, name=st.sampled_from(["broadcast", "reduce", "scatter", "sendrecv"]))
-def test_no_schedule_between_nodes_beats_the_bounds(costs: list[tuple[int, int]], name: str, few_draws: None) -> None:
+def test_no_schedule_between_nodes_beats_the_bounds(costs: list[tuple[int, int]], name: str) -> None:
     topology = pairs_of_nodes(2, lambda k: ((1 + costs[k][0]) * 1e-7, costs[k][1] * 1e-12))
     problem = grouped_everywhere(topology, collective_by_name(name, 4), 100_000)
-    plan = plan_aggregated(problem, SolveOptions())
+    plan = plan_aggregated(problem, SolveOptions(), FEW)
     assert plan is not None
     assert plan.solution.objective is not None
     best_s = shortest_below_s(problem, plan.solution.objective * (1 + 1e-9))
     assert bounds_of(problem).any_grouping_s <= best_s * (1 + 1e-9)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None)
 @given(
     name=st.sampled_from(["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "gather", "reduce"]),
     nodes=st.integers(1, 3),
@@ -88,12 +86,12 @@ def test_no_schedule_between_nodes_beats_the_bounds(costs: list[tuple[int, int]]
     chunk_bytes=st.sampled_from([100, 20_000]),
 )
 def test_no_plan_on_switches_and_nics_beats_the_bounds(
-    name: str, nodes: int, ranks: int, share: int, costs: tuple[int, ...], chunk_bytes: int, few_draws: None
+    name: str, nodes: int, ranks: int, share: int, costs: tuple[int, ...], chunk_bytes: int
 ) -> None:
     inner, outer = ((alpha * 1e-7, beta * 1e-12) for alpha, beta in (costs[:2], costs[2:]))
     topology = switches(nodes, ranks, inner, outer, share)
     problem = Chunked(topology, collective_by_name(name, topology.device_count), chunk_bytes)
-    plan = plan_aggregated(problem, SolveOptions(time_limit_s=2.0))  # raises where the bound is beaten
+    plan = plan_aggregated(problem, SolveOptions(time_limit_s=2.0), FEW)  # raises where the bound is beaten
     assert plan is not None
 
 
