@@ -13,7 +13,7 @@ __all__ = ["TradeoffPoint", "plot_convergence", "plot_tradeoff", "write_plot"]
 
 
 _METHOD_COLOURS = (BLUE, GREEN, "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:gray", "tab:olive", "tab:cyan")
-"""Of the curves of methods, MONeT's own first; the bound has the colour that is left."""
+"""Of the curves of methods, the system's own first; the bound has the colour that is left."""
 
 
 class TradeoffPoint(Protocol):
