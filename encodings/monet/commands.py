@@ -34,7 +34,8 @@ def curve(values: Mapping[str, Any], session: Session) -> Answer:
     if values["plot"] is not None:
         write_plot(values["plot"], rows, "energy" if objective == "energy" else "compute")
     data = {
-        "problem": "monet", "objective": objective, **table_files(folder), "plot": values["plot"], "rows": [row.data for row in rows]
+        "problem": "monet", "objective": objective, **table_files(folder), "plot": values["plot"],
+        "rows": [row.data for row in rows],
     }  # fmt: skip
     answered, asked = sum(row.is_answer for row in rows), len(budgets) * len(set(values["methods"]))
     is_complete, is_valid = answered == asked, not any(row.violations for row in rows)

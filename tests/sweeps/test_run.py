@@ -17,6 +17,7 @@ from gapless.checker import check
 from gapless.errors import InputError, SolverError
 from gapless.io.plan import read_plan
 from gapless.options import Progress
+from gapless.recipe import solve
 from gapless.solution import Status, StopReason
 from gapless.sweeps import Local, Row, read_instances, solving, sweep
 from gapless.sweeps import run as module
@@ -162,10 +163,9 @@ ONE = {"system": "cupcake", "profile": "resnet50"}
 @pytest.fixture
 def interrupted(file_of: FileOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], Row]:
     """Solves `ONE` into the folder `out`, as if Ctrl-C had ended it with so many seconds as the objective."""
-    solve = solving.solve
 
-    def stopped(objective_s: float, *asked: Any) -> Any:
-        result = solve(*asked)
+    def stopped(objective_s: float, *question: Any) -> Any:
+        result = solve(*question)
         how = {"stop_reason": StopReason.INTERRUPTED, "status": Status.FEASIBLE, "objective": objective_s}
         return replace(result, solution=replace(result.solution, **how))
 
