@@ -24,6 +24,7 @@ from gapless.sweeps.instances import file_digest
 from gapless.sweeps.question import Question
 from gapless.sweeps.sweep_file import Value
 from gapless.system import system_names
+from gapless.units import Unit
 from gapless.versions import library_versions
 
 __all__ = ["Row", "joined", "read_row", "result_path", "row_from", "row_of", "write_row"]
@@ -82,10 +83,26 @@ class Row:
         return self.status in _ANSWERS and not self.is_interrupted and not self.violations
 
     @property
-    def objective(self) -> float:
-        """What was minimised, as claimed; infinite where there is no plan."""
-        known = self.objective_s if self.objective_j is None else self.objective_j
-        return math.inf if known is None or self.plan is None else known
+    def unit(self) -> Unit:
+        """What the objective is counted in."""
+        return "s" if self.objective_j is None and self.bound_j is None else "j"
+
+    @property
+    def objective(self) -> float | None:
+        """What was minimised, as claimed."""
+        return self.objective_s if self.unit == "s" else self.objective_j
+
+    @property
+    def bound(self) -> float | None:
+        """What is proven of it, as claimed."""
+        return self.bound_s if self.unit == "s" else self.bound_j
+
+    def is_better_than(self, other: Row) -> bool:
+        """Whether there is a plan, and none as good in the other row."""
+        own, others = (
+            math.inf if row.plan is None or row.objective is None else row.objective for row in (self, other)
+        )
+        return own < others
 
     @property
     def verdict(self) -> str:
@@ -131,11 +148,9 @@ def joined(earlier: Row, later: Row) -> Row:
     """The better plan of a solve that was no answer yet and of the one after it, with what both have proven."""
     if earlier.plan is None or later.violations or later.status == Status.INFEASIBLE.value:
         return later
-    best = later if later.objective <= earlier.objective else earlier
-    unit = "s" if best.objective_j is None else "j"
-    known = [getattr(row, f"bound_{unit}") for row in (earlier, later)]
-    bound = max((bound for bound in known if bound is not None), default=None)
-    proven: dict[str, Any] = {f"bound_{unit}": bound, "gap": _finite(relative_gap(best.objective, bound))}
+    best = earlier if earlier.is_better_than(later) else later
+    bound = max((row.bound for row in (earlier, later) if row.bound is not None), default=None)
+    proven: dict[str, Any] = {f"bound_{best.unit}": bound, "gap": _finite(relative_gap(best.objective, bound))}
     solve_s = round((earlier.solve_s or 0.0) + (later.solve_s or 0.0), 6)
     return replace(best, stop_reason=later.stop_reason, solve_s=solve_s, **proven)
 

@@ -66,8 +66,9 @@ def answers(
 
     def report(phase: str, row: Row | None) -> None:
         if on_progress is not None:
+            found = (None, None, "s") if row is None else (row.objective, row.bound, row.unit)
             done, wall_s = len(questions) - len(open_places), time.monotonic() - begin_s
-            on_progress(_progress(wall_s, phase, row, done, len(questions)))
+            on_progress(Progress(wall_s, found[0], found[1], phase, found[2], done, len(questions)))
 
     if len(tasks) < len(questions):
         report("known from before", None)
@@ -100,11 +101,3 @@ def _row(question: Question, outcome: Row | GaplessError, earlier: Row | None) -
 def bare_row(question: Question, status: str = WAITING) -> Row:
     """The row of a question that nothing is known of."""
     return Row(question.hash, question.system, dict(question.values), question.swept, status)
-
-
-def _progress(wall_s: float, phase: str, row: Row | None, done: int, total: int) -> Progress:
-    if row is None:
-        return Progress(wall_s, None, None, phase, done=done, total=total)
-    if row.objective_j is not None or row.bound_j is not None:
-        return Progress(wall_s, row.objective_j, row.bound_j, phase, "j", done, total)
-    return Progress(wall_s, row.objective_s, row.bound_s, phase, "s", done, total)

@@ -31,7 +31,7 @@ class Work:
         plan = f"{question.hash}.plan{find_system(question.system).ending}" if result.valid else None
         later, earlier = row_of(question, result, plan), read_row(self.folder, question)
         row = later if earlier is None else joined(earlier, later)
-        if plan is not None and (earlier is None or later.objective <= earlier.objective):
+        if plan is not None and (earlier is None or not earlier.is_better_than(later)):
             result.save(self.folder / plan)
         if not row.violations and (row.plan is not None or not row.is_interrupted):
             write_row(self.folder, question, row)
