@@ -144,7 +144,8 @@ def sends_in_turn(transfers: Sequence[Transfer]) -> tuple[Sends, Times]:
     reduces = np.array([transfer.reduces for transfer in transfers], dtype=np.bool_)[number]
     chunk = np.array([chunk for transfer in transfers for chunk in transfer.chunks], dtype=np.int64)
     sends = Sends(chunk, link, (), np.zeros_like(link), reduces, np.zeros_like(reduces))
-    return sends, Times(number * 1.0, number + 1.0, np.arange(len(number)) - first[number])
+    start_s = number.astype(np.float64)
+    return sends, Times(start_s, start_s + np.float64(1), np.arange(len(number)) - first[number])
 
 
 def to_schedule(

@@ -155,10 +155,11 @@ class _Portfolio:
         """The best plan, with its provenance."""
         assert self.best is not None  # every list of methods has one that always plans
         plan, details = self.best, dict(self.best.details)
+        chunked = plan.problem if isinstance(plan.problem, Chunked) else self.problem
         provenance = {
             "method": details["method"],
-            "variant": details.pop("variant"),
-            "chunks": (plan.problem or self.problem).chunks,
+            "variant": details.pop("variant", None),
+            "chunks": chunked.chunks,
             "sketch": None if self.problem.sketch is None else self.problem.sketch.name,
         }
         solution = replace(plan.solution, wall_s=self.deadline.elapsed_s)

@@ -79,8 +79,7 @@ class _Work:
     left: int
     deadline: Deadline
 
-    @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether there is nothing left."""
         return self.left <= 0 or self.deadline.over
 
@@ -104,7 +103,7 @@ def gossip_transfers(
         return None
     work = _Work(states, deadline)
     for halves in _all_halves(topology):
-        if work.over:
+        if work.is_over():
             break
         found = _search(_rounds(topology, halves, buffer_bytes), halves, limit_s, work)
         if found is not None:
@@ -154,10 +153,10 @@ def _beam(
 
     states, known = [begin], {begin.has: begin.time_s}
     best: _State | None = None
-    while states and not work.over:
+    while states and not work.is_over():
         reached: dict[tuple[int, int], _State] = {}
         for state in states:
-            if work.over:
+            if work.is_over():
                 break
             work.left -= len(rounds)
             for after in _after(state, rounds, halves):

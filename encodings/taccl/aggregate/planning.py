@@ -26,8 +26,8 @@ __all__ = ["rooted_transfers", "transfers_of"]
 Mask = NDArray[np.bool_]
 
 _DEFAULTS = Aggregation()
-_LEAST_MESSAGES = 2_000
-"""Of all constructions, a tenth of a second's: so many are made however busy the machine is."""
+_LEAST_MESSAGES = 10_000
+"""Of all constructions, some tenths of a second: so many are made however busy the machine is."""
 _ALIKE_AFTER, _ALIKE_SHARE = 50, 0.5
 """After so many constructions, this share has the preferences of the best one."""
 _LEAST = (1, 1, 1, 2, 2, 3, 4, 8, 16)

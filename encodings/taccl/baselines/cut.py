@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from gapless.collective import COLLECTIVES, ROOTED, Collective, collective_by_name
+from gapless.collective import COLLECTIVES, ROOTED, Collective, collective_by_name, divided
 
-__all__ = ["Cut", "cut", "refined", "root_of", "standard_name"]
+__all__ = ["Cut", "cut", "root_of", "standard_name"]
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,8 @@ def cut(collective: Collective, chunk_bytes: int, parts: int, whole: bool = Fals
     """Cut chunks further where the blocks, or all of them as a `whole`, do not divide into `parts` as they are."""
     unit = collective.chunk_count if whole else math.gcd(*(len(block) for block in _units(collective)))
     factor = parts // math.gcd(unit, parts)
-    fine = refined(collective, factor)
+    fine = divided(collective, factor)
     return Cut(fine, -(-chunk_bytes // factor), parts, _blocks(fine))
-
-
-def refined(collective: Collective, factor: int) -> Collective:
-    """The same collective with each chunk cut into `factor` chunks, side by side."""
-    if factor == 1:
-        return collective
-    sides = [
-        tuple(tuple(chunk * factor + k for chunk in buffer for k in range(factor)) for buffer in buffers)
-        for buffers in (collective.inputs, collective.outputs)
-    ]
-    inputs, outputs = sides
-    parts = collective.chunks_per_rank * factor
-    return replace(collective, chunks_per_rank=parts, inputs=inputs, outputs=outputs)
 
 
 def standard_name(collective: Collective) -> str | None:

@@ -6,13 +6,11 @@ is little beside what it saves at the end of long paths. Instances don't do the 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from gapless.encodings.taccl.baselines.cut import refined
+from gapless.collective import divided
+from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.sweep.candidates import Candidate
-from gapless.schedule import Ragged
 
 __all__ = ["pipelined"]
 
@@ -20,26 +18,11 @@ __all__ = ["pipelined"]
 def pipelined(candidate: Candidate, pieces: int) -> Candidate:
     """The candidate with each transfer as `pieces` transfers in a row, each of one piece of all that it moves."""
     old = candidate.schedule
-    collective = refined(candidate.collective, pieces)
-    order = np.argsort(old.start_s, kind="stable")
-    event = np.repeat(order, pieces)
-    piece = np.tile(np.arange(pieces), len(order))
-    lists = old.moves.take(event)
-    moves = Ragged(lists.start, lists.values * pieces + np.repeat(piece, lists.lengths))
-    count = len(event)
-    chunk_bytes = -(-int(old.graph.size_bytes[0]) // pieces)
-    schedule = replace(
-        old,
-        graph=collective.graph(chunk_bytes),
-        kind=old.kind[event],
-        start_s=np.arange(count, dtype=np.float64),
-        end_s=np.arange(1, count + 1, dtype=np.float64),
-        place=old.place[event],
-        op=old.op[event],
-        implementation=old.implementation[event],
-        reduces=old.reduces[event],
-        moves=moves,
-        freed_tensor=Ragged.empty(count),
-        freed_device=Ragged.empty(count),
-    )
+    collective, chunk_bytes = divided(candidate.collective, pieces), -(-int(old.graph.size_bytes[0]) // pieces)
+    transfers = [
+        Transfer(int(old.place[event]), tuple((old.moves[event] * pieces + piece).tolist()), bool(old.reduces[event]))
+        for event in np.argsort(old.start_s, kind="stable").tolist()
+        for piece in range(pieces)
+    ]
+    schedule = to_schedule(old.topology, collective, chunk_bytes, *sends_in_turn(transfers), old.name, retimed=False)
     return Candidate(f"{candidate.name} in {pieces} pieces", collective, schedule, candidate.is_baseline)

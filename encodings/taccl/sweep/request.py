@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from gapless import __version__
-from gapless.collective import Collective, collective_by_name
-from gapless.encodings.taccl.baselines.cut import refined
+from gapless.collective import Collective, collective_by_name, divided
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.programs.instances import InstanceCosts
@@ -68,7 +67,7 @@ class Request:
     def problem(self, size_bytes: int, parts: int) -> Chunked:
         """The synthesis problem for a size, with each chunk of the sketch cut into `parts`."""
         whole = Chunked.of(self.topology, self.collective, self._input_bytes(size_bytes), self.sketch)
-        fine = refined(whole.collective, parts)
+        fine = divided(whole.collective, parts)
         return replace(whole, collective=fine, chunk_bytes=-(-size_bytes // larger_buffer(fine)))
 
     @cached_property

@@ -18,11 +18,12 @@ from gapless.collective import (
     allreduce,
     alltoall,
     broadcast,
+    divided,
     reducescatter,
     sendrecv,
 )
 from gapless.encodings.taccl.baselines import Baselines, baselines
-from gapless.encodings.taccl.baselines.cut import refined, root_of, standard_name
+from gapless.encodings.taccl.baselines.cut import root_of, standard_name
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.errors import InputError
@@ -205,7 +206,7 @@ def test_wrong_sizes_are_refused() -> None:
 @pytest.mark.parametrize("name", sorted(COLLECTIVES))
 def test_refining_a_collective_keeps_it_standard(name: str) -> None:
     collective = COLLECTIVES[name](4, 1)
-    fine = refined(collective, 3)
+    fine = divided(collective, 3)
     assert fine.chunk_count == 3 * collective.chunk_count
     assert standard_name(fine) == name
     assert root_of(fine) == root_of(collective)
