@@ -74,7 +74,7 @@ class Keeper:
         self._step_menus = StepMenus(graph, self._just_in_time.last_use)
         self._menus = self._step_menus.menus
 
-    # -- public methods ----------------------------------------------------------------------------------------------
+    # -- keep-sets and their costs ------------------------------------------------------------------------------------
 
     def state(self, keep: KeepSet) -> State:
         """Evaluate a keep-set."""

@@ -163,7 +163,7 @@ def _splits(longest: int, slots: int) -> Ints:
 
 
 def _checkpoints(splits: Ints, start: int, needed: int, slots: int) -> list[int]:
-    """The places that are kept between `start`, which is there, and `needed`."""
+    """The places that are kept between place `start`, which is there, and place `needed`."""
     chosen = []
     while slots and (step := int(splits[slots, needed + 1 - start])):
         start += step
