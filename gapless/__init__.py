@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
+_MODULE_OF = {
     "Report": "checker", "check": "checker",
     "InputError": "errors", "GaplessError": "errors", "SolverError": "errors",
     "Graph": "graph", "Implementation": "graph", "Op": "graph", "Placement": "graph",
@@ -55,8 +55,8 @@ __all__ = [
 
 def __getattr__(name: str) -> _Any:
     """Import a public name, or a system by its name, on first use: `import gapless` itself costs next to nothing."""
-    if name in _HOME:
-        value = getattr(_import_module(f"gapless.{_HOME[name]}"), name)
+    if name in _MODULE_OF:
+        value = getattr(_import_module(f"gapless.{_MODULE_OF[name]}"), name)
     elif name.startswith("_") or name not in _import_module("gapless.system").system_names():
         raise AttributeError(f"module 'gapless' has no attribute {name!r}")
     else:
@@ -66,4 +66,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, *_import_module("gapless.system").system_names()})
+    return sorted({*globals(), *_MODULE_OF, *_import_module("gapless.system").system_names()})

@@ -99,7 +99,7 @@ class Export:
 class Answer:
     """What a command found: plain values for programs, lines for people.
 
-    `data`: what is printed as a JSON object. `text`: what people see. `notes`: what stderr is told besides.
+    `data`: what is printed as a JSON object. `text`: what people see. `notes`: what goes to stderr besides.
     `is_complete`: whether all that was asked for has an answer. `is_valid`: whether every plan replays clean.
     `is_infeasible`: whether it is proven that there is none.
     """

@@ -82,5 +82,5 @@ class Decisions:
 
 def implementations_of(graph: TrainingGraph, node: int, stage: int, in_place: bool) -> tuple[Implementation, ...]:
     """What a run of a forward node may choose from: in place, again, or for the first time."""
-    its = graph.forward[node]
-    return its.in_place if in_place else (its.again if stage and its.again else its.implementations)
+    op = graph.forward[node]
+    return op.in_place if in_place else (op.again if stage and op.again else op.implementations)

@@ -2,7 +2,7 @@
 
 The memory rows are the paper's (4.1, 4.12, 4.14): what a step holds, in the upper bound that the paper uses for
 recomputation, where every skip tensor alive at node i is charged. `gapless.encodings.monet.lowering` makes the
-schedule whose replay tells what a run really holds. That is mostly less, but not always: a row charges an intermediate
+schedule whose replay says what a run really holds. That is mostly less, but not always: a row charges an intermediate
 made in place too little, since its measured workspace gives back an input that the row no longer holds.
 """
 
@@ -75,7 +75,7 @@ def unlimited_s(graph: TrainingGraph, out_of_place: bool = True) -> float:
     The backward nodes that could share an intermediate are charged with equal parts of making it.
     """
     choices = [node.implementations if out_of_place else _first_runs(node) for node in graph.forward]
-    least_s = [min(impl.duration_s for impl in its) for its in choices]
+    least_s = [min(impl.duration_s for impl in impls) for impls in choices]
     needs = [{need for variant in node.variants for need in variant.needs} for node in graph.backward]
     readers = Counter(need for read in needs for need in read)
     found_s = sum(cost_s for cost_s, node in zip(least_s, graph.forward, strict=True) if node.creator is None)
@@ -154,13 +154,13 @@ def _faults(graph: TrainingGraph, decisions: Decisions) -> list[str]:
             if node not in there and stage
         ]
         for node in np.flatnonzero(decisions.recomputed[stage]).tolist():
-            its = graph.forward[node]
-            reads = [*its.inputs] if its.creator is None else []
+            op = graph.forward[node]
+            reads = [*op.inputs] if op.creator is None else []
             faults += [f"stage {stage}: node {node} runs without its input {k}" for k in reads if k not in there]
-            if its.creator is not None and not decisions.recomputed[stage, its.creator]:
-                faults.append(f"stage {stage}: node {node} runs without its creator {its.creator}")
-            if decisions.in_place[stage, node] and its.overwrites is not None:
-                there.discard(its.overwrites)
+            if op.creator is not None and not decisions.recomputed[stage, op.creator]:
+                faults.append(f"stage {stage}: node {node} runs without its creator {op.creator}")
+            if decisions.in_place[stage, node] and op.overwrites is not None:
+                there.discard(op.overwrites)
             there.add(node)
         if stage:
             variant = graph.backward[stage - 1].variants[int(decisions.variant[stage - 1])]

@@ -60,7 +60,7 @@ class _State:
 
     @property
     def is_small(self) -> bool:
-        """Whether single stages can be told apart: in the relaxation's windows, and in the integer program."""
+        """Whether single stages are windows of their own: in the relaxation's windows, and in the integer program."""
         return is_small(self.problem.graph, self.parameters.bounding.small_cells)
 
     @property
@@ -177,8 +177,7 @@ def _relax(
             state.prove(solution.bound, model.unit_s)
             state.windows = max(state.windows, len(cuts))
     if solution.values is not None:
-        start = relaxation.decode(model, solution.values)
-        state.starts.append(KeepSet.just_in_time(start.kept, start.variant))
+        state.starts.append(relaxation.decode(model, solution.values))
 
 
 def _solve_exactly(state: _State, stop: threading.Event, limit_s: float) -> None:
@@ -238,10 +237,9 @@ def _least_budget(state: _State) -> dict[str, object]:
         bound_bytes = int(solution.bound * (1 - SOLVER_TOLERANCE) * relaxation.BYTES_PER_UNIT)
     details: dict[str, object] = {"least_budget_bound_bytes": bound_bytes, "least_budget_found_bytes": None}
     if solution.values is not None and not state.deadline.over:
-        start = relaxation.decode(model, solution.values)
         keeper, unit_s = Keeper(graph, max(bound_bytes, 1)), 1e-6 * model.unit_s
         annealing = Annealing(keeper, unit_s, state.options.seed, parameters.cooling, parameters.moves)
-        keep, limit_s = KeepSet.just_in_time(start.kept, start.variant), state.deadline.remaining_s
+        keep, limit_s = relaxation.decode(model, solution.values), state.deadline.remaining_s
         annealing.round(keep, min(parameters.least_budget_s, limit_s), lambda: state.deadline.over)
         details["least_budget_found_bytes"] = bound_bytes + int(np.ceil(annealing.least_overflow_bytes))
     return details

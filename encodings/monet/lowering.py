@@ -116,27 +116,26 @@ def _steps(graph: TrainingGraph, decisions: Decisions) -> Iterator[_Step]:
 
 
 def _forward_step(graph: TrainingGraph, decisions: Decisions, stage: int, node: int) -> _Step:
-    its, in_place = graph.forward[node], bool(decisions.in_place[stage, node])
+    op, in_place = graph.forward[node], bool(decisions.in_place[stage, node])
     impl = decisions.run(graph, stage, node)
-    how = "in place" if in_place else "again" if stage and its.again else ""
+    how = "in place" if in_place else "again" if stage and op.again else ""
     # The profile charges an intermediate with what making it adds: it comes behind its creator, reads the creator's
     # output, and leaves the taking over to the creator.
-    sources = its.inputs if its.creator is None else (its.creator,)
-    reads = tuple(1 + source for source in sources) or (FIXED,)
+    reads = tuple(1 + source for source in op.sources) or (FIXED,)
     step = _Step(
         node=node,
         stage=stage,
         duration_s=impl.duration_s,
         workspace_bytes=impl.workspace_bytes,
-        label=_label(how, impl.name, len(its.implementations)),
+        label=_label(how, impl.name, len(op.implementations)),
         reads=reads,
         writes=() if stage and node == graph.loss else (1 + node,),
         power_w=impl.power_w,
         may_take=tuple(tensor for tensor in reads if tensor != FIXED),
     )
-    if in_place and its.overwrites is not None:
-        freed_bytes = graph.forward[its.overwrites].output_bytes
-        taken = (1 + its.overwrites,) if its.creator is None else ()
+    if in_place and op.overwrites is not None:
+        freed_bytes = graph.forward[op.overwrites].output_bytes
+        taken = (1 + op.overwrites,) if op.creator is None else ()
         workspace_bytes = max(0, impl.workspace_bytes + freed_bytes)
         step = replace(step, workspace_bytes=workspace_bytes, overwrites=taken, may_take=())
     return step
@@ -166,9 +165,9 @@ def _basis(graph: TrainingGraph, node: BackwardNode, variant: Variant) -> str:
     """What a variant is computed from, where there are several: the operator's input, its output, an intermediate."""
     if len(node.variants) == 1:
         return ""
-    its = graph.forward[node.forward]
+    op = graph.forward[node.forward]
     words = {
-        "from output" if need == node.forward else "from input" if need in its.inputs else "from intermediate"
+        "from output" if need == node.forward else "from input" if need in op.inputs else "from intermediate"
         for need in variant.needs
     }
     return " and ".join(sorted(words)) or "from gradients"

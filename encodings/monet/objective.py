@@ -27,27 +27,23 @@ def costed(graph: TrainingGraph, objective: Objective) -> TrainingGraph:
     """
     if objective == "time":
         return graph
-    return replace(
-        graph,
-        forward=tuple(
-            replace(
-                node,
-                implementations=_costed(node.name, node.implementations),
-                again=_costed(node.name, node.again),
-                in_place=_costed(node.name, node.in_place),
-            )
-            for node in graph.forward
-        ),
-        backward=tuple(
-            replace(
-                node,
-                variants=tuple(
-                    replace(its, implementations=_costed(node.name, its.implementations)) for its in node.variants
-                ),
-            )
-            for node in graph.backward
-        ),
+    forward = (
+        replace(
+            node,
+            implementations=_costed(node.name, node.implementations),
+            again=_costed(node.name, node.again),
+            in_place=_costed(node.name, node.in_place),
+        )
+        for node in graph.forward
     )
+    backward = (
+        replace(
+            node,
+            variants=tuple(replace(v, implementations=_costed(node.name, v.implementations)) for v in node.variants),
+        )
+        for node in graph.backward
+    )
+    return replace(graph, forward=tuple(forward), backward=tuple(backward))
 
 
 def _costed(name: str, impls: tuple[Implementation, ...]) -> tuple[Implementation, ...]:

@@ -17,7 +17,6 @@ __all__ = [
     "again_options",
     "backward_choices",
     "backward_options",
-    "cheapest_again_s",
     "cost_unit",
     "forward_choices",
     "forward_options",
@@ -51,24 +50,19 @@ def forward_options(graph: TrainingGraph, node: int) -> list[Option]:
 
     In place and not are kept apart, since running in place loses the input. Fastest first.
     """
-    its = graph.forward[node]
-    return [*_pareto(_options(its.implementations)), *_pareto(_options(its.in_place, in_place=True))]
+    op = graph.forward[node]
+    return [*_pareto(_options(op.implementations)), *_pareto(_options(op.in_place, in_place=True))]
 
 
 def again_options(graph: TrainingGraph, node: int) -> list[Option]:
     """The same for a recomputation."""
-    its = graph.forward[node]
-    return [*_pareto(_options(its.again or its.implementations)), *_pareto(_options(its.in_place, in_place=True))]
+    op = graph.forward[node]
+    return [*_pareto(_options(op.again or op.implementations)), *_pareto(_options(op.in_place, in_place=True))]
 
 
 def backward_options(node: BackwardNode) -> list[Option]:
     """The implementations of a backward node, best ones of each variant."""
     return [option for variant in range(len(node.variants)) for option in _pareto(_of_variant(node, variant))]
-
-
-def cheapest_again_s(graph: TrainingGraph, node: int) -> float:
-    """The least time that recomputing a node can take."""
-    return min(option.duration_s for option in again_options(graph, node))
 
 
 def forward_choices(node: ForwardNode, is_first: bool) -> tuple[Option, ...]:
@@ -96,15 +90,15 @@ def cost_unit(total: float) -> float:
 
 
 def _options(choices: Iterable[Implementation], in_place: bool = False) -> list[Option]:
-    return [Option(its.duration_s, its.workspace_bytes, number, in_place) for number, its in enumerate(choices)]
+    return [Option(impl.duration_s, impl.workspace_bytes, number, in_place) for number, impl in enumerate(choices)]
 
 
 def _of_variant(node: BackwardNode, variant: int) -> list[Option]:
-    its = node.variants[variant]
-    needs = frozenset(its.needs)
+    chosen = node.variants[variant]
+    needs = frozenset(chosen.needs)
     return [
         Option(impl.duration_s, impl.workspace_bytes, number, variant=variant, needs=needs)
-        for number, impl in enumerate(its.implementations)
+        for number, impl in enumerate(chosen.implementations)
     ]
 
 

@@ -29,7 +29,7 @@ class Bounding:
     most_s: float = 90.0
     """The most of it, in seconds: later lists of cuts gain little."""
     small_cells: int = 10_000
-    """Forward times backward nodes up to which stages are told apart: UNet has 7,740, ResNet-50 51,754."""
+    """Forward times backward nodes up to which single stages are windows: UNet has 7,740, ResNet-50 51,754."""
     lists_before_exact: int = 3
     """The integer program has a first try after so many lists of cuts: where memory is ample, it soon knows better
     plans than the search. It has the rest of the time after the last list."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions, implementations_of
+from gapless.encodings.monet.retention import stored_for
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.errors import InputError
 from gapless.graph import Implementation
@@ -32,21 +32,21 @@ def decisions_of(graph: TrainingGraph, schedule: Schedule) -> Decisions:
     for number in range(len(schedule)):
         event = schedule.event(number)
         op = schedule.graph.ops[event.op]
-        its, read = op.implementations[event.implementation], op.reads(event.implementation)
+        chosen, read = op.implementations[event.implementation], op.reads(event.implementation)
         if op.kind == "backward":
             place = op.outputs[0] - 1 - nodes
             node = graph.backward[place]
-            variant[place], backward_implementation[place] = _backward_choice(graph, node, read, its.duration_s)
+            variant[place], backward_implementation[place] = _backward_choice(graph, node, read, chosen.duration_s)
             reads[place + 1, list(node.variants[variant[place]].needs)] = True
             stage = place + 2
         elif op.outputs:
             place = op.outputs[0] - 1
             runs[stage, place] = True
-            in_place[stage, place] = _runs_in_place(its)
-            forward_implementation[stage, place] = _forward_choice(graph, place, stage, its)
+            in_place[stage, place] = _runs_in_place(chosen)
+            forward_implementation[stage, place] = _forward_choice(graph, place, stage, chosen)
             reads[stage, [tensor - 1 for tensor in read if tensor]] = True
         stage = max(stage, int(op.kind == "loss"))
-    return Decisions(_stored(reads, runs), runs, in_place, forward_implementation, variant, backward_implementation)
+    return Decisions(stored_for(reads, runs), runs, in_place, forward_implementation, variant, backward_implementation)
 
 
 def keep_set_of(graph: TrainingGraph, schedule: Schedule) -> KeepSet:
@@ -82,22 +82,14 @@ def keep_set_of(graph: TrainingGraph, schedule: Schedule) -> KeepSet:
     return KeepSet(kept, again > np.where(kept, 0, 1), variant, lead)
 
 
-def _stored(reads: NDArray[np.bool_], runs: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """What must be there when a stage begins: read in it or later, and not made anew before."""
-    stored = np.zeros((len(runs) + 1, runs.shape[1]), dtype=np.bool_)
-    for stage in range(len(runs) - 1, 0, -1):
-        stored[stage] = (reads[stage] | stored[stage + 1]) & ~runs[stage]
-    return stored
-
-
-def _runs_in_place(its: Implementation) -> bool:
+def _runs_in_place(chosen: Implementation) -> bool:
     """An intermediate that is made with a creator in place overwrites nothing itself, but is labelled so."""
-    return its.name.split(", ")[0] == "in place"
+    return chosen.name.split(", ")[0] == "in place"
 
 
-def _forward_choice(graph: TrainingGraph, place: int, stage: int, its: Implementation) -> int:
+def _forward_choice(graph: TrainingGraph, place: int, stage: int, chosen: Implementation) -> int:
     return _of_duration(
-        implementations_of(graph, place, stage, _runs_in_place(its)), its.duration_s, graph.forward[place].name
+        implementations_of(graph, place, stage, _runs_in_place(chosen)), chosen.duration_s, graph.forward[place].name
     )
 
 
@@ -106,9 +98,9 @@ def _backward_choice(
 ) -> tuple[int, int]:
     """The variant that reads these tensors, apart from the gradients, and its implementation that takes so long."""
     needs = {tensor - 1 for tensor in reads if tensor <= graph.loss}
-    for number, its in enumerate(node.variants):
-        if set(its.needs) == needs and any(impl.duration_s == duration_s for impl in its.implementations):
-            return number, _of_duration(its.implementations, duration_s, node.name)
+    for number, candidate in enumerate(node.variants):
+        if set(candidate.needs) == needs and any(impl.duration_s == duration_s for impl in candidate.implementations):
+            return number, _of_duration(candidate.implementations, duration_s, node.name)
     raise InputError(f"the schedule is of another graph: backward node {node.name!r} can't run so")
 
 

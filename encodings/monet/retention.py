@@ -13,7 +13,7 @@ from gapless.encodings.monet.evaluate import evaluate
 from gapless.errors import InputError
 from gapless.profiles.training.graph import Implementation, TrainingGraph
 
-__all__ = ["Recomputation", "fit_implementations", "just_in_time", "last_needs", "recompute_on_need"]
+__all__ = ["Recomputation", "fit_implementations", "just_in_time", "last_needs", "recompute_on_need", "stored_for"]
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -55,7 +55,7 @@ def recompute_on_need(
 ) -> Decisions:
     """As `just_in_time`, with another rule for what recomputed tensors are kept.
 
-    `retain` tells of each recomputation which of the nodes that ran stay available, and up to which stage; they take
+    `retain` says of each recomputation which of the nodes that ran stay available, and up to which stage; they take
     memory only up to the last stage that reads them.
     """
     nodes, stages = len(graph.forward), len(graph.backward) + 1
@@ -76,9 +76,9 @@ def recompute_on_need(
             found = Recomputation(stage, missing, _to_run(graph, missing, available, stage, last), available)
             runs[stage, list(found.ran)] = True
             for node in found.ran:
-                reads[stage, list(_sources(graph, node))] = True
+                reads[stage, list(graph.forward[node].sources)] = True
             until.update(retain(found))
-    stored = _stored(reads, runs)
+    stored = stored_for(reads, runs)
     runs[0] &= ~beside | stored[1]
     return Decisions(
         stored=stored,
@@ -90,7 +90,7 @@ def recompute_on_need(
     )
 
 
-def _stored(reads: Mask, runs: Mask) -> Mask:
+def stored_for(reads: Mask, runs: Mask) -> Mask:
     """Where a tensor must be there when a stage begins: read in it or later, and not made anew before."""
     stored = np.zeros((len(runs) + 1, runs.shape[1]), dtype=np.bool_)
     for stage in range(len(runs) - 1, 0, -1):
@@ -105,12 +105,6 @@ def last_needs(graph: TrainingGraph, variants: Ints) -> list[int]:
         for need in node.variants[variant].needs:
             last[need] = number + 1
     return last
-
-
-def _sources(graph: TrainingGraph, node: int) -> tuple[int, ...]:
-    """What a run of a node reads: its inputs, or for an intermediate its creator's output."""
-    its = graph.forward[node]
-    return its.inputs if its.creator is None else (its.creator,)
 
 
 def _to_run(
@@ -129,8 +123,8 @@ def _to_run(
             open_nodes.append(creator)  # runs again even where its output is there
         else:
             open_nodes += [source for source in graph.forward[node].inputs if source not in available]
-    for node, its in enumerate(graph.forward):
-        if its.creator in ran and last[node] >= stage and node not in available:
+    for node, op in enumerate(graph.forward):
+        if op.creator in ran and last[node] >= stage and node not in available:
             ran.add(node)
     return tuple(sorted(ran))
 
@@ -140,18 +134,18 @@ def _in_place(graph: TrainingGraph, runs: Mask, stored: Mask, variants: Ints) ->
     in_place = np.zeros_like(runs)
     readers: list[list[int]] = [[] for _ in graph.forward]
     for node in range(len(graph.forward)):
-        for source in _sources(graph, node):
+        for source in graph.forward[node].sources:
             readers[source].append(node)
     needed = np.zeros_like(runs)
     for number, (backward, variant) in enumerate(zip(graph.backward, variants.tolist(), strict=True)):
         needed[number + 1, list(backward.variants[variant].needs)] = True
-    for node, its in enumerate(graph.forward):
-        if its.overwrites is None:
+    for node, op in enumerate(graph.forward):
+        if op.overwrites is None:
             continue
-        if its.creator is not None:
-            in_place[:, node] = runs[:, node] & in_place[:, its.creator]
+        if op.creator is not None:
+            in_place[:, node] = runs[:, node] & in_place[:, op.creator]
             continue
-        over = its.overwrites
+        over = op.overwrites
         later = [reader for reader in readers[over] if reader > node]
         free = ~stored[1:, over] & ~needed[:, over] & ~runs[:, later].any(axis=1)
         in_place[:, node] = runs[:, node] & free
@@ -178,9 +172,9 @@ def fit_implementations(graph: TrainingGraph, decisions: Decisions, budget_bytes
                 impls, int(forward_implementation[stage, node]), budget_bytes - row_bytes
             )
     for number, backward in enumerate(graph.backward):
-        its = backward.variants[int(decisions.variant[number])].implementations
+        impls = backward.variants[int(decisions.variant[number])].implementations
         spare_bytes = budget_bytes - int(found.backward_bytes[number])
-        backward_implementation[number] = _fitting(its, int(backward_implementation[number]), spare_bytes)
+        backward_implementation[number] = _fitting(impls, int(backward_implementation[number]), spare_bytes)
     return replace(
         decisions, forward_implementation=forward_implementation, backward_implementation=backward_implementation
     )

@@ -212,7 +212,7 @@ def _joined(begun: SavedPlan, answer: Answer, state: _Sweep) -> SavedPlan:
     objective, bound = f"objective_{state.unit}", f"bound_{state.unit}"
     later = begun if answer.plan is None else answer.plan
     best = begun if begun.claim[objective] < later.claim[objective] else later
-    bounds = [its.claim[bound] for its in (begun, later) if its.claim[bound] is not None]
+    bounds = [plan.claim[bound] for plan in (begun, later) if plan.claim[bound] is not None]
     claim = {
         **best.claim,
         bound: max(bounds, default=None),

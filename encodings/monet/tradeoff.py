@@ -120,8 +120,9 @@ def _with_plan_of(row: Row, best: Row | None, unit: Unit) -> Row:
 
 def _with_bound(row: Row, larger: Sequence[Row], unit: Unit) -> Row:
     """The row with what the rows of budgets that are no smaller have proven."""
-    cost, bound = row.cost(unit), max((known for its in larger if (known := its.bound(unit)) is not None), default=None)
-    is_infeasible = any(its.status is Status.INFEASIBLE for its in larger)
+    bounds = [bound for other in larger if (bound := other.bound(unit)) is not None]
+    cost, bound = row.cost(unit), max(bounds, default=None)
+    is_infeasible = any(other.status is Status.INFEASIBLE for other in larger)
     if cost is None:
         return replace(row, status=Status.INFEASIBLE, stop_reason=StopReason.FINISHED) if is_infeasible else row
     if is_infeasible or (bound is not None and bound > cost * (1 + PROVEN)):

@@ -135,7 +135,7 @@ def problem(
     chosen = None if isinstance(wanted, str) else wanted
     size_bytes = size or (None if chosen is None else chosen.input_bytes)
     if size_bytes is None:
-        raise InputError("size: must be given: the sketch names no input_size")
+        raise InputError("size: must be given, such as 1MB" + ("; the sketch names no input_size" if chosen else ""))
     asked = _find_collective(collective, collective_file, root, target)
     machine = find_topology(topology, topology_file, nodes, chosen)
     sought = AUTO if wanted == AUTO else chosen

@@ -104,11 +104,11 @@ def _plot_sweep(arguments: argparse.Namespace, sweep: str) -> int:
     if sweep == "file":
         rows = read_summary(arguments.file)
         save(draw_sweep(rows, arguments.x, arguments.y), arguments.output)
-        told = f"curves of {len(rows)} instances"
+        drawn = f"curves of {len(rows)} instances"
     else:
         points = read_sweep(arguments.file)
         write_plot(arguments.output, points)
-        told = f"trade-off curve of {len(points)} rows"
+        drawn = f"trade-off curve of {len(points)} rows"
     if not arguments.quiet:
-        print(f"{arguments.output}: {told}")
+        print(f"{arguments.output}: {drawn}")
     return 0

@@ -1,4 +1,4 @@
-"""How a running solve is told of: a live line on a terminal, plain lines into a pipe, nothing with --quiet."""
+"""How a running solve is reported: a live line on a terminal, plain lines into a pipe, nothing with --quiet."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from gapless.text import described
 
 __all__ = ["progress_on_stderr"]
 
-Tell = Callable[[Progress], None]
+Report = Callable[[Progress], None]
 
 
 @contextmanager
-def progress_on_stderr(quiet: bool) -> Iterator[Tell | None]:
+def progress_on_stderr(quiet: bool) -> Iterator[Report | None]:
     """What to call with each report; the live line (extra `cli`) disappears when the block is left."""
     if quiet:
         yield None
     elif sys.stderr.isatty() and find_spec("rich") is not None:
-        with _live_line() as tell:
-            yield tell
+        with _live_line() as report:
+            yield report
     else:
         yield _Lines()
 
 
 @contextmanager
-def _live_line(console: Any = None) -> Iterator[Tell]:
+def _live_line(console: Any = None) -> Iterator[Report]:
     """A line that is written over: the time runs on between reports; a bar where instances are counted."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -39,10 +39,10 @@ def _live_line(console: Any = None) -> Iterator[Tell]:
     with Display(*columns, console=console or Console(stderr=True), transient=True) as display:
         task = display.add_task("starting", total=None)
 
-        def tell(progress: Progress) -> None:
+        def report(progress: Progress) -> None:
             display.update(task, total=progress.total, completed=progress.done or 0, description=_described(progress))
 
-        yield tell
+        yield report
 
 
 class _Lines:

@@ -111,8 +111,8 @@ def _replayed(report: Report) -> list[tuple[str, str]]:
 
     found = replay_data(report)
     violations = found.pop("violations") or {}
-    told = ", ".join(f"{rule} {count}" for rule, count in violations.items()) or "none"
-    return [("valid", "yes" if found.pop("valid") else "no"), ("violations", told), *_rows(found)]
+    broken = ", ".join(f"{rule} {count}" for rule, count in violations.items()) or "none"
+    return [("valid", "yes" if found.pop("valid") else "no"), ("violations", broken), *_rows(found)]
 
 
 def _busiest(plan: SavedPlan, report: Report) -> Table:

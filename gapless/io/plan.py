@@ -168,14 +168,14 @@ def _op_data(op: Op) -> dict[str, Any]:
         **({"updates": list(op.updates)} if op.updates else {}),
         "implementations": [
             {
-                "name": way.name,
-                "duration_s": way.duration_s,
-                "workspace_bytes": way.workspace_bytes,
-                "inputs": None if way.inputs is None else list(way.inputs),
-                "overwrites": list(way.overwrites),
-                **({} if way.power_w is None else {"power_w": way.power_w}),
+                "name": implementation.name,
+                "duration_s": implementation.duration_s,
+                "workspace_bytes": implementation.workspace_bytes,
+                "inputs": None if implementation.inputs is None else list(implementation.inputs),
+                "overwrites": list(implementation.overwrites),
+                **({} if implementation.power_w is None else {"power_w": implementation.power_w}),
             }
-            for way in op.implementations
+            for implementation in op.implementations
         ],
     }
 
@@ -212,22 +212,22 @@ def _read_op(entry: Record) -> Op:
         reduces=entry.boolean("reduces"),
         needs={_digits(needs, key): _bits(needs, key, needs.raw(key)) for key in needs.names()},
         updates=entry.integers("updates", 0, default=()),
-        implementations=tuple(_read_implementation(way) for way in entry.records("implementations")),
+        implementations=tuple(_read_implementation(record) for record in entry.records("implementations")),
     )
     entry.close()
     return op
 
 
-def _read_implementation(way: Record) -> Implementation:
+def _read_implementation(entry: Record) -> Implementation:
     implementation = Implementation(
-        duration_s=way.number("duration_s"),
-        workspace_bytes=way.integer("workspace_bytes", 0),
-        inputs=None if way.raw("inputs") is None else way.integers("inputs", 0),
-        overwrites=way.integers("overwrites", 0),
-        name=way.text("name"),
-        power_w=way.number("power_w", default=None),
+        duration_s=entry.number("duration_s"),
+        workspace_bytes=entry.integer("workspace_bytes", 0),
+        inputs=None if entry.raw("inputs") is None else entry.integers("inputs", 0),
+        overwrites=entry.integers("overwrites", 0),
+        name=entry.text("name"),
+        power_w=entry.number("power_w", default=None),
     )
-    way.close()
+    entry.close()
     return implementation
 
 
@@ -238,7 +238,7 @@ def _read_placement(record: Record) -> Placement:
         devices=_int_column(record, "devices"),
         contributions=None
         if sets is None
-        else tuple(_bits(record, "contributions", its) for its in record.array("contributions")),
+        else tuple(_bits(record, "contributions", entry) for entry in record.array("contributions")),
     )
     record.close()
     return placement

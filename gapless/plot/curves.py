@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle, islice
 from typing import Any, Protocol
 
 from gapless.plot.style import BLUE, GREEN, ORANGE, new_axes, save, time_scale
 from gapless.progress_log import Convergence
 
 __all__ = ["TradeoffPoint", "plot_convergence", "plot_tradeoff", "write_plot"]
+
+
+_METHOD_COLOURS = (BLUE, GREEN, "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:gray", "tab:olive", "tab:cyan")
+"""Of the curves of methods, the system's own first; the bound has the colour that is left."""
 
 
 class TradeoffPoint(Protocol):
@@ -40,7 +45,7 @@ def plot_tradeoff(rows: Sequence[TradeoffPoint], ax: Any = None, cost: str = "co
     if ax is None:
         ax = new_axes(5.0, 3.5)
     methods = list(dict.fromkeys(row.method for row in rows))
-    ax.set_prop_cycle(color=[BLUE, *(f"C{2 + number}" for number in range(len(methods) - 1)), ORANGE])
+    ax.set_prop_cycle(color=[*islice(cycle(_METHOD_COLOURS), len(methods)), ORANGE])
     for method in methods:
         points = sorted(
             (row.memory_ratio, row.overhead) for row in rows if row.method == method and row.overhead is not None

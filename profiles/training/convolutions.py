@@ -3,7 +3,7 @@
 All but one are dense matrix products in disguise; they differ in the products they save and in the traffic they add:
 
 - implicit-precomp-gemm: the product is formed on the fly from a table of offsets. The default.
-- implicit-gemm: as that, with the offsets computed on the way; no workspace.
+- implicit-gemm: as that, with the offsets computed as it goes; no workspace.
 - gemm: the patches are written out first (im2col).
 - winograd: 2 x 2 outputs from 4 x 4 inputs with 16 products instead of 36, transformed on the fly.
 - winograd-nonfused: 4 x 4 outputs from 6 x 6 inputs with 36 products instead of 144, transforms kept in memory.
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 IMPLICIT_SPEED = 0.6
-"""Computing the offsets on the way costs about a third of the rate of a product with precomputed ones."""
+"""Computing the offsets as it goes costs about a third of the rate of a product with precomputed ones."""
 
 FUSED_WINOGRAD_SPEED = 0.8
 """The transforms share the arithmetic units with the products."""

@@ -57,6 +57,11 @@ class ForwardNode:
     in_place: tuple[Implementation, ...] = ()
     creator: int | None = None
 
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """What a run reads: its inputs, or for an intermediate its creator's output."""
+        return self.inputs if self.creator is None else (self.creator,)
+
 
 @dataclass(frozen=True)
 class Variant:

@@ -20,7 +20,7 @@ Our format, version 1; `//` comments are allowed::
 
 Nodes have no numbers in the file: forward node k is the k-th of its list, backward node k is the number of forward
 nodes plus k. The last forward node is the loss. `inputs`, `creator` and `overwrites` name earlier forward nodes,
-`needs` forward nodes before the loss, `gradients` the loss or earlier backward nodes. What each field means is told by
+`needs` forward nodes before the loss, `gradients` the loss or earlier backward nodes. What each field means is in
 `gapless.profiles.training.graph`. `ways` are
 implementations. Optional are `source`, their `workspace_bytes` (0), `name` ("") and `power_w`,
 a variant's `name`, and a forward node's `again`, `overwrites`, `in_place` and `creator`. Everything else must be

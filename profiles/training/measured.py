@@ -91,7 +91,7 @@ def _backward(node: Record, loss: int, chooses: bool) -> BackwardNode:
     gradients = {tuple(k for k in needed if k >= loss) for needed in args}
     if len(gradients) != 1:
         raise node.fail(
-            "args", "lists that read the same gradients in every implementation", [list(its) for its in args]
+            "args", "lists that read the same gradients in every implementation", [list(numbers) for numbers in args]
         )
     return BackwardNode(
         name=f"{node.text('op')}.{node.integer('id', 0)}",
@@ -107,9 +107,9 @@ def _backward(node: Record, loss: int, chooses: bool) -> BackwardNode:
 def _needed(node: Record) -> list[tuple[int, ...]]:
     """For each implementation, the nodes that it reads."""
     args = node.array("args")
-    if not args or any(not isinstance(its, list) for its in args):
+    if not args or any(not isinstance(numbers, list) for numbers in args):
         raise node.fail("args", "a list of lists of node numbers, one per implementation", args)
-    return [tuple(node.whole(f"args[{k}]", item, 0) for item in its) for k, its in enumerate(args)]
+    return [tuple(node.whole(f"args[{k}]", item, 0) for item in numbers) for k, numbers in enumerate(args)]
 
 
 def _implementations(node: Record, prefix: str, chooses: bool, only: int = 0) -> tuple[Implementation, ...]:

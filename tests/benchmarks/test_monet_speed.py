@@ -61,5 +61,4 @@ def start_from_the_relaxation(graph: TrainingGraph, budget_bytes: int) -> KeepSe
     """What the solver starts from: the relaxation at nine tenths of the budget."""
     model = relaxation.encode(graph, int(0.9 * budget_bytes), (1,))
     solution = solve_model(model.milp, SolveOptions(gap=0.003, time_limit_s=10.0, threads=1), "highs")
-    start = relaxation.decode(model, solution.values)
-    return KeepSet.just_in_time(start.kept, start.variant)
+    return relaxation.decode(model, solution.values)

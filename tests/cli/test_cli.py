@@ -208,7 +208,7 @@ BAD_INPUT = [
     (["solve", "taccl", "--topology", "ring:8", "--nodes", "2", "--size", "1MB"], r"its name says its size, got 2"),
     (["solve", "taccl", "--topology", "mesh:4x", "--size", "1MB"], r"shape: must be sizes of dimensions such as 4x4x4"),
     (["solve", "taccl", "--size", "1MB"], r"give --topology NAME"),
-    (["solve", "taccl", "--topology", "ndv2", "--nodes", "2"], r"give --size"),
+    (["solve", "taccl", "--topology", "ndv2", "--nodes", "2"], r"--size: must be given"),
     ([*SOLVE[:-1], "1XB"], r"--size: must be a number and a unit such as 1MB"),
     ([*SOLVE[:-1], "0"], r"--size: must be a whole number of bytes, at least 1"),
     ([*SOLVE, "--time-limit", "0"], r"--time-limit: must be a number > 0, got '0'"),

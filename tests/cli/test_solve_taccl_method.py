@@ -32,4 +32,4 @@ def test_an_unknown_method_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as stop:
         main([*SOLVE, "--method", "best"])
     assert stop.value.code == 2
-    assert "invalid choice: 'best'" in capsys.readouterr().err
+    assert "must be one of auto, milp, greedy, got 'best'" in capsys.readouterr().err

@@ -84,7 +84,7 @@ def test_a_dry_run_lists_what_is_known_and_makes_nothing(capsys: pytest.CaptureF
 BAD = [
     (["none.toml"], "cannot read none.toml: No such file"),
     (["grid.tom"], "invalid choice: 'grid.tom'"),
-    (["grid.toml", "--engine", "slum"], "--engine: invalid choice: 'slum'"),
+    (["grid.toml", "--engine", "slum"], "--engine: must be one of local, slurm, ray, got 'slum'; did you mean 'slurm'"),
     (["grid.toml", "--engine-option", "a=b"], "--engine-option goes with --engine slurm or ray"),
     (["grid.toml", "--engine", "ray", "--engine-option", "a"], "must be NAME=VALUE, such as slurm_partition=cpu, got"),
     (["grid.toml", "--workers", "9999"], "threads x workers must be <= "),

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from gapless.checker import check
 from gapless.errors import InputError, SolverError
 from gapless.io.plan import read_plan
 from gapless.options import Progress
+from gapless.recipe import solve
 from gapless.solution import Status, StopReason
-from gapless.sweeps import Local, Row, read_instances, sweep
+from gapless.sweeps import Local, Row, read_instances, solving, sweep
 from gapless.sweeps import run as module
 from gapless.sweeps.local import Outcome, Task
 from gapless.sweeps.solving import Work
@@ -161,17 +163,16 @@ ONE = {"system": "cupcake", "profile": "resnet50"}
 @pytest.fixture
 def interrupted(file_of: FileOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], Row]:
     """Solves `ONE` into the folder `out`, as if Ctrl-C had ended it with so many seconds as the objective."""
-    solve = Work._solved  # noqa: SLF001
 
-    def stopped(work: Work, stop: threading.Event, objective_s: float) -> Any:
-        result = solve(work, stop)
+    def stopped(objective_s: float, *question: Any) -> Any:
+        result = solve(*question)
         how = {"stop_reason": StopReason.INTERRUPTED, "status": Status.FEASIBLE, "objective": objective_s}
         return replace(result, solution=replace(result.solution, **how))
 
     def sweep_once(objective_s: float) -> Row:
-        monkeypatch.setattr(Work, "_solved", lambda work, stop: stopped(work, stop, objective_s))
+        monkeypatch.setattr(solving, "solve", partial(stopped, objective_s))
         (row,) = sweep(read_instances(file_of(ONE)), tmp_path / "out", Here())
-        monkeypatch.setattr(Work, "_solved", solve)
+        monkeypatch.setattr(solving, "solve", solve)
         return row
 
     return sweep_once

@@ -117,7 +117,7 @@ def data_of(graph: TrainingGraph, budget_bytes: int) -> Data:
     first = tuple(forward_choices(node, True) for node in graph.forward)
     again = tuple(forward_choices(node, False) for node in graph.forward)
     backward = tuple(backward_choices(node) for node in graph.backward)
-    unit = cost_unit(sum(min(option.duration_s for option in its) for its in (*first, *backward)))
+    unit = cost_unit(sum(min(option.duration_s for option in options) for options in (*first, *backward)))
     both = (first, again)
     return Data(
         graph=graph,
@@ -163,7 +163,7 @@ def wanted_tensors(graph: TrainingGraph) -> Mask:
         for number in range(graph.loss, -1, -1):
             if number in now:
                 node = graph.forward[number]
-                now.update(node.inputs if node.creator is None else [node.creator])
+                now.update(node.sources)
         wanted[stage, list(now)] = True
     return wanted
 

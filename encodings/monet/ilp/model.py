@@ -127,12 +127,13 @@ def _backward_fits(model: MonetModel) -> None:
     data, columns = model.data, model.columns
     stage = np.flatnonzero(columns.level[:, -1] >= 0)
     output = np.array([node.output_bytes for node in model.graph.backward])[stage - 1] / MIB
-    only = np.array([its[0].workspace_bytes if len(its) == 1 else 0 for its in data.backward])[stage - 1] / MIB
+    single = [options[0].workspace_bytes if len(options) == 1 else 0 for options in data.backward]
+    only = np.array(single)[stage - 1] / MIB
     row, number = np.nonzero(columns.backward[stage - 1] >= 0)
-    its = [data.backward[b][o].workspace_bytes / MIB for b, o in zip((stage - 1)[row], number, strict=True)]
+    more = [data.backward[b][o].workspace_bytes / MIB for b, o in zip((stage - 1)[row], number, strict=True)]
     entries: list[Entry] = [
         (np.arange(len(stage)), 1.0, columns.level[stage, -1]),
-        (row, np.array(its), columns.backward[stage - 1][row, number]),
+        (row, np.array(more), columns.backward[stage - 1][row, number]),
     ]
     upper = data.budget - output - only
     add_entries(model.milp, "backward_fits", len(stage), entries, upper=upper, cite="4.12")
@@ -269,7 +270,7 @@ def _minimise_cost(model: MonetModel) -> None:
     more = (data.cost - data.cost[:, :, :1])[kind]
     backward = np.zeros(columns.backward.shape)
     for number, options in enumerate(data.backward):
-        backward[number, : len(options)] = np.round([its.duration_s / data.unit for its in options], 6)
+        backward[number, : len(options)] = np.round([option.duration_s / data.unit for option in options], 6)
     model.milp.minimize(
         (data.cost[kind, :, 0][runs], columns.runs[runs]),
         (more[option], columns.option[option]),

@@ -23,8 +23,8 @@ def decode(model: MonetModel, values: Floats) -> Decisions:
     stored, runs = is_set(columns.stored, values), is_set(columns.runs, values)
     number = is_set(columns.option, values).argmax(axis=2)  # option 0, which has no column, where none is set
     variant, backward_implementation = np.zeros((2, len(data.backward)), dtype=np.int64)
-    for b, its in enumerate(data.backward):
-        option = its[int(np.argmax(np.where(columns.backward[b] >= 0, values[columns.backward[b]], 0.0)))]
+    for b, options in enumerate(data.backward):
+        option = options[int(np.argmax(np.where(columns.backward[b] >= 0, values[columns.backward[b]], 0.0)))]
         variant[b], backward_implementation[b] = option.variant, option.implementation
     in_place, forward_implementation = np.zeros_like(runs), np.zeros(runs.shape, dtype=np.int64)
     for t, i in np.argwhere(runs).tolist():
@@ -89,6 +89,6 @@ def _run_given(model: MonetModel, decisions: Decisions, stage: int, node: int) -
 
 def _backward_given(model: MonetModel, decisions: Decisions, node: int) -> Option:
     variant, number = int(decisions.variant[node]), int(decisions.backward_implementation[node])
-    its = model.graph.backward[node].variants[variant]
-    impl = its.implementations[number]
-    return Option(impl.duration_s, impl.workspace_bytes, number, variant=variant, needs=frozenset(its.needs))
+    chosen = model.graph.backward[node].variants[variant]
+    impl = chosen.implementations[number]
+    return Option(impl.duration_s, impl.workspace_bytes, number, variant=variant, needs=frozenset(chosen.needs))

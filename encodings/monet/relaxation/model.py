@@ -13,29 +13,20 @@ A window of one stage is modelled nearly as in the full problem, with the memory
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.options import Option, backward_options, forward_options
 from gapless.encodings.monet.relaxation.columns import BYTES_PER_UNIT, Relaxation, Rows
 from gapless.encodings.monet.relaxation.recomputations import Again, add_run_rows
+from gapless.encodings.monet.search.stretches import KeepSet
 from gapless.model import Model
 from gapless.profiles.training.graph import TrainingGraph
 
-__all__ = ["BYTES_PER_UNIT", "Relaxation", "Starts", "decode", "encode"]
+__all__ = ["BYTES_PER_UNIT", "Relaxation", "decode", "encode"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Starts:
-    """What a solution of the relaxation suggests: `kept[i]` after the forward pass, and a variant per backward node."""
-
-    kept: NDArray[np.bool_]
-    variant: Ids
 
 
 def encode(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...] = (1,)) -> Relaxation:
@@ -77,15 +68,15 @@ def encode(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...]
     return model
 
 
-def decode(model: Relaxation, values: Floats) -> Starts:
-    """The kept set and the variants of a solution."""
+def decode(model: Relaxation, values: Floats) -> KeepSet:
+    """What a solution suggests to begin a search from."""
     kept = model.stored[0] >= 0
     kept[kept] = values[model.stored[0][kept]] > 0.5
     variant = [
         next(option.variant for option, column in options if column < 0 or values[column] > 0.5)
         for options in model.backward
     ]
-    return Starts(kept, np.array(variant, dtype=np.int64))
+    return KeepSet.just_in_time(kept, np.array(variant, dtype=np.int64))
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------
@@ -103,8 +94,8 @@ def _useful(graph: TrainingGraph, cuts: tuple[int, ...]) -> NDArray[np.bool_]:
         for variant in backward.variants:
             last_need[list(variant.needs)] = number + 1
     for node in range(graph.loss, -1, -1):
-        its = graph.forward[node]
-        for source in (*its.inputs, *([] if its.creator is None else [its.creator])):
+        op = graph.forward[node]
+        for source in (*op.inputs, *([] if op.creator is None else [op.creator])):
             last_need[source] = max(last_need[source], last_need[node])
     last_need[graph.loss] = 0
     return np.stack([last_need >= cut for cut in cuts])
@@ -121,9 +112,9 @@ def _forward(graph: TrainingGraph, node: int) -> list[Option]:
 
 def _options(model: Model, name: str, options: list[list[Option]]) -> tuple[tuple[tuple[Option, int], ...], ...]:
     """A binary for each option of a node that has several."""
-    labels = [f"{node}_{k}" for node, its in enumerate(options) if len(its) > 1 for k in range(len(its))]
+    labels = [f"{node}_{k}" for node, group in enumerate(options) if len(group) > 1 for k in range(len(group))]
     columns = iter(model.binaries(name, len(labels), labels=labels).tolist())
-    return tuple(tuple((option, next(columns) if len(its) > 1 else -1) for option in its) for its in options)
+    return tuple(tuple((option, next(columns) if len(group) > 1 else -1) for option in group) for group in options)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -131,7 +122,7 @@ def _options(model: Model, name: str, options: list[list[Option]]) -> tuple[tupl
 
 def _one_option_each(model: Relaxation) -> None:
     """Every operator has exactly one implementation (section 4.2.2)."""
-    groups = [[column for _, column in its] for its in (*model.forward, *model.backward) if len(its) > 1]
+    groups = [[column for _, column in group] for group in (*model.forward, *model.backward) if len(group) > 1]
     rows = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     model.milp.add_sparse(
         "one_option", len(groups), rows, [c for group in groups for c in group], 1.0, lower=1.0, upper=1.0
@@ -142,10 +133,10 @@ def _forward_pass_fits(model: Relaxation) -> None:
     """m_i <= M for every node of the forward pass (4.1, 4.4)."""
     graph, rows = model.graph, Rows()
     size = graph.output_bytes / BYTES_PER_UNIT
-    for node, its in enumerate(graph.forward):
-        if its.creator is not None:
+    for node, op in enumerate(graph.forward):
+        if op.creator is not None:
             continue
-        constant = (graph.fixed_bytes + its.output_bytes) / BYTES_PER_UNIT + size[graph.local[node]].sum()
+        constant = (graph.fixed_bytes + op.output_bytes) / BYTES_PER_UNIT + size[graph.local[node]].sum()
         rows.begin_memory(model.budget_bytes, model.budget, constant)
         for option, column in model.forward[node]:
             rows.put(column, option.workspace_bytes / BYTES_PER_UNIT)
@@ -184,13 +175,13 @@ def _recomputation_has_its_inputs(model: Relaxation) -> None:
     """A recomputation reads what is stored or recomputed in its window; an intermediate has its creator (4.7)."""
     rows = Rows()
     for window, node in np.argwhere(model.again >= 0).tolist():
-        its = model.graph.forward[node]
-        if its.creator is not None:
+        op = model.graph.forward[node]
+        if op.creator is not None:
             rows.begin(0.0)
             rows.put(int(model.again[window, node]), 1.0)
-            rows.put(int(model.again[window, its.creator]), -1.0)
+            rows.put(int(model.again[window, op.creator]), -1.0)
             continue
-        for source in its.inputs:
+        for source in op.inputs:
             rows.begin(0.0)
             rows.put(int(model.again[window, node]), 1.0)
             rows.put(int(model.stored[window, source]), -1.0)
@@ -309,8 +300,8 @@ def _minimise_cost(model: Relaxation, again: Again) -> None:
                 columns.append(column)
                 costs.append(option.duration_s)
     graph = model.graph
-    for node, its in enumerate(graph.forward):
-        if its.creator is not None and model.stored[0, node] >= 0:  # made in the forward pass if it is kept at all
+    for node, op in enumerate(graph.forward):
+        if op.creator is not None and model.stored[0, node] >= 0:  # made in the forward pass if it is kept at all
             columns.append(int(model.stored[0, node]))
             costs.append(min(option.duration_s for option in forward_options(graph, node)))
     model.milp.minimize((np.array(costs) / model.unit_s, columns), offset=offset / model.unit_s)

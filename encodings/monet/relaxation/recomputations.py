@@ -1,6 +1,6 @@
 """What recomputations need in the windows of the relaxation: implementations, and memory rows of their runs (4.14).
 
-In a window of one stage these rows are the full problem's. In a longer one nobody knows at which of its stages a node
+In a window of one stage these rows are the full problem's. In a longer one it is open at which of its stages a node
 runs. So its row charges what is there at all of them: the least of the parameters and gradients, and the tensors that
 are held all through the window without being recomputed in it.
 

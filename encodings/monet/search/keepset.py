@@ -2,7 +2,7 @@
 
 A keep-set fixes a whole plan. What isn't kept is recomputed at the first stage that wants it, for a backward node or
 for another recomputation, and stays until its last use; a tensor that is `dropped` doesn't stay over the longest gap
-between two uses, and is recomputed after it. Operators run in place where nobody wants their input any more, and each
+between two uses, and is recomputed after it. Operators run in place where their input has no further use, and each
 runs in the fastest implementation for which the budget has room. Evaluating a keep-set costs array operations on a few
 hundred tensors, and finding out what changes from its neighbour, so that a search can look at thousands a second;
 `Keeper.decide` spells one out as `Decisions`, for `evaluate` and the replay to judge.
@@ -74,7 +74,7 @@ class Keeper:
         self._step_menus = StepMenus(graph, self._just_in_time.last_use)
         self._menus = self._step_menus.menus
 
-    # -- the public door ----------------------------------------------------------------------------------------------
+    # -- keep-sets and their costs ------------------------------------------------------------------------------------
 
     def state(self, keep: KeepSet) -> State:
         """Evaluate a keep-set."""

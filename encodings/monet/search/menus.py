@@ -42,14 +42,14 @@ class Menus:
     @classmethod
     def of(cls, options: list[list[Option]]) -> Menus:
         """Menus from the options of each, as `best_first` gives them."""
-        shape = (max(1, max(len(its) for its in options) - 1), len(options))
+        shape = (max(1, max(len(menu) for menu in options) - 1), len(options))
         limits, steps_s = np.full(shape, -np.inf), np.zeros(shape)
-        for number, its in enumerate(options):
-            for place, (option, slower) in enumerate(pairwise(its)):
+        for number, menu in enumerate(options):
+            for place, (option, slower) in enumerate(pairwise(menu)):
                 limits[place, number] = option.workspace_bytes
                 steps_s[place, number] = slower.duration_s - option.duration_s
-        first_s = np.array([its[0].duration_s if its else 0.0 for its in options])
-        least = np.array([float(its[-1].workspace_bytes) if its else -np.inf for its in options])
+        first_s = np.array([menu[0].duration_s if menu else 0.0 for menu in options])
+        least = np.array([float(menu[-1].workspace_bytes) if menu else -np.inf for menu in options])
         return cls(options, first_s, limits[0].copy(), least, limits, steps_s)
 
     def pick(self, menus: Ints, room: Floats) -> Ints:
@@ -69,9 +69,7 @@ class Menus:
 def best_first(options: Iterable[Option]) -> list[Option]:
     """The options that can be the best for some room; of two that are alike the one in place."""
     kept: list[Option] = []
-    for option in sorted(
-        options, key=lambda its: (its.duration_s, not its.in_place, its.workspace_bytes, its.implementation)
-    ):
+    for option in sorted(options, key=lambda o: (o.duration_s, not o.in_place, o.workspace_bytes, o.implementation)):
         if not kept or option.workspace_bytes < kept[-1].workspace_bytes:
             kept.append(option)
     return kept
@@ -96,7 +94,7 @@ class StepMenus:
         most = max(len(node.variants) for node in graph.backward)
         menus = [*map(_out_of_place, first), *may, *map(_out_of_place, again), *again]
         self._first_variant = np.arange(len(backward)) * most + len(menus)
-        menus += [[option for option in its if option.variant == number] for its in backward for number in range(most)]
+        menus += [[pick for pick in group if pick.variant == number] for group in backward for number in range(most)]
         self._nothing = len(menus)
         self._out_of_place = np.arange(self._nodes)
         self._no_tensor = np.ones(1, dtype=np.bool_)
@@ -104,7 +102,7 @@ class StepMenus:
 
     def _note_intermediates(self, graph: TrainingGraph, first: list[list[Option]], may: list[list[Option]]) -> None:
         """An intermediate runs in place where its creator does: mostly known from what is kept, else from the room."""
-        made = [node for node, its in enumerate(graph.forward) if its.creator is not None]
+        made = [node for node, op in enumerate(graph.forward) if op.creator is not None]
         self._made = np.array(made, dtype=np.int64)
         self._decisive = self.over.copy()  # the tensor which, if it is kept, makes a node run out of place
         wavering: list[tuple[int, int]] = []
@@ -157,7 +155,7 @@ def _made_in_place(options: list[Option], over_bytes: int) -> list[Option]:
 
 
 def _overwrites(graph: TrainingGraph, node: int, last_use: Sequence[int]) -> int | None:
-    """The input that a node may run in place over, None if there is none: nobody may want it after the node."""
+    """The input that a node may run in place over, None if there is none: it must have no use after the node."""
     over = graph.forward[node].overwrites
     user = node if graph.forward[node].creator is None else graph.forward[node].creator
     return None if over is None or last_use[over] != user else over

@@ -1,7 +1,7 @@
 """Stretches: when each tensor of a keep-set is there. A keep-set that differs in little is derived from its neighbour.
 
 All of a step lies on one line of moments: stage after stage (the forward pass is stage 0), in each stage the forward
-nodes in their order and then the stage's backward node. What a tensor adds to a memory row is then told by comparing
+nodes in their order and then the stage's backward node. What a tensor adds to a memory row is then found by comparing
 moments: it is charged from the moment at which it is there until the one at which it is gone.
 """
 
@@ -105,7 +105,7 @@ class JustInTime:
     def of(self, keep: KeepSet) -> Stretches:
         """The stretches of a keep-set.
 
-        In its plainest form it is without tensors that nobody wants, with exactly the intermediates that the variants
+        In its plainest form it is without tensors without a use, with exactly the intermediates that the variants
         read, with only those drops that have a gap to be dropped over, and with leads that don't pass what came before.
         """
         keep = KeepSet(keep.kept & self._plain, keep.dropped & self._plain, keep.variant.copy(), keep.lead.copy())
@@ -143,7 +143,7 @@ class JustInTime:
             needs_of, needed = self._needs_of[number], stretches.needed
             before, stage = needs_of[stretches.keep.variant[number]], number + 1
             for need in before:
-                needed[need] = tuple(its for its in needed[need] if its != stage)
+                needed[need] = tuple(used for used in needed[need] if used != stage)
                 changed |= 1 << need
             for need in needs_of[chosen]:
                 needed[need] = tuple(sorted((*needed[need], stage)))
@@ -162,12 +162,12 @@ class JustInTime:
             self._variant, self._needed = key, [tuple(stages) for stages in needed]
         return self._needed
 
-    def _settle(self, its: Stretches, changed: int) -> bool:
+    def _settle(self, stretches: Stretches, changed: int) -> bool:
         """Work out the tensors that have changed (a bit for each), and those that change with them; whether any did.
 
         From the last node to the first: a recomputation uses its inputs at its own stage.
         """
-        needed, recomputed = its.needed, its.runs
+        needed, recomputed = stretches.needed, stretches.runs
         places: list[int] = []
         settled: list[tuple[int, int, int, int]] = []
         while changed:
@@ -176,23 +176,24 @@ class JustInTime:
             uses = needed[node]
             for user in self._users[node]:
                 uses += recomputed[user]
-            moments, runs = self._settle_one(its, node, uses)
+            moments, runs = self._settle_one(stretches, node, uses)
             places.append(node)
             settled.append(moments)
             if runs != recomputed[node]:
                 recomputed[node] = runs
                 changed |= self._inputs[node]
         after = np.array(settled, dtype=np.int64).T
-        if (its.moments[:, places] == after).all():
+        if (stretches.moments[:, places] == after).all():
             return False
-        its.moments[:, places] = after
+        stretches.moments[:, places] = after
         return True
 
     def _settle_one(
-        self, its: Stretches, node: int, uses: tuple[int, ...]
+        self, stretches: Stretches, node: int, uses: tuple[int, ...]
     ) -> tuple[tuple[int, int, int, int], tuple[int, ...]]:
         """The moments of one tensor with the given stages of use, and the stages that recompute it."""
-        kept, dropped, lead, a_stage = its.keep.kept, its.keep.dropped, its.keep.lead, self.stage_length
+        keep, a_stage = stretches.keep, self.stage_length
+        kept, dropped, lead = keep.kept, keep.dropped, keep.lead
         ahead = int(lead[node])
         lead[node] = 0
         if not uses:
@@ -208,19 +209,19 @@ class JustInTime:
             run = max(first - ahead, 1)
             lead[node] = first - run
             there, runs = run * a_stage + own_turn, (run,)
-        gone = self._gone(its, node, max(uses))
+        gone = self._gone(stretches, node, max(uses))
         if dropped[node]:
             gap = _longest_gap(uses)
             if gap is not None:
                 run = max(gap[1] - ahead, gap[0] + 1)
                 lead[node] = max(lead[node], gap[1] - run)
-                return (there, run * a_stage + own_turn, self._gone(its, node, gap[0]), gone), (*runs, run)
+                return (there, run * a_stage + own_turn, self._gone(stretches, node, gap[0]), gone), (*runs, run)
             dropped[node] = False
         return (there, 0, gone, 0), runs
 
-    def _gone(self, its: Stretches, node: int, last: int) -> int:
+    def _gone(self, stretches: Stretches, node: int, last: int) -> int:
         """The moment after the last use: a tensor that only a recomputation used is gone when backward runs."""
-        is_read = last in its.needed[node]
+        is_read = last in stretches.needed[node]
         return last * self.stage_length + (self.stage_length if is_read else self._after_last_use[node])
 
 

@@ -68,7 +68,7 @@ def lean_variants(graph: TrainingGraph) -> Ints:
     overwritten = {node.overwrites for node in graph.forward}
     kept: set[int] = set()
     for number in sorted(range(len(graph.backward)), key=lambda number: (len(graph.backward[number].variants), number)):
-        its = graph.backward[number].variants
+        choices = graph.backward[number].variants
 
         def burden(variant: Variant) -> tuple[int, int, float]:
             added = [need for need in variant.needs if need not in kept]
@@ -79,8 +79,8 @@ def lean_variants(graph: TrainingGraph) -> Ints:
                 min(impl.duration_s for impl in variant.implementations),
             )
 
-        best = min(its, key=burden)
-        variants[number] = its.index(best)
+        best = min(choices, key=burden)
+        variants[number] = choices.index(best)
         kept.update(best.needs)
     return variants
 
@@ -163,7 +163,7 @@ def _splits(longest: int, slots: int) -> Ints:
 
 
 def _checkpoints(splits: Ints, start: int, needed: int, slots: int) -> list[int]:
-    """The places that are kept on the way from place `start`, which is there, to place `needed`."""
+    """The places that are kept between place `start`, which is there, and place `needed`."""
     chosen = []
     while slots and (step := int(splits[slots, needed + 1 - start])):
         start += step
@@ -221,12 +221,12 @@ def _price(graph: TrainingGraph, kept: Mask, node: int) -> float:
         if now in seen:
             continue
         seen.add(now)
-        its = graph.forward[now]
-        total_s += min(impl.duration_s for impl in (its.again or its.implementations))
-        if its.creator is not None:
-            open_nodes.append(its.creator)
+        op = graph.forward[now]
+        total_s += min(impl.duration_s for impl in (op.again or op.implementations))
+        if op.creator is not None:
+            open_nodes.append(op.creator)
         else:
-            open_nodes += [source for source in its.inputs if not kept[source]]
+            open_nodes += [source for source in op.inputs if not kept[source]]
     return total_s / max(1, graph.forward[node].output_bytes)
 
 

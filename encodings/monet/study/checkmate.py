@@ -241,8 +241,8 @@ def _operator_runs_with_its_inputs(model: CheckmateModel) -> None:
     """An operator runs only where each of its inputs is stored or runs too (1b)."""
     operator, read = model.edges.T
     stage, edge = np.nonzero(model.runs[:, operator] >= 0)
-    reader, its = operator[edge], read[edge]
-    terms = ((1.0, model.runs[stage, reader]), (-1.0, model.runs[stage, its]), (-1.0, model.stored[stage, its]))
+    reader, source = operator[edge], read[edge]
+    terms = ((1.0, model.runs[stage, reader]), (-1.0, model.runs[stage, source]), (-1.0, model.stored[stage, source]))
     add_terms(model.milp, "operator_runs_with_its_inputs", terms, upper=0.0, cite="1b")
 
 
@@ -368,7 +368,7 @@ def _freed(graph: TrainingGraph, plan: Rematerialisation) -> Mask:
 def _edges(graph: TrainingGraph) -> Ids:
     reads = [node.inputs for node in graph.forward]
     reads += [(*node.gradients, *node.variants[0].needs) for node in graph.backward]
-    return np.array([(k, i) for k, its in enumerate(reads) for i in sorted(set(its))], dtype=np.int64).reshape(-1, 2)
+    return np.array([(k, i) for k, read in enumerate(reads) for i in sorted(set(read))], dtype=np.int64).reshape(-1, 2)
 
 
 def _pairs(graph: TrainingGraph) -> Ids:

@@ -67,5 +67,5 @@ def comparison(graphs: Iterable[TrainingGraph], budget_bytes: int = 10 * 2**30) 
             "monet": ilp.encode(graph, budget_bytes).milp,
         }
         thesis = THESIS.get(graph.name, {})
-        lines += [Comparison(graph.name, name, statistics(its), thesis.get(name)) for name, its in models.items()]
+        lines += [Comparison(graph.name, name, statistics(model), thesis.get(name)) for name, model in models.items()]
     return lines

@@ -54,10 +54,7 @@ def bounds_of(
     `options`: for the linear programs of `bandwidth`. `one_at_a_time`: the problem is a sum's backwards in time, where
     a rank sends a chunk to one rank at a time. `s_per_byte`: what `Bounds.s_per_byte` was for another size.
     """
-    bounds = Bounds(problem, parameters or BoundParameters(), options or SolveOptions(), one_at_a_time)
-    if s_per_byte is not None:
-        bounds.__dict__["s_per_byte"] = s_per_byte
-    return bounds
+    return Bounds(problem, parameters or BoundParameters(), options or SolveOptions(), one_at_a_time, s_per_byte)
 
 
 @dataclass(frozen=True)
@@ -70,6 +67,7 @@ class Bounds:
     parameters: BoundParameters
     options: SolveOptions
     one_at_a_time: bool
+    known_s_per_byte: float | None
     proven_s: float = 0.0
 
     def with_proven(self, proven_s: float) -> Bounds:
@@ -158,6 +156,8 @@ class Bounds:
     @cached_property
     def s_per_byte(self) -> float:
         """Seconds for each byte of a chunk that no plan can beat, in linear programs that take a while."""
+        if self.known_s_per_byte is not None:
+            return self.known_s_per_byte
         return any_bandwidth_s_per_byte(self.problem, self.parameters)
 
     @cached_property

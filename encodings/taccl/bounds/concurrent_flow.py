@@ -62,7 +62,7 @@ class ConcurrentFlow:
 class _Demand:
     """What is asked, forwards in time or backwards: `amount[k, r]` chunks from `ends[k]` to rank r.
 
-    `images`: symmetries, which keep the demand, too.
+    Links lead from `tail` to `head`; `images`: symmetries, which keep the demand, too.
     """
 
     topology: Topology
@@ -70,17 +70,9 @@ class _Demand:
     ends: Ids
     amount: Floats
     backwards: bool
+    tail: Ids
+    head: Ids
     images: list[Image]
-
-    @property
-    def tail(self) -> Ids:
-        """The rank at which each link starts, in that direction of time."""
-        return self.topology.link_target if self.backwards else self.topology.link_source
-
-    @property
-    def head(self) -> Ids:
-        """The rank at which each link ends."""
-        return self.topology.link_source if self.backwards else self.topology.link_target
 
     @property
     def cell_orbit(self) -> Ids:
@@ -161,7 +153,10 @@ def _demand(topology: Topology, occupancy_s: Floats, demand: Ids, backwards: boo
         and np.array_equal(occupancy_s[image.links], occupancy_s)
     ]
     amount = demand[ends].astype(np.float64)
-    return _Demand(topology, occupancy_s, ends, amount, backwards, kept)
+    tail, head = topology.link_source, topology.link_target
+    if backwards:
+        tail, head = head, tail
+    return _Demand(topology, occupancy_s, ends, amount, backwards, tail, head, kept)
 
 
 def _program(asked: _Demand) -> _Program:

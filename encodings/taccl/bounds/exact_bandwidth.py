@@ -20,9 +20,10 @@ from gapless.encodings.taccl.symmetry.rotations import Rotations
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
-__all__ = ["Bandwidth", "exact_bandwidth", "flow_of_chunks"]
+__all__ = ["Bandwidth", "exact_bandwidth"]
 
 Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -54,36 +55,31 @@ def exact_bandwidth(
     """
     topology = problem.logical.topology
     if _is_allgather(problem):
-        cuts = tuple(allgather_bottlenecks(topology, occupancy_s, rotations))
-        time_s, exact = max(cut.time_s for cut in cuts), False
+        count = problem.collective.chunks_per_rank
         if len(np.unique(rotations.link_orbit)) <= parameters.most_tree_variables:
             packing = pack(topology, occupancy_s, options, rotations)
-            time_s, exact = max(time_s, packing.time_s), packing.exact
-        return Bandwidth(time_s * problem.collective.chunks_per_rank, exact, cuts)
+            return Bandwidth(count * packing.time_s, packing.exact, packing.bottlenecks)
+        cuts = tuple(allgather_bottlenecks(topology, occupancy_s, rotations))
+        return Bandwidth(count * max(cut.time_s for cut in cuts), False, cuts)
     cuts = tuple(_cuts(problem, occupancy_s, rotations))
     time_s = max(cut.time_s for cut in cuts)
-    flow = flow_of_chunks(problem, occupancy_s, options, short, parameters.most_flow_variables)
-    return (
-        Bandwidth(time_s, False, cuts) if flow is None else Bandwidth(max(time_s, flow.time_s), flow.exact, cuts, flow)
-    )
+    if (demand := _demand(problem)) is None:
+        return Bandwidth(time_s, False, cuts)
+    flow = concurrent_flow(topology, occupancy_s, demand, options, short, parameters.most_flow_variables)
+    if flow is None:
+        return Bandwidth(time_s, False, cuts)
+    return Bandwidth(max(time_s, flow.time_s), flow.exact, cuts, flow)
 
 
-def flow_of_chunks(
-    problem: Chunked,
-    occupancy_s: Floats,
-    options: SolveOptions | None,
-    short: bool = False,
-    most_variables: int = BoundParameters.most_flow_variables,
-) -> ConcurrentFlow | None:
-    """The flow of all chunks from their owners to the ranks that want them, None where some are wanted by several."""
+def _demand(problem: Chunked) -> Ids | None:
+    """`demand[s, t]`: how many chunks rank t wants from rank s, None where some are wanted by several ranks."""
     wanted_by = problem.wanted.sum(axis=1)
     if wanted_by.max(initial=0) > 1:
         return None
-    some = np.flatnonzero(wanted_by)
-    count = problem.collective.rank_count
+    some, count = np.flatnonzero(wanted_by), problem.collective.rank_count
     demand = np.zeros((count, count), dtype=np.int64)
     np.add.at(demand, (problem.owners[some], problem.wanted[some].argmax(axis=1)), 1)
-    return concurrent_flow(problem.logical.topology, occupancy_s, demand, options, short, most_variables)
+    return demand
 
 
 def _is_allgather(problem: Chunked) -> bool:

@@ -39,24 +39,27 @@ _TOLERANCE = 1e-6
 class Packing:
     """`time_s`: no ALLGATHER of a chunk a rank takes less. `chunks`: float, what each link carries in that time.
 
-    `exact`: whether an ALLGATHER in arbitrarily small pieces takes no longer, latencies aside. `bottleneck`: the
-    worst cut, which needs `time_s` or less.
+    `exact`: whether an ALLGATHER in arbitrarily small pieces takes no longer, latencies aside. `bottlenecks`: the
+    cuts found in front of single ranks, which need `time_s` or less.
     """
 
     time_s: float
     chunks: Floats
     exact: bool
-    bottleneck: Bottleneck
+    bottlenecks: tuple[Bottleneck, ...]
+
+    @property
+    def bottleneck(self) -> Bottleneck:
+        """The worst of the cuts."""
+        return max(self.bottlenecks, key=lambda cut: cut.time_s)
 
 
 @dataclass(frozen=True)
 class _Master:
-    """The linear program over link orbits: `carried[o]` columns, and `orbit[l]`, the place of link l's orbit."""
+    """The linear program: the column `carried[l]` of each link, shared along orbits; times in units of `unit_s`."""
 
     model: Model
     carried: Ids
-    orbit: Ids
-    time: int
     unit_s: float
 
 
@@ -70,7 +73,8 @@ def pack(
     """
     deadline = Deadline(options or SolveOptions())
     rotations = rotations or find_rotations(topology)
-    worst = max(allgather_bottlenecks(topology, occupancy_s, rotations), key=lambda cut: cut.time_s)
+    bottlenecks = tuple(allgather_bottlenecks(topology, occupancy_s, rotations))
+    worst = max(bottlenecks, key=lambda cut: cut.time_s)
     master = _master(topology, occupancy_s, rotations, worst)
     sinks = np.unique(rotations.rank_orbit).tolist()
     everyone = set(range(topology.device_count))
@@ -83,40 +87,33 @@ def pack(
         solution = solve_model(master.model, deadline.stage())
         if solution.values is None or solution.bound is None:
             break
-        step, chunks = step + 1, solution.values[master.carried][master.orbit]
+        step, chunks = step + 1, solution.values[master.carried]
         time_s = max(time_s, solution.bound * (1 - _TOLERANCE) * master.unit_s)
         broken = {cut for cut in (_broken_cut(topology, chunks, sink) for sink in sinks) if cut is not None}
         cuts = broken - known
-    return Packing(time_s, chunks, not cuts, worst)
+    return Packing(time_s, chunks, not cuts, bottlenecks)
 
 
 def _master(topology: Topology, occupancy_s: Floats, rotations: Rotations, worst: Bottleneck) -> _Master:
     """Least time (in units of the worst cut's) such that no resource, and no link, is held for longer."""
     orbits, orbit = np.unique(rotations.link_orbit, return_inverse=True)
     model, unit_s = Model("taccl_packing"), worst.time_s
-    carried = model.continuous("carried", len(orbits))
+    carried = model.continuous("carried", len(orbits))[orbit]
     time = int(model.continuous("time", lower=1.0 - _TOLERANCE))
     lanes = np.concatenate([rotations.resource_orbit, len(topology.resources) + rotations.link_orbit])
-    time_covers_every_lane(model, time, topology, carried[orbit][None, :], occupancy_s / unit_s, lanes)
+    time_covers_every_lane(model, time, topology, carried[None, :], occupancy_s / unit_s, lanes)
     model.minimize((1.0, [time]))
-    return _Master(model, carried, orbit, time, unit_s)
+    return _Master(model, carried, unit_s)
 
 
 def _add_cuts(master: _Master, topology: Topology, cuts: list[tuple[int, ...]], step: int) -> None:
     """Each set of ranks sends out at least the chunks that it owns."""
-    rows, columns, widths = [], [], []
+    inside = np.zeros((len(cuts), topology.device_count), dtype=np.bool_)
     for number, behind in enumerate(cuts):
-        inside = np.zeros(topology.device_count, dtype=np.bool_)
-        inside[list(behind)] = True
-        leaving = inside[topology.link_source] & ~inside[topology.link_target]
-        width = np.bincount(master.orbit[leaving], minlength=len(master.carried)).astype(np.float64)
-        used = np.flatnonzero(width)
-        rows.append(np.full(len(used), number))
-        columns.append(master.carried[used])
-        widths.append(width[used])
-    entries = np.concatenate(rows), np.concatenate(columns), np.concatenate(widths)
-    owned = np.array([len(behind) for behind in cuts], dtype=np.float64)
-    master.model.add_sparse(f"set_sends_what_it_owns_{step}", len(cuts), *entries, lower=owned)
+        inside[number, list(behind)] = True
+    cut, link = np.nonzero(inside[:, topology.link_source] & ~inside[:, topology.link_target])
+    family, owned = f"set_sends_what_it_owns_{step}", inside.sum(axis=1)
+    master.model.add_sparse(family, len(cuts), cut, master.carried[link], 1.0, lower=owned)
 
 
 def _broken_cut(topology: Topology, chunks: Floats, sink: int) -> tuple[int, ...] | None:

@@ -197,7 +197,9 @@ def _influence_s(
     ports = [len(np.unique(port_of_links(topology, entering, side))) for side in SIDES]
     single = ports[-1] == len(entering)  # every port brings what one rank sends to one rank
     had_s = earliest_s(topology, alpha_s, beta_s, own)[~inside].min(axis=0)
-    entry_s: Floats = float(alpha_s[entering].min()) + float(beta_s[entering].min()) * np.arange(len(had_s))
+    entry_s: Floats = float(alpha_s[entering].min()) + float(beta_s[entering].min()) * np.arange(
+        len(had_s), dtype=float
+    )
     inner = max(time_steps, int(np.ceil(time_steps / _COARSER_AT_PORTS * within.chunk_s / entry_s[1])))
     if inner > _MOST_UNLIKE * time_steps:
         return 0.0

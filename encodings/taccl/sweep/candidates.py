@@ -23,7 +23,7 @@ __all__ = ["Candidate", "Lowering", "Times"]
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A schedule of the collective, its chunks cut in its own way. `is_baseline`: by template, not synthesised."""
+    """A schedule of the collective, in chunks of its own. `is_baseline`: by template, not synthesised."""
 
     name: str
     collective: Collective

@@ -36,7 +36,7 @@ def unet_3d(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:
     for channels in _ENCODER_3D:
         if levels:
             x = layers.max_pool(net, x, 2)
-        # The first convolution of a level goes half of the way, the second doubles the channels.
+        # The first convolution of a level makes half of the change, the second doubles the channels.
         x = _norm_conv_relu(net, _norm_conv_relu(net, x, max(channels // 2, x.shape[1])), channels)
         levels.append(x)
     for level in reversed(levels[:-1]):

@@ -183,7 +183,7 @@ def test_broken_file_is_refused_by_node_and_field(
 
 
 def test_what_is_no_graph_at_all_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"must be a gapless.training-graph \(field 'format'\) or a measured"):
+    with pytest.raises(InputError, match=r"must be a gapless.training-graph \(field 'format'\) or a published"):
         read_training_graph(write(tmp_path, {"name": "x"}))
     with pytest.raises(InputError, match=r"graph\.json: numbers must be finite, got NaN"):
         read_training_graph(write(tmp_path, json.dumps(changed(lambda d: d.update(fixed_bytes=float("nan"))))))

@@ -8,7 +8,7 @@ import pytest
 import gapless
 from gapless import SolveOptions
 from gapless.encodings.taccl import Chunked
-from gapless.encodings.taccl.bounds.exact_bandwidth import flow_of_chunks
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.flow.paths import busiest_s
 from gapless.encodings.taccl.flow.rounding import round_flow
 from gapless.encodings.taccl.sends import Routing
@@ -24,7 +24,7 @@ MULTI_HOP = [
 def _routed(problem: Chunked) -> tuple[Routing, float, float]:
     """The routing, how long its busiest clock is taken, and the time of the flow."""
     quotient = quotient_problem(problem)
-    flow = flow_of_chunks(problem, problem.occupancy_s, None, short=True)
+    flow = bounds_of(problem).bandwidth.flow
     assert flow is not None
     routes = round_flow(quotient, problem.occupancy_s, flow, SolveOptions(time_limit_s=5.0, gap=1e-3))
     topology = quotient.topology
