@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -18,14 +18,10 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, Generic, TypeVar
 
 from gapless.errors import GaplessError, InputError, SolverError
-from gapless.io.plan import SavedPlan
-from gapless.options import SolveOptions, available_cores
-from gapless.recipe import solve
-from gapless.solution import Status, StopReason
+from gapless.options import available_cores
 from gapless.solvers.worker import kill_with_children
-from gapless.system import Problem
 
-__all__ = ["Answer", "Job", "Jobs", "Solving", "in_order", "interrupts_held", "outcome_of", "shares", "solving"]
+__all__ = ["Job", "Jobs", "in_order", "interrupts_held", "outcome_of", "shares"]
 
 T = TypeVar("T")
 
@@ -37,45 +33,12 @@ _POLL_S = 0.1
 class Job(Generic[T]):
     """Work, its place among the other jobs, and what messages call it.
 
-    `work(stop)` must be picklable; `stop` is set when the caller wants what there is by then. `solving` makes one.
+    `work(stop)` must be picklable; `stop` is set when the caller wants what there is by then.
     """
 
     place: int
     name: str
     work: Callable[[threading.Event], T]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What came of a job: `plan` is None unless one was found and replayed clean."""
-
-    status: Status
-    stop_reason: StopReason
-    solve_s: float
-    plan: SavedPlan | None
-    violations: int
-    details: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Solving:
-    """The work of solving a problem; `limits` are fields of `SolveOptions`."""
-
-    problem: Problem
-    limits: Mapping[str, Any]
-
-    def __call__(self, stop: threading.Event) -> Answer:
-        """Solve it."""
-        result = solve(self.problem, SolveOptions(**self.limits, stop=stop))
-        solution, plan = result.solution, result.plan if result.valid else None
-        violations = 0 if result.report is None else result.report.violation_count
-        return Answer(solution.status, solution.stop_reason, solution.wall_s, plan, violations, result.details)
-
-
-def solving(problem: Problem, options: SolveOptions) -> Solving:
-    """The work of solving a problem with these options, of which `on_progress` and `stop` stay here."""
-    limits = {key: getattr(options, key) for key in ("time_limit_s", "gap", "threads", "seed", "solver")}
-    return Solving(problem, limits)
 
 
 def shares(threads: int, workers: int, jobs: int) -> tuple[int, int]:

@@ -29,6 +29,7 @@ FORBIDDEN = {
     "gapless.checker": ("gapless.encodings", "gapless.solvers"),
     "gapless.solvers": ("gapless.encodings", "gapless.recipe"),
     "gapless.encodings": ("gapless.recipe", "highspy", "ortools", "pulp"),
+    "gapless.sweeps": ("gapless.encodings",),
     "gapless.topologies": ("gapless.encodings", "gapless.solvers", "gapless.checker", "gapless.recipe"),
     "gapless.profiles": ("gapless.encodings", "gapless.solvers", "gapless.recipe"),
 }

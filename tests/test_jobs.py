@@ -6,6 +6,7 @@ import os
 import signal
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 import pytest
 from broken_work import breaks_at_one
@@ -13,37 +14,46 @@ from broken_work import breaks_at_one
 from gapless.checker import check
 from gapless.encodings.taccl import Chunked
 from gapless.errors import GaplessError, InputError, SolverError
-from gapless.jobs import Answer, Job, Jobs, shares, solving
+from gapless.io.plan import read_plan
+from gapless.jobs import Job, Jobs, shares
 from gapless.options import SolveOptions
+from gapless.sweeps.question import Given, limits_of
+from gapless.sweeps.results import Row
+from gapless.sweeps.solving import Work
 from gapless.topologies.files import load_topology
 
 PROBLEM = Chunked.of(load_topology("ndv2", 1), "allgather", 1000)
 
 
-def all_of(jobs: Jobs[Answer]) -> dict[int, Answer]:
-    found: dict[int, Answer] = {}
+def solving(folder: Path, options: SolveOptions, name: str = "only") -> Work:
+    """The work of solving the problem on one thread, into a folder."""
+    return Work(Given(PROBLEM, limits_of(options), name, name, {}), folder, 1)
+
+
+def all_of(jobs: Jobs[Row]) -> dict[int, Row]:
+    found: dict[int, Row] = {}
     while jobs.running:
         found.update(jobs.finished())
     return found
 
 
-def test_answers_come_with_their_places_and_replay_clean() -> None:
+def test_answers_come_with_their_places_and_replay_clean(tmp_path: Path) -> None:
     options = SolveOptions(time_limit_s=20, threads=1, gap=0.5)
-    with closing(Jobs[Answer]()) as jobs:
+    with closing(Jobs[Row]()) as jobs:
         for place in (7, 3):
-            jobs.start(Job(place, f"job {place}", solving(PROBLEM, options)))
+            jobs.start(Job(place, f"job {place}", solving(tmp_path, options, f"job{place}")))
         assert jobs.running == 2
         answers = all_of(jobs)
     assert sorted(answers) == [3, 7]
     for answer in answers.values():
         assert answer.violations == 0
         assert answer.plan is not None
-        assert check(answer.plan.schedule).valid
+        assert check(read_plan(tmp_path / answer.plan).schedule).valid
 
 
-def test_what_a_job_raises_is_raised_here() -> None:
-    with closing(Jobs[Answer]()) as jobs:
-        jobs.start(Job(0, "the only job", solving(PROBLEM, SolveOptions(solver="abacus"))))
+def test_what_a_job_raises_is_raised_here(tmp_path: Path) -> None:
+    with closing(Jobs[Row]()) as jobs:
+        jobs.start(Job(0, "the only job", solving(tmp_path, SolveOptions(solver="abacus"))))
         with pytest.raises(InputError, match="abacus"):
             all_of(jobs)
 
@@ -69,9 +79,9 @@ def test_threads_and_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
-def test_a_job_that_is_killed_is_named() -> None:
-    with closing(Jobs[Answer]()) as jobs:
-        jobs.start(Job(0, "the only job", solving(PROBLEM, SolveOptions(time_limit_s=60))))
+def test_a_job_that_is_killed_is_named(tmp_path: Path) -> None:
+    with closing(Jobs[Row]()) as jobs:
+        jobs.start(Job(0, "the only job", solving(tmp_path, SolveOptions(time_limit_s=60))))
         ((_, process),) = jobs._at_work.values()  # noqa: SLF001
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)

@@ -8,8 +8,9 @@ from typing import Any
 
 from gapless.encodings.monet.problem import budget_bytes, find_graph
 from gapless.encodings.monet.sweep import sweep
-from gapless.encodings.monet.tradeoff import SUMMARY_CSV, SUMMARY_JSON, Row
+from gapless.encodings.monet.tradeoff import Row
 from gapless.plot import check_plot, write_plot
+from gapless.sweeps.summary import table_files
 from gapless.system import Answer, Session
 from gapless.text import described, table
 
@@ -32,9 +33,9 @@ def curve(values: Mapping[str, Any], session: Session) -> Answer:
     rows = sweep(graph, budgets, session.options, values["workers"], folder, objective, values["methods"])
     if values["plot"] is not None:
         write_plot(values["plot"], rows, "energy" if objective == "energy" else "compute")
-    files = {"folder": str(folder), "csv": str(folder / SUMMARY_CSV), "json": str(folder / SUMMARY_JSON)}
     data = {
-        "problem": "monet", "objective": objective, **files, "plot": values["plot"], "rows": [row.data for row in rows]
+        "problem": "monet", "objective": objective, **table_files(folder), "plot": values["plot"],
+        "rows": [row.data for row in rows],
     }  # fmt: skip
     answered, asked = sum(row.is_answer for row in rows), len(budgets) * len(set(values["methods"]))
     is_complete, is_valid = answered == asked, not any(row.violations for row in rows)

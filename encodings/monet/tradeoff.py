@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gapless.encodings.monet.attempt import PROVEN
 from gapless.errors import SolverError
-from gapless.io.atomic import write_text
-from gapless.io.csv_table import csv_text
 from gapless.options import relative_gap
 from gapless.solution import Status, StopReason
 from gapless.units import Unit
 
-__all__ = ["SUMMARY_CSV", "SUMMARY_JSON", "Row", "closed", "write_table"]
-
-SUMMARY_CSV, SUMMARY_JSON = "summary.csv", "summary.json"
+__all__ = ["Row", "closed"]
 
 
 @dataclass(frozen=True)
@@ -140,10 +134,3 @@ def _with_bound(row: Row, larger: Sequence[Row], unit: Unit) -> Row:
         gap=gap,
         overhead_bound=max(bound / unlimited - 1, 0.0) if unlimited else 0.0,
     )
-
-
-def write_table(folder: Path, rows: Sequence[Row]) -> None:
-    """Write `summary.csv` (an empty cell for None) and `summary.json` (a list of objects)."""
-    write_text(folder / SUMMARY_CSV, csv_text([column.name for column in fields(Row)], [row.data for row in rows]))
-    lines = ",\n ".join(json.dumps(row.data, allow_nan=False) for row in rows)
-    write_text(folder / SUMMARY_JSON, f"[{lines}]\n")

@@ -140,12 +140,10 @@ def _list(arguments: argparse.Namespace, instances: Sequence[Instance], engine: 
 
 def _print(arguments: argparse.Namespace, rows: Sequence[Row]) -> None:
     from gapless.cli.output import print_json
-    from gapless.sweeps.summary import SUMMARY_CSV, SUMMARY_JSON
+    from gapless.sweeps.summary import table_files
 
     if arguments.json:
-        folder = Path(arguments.output)
-        files = {"folder": str(folder), "csv": str(folder / SUMMARY_CSV), "json": str(folder / SUMMARY_JSON)}
-        print_json({**files, "rows": [row.data for row in rows]})
+        print_json({**table_files(Path(arguments.output)), "rows": [row.data for row in rows]})
     elif not arguments.quiet:
         _print_table(rows)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gapless.errors import InputError
 
-__all__ = ["check_writable", "write_bytes", "write_text"]
+__all__ = ["check_writable", "make_folder", "write_bytes", "write_text"]
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -25,6 +25,14 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         reason = f"no permission to write in {target.parent}"
     if reason:
         raise InputError(f"cannot write {target}: {reason}; choose another path")
+
+
+def make_folder(path: str | os.PathLike[str]) -> None:
+    """Make a folder, and those that it lies in, where they are not there. Raises `InputError` where it can't be."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {path}: {error.strerror}; choose another one") from None
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from gapless.errors import GaplessError
 from gapless.jobs import Job, in_order, shares
-from gapless.sweeps.instances import Instance
+from gapless.sweeps.question import Question
 from gapless.sweeps.results import Row
 from gapless.sweeps.solving import Work
 
@@ -22,15 +22,15 @@ Outcome = Row | GaplessError | None
 
 @dataclass(frozen=True)
 class Task:
-    """An instance to solve, its place among the others, and its time limit."""
+    """A question to solve, its place among the others, and its time limit."""
 
     place: int
-    instance: Instance
+    question: Question
     time_limit_s: float | None
 
 
 class Engine(Protocol):
-    """Where instances are solved."""
+    """Where questions are solved, and in which order."""
 
     def check(self) -> None:
         """Raise `InputError` if it can't work with its options."""
@@ -54,11 +54,21 @@ class Local:
 
     def run(self, tasks: Sequence[Task], folder: Path, stop: threading.Event) -> Iterator[tuple[int, Outcome]]:
         """See `Engine`."""
-        threads, workers = shares(self.threads, self.workers, len(tasks))
-        by_place = {task.place: task for task in tasks}
+        questions = {task.place: task.question for task in tasks}
+        return self.in_order([(place, ()) for place in questions], questions.__getitem__, folder, stop)
+
+    def in_order(
+        self,
+        waiting: Sequence[tuple[int, tuple[int, ...]]],
+        question_of: Callable[[int], Question],
+        folder: Path,
+        stop: threading.Event,
+    ) -> Iterator[tuple[int, Outcome]]:
+        """Solve places in this order, each once those that it comes after are done; `question_of` is called then."""
+        threads, workers = shares(self.threads, self.workers, len(waiting))
 
         def job_of(place: int) -> Job[Row]:
-            instance = by_place[place].instance
-            return Job(place, instance.title, Work(instance, folder, threads))
+            question = question_of(place)
+            return Job(place, question.title, Work(question, folder, threads))
 
-        yield from in_order([(place, ()) for place in by_place], workers, job_of, stop)
+        return in_order(waiting, workers, job_of, stop)

@@ -75,7 +75,7 @@ class RayCluster:
                 while (waiting and not stop.is_set()) or running:
                     while waiting and not stop.is_set() and len(running) < (self.workers or len(tasks)):
                         task = waiting.pop()
-                        work = RemoteWork(Work(task.instance, folder, self.threads), stop_path, os.getcwd())
+                        work = RemoteWork(Work(task.question, folder, self.threads), stop_path, os.getcwd())
                         running[perform.remote(work)] = task
                     if stop.is_set() and not is_asked:
                         ask_to_stop()
@@ -108,5 +108,5 @@ def _outcome(ray: Any, reference: Any, task: Task) -> Outcome:
         outcome: Outcome = ray.get(reference)
     except Exception as error:  # whatever Ray makes of a task whose worker died
         last = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        return SolverError(f"{task.instance.title}: its Ray task failed: {last}")
+        return SolverError(f"{task.question.title}: its Ray task failed: {last}")
     return outcome

@@ -38,7 +38,7 @@ class RemoteWork:
         stop, is_done = threading.Event(), threading.Event()
         threading.Thread(target=_watch, args=(self.stop_path, stop, is_done), daemon=True).start()
         try:
-            return outcome_of(self.work.instance.title, self.work, stop)
+            return outcome_of(self.work.question.title, self.work, stop)
         finally:
             is_done.set()
 

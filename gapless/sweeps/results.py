@@ -1,6 +1,6 @@
-"""Results: what came of each instance, in the file HASH.json of the sweep's folder, beside its plan.
+"""Results: what came of each question, in the file HASH.json of the sweep's folder, beside its plan.
 
-A result stands until its instance has another hash, or its plan is no longer the file that it was. An interrupted one
+A result stands until its question has another hash, or its plan is no longer the file that it was. An interrupted one
 is no answer, and solved again.
 """
 
@@ -17,19 +17,22 @@ from gapless.errors import InputError
 from gapless.io.atomic import write_text
 from gapless.io.plan import claim_data
 from gapless.io.record import Record, load_record
+from gapless.options import relative_gap
 from gapless.result import Result
 from gapless.solution import Status, StopReason
-from gapless.sweeps.instances import Instance, file_digest
+from gapless.sweeps.instances import file_digest
+from gapless.sweeps.question import Question
 from gapless.sweeps.sweep_file import Value
 from gapless.system import system_names
+from gapless.units import Unit
 from gapless.versions import library_versions
 
-__all__ = ["Row", "read_row", "result_path", "row_from", "row_of", "write_row"]
+__all__ = ["Row", "joined", "read_row", "result_path", "row_from", "row_of", "write_row"]
 
 FORMAT, VERSION = "gapless.sweep-result", 1
 
 WAITING, FAILED = "waiting", "failed"
-"""The status of an instance that was not begun, and of one whose solve ended with an error."""
+"""The status of a question that was not begun, and of one whose solve ended with an error."""
 _STATUSES = (*(status.value for status in Status), WAITING, FAILED)
 _ANSWERS = (Status.OPTIMAL.value, Status.FEASIBLE.value, Status.INFEASIBLE.value)
 _NUMBERS = (
@@ -40,11 +43,11 @@ _TEXTS = ("stop_reason", "solver", "plan", "error")
 
 @dataclass(frozen=True)
 class Row:
-    """What came of an instance; None stands for what is not known, or not there.
+    """What came of a question; None stands for what is not known, or not there.
 
     `fields`: as the file gives them. `objective_s`, `bound_s` (or `_j`) and `gap`: the solver's claim. `makespan_s`,
     `energy_j`, `peak_bytes`: as replayed; `violations`: rules that the replay found broken, which leaves the plan
-    unwritten. `plan`: its file's name in the folder. `error`: of an instance whose status is `failed`. `details`: the
+    unwritten. `plan`: its file's name in the folder. `error`: of a question whose status is `failed`. `details`: the
     plain values of the encoding's own account.
     """
 
@@ -80,6 +83,28 @@ class Row:
         return self.status in _ANSWERS and not self.is_interrupted and not self.violations
 
     @property
+    def unit(self) -> Unit:
+        """What the objective is counted in."""
+        return "s" if self.objective_j is None and self.bound_j is None else "j"
+
+    @property
+    def objective(self) -> float | None:
+        """What was minimised, as claimed."""
+        return self.objective_s if self.unit == "s" else self.objective_j
+
+    @property
+    def bound(self) -> float | None:
+        """What is proven of it, as claimed."""
+        return self.bound_s if self.unit == "s" else self.bound_j
+
+    def is_better_than(self, other: Row) -> bool:
+        """Whether there is a plan, and none as good in the other row."""
+        own, others = (
+            math.inf if row.plan is None or row.objective is None else row.objective for row in (self, other)
+        )
+        return own < others
+
+    @property
     def verdict(self) -> str:
         """The status in a word for people."""
         return "interrupted" if self.is_interrupted else "violations" if self.violations else self.status
@@ -90,12 +115,12 @@ class Row:
         return asdict(self)
 
 
-def result_path(folder: Path, instance: Instance) -> Path:
-    """The file of an instance's result."""
-    return folder / f"{instance.hash}.json"
+def result_path(folder: Path, question: Question) -> Path:
+    """The file of a question's result."""
+    return folder / f"{question.hash}.json"
 
 
-def row_of(instance: Instance, result: Result, plan: str | None) -> Row:
+def row_of(question: Question, result: Result, plan: str | None) -> Row:
     """What a solve and its replay have found."""
     report = result.report
     replayed: dict[str, Any] = {}
@@ -105,10 +130,10 @@ def row_of(instance: Instance, result: Result, plan: str | None) -> Row:
     found = {**claim_data(result.solution), "solve_s": round(result.solution.wall_s, 6), **replayed}
     plain = {name: value for name, value in result.details.items() if isinstance(value, (str, int, float))}
     return Row(
-        hash=instance.hash,
-        system=instance.system,
-        fields=dict(instance.values),
-        swept=instance.swept,
+        hash=question.hash,
+        system=question.system,
+        fields=dict(question.values),
+        swept=question.swept,
         status=result.status.value,
         stop_reason=result.solution.stop_reason.value,
         violations=None if report is None else report.violation_count,
@@ -119,27 +144,38 @@ def row_of(instance: Instance, result: Result, plan: str | None) -> Row:
     )
 
 
+def joined(earlier: Row, later: Row) -> Row:
+    """The better plan of a solve that was no answer yet and of the one after it, with what both have proven."""
+    if earlier.plan is None or later.violations or later.status == Status.INFEASIBLE.value:
+        return later
+    best = earlier if earlier.is_better_than(later) else later
+    bound = max((row.bound for row in (earlier, later) if row.bound is not None), default=None)
+    proven: dict[str, Any] = {f"bound_{best.unit}": bound, "gap": _finite(relative_gap(best.objective, bound))}
+    solve_s = round((earlier.solve_s or 0.0) + (later.solve_s or 0.0), 6)
+    return replace(best, stop_reason=later.stop_reason, solve_s=solve_s, **proven)
+
+
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write_row(folder: Path, instance: Instance, row: Row, command: str) -> None:
+def write_row(folder: Path, question: Question, row: Row) -> None:
     """Write a result, whole or not at all; its plan must be there already."""
     data = {
         "format": FORMAT,
         "version": VERSION,
         **row.data,
-        "files": dict(instance.files),
+        "files": dict(question.files),
         "plan_sha256": None if row.plan is None else file_digest(folder / row.plan),
-        "command": command,
+        "command": question.command,
         "versions": library_versions(),
     }
-    write_text(result_path(folder, instance), json.dumps(data, allow_nan=False, indent=1) + "\n")
+    write_text(result_path(folder, question), json.dumps(data, allow_nan=False, indent=1) + "\n")
 
 
-def read_row(folder: Path, instance: Instance) -> Row | None:
+def read_row(folder: Path, question: Question) -> Row | None:
     """The result of an earlier sweep, None if there is none that holds: a damaged one is as good as none."""
-    path = result_path(folder, instance)
+    path = result_path(folder, question)
     if not path.exists():
         return None
     try:
@@ -152,8 +188,8 @@ def read_row(folder: Path, instance: Instance) -> Row | None:
     except InputError:
         return None
     # Names that mean the same, such as 1MB and 1000KB, are reported as this sweep's file has them.
-    is_its = row.hash == instance.hash and row.stop_reason is not None
-    return replace(row, fields=dict(instance.values), swept=instance.swept) if is_its else None
+    is_its = row.hash == question.hash and row.stop_reason is not None
+    return replace(row, fields=dict(question.values), swept=question.swept) if is_its else None
 
 
 def row_from(record: Record) -> Row:

@@ -64,9 +64,9 @@ class Slurm:
         """See `Engine`. The folder must be one that the jobs see as well; it gets their logs."""
         executor = self._executor(folder / _LOGS, _minutes(tasks))
         with stop_file(folder) as (stop_path, ask_to_stop):
-            works = [RemoteWork(Work(task.instance, folder, self.threads), stop_path, os.getcwd()) for task in tasks]
+            works = [RemoteWork(Work(task.question, folder, self.threads), stop_path, os.getcwd()) for task in tasks]
             jobs = dict(zip((task.place for task in tasks), _submitted(executor, works), strict=True))
-            titles = {task.place: task.instance.title for task in tasks}
+            titles = {task.place: task.question.title for task in tasks}
             try:
                 while jobs:
                     if stop.is_set():

@@ -1,9 +1,9 @@
-"""The table of a sweep, a row for each instance, as summary.csv and summary.json."""
+"""Tables of sweeps, as summary.csv and summary.json."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +12,32 @@ from gapless.io.csv_table import csv_text
 from gapless.io.record import load_record
 from gapless.sweeps.results import Row, row_from
 
-__all__ = ["FORMAT", "SUMMARY_CSV", "SUMMARY_JSON", "VERSION", "read_summary", "write_summary"]
+__all__ = ["FORMAT", "SUMMARY_JSON", "VERSION", "read_summary", "table_files", "write_summary", "write_table"]
 
 FORMAT, VERSION = "gapless.sweep-summary", 1
 SUMMARY_CSV, SUMMARY_JSON = "summary.csv", "summary.json"
 
 
+def write_table(folder: Path, columns: Sequence[str], lines: Iterable[Mapping[str, Any]], data: Any) -> None:
+    """Write lines of plain values as the CSV, with an empty cell for None, and the data as the JSON."""
+    write_text(folder / SUMMARY_CSV, csv_text(columns, lines))
+    write_text(folder / SUMMARY_JSON, json.dumps(data, allow_nan=False, indent=1) + "\n")
+
+
+def table_files(folder: Path) -> dict[str, str]:
+    """A sweep's folder and the files of its table, for programs."""
+    return {"folder": str(folder), "csv": str(folder / SUMMARY_CSV), "json": str(folder / SUMMARY_JSON)}
+
+
 def write_summary(folder: Path, rows: Sequence[Row]) -> None:
-    """Write both; in the CSV, what is nested has names such as fields.batch and details.overhead."""
+    """Write the table of questions; in the CSV, what is nested has names such as fields.batch and details.overhead."""
     flat = [_flat(row.data) for row in rows]
     columns = dict.fromkeys(name for row in flat for name in row)
     nested = [name for name in columns if "." in name]
     fields = [name for name in nested if name.startswith("fields.")]
     others = [name for name in columns if name not in nested]
     order = [*others[:2], *fields, *others[2:], *(name for name in nested if name not in fields)]
-    write_text(folder / SUMMARY_CSV, csv_text(order, flat))
-    lines = ",\n  ".join(json.dumps(row.data, allow_nan=False) for row in rows)
-    text = f'{{"format": "{FORMAT}", "version": {VERSION},\n "rows": [\n  {lines}]}}\n'
-    write_text(folder / SUMMARY_JSON, text)
+    write_table(folder, order, flat, {"format": FORMAT, "version": VERSION, "rows": [row.data for row in rows]})
 
 
 def _flat(data: Mapping[str, Any]) -> dict[str, Any]:

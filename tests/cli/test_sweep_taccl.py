@@ -96,7 +96,7 @@ def test_a_second_sweep_solves_nothing_again(capsys: pytest.CaptureFixture[str],
 
 
 def test_damaged_plans_are_made_again(made: Path) -> None:
-    victim = min((made / "out").glob("allgather-*.json"))
+    victim = min((made / "out").glob("allgather-*.plan.json"))
     victim.write_text(victim.read_text()[:200])
     assert main([*sweep_of(made), "--quiet"]) == 0
     assert json.loads(victim.read_text())["format"] == "gapless.plan"

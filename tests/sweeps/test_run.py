@@ -45,7 +45,7 @@ class Here:
             if task.place in self.fails:
                 yield task.place, SolverError("the solver broke")
             else:
-                yield task.place, Work(task.instance, folder, 1)(stop)
+                yield task.place, Work(task.question, folder, 1)(stop)
 
 
 def solved_by(path: Path, folder: Path, **options: Any) -> tuple[list[int], list[Row]]:

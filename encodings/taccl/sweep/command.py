@@ -12,9 +12,9 @@ from gapless.encodings.taccl.programs.instances import InstanceCosts
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.sweep.request import Request, sizes_between
 from gapless.encodings.taccl.sweep.run import Outcome, sweep
-from gapless.encodings.taccl.sweep.table import SUMMARY_CSV, SUMMARY_JSON
 from gapless.errors import InputError
 from gapless.parameters import parameters_of
+from gapless.sweeps.summary import table_files
 from gapless.system import Answer, Session
 from gapless.text import described, table
 
@@ -52,9 +52,8 @@ def answer(values: Mapping[str, Any], session: Session) -> Answer:
     parameters_of(Parameters, session.parameters)
     asked, folder = request(values), Path(values["output"])
     outcome = sweep(asked, session.options, folder)
-    files = {"folder": str(folder), "csv": str(folder / SUMMARY_CSV), "json": str(folder / SUMMARY_JSON)}
     data = {
-        "problem": "taccl", "collective": asked.collective, **files, "complete": outcome.is_complete,
+        "problem": "taccl", "collective": asked.collective, **table_files(folder), "complete": outcome.is_complete,
         "ranges": outcome.ranges, "refused": outcome.refused, "rows": [row.data for row in outcome.rows],
     }  # fmt: skip
     return Answer(data, _text(outcome), _notes(outcome), outcome.is_complete)

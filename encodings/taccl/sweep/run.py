@@ -5,30 +5,36 @@ from __future__ import annotations
 import json
 import math
 import re
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gapless.checker import check
 from gapless.encodings.taccl.baselines import Baselines
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.programs.instances import with_instances
-from gapless.encodings.taccl.solve import solve
 from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times
 from gapless.encodings.taccl.sweep.pipelining import pipelined
 from gapless.encodings.taccl.sweep.ranges import Choice, Range, choose, to_ranges
 from gapless.encodings.taccl.sweep.request import Request, larger_buffer
-from gapless.encodings.taccl.sweep.table import SUMMARY_JSON, Row, write_table
-from gapless.errors import InputError
-from gapless.io.plan import SavedPlan, claim_data, read_plan, write_plan
+from gapless.encodings.taccl.sweep.table import Row
+from gapless.io.atomic import make_folder
+from gapless.io.plan import read_plan
 from gapless.io.taccl_ef import write_program
 from gapless.options import Deadline, Progress, SolveOptions
-from gapless.schedule import Schedule
 from gapless.solution import StopReason
+from gapless.sweeps.local import Outcome as SweepOutcome
+from gapless.sweeps.local import Task
+from gapless.sweeps.question import Given, limits_of
+from gapless.sweeps.results import Row as Known
+from gapless.sweeps.run import answers, known_rows
+from gapless.sweeps.solving import Work
+from gapless.sweeps.summary import SUMMARY_JSON, write_table
 from gapless.units import format_bytes
 
 __all__ = ["Outcome", "sweep"]
@@ -62,36 +68,63 @@ class Outcome:
 
 @dataclass
 class _Sweep:
-    """What is asked, and what is known by now: plans by job (size, parts), the rest by size."""
+    """What is asked, and what is known by now: results by job (size, parts), the rest by size."""
 
     request: Request
     options: SolveOptions
     folder: Path
     deadline: Deadline
-    key: str
+    questions: dict[Job, Given]
     times: Times
     lowering: Lowering
-    plans: dict[Job, SavedPlan] = field(default_factory=dict)
+    rows: dict[Job, Known] = field(default_factory=dict)
     candidates: dict[Job, Candidate] = field(default_factory=dict)
     baselines: dict[int, list[Candidate]] = field(default_factory=dict)
     pipelines: dict[int, list[Candidate]] = field(default_factory=dict)
-
-    def path(self, job: Job) -> Path:
-        """The file of a synthesised plan."""
-        size_bytes, parts = job
-        return self.folder / f"{self.request.collective}-{size_bytes}-{parts}-{self.key}.json"
+    begin_s: float = field(default_factory=time.monotonic)
 
     def fastest_s(self, candidate: Candidate, size_bytes: int) -> float:
         """What a candidate takes with its best number of instances."""
         return min(self.times.makespan_s(candidate, size_bytes, number) for number in self.request.instances)
 
-    def report(self, phase: str, size_bytes: int, makespan_s: float | None, bound_s: float | None) -> None:
-        """Report to the caller what is done."""
+    def report(self, progress: Progress) -> None:
+        """Report to the caller what is done, in seconds since the sweep began."""
         if self.options.on_progress is not None:
-            phase = f"{format_bytes(size_bytes)}: {phase}"
-            done, total = sum(_is_answered(self, job) for job in self.request.jobs), len(self.request.jobs)
-            now_s = self.deadline.elapsed_s
-            self.options.on_progress(Progress(now_s, makespan_s, bound_s, phase, done=done, total=total))
+            self.options.on_progress(replace(progress, wall_s=time.monotonic() - self.begin_s))
+
+    def is_final(self, row: Known) -> bool:
+        """Whether a plan will do: not if it was interrupted, or would get much more time now."""
+        if row.plan is None or row.is_interrupted:
+            return False
+        limit_s = self.options.time_limit_s
+        share_s = math.inf if limit_s is None else limit_s / len(self.questions)
+        may_gain = share_s >= _MORE_TIME * (row.solve_s or 0.0)
+        return row.stop_reason != StopReason.TIME_LIMIT.value or not may_gain
+
+    @property
+    def done(self) -> int:
+        """How many jobs have a plan that will do."""
+        return sum(self.is_final(row) for row in self.rows.values())
+
+
+@dataclass(frozen=True)
+class _EvenShares:
+    """The engine: one after the other in this process, each with an even share of the time that is left."""
+
+    questions: Sequence[Given]
+    deadline: Deadline
+
+    def check(self) -> None:
+        """See `Engine`."""
+
+    def run(self, tasks: Sequence[Task], folder: Path, stop: threading.Event) -> Iterator[tuple[int, SweepOutcome]]:
+        """See `Engine`; raises what a solve raises."""
+        for number, task in enumerate(tasks):
+            if self.deadline.over:
+                return
+            stage = self.deadline.stage(self.deadline.remaining_s / (len(tasks) - number))
+            question = replace(self.questions[task.place], limits=limits_of(stage))
+            yield task.place, Work(question, folder, stage.threads)(stop)
 
 
 def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcome:
@@ -105,21 +138,28 @@ def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcom
 
     Raises `InputError` for a folder that can't be written to, and for what `Chunked` refuses.
     """
-    xml = Path(folder) / XML_FOLDER
-    try:
-        xml.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {xml}: {error.strerror}; choose another one") from None
-    state = _Sweep(
-        request, options, Path(folder), Deadline(options), request.key(options), Times(request), Lowering(request)
-    )
-    for job in request.jobs:
-        _recall(state, job)
+    make_folder(Path(folder) / XML_FOLDER)
+    questions = _questions(request, options)
+    state = _Sweep(request, options, Path(folder), Deadline(options), questions, Times(request), Lowering(request))
+    known = known_rows(list(questions.values()), state.folder)
+    state.rows = {job: known[place] for place, job in enumerate(questions) if place in known}
     _find_baselines(state)
     _leave_time_to_synthesise(state)
     _synthesise(state)
     _pipeline(state)
     return _write(state)
+
+
+def _questions(request: Request, options: SolveOptions) -> dict[Job, Given]:
+    """The synthesis of each job; the hash holds all that a plan depends on, but for its threads and time limit."""
+    key = request.key(options)
+    questions = {}
+    for size, parts in request.jobs:
+        title = format_bytes(size) + ("" if parts == 1 else f" in {parts} parts")
+        values = {"size": size, "parts": parts}
+        name = f"{request.collective}-{size}-{parts}-{key}"
+        questions[size, parts] = Given(request.problem(size, parts), limits_of(options), name, title, values)
+    return questions
 
 
 # -- candidates --------------------------------------------------------------------------------------------------------
@@ -149,7 +189,8 @@ def _find_baselines(state: _Sweep) -> None:
                 if candidate not in found_here:
                     found_here.append(candidate)
         fastest_s = min(state.fastest_s(candidate, size) for candidate in found_here)
-        state.report("baselines", size, fastest_s, None)
+        phase, total = f"{format_bytes(size)}: baselines", len(state.questions)
+        state.report(Progress(0.0, fastest_s, None, phase, done=state.done, total=total))
 
 
 def _leave_time_to_synthesise(state: _Sweep) -> None:
@@ -160,31 +201,16 @@ def _leave_time_to_synthesise(state: _Sweep) -> None:
 
 
 def _synthesise(state: _Sweep) -> None:
-    """Give every job that has no answer an even share of the time that is left."""
-    waiting = [job for job in state.request.jobs if not _is_answered(state, job)]
-    for number, job in enumerate(waiting):
-        if state.deadline.over:
-            return
-        share_s = state.deadline.remaining_s / (len(waiting) - number)
-        stage = state.deadline.stage(share_s)
-        problem = state.request.problem(*job)
-        options = SolveOptions(
-            stage.time_limit_s, stage.gap, stage.threads, stage.seed, stage.solver, None, state.options.stop
-        )
-        found = solve(problem, options)
-        report = None if found.schedule is None else check(found.schedule)
-        if found.schedule is None or report is None or not report.valid:
-            state.report(f"no plan ({found.solution.stop_reason.value})", job[0], None, None)
-            continue
-        claim, run = claim_data(found.solution), {"solve_s": round(found.solution.wall_s, 6)}
-        plan = SavedPlan(problem.system, problem.description, claim, found.details, found.schedule, run)
-        before = state.plans.get(job)
-        if before is None or report.makespan_s <= float(before.schedule.end_s.max(initial=0.0)):
-            write_plan(state.path(job), plan)
-            _keep(state, job, problem, plan)
-        status = found.solution.status.value
-        phase = status if job[1] == 1 else f"{status}, {job[1]} parts"
-        state.report(phase, job[0], report.makespan_s, found.solution.bound)
+    """Find a plan for every job that has none which will do, and make candidates of all."""
+    questions = list(state.questions.values())
+    engine = _EvenShares(questions, state.deadline)
+    found = answers(questions, state.folder, engine, state.report, state.options.stop, state.is_final)
+    state.rows = dict(zip(state.questions, found, strict=True))
+    for job, row in state.rows.items():
+        if row.plan is not None:
+            name = f"plan-{format_bytes(job[0]).replace(' ', '')}" + (f"-{job[1]}" if job[1] > 1 else "")
+            schedule = read_plan(state.folder / row.plan).schedule
+            state.candidates[job] = Candidate(name, state.request.problem(*job).collective, schedule, False)
 
 
 def _pipeline(state: _Sweep) -> None:
@@ -203,45 +229,6 @@ def _pipeline(state: _Sweep) -> None:
                 if now_s >= last_s:
                     break
                 last_s, pieces = now_s, 2 * pieces
-
-
-def _is_answered(state: _Sweep, job: Job) -> bool:
-    """Whether the plan of an earlier sweep will do: not if it was interrupted, or would get much more time now."""
-    if job not in state.plans:
-        return False
-    plan = state.plans[job]
-    if plan.claim["stop_reason"] == StopReason.INTERRUPTED.value:
-        return False
-    limit_s = math.inf if state.options.time_limit_s is None else state.options.time_limit_s / len(state.request.jobs)
-    may_gain = limit_s >= _MORE_TIME * (plan.solve_s or 0.0)
-    return plan.claim["stop_reason"] != StopReason.TIME_LIMIT.value or not may_gain
-
-
-def _recall(state: _Sweep, job: Job) -> None:
-    """Read the plan of an earlier sweep, if there is one that holds; a damaged one is as good as none."""
-    with suppress(InputError, LookupError, TypeError, ValueError):
-        if state.path(job).exists():
-            plan, problem = read_plan(state.path(job)), state.request.problem(*job)
-            StopReason(plan.claim["stop_reason"])
-            if _is_for(plan.schedule, problem) and check(plan.schedule).valid:
-                _keep(state, job, problem, plan)
-
-
-def _is_for(schedule: Schedule, problem: Chunked) -> bool:
-    """Whether a schedule is of the problem's chunks, from and to the same ranks."""
-    mine, theirs = schedule.graph, problem.collective.graph(problem.chunk_bytes)
-    return np.array_equal(mine.size_bytes, theirs.size_bytes) and all(
-        np.array_equal(one.tensors, other.tensors)
-        and np.array_equal(one.devices, other.devices)
-        and one.contributions == other.contributions
-        for one, other in ((mine.initial, theirs.initial), (mine.required, theirs.required))
-    )
-
-
-def _keep(state: _Sweep, job: Job, problem: Chunked, plan: SavedPlan) -> None:
-    state.plans[job] = plan
-    name = f"plan-{format_bytes(job[0]).replace(' ', '')}" + (f"-{job[1]}" if job[1] > 1 else "")
-    state.candidates[job] = Candidate(name, problem.collective, plan.schedule, False)
 
 
 # -- the choice, and its files -----------------------------------------------------------------------------------------
@@ -277,9 +264,9 @@ def _write(state: _Sweep) -> Outcome:
         for (name, instances), reason in state.lowering.refused.items()
     ]
     more = {"collective": request.collective, "topology": request.topology.name, "ranges": listed, "refused": refused}
-    write_table(state.folder, rows, more)
-    done = all(_is_answered(state, job) for job in request.jobs)
-    return Outcome(rows, listed, refused, done and bool(ranges))
+    data = [row.data for row in rows]
+    write_table(state.folder, [column.name for column in fields(Row)], data, {**more, "rows": data})
+    return Outcome(rows, listed, refused, state.done == len(state.rows) and bool(ranges))
 
 
 def _choices(state: _Sweep, place: int) -> list[Choice]:
@@ -300,7 +287,7 @@ def _row(
     found = [_fastest(state, size, choices, is_baseline) for is_baseline in (False, True)]
     (synthesised, synthesised_s), (baseline, baseline_s) = found
     makespan_s = None if chosen is None else state.times.checked_s(chosen[0], size, chosen[1])
-    plans = [state.plans[job] for job in request.jobs if job[0] == size and job in state.plans]
+    plans = [row for job, row in state.rows.items() if job[0] == size and row.plan is not None]
     return Row(
         size_bytes=size,
         plan=None if chosen is None else chosen[0].name,
@@ -319,7 +306,7 @@ def _row(
         synthesised_ratio=_ratio(synthesised_s, baseline_s),
         xml=xml,
         solve_s=sum(plan.solve_s or 0.0 for plan in plans) if plans else None,
-        stop_reason=", ".join(dict.fromkeys(plan.claim["stop_reason"] for plan in plans)) or None,
+        stop_reason=", ".join(dict.fromkeys(plan.stop_reason for plan in plans if plan.stop_reason)) or None,
     )
 
 

@@ -1,19 +1,11 @@
-"""The table of a sweep: a row for each size, as CSV and JSON."""
+"""The table of a sweep: a row for each size."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from gapless.io.atomic import write_text
-from gapless.io.csv_table import csv_text
-
-__all__ = ["SUMMARY_CSV", "SUMMARY_JSON", "Row", "write_table"]
-
-SUMMARY_CSV, SUMMARY_JSON = "summary.csv", "summary.json"
+__all__ = ["Row"]
 
 
 @dataclass(frozen=True)
@@ -50,10 +42,3 @@ class Row:
     def data(self) -> dict[str, Any]:
         """The row in plain values, for files."""
         return asdict(self)
-
-
-def write_table(folder: Path, rows: Sequence[Row], more: dict[str, Any]) -> None:
-    """Write `summary.csv` (an empty cell for None), and `summary.json` with the rows and what `more` there is."""
-    write_text(folder / SUMMARY_CSV, csv_text([column.name for column in fields(Row)], [row.data for row in rows]))
-    data = {**more, "rows": [row.data for row in rows]}
-    write_text(folder / SUMMARY_JSON, json.dumps(data, allow_nan=False, indent=1) + "\n")

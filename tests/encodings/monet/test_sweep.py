@@ -28,12 +28,15 @@ from gapless.encodings.monet.reading import keep_set_of
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
 from gapless.encodings.monet.sweep import bisection, sweep
 from gapless.encodings.monet.tradeoff import Row
-from gapless.errors import InputError
-from gapless.io.plan import read_plan, write_plan
-from gapless.jobs import Answer, Job, Jobs, Solving, solving
+from gapless.errors import GaplessError, InputError
+from gapless.io.plan import read_plan
+from gapless.jobs import Job, Jobs, outcome_of
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import Implementation, TrainingGraph, Variant
 from gapless.profiles.training.networks import build
+from gapless.sweeps.question import Given, limits_of
+from gapless.sweeps.results import Row as Known
+from gapless.sweeps.solving import Work
 
 OPTIONS = SolveOptions(gap=0.02, time_limit_s=2.0, threads=1)
 SCARCE, LITTLE, AMPLE = 20, 45, 1000
@@ -66,32 +69,35 @@ def times(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if not path.name.startswith("summary")}
 
 
-class Noting(Jobs[Answer]):
+class Noting(Jobs[Known]):
     """Notes the jobs that are started."""
 
-    started: ClassVar[list[Job[Answer]]] = []
+    started: ClassVar[list[Job[Known]]] = []
 
-    def start(self, job: Job[Answer]) -> None:
+    def start(self, job: Job[Known]) -> None:
         self.started.append(job)
         super().start(job)
 
 
-def starts_of(job: Job[Answer]) -> tuple[KeepSet, ...]:
+def problem_of(job: Job[Known]) -> Problem:
+    """What a job solves."""
+    assert isinstance(job.work, Work)
+    assert isinstance(job.work.question.problem, Problem)
+    return job.work.question.problem
+
+
+def starts_of(job: Job[Known]) -> tuple[KeepSet, ...]:
     """The keep-sets that a job's solve starts from."""
-    assert isinstance(job.work, Solving)
-    assert isinstance(job.work.problem, Problem)
-    return job.work.problem.starts
+    return problem_of(job).starts
 
 
-def budget_of(job: Job[Answer]) -> int:
+def budget_of(job: Job[Known]) -> int:
     """The budget that a job solves."""
-    assert isinstance(job.work, Solving)
-    assert isinstance(job.work.problem, Problem)
-    return job.work.problem.budget_bytes
+    return problem_of(job).budget_bytes
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Job[Answer]]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Job[Known]]:
     """The jobs that sweeps start from here on."""
     monkeypatch.setattr("gapless.jobs.Jobs", Noting)
     monkeypatch.setattr(Noting, "started", [])
@@ -133,7 +139,9 @@ def test_plan_files_replay_to_what_the_rows_say(folder: Path, rows: list[Row]) -
 
 def test_folder_holds_a_file_for_each_budget_and_the_table_twice(folder: Path, rows: list[Row]) -> None:
     names = {path.name for path in folder.iterdir()}
-    assert len(names) == len(rows) + 2
+    results = {f"{name.removesuffix('.plan.json')}.json" for name in names if name.endswith(".plan.json")}
+    assert results < names
+    assert len(names) == len(rows) + len(results) + 2
     with (folder / "summary.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
     data = json.loads((folder / "summary.json").read_text())
@@ -158,11 +166,11 @@ def test_more_budgets_join_those_that_are_there(folder: Path, rows: list[Row], t
     found = sweep(chain(6), [LITTLE + 10, LITTLE, AMPLE], OPTIONS, 0, target)
     assert [row.budget_bytes for row in found] == [LITTLE, LITTLE + 10, AMPLE]
     assert before.items() <= times(target).items()
-    assert len(times(target)) == len(before) + 1
+    assert len(times(target)) == len(before) + 2
 
 
 def test_new_budget_starts_from_the_plans_of_its_neighbours(
-    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job[Answer]]
+    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job[Known]]
 ) -> None:
     sweep(chain(6), [LITTLE - 1, LITTLE, AMPLE, AMPLE + 1], OPTIONS, 0, copied(folder, tmp_path / "curve"))
     starts = {
@@ -206,21 +214,21 @@ def test_stop_keeps_what_is_there_and_gives_up_the_rest(folder: Path, rows: list
 
     options = replace(OPTIONS, stop=stop, on_progress=hear)
     assert sweep(chain(6), [LITTLE, LITTLE + 1], options, 0, target) == [rows[1]]
-    assert heard == ["1/2 45 B: " + rows[1].status.value]
+    assert heard == ["1/2 known from before"]
     assert times(target) == times(target) | dict.fromkeys((), 0)
     assert json.loads((target / "summary.json").read_text()) == [rows[1].data]
 
 
 def as_if_interrupted(folder: Path, row: Row) -> None:
-    """Change the row's plan into one whose solve was interrupted before it had proven much."""
+    """Change the row's result into that of a solve which was interrupted before it had proven much."""
     assert row.plan is not None
-    plan = read_plan(folder / row.plan)
-    claim = {**plan.claim, "status": "feasible", "stop_reason": "interrupted", "bound_s": 1.0, "gap": 0.9}
-    write_plan(folder / row.plan, replace(plan, claim=claim, run={**plan.run, "solve_s": 5}))
+    result = folder / row.plan.replace(".plan", "")
+    known = {"status": "feasible", "stop_reason": "interrupted", "bound_s": 1.0, "gap": 0.9, "solve_s": 5}
+    result.write_text(json.dumps({**json.loads(result.read_text()), **known}))
 
 
 def test_interrupted_plan_is_no_answer_but_where_the_next_sweep_starts(
-    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job[Answer]]
+    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job[Known]]
 ) -> None:
     target = copied(folder, tmp_path / "curve")
     as_if_interrupted(target, rows[1])
@@ -237,12 +245,13 @@ def test_interrupted_plan_is_no_answer_but_where_the_next_sweep_starts(
 
 
 def test_interrupted_plan_with_a_damaged_claim_is_as_good_as_none(
-    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job[Answer]]
+    folder: Path, rows: list[Row], tmp_path: Path, started: list[Job[Known]]
 ) -> None:
     target = copied(folder, tmp_path / "curve")
     as_if_interrupted(target, rows[2])
     assert rows[2].plan is not None
     path = target / rows[2].plan
+    assert '"objective_s": ' in path.read_text()
     path.write_text(path.read_text().replace('"objective_s": ', '"objective_s": null, "was": '))
     (row,) = sweep(chain(6), [AMPLE], OPTIONS, 0, target)
     assert row.cost_s == rows[2].cost_s
@@ -250,18 +259,16 @@ def test_interrupted_plan_with_a_damaged_claim_is_as_good_as_none(
 
 
 class Answering:
-    """Stands for the processes: every job comes to the same answer."""
-
-    answer: ClassVar[Answer]
+    """Stands for the processes: jobs are done in this one."""
 
     def __init__(self, *arguments: Any) -> None:
-        self.jobs: list[Job[Answer]] = []
+        self.jobs: list[Job[Known]] = []
 
     @property
     def running(self) -> int:
         return len(self.jobs)
 
-    def start(self, job: Job[Answer]) -> None:
+    def start(self, job: Job[Known]) -> None:
         self.jobs.append(job)
 
     def stop(self) -> None:
@@ -270,9 +277,9 @@ class Answering:
     def close(self) -> None:
         pass
 
-    def outcomes(self) -> list[tuple[int, Answer]]:
+    def outcomes(self) -> list[tuple[int, Known | GaplessError]]:
         done, self.jobs = self.jobs, []
-        return [(job.place, self.answer) for job in done]
+        return [(job.place, outcome_of(job.name, job.work, threading.Event())) for job in done]
 
 
 @pytest.mark.parametrize("reason", [StopReason.INTERRUPTED, StopReason.TIME_LIMIT])
@@ -280,14 +287,16 @@ def test_worse_or_no_plan_of_a_second_solve_does_not_replace_the_first(
     folder: Path, rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: StopReason
 ) -> None:
     target = copied(folder, tmp_path / "curve")
-    as_if_interrupted(target, rows[2])
     assert rows[1].plan is not None
-    other = read_plan(folder / rows[1].plan)  # dearer, as it has less memory, with a better bound than the first's
-    worse = replace(other, claim={**other.claim, "bound_s": 2.0, "stop_reason": reason.value})
+    dearer = gapless.load(folder / rows[1].plan)  # as it has less memory, with a better bound than the first's
+    solution = replace(dearer.solution, stop_reason=reason, status=Status.FEASIBLE, bound=2.0, wall_s=0.5)
+    worse = replace(dearer, solution=solution)
+    nothing = replace(solution, status=Status.NO_SOLUTION, objective=None, bound=None)
+    none = replace(worse, solution=nothing, schedule=None, report=None)
     monkeypatch.setattr("gapless.jobs.Jobs", Answering)
-    for plan, status, bound_s in ((None, Status.NO_SOLUTION, 1.0), (worse, Status.FEASIBLE, 2.0)):
+    for result, bound_s in ((none, 1.0), (worse, 2.0)):
         as_if_interrupted(target, rows[2])
-        Answering.answer = Answer(status, reason, 0.5, plan, 0, {})
+        monkeypatch.setattr("gapless.sweeps.solving.solve", lambda *asked, found=result: found)
         (row,) = sweep(chain(6), [AMPLE], OPTIONS, 0, target)
         assert (row.cost_s, row.bound_s, row.gap) == (rows[2].cost_s, bound_s, pytest.approx(1 - bound_s / 12))
         assert (row.stop_reason, row.solve_s) == (reason, 5.5)
@@ -299,16 +308,17 @@ def test_stop_hands_over_the_best_plan_of_what_is_at_work(tmp_path: Path) -> Non
     nodes = len(graph.forward)
     keep = KeepSet.just_in_time(np.ones(nodes, np.bool_), np.zeros(len(graph.backward), np.int64))
     problem, options = Problem(graph, budget_bytes, (keep,)), replace(OPTIONS, time_limit_s=600)
-    with closing(Jobs[Answer]()) as jobs:
-        jobs.start(Job(0, "the only one", solving(problem, options)))
+    question = Given(problem, limits_of(options), "hash", "the only one", {})
+    with closing(Jobs[Known]()) as jobs:
+        jobs.start(Job(0, "the only one", Work(question, tmp_path, 1)))
         jobs.stop()  # before its process has come to life: all that it has is where it starts
         while not (answers := list(jobs.finished())):
             pass
         assert jobs.running == 0
     ((place, answer),) = answers
-    assert (place, answer.status, answer.stop_reason) == (0, Status.FEASIBLE, StopReason.INTERRUPTED)
+    assert (place, answer.status, answer.stop_reason) == (0, "feasible", "interrupted")
     assert answer.plan is not None
-    report, known = check(answer.plan.schedule), Keeper(graph, budget_bytes).assess(keep)[1]
+    report, known = check(read_plan(tmp_path / answer.plan).schedule), Keeper(graph, budget_bytes).assess(keep)[1]
     assert report.valid
     assert report.makespan_s == pytest.approx(known.cost_s)
 
@@ -316,7 +326,7 @@ def test_stop_hands_over_the_best_plan_of_what_is_at_work(tmp_path: Path) -> Non
 def test_energy_is_a_sweep_of_its_own_with_rows_in_joules(tmp_path: Path) -> None:
     (fast,) = sweep(fast_or_frugal(), [AMPLE], OPTIONS, 0, tmp_path)
     frugal = sweep(fast_or_frugal(), [12, AMPLE], OPTIONS, 0, tmp_path, "energy")
-    assert len(times(tmp_path)) == 3
+    assert len(times(tmp_path)) == 5  # two plans and three results
     assert [row.status for row in frugal] == [Status.INFEASIBLE, Status.OPTIMAL]
     assert (frugal[1].cost_s, frugal[1].energy_j, frugal[1].bound_s) == (pytest.approx(8), pytest.approx(160), None)
     assert (fast.cost_s, fast.energy_j, fast.bound_j) == (pytest.approx(4), pytest.approx(300), None)
