@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from calls import run
 from spawned import spawn
 
-from gapless.cli import commands, running
+from gapless.cli import commands
+from gapless.result import Result
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends SIGINT to a process group")
 
@@ -65,13 +65,13 @@ def test_a_time_limit_holds_for_a_solver_that_does_not_listen(tmp_path: Path) ->
 def test_ctrl_c_while_the_plan_is_written_waits_for_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = running.write_plan_of
+    write = Result.save
 
-    def interrupted(path: str, result: Any) -> None:
+    def interrupted(result: Result, path: str) -> None:
         signal.raise_signal(signal.SIGINT)
-        write(path, result)
+        write(result, path)
 
-    monkeypatch.setattr(running, "write_plan_of", interrupted)
+    monkeypatch.setattr(Result, "save", interrupted)
     code, _, err = run(capsys, *FUSE, "-o", str(tmp_path / "plan.json"))
     assert code == 0
     assert "writing what was found; Ctrl-C again leaves at once" in err

@@ -26,7 +26,7 @@ __all__ = ["rooted_transfers", "transfers_of"]
 Mask = NDArray[np.bool_]
 
 _DEFAULTS = Aggregation()
-_LEAST_MESSAGES = 10_000
+_LEAST_MESSAGES = 20_000
 """Of all constructions, some tenths of a second: so many are made however busy the machine is."""
 _ALIKE_AFTER, _ALIKE_SHARE = 50, 0.5
 """After so many constructions, this share has the preferences of the best one."""
@@ -178,7 +178,7 @@ def _best_transfers(
             prefix = best[1].choices[: rng.randrange(len(best[1].choices))]
         limit_s = best[0] if best is not None and task.whole else math.inf
         construction = spread(task.network, preferences, rng, prefix, limit_s)
-        messages += len(construction.messages)
+        messages += len(construction.messages) * task.network.copies
         if not construction.complete:
             continue
         if task.whole and best is not None and construction.end_s >= best[0] * (1 - 1e-9):

@@ -44,7 +44,7 @@ _DEFAULTS = Greedy()
 _ALPHA_SHARE, _SHARED_BY = 0.1, 8
 """Where latencies are a larger part of a link's time for a chunk, matchings that so many share are tried as well."""
 _SMALL = 100_000
-"""Pairs of chunk and link up to which paths by load are tried beside those of the flow."""
+"""Pairs of chunk and link up to which bounds look at single chunks, and paths by load are tried beside the flow's."""
 _MOST_BY_LOAD = 10_000
 """Sends up to which those go first whose resources have most left to do: later sends are looked at again each time."""
 _UNEVEN = 0.005
@@ -140,6 +140,9 @@ def plan_greedy(
     if not may_be_greedy(problem):
         raise InputError("method: must be milp or auto under a sketch that sends own chunks first, got greedy")
     deadline, bounds = Deadline(options), bounds or bounds_of(problem)
+    if collective.chunk_count * problem.link_count > _SMALL:  # bounds on single chunks would take longer than the plan
+        quick = replace(bounds.parameters, most_pairs=min(_SMALL, bounds.parameters.most_pairs))
+        bounds = bounds_of(problem, quick)
     searches, found = [], []
     for number, phase in enumerate(problem.phases):
         share = deadline.stage(deadline.remaining_s / (len(problem.phases) - number))
