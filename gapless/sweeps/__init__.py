@@ -4,8 +4,8 @@ The path: `sweep_file` reads the file, `instances` makes an instance of every co
 `ray`) lets `solving` solve each, `results` keeps what came of it in a file named by the instance's hash, and `run`
 strings these together and ends with the table, `summary`. An instance is what `gapless solve` is given.
 
-An encoding's own sweep asks problems instead (`question`), and brings an engine that says in which order they are solved
-and what each may start from: MONeT's curve and TACCL's ranges are such sweeps. Nothing here knows of them.
+An encoding's own sweep asks problems instead (`question`), and brings an engine that says in which order they are
+solved and what each may start from: MONeT's curve and TACCL's ranges are such sweeps. Nothing here knows of them.
 """
 
 from __future__ import annotations
