@@ -5,7 +5,8 @@ The path: `sweep_file` reads the file, `instances` makes an instance of every co
 strings these together and ends with the table, `summary`. An instance is what `gapless solve` is given.
 
 An encoding's own sweep asks problems instead (`question`), and brings an engine that says in which order they are
-solved and what each may start from: MONeT's curve and TACCL's ranges are such sweeps. Nothing here knows of them.
+solved and what each may start from: a curve over budgets, or the plans for a range of sizes. Nothing here knows of
+them.
 """
 
 from __future__ import annotations
