@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gapless.errors import InputError
 from gapless.fields import Field, read_fields
 from gapless.options import SolveOptions
-from gapless.schedule import Schedule
-from gapless.solution import Solution
 
 if TYPE_CHECKING:  # a system is light until it is asked
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
     from gapless.model import Model
+    from gapless.schedule import Schedule
+    from gapless.solution import Solution
 
 __all__ = [
     "ENTRY_POINTS",

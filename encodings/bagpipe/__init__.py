@@ -1,12 +1,17 @@
 """Bagpipe: which trainer gets which example, and what to prefetch, cache, synchronise and evict, and when."""
 
-from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
-from gapless.encodings.bagpipe.cluster import Cluster
-from gapless.encodings.bagpipe.costs import Batch, capacities, cost_matrix
-from gapless.encodings.bagpipe.parameters import Bound, Parameters, Search
-from gapless.encodings.bagpipe.partition import Partition, partition
-from gapless.encodings.bagpipe.problem import Problem
-from gapless.encodings.bagpipe.system import METHODS, OBJECTIVES
+from typing import TYPE_CHECKING
+
+from gapless.lazy import names_of
+
+if TYPE_CHECKING:
+    from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning
+    from gapless.encodings.bagpipe.cluster import Cluster
+    from gapless.encodings.bagpipe.costs import Batch, capacities, cost_matrix
+    from gapless.encodings.bagpipe.parameters import Bound, Parameters, Search
+    from gapless.encodings.bagpipe.partition import Partition
+    from gapless.encodings.bagpipe.problem import Problem
+    from gapless.encodings.bagpipe.system import METHODS, OBJECTIVES
 
 __all__ = [
     "METHODS",
@@ -20,8 +25,16 @@ __all__ = [
     "Planning",
     "Problem",
     "Search",
-    "batch_plans",
     "capacities",
     "cost_matrix",
-    "partition",
 ]
+
+__getattr__ = names_of(__name__, {
+    "batch_plans": ("BatchPlan", "Planning",),
+    "cluster": ("Cluster",),
+    "costs": ("Batch", "capacities", "cost_matrix",),
+    "parameters": ("Bound", "Parameters", "Search",),
+    "partition": ("Partition",),
+    "problem": ("Problem",),
+    "system": ("METHODS", "OBJECTIVES",),
+})  # fmt: skip

@@ -1,8 +1,20 @@
 """MONeT: checkpointing and operator selection for one training step under a memory budget."""
 
-from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.evaluate import Evaluation, evaluate
-from gapless.encodings.monet.objective import Objective
-from gapless.encodings.monet.problem import Problem
+from typing import TYPE_CHECKING
 
-__all__ = ["Decisions", "Evaluation", "Objective", "Problem", "evaluate"]
+from gapless.lazy import names_of
+
+if TYPE_CHECKING:
+    from gapless.encodings.monet.decisions import Decisions
+    from gapless.encodings.monet.evaluate import Evaluation
+    from gapless.encodings.monet.objective import Objective
+    from gapless.encodings.monet.problem import Problem
+
+__all__ = ["Decisions", "Evaluation", "Objective", "Problem"]
+
+__getattr__ = names_of(__name__, {
+    "decisions": ("Decisions",),
+    "evaluate": ("Evaluation",),
+    "objective": ("Objective",),
+    "problem": ("Problem",),
+})  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
 from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Size, Text, Whole
-from gapless.io.taccl_ef.options import LOWERING
+from gapless.io.ef_options import LOWERING
 from gapless.options import SolveOptions
 from gapless.system import Command, Export, System, lazy, named
 

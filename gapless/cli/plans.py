@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gapless.cli.options import add_fields, add_output_options, naming_options, values_of
 from gapless.errors import InputError
 from gapless.fields import Field, Whole
-from gapless.io.taccl_ef.options import JUDGING
+from gapless.io.ef_options import JUDGING
 from gapless.system import Export, find_system, known_system, system_names
 
 if TYPE_CHECKING:

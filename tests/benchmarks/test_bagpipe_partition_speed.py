@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from bagpipe_batches import click_log_batch
 
-from gapless.encodings.bagpipe import Batch, Bound, Parameters, Partition, Search, capacities, cost_matrix, partition
+from gapless.encodings.bagpipe import Batch, Bound, Parameters, Partition, Search, capacities, cost_matrix
 from gapless.encodings.bagpipe.bounds import fetches_bound, max_load_bound
+from gapless.encodings.bagpipe.partition import partition
 from gapless.encodings.bagpipe.sharing import Sharing
 from gapless.encodings.bagpipe.transport import lower_bound, transport
 from gapless.options import Deadline, SolveOptions

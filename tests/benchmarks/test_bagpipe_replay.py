@@ -25,9 +25,9 @@ from gapless.encodings.bagpipe import (
     Planning,
     Problem,
     Search,
-    batch_plans,
     capacities,
 )
+from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.bounds import fetches_bound, max_load_bound
 from gapless.encodings.bagpipe.lowering import to_schedule
 from gapless.encodings.bagpipe.pipeline import pipeline

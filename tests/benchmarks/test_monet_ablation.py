@@ -30,7 +30,8 @@ from result_tables import ResultTables
 import gapless
 from gapless import SolveOptions
 from gapless.checker import check
-from gapless.encodings.monet import Problem, evaluate
+from gapless.encodings.monet import Problem
+from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.reading import decisions_of, keep_set_of
 from gapless.encodings.monet.retention import fit_implementations

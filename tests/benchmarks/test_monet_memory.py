@@ -30,7 +30,8 @@ from result_tables import ResultTables
 
 from gapless import SolveOptions
 from gapless.checker import check
-from gapless.encodings.monet import Decisions, evaluate
+from gapless.encodings.monet import Decisions
+from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.least_budget import least_budget
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.parameters import Parameters

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import gapless
 from gapless import SolveOptions
 from gapless.checker import Report, Rule, check
-from gapless.encodings.bagpipe import Planning, batch_plans
+from gapless.encodings.bagpipe import Planning
 from gapless.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SHARED, SYNC_NOW, Actions, RowGroups
+from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.counts import counted
 from gapless.encodings.bagpipe.lowering import SERVERS, Machine, device_names, to_schedule

@@ -10,17 +10,8 @@ from bagpipe_batches import click_log_batch, random_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapless.encodings.bagpipe import (
-    METHODS,
-    OBJECTIVES,
-    Batch,
-    Bound,
-    Parameters,
-    Search,
-    capacities,
-    cost_matrix,
-    partition,
-)
+from gapless.encodings.bagpipe import METHODS, OBJECTIVES, Batch, Bound, Parameters, Search, capacities, cost_matrix
+from gapless.encodings.bagpipe.partition import partition
 from gapless.encodings.bagpipe.sharing import Sharing
 from gapless.encodings.bagpipe.transport import lower_bound
 from gapless.errors import InputError

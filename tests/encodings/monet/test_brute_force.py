@@ -10,7 +10,8 @@ from tiny_training import MIB, cheapest_s, keep_all, training_graphs
 
 import gapless
 from gapless import SolveOptions, Status
-from gapless.encodings.monet import Problem, evaluate
+from gapless.encodings.monet import Problem
+from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.ilp import model as ilp
 from gapless.encodings.monet.parameters import Bounding, Parameters
 from gapless.encodings.monet.relaxation import model as relaxation

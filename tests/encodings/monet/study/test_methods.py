@@ -11,7 +11,8 @@ from tiny_training import MIB, cheapest_s, keep_all, training_graphs
 
 import gapless
 from gapless import SolveOptions, Status
-from gapless.encodings.monet import Problem, evaluate
+from gapless.encodings.monet import Problem
+from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.method_names import METHODS as NAMES
 from gapless.encodings.monet.solve import METHODS
 from gapless.errors import InputError
