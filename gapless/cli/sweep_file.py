@@ -152,13 +152,8 @@ def _print_table(rows: Sequence[Row]) -> None:
     from gapless.text import described, table, words
 
     swept = dict.fromkeys(name for row in rows for name in row.swept)
-    units = ["j" if any(row.bound_j is not None or row.objective_j is not None for row in rows) else "s"]
-    results = [
-        "makespan_s",
-        *(["energy_j"] if units == ["j"] else []),
-        "bound_s",
-        *(["bound_j"] if units == ["j"] else []),
-    ]
+    in_joules = any(row.unit == "j" for row in rows)
+    results = ["makespan_s", "energy_j", "bound_s", "bound_j"] if in_joules else ["makespan_s", "bound_s"]
     columns = [*results, "gap", "peak_bytes", "solve_s"]
     head = ["hash", "system", *swept, "status", *(words(name) for name in columns)]
     lines = [
