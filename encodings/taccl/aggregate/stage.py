@@ -28,8 +28,8 @@ _DEFAULTS = Aggregation()
 _MOST_LINKS = 20_000
 _MOST_CELLS = 30_000_000
 """Links, and pairs of chunk and link, above which aggregated sends are not looked at: they don't fit into memory."""
-_BASELINES_S = 4.0
-"""For the libraries' variants in ever more pieces, on large machines."""
+_BASELINES_S, _BASELINES_SHARE = 4.0, 0.5
+"""For the libraries' variants in ever more pieces, on large machines: at most so long, and so much of the time."""
 _ALPHA_SHARE = 0.02
 """Of the time of a chunk on its link; where no link's latency is more, sharing it is worth nothing."""
 
@@ -71,10 +71,10 @@ def plan_aggregated(
     """
     deadline, timings, bounds = Deadline(options), dict[str, float](), bounds or bounds_of(problem)
     enough_s = [phase.any_grouping_s / max(1 - options.gap, 1e-9) for phase in bounds.phases]
+    with charge(timings, "baselines"):  # first, since they are quick: constructions take what is left
+        baselines = _baselines(problem, deadline)
     with charge(timings, "aggregated"):
-        found = _constructed(problem, deadline, options.seed, parameters, enough_s)
-    with charge(timings, "baselines"):
-        found += _baselines(problem, deadline)
+        found = [*_constructed(problem, deadline, options.seed, parameters, enough_s), *baselines]
     if not found:
         return None
     best = min(found, key=lambda candidate: candidate.end_s * (1 if candidate.problem is problem else 1 + 1e-9))
@@ -126,7 +126,7 @@ def _baselines(problem: Chunked, deadline: Deadline) -> list[_Candidate]:
     if problem.collective.reduces and standard_name(problem.collective) is None:
         return []
     library = Baselines(problem.logical.topology, problem.collective)
-    stage = Deadline(deadline.stage(_BASELINES_S))
+    stage = Deadline(deadline.stage(min(_BASELINES_S, _BASELINES_SHARE * deadline.remaining_s)))
     found = []
     for baseline in library.of_size(problem.chunk_bytes, may_cut=problem.may_cut, is_over=lambda: stage.over):
         if _keeps_to_sketch(problem, baseline):
