@@ -45,7 +45,7 @@ class Aggregation:
     """The part of the time limit for them and for baselines: they are best where latencies count, and quick there."""
     tries: int = 600
     """Constructions for each phase: most find their best within a hundred."""
-    messages: int = 200_000
+    messages: int = 60_000
     """Messages of all constructions of a phase, so that large networks take no more than a second or two."""
     restart_share: float = 0.6
     """The share of constructions that begin as the best one did: without, the best of many is hardly improved."""
