@@ -14,11 +14,11 @@ def names_of(package: str, public: Mapping[str, tuple[str, ...]]) -> Callable[[s
 
     None of them may be the name of a module of the package: once that is imported, it is what the name stands for.
     """
-    homes = {name: module for module, names in public.items() for name in names}
+    module_of = {name: module for module, names in public.items() for name in names}
 
     def load(name: str) -> Any:
-        if name not in homes:
+        if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{homes[name]}"), name)
+        return getattr(import_module(f"{package}.{module_of[name]}"), name)
 
     return load
