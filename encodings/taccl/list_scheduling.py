@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.parameters import ANY_SIZE
 from gapless.encodings.taccl.sends import Times
 
 __all__ = ["RULES", "Order", "Rule", "Table", "better_orders", "list_schedule", "orders_near"]
@@ -48,7 +49,8 @@ class Rule:
     @property
     def name(self) -> str:
         """For people: `longest from now, reversed, groups of 4`."""
-        groups = f", groups of {self.most}" if self.most > 1 else ""
+        size = "any size" if self.most >= ANY_SIZE else f"{self.most}"
+        groups = f", groups of {size}" if self.most > 1 else ""
         return f"{self.first}{', reversed' if self.backwards else ''}{groups}"
 
 

@@ -9,6 +9,9 @@ from gapless.errors import InputError
 
 __all__ = ["Aggregation", "Chunking", "Greedy", "Milp", "Parameters"]
 
+ANY_SIZE = 1 << 30
+"""As many chunks in a group as there are."""
+
 
 @dataclass(frozen=True)
 class Chunking:
@@ -70,7 +73,7 @@ class Greedy:
     """Seeds that matchings break ties by; a single one where there are more than 20,000 sends."""
     spare_shares: tuple[float, ...] = (0.0, 0.8, 0.9, 0.95, 1.0)
     """Until when a chunk may come into a bottleneck set a second time, as a part of the best time so far."""
-    groups: tuple[int, ...] = (1, 2, 4, 8, 1 << 30)
+    groups: tuple[int, ...] = (1, 2, 4, 8, ANY_SIZE)
     """How many chunks may travel together between nodes at most: more share a latency, and arrive later."""
     patience: int = 60
     """Perturbed orders in a row without improvement, after which it is left at that."""

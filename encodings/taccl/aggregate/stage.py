@@ -91,7 +91,8 @@ def plan_aggregated(
         "bounds_s": bounds.any_grouping,
         "variant": best.variant,
     }
-    return Plan(solution, best.schedule, details, timings, problem=best.problem)
+    rounded = {stage: round(duration_s, 6) for stage, duration_s in timings.items()}
+    return Plan(solution, best.schedule, details, rounded, problem=best.problem)
 
 
 def _constructed(

@@ -103,7 +103,7 @@ def _ring_variant(structure: Structure, base: str, rings: list[list[int]], what:
         return chain_broadcast(cut, turned, root)
 
     pace = (pieces, 1) if base == "allgather" else (1, 1)
-    return Variant(f"{len(rings)} {what}, {pieces} pieces", len(rings) * pieces, pace, sends)
+    return Variant(f"{len(rings)} {what}, {_in_words(pieces)}", len(rings) * pieces, pace, sends)
 
 
 def _tree(structure: Structure, base: str) -> Iterator[Series]:
@@ -116,8 +116,12 @@ def _tree(structure: Structure, base: str) -> Iterator[Series]:
             yield (_tree_variant(title, trees, pieces, pace) for pieces in _PIECES)
 
 
+def _in_words(pieces: int) -> str:
+    return "1 piece" if pieces == 1 else f"{pieces} pieces"
+
+
 def _tree_variant(title: str, trees: list[Tree], pieces: int, pace: tuple[int, int]) -> Variant:
-    title = f"{title}, {pieces} pieces, pace {pace[0]}:{pace[1]}"
+    title = f"{title}, {_in_words(pieces)}, pace {pace[0]}:{pace[1]}"
     return Variant(title, len(trees) * pieces, pace, lambda cut, is_reversed: tree_broadcast(cut, trees), whole=True)
 
 
