@@ -31,6 +31,8 @@ class Chunking:
     """The part of the time limit for all numbers together, so that as much is left to use the best of them."""
     gap: float = 1e-3
     """A number whose plan is proven to be this near to the best possible is not improved."""
+    near: float = 0.004
+    """Plans that differ by this share are equally good where the MILP follows: it then gets the finer chunks."""
     give_up_factor: float = 1.3
     """Larger numbers are not tried once one is this many times as slow as the best."""
 

@@ -21,27 +21,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-import numpy as np
-
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.chunking import best_chunking
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
+from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.milp.synthesis import synthesise
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.sketch.search import search_sketches
-from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import Status
 from gapless.system import Plan
 
-__all__ = ["in_chunks", "milp_binaries", "solve", "solve_chunked"]
-
-_LARGEST_TABLE = 4_000_000
-"""Pairs of chunk and link above which orbits aren't counted: no sketch makes so many few enough."""
+__all__ = ["in_chunks", "solve", "solve_chunked"]
 
 
 def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
@@ -203,18 +198,6 @@ def _try_milp(portfolio: _Portfolio) -> None:
             return
     share = 1.0 if known is not None or portfolio.is_alone else milp.share
     portfolio.offer(synthesise(portfolio.problem, portfolio.stage(share), milp, portfolio.bounds))
-
-
-def milp_binaries(problem: Chunked) -> int:
-    """The binaries of the routing MILP, one for each orbit of (chunk, link) under the sketch's symmetry.
-
-    The number of pairs where that is too large to be worth counting.
-    """
-    link_count, pairs = problem.link_count, problem.collective.chunk_count * problem.link_count
-    if pairs > _LARGEST_TABLE or not problem.logical.symmetry:
-        return pairs
-    images = [(s.chunks[:, None] * link_count + s.links[None, :]).reshape(-1) for s in problem.logical.symmetry]
-    return len(np.unique(orbits(images, pairs)))
 
 
 def _better(one: Plan, other: Plan) -> Plan:

@@ -17,15 +17,20 @@ from gapless.encodings.taccl.flow import routing as flow_routing
 from gapless.encodings.taccl.milp import path_routing
 from gapless.encodings.taccl.milp import tree_routing as routing
 from gapless.encodings.taccl.sends import Routing
+from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.solution import Solution
 
-__all__ = ["Router", "router_of", "routing_model", "takes_paths"]
+__all__ = ["Router", "milp_binaries", "router_of", "routing_model", "takes_paths"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Solve = Callable[[Model], Solution]
+
+
+_LARGEST_TABLE = 4_000_000
+"""Pairs of chunk and link above which orbits aren't counted: no sketch makes so many few enough."""
 
 
 @dataclass(frozen=True)
@@ -118,3 +123,15 @@ def _path_router(problem: Chunked, solve: Solve | None, at_least_s: float) -> Ro
         ties=(np.bincount(row, weights=length).astype(np.float64), columns),
         decode=lambda values: path_routing.decode(parts, values),
     )
+
+
+def milp_binaries(problem: Chunked) -> int:
+    """The binaries of the routing MILP, one for each orbit of (chunk, link) under the sketch's symmetry.
+
+    The number of pairs where that is too large to be worth counting.
+    """
+    link_count, pairs = problem.link_count, problem.collective.chunk_count * problem.link_count
+    if pairs > _LARGEST_TABLE or not problem.logical.symmetry:
+        return pairs
+    images = [(s.chunks[:, None] * link_count + s.links[None, :]).reshape(-1) for s in problem.logical.symmetry]
+    return len(np.unique(orbits(images, pairs)))

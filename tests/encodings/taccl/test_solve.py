@@ -10,8 +10,9 @@ from rails import rails
 import gapless
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.chunked import Method
+from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.problem import Problem
-from gapless.encodings.taccl.solve import in_chunks, milp_binaries
+from gapless.encodings.taccl.solve import in_chunks
 from gapless.errors import InputError
 from gapless.options import Progress, SolveOptions
 from gapless.topologies.files import load_topology
