@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import gapless
+from gapless.cli.main import main
 from gapless.errors import InputError
 from gapless.parameters import parameter_rows, parameters_of
 from gapless.system import find_system, system_names
@@ -93,3 +94,18 @@ def test_parameters_reach_the_search() -> None:
     asked = {"topology": "ring:4", "size": "1MB", "gap": 0.5, "threads": 1, "method": "greedy"}
     tuned = gapless.taccl.solve(**asked, parameters={"chunking": {"numbers": [3]}})
     assert tuned.problem.description["chunks_per_rank"] == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["taccl", "--topology", "ring:3", "--sizes", "1KB", "--parts", "1", "--instances", "1"],
+        ["monet", "--graph", "vgg16", "--batch", "1", "--budgets", "1KB"],
+    ],
+)
+def test_parameters_reach_the_sweeps(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tuned.toml").write_text("nonsense = 1\n")
+    asked = ["sweep", *words, "--parameters", str(tmp_path / "tuned.toml"), "-o", str(tmp_path / "out"), "--quiet"]
+    assert main(asked) == 2
+    assert "'nonsense' is no parameter" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

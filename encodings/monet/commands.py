@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import budget_bytes, find_graph
 from gapless.encodings.monet.sweep import sweep
 from gapless.encodings.monet.tradeoff import Row
+from gapless.parameters import parameters_of
 from gapless.plot import check_plot, write_plot
 from gapless.sweeps.summary import table_files
 from gapless.system import Answer, Session
@@ -30,7 +32,10 @@ def curve(values: Mapping[str, Any], session: Session) -> Answer:
     graph, objective = find_graph(values["graph"], values["batch"], values["device"]), values["objective"]
     budgets = sorted({budget_bytes(budget, graph) for budget in values["budgets"]})
     folder = Path(values["output"])
-    rows = sweep(graph, budgets, session.options, values["workers"], folder, objective, values["methods"])
+    parameters = parameters_of(Parameters, session.parameters)
+    rows = sweep(
+        graph, budgets, session.options, values["workers"], folder, objective, values["methods"], parameters
+    )  # fmt: skip
     if values["plot"] is not None:
         write_plot(values["plot"], rows, "energy" if objective == "energy" else "compute")
     data = {

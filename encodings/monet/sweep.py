@@ -21,6 +21,7 @@ from pathlib import Path
 
 from gapless import __version__
 from gapless.encodings.monet.objective import UNITS, Objective
+from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.reading import keep_set_of
 from gapless.encodings.monet.search.keepset import KeepSet
@@ -47,7 +48,7 @@ __all__ = ["sweep"]
 
 def sweep(
     graph: TrainingGraph, budgets: Sequence[int], options: SolveOptions, workers: int, folder: str | Path,
-    objective: Objective = "time", methods: Sequence[str] = ("auto",),
+    objective: Objective = "time", methods: Sequence[str] = ("auto",), parameters: Parameters | None = None,
 ) -> list[Row]:  # fmt: skip
     """Solve every budget by every method that has no answer in `folder` yet; returns the rows by ascending budget.
 
@@ -69,6 +70,8 @@ def sweep(
         What each step is to take the least of, as in `Problem`.
     methods
         What decides, as in `Problem`: a curve each, one after the other in the rows.
+    parameters
+        Of the methods; None for the defaults.
 
     Raises `InputError` for budgets below 1, for threads and workers beyond the cores, for a folder that can't be
     written to, and for energy where an implementation's power is unknown. As with every spawned process, a script that
@@ -82,7 +85,7 @@ def sweep(
         for method in dict.fromkeys(methods)
         for budget_bytes in ascending
     ]
-    questions = _questions(asked, options)
+    questions = _questions(asked, options, parameters or Parameters())
     shares(options.threads, workers, len(questions))
     curve = _Curve(tuple(asked), tuple(questions), len(ascending), Local(options.threads, workers))
     found = answers(questions, folder, curve, options.on_progress, options.stop, _is_final)
@@ -94,10 +97,18 @@ def sweep(
     return rows
 
 
-def _questions(asked: Sequence[Problem], options: SolveOptions) -> list[Given]:
+def _questions(asked: Sequence[Problem], options: SolveOptions, parameters: Parameters) -> list[Given]:
     """The questions, whose hashes hold all that an answer depends on; more threads only save time."""
     graph, objective = asked[0].graph, asked[0].objective
-    settings = [__version__, options.time_limit_s, options.gap, options.seed, options.solver, objective]
+    settings = [
+        __version__,
+        options.time_limit_s,
+        options.gap,
+        options.seed,
+        options.solver,
+        objective,
+        repr(parameters),
+    ]
     content = training_graph_text(replace(graph, source="")) + json.dumps(settings)
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", graph.name)
     questions = []
@@ -106,7 +117,8 @@ def _questions(asked: Sequence[Problem], options: SolveOptions) -> list[Given]:
         head = "" if problem.method == "auto" else f"{problem.method}, "
         title = head + format_bytes(problem.budget_bytes)
         values: dict[str, Value] = {"budget": problem.budget_bytes, "method": problem.method}
-        questions.append(Given(problem, limits_of(options), f"{name}-{problem.budget_bytes}-{key}", title, values))
+        file, limits = f"{name}-{problem.budget_bytes}-{key}", limits_of(options)
+        questions.append(Given(problem, limits, file, title, values, parameters=parameters))
     return questions
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,8 @@ def request(values: Mapping[str, Any]) -> Request:
 
 def answer(values: Mapping[str, Any], session: Session) -> Answer:
     """Sweep, and what came of it as data and as tables."""
-    parameters_of(Parameters, session.parameters)
-    asked, folder = request(values), Path(values["output"])
+    asked = replace(request(values), parameters=parameters_of(Parameters, session.parameters))
+    folder = Path(values["output"])
     outcome = sweep(asked, session.options, folder)
     data = {
         "problem": "taccl", "collective": asked.collective, **table_files(folder), "complete": outcome.is_complete,

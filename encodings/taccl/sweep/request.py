@@ -11,6 +11,7 @@ from typing import Any
 from gapless import __version__
 from gapless.collective import Collective, collective_by_name, divided
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.programs.instances import InstanceCosts
 from gapless.encodings.taccl.sketch.format import Sketch
@@ -34,7 +35,7 @@ class Request:
     sketch's chunks are cut into each of `parts` and synthesised so, but for sizes at which latency rules; None is 1, 2
     and, without a sketch, the number that suits the largest size. `costs`: of thread blocks. `lowering`: `proto`,
     `placement`, `runtime`, see `lower`. With `tolerance` t, a plan serves a size if it is at most (1 + t) times as slow
-    as the fastest, so that fewer files are needed.
+    as the fastest, so that fewer files are needed. `parameters`: of the synthesis.
 
     Raises `InputError` for no sizes or instances, for ones below 1, and for a tolerance below 0.
     """
@@ -48,6 +49,7 @@ class Request:
     costs: InstanceCosts = field(default_factory=InstanceCosts)
     lowering: Mapping[str, Any] = field(default_factory=dict)
     tolerance: float = 0.0
+    parameters: Parameters = field(default_factory=Parameters)
 
     def __post_init__(self) -> None:
         for title in ("sizes_bytes", "instances", *(() if self.parts is None else ("parts",))):
@@ -78,7 +80,7 @@ class Request:
         if self.sketch is not None:
             return _PARTS
         most_bytes = self._input_bytes(self.sizes_bytes[-1])
-        largest = in_chunks(Problem(self.topology, self.collective, most_bytes), SolveOptions())
+        largest = in_chunks(Problem(self.topology, self.collective, most_bytes), SolveOptions(), self.parameters)
         return tuple(sorted({*_PARTS, largest.chunks}))
 
     @cached_property
@@ -105,7 +107,7 @@ class Request:
         machine = self.topology
         columns = (machine.link_source, machine.link_target, machine.alpha_s, machine.beta_s_per_byte)
         held = [link.resources for link in machine.links]
-        asked = [__version__, self.collective, self.sketch, options.gap, options.seed, options.solver]
+        asked = [__version__, self.collective, self.sketch, options.gap, options.seed, options.solver, self.parameters]
         names = [machine.name, machine.node_of_device, machine.resources, machine.nics, machine.switches, held]
         content = repr([asked, names, [column.tolist() for column in columns]])
         return hashlib.sha256(content.encode()).hexdigest()[:12]

@@ -158,7 +158,8 @@ def _questions(request: Request, options: SolveOptions) -> dict[Job, Given]:
         title = format_bytes(size) + ("" if parts == 1 else f" in {parts} parts")
         values = {"size": size, "parts": parts}
         name = f"{request.collective}-{size}-{parts}-{key}"
-        questions[size, parts] = Given(request.problem(size, parts), limits_of(options), name, title, values)
+        problem, limits = request.problem(size, parts), limits_of(options)
+        questions[size, parts] = Given(problem, limits, name, title, values, parameters=request.parameters)
     return questions
 
 
