@@ -85,7 +85,8 @@ def test_every_parameter_of_a_system_has_a_sentence(name: str) -> None:
     kind = find_system(name).parameters
     assert kind is not None
     for row in parameter_rows(kind()):
-        assert row["what"].endswith((".", ",", "than", "and")), row
+        assert row["what"].endswith("."), row
+        assert row["what"][0].isupper(), row
         assert row["default"], row
 
 

@@ -68,9 +68,9 @@ class Greedy:
     """Matching or rounded flow, then list scheduling."""
 
     share: float = 0.2
-    """The part of the time limit for the greedy where the MILP is to follow, and no more than"""
+    """The part of the time limit for the greedy where the MILP is to follow."""
     before_milp_s: float = 1.0
-    """so many seconds: what it finds later on small problems, the MILP finds as well."""
+    """The most seconds of that: what the greedy finds later on small problems, the MILP finds as well."""
     seeds: int = 16
     """Seeds that matchings break ties by; a single one where there are more than 20,000 sends."""
     spare_shares: tuple[float, ...] = (0.0, 0.8, 0.9, 0.95, 1.0)
@@ -113,9 +113,9 @@ class Milp:
     groups: tuple[int, ...] = (2, 4, 8)
     """How many chunks of sums may travel together at most before the exact stage."""
     perturbations: int = 60
-    """Perturbed orders in a row without improvement, after which it is left at that, and"""
+    """Perturbed orders in a row without improvement, after which it is left at that."""
     perturbing_s: float = 1.0
-    """the seconds for them."""
+    """Seconds for perturbed orders, so that time is left for the exact stage."""
     exact_s: float = 2.0
     """Seconds for contiguity, the exact stage: it finds most of what it finds at once."""
 

@@ -98,15 +98,6 @@ class Bounds:
         """No plan takes less."""
         return max(self.any_chunking.values())
 
-    @property
-    def by_class(self) -> dict[str, float]:
-        """All three, by the name of the class of plans that each holds for."""
-        return {
-            "chunk_by_chunk": self.chunk_by_chunk_s,
-            "any_grouping": self.any_grouping_s,
-            "any_chunking": self.any_chunking_s,
-        }
-
     @cached_property
     def chunk_by_chunk(self) -> dict[str, float]:
         """By where they come from: shortest paths, cuts around ranks and nodes, and for sums how fast parts come

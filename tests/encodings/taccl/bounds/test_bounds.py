@@ -60,7 +60,7 @@ def test_what_a_solver_has_proven_joins_the_bounds_chunk_by_chunk() -> None:
     bounds = bounds_of(Chunked.of(load_topology("ring:8"), "allgather", 1_000_000))
     least_s = bounds.chunk_by_chunk_s
     assert bounds.with_proven(least_s / 2).chunk_by_chunk_s == least_s
-    assert bounds.with_proven(2 * least_s).with_proven(least_s).by_class["chunk_by_chunk"] == 2 * least_s
+    assert bounds.with_proven(2 * least_s).with_proven(least_s).chunk_by_chunk_s == 2 * least_s
 
 
 def test_limits_must_be_positive() -> None:
