@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from gapless.checker import check
-from gapless.options import SolveOptions
+from gapless.options import Deadline, SolveOptions
 from gapless.progress_log import ProgressLog
 from gapless.result import Result
+from gapless.solution import Status, StopReason
 from gapless.system import Problem, find_system
 from gapless.versions import library_versions
 
@@ -23,9 +24,12 @@ def solve(problem: Problem, options: SolveOptions | None = None, parameters: Any
     `InputError` for options or a problem that make no sense, `SolverError` where a backend is missing or fails.
     """
     options = options or problem.default_options
-    log = ProgressLog(options.on_progress)
-    plan = find_system(problem.system).plan(problem, replace(options, on_progress=log), parameters)
+    log, deadline = ProgressLog(options.on_progress), Deadline(options)
+    plan = find_system(problem.system).plan(problem, replace(deadline.stage(), on_progress=log), parameters)
     report = None if plan.schedule is None else check(plan.schedule)
+    solution = plan.solution
+    if deadline.has_struck and solution.status is not Status.INFEASIBLE and not options.stop.is_set():
+        solution = replace(solution, stop_reason=StopReason.TIME_LIMIT)
     run = {
         **({"command": command} if command else {}),
         "versions": library_versions(),
@@ -34,4 +38,4 @@ def solve(problem: Problem, options: SolveOptions | None = None, parameters: Any
         "convergence": None if log.convergence is None else log.convergence.data,
     }
     asked = plan.problem or problem
-    return Result(asked, plan.solution, plan.schedule, report, plan.details, plan.timings, plan.product, run)
+    return Result(asked, solution, plan.schedule, report, plan.details, plan.timings, plan.product, run)

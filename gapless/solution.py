@@ -35,6 +35,9 @@ class StopReason(enum.Enum):
     FINISHED = "finished"
     GAP_REACHED = "gap_reached"
     TIME_LIMIT = "time_limit"
+    """The clock: the same question may have another plan the next time."""
+    WORK_LIMIT = "work_limit"
+    """Counted work: tries, steps, orders without improvement."""
     INTERRUPTED = "interrupted"
     OTHER_LIMIT = "other_limit"
 
