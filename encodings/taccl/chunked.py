@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective, collective_by_name, divided
+from gapless.encodings.taccl.bounds.latency import distances_s
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.sketch.logical import LogicalTopology, apply_sketch
 from gapless.encodings.taccl.sketch.phases import spreads_of
@@ -231,22 +231,18 @@ class Chunked:
     def earliest_s(self) -> NDArray[np.float64]:
         """`earliest_s[c, r]`: no schedule brings chunk c to rank r sooner; inf where it can't get. Seconds.
 
-        Chunk by chunk, since a sketch allows each chunk its own links.
+        A sketch may allow each chunk its own links: chunks that may use the same ones are looked at together.
         """
-        topology = self.logical.topology
         earliest_s = np.full(self.wanted.shape, np.inf)
-        networks: dict[bytes, nx.DiGraph[int]] = {}  # with the links that lead back, which are on no shortest path
-        known: dict[tuple[int, bytes], NDArray[np.float64]] = {}
-        for chunk, owner in enumerate(self.owners.tolist()):
-            links = self.logical.allowed[chunk]
-            key = (owner, links.tobytes())
-            if key[1] not in networks:
-                networks[key[1]] = topology.to_networkx(self.chunk_bytes, np.flatnonzero(links).tolist())
-            if key not in known:
-                known[key] = np.full(topology.device_count, np.inf)
-                length_s = nx.single_source_dijkstra_path_length(networks[key[1]], owner, weight="duration_s")
-                known[key][list(length_s)] = list(length_s.values())
-            earliest_s[chunk] = known[key]
+        alike: dict[bytes, list[int]] = {}  # with the links that lead back, which are on no shortest path
+        allowed = self.logical.allowed
+        is_free = not allowed.strides[0]  # one row for all chunks
+        for chunk in range(len(self.owners)):
+            alike.setdefault(b"" if is_free else allowed[chunk].tobytes(), []).append(chunk)
+        for chunks in alike.values():
+            owners, place = np.unique(self.owners[chunks], return_inverse=True)
+            links = np.flatnonzero(allowed[chunks[0]])
+            earliest_s[chunks] = distances_s(self.logical.topology, self.duration_s, owners, links)[place]
         return earliest_s
 
 

@@ -1,14 +1,20 @@
 """The portfolio: every method that is tried for a question, in order, what each costs, and when it is left out.
 
+0. *First plan* (`first.py`): shortest paths, or on many ranks one matching: at once, so that there is an answer
+   whenever the time is up.
 1. *Sketches* (`--sketch auto` only): all that follows for many sketches, side by side (`sketch/search.py`).
 2. *Chunks*, where nobody says how many: the greedy for some numbers of them, 150 orders each (`flow/chunking.py`), some
-   tenths of a second and at most 8 s in all. Left out for a collective of one's own, and where there are many sends.
+   tenths of a second each; the best of these plans counts. Left out for a collective of one's own, and where there are
+   many sends.
 3. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
    2 s, and what libraries do, 4 s at most. Left out above 128 ranks, and where a sketch orders single chunks. Where one
    of them is proven within the gap, nothing else is tried.
-4. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else what is left.
-5. *MILP* (`milp/synthesis.py`): the thesis's three stages, with what is left; for up to 6,000 binaries, and where the
+4. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s.
+5. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 6,000 binaries, and where the
    greedy is neither proven within the gap nor, by its bound, unable to beat the best so far.
+
+These times are what the work takes that `parameters.py` allows: no method looks at the clock, but to end where the time
+limit does. Of a limit, a method takes at most a part where others follow.
 
 A sketch is written for the MILP. So under one the MILP is never left out, and comes before the greedy, which follows
 where the MILP isn't proven within the gap. Everything keeps to what the sketch allows. Each method ends with the best
@@ -17,6 +23,7 @@ that it has, and `details["provenance"]` says whose plan won, in which variant a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -24,7 +31,8 @@ from functools import cached_property, partial
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.flow.chunking import best_chunking
+from gapless.encodings.taccl.first import first_plan
+from gapless.encodings.taccl.flow.chunking import Quick, best_chunking
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.milp.synthesis import synthesise
@@ -38,6 +46,9 @@ from gapless.system import Plan
 
 __all__ = ["in_chunks", "solve", "solve_chunked"]
 
+_GUARD = 0.5
+"""Where others follow, a method takes at most this part of the time that is left."""
+
 
 def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
     """The best plan for a question, whose sketch and number of chunks may have to be found first."""
@@ -47,19 +58,20 @@ def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Paramet
     if problem.searches_sketches:
         return search_sketches(problem, options, partial(solve_chunked, parameters=parameters))
     deadline = Deadline(options)
-    chunked = in_chunks(problem, options, parameters)
-    plan = solve_chunked(chunked, deadline.stage(), parameters)
+    _check_solver(problem.coarsest, options)
+    first = first_plan(problem.coarsest, deadline)
+    quick = in_chunks(problem, deadline.stage(_GUARD * deadline.remaining_s), parameters)
+    plan = _portfolio(quick, first, deadline, options, parameters)
     solution = replace(plan.solution, wall_s=deadline.elapsed_s)
-    return replace(plan, solution=solution, problem=plan.problem or chunked)
+    return replace(plan, solution=solution, problem=plan.problem or quick.problem)
 
 
-def in_chunks(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Chunked:
-    """The problem in the chunks that are asked for, or in as many as the greedy does best with."""
+def in_chunks(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Quick:
+    """The problem in the chunks that are asked for, or in as many as the greedy does best with, and that plan of it."""
     if not problem.is_open:
-        return problem.coarsest
-    parameters, deadline = parameters or Parameters(), Deadline(options)
-    limit_s = min(parameters.chunking.share * deadline.remaining_s, parameters.chunking.all_s)
-    return best_chunking(problem, deadline.stage(limit_s), parameters)
+        return Quick(problem.coarsest)
+    quick = best_chunking(problem, options, parameters or Parameters())
+    return quick if problem.path_slack is None else Quick(quick.problem)
 
 
 def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameters) -> Plan:
@@ -67,9 +79,24 @@ def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameter
 
     Raises `InputError` where the greedy is asked for, and a solver with it.
     """
-    portfolio = _Portfolio(problem, options, parameters, Deadline(options))
+    deadline = Deadline(options)
+    _check_solver(problem, options)
+    return _portfolio(Quick(problem), first_plan(problem, deadline), deadline, options, parameters)
+
+
+def _check_solver(problem: Chunked, options: SolveOptions) -> None:
     if problem.method == "greedy" and options.solver is not None:
         raise InputError(f"solver: must be left out with method greedy, which takes none; got {options.solver!r}")
+
+
+def _portfolio(
+    quick: Quick, first: Plan | None, deadline: Deadline, options: SolveOptions, parameters: Parameters
+) -> Plan:
+    """The methods in turn, after a first plan and, of the greedy, a quick one."""
+    problem = quick.problem
+    portfolio = _Portfolio(problem, options, parameters, deadline, first, quick.bounds)
+    if quick.plan is not None and options.solver is None and problem.method != "milp":
+        portfolio.offer(quick.plan)
     if problem.method == "greedy":
         methods: list[Callable[[_Portfolio], None]] = [_try_greedy]
     elif problem.method == "milp" or options.solver is not None:
@@ -79,7 +106,7 @@ def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameter
     else:
         methods = [_try_aggregated, _try_greedy, _try_milp]
     for method in methods:
-        if not portfolio.is_over or (method is _try_milp and problem.sketch is not None):
+        if not portfolio.is_over:
             method(portfolio)
     return portfolio.answer()
 
@@ -88,20 +115,22 @@ def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameter
 class _Portfolio:
     """The best plan so far, and the best bound for plans that send chunks one by one inside nodes.
 
-    `by_chunks`: the best of those.
+    `first`: the plan to fall back on. `by_chunks`: the best of those chunk by chunk.
     """
 
     problem: Chunked
     options: SolveOptions
     parameters: Parameters
     deadline: Deadline
+    first: Plan | None
+    known_bounds: Bounds | None
     best: Plan | None = None
     by_chunks: Plan | None = None
 
     @cached_property
     def bounds(self) -> Bounds:
         """The bounds of the problem."""
-        return bounds_of(self.problem, self.parameters.bounds)
+        return self.known_bounds or bounds_of(self.problem, self.parameters.bounds, self.deadline.stage())
 
     @property
     def is_alone(self) -> bool:
@@ -111,7 +140,8 @@ class _Portfolio:
     @property
     def is_over(self) -> bool:
         """Whether there is a plan, and the time is up or it is proven within the gap of the best of its kind."""
-        return self.best is not None and (self.deadline.over or self.is_within_gap(self.best))
+        found = self.best or self.first
+        return found is not None and (found is self.best and self.is_within_gap(found) or self.deadline.over)
 
     def is_within_gap(self, plan: Plan) -> bool:
         """Whether a plan is proven within the gap of the best of its kind."""
@@ -122,9 +152,9 @@ class _Portfolio:
         """When the best plan is over."""
         return None if self.best is None else self.best.solution.objective
 
-    def stage(self, share: float = 1.0, at_most_s: float = float("inf")) -> SolveOptions:
+    def stage(self, share: float = 1.0) -> SolveOptions:
         """A part of the time that is left, with reports that go on from the best plan so far."""
-        stage = self.deadline.stage(min(share * self.deadline.remaining_s, at_most_s))
+        stage = self.deadline.stage(share * self.deadline.remaining_s)
         report, since_s, best = stage.on_progress, self.deadline.elapsed_s, self.best
         if report is None or best is None or best.solution.objective is None:
             return stage
@@ -148,8 +178,11 @@ class _Portfolio:
 
     def answer(self) -> Plan:
         """The best plan, with its provenance."""
-        assert self.best is not None  # every list of methods has one that always plans
-        plan, details = self.best, dict(self.best.details)
+        plan, first = self.best or self.first, self.first
+        assert plan is not None  # where there is no first plan, every list of methods has one that always plans
+        if first is not None and (plan.schedule is None or _end_s(first) < _end_s(plan) * (1 - 1e-9)):
+            plan = first
+        details = dict(plan.details)
         chunked = plan.problem if isinstance(plan.problem, Chunked) else self.problem
         provenance = {
             "method": details["method"],
@@ -162,28 +195,30 @@ class _Portfolio:
 
 
 def _try_aggregated(portfolio: _Portfolio) -> None:
-    """Aggregated sends and baselines, in at most a part of the time where others are to follow."""
+    """Aggregated sends and baselines."""
     aggregation = portfolio.parameters.aggregation
     if may_aggregate(portfolio.problem, aggregation):
-        stage = portfolio.stage(aggregation.share)
+        stage = portfolio.stage(_GUARD)
         plan = plan_aggregated(portfolio.problem, stage, aggregation, portfolio.bounds)
         if plan is not None:
             portfolio.offer(plan)
 
 
 def _try_greedy(portfolio: _Portfolio) -> None:
-    """The greedy; briefly, where the MILP is to follow."""
-    problem, bounds = portfolio.problem, portfolio.bounds
+    """The greedy; briefly, where the MILP is to follow, and not again where there is a quick plan of it."""
+    problem, bounds, known = portfolio.problem, portfolio.bounds, portfolio.by_chunks
+    greedy, milp = portfolio.parameters.greedy, portfolio.parameters.milp
     if portfolio.is_alone:
-        portfolio.offer(plan_greedy(problem, portfolio.stage(), portfolio.parameters.greedy, bounds=bounds))
-    elif may_be_greedy(portfolio.problem) and not (
-        portfolio.by_chunks is not None and portfolio.is_within_gap(portfolio.by_chunks)
-    ):
-        parameters, is_first = portfolio.parameters, portfolio.by_chunks is None
-        greedy = parameters.greedy
-        brief = is_first and milp_binaries(portfolio.problem) <= parameters.milp.most_binaries
-        stage = portfolio.stage(greedy.share, greedy.before_milp_s) if brief else portfolio.stage()
-        portfolio.offer(plan_greedy(problem, stage, greedy, bounds=bounds))
+        portfolio.offer(plan_greedy(problem, portfolio.stage(), greedy, bounds=bounds))
+        return
+    if not may_be_greedy(problem) or (known is not None and portfolio.is_within_gap(known)):
+        return
+    is_first = known is None or known.details["method"] == "greedy"
+    if not is_first or milp_binaries(problem) > milp.most_binaries:
+        portfolio.offer(plan_greedy(problem, portfolio.stage(), greedy, bounds=bounds))
+    elif known is None:
+        brief = replace(greedy, rows=greedy.rows_before_milp)
+        portfolio.offer(plan_greedy(problem, portfolio.stage(_GUARD), brief, bounds=bounds))
 
 
 def _try_milp(portfolio: _Portfolio) -> None:
@@ -196,8 +231,13 @@ def _try_milp(portfolio: _Portfolio) -> None:
             return
         if milp_binaries(portfolio.problem) > milp.most_binaries:
             return
-    share = 1.0 if known is not None or portfolio.is_alone else milp.share
+    share = 1.0 if known is not None or portfolio.is_alone else _GUARD
     portfolio.offer(synthesise(portfolio.problem, portfolio.stage(share), milp, portfolio.bounds))
+
+
+def _end_s(plan: Plan) -> float:
+    """When a plan is over, inf for none."""
+    return math.inf if plan.solution.objective is None else plan.solution.objective
 
 
 def _better(one: Plan, other: Plan) -> Plan:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,11 +34,14 @@ from gapless.encodings.taccl.bounds.spreading import influence_bound_s, spreadin
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations
-from gapless.options import SolveOptions
+from gapless.options import Deadline, SolveOptions
 
 __all__ = ["Bounds", "bounds_of"]
 
 Mask = NDArray[np.bool_]
+
+_SHARE = 0.3
+"""The linear programs of one bound take at most this part of the time that is left."""
 
 
 def bounds_of(
@@ -51,7 +53,8 @@ def bounds_of(
 ) -> Bounds:
     """The bounds of a problem; nothing is computed yet.
 
-    `options`: for the linear programs of `bandwidth`. `one_at_a_time`: the problem is a sum's backwards in time, where
+    `options`: until when linear programs may be solved; one takes at most a part of the time that is left then.
+    `one_at_a_time`: the problem is a sum's backwards in time, where
     a rank sends a chunk to one rank at a time. `s_per_byte`: what `Bounds.s_per_byte` was for another size.
     """
     return Bounds(problem, parameters or BoundParameters(), options or SolveOptions(), one_at_a_time, s_per_byte)
@@ -72,15 +75,8 @@ class Bounds:
 
     def with_proven(self, proven_s: float) -> Bounds:
         """The same with what a solver has proven for plans chunk by chunk."""
-        return self._with(proven_s=max(proven_s, self.proven_s))
-
-    def with_options(self, options: SolveOptions) -> Bounds:
-        """The same with other options for the linear programs that are still to be solved."""
-        return self._with(options=options)
-
-    def _with(self, **changes: Any) -> Bounds:
-        bounds = replace(self, **changes)
-        bounds.__dict__.update({**self.__dict__, **changes})  # what has been worked out stays so
+        bounds, proven_s = replace(self), max(proven_s, self.proven_s)
+        bounds.__dict__.update(self.__dict__, proven_s=proven_s)  # what has been worked out stays so
         return bounds
 
     @property
@@ -149,13 +145,19 @@ class Bounds:
         """Seconds for each byte of a chunk that no plan can beat, in linear programs that take a while."""
         if self.known_s_per_byte is not None:
             return self.known_s_per_byte
-        return any_bandwidth_s_per_byte(self.problem, self.parameters)
+        return any_bandwidth_s_per_byte(self.problem, self.parameters, self._stage)
 
     @cached_property
     def bandwidth(self) -> Bandwidth:
         """What links take chunk by chunk at least, of a problem that doesn't reduce and whose chunks use every link."""
         occupancy_s = self.problem.occupancy_s
-        return exact_bandwidth(self.problem, occupancy_s, self._rotations, self.options, self.parameters, short=True)
+        return exact_bandwidth(self.problem, occupancy_s, self._rotations, self._stage, self.parameters, short=True)
+
+    @property
+    def _stage(self) -> SolveOptions:
+        """The options for the linear programs of one bound."""
+        deadline = Deadline(self.options)
+        return replace(deadline.stage(_SHARE * deadline.remaining_s), gap=0.0, threads=1, on_progress=None)
 
     @cached_property
     def phases(self) -> tuple[Bounds, ...]:

@@ -38,6 +38,10 @@ _NO_BETTER = 1.01
 """A routing this near to the bound of its phase serves the phase that is its mirror, too."""
 _REPLAYED = 2
 """Orders of one routing that are replayed, those that end first."""
+_SHARE = 0.5
+"""The first routing takes at most this part of the time that is left, so that something is left to order it."""
+_STEP_NONZEROS = 10_000
+"""What a step of the solver costs apart from the model's nonzeros, in nonzeros."""
 _SOLVER_TOLERANCE = 5e-7
 """A MILP solver keeps rows to about 1e-6: its bound is lowered by what that can be worth, so that it stays a bound."""
 
@@ -113,13 +117,16 @@ class _Search:
 def synthesise(
     problem: Chunked, options: SolveOptions, parameters: Milp = _DEFAULTS, bounds: Bounds | None = None
 ) -> Plan:
-    """Route, order and schedule until the gap is reached, the routings are used up, or the time is over."""
+    """Route, order and schedule until the gap is reached, the routings are used up, or the time is over.
+
+    Solvers run on one thread, and so many steps: another number of threads would make another plan.
+    """
     solver = options.solver or ROUTING_SOLVER
     versions = f"{load_backend(solver)}+{load_backend(CONTIGUITY_SOLVER)}"
     deadline = Deadline(options)
     if bounds is None or problem.path_slack is not None:
         limits = None if bounds is None else bounds.parameters
-        bounds = bounds_of(replace(problem, path_slack=None), limits)  # the bound is for all paths
+        bounds = bounds_of(replace(problem, path_slack=None), limits, deadline.stage())  # the bound is for all paths
     search = _Search(problem, options, deadline, solver, bounds, parameters)
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
@@ -171,8 +178,7 @@ def _router(search: _Search, problem: Chunked, phases_left: int) -> Router:
     """The model of a phase; where it takes a linear program first, the bound of that joins the others."""
 
     def solve(model: Model) -> Solution:
-        stage = search.deadline.stage(search.parameters.routing_share * search.deadline.remaining_s / phases_left)
-        return solve_model(model, replace(stage, gap=0.0, on_progress=None), search.router)
+        return solve_model(model, replace(_stage(search, phases_left), gap=0.0), search.router)
 
     router = router_of(problem, None if search.deadline.over else solve, search.bounds.chunk_by_chunk_s)
     _note_bound(search, router, router.bound)
@@ -181,9 +187,10 @@ def _router(search: _Search, problem: Chunked, phases_left: int) -> Router:
 
 def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> tuple[Routing, float] | None:
     """The routing of least time, and that; its proven bound joins the others. None if there was no time to find one."""
-    stage = search.deadline.stage(search.parameters.routing_share * search.deadline.remaining_s / phases_left)
-    stage = replace(stage, gap=min(search.options.gap, search.parameters.routing_gap), on_progress=None)
-    solution = solve_model(router.least_time_model(), stage, search.router)
+    model, work = router.least_time_model(), search.parameters.routing_work // len(search.problem.phases)
+    gap = min(search.options.gap, search.parameters.routing_gap)
+    options = replace(_stage(search, phases_left), gap=gap, step_limit=_steps(model, work))
+    solution = solve_model(model, options, search.router)
     _note_bound(search, router, solution.bound if router.proves else None)
     search.report("routing")
     if solution.values is None or solution.objective is None:
@@ -237,11 +244,21 @@ def _other_routings(search: _Search, routers: list[Router]) -> Iterator[list[Rou
 def _route_on(search: _Search, router: Router, seed: int, phases: int) -> Routing | None:
     if search.deadline.over:
         return None
-    stage = replace(
-        search.deadline.stage(search.parameters.routing_s / phases), seed=seed % 2**31, gap=0.0, on_progress=None
-    )
-    solution = solve_model(router.model, stage, search.router)
+    steps = _steps(router.model, search.parameters.another_routing_work // phases)
+    options = replace(_stage(search, phases), seed=seed % 2**31, gap=0.0, step_limit=steps)
+    solution = solve_model(router.model, options, search.router)
     return None if solution.values is None else router.decode(solution.values)
+
+
+def _stage(search: _Search, phases_left: int) -> SolveOptions:
+    """The options for a model of one of the phases that are left."""
+    stage = search.deadline.stage(_SHARE * search.deadline.remaining_s / phases_left)
+    return replace(stage, threads=1, on_progress=None)
+
+
+def _steps(model: Model, work: int) -> int:
+    """How many steps of the solver on a model are so much work."""
+    return max(1, work // (_STEP_NONZEROS + len(model.arrays().value)))
 
 
 # -- stages 2 and 3: schedules -----------------------------------------------------------------------------------------
@@ -279,11 +296,11 @@ def _order(search: _Search, sends: Sends) -> list[_Candidate]:
 
 def _perturbed(search: _Search, best: Order) -> list[Order]:
     """Better orders than the best, until there is none for a while; none are looked for within the gap."""
-    parameters, until_s = search.parameters, search.deadline.elapsed_s + search.parameters.perturbing_s
+    parameters, rows_left = search.parameters, [search.parameters.perturbed_rows]
 
     def is_over(length_s: float) -> bool:
-        late = search.deadline.over or search.deadline.elapsed_s > until_s
-        return late or search.is_near(length_s, _enough(search))
+        rows_left[0] -= len(best.table)
+        return rows_left[0] < 0 or search.is_near(length_s, _enough(search)) or search.deadline.over
 
     better = better_orders(best, search.options.seed, parameters.perturbations, is_over, parameters.least_gain)
     return list(better)[-_REPLAYED:]
@@ -312,8 +329,8 @@ def _enough(search: _Search) -> float:
 
 def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
     model = contiguity.encode(candidate.order, search.bounds.chunk_by_chunk_s)
-    stage = replace(search.deadline.stage(search.parameters.exact_s), gap=_enough(search), on_progress=None)
-    solution = solve_model(model.model, stage, CONTIGUITY_SOLVER, start=contiguity.first_point(model))
+    options = replace(_stage(search, 1), gap=_enough(search), step_limit=search.parameters.exact_steps)
+    solution = solve_model(model.model, options, CONTIGUITY_SOLVER, start=contiguity.first_point(model))
     if solution.values is not None:
         search.offer(candidate.sends, contiguity.decode(model, solution.values))
 
