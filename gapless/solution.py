@@ -36,6 +36,7 @@ class StopReason(enum.Enum):
     GAP_REACHED = "gap_reached"
     TIME_LIMIT = "time_limit"
     INTERRUPTED = "interrupted"
+    OUT_OF_MEMORY = "out_of_memory"
     OTHER_LIMIT = "other_limit"
 
 
