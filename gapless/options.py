@@ -45,8 +45,8 @@ class SolveOptions:
     `time_limit_s`: seconds of wall time, None for no limit. `gap`: stop once the relative gap is proven to be at most
     this (0.05 = 5 %). `threads`: 0 takes every core; with 1 the same input gives the same plan, unless a time limit
     cuts it short. `solver` names the backend of the encoding's own model (`gapless list solvers`), None leaves the
-    choice to the encoding. `on_progress` is called from the solving thread. `on_plan` takes what a system finds on the
-    way: the cost of a plan, and what makes it, which is called later, in another thread, if at all
+    choice to the encoding. `on_progress` is called from the solving thread. `on_plan` takes what a system finds
+    before its end: the cost of a plan, and what makes it, which is called later, in another thread, if at all
     (`gapless.incumbents`). `stop` may be set from anywhere, as Ctrl-C does: the solver returns its incumbent.
 
     Raises `InputError` for a time limit or gap that is negative or not a number, and for negative threads or seed.

@@ -39,30 +39,31 @@ def solve(
     options = options or problem.default_options
     log, begin_s = ProgressLog(options.on_progress), time.monotonic()
 
-    def result_of(plan: Plan) -> Result:
-        return _replayed(problem, plan, log, command)
+    def offer(cost: float, make: Callable[[], Plan]) -> None:
+        incumbents.offer(cost, lambda: _result(problem, _ended(make(), StopReason.INTERRUPTED), log, command))
 
-    def keep(plan: Plan) -> None:
-        result = result_of(_stopped(plan, StopReason.INTERRUPTED))
-        if on_result is not None and result.valid:
+    def keep(result: Result) -> None:
+        if result.valid and on_result is not None:
             on_result(result)
 
     with closing(Incumbents(None if on_result is None else keep, INTERVAL_S)) as incumbents:
-        asked = replace(options, on_progress=log, on_plan=incumbents.offer)
         try:
-            return result_of(find_system(problem.system).plan(problem, asked, parameters))
+            asked = replace(options, on_progress=log, on_plan=offer)
+            return _result(problem, find_system(problem.system).plan(problem, asked, parameters), log, command)
         except MemoryError:
             pass  # what the solve held is free again once this block is left
-    wall_s = time.monotonic() - begin_s
+    best, wall_s = incumbents.best(), time.monotonic() - begin_s
+    if best is not None:
+        return replace(best, solution=replace(best.solution, stop_reason=StopReason.OUT_OF_MEMORY))
     nothing = Solution(Status.NO_SOLUTION, StopReason.OUT_OF_MEMORY, "", __version__, options.seed, wall_s)
-    return result_of(_stopped(incumbents.best or Plan(nothing, None), StopReason.OUT_OF_MEMORY))
+    return _result(problem, Plan(nothing, None), log, command)
 
 
-def _stopped(plan: Plan, reason: StopReason) -> Plan:
+def _ended(plan: Plan, reason: StopReason) -> Plan:
     return replace(plan, solution=replace(plan.solution, stop_reason=reason))
 
 
-def _replayed(problem: Problem, plan: Plan, log: ProgressLog, command: str) -> Result:
+def _result(problem: Problem, plan: Plan, log: ProgressLog, command: str) -> Result:
     report = None if plan.schedule is None else check(plan.schedule)
     run = {
         **({"command": command} if command else {}),

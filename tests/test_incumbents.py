@@ -120,8 +120,9 @@ def test_worse_plans_are_never_made_and_nothing_is_kept_after_the_end() -> None:
         incumbents.offer(4.0, lambda: pytest.fail("no better than what is kept"))
     incumbents.offer(1.0, lambda: plan_of(1.0))
     assert kept == [5.0, 4.0]
-    assert incumbents.best is not None
-    assert incumbents.best.solution.objective == 1.0
+    best = incumbents.best()
+    assert best is not None
+    assert best.solution.objective == 1.0
 
 
 def test_a_file_that_cannot_be_written_is_tried_again() -> None:
