@@ -1,4 +1,4 @@
-"""Incumbents: the best result of a solve that still goes on, handed on now and then, for whatever may end the process."""
+"""Incumbents: the best of a solve that still goes on, handed on now and then, for whatever may end the process."""
 
 from __future__ import annotations
 
