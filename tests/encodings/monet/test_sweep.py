@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from examples import examples
 from hand_training import chain
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from powered_training import fast_or_frugal
 from tiny_training import MIB, training_graphs
@@ -378,7 +379,7 @@ def test_bisection_visits_each_place_once_after_its_neighbours_before(count: int
         assert near == (*([max(smaller)] if smaller else []), *([min(larger)] if larger else []))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(graph=training_graphs(max_ops=5), data=st.data())
 def test_keep_set_read_from_its_own_schedule_comes_to_the_same(graph: TrainingGraph, data: st.DataObject) -> None:
     assume(not any(_look_alike(*pair) for node in graph.backward for pair in combinations(node.variants, 2)))

@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from exact_any import shortest_below_s
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from shapes import complete, line, pairs_of_nodes, ring, star
 
@@ -100,7 +101,7 @@ def everyone_sums(ranks: int) -> Collective:
 
 @pytest.mark.parametrize("shape", [complete, line, star])
 @pytest.mark.parametrize("collective", TINY, ids=lambda collective: collective.name)
-@settings(max_examples=2, deadline=None)
+@examples(2)
 @given(costs=COST_LISTS)
 def test_no_schedule_beats_the_bound_nor_a_plan_that_is_proven(
     collective: Collective, shape: Callable[..., Topology], costs: list[tuple[int, int]]
@@ -120,7 +121,7 @@ def test_no_schedule_beats_the_bound_nor_a_plan_that_is_proven(
 
 
 @pytest.mark.parametrize("shape", [line, star, complete])
-@settings(max_examples=2, deadline=None)
+@examples(2)
 @given(costs=COST_LISTS)
 def test_no_schedule_of_a_sum_for_all_beats_the_bounds_that_hold_for_any(
     shape: Callable[..., Topology], costs: list[tuple[int, int]]
@@ -137,7 +138,7 @@ def test_no_schedule_of_a_sum_for_all_beats_the_bounds_that_hold_for_any(
 
 
 @pytest.mark.parametrize("name", ["alltoall", "reducescatter"])
-@settings(max_examples=1, deadline=None)
+@examples(1)
 @given(costs=COST_LISTS)
 def test_no_schedule_between_nodes_beats_the_bound(name: str, costs: list[tuple[int, int]]) -> None:
     topology = pairs_of_nodes(2, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 
 import pytest
+from examples import examples
 from hand_made_collectives import (
     CASES,
     chain_reduce,
@@ -16,7 +17,7 @@ from hand_made_collectives import (
     tree_allreduce,
     tree_broadcast,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.checker import check
@@ -192,7 +193,7 @@ def test_a_copy_of_what_is_there_is_not_sent():
     assert lower(longer, collective) == lower(schedule, collective)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     ranks=st.integers(2, 6),
     parts=st.integers(1, 2),

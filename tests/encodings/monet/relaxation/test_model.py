@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_training import MIB, cheapest_s, training_graphs
 
@@ -27,7 +28,7 @@ def relaxed(
     return solve_model(model.milp, SolveOptions(threads=1, time_limit_s=limit_s)), model
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(graph=training_graphs(), share=st.integers(2, 20), later=st.sets(st.integers(2, 4)))
 def test_bound_is_never_above_the_cheapest_plan(graph: TrainingGraph, share: int, later: set[int]) -> None:
     budget_bytes = share * 4 * MIB
@@ -41,7 +42,7 @@ def test_bound_is_never_above_the_cheapest_plan(graph: TrainingGraph, share: int
         assert solution.bound * model.unit_s <= best_s * (1 + 1e-6) + 1e-12
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(graph=training_graphs(max_ops=3))
 def test_least_budget_is_never_above_one_that_a_plan_fits_in(graph: TrainingGraph) -> None:
     solution, _ = relaxed(graph, None)

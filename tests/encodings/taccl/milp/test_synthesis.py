@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 from exact import best_makespan_s
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES, single_nodes
 
@@ -43,7 +44,7 @@ def test_published_cases_reach_their_ratio_to_the_bound(
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(costs=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6))
 def test_claimed_gap_holds_against_exhaustive_search(shape: str, costs: list[tuple[int, int]]) -> None:
     topology = SHAPES[shape](3, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
