@@ -28,7 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Without `--thorough` all examples are the same in every run; with it, new ones are searched for."""
-    config.addinivalue_line("markers", "thorough: takes long; runs with --thorough only")
+    line = (
+        "thorough(*words, but=()): with --thorough only; of a test's cases those with one of `words`, or none of `but`"
+    )
+    config.addinivalue_line("markers", line)
     settings.register_profile("quick", max_examples=QUICK, derandomize=True, deadline=None, database=None)
     settings.register_profile("thorough", max_examples=THOROUGH, deadline=None, database=None, print_blob=True)
     settings.load_profile("thorough" if config.getoption("--thorough") else "quick")
@@ -37,9 +40,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--thorough"):
         skip = pytest.mark.skip(reason="takes long: pytest --thorough runs it")
-        for item in items:
-            if item.get_closest_marker("thorough"):
-                item.add_marker(skip)
+        for item in filter(_takes_long, items):
+            item.add_marker(skip)
+
+
+def _takes_long(item: pytest.Item) -> bool:
+    """Whether a mark `thorough` is for the test, or for this case of it: words are looked for in the case's id."""
+    case = item.name.partition("[")[2]
+    for mark in item.iter_markers("thorough"):
+        but = mark.kwargs.get("but", ())
+        is_named = any(word in case for word in mark.args or but)
+        if is_named if mark.args else not is_named:
+            return True
+    return False
 
 
 def _random_topology(chance: random.Random) -> Topology:

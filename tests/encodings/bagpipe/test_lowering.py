@@ -55,6 +55,7 @@ def replayed(change: Callable[[list[Actions]], None] | None = None, **settings: 
     return check(lowered(problem, actions, times))
 
 
+@pytest.mark.thorough
 @examples(25)
 @given(
     seed=st.integers(0, 10**6),

@@ -22,6 +22,7 @@ QUICK = SolveOptions(gap=1e-6, time_limit_s=0.2, threads=1)
 PATIENT = SolveOptions(gap=1e-6, time_limit_s=10, threads=1)
 
 
+@pytest.mark.thorough
 @examples(10)
 @given(graph=training_graphs(), more=st.integers(0, 5))
 def test_nothing_as_fast_fits_into_the_bound(graph: TrainingGraph, more: int) -> None:

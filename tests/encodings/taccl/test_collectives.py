@@ -62,6 +62,17 @@ def assert_true(result: Result) -> None:
     assert result.report.makespan_s >= result.solution.bound * (1 - 1e-9)
 
 
+@pytest.mark.thorough(
+    "alltoall-dgx2",
+    "allreduce-dgx2",
+    "reducescatter-dgx2",
+    "gather-dgx2",
+    "allgather-dgx2",
+    "alltoall-ndv2-sk-2",
+    "allreduce-ndv2-sk-2",
+    "broadcast-dgx2",
+    "reduce-dgx2",
+)
 @pytest.mark.parametrize("sketch", MACHINES)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_collective_on_a_machine_replays_clean_above_its_bound(name: str, sketch: str) -> None:
@@ -262,6 +273,7 @@ def test_root_and_target_are_read_back_too(name: str, root: int, target: int | N
     assert_true(gapless.solve(problem, ONE_THREAD))
 
 
+@pytest.mark.thorough("alltoall")
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in SUMS])
 def test_what_does_not_reduce_runs_as_taccl_ef(name: str) -> None:
     problem = on_machine("ndv2-sk-1", name)
@@ -272,6 +284,7 @@ def test_what_does_not_reduce_runs_as_taccl_ef(name: str) -> None:
     assert program.name == f"{name}_16"
 
 
+@pytest.mark.thorough
 def test_published_sketch_that_was_reported_infeasible_for_alltoall_has_a_plan(
     published: Callable[..., Chunked],
 ) -> None:
@@ -336,6 +349,7 @@ def test_part_that_replaces_a_sum_is_found(sums: Schedule) -> None:
     assert Rule.REQUIRED_MISSING in rules
 
 
+@pytest.mark.thorough(but=("reduce]",))
 @pytest.mark.parametrize("name", SUMS)
 def test_rank_adds_one_part_of_a_sum_at_a_time_and_sends_it_on_when_all_are_in(name: str) -> None:
     schedule = gapless.solve(on_machine("dgx2-sk-2", name), SolveOptions(gap=0.5, time_limit_s=3)).schedule

@@ -130,6 +130,7 @@ def test_fused_chains_share_a_lane_where_there_are_several():
     assert run(program, collective).is_ok
 
 
+@pytest.mark.thorough
 def test_where_the_channels_of_fused_lanes_do_not_suffice_nothing_is_fused():
     collective, schedule = ring_allreduce(40)
     program = lower(schedule, collective, instances=16)

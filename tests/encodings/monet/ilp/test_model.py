@@ -116,6 +116,7 @@ def test_reference_schedules_are_points_of_the_model(reference, name):
     assert back.peak_bytes <= its.budget_bytes
 
 
+@pytest.mark.thorough
 def test_vgg16_is_bounded_and_starts_from_the_reference(measured, reference):
     model = ilp.encode(measured(f"vgg16_176_{FULL}"), 8 * GIB)
     start = ilp.first_point(model, reference(f"vgg16_176_{FULL}_8.00").decisions)

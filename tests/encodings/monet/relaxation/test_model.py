@@ -52,6 +52,7 @@ def test_least_budget_is_never_above_one_that_a_plan_fits_in(graph: TrainingGrap
         assert cheapest_s(graph, least_bytes - MIB) is None
 
 
+@pytest.mark.thorough("2]")
 @pytest.mark.parametrize("windows", [1, 2])
 def test_bound_holds_for_the_reference_schedules(reference: Callable[[str], Any], windows: int) -> None:
     for name in ("vgg16_176_inplace_conv_multiway_newnode_8.00", "un_11_inplace_conv_multiway_newnode_5.00"):
@@ -69,6 +70,7 @@ def test_vgg16_does_not_fit_into_five_gigabytes(measured: Callable[[str], Traini
     assert solution.status is Status.INFEASIBLE
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("budget_gib", "best"), [(6, 149_118), (8, 138_322)])
 def test_single_stages_at_the_end_prove_vgg16(
     measured: Callable[[str], TrainingGraph], budget_gib: int, best: int

@@ -26,6 +26,7 @@ PUBLISHED = [
 ]
 
 
+@pytest.mark.thorough(but=("sk1-ndv2",))
 @pytest.mark.parametrize(("profile", "sketch", "size", "ratio", "bound_s"), PUBLISHED, ids=[c[1] for c in PUBLISHED])
 def test_published_cases_reach_their_ratio_to_the_bound(
     published: Callable[[str, str, int], Chunked],
@@ -85,6 +86,7 @@ def test_single_node_needs_no_internode_sketch() -> None:
     assert result.valid
 
 
+@pytest.mark.thorough
 def test_four_nodes_share_their_nics() -> None:
     problem = Chunked.of(load_topology("ndv2", 4), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
     result = gapless.solve(problem)

@@ -116,6 +116,7 @@ def small_problem(shape: str, ranks: int, costs: list[tuple[int, int]]) -> Chunk
     return Chunked.of(SHAPES[shape](ranks, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12)), "allgather", 1_000_000)
 
 
+@pytest.mark.thorough("5]")
 @pytest.mark.parametrize(("shape", "ranks"), SIZES)
 @examples(12)
 @given(costs=COSTS)
