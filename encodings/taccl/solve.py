@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
@@ -56,14 +56,13 @@ def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Paramet
     if isinstance(problem, Chunked):
         return solve_chunked(problem, options, parameters)
     if problem.searches_sketches:
-        return search_sketches(problem, options, partial(solve_chunked, parameters=parameters))
+        return search_sketches(problem, options, parameters, first_plan, solve_chunked)
     deadline = Deadline(options)
     _check_solver(problem.coarsest, options)
     first = first_plan(problem.coarsest, deadline)
     quick = in_chunks(problem, deadline.stage(_GUARD * deadline.remaining_s), parameters)
     plan = _portfolio(quick, first, deadline, options, parameters)
-    solution = replace(plan.solution, wall_s=deadline.elapsed_s)
-    return replace(plan, solution=solution, problem=plan.problem or quick.problem)
+    return replace(plan, solution=replace(plan.solution, wall_s=deadline.elapsed_s))
 
 
 def in_chunks(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Quick:
@@ -95,6 +94,7 @@ def _portfolio(
     """The methods in turn, after a first plan and, of the greedy, a quick one."""
     problem = quick.problem
     portfolio = _Portfolio(problem, options, parameters, deadline, first, quick.bounds)
+    portfolio.announce(first)
     if quick.plan is not None and options.solver is None and problem.method != "milp":
         portfolio.offer(quick.plan)
     if problem.method == "greedy":
@@ -175,6 +175,13 @@ class _Portfolio:
         first, end_s = self.end_s, plan.solution.objective
         if first is None or (end_s is not None and end_s <= first * (1 + 1e-9)):
             self.best = plan
+            self.announce(plan)
+
+    def announce(self, plan: Plan | None) -> None:
+        """Report a plan that may be the answer if nothing better is found."""
+        end_s = None if plan is None else plan.solution.objective
+        if self.options.on_plan is not None and end_s is not None:
+            self.options.on_plan(end_s, self.answer)
 
     def answer(self) -> Plan:
         """The best plan, with its provenance."""
@@ -191,7 +198,7 @@ class _Portfolio:
             "sketch": None if self.problem.sketch is None else self.problem.sketch.name,
         }
         solution = replace(plan.solution, wall_s=self.deadline.elapsed_s)
-        return replace(plan, solution=solution, details={**details, "provenance": provenance})
+        return replace(plan, solution=solution, details={**details, "provenance": provenance}, problem=chunked)
 
 
 def _try_aggregated(portfolio: _Portfolio) -> None:
