@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.errors import InputError
 
-__all__ = ["Aggregation", "Chunking", "Greedy", "Milp", "Parameters"]
+__all__ = ["Aggregation", "Chunking", "Greedy", "Milp", "Parameters", "Sketches"]
 
 ANY_SIZE = 1 << 30
 """As many chunks in a group as there are."""
+_WORK = {
+    "chunking": ("rows",),
+    "aggregation": ("messages", "gossip_states", "baseline_transfers"),
+    "greedy": ("rows", "rows_before_milp", "rounding_steps"),
+    "milp": ("routing_work", "another_routing_work", "perturbed_rows", "exact_steps"),
+}
+"""What counts work."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,27 @@ class Milp:
 
 
 @dataclass(frozen=True)
+class Sketches:
+    """The search over sketches, of `--sketch auto`."""
+
+    parts: tuple[int, ...] = (1, 2, 4, 8)
+    """Into how many parts a rank's data are cut; finer ones hardly outweigh the latency of their links."""
+    senders: int = 2
+    """Ranks of a NIC that are tried as its sender; the receiver is its first."""
+    first_share: float = 0.2
+    """The part of all other searches' work that a first try takes, some three seconds: there are dozens."""
+    best: int = 2
+    """How many of the best tries are repeated, with all of the work."""
+    automorphisms: int = 200
+    """Automorphisms of a node that are looked at; a node with more is so symmetric that rotations find enough."""
+    most_matched: int = 32
+    """The largest node whose ranks are given to the graph matcher, whose time may grow exponentially."""
+
+    def __post_init__(self) -> None:
+        _check(self, "sketches", shares=("first_share",))
+
+
+@dataclass(frozen=True)
 class Parameters:
     """What the searches of TACCL may be tuned by."""
 
@@ -125,8 +153,18 @@ class Parameters:
     """The greedy."""
     milp: Milp = field(default_factory=Milp)
     """The MILP."""
+    sketches: Sketches = field(default_factory=Sketches)
+    """The search over sketches."""
     bounds: BoundParameters = field(default_factory=BoundParameters)
     """How much the lower bounds look at."""
+
+    def with_share(self, share: float) -> Parameters:
+        """The same with a share of the work."""
+        changed = {}
+        for name, counted in _WORK.items():
+            part = getattr(self, name)
+            changed[name] = replace(part, **{key: max(1, int(share * getattr(part, key))) for key in counted})
+        return replace(self, **changed)
 
 
 def _check(part: object, name: str, shares: tuple[str, ...] = (), may_be_zero: tuple[str, ...] = ()) -> None:

@@ -60,16 +60,21 @@ def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Paramet
     deadline = Deadline(options)
     _check_solver(problem.coarsest, options)
     first = first_plan(problem.coarsest, deadline)
-    quick = in_chunks(problem, deadline.stage(_GUARD * deadline.remaining_s), parameters)
+    quick = _quick_plan(problem, deadline.stage(_GUARD * deadline.remaining_s), parameters)
     plan = _portfolio(quick, first, deadline, options, parameters)
     return replace(plan, solution=replace(plan.solution, wall_s=deadline.elapsed_s))
 
 
-def in_chunks(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Quick:
-    """The problem in the chunks that are asked for, or in as many as the greedy does best with, and that plan of it."""
+def in_chunks(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Chunked:
+    """The problem in the chunks that are asked for, or in as many as the greedy does best with."""
+    return _quick_plan(problem, options, parameters or Parameters()).problem
+
+
+def _quick_plan(problem: Problem, options: SolveOptions, parameters: Parameters) -> Quick:
+    """The problem in so many chunks, with what there is of a plan for them."""
     if not problem.is_open:
         return Quick(problem.coarsest)
-    quick = best_chunking(problem, options, parameters or Parameters())
+    quick = best_chunking(problem, options, parameters)
     return quick if problem.path_slack is None else Quick(quick.problem)
 
 
@@ -141,7 +146,7 @@ class _Portfolio:
     def is_over(self) -> bool:
         """Whether there is a plan, and the time is up or it is proven within the gap of the best of its kind."""
         found = self.best or self.first
-        return found is not None and (found is self.best and self.is_within_gap(found) or self.deadline.over)
+        return found is not None and ((found is self.best and self.is_within_gap(found)) or self.deadline.over)
 
     def is_within_gap(self, plan: Plan) -> bool:
         """Whether a plan is proven within the gap of the best of its kind."""

@@ -1,8 +1,8 @@
 """Synthesis without a MILP, for clusters whose models are too large: match or route on orbits, schedule, unfold.
 
 Everything happens on one chunk of each orbit under the rotations that the topology has (`symmetry/quotient.py`), so
-that tries are cheap: many are made, and the best is kept until it is proven good enough or enough sends were put in order. Where a
-sketch allows chunks some links only, there are no rotations: every chunk is planned.
+that tries are cheap: many are made, and the best is kept until it is proven good enough or enough sends were put in
+order. Where a sketch allows chunks some links only, there are no rotations: every chunk is planned.
 """
 
 from __future__ import annotations
@@ -200,8 +200,6 @@ def _route(search: _Search, quotient: QuotientProblem) -> None:
         if len(routed.routing) <= _MOST_BY_LOAD:
             with charge(search.stage_s, "ordering"):
                 search.offer(routed, search.ordered(search.table(routed), Rule("most left to do")))
-        if search.over:
-            return
         orders = _schedule(search, routed)
         if search.over:
             return
@@ -299,11 +297,11 @@ def _schedule(search: _Search, routed: _Routed) -> list[Order]:
         for given in (given_s, None):
             for backwards in (False, True):
                 for most in groups:
+                    if search.over:
+                        return orders
                     rule = Rule("longest from now" if given is None else "as given", backwards, most)
                     orders.append(search.ordered(table, rule, given))
                     search.offer(routed, orders[-1])
-                    if search.over:
-                        return orders
     return orders
 
 
@@ -385,7 +383,9 @@ def _details(searches: list[_Search], found: list[Columns], schedule: Schedule, 
             "cuts": max(bound.chunk_by_chunk["cuts"] for bound in bounds),
             "bandwidth": max(bound.bandwidth.time_s for bound in bounds),
             "bandwidth_is_exact": all(bound.bandwidth.exact for bound in bounds),
-        } if bounds else {},
+        }
+        if bounds
+        else {},
         "rotations": len(rotations),
         "rotation_generators": [list(pair) for pair in rotations.generators],
         "tries": sum(search.tries for search in searches),
