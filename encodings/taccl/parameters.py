@@ -95,14 +95,16 @@ class Milp:
 
     most_binaries: int = 6_000
     """Orbits of (chunk, link) up to which the MILP is tried: routing is then proven within seconds, or nearly so."""
-    routing_work: int = 100_000_000
-    """Work for the first routing of all phases: steps of the solver, each as large as the model; about five seconds."""
+    routing_work: int = 5_000_000
+    """Work for the first routing of all phases: steps of the solver, each as large as the model; some seconds."""
     routing_gap: float = 0.01
     """The first routing is proven to within this, or to within the gap asked for where that is less."""
     routings: int = 5
     """More routings of least time: their schedules differ by a tenth, and only scheduling them says which is best."""
-    another_routing_work: int = 20_000_000
+    another_routing_work: int = 1_600_000
     """Work for each of those, about a second."""
+    most_nonzeros: int = 6_000
+    """Nonzeros of the routing model up to which they are looked for: of larger ones, the root alone takes seconds."""
     patience: int = 2
     """How many of them in a row may make the schedule no better before it is left at that."""
     least_gain: float = 1e-3
@@ -113,7 +115,7 @@ class Milp:
     """Perturbed orders in a row without improvement, after which it is left at that."""
     perturbed_rows: int = 100_000
     """Sends in all perturbed orders of a routing, about a second, so that time is left for the exact stage."""
-    exact_steps: int = 300
+    exact_steps: int = 100
     """Steps of the solver for contiguity, the exact stage: it finds most of what it finds at once."""
 
     def __post_init__(self) -> None:

@@ -40,7 +40,7 @@ _REPLAYED = 2
 """Orders of one routing that are replayed, those that end first."""
 _SHARE = 0.5
 """The first routing takes at most this part of the time that is left, so that something is left to order it."""
-_STEP_NONZEROS = 10_000
+_STEP_NONZEROS = 1_000
 """What a step of the solver costs apart from the model's nonzeros, in nonzeros."""
 _SOLVER_TOLERANCE = 5e-7
 """A MILP solver keeps rows to about 1e-6: its bound is lowered by what that can be worth, so that it stays a bound."""
@@ -146,6 +146,8 @@ def synthesise(
 
 def _schedule_others(search: _Search, routers: list[Router]) -> None:
     """Schedule more routings until several in a row have made nothing better."""
+    if any(len(router.model.arrays().value) > search.parameters.most_nonzeros for router in routers):
+        return
     without = 0
     for other in _other_routings(search, routers):
         before_s = search.makespan_s
