@@ -103,8 +103,6 @@ class Milp:
     """More routings of least time: their schedules differ by a tenth, and only scheduling them says which is best."""
     another_routing_work: int = 1_600_000
     """Work for each of those, about a second."""
-    most_nonzeros: int = 6_000
-    """Nonzeros of the routing model up to which they are looked for: of larger ones, the root alone takes seconds."""
     patience: int = 2
     """How many of them in a row may make the schedule no better before it is left at that."""
     least_gain: float = 1e-3

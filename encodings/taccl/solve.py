@@ -41,7 +41,7 @@ from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.sketch.search import search_sketches
 from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
-from gapless.solution import Status
+from gapless.solution import Status, StopReason
 from gapless.system import Plan
 
 __all__ = ["in_chunks", "solve", "solve_chunked"]
@@ -98,20 +98,20 @@ def _portfolio(
 ) -> Plan:
     """The methods in turn, after a first plan and, of the greedy, a quick one."""
     problem = quick.problem
-    portfolio = _Portfolio(problem, options, parameters, deadline, first, quick.bounds)
+    is_asked = quick.plan is not None and options.solver is None and problem.method != "milp"
+    portfolio = _Portfolio(problem, options, parameters, deadline, first, quick if is_asked else Quick(problem))
     portfolio.announce(first)
-    if quick.plan is not None and options.solver is None and problem.method != "milp":
-        portfolio.offer(quick.plan)
     if problem.method == "greedy":
-        methods: list[Callable[[_Portfolio], None]] = [_try_greedy]
+        methods: list[Callable[[_Portfolio], None]] = [_take_quick, _try_greedy]
     elif problem.method == "milp" or options.solver is not None:
         methods = [_try_milp]
     elif problem.sketch is not None or problem.path_slack is not None or not may_be_greedy(problem):
         methods = [_try_aggregated, _try_milp, _try_greedy]
     else:
-        methods = [_try_aggregated, _try_greedy, _try_milp]
+        methods = [_try_aggregated, _take_quick, _try_greedy, _try_milp]
     for method in methods:
-        if not portfolio.is_over:
+        is_due = method is _try_milp and problem.sketch is not None and not deadline.over
+        if is_due or not portfolio.is_over:
             method(portfolio)
     return portfolio.answer()
 
@@ -120,7 +120,7 @@ def _portfolio(
 class _Portfolio:
     """The best plan so far, and the best bound for plans that send chunks one by one inside nodes.
 
-    `first`: the plan to fall back on. `by_chunks`: the best of those chunk by chunk.
+    `first`: the plan to fall back on; `quick`: likewise, of the greedy. `by_chunks`: the best of those chunk by chunk.
     """
 
     problem: Chunked
@@ -128,14 +128,14 @@ class _Portfolio:
     parameters: Parameters
     deadline: Deadline
     first: Plan | None
-    known_bounds: Bounds | None
+    quick: Quick
     best: Plan | None = None
     by_chunks: Plan | None = None
 
     @cached_property
     def bounds(self) -> Bounds:
         """The bounds of the problem."""
-        return self.known_bounds or bounds_of(self.problem, self.parameters.bounds, self.deadline.stage())
+        return self.quick.bounds or bounds_of(self.problem, self.parameters.bounds, self.deadline.stage())
 
     @property
     def is_alone(self) -> bool:
@@ -190,10 +190,10 @@ class _Portfolio:
 
     def answer(self) -> Plan:
         """The best plan, with its provenance."""
-        plan, first = self.best or self.first, self.first
-        assert plan is not None  # where there is no first plan, every list of methods has one that always plans
-        if first is not None and (plan.schedule is None or _end_s(first) < _end_s(plan) * (1 - 1e-9)):
-            plan = first
+        found = [plan for plan in (self.best, self.quick.plan, self.first) if plan is not None]
+        plan = min(found, key=_end_s)  # of equal ones the best of the methods
+        if plan is self.first and self.by_chunks is not None and plan.problem is self.problem:
+            plan = _better(self.by_chunks, plan)
         details = dict(plan.details)
         chunked = plan.problem if isinstance(plan.problem, Chunked) else self.problem
         provenance = {
@@ -203,6 +203,8 @@ class _Portfolio:
             "sketch": None if self.problem.sketch is None else self.problem.sketch.name,
         }
         solution = replace(plan.solution, wall_s=self.deadline.elapsed_s)
+        if self.options.stop.is_set() and solution.status is Status.FEASIBLE:
+            solution = replace(solution, stop_reason=StopReason.INTERRUPTED)
         return replace(plan, solution=solution, details={**details, "provenance": provenance}, problem=chunked)
 
 
@@ -214,6 +216,12 @@ def _try_aggregated(portfolio: _Portfolio) -> None:
         plan = plan_aggregated(portfolio.problem, stage, aggregation, portfolio.bounds)
         if plan is not None:
             portfolio.offer(plan)
+
+
+def _take_quick(portfolio: _Portfolio) -> None:
+    """The greedy's quick plan from the search for the number of chunks."""
+    if portfolio.quick.plan is not None:
+        portfolio.offer(portfolio.quick.plan)
 
 
 def _try_greedy(portfolio: _Portfolio) -> None:

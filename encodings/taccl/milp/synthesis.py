@@ -22,7 +22,7 @@ from gapless.encodings.taccl.sends import Routing, Sends, sends_of, to_schedule
 from gapless.model import Model
 from gapless.options import Deadline, Progress, SolveOptions, charge, relative_gap
 from gapless.schedule import Schedule
-from gapless.solution import Solution
+from gapless.solution import Solution, StopReason
 from gapless.solvers.registry import load_backend, solve_model
 from gapless.system import Plan
 
@@ -58,7 +58,10 @@ class _Candidate:
 
 @dataclass
 class _Search:
-    """What the stages know so far: the best schedule, the bounds, and where the time went."""
+    """What the stages know so far: the best schedule, the bounds, and where the time went.
+
+    `is_hard`: the work did not suffice to prove a routing, and so would not for others.
+    """
 
     problem: Chunked
     options: SolveOptions
@@ -69,6 +72,7 @@ class _Search:
     best: _Candidate | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
     routings_tried: int = 0
+    is_hard: bool = False
     mirror: Mirror | None = None
 
     @property
@@ -132,12 +136,13 @@ def synthesise(
     search.report("bounds")
     with charge(search.stage_s, "routing"):
         routers, found = _route_phases(search)
-        policy = None if len(found) < len(routers) else _route_for_policy(search, routers)
+        policy = None if len(found) < len(routers) or search.is_hard else _route_for_policy(search, routers)
     if len(found) < len(routers):  # no time for the models: shortest paths need no solver
         _schedule(search, [[shortest_path_routing(phase.problem) for phase in problem.phases]])
     else:
         _schedule(search, [found] if policy is None else [found, policy])
-        _schedule_others(search, routers)
+        if not search.is_hard:
+            _schedule_others(search, routers)
     return _plan(search, versions)
 
 
@@ -146,8 +151,6 @@ def synthesise(
 
 def _schedule_others(search: _Search, routers: list[Router]) -> None:
     """Schedule more routings until several in a row have made nothing better."""
-    if any(len(router.model.arrays().value) > search.parameters.most_nonzeros for router in routers):
-        return
     without = 0
     for other in _other_routings(search, routers):
         before_s = search.makespan_s
@@ -193,6 +196,7 @@ def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> 
     gap = min(search.options.gap, search.parameters.routing_gap)
     options = replace(_stage(search, phases_left), gap=gap, step_limit=_steps(model, work))
     solution = solve_model(model, options, search.router)
+    search.is_hard |= solution.stop_reason is StopReason.WORK_LIMIT
     _note_bound(search, router, solution.bound if router.proves else None)
     search.report("routing")
     if solution.values is None or solution.objective is None:
