@@ -175,6 +175,8 @@ class _Portfolio:
 
     def offer(self, plan: Plan) -> None:
         """Keep a plan if it is faster than the best; of two of one kind the larger bound holds for both."""
+        if plan.schedule is None:
+            return
         if plan.details["method"] in ("greedy", "milp"):
             plan = self.by_chunks = plan if self.by_chunks is None else _better(self.by_chunks, plan)
         first, end_s = self.end_s, plan.solution.objective

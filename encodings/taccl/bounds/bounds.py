@@ -8,6 +8,7 @@ bound for a later one holds for the earlier ones, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -38,6 +39,7 @@ from gapless.options import Deadline, SolveOptions
 
 __all__ = ["Bounds", "bounds_of"]
 
+Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _SHARE = 0.3
@@ -100,14 +102,16 @@ class Bounds:
         together, how often they cross cuts, and how many each rank sends and receives.
         """
         if not self.problem.collective.reduces:
-            return {"latency": self.latency_s, "cuts": self._cuts_s(self.problem.may_group)}
-        return {
-            "latency": self.latency_s,
-            "cuts": max(phase.chunk_by_chunk["cuts"] for phase in self.phases),
-            "reduction": doubling_bound_s(self.problem, self._kinds),
-            "crossing": self.crossing_s,
-            "trees": trees_bound_s(self.problem) if self._is_small else 0.0,
-        }
+            return self._in_time(
+                latency=lambda: self.latency_s, cuts=lambda: self._cuts_s(self.problem.may_group)
+            )  # fmt: skip
+        return self._in_time(
+            latency=lambda: self.latency_s,
+            cuts=lambda: max(phase.chunk_by_chunk["cuts"] for phase in self.phases),
+            reduction=lambda: doubling_bound_s(self.problem, self._kinds),
+            crossing=lambda: self.crossing_s,
+            trees=lambda: trees_bound_s(self.problem) if self._is_small else 0.0,
+        )
 
     @cached_property
     def any_grouping(self) -> dict[str, float]:
@@ -115,25 +119,34 @@ class Bounds:
         ranks can know of something by when, and for sums how fast parts come together, and come to all.
         """
         if not self.problem.collective.reduces:
-            steps, most = self.parameters.time_steps, self.parameters.most_counted_chunks
-            spreading_s = spreading_bound_s(self.problem, self.one_at_a_time)
-            influence_s = influence_bound_s(self.problem, self.one_at_a_time, steps, most // 2)
-            return {
-                "latency": self.latency_s,
-                "cuts": self._cuts_s(self._all_links) if self._is_small else self.any_chunking_s,
-                "arrival": arrival_bound_s(self.problem, most),
-                "spreading": max(spreading_s, influence_s),
-            }
-        phases = [phase.any_grouping for phase in self.phases]
-        crossing_s = self._crossing_s(self._all_links)
-        return {
-            "latency": self.latency_s,
-            "cuts": max(crossing_s, *(phase["cuts"] for phase in phases)),
-            "arrival": max(phase["arrival"] for phase in phases),
-            "spreading": max(phase["spreading"] for phase in phases),
-            "reduction": doubling_bound_s(self.problem, self._kinds),
-            "gossip": gossip_bound_s(self.problem, self._kinds),
-        }
+            return self._in_time(
+                latency=lambda: self.latency_s,
+                cuts=lambda: self._cuts_s(self._all_links) if self._is_small else self.any_chunking_s,
+                arrival=lambda: arrival_bound_s(self.problem, self.parameters.most_counted_chunks),
+                spreading=self._spreading_s,
+            )
+        return self._in_time(
+            latency=lambda: self.latency_s,
+            cuts=lambda: max(
+                self._crossing_s(self._all_links), *(phase.any_grouping["cuts"] for phase in self.phases)
+            ),
+            arrival=lambda: max(phase.any_grouping["arrival"] for phase in self.phases),
+            spreading=lambda: max(phase.any_grouping["spreading"] for phase in self.phases),
+            reduction=lambda: doubling_bound_s(self.problem, self._kinds),
+            gossip=lambda: gossip_bound_s(self.problem, self._kinds),
+        )  # fmt: skip
+
+    def _in_time(self, **bounds_s: Callable[[], float]) -> dict[str, float]:
+        """Bounds by name, 0 for those that there is no time for; the first there always is."""
+        deadline, found = Deadline(self.options), dict[str, float]()
+        for name, bound_s in bounds_s.items():
+            found[name] = 0.0 if found and deadline.over else bound_s()
+        return found
+
+    def _spreading_s(self) -> float:
+        steps, most = self.parameters.time_steps, self.parameters.most_counted_chunks
+        influence_s = influence_bound_s(self.problem, self.one_at_a_time, steps, most // 2)
+        return max(spreading_bound_s(self.problem, self.one_at_a_time), influence_s)
 
     @cached_property
     def any_chunking(self) -> dict[str, float]:
@@ -188,10 +201,24 @@ class Bounds:
 
     def _crossing_s(self, may_group: Mask) -> float:
         crossing_s = crossing_bound_s(self.problem, self._kinds, may_group)
-        return max(crossing_s, across_cuts_s(self.problem, self._kinds, may_group)) if self._is_small else crossing_s
+        if not self._is_small:
+            return crossing_s
+        return max(crossing_s, across_cuts_s(self.problem, self._kinds, may_group, self._symmetry))
 
     def _cuts_s(self, may_group: Mask) -> float:
-        return cuts_bound_s(self.problem, may_group, self.parameters.cut_times) if self._is_small else 0.0
+        if not self._is_small:
+            return 0.0
+        return cuts_bound_s(self.problem, may_group, self.parameters.cut_times, self._symmetry)
+
+    @cached_property
+    def _symmetry(self) -> list[Ids]:
+        """Permutations of the ranks that keep the problem: those of its sketch, or else all rotations."""
+        problem = self.problem
+        if problem.sketch is not None or not problem.logical.allowed.all():
+            return [images.ranks for images in problem.logical.symmetry]
+        of_phases = [phase._rotations.ranks for phase in self.phases]
+        is_same = all(np.array_equal(ranks, of_phases[0]) for ranks in of_phases)
+        return list(of_phases[0]) if is_same else []
 
     @cached_property
     def _kinds(self) -> list[Kind]:

@@ -138,7 +138,8 @@ def plan_greedy(
 ) -> Plan:
     """The best plan of the greedy, with bounds on what any plan could reach; `most_tries`: orders for each phase.
 
-    Of a single order, the bound is that of the shortest paths alone, which takes no linear program.
+    Of a single order, the bound is that of the shortest paths alone, which takes no linear program; it is waited for.
+    Else there is no schedule where the time is up before there is an order.
 
     What reduces is planned backwards in time, as the spreading of its chunks over links that are turned round; where
     the sums are wanted by more than one rank (ALLREDUCE), they are spread in a second phase. There is no schedule where
@@ -178,10 +179,12 @@ def _find(search: _Search, bounds: Bounds) -> Columns | None:
     with charge(search.stage_s, "quotient"):
         quotient = quotient_problem(problem, no_rotations(problem.logical.topology) if search.is_masked else None)
     bottlenecks: tuple[Bottleneck, ...] = ()
-    if search.most_tries > 1:
+    if search.most_tries > 1 and not search.deadline.over:
         with charge(search.stage_s, "bounds"):
             search.bounds = bounds.with_proven(bounds.bandwidth.time_s)
             bottlenecks = bounds.bandwidth.bottlenecks
+    if search.most_tries > 1 and search.deadline.over:
+        return None
     if (quotient.wanted.sum(axis=1) == 1).all():
         _route(search, quotient)
     else:
