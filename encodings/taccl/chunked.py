@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -199,8 +200,9 @@ class Chunked:
     def wanted(self) -> NDArray[np.bool_]:
         """`wanted[c, r]`: whether chunk c must reach rank r, its owner left out."""
         wanted = np.zeros((self.collective.chunk_count, self.collective.rank_count), dtype=np.bool_)
-        for chunk, ranks in enumerate(self.collective.destinations):
-            wanted[chunk, list(ranks)] = True
+        ranks = self.collective.destinations
+        chunk = np.repeat(np.arange(len(ranks)), np.fromiter(map(len, ranks), np.int64, len(ranks)))
+        wanted[chunk, np.fromiter(chain.from_iterable(ranks), np.int64, len(chunk))] = True
         return wanted
 
     @cached_property
@@ -218,6 +220,12 @@ class Chunked:
         arrival_s = self.earliest_s[:, topology.link_source] + self.duration_s
         latest_s = (1 + self.path_slack) * self.earliest_s[:, topology.link_target] * (1 + 1e-9)
         return np.asarray(self.useful & (arrival_s <= latest_s))
+
+    @cached_property
+    def is_free(self) -> bool:
+        """Whether every chunk may take every link."""
+        allowed = self.logical.allowed
+        return self.path_slack is None and bool(allowed.flat[0] if allowed.strides == (0, 0) else allowed.all())
 
     @cached_property
     def link_weight(self) -> NDArray[np.float64]:

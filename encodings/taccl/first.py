@@ -33,11 +33,12 @@ def first_plan(problem: Chunked, deadline: Deadline) -> Plan | None:
     """
     sends = sum(int(phase.problem.wanted.sum()) for phase in problem.phases)
     deadline.keep(_AFTER_S * sends)
-    is_free = problem.path_slack is None and problem.logical.allowed.all()
-    if sends > _FEW_SENDS and is_free and may_be_greedy(problem):
-        plan = plan_greedy(problem, deadline.stage(), most_tries=1)
-    elif problem.collective.chunk_count * problem.link_count <= _MOST_CELLS:
+    is_quotient = problem.is_free and may_be_greedy(problem)
+    fits = problem.collective.chunk_count * problem.link_count <= _MOST_CELLS
+    if fits and (sends <= _FEW_SENDS or not is_quotient):
         plan = _by_shortest_paths(problem, deadline)
+    elif is_quotient:
+        plan = plan_greedy(problem, deadline.stage(), most_tries=1)
     else:
         return None
     options = deadline.stage()

@@ -95,6 +95,8 @@ class Milp:
 
     most_binaries: int = 6_000
     """Orbits of (chunk, link) up to which the MILP is tried: routing is then proven within seconds, or nearly so."""
+    hopeless_factor: float = 1.25
+    """Where chunks are grouped inside nodes and that is so many times as fast as the greedy, the MILP is left out."""
     routing_work: int = 5_000_000
     """Work for the first routing of all phases: steps of the solver, each as large as the model; some seconds."""
     routing_gap: float = 0.01

@@ -30,7 +30,7 @@ from functools import cached_property
 
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.chunked import Chunked, claim
 from gapless.encodings.taccl.first import first_plan
 from gapless.encodings.taccl.flow.chunking import Quick, best_chunking
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
@@ -193,6 +193,8 @@ class _Portfolio:
     def answer(self) -> Plan:
         """The best plan, with its provenance."""
         found = [plan for plan in (self.best, self.quick.plan, self.first) if plan is not None]
+        if not found:
+            return Plan(claim(None, 0.0, "", "", self.options, self.deadline), None, problem=self.problem)
         plan = min(found, key=_end_s)  # of equal ones the best of the methods
         if plan is self.first and self.by_chunks is not None and plan.problem is self.problem:
             plan = _better(self.by_chunks, plan)
@@ -246,12 +248,13 @@ def _try_greedy(portfolio: _Portfolio) -> None:
 def _try_milp(portfolio: _Portfolio) -> None:
     """The MILP; after the greedy, only where it is small and may still be better."""
     known, milp = portfolio.by_chunks, portfolio.parameters.milp
+    is_last = not portfolio.is_alone and may_be_greedy(portfolio.problem) and portfolio.problem.sketch is None
+    if is_last and milp_binaries(portfolio.problem) > milp.most_binaries:
+        return
     if known is not None:
         bound_s, end_s = known.solution.bound, portfolio.end_s
         is_beaten = bound_s is not None and end_s is not None and portfolio.best is not known and bound_s >= end_s
-        if is_beaten or portfolio.is_within_gap(known):
-            return
-        if milp_binaries(portfolio.problem) > milp.most_binaries:
+        if is_beaten or portfolio.is_within_gap(known) or _end_s(known) > milp.hopeless_factor * (end_s or math.inf):
             return
     share = 1.0 if known is not None or portfolio.is_alone else _GUARD
     portfolio.offer(synthesise(portfolio.problem, portfolio.stage(share), milp, portfolio.bounds))

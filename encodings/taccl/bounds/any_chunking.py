@@ -55,7 +55,7 @@ def any_bandwidth_s_per_byte(problem: Chunked, parameters: BoundParameters, opti
     best_s = 0.0
     for phase in Chunked(topology, problem.collective, problem.chunk_bytes).phases:
         rate_s = phase.problem.logical.topology.beta_s_per_byte
-        rotations, _ = rotations_of(phase.problem)
+        rotations = rotations_of(phase.problem)
         best_s = max(best_s, exact_bandwidth(phase.problem, rate_s, rotations, options, parameters).time_s)
     return best_s
 

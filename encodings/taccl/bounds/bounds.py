@@ -214,7 +214,7 @@ class Bounds:
     def _symmetry(self) -> list[Ids]:
         """Permutations of the ranks that keep the problem: those of its sketch, or else all rotations."""
         problem = self.problem
-        if problem.sketch is not None or not problem.logical.allowed.all():
+        if not problem.is_free:
             return [images.ranks for images in problem.logical.symmetry]
         of_phases = [phase._rotations.ranks for phase in self.phases]
         is_same = all(np.array_equal(ranks, of_phases[0]) for ranks in of_phases)
@@ -226,7 +226,7 @@ class Bounds:
 
     @cached_property
     def _rotations(self) -> Rotations:
-        return rotations_of(self.problem)[0]
+        return rotations_of(self.problem)
 
     @property
     def _all_links(self) -> Mask:

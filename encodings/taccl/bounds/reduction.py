@@ -27,6 +27,7 @@ crossing more, which is early or late but not both, before or after; only with t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np

@@ -96,14 +96,9 @@ class _Search:
             return False
         return self.best[1].makespan_s - self.bounds.chunk_by_chunk_s <= gap * self.best[1].makespan_s
 
-    @property
-    def is_masked(self) -> bool:
-        """Whether not all chunks may take all links."""
-        return self.problem.path_slack is not None or not self.problem.logical.allowed.all()
-
     def allowed(self, quotient: QuotientProblem) -> NDArray[np.bool_] | None:
         """`allowed[c, l]`: whether the quotient's c-th chunk may take link l; None where all may take all."""
-        return self.problem.usable[quotient.chunks] if self.is_masked else None
+        return None if self.problem.is_free else self.problem.usable[quotient.chunks]
 
     def table(self, routed: _Routed) -> Table:
         """Rows to be put in order."""
@@ -177,7 +172,7 @@ def _find(search: _Search, bounds: Bounds) -> Columns | None:
     """All sends of the best plan for one phase, in order of their starts; None where there is no plan."""
     problem = search.problem
     with charge(search.stage_s, "quotient"):
-        quotient = quotient_problem(problem, no_rotations(problem.logical.topology) if search.is_masked else None)
+        quotient = quotient_problem(problem, None if problem.is_free else no_rotations(problem.logical.topology))
     bottlenecks: tuple[Bottleneck, ...] = ()
     if search.most_tries > 1 and not search.deadline.over:
         with charge(search.stage_s, "bounds"):
@@ -235,7 +230,8 @@ def _routings(search: _Search, quotient: QuotientProblem) -> Iterator[_Routed]:
                 quotients.append(quotient_problem(problem, no_rotations(quotient.topology)))
     if flow is None or small:
         with charge(search.stage_s, "routing"):
-            routing = route_paths(quotient, problem.occupancy_s, allowed)
+            rounds = 1 if search.bounds is None else 3
+            routing = route_paths(quotient, problem.occupancy_s, allowed, rounds)
         yield _Routed(quotient, routing, np.zeros(len(routing)))
 
 

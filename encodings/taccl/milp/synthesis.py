@@ -42,6 +42,8 @@ _SHARE = 0.5
 """The first routing takes at most this part of the time that is left, so that something is left to order it."""
 _STEP_NONZEROS = 1_000
 """What a step of the solver costs apart from the model's nonzeros, in nonzeros."""
+_PAIR_S = 2e-6
+"""Seconds that it takes to write a model down, for each pair of chunk and link."""
 _SOLVER_TOLERANCE = 5e-7
 """A MILP solver keeps rows to about 1e-6: its bound is lowered by what that can be worth, so that it stays a bound."""
 
@@ -123,6 +125,7 @@ def synthesise(
 ) -> Plan:
     """Route, order and schedule until the gap is reached, the routings are used up, or the time is over.
 
+    There is no schedule where the time is over before there is a routing, or would be before the model is written down.
     Solvers run on one thread, and so many steps: another number of threads would make another plan.
     """
     solver = options.solver or ROUTING_SOLVER
@@ -136,8 +139,12 @@ def synthesise(
     search.report("bounds")
     with charge(search.stage_s, "routing"):
         routers, found = _route_phases(search)
-        policy = None if len(found) < len(routers) or search.is_hard else _route_for_policy(search, routers)
-    if len(found) < len(routers):  # no time for the models: shortest paths need no solver
+        is_routed = bool(routers) and len(found) == len(routers)
+        policy = _route_for_policy(search, routers) if is_routed and not search.is_hard else None
+    if not routers or (not is_routed and deadline.over):
+        bound_s = search.bounds.chunk_by_chunk_s
+        return Plan(claim(None, bound_s, solver, versions, options, deadline), None, {"method": "milp"})
+    if not is_routed:  # no routing with so much work: shortest paths need no solver
         _schedule(search, [[shortest_path_routing(phase.problem) for phase in problem.phases]])
     else:
         _schedule(search, [found] if policy is None else [found, policy])
@@ -165,6 +172,10 @@ def _route_phases(search: _Search) -> tuple[list[Router], list[Routing]]:
     routers: list[Router] = []
     found: list[Routing] = []
     phases = search.problem.phases
+    pairs = sum(phase.problem.collective.chunk_count * phase.problem.link_count for phase in phases)
+    if pairs * _PAIR_S > search.deadline.remaining_s:
+        search.deadline.strike()
+        return routers, found
     for number, phase in enumerate(phases):
         routers.append(_router(search, phase.problem, len(phases) - number))
         least = _route_for_least_time(search, routers[-1], len(phases) - number)
