@@ -93,8 +93,8 @@ class Greedy:
 class Milp:
     """The thesis's three stages."""
 
-    most_binaries: int = 6_000
-    """Orbits of (chunk, link) up to which the MILP is tried: routing is then proven within seconds, or nearly so."""
+    most_binaries: int = 2_500
+    """Orbits of (chunk, link) of all phases up to which the MILP is tried: larger ones are seldom solved in seconds."""
     hopeless_factor: float = 1.25
     """Where chunks are grouped inside nodes and that is so many times as fast as the greedy, the MILP is left out."""
     routing_work: int = 5_000_000

@@ -90,12 +90,10 @@ def _quick_plans(tried: list[Chunked], options: SolveOptions, parameters: Parame
 
 def _tried(problem: Problem, chunking: Chunking) -> list[Chunked]:
     """The problem in each number of chunks that leaves every chunk a byte, and not too many sends."""
-    found = []
+    coarsest, found = problem.coarsest.collective, list[Chunked]()
+    chunks, sends = max(map(len, coarsest.inputs)), coarsest.chunk_count * problem.topology.device_count
     for number in chunking.numbers:
-        cut = problem.in_chunks(number)
-        chunks = max(len(buffer) for buffer in cut.collective.inputs)
-        sends = cut.collective.chunk_count * problem.topology.device_count
-        if sends > chunking.most_sends or chunks > problem.size_bytes:
+        if number * sends > chunking.most_sends or number * chunks > problem.size_bytes:
             break
-        found.append(cut)
+        found.append(problem.in_chunks(number))
     return found

@@ -126,12 +126,12 @@ def _path_router(problem: Chunked, solve: Solve | None, at_least_s: float) -> Ro
 
 
 def milp_binaries(problem: Chunked) -> int:
-    """The binaries of the routing MILP, one for each orbit of (chunk, link) under the sketch's symmetry.
+    """The binaries of the routing MILPs of all phases, one for each orbit of (chunk, link) under the sketch's symmetry.
 
     The number of pairs where that is too large to be worth counting.
     """
     link_count, pairs = problem.link_count, problem.collective.chunk_count * problem.link_count
     if pairs > _LARGEST_TABLE or not problem.logical.symmetry:
-        return pairs
+        return pairs * len(problem.phases)
     images = [(s.chunks[:, None] * link_count + s.links[None, :]).reshape(-1) for s in problem.logical.symmetry]
-    return len(np.unique(orbits(images, pairs)))
+    return len(np.unique(orbits(images, pairs))) * len(problem.phases)
