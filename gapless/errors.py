@@ -5,6 +5,7 @@
     GaplessError
     ├── InputError          what the user gave is wrong; the message is one line (command line: exit 2)
     │   └── ModelError      a model or graph was built wrongly
+    ├── DifferenceError     a planned training step differs from eager's by more than the tolerance
     └── SolverError         a backend crashed or is not installed
 
 That a problem is infeasible, or that no plan was found in time, is an answer, not an error: see `gapless.Status`.
@@ -12,7 +13,7 @@ That a problem is infeasible, or that no plan was found in time, is an answer, n
 
 from __future__ import annotations
 
-__all__ = ["GaplessError", "InputError", "ModelError", "SolverError"]
+__all__ = ["DifferenceError", "GaplessError", "InputError", "ModelError", "SolverError"]
 
 
 class GaplessError(Exception):
@@ -35,3 +36,7 @@ class ModelError(InputError):
 
 class SolverError(GaplessError, RuntimeError):
     """A solver backend is missing or failed; says which and what to do."""
+
+
+class DifferenceError(GaplessError, RuntimeError):
+    """A planned training step differs from eager's by more than the tolerance; says which tensor, and by how much."""
