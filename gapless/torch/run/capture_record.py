@@ -39,21 +39,20 @@ def example_arguments(record: Record) -> tuple[Any, tuple[Any, ...], dict[str, A
     """Inputs and targets in the shapes of a record, with nothing in them, and the other options of `capture`."""
     inputs, targets = (_example(record.record(key)) for key in ("inputs", "targets"))
     close = tuple(record.array("close"))
-    if not set(close) <= set(CLOSE) or not isinstance(targets, tuple) or not isinstance(inputs, tuple | dict):
+    is_known = all(kind in CLOSE for kind in close)
+    if not (is_known and isinstance(targets, tuple) and isinstance(inputs, tuple | dict)):
         raise InputError(f"{record.where}: must be as `save` wrote it; write the file again")
     return inputs, targets, {"name": record.text("name"), "close": close}
 
 
-def _data(value: object) -> dict[str, Any]:
-    for title, kind in _CONTAINERS.items():
-        if type(value) is kind:
-            return {title: [_data(part) for part in value]}
-    if type(value) is dict and all(isinstance(key, str) for key in value):
+def _data(value: Any) -> dict[str, Any]:
+    title = type(value).__name__
+    if type(value) is _CONTAINERS.get(title):
+        return {title: [_data(part) for part in value]}
+    if title == "dict" and all(isinstance(key, str) for key in value):
         return {"dict": {key: _data(part) for key, part in value.items()}}
     if not isinstance(value, InputShape):
-        raise InputError(
-            f"save: inputs must be nested tuples, lists and dicts of tensors, got a {type(value).__name__}"
-        )
+        raise InputError(f"save: inputs must be nested tuples, lists and dicts of tensors, got a {title}")
     return {
         "shape": list(value.shape), "strides": list(value.strides),
         "dtype": str(value.dtype).removeprefix("torch."), "device": str(value.device),
