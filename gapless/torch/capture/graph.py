@@ -34,8 +34,13 @@ from gapless.torch.rewrite.rewrites import rewrite
 
 __all__ = ["capture"]
 
-_REFUSED = {"aten.mkldnn_rnn_layer.default": "without autograd it doesn't keep what its gradient needs"}
-"""Operators that do something else when they run alone, and what."""
+_REFUSED = {
+    "aten.mkldnn_rnn_layer.default": (
+        "without autograd it doesn't keep what its gradient needs; for short sequences, capture and train under "
+        "torch.backends.mkldnn.flags(enabled=False)"
+    )
+}
+"""Operators that do something else when they run alone, what, and what to do."""
 _UNTIMED = (Implementation(0.0),)
 _PREFIX = "model."
 

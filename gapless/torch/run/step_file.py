@@ -14,6 +14,7 @@ from gapless.io.record import Record
 from gapless.result import load as load_result
 from gapless.torch.capture.graph import capture
 from gapless.torch.close_kinds import TOLERANCE
+from gapless.torch.library import torch
 from gapless.torch.run.capture_record import CAPTURE, example_arguments
 from gapless.torch.run.step import Step, run, say
 from gapless.torch.run.step_plan import planned
@@ -39,6 +40,10 @@ def load_step(
         rule = f"{path}: must be a plan with the record of its capture, as `save` of a planned step writes it"
         raise InputError(f"{rule}; for other plans of a step there is gapless.torch.run.load")
     record = Record(result.details[CAPTURE], f"{path}: details: {CAPTURE}")
+    captured, now = (version.split(".")[:2] for version in (record.text("pytorch"), str(torch.__version__)))
+    if captured != now:
+        rule = f"must be of the PyTorch that runs it, {'.'.join(now)}, got one of {'.'.join(captured)}"
+        raise InputError(f"{path}: the plan {rule}, whose operators may differ; capture and plan again")
     inputs, targets, options = example_arguments(record)
     if bool(model.training) != record.boolean("is_training"):
         wanted = "training" if record.boolean("is_training") else "evaluation"

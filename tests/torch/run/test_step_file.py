@@ -156,6 +156,13 @@ def test_other_losses_are_refused(path: Path) -> None:
     assert "the loss must be one scalar tensor" in refusal(path, network(), lambda found, target: found)
 
 
+def test_plan_of_another_pytorch_is_refused(path: Path) -> None:
+    data = json.loads(path.read_text())
+    data["details"]["capture"]["pytorch"] = "1.13.1"
+    path.write_text(json.dumps(data))
+    assert "got one of 1.13, whose operators may differ" in refusal(path, network())
+
+
 def test_plan_without_its_capture_is_refused(path: Path, tmp_path: Path) -> None:
     saved = read_plan(path)
     write_plan(tmp_path / "bare.json", SavedPlan(saved.system, saved.problem, saved.claim, {}, saved.schedule))
