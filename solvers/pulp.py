@@ -100,9 +100,9 @@ def _missing(name: str) -> SolverError:
 def _cbc(library: Any, name: str) -> str | None:
     """Where PuLP's bundled CBC, or the machine's own, is; None if it is not there or may not be run."""
     if name == _OWN_CBC:
-        return shutil.which(library.COIN_CMD(msg=False).path)
+        return shutil.which(str(library.COIN_CMD(msg=False).path))
     bundled = getattr(library, _BUNDLED_CBC, None)
-    return None if bundled is None else shutil.which(bundled.pulp_cbc_path)
+    return None if bundled is None else shutil.which(str(bundled.pulp_cbc_path))
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def _solve_there(asked: _Asked) -> tuple[int, NDArray[np.float64]]:
     except library.PulpSolverError as error:
         raise SolverError(" ".join(str(error).split())) from None
     # PuLP 4 returns all that it knows; before that, what it returns takes a solution within a limit for an optimal one.
-    known: Any = getattr(problem, "sol_status", None) or getattr(claim, "status", 0)
-    return int(known), _values(asked.arrays, variables)
+    known = int(getattr(problem, "sol_status", 0) or getattr(claim, "status", 0))
+    return known, _values(asked.arrays, variables)
 
 
 def _solver(library: Any, asked: _Asked) -> Any:
