@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import threading
     from types import FrameType
 
-__all__ = ["Listening", "is_heard", "take_over"]
+__all__ = ["Listening", "is_over", "take_over"]
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
