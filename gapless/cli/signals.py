@@ -1,13 +1,13 @@
 """What INT, TERM and HUP do: a command that solves is asked to stop, any other leaves at once, each with one line.
 
-Nothing but what the interpreter has loaded anyway is imported here, so that a signal finds its handler from the first
-moment on.
+Nothing but what the interpreter has loaded anyway is imported here, not even `signal` with its enums, so that a signal
+finds its handler from the first moment on.
 """
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]
 import os
-import signal
 import sys
 
 TYPE_CHECKING = False
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     import threading
     from types import FrameType
 
-__all__ = ["Listening", "is_over", "take_over"]
+__all__ = ["EXIT_SIGNAL", "Listening", "is_over", "take_over"]
+
+EXIT_SIGNAL = 128
+"""What a shell adds to the number of the signal that has ended a process."""
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -26,7 +29,7 @@ _listening: list[Listening] = []
 def take_over() -> None:
     """From here on the process is this command's. A signal that is ignored, as HUP below nohup, stays so."""
     for number in _SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
+        if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _leave_or_stop)
 
 
@@ -59,8 +62,8 @@ def _leave_or_stop(number: int, frame: FrameType | None) -> None:
     _say("gapless: interrupted; no half-written file is left")
     leaving = sys.modules.get("gapless.leaving")
     if leaving is None:
-        os._exit(128 + number)
-    leaving.leave(128 + number)
+        os._exit(EXIT_SIGNAL + number)
+    leaving.leave(EXIT_SIGNAL + number)
 
 
 def _say(line: str) -> None:
