@@ -13,7 +13,13 @@ from dataclasses import dataclass, field, replace
 from gapless.errors import InputError
 from gapless.units import Unit
 
-__all__ = ["Deadline", "Progress", "SolveOptions", "charge"]
+__all__ = ["MOST_GAP", "MOST_SECONDS", "MOST_THREADS", "Deadline", "Progress", "SolveOptions", "charge"]
+
+MOST_SECONDS = 1e6
+"""The longest time limit, eleven days: what waits for a process can't wait for more than 2^31 milliseconds."""
+MOST_GAP = 1.0
+"""With it any plan will do: a gap is a share of the plan's objective."""
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,8 @@ class SolveOptions:
     choice to the encoding. `on_progress` is called from the solving thread. `stop` may be set from anywhere, as Ctrl-C
     does: the solver returns its incumbent.
 
-    Raises `InputError` for a time limit or gap that is negative or not a number, and for negative threads or seed.
+    Raises `InputError` for what is out of range: a time limit above 0, at most 10^6 s; a gap in 0..1; threads in
+    0..1024; a seed below 2^31.
     """
 
     time_limit_s: float | None = None
@@ -60,12 +67,12 @@ class SolveOptions:
 
     def __post_init__(self) -> None:
         limit = self.time_limit_s
-        if limit is not None and not (limit > 0 and math.isfinite(limit)):
-            raise InputError(f"time_limit_s must be a finite number > 0 or None, got {limit}")
-        if not (self.gap >= 0 and math.isfinite(self.gap)):
-            raise InputError(f"gap must be a finite number >= 0, got {self.gap}")
-        if self.threads < 0:
-            raise InputError(f"threads must be >= 0 (0 takes every core), got {self.threads}")
+        if limit is not None and not 0 < limit <= MOST_SECONDS:
+            raise InputError(f"time_limit_s must be a number > 0, at most {MOST_SECONDS:g}, or None, got {limit}")
+        if not 0 <= self.gap <= MOST_GAP:
+            raise InputError(f"gap must be a number in 0..1, 0.05 for 5 %, got {self.gap}")
+        if not 0 <= self.threads <= MOST_THREADS:
+            raise InputError(f"threads must be in 0..{MOST_THREADS} (0 takes every core), got {self.threads}")
         if not 0 <= self.seed < 2**31:
             raise InputError(f"seed must be between 0 and 2147483647, got {self.seed}")
 
