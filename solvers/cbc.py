@@ -162,7 +162,11 @@ class _Run:
             left_s = max(options.time_limit_s - self._task.deadline.elapsed_s, 0.01)
             arguments += ["-sec", f"{left_s:.3f}"]
         if options.thread_count > 1:
-            arguments += ["-threads", str(options.thread_count)]
+            arguments += ["-threads", str(100 + options.thread_count)]  # + 100: the same twice
+        if options.step_limit is not None:
+            arguments += ["-maxNodes", str(options.step_limit)]
+        if not options.presolve:
+            arguments += ["-presolve", "off", "-preprocess", "off"]
         arguments += ["-ratio", repr(options.gap)]
         arguments += ["-randomCbcSeed", str(options.seed + 1), "-randomSeed", str(options.seed + 1)]
         start = self._task.start

@@ -71,8 +71,8 @@ def solve(task: Task) -> Solution:
             reason = " ".join(str(error).split())
             raise SolverError(f"pulp: {name} failed on model {task.model.name!r}: {reason}") from error
     # PuLP 4 returns all that it knows; before that, what it returns takes a solution within a limit for an optimal one.
-    claim = getattr(problem, "sol_status", None) or getattr(claims[0], "status", 0)
-    return _solution(task, version, _STATUS.get(int(claim), Status.FEASIBLE), _values(task.arrays, variables))
+    claim = int(getattr(problem, "sol_status", 0) or getattr(claims[0], "status", 0))
+    return _solution(task, version, _STATUS.get(claim, Status.FEASIBLE), _values(task.arrays, variables))
 
 
 def _known_name(library: Any, variant: str) -> str:
@@ -96,9 +96,9 @@ def _missing(name: str) -> SolverError:
 def _cbc(library: Any, name: str) -> str | None:
     """Where PuLP's bundled CBC, or the machine's own, is; None if it is not there or may not be run."""
     if name == _OWN_CBC:
-        return shutil.which(library.COIN_CMD(msg=False).path)
+        return shutil.which(str(library.COIN_CMD(msg=False).path))
     bundled = getattr(library, _BUNDLED_CBC, None)
-    return None if bundled is None else shutil.which(bundled.pulp_cbc_path)
+    return None if bundled is None else shutil.which(str(bundled.pulp_cbc_path))
 
 
 def _solver(library: Any, name: str, task: Task, folder: str) -> Any:

@@ -156,6 +156,19 @@ def test_the_same_seed_on_one_thread_gives_the_same_values(solver: str) -> None:
     assert first.seed == 7
 
 
+@pytest.mark.parametrize("backend", ["highs", "cpsat"])
+def test_counted_work_ends_at_the_same_point_with_any_number_of_threads(hard: Model, backend: str) -> None:
+    found = [solve_model(hard, SolveOptions(step_limit=200, threads=threads), backend) for threads in (1, 1, 2)]
+    assert {solution.stop_reason for solution in found} == {StopReason.WORK_LIMIT}
+    assert found[0].values is not None
+    assert found[1].values is not None
+    assert (found[0].values == found[1].values).all()
+    assert found[0].bound == found[1].bound
+    if backend == "highs":  # the number of CP-SAT's workers says which searches there are
+        assert found[2].values is not None
+        assert (found[0].values == found[2].values).all()
+
+
 def test_highs_changes_its_number_of_threads_within_a_process(hard: Model) -> None:
     for threads in (1, 2, 1):
         solution = solve_model(hard, SolveOptions(threads=threads, time_limit_s=0.3))

@@ -31,13 +31,14 @@ from gapless.encodings.monet.sweep import bisection, sweep
 from gapless.encodings.monet.tradeoff import Row
 from gapless.errors import GaplessError, InputError
 from gapless.io.plan import read_plan
-from gapless.jobs import Job, Jobs, outcome_of
+from gapless.jobs import Job, Jobs
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import Implementation, TrainingGraph, Variant
 from gapless.profiles.training.networks import build
 from gapless.sweeps.question import Given, limits_of
 from gapless.sweeps.results import Row as Known
 from gapless.sweeps.solving import Work
+from gapless.workers import outcome_of
 
 OPTIONS = SolveOptions(gap=0.02, time_limit_s=2.0, threads=1)
 SCARCE, LITTLE, AMPLE = 20, 45, 1000
