@@ -40,6 +40,8 @@ class StopReason(enum.Enum):
     """Counted work: tries, steps, orders without improvement."""
     INTERRUPTED = "interrupted"
     OTHER_LIMIT = "other_limit"
+    CONTRADICTED = "contradicted"
+    """A solver's claim was refuted by a second look: the claim is dropped, the better plan kept."""
 
 
 @dataclass(frozen=True)
