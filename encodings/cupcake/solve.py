@@ -77,7 +77,20 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     profile = problem.profile
     baselines = all_baselines(profile, parameters)
     deadline.keep(_REPLAY_S * profile.tensor_count)
-    found = _run(problem, options, parameters, deadline, baselines)
+
+    def plan(found: BestFusion) -> Plan:
+        return _plan(profile, found, baselines, options, deadline)
+
+    if options.on_plan is not None:
+        best = min(baselines, key=lambda baseline: baseline.iteration_s)
+        options.on_plan(best.iteration_s, lambda: plan(_judged(profile, best.fusion, best.name, None, {})))
+    return plan(_run(problem, options, parameters, deadline, baselines))
+
+
+def _plan(
+    profile: FusionProfile, found: BestFusion, baselines: list[Baseline], options: SolveOptions, deadline: Deadline
+) -> Plan:
+    """A fusion spelled out."""
     gap = relative_gap(found.iteration_s, found.bound_s)
     optimal = gap is not None and gap <= _ROUNDING
     solution = Solution(
@@ -137,7 +150,8 @@ def _search(profile: FusionProfile, deadline: Deadline, start: Baseline) -> Best
     details: dict[str, Any] = {"nodes": searched.nodes, "search_finished": searched.finished}
     if searched.fusion is None:
         details["instead"] = start.name
-    return _judged(profile, searched.fusion or start.fusion, "algorithm1", None, details)
+    stop_reason = StopReason.FINISHED if searched.finished else _stopped(options)
+    return _judged(profile, searched.fusion or start.fusion, "algorithm1", None, details, stop_reason)
 
 
 def _judged(
