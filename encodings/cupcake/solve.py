@@ -125,7 +125,7 @@ def _run(
     )
     _report(options, deadline, start.iteration_s)
     if method == "algorithm1":
-        return _search(profile, deadline, start)
+        return _search(profile, options, deadline, start)
     if method == "milp":
         return _solve_milp(profile, options, deadline, start)
     start_end_s = start.iteration_s - profile.forward_s
@@ -144,7 +144,7 @@ def _stopped(options: SolveOptions) -> StopReason:
     return StopReason.INTERRUPTED if options.stop.is_set() else StopReason.WORK_LIMIT
 
 
-def _search(profile: FusionProfile, deadline: Deadline, start: Baseline) -> BestFusion:
+def _search(profile: FusionProfile, options: SolveOptions, deadline: Deadline, start: Baseline) -> BestFusion:
     """Algorithm 1; where it has scored no fusion, as of a single gradient, the best baseline stands in for it."""
     searched = algorithm1.search(Costs.of(profile), deadline)
     details: dict[str, Any] = {"nodes": searched.nodes, "search_finished": searched.finished}
