@@ -9,11 +9,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gapless.errors import InputError
 from gapless.units import Unit
 
-__all__ = ["Deadline", "Progress", "SolveOptions", "charge"]
+__all__ = ["MOST_GAP", "MOST_SECONDS", "MOST_THREADS", "Deadline", "Progress", "SolveOptions", "charge"]
+
+MOST_SECONDS = 1e6
+"""The longest time limit, eleven days: what waits for a process can't wait for more than 2^31 milliseconds."""
+MOST_GAP = 1.0
+"""With it any plan will do: a gap is a share of the plan's objective."""
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -41,13 +48,18 @@ class Progress:
 class SolveOptions:
     """How long, how exact, on how many threads.
 
-    `time_limit_s`: seconds of wall time, None for no limit. `gap`: stop once the relative gap is proven to be at most
-    this (0.05 = 5 %). `threads`: 0 takes every core; with 1 the same input gives the same plan, unless a time limit
-    cuts it short. `solver` names the backend of the encoding's own model (`gapless list solvers`), None leaves the
-    choice to the encoding. `on_progress` is called from the solving thread. `stop` may be set from anywhere, as Ctrl-C
-    does: the solver returns its incumbent.
+    `time_limit_s`: seconds of wall time, None for no limit. `step_limit`: after how many steps a backend ends, None for
+    no limit; a step is about a linear program that it solves, and its number is the same on any machine. `gap`: stop
+    once the relative gap is proven to be at most this (0.05 = 5 %). `threads`: 0 takes every core; the plan doesn't
+    depend on it, unless a time limit cuts it short. `presolve`: whether backends may simplify a model before they solve
+    it. `solver` names the backend of the encoding's own model (`gapless list solvers`), None leaves the choice to the
+    encoding. `on_progress` is called from the solving thread. `on_plan` takes what a system finds before its end: the
+    cost of a plan, and what makes it, which is called later, in another thread, if at all (`gapless.incumbents`).
+    `stop` may be set from anywhere, as Ctrl-C does: the solver returns its incumbent. `within_deadline`: the deadline
+    of the solve that this one is a stage of.
 
-    Raises `InputError` for a time limit or gap that is negative or not a number, and for negative threads or seed.
+    Raises `InputError` for what is out of range: a time limit of 0 or more than 10^6 s; a step limit below 1; a
+    gap beyond 0..1; threads beyond 0..1024; a seed beyond 0..2^31 - 1.
     """
 
     time_limit_s: float | None = None
@@ -56,16 +68,22 @@ class SolveOptions:
     seed: int = 0
     solver: str | None = None
     on_progress: Callable[[Progress], None] | None = None
+    on_plan: Callable[[float, Callable[[], Any]], None] | None = field(default=None, repr=False, compare=False)
     stop: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
+    step_limit: int | None = None
+    presolve: bool = True
+    within_deadline: Deadline | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         limit = self.time_limit_s
-        if limit is not None and not (limit > 0 and math.isfinite(limit)):
-            raise InputError(f"time_limit_s must be a finite number > 0 or None, got {limit}")
-        if not (self.gap >= 0 and math.isfinite(self.gap)):
-            raise InputError(f"gap must be a finite number >= 0, got {self.gap}")
-        if self.threads < 0:
-            raise InputError(f"threads must be >= 0 (0 takes every core), got {self.threads}")
+        if limit is not None and not 0 < limit <= MOST_SECONDS:
+            raise InputError(f"time_limit_s must be a number > 0, at most {MOST_SECONDS:g}, or None, got {limit}")
+        if self.step_limit is not None and self.step_limit < 1:
+            raise InputError(f"step_limit must be >= 1 or None, got {self.step_limit}")
+        if not 0 <= self.gap <= MOST_GAP:
+            raise InputError(f"gap must be a number in 0..1, 0.05 for 5 %, got {self.gap}")
+        if not 0 <= self.threads <= MOST_THREADS:
+            raise InputError(f"threads must be in 0..{MOST_THREADS} (0 takes every core), got {self.threads}")
         if not 0 <= self.seed < 2**31:
             raise InputError(f"seed must be between 0 and 2147483647, got {self.seed}")
 
@@ -79,12 +97,30 @@ class SolveOptions:
         return replace(self, time_limit_s=None if time_limit_s is None else max(time_limit_s, 1e-3))
 
 
+@dataclass
+class _Clock:
+    """What all stages of a solve share: when the whole solve ends, and whether the clock has cut anything short."""
+
+    start_s: float
+    end_s: float
+    kept_s: float = 0.0
+    has_struck: bool = False
+
+
 class Deadline:
-    """One time limit shared by the stages of a solve; also over once `options.stop` is set."""
+    """When a solve has to end; also over once `options.stop` is set.
+
+    The deadline of a stage, made from the options that `stage` gave, is over at the latest with that of the whole
+    solve. All of them share one record of whether the clock has cut anything short (`has_struck`): only then may the
+    same question have another plan the next time.
+    """
 
     def __init__(self, options: SolveOptions) -> None:
         self._options = options
         self._start_s = time.monotonic()
+        limit_s, whole = options.time_limit_s, options.within_deadline
+        self._end_s = math.inf if limit_s is None else self._start_s + limit_s
+        self.clock: _Clock = _Clock(self._start_s, self._end_s) if whole is None else whole.clock
 
     @property
     def elapsed_s(self) -> float:
@@ -96,18 +132,39 @@ class Deadline:
         """Seconds left, inf without a limit, 0 once stopped."""
         if self._options.stop.is_set():
             return 0.0
-        limit = self._options.time_limit_s
-        return math.inf if limit is None else max(limit - self.elapsed_s, 0.0)
+        left_s = min(self._end_s, self.clock.end_s - self.clock.kept_s) - time.monotonic()
+        if left_s <= 0:
+            self.strike()
+        return max(left_s, 0.0)
 
     @property
     def over(self) -> bool:
         """Whether the time is up or somebody asked to stop."""
         return self.remaining_s <= 0
 
+    @property
+    def has_struck(self) -> bool:
+        """Whether the clock has cut something short, in this solve or any of its stages."""
+        return self.clock.has_struck
+
+    def strike(self) -> None:
+        """Note that the clock has cut something short."""
+        self.clock.has_struck = True
+
+    def keep(self, duration_s: float) -> None:
+        """Keep some of the whole solve's time for what follows the search: the replay, and writing the plan.
+
+        At most a third of the limit, so that there is a search at all.
+        """
+        clock = self.clock
+        if math.isfinite(clock.end_s):
+            clock.kept_s = min(max(clock.kept_s, duration_s), (clock.end_s - clock.start_s) / 3)
+
     def stage(self, at_most_s: float = math.inf) -> SolveOptions:
         """The options for one stage: the time that is left, and no more than `at_most_s`."""
         limit_s = min(self.remaining_s, at_most_s)
-        return self._options.within(limit_s if math.isfinite(limit_s) else None)
+        options = self._options.within(limit_s if math.isfinite(limit_s) else None)
+        return replace(options, within_deadline=self)
 
 
 @contextmanager

@@ -35,8 +35,14 @@ class StopReason(enum.Enum):
     FINISHED = "finished"
     GAP_REACHED = "gap_reached"
     TIME_LIMIT = "time_limit"
+    """The clock: the same question may have another plan the next time."""
+    WORK_LIMIT = "work_limit"
+    """Counted work: tries, steps, orders without improvement."""
     INTERRUPTED = "interrupted"
+    OUT_OF_MEMORY = "out_of_memory"
     OTHER_LIMIT = "other_limit"
+    CONTRADICTED = "contradicted"
+    """A solver's claim was refuted by a second look: the claim is dropped, the better plan kept."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ __all__ = [
     "cost_scale",
     "from_minimisation",
     "infeasible_or_unbounded",
+    "row_scale",
 ]
 
 PROVEN_GAP = 1e-6
@@ -61,7 +62,7 @@ class Task:
             self.options.on_progress(Progress(wall_s, _finite(incumbent), _finite(bound), phase))
 
     def why_stopped(self) -> StopReason:
-        """The reason for stopping early: somebody asked to, or the time was up, or a limit of the backend's own.
+        """The reason for stopping early: somebody asked to, or the time was up, or the steps, or a backend's own limit.
 
         Libraries that guess how long their next step will take stop a little before the limit that they were given.
         """
@@ -70,7 +71,7 @@ class Task:
         limit_s = self.options.time_limit_s
         if limit_s is not None and self.deadline.remaining_s <= _STOPS_EARLY_BY * limit_s:
             return StopReason.TIME_LIMIT
-        return StopReason.OTHER_LIMIT
+        return StopReason.OTHER_LIMIT if self.options.step_limit is None else StopReason.WORK_LIMIT
 
 
 def answer(
@@ -134,6 +135,17 @@ def cost_scale(arrays: ModelArrays) -> float:
     """
     largest = float(np.abs(arrays.cost).max(initial=0.0))
     return float(2.0 ** np.ceil(-np.log2(largest))) if 0 < largest < 1 else 1.0
+
+
+def row_scale(arrays: ModelArrays) -> Floats:
+    """A power of two for each row, float, that brings its largest coefficient between 1 and 2.
+
+    A row of whole numbers is exact as it stands: its factor is 1.
+    """
+    largest, is_whole = np.zeros(len(arrays.row_lower)), np.ones(len(arrays.row_lower), dtype=bool)
+    np.maximum.at(largest, arrays.row_of_entry, np.abs(arrays.value))
+    is_whole[arrays.row_of_entry[arrays.value != np.round(arrays.value)]] = False
+    return np.asarray(2.0 ** -np.floor(np.log2(np.where(is_whole | (largest == 0), 1.0, largest))))
 
 
 def as_minimisation(arrays: ModelArrays) -> ModelArrays:

@@ -1,7 +1,8 @@
 """Run a CBC executable on a model, as the `pulp` backend's default.
 
 CBC is run here and not through PuLP's own wrapper, which can't be interrupted, calls an answer optimal that a limit
-cut short, and keeps no bound. The executable is the one that PuLP brings along or finds.
+cut short, and keeps no bound. The executable is the one that PuLP brings along or finds: 2.10 with PuLP 3, a build of
+3 in the package cbcbox.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from gapless.errors import SolverError
 from gapless.io.mps import mps_of_arrays
+from gapless.leaving import temporary_folder, undone_on_leaving
 from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.backend import (
     FEASIBLE,
@@ -81,9 +83,10 @@ def solve_with_cbc(task: Task, executable: str, version: str) -> Solution:
 
 
 def _run(task: Task, executable: str, *arguments: str) -> _Run:
-    with tempfile.TemporaryDirectory(prefix="gapless-cbc-") as folder:
+    with temporary_folder("gapless-cbc-") as folder:
         run = _Run(task, executable, Path(folder), arguments)
-        run_interruptibly(run.go, run.cancel, task.options.stop)
+        with undone_on_leaving(run.close), closing(run):
+            run_interruptibly(run.go, run.cancel, task.options.stop)
     return run
 
 
@@ -113,9 +116,13 @@ class _Run:
             errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         with self._process as process:
-            for line in process.stdout or ():
-                self.log.append(line.strip())
-                self._report(self.log[-1])
+            try:
+                for line in process.stdout or ():
+                    self.log.append(line.strip())
+                    self._report(self.log[-1])
+            except BaseException:  # of whoever hears the reports
+                process.kill()
+                raise
         self.exit_code = self._process.returncode
         answer_file, values_file = self._folder / "answer.txt", self._folder / "values.bin"
         if answer_file.exists():
@@ -133,6 +140,11 @@ class _Run:
         elif time.monotonic() - self._cancelled_s > _KILL_AFTER_S:
             self._process.kill()
 
+    def close(self) -> None:
+        """End CBC at once, if it is still there."""
+        if self._process is not None:
+            self._process.kill()
+
     @property
     def is_lost(self) -> bool:
         """Whether CBC claims a solution that is none: its preprocessing (2.10.3) at times undoes itself wrongly."""
@@ -148,8 +160,12 @@ class _Run:
         return from_minimisation(self._task.arrays, max(loosened)) if loosened else None
 
     def ended_within_gap(self) -> bool:
-        """Whether the search ended at the gap that was asked for and not at the proof."""
-        return any("within gap tolerance" in line for line in self.log)
+        """Whether the search ended at the gap that was asked for and not at the proof.
+
+        Builds of CBC 3 say so of every optimum, and print all digits of the gap; before, there were two.
+        """
+        is_closed = any(re.fullmatch(r"Gap:\s+0", line) for line in self.log)
+        return not is_closed and any("within gap tolerance" in line for line in self.log)
 
     def _arguments(self, columns: list[str]) -> list[str]:
         options, arguments = self._task.options, ["model.mps", "-timeMode", "elapsed"]
@@ -157,7 +173,11 @@ class _Run:
             left_s = max(options.time_limit_s - self._task.deadline.elapsed_s, 0.01)
             arguments += ["-sec", f"{left_s:.3f}"]
         if options.thread_count > 1:
-            arguments += ["-threads", str(options.thread_count)]
+            arguments += ["-threads", str(100 + options.thread_count)]  # + 100: the same twice
+        if options.step_limit is not None:
+            arguments += ["-maxNodes", str(options.step_limit)]
+        if not options.presolve:
+            arguments += ["-presolve", "off", "-preprocess", "off"]
         arguments += ["-ratio", repr(options.gap)]
         arguments += ["-randomCbcSeed", str(options.seed + 1), "-randomSeed", str(options.seed + 1)]
         start = self._task.start

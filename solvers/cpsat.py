@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from importlib import metadata
 from typing import Any
 
@@ -27,6 +28,9 @@ _STATUS: dict[str, Status] = {
 
 _LARGEST_BOUND = 2.0**52
 
+_STEP = 0.005
+"""CP-SAT's deterministic time for a step: about what a linear program of a few thousand rows takes."""
+
 
 def solve(task: Task) -> Solution:
     """Solve a pure-integer model; a `start` becomes a hint, with NaN where a column has none.
@@ -48,7 +52,13 @@ def solve(task: Task) -> Solution:
         raise InputError(f"model {task.model.name!r}: cpsat rejects it ({first_line}); use --solver highs")
     solver = _configured(cp_model.CpSolver(), task)
     recorder = _recorder(task, solver, cost_scale)
-    status = run_interruptibly(lambda: solver.solve(model, recorder), solver.stop_search, task.options.stop)
+    limit_s = math.inf if task.options.time_limit_s is None else task.options.time_limit_s - task.deadline.elapsed_s
+    try:
+        status = run_interruptibly(
+            lambda: solver.solve(model, recorder), solver.stop_search, task.options.stop, limit_s
+        )  # fmt: skip
+    except TimeoutError:
+        return answer(task, "cpsat", version, Status.NO_SOLUTION, task.why_stopped())
     if recorder.error is not None:
         raise recorder.error
     claim = _STATUS[solver.status_name(status)]
@@ -158,6 +168,9 @@ def _unscaled(arrays: ModelArrays, objective: float, cost_scale: float) -> float
 def _configured(solver: Any, task: Task) -> Any:
     options, parameters = task.options, solver.parameters
     parameters.num_workers = options.thread_count
+    parameters.interleave_search = options.thread_count > 1  # the workers exchange at fixed points: the same twice
+    if options.step_limit is not None:
+        parameters.max_deterministic_time = options.step_limit * _STEP
     parameters.random_seed = options.seed
     parameters.relative_gap_limit = options.gap
     parameters.log_search_progress = False

@@ -11,7 +11,7 @@ import numpy as np
 
 from gapless.errors import SolverError
 from gapless.solution import Solution, Status, StopReason
-from gapless.solvers.backend import Task, answer, cost_scale, infeasible_or_unbounded
+from gapless.solvers.backend import Task, answer, cost_scale, infeasible_or_unbounded, row_scale
 from gapless.solvers.interruptible import run_interruptibly
 
 __all__ = ["solve"]
@@ -24,8 +24,8 @@ _STATUS: dict[str, tuple[Status, StopReason | None]] = {
     "kUnbounded": (Status.UNBOUNDED, StopReason.FINISHED),
     "kUnboundedOrInfeasible": (Status.UNBOUNDED, StopReason.FINISHED),
     "kTimeLimit": (Status.FEASIBLE, StopReason.TIME_LIMIT),
-    "kInterrupt": (Status.FEASIBLE, StopReason.INTERRUPTED),
-    "kHighsInterrupt": (Status.FEASIBLE, StopReason.INTERRUPTED),
+    "kInterrupt": (Status.FEASIBLE, None),
+    "kHighsInterrupt": (Status.FEASIBLE, None),
     "kIterationLimit": (Status.FEASIBLE, StopReason.OTHER_LIMIT),
     "kSolutionLimit": (Status.FEASIBLE, StopReason.OTHER_LIMIT),
     "kMemoryLimit": (Status.FEASIBLE, StopReason.OTHER_LIMIT),
@@ -38,6 +38,10 @@ _REPORT_EVERY_S = 0.25
 
 def solve(task: Task) -> Solution:
     """Solve a MILP or LP; a `start` with NaN for unknown values is completed by HiGHS, an LP takes none.
+
+    Rows are scaled to a largest coefficient near 1: HiGHS compares with absolute tolerances, and its presolve was seen
+    to prove what is false where coefficients are small. Steps are counted where HiGHS looks up from a MILP, once a
+    linear program or so; an LP has none.
 
     HiGHS doesn't look at clock or callbacks in some of its work, presolve of dense rows above all. Where that takes too
     long, it is left behind in its thread, to stop when it next looks, and the answer is what it has reported so far.
@@ -77,6 +81,8 @@ class _Run:
         self._kinds = highspy.cb.HighsCallbackType
         self._task = task
         self._cost_scale = cost_scale(task.arrays)
+        self._row_scale = row_scale(task.arrays)
+        self._steps = 0
         self._cancelled = False
         self._reported_s = -math.inf
         self._reported_incumbent = math.inf
@@ -115,7 +121,7 @@ class _Run:
         info = self.highs.getInfo()
         if self._task.arrays.is_integer.any() or info.dual_solution_status != 2:  # 2: feasible
             return None
-        return np.array(self.highs.getSolution().row_dual) / self._cost_scale
+        return np.array(self.highs.getSolution().row_dual) * self._row_scale / self._cost_scale
 
     def bound(self) -> float | None:
         """The dual bound of a MIP in the model's own sense; HiGHS gives none for an LP that it did not finish."""
@@ -132,6 +138,7 @@ class _Run:
             "random_seed": options.seed,
             "mip_rel_gap": options.gap,
             "mip_abs_gap": 0.0,
+            "presolve": "choose" if options.presolve else "off",
         }
         if options.time_limit_s is not None:
             settings["time_limit"] = max(options.time_limit_s - self._task.deadline.elapsed_s, 1e-3)
@@ -146,8 +153,9 @@ class _Run:
         status = self.highs.passModel(
             len(arrays.cost), len(arrays.row_lower), len(arrays.index), int(highspy.MatrixFormat.kRowwise),
             int(sense), arrays.offset * scale, arrays.cost * scale, arrays.lower, arrays.upper,
-            arrays.row_lower, arrays.row_upper, arrays.start.astype(np.int32), arrays.index.astype(np.int32),
-            arrays.value, arrays.is_integer.astype(np.int32),
+            arrays.row_lower * self._row_scale, arrays.row_upper * self._row_scale, arrays.start.astype(np.int32),
+            arrays.index.astype(np.int32), arrays.value * self._row_scale[arrays.row_of_entry],
+            arrays.is_integer.astype(np.int32),
         )  # fmt: skip
         if status == highspy.HighsStatus.kError:
             name = self._task.model.name
@@ -169,16 +177,19 @@ class _Run:
 
     def _on_callback(self, kind: int, message: str, data_out: Any, data_in: Any, user_data: object) -> None:
         improves = kind == int(self._kinds.kCallbackMipImprovingSolution)
+        looks_up = kind == int(self._kinds.kCallbackMipInterrupt)
+        self._steps += looks_up
+        limit = self._task.options.step_limit
         try:
             if improves:
                 self._values = np.array(data_out.mip_solution)
-            if (improves or kind == int(self._kinds.kCallbackMipInterrupt)) and not self._cancelled:
+            if (improves or looks_up) and not self._cancelled:
                 self._bound = data_out.mip_dual_bound / self._cost_scale
                 self._report(data_out)
         except Exception as error:  # an exception must not travel through C++; it is raised again after the run
             self.callback_error = error
             self._cancelled = True
-        if self._cancelled and not improves:
+        if not improves and (self._cancelled or (limit is not None and self._steps > limit)):
             data_in.user_interrupt = True
 
     def _report(self, data_out: Any) -> None:

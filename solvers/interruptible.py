@@ -17,7 +17,7 @@ T = TypeVar("T")
 _POLL_S = 0.05
 """How long the calling thread sleeps between looks at the stop event; a solver that ends wakes it at once."""
 
-PATIENCE_S = 2.0
+PATIENCE_S = 0.5
 """How long a solver that has been asked to end, or whose time is up, may go on before it is left behind."""
 
 _THREAD = "gapless-solver"

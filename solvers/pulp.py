@@ -1,14 +1,17 @@
-"""A bridge to PuLP, and with it to what else is on the machine: CBC (bundled), Gurobi, CPLEX, XPRESS, SCIP, ...
+"""A bridge to PuLP, and with it to what else is on the machine: CBC, Gurobi, CPLEX, XPRESS, SCIP, ...
 
-`pulp` alone is CBC; `pulp:NAME` is the solver that PuLP calls NAME.
+`pulp` alone is CBC, or HiGHS through PuLP where there is no CBC; `pulp:NAME` is the solver that PuLP calls NAME.
+PuLP 3 brings a CBC along. PuLP 4 finds the one of the package `cbcbox`, or `cbc` on the PATH.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import shutil
-import tempfile
+import time
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
@@ -16,24 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError, SolverError
+from gapless.leaving import temporary_folder
 from gapless.model_arrays import ModelArrays
 from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.backend import FEASIBLE, Task, answer, as_minimisation, infeasible_or_unbounded
 from gapless.solvers.cbc import solve_with_cbc
-from gapless.solvers.interruptible import run_interruptibly
+from gapless.solvers.interruptible import PATIENCE_S
+from gapless.workers import call_in_worker
 
 __all__ = ["installed", "solve"]
 
-_BUNDLED_CBC, _OWN_CBC = "PULP_CBC_CMD", "COIN_CMD"
+_BUNDLED_CBC, _OWN_CBC, _HIGHS = "PULP_CBC_CMD", "COIN_CMD", "HiGHS"
 
-# PuLP's names for what is known of a solution (its `sol_status`), and what they claim.
-_STATUS: dict[str, Status] = {
-    "Optimal Solution Found": Status.OPTIMAL,
-    "Solution Found": Status.FEASIBLE,
-    "No Solution Exists": Status.INFEASIBLE,
-    "Solution is Unbounded": Status.UNBOUNDED,
-    "No Solution Found": Status.NO_SOLUTION,
-}
+# PuLP's numbers for what a solver claims. With any other, the values that it left behind show whether there is a plan.
+_STATUS = {1: Status.OPTIMAL, -1: Status.INFEASIBLE, -2: Status.UNBOUNDED}
 
 # What each solver calls the seed; PuLP has no word for it.
 _SEED_NAMES = {"HiGHS": "random_seed", "GUROBI": "Seed"}
@@ -50,15 +49,16 @@ def installed() -> list[str]:
 def solve(task: Task) -> Solution:
     """Solve a MILP or LP; a `start` must be complete to be used.
 
-    Only CBC can be interrupted and gives bounds when stopped; the others run to their end or time limit. A claim of
-    OPTIMAL counts as proof only if no `gap` was asked for, since PuLP passes no bound on.
+    CBC gives its best point and a bound when it is stopped. The others, in a process of their own, run to their end or
+    time limit, and are killed when somebody says stop. A claim of OPTIMAL counts as proof only if no `gap` was asked
+    for, since PuLP passes no bound on.
 
     Raises `InputError` for a name that PuLP does not know, `SolverError` for a solver that is not there or fails.
     """
     import pulp as library
 
     name = _known_name(library, task.variant)
-    version = metadata.version("pulp")
+    version = f"{metadata.version('pulp')} with {name}"
     if name in (_BUNDLED_CBC, _OWN_CBC):
         executable = _cbc(library, name)
         if executable is None:
@@ -66,21 +66,23 @@ def solve(task: Task) -> Solution:
         return solve_with_cbc(task, executable, version)
     if name not in installed():
         raise _missing(name)
-    with tempfile.TemporaryDirectory(prefix="gapless-pulp-") as folder:
-        problem, variables = _problem(library, task)
-        solver = _solver(library, name, task, folder)
+    options, limit_s = task.options, task.deadline.remaining_s
+    with temporary_folder("gapless-pulp-") as folder:
+        how = (options.gap, options.thread_count, options.seed)
+        asked = _Asked(name, task.arrays, task.start, *how, time.time() + limit_s, folder)
         try:
-            run_interruptibly(lambda: problem.solve(solver), lambda: None, task.options.stop)
-        except library.PulpSolverError as error:
-            reason = " ".join(str(error).split())
-            raise SolverError(f"pulp: {name} failed on model {task.model.name!r}: {reason}") from error
-    return _solution(library, task, version, problem, _values(task.arrays, variables))
+            claim, values = call_in_worker(_solve_there, asked, limit_s=limit_s + PATIENCE_S, stop=options.stop)
+        except TimeoutError:
+            return answer(task, "pulp", version, Status.NO_SOLUTION, task.why_stopped())
+        except SolverError as error:
+            raise SolverError(f"pulp: {name} failed on model {task.model.name!r}: {error}") from None
+    return _solution(task, version, _STATUS.get(claim, Status.FEASIBLE), values)
 
 
 def _known_name(library: Any, variant: str) -> str:
     names: list[str] = library.listSolvers()
     if not variant:
-        return _BUNDLED_CBC if _cbc(library, _BUNDLED_CBC) else _OWN_CBC
+        return next((name for name in (_BUNDLED_CBC, _OWN_CBC) if _cbc(library, name)), _HIGHS)
     by_lower = {name.lower(): name for name in names}
     if variant.lower() not in by_lower:
         close = difflib.get_close_matches(variant.lower(), by_lower, n=1)
@@ -90,43 +92,74 @@ def _known_name(library: Any, variant: str) -> str:
 
 
 def _missing(name: str) -> SolverError:
-    return SolverError(f"solver 'pulp:{name}': PuLP finds none on this machine; it finds {', '.join(installed())}")
+    found = f"PuLP finds none on this machine; it finds {', '.join(installed())}"
+    hint = "; pip install cbcbox brings one, and a cbc on the PATH is found" if name == _OWN_CBC else ""
+    return SolverError(f"solver 'pulp:{name}': {found}{hint}")
 
 
 def _cbc(library: Any, name: str) -> str | None:
     """Where PuLP's bundled CBC, or the machine's own, is; None if it is not there or may not be run."""
     if name == _OWN_CBC:
-        return shutil.which("cbc")
+        return shutil.which(str(library.COIN_CMD(msg=False).path))
     bundled = getattr(library, _BUNDLED_CBC, None)
-    return shutil.which(bundled.pulp_cbc_path) if bundled is not None else None
+    return None if bundled is None else shutil.which(str(bundled.pulp_cbc_path))
 
 
-def _solver(library: Any, name: str, task: Task, folder: str) -> Any:
-    """PuLP's solver object with the options that this solver's constructor knows, its temporary files in `folder`."""
-    options = task.options
-    wanted: dict[str, Any] = {"msg": False, "gapRel": options.gap, "threads": options.thread_count}
-    if options.time_limit_s is not None:
-        wanted["timeLimit"] = max(options.time_limit_s - task.deadline.elapsed_s, 0.01)
-    if _has_complete_start(task):
+@dataclass(frozen=True)
+class _Asked:
+    """A task as it is handed to another process; `end_s`: when the solver must end, in seconds of `time.time`."""
+
+    name: str
+    arrays: ModelArrays
+    start: NDArray[np.float64] | None
+    gap: float
+    threads: int
+    seed: int
+    end_s: float
+    folder: str
+
+    @property
+    def whole_start(self) -> NDArray[np.float64] | None:
+        """The start, where every column has a value."""
+        return self.start if self.start is not None and bool(np.isfinite(self.start).all()) else None
+
+
+def _solve_there(asked: _Asked) -> tuple[int, NDArray[np.float64]]:
+    """In a worker: PuLP's number for what the solver claims, and what it has left as values."""
+    import pulp as library
+
+    problem, variables = _problem(library, asked)
+    solver = _solver(library, asked)
+    try:
+        claim = problem.solve(solver)
+    except library.PulpSolverError as error:
+        raise SolverError(" ".join(str(error).split())) from None
+    # PuLP 4 returns all that it knows; before that, what it returns takes a solution within a limit for an optimal one.
+    known = int(getattr(problem, "sol_status", 0) or getattr(claim, "status", 0))
+    return known, _values(asked.arrays, variables)
+
+
+def _solver(library: Any, asked: _Asked) -> Any:
+    """PuLP's solver object with the options that this solver's constructor knows, its temporary files in a folder."""
+    wanted: dict[str, Any] = {"msg": False, "gapRel": asked.gap, "threads": asked.threads}
+    if math.isfinite(asked.end_s):
+        wanted["timeLimit"] = max(asked.end_s - time.time(), 0.01)
+    if asked.whole_start is not None:
         wanted["warmStart"] = True
-    constructor = type(library.getSolver(name, msg=False))
+    constructor = type(library.getSolver(asked.name, msg=False))
     known = inspect.signature(constructor.__init__).parameters
     arguments = {key: value for key, value in wanted.items() if key in known}
-    if name in _SEED_NAMES:
-        arguments[_SEED_NAMES[name]] = options.seed
-    solver = library.getSolver(name, **arguments)
+    if asked.name in _SEED_NAMES:
+        arguments[_SEED_NAMES[asked.name]] = asked.seed
+    solver = library.getSolver(asked.name, **arguments)
     if hasattr(solver, "tmpDir"):
-        solver.tmpDir = folder
+        solver.tmpDir = asked.folder
     return solver
 
 
-def _has_complete_start(task: Task) -> bool:
-    return task.start is not None and bool(np.isfinite(task.start).all())
-
-
-def _problem(library: Any, task: Task) -> tuple[Any, list[Any]]:
+def _problem(library: Any, asked: _Asked) -> tuple[Any, list[Any]]:
     """The model as PuLP objects, to be minimised; PuLP has no arrays, and a row with two bounds is two rows to it."""
-    arrays = as_minimisation(task.arrays)
+    arrays, start = as_minimisation(asked.arrays), asked.whole_start
     problem = library.LpProblem("model", library.LpMinimize)
     # PuLP 3.3 deprecates building a variable by its class; before that nothing else was there.
     add_variable = getattr(problem, "add_variable", library.LpVariable)
@@ -137,20 +170,21 @@ def _problem(library: Any, task: Task) -> tuple[Any, list[Any]]:
         for j, (low, high, kind) in enumerate(bounds)
     ]
     costs = arrays.cost.tolist()
-    problem += library.LpAffineExpression([(variables[j], costs[j]) for j in np.flatnonzero(arrays.cost)])
+    used = np.flatnonzero(arrays.cost).tolist()
+    problem += library.lpDot([costs[j] for j in used], [variables[j] for j in used])
     for row, (low, high) in enumerate(zip(arrays.row_lower.tolist(), arrays.row_upper.tolist(), strict=True)):
         entries = slice(arrays.start[row], arrays.start[row + 1])
-        columns, values = arrays.index[entries].tolist(), arrays.value[entries].tolist()
-        terms = [(variables[j], value) for j, value in zip(columns, values, strict=True)]
-        sides = [(library.LpConstraintGE, low), (library.LpConstraintLE, high)]
+        columns = [variables[j] for j in arrays.index[entries].tolist()]
+        row_sum = library.lpDot(arrays.value[entries].tolist(), columns)
         if low == high:
-            sides = [(library.LpConstraintEQ, low)]
-        for k, (sense, side) in enumerate(sides):
-            if np.isfinite(side):
-                expression = library.LpAffineExpression(terms)
-                problem.addConstraint(library.LpConstraint(expression, sense, f"r{row}_{k}", side))
-    if _has_complete_start(task) and task.start is not None:
-        for variable, value in zip(variables, np.clip(task.start, arrays.lower, arrays.upper).tolist(), strict=True):
+            problem += row_sum == low, f"r{row}"
+            continue
+        if low > -np.inf:
+            problem += row_sum >= low, f"r{row}_low"
+        if high < np.inf:
+            problem += row_sum <= high, f"r{row}_high"
+    if start is not None:
+        for variable, value in zip(variables, np.clip(start, arrays.lower, arrays.upper).tolist(), strict=True):
             variable.setInitialValue(value, check=False)
     return problem, variables
 
@@ -164,8 +198,7 @@ def _values(arrays: ModelArrays, variables: list[Any]) -> NDArray[np.float64]:
     return np.where(is_seen, found, np.where(arrays.is_integer, np.ceil(idle), idle))
 
 
-def _solution(library: Any, task: Task, version: str, problem: Any, values: NDArray[np.float64]) -> Solution:
-    claim = _STATUS[library.LpSolution[problem.sol_status]]
+def _solution(task: Task, version: str, claim: Status, values: NDArray[np.float64]) -> Solution:
     if claim in (Status.INFEASIBLE, Status.UNBOUNDED):
         return infeasible_or_unbounded(task, "pulp", version, solve)
     if task.arrays.violation(values) > 10 * FEASIBLE:

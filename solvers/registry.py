@@ -144,6 +144,8 @@ def solve_with(
     if solution.values is not None:
         solution = replace(solution, values=solution.values[: model.column_count])  # without what linearising added
     solution = _no_worse_than_start(asked, solution)
+    if solution.stop_reason is StopReason.TIME_LIMIT:
+        deadline.strike()
     return replace(solution, solver=solver, wall_s=deadline.elapsed_s)
 
 

@@ -15,12 +15,16 @@ from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"time_limit_s": 0}, "time_limit_s must be a finite number > 0 or None, got 0"),
-        ({"time_limit_s": math.inf}, "time_limit_s must be a finite number > 0 or None, got inf"),
-        ({"time_limit_s": math.nan}, "time_limit_s must be a finite number"),
-        ({"gap": -0.1}, "gap must be a finite number >= 0, got -0.1"),
-        ({"gap": math.nan}, "gap must be a finite number >= 0, got nan"),
-        ({"threads": -1}, "threads must be >= 0 .*, got -1"),
+        ({"time_limit_s": 0}, "time_limit_s must be a number > 0, at most 1e[+]06, or None, got 0"),
+        ({"time_limit_s": math.inf}, "time_limit_s must be .* got inf"),
+        ({"time_limit_s": 1e7}, "time_limit_s must be .* got 10000000.0"),
+        ({"time_limit_s": math.nan}, "time_limit_s must be a number"),
+        ({"step_limit": 0}, "step_limit must be >= 1 or None, got 0"),
+        ({"gap": -0.1}, r"gap must be a number in 0\.\.1, 0.05 for 5 %, got -0.1"),
+        ({"gap": 2}, "gap must be a number in .* got 2"),
+        ({"gap": math.nan}, "gap must be a number in .* got nan"),
+        ({"threads": -1}, r"threads must be in 0\.\.1024 .*, got -1"),
+        ({"threads": 10**9}, r"threads must be in .*, got 1000000000"),
         ({"seed": -1}, "seed must be between 0 and 2147483647, got -1"),
         ({"seed": 2**31}, "seed must be between"),
     ],
@@ -85,3 +89,29 @@ def test_a_deadline_is_over_once_somebody_asked_to_stop() -> None:
 def test_the_gap_is_relative_to_the_incumbent(incumbent: float | None, bound: float | None, gap: float | None) -> None:
     assert relative_gap(incumbent, bound) == (None if gap is None else pytest.approx(gap))
     assert Progress(1.0, incumbent, bound).gap == relative_gap(incumbent, bound)
+
+
+def test_the_clock_of_a_stage_is_noted_for_the_whole_solve() -> None:
+    whole = Deadline(SolveOptions(time_limit_s=1000))
+    stage = Deadline(Deadline(whole.stage()).stage(at_most_s=1e-9))
+    assert not whole.has_struck
+    while not stage.over:
+        pass
+    assert whole.has_struck
+    assert not whole.over
+
+
+def test_a_stop_is_not_the_clock() -> None:
+    options = SolveOptions(time_limit_s=1000)
+    deadline = Deadline(options)
+    options.stop.set()
+    assert deadline.over
+    assert not deadline.has_struck
+
+
+def test_time_is_kept_for_what_follows_but_never_most_of_it() -> None:
+    deadline = Deadline(SolveOptions(time_limit_s=900))
+    deadline.keep(100)
+    assert deadline.remaining_s <= 800
+    Deadline(deadline.stage()).keep(10_000)
+    assert 590 < deadline.remaining_s <= 600

@@ -56,6 +56,7 @@ def ring(ranks: int, rounds: int) -> Schedule:
     return schedule_from_events(graph, topology, events, "ring")
 
 
+@pytest.mark.thorough("taccl")
 def test_every_picture_of_every_system_is_drawn(plan: SavedPlan) -> None:
     for kind in pictures_of(plan):
         ax = draw(plan, kind)
@@ -86,6 +87,7 @@ def test_few_links_have_a_bar_for_each_event() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.thorough("80-20")
 @pytest.mark.parametrize(("ranks", "rounds"), [(4, 5), (80, 20), (300, 4)])
 def test_resources_are_drawn_with_the_share_of_the_makespan_in_which_they_are_held(ranks: int, rounds: int) -> None:
     schedule = ring(ranks, rounds)
@@ -100,6 +102,7 @@ def test_resources_are_drawn_with_the_share_of_the_makespan_in_which_they_are_he
     assert (pixels(ax).max(axis=2) < 0.2).mean() < 0.05
 
 
+@pytest.mark.thorough("80-20")
 @pytest.mark.parametrize(("ranks", "rounds"), [(80, 20), (4, 2000), (1024, 3)])
 def test_many_ranks_or_events_become_shades_and_never_a_black_block(ranks: int, rounds: int) -> None:
     ax = plot_gantt(ring(ranks, rounds))
@@ -154,6 +157,7 @@ def test_memory_of_many_levels_keeps_the_peak(random_schedule: Callable[[random.
         plot_memory(schedule, device=99)
 
 
+@pytest.mark.thorough
 def test_memory_of_thousands_of_levels_is_drawn_with_a_few_thousand_points() -> None:
     schedule = ring(2, 20_000)
     frees = np.full(len(schedule), 1)
@@ -183,6 +187,7 @@ def test_convergence_has_both_lines_and_no_point_where_nothing_was_known() -> No
     assert ax.get_ylabel() == "objective (ms)"
 
 
+@pytest.mark.thorough("taccl")
 def test_equal_pictures_are_equal_files(plan: SavedPlan) -> None:
     first, second = (svg_text(draw(plan, "gantt").figure, "gantt") for _ in range(2))
     assert first == second

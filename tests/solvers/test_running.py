@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+from cbc_here import needs_cbc_2
 from numpy.typing import NDArray
 
 from gapless.model import Model
@@ -16,7 +17,7 @@ from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.interruptible import run_interruptibly
 from gapless.solvers.registry import load_backend, solve_model
 
-SEARCHERS = ["highs", "cpsat", "pulp"]
+SEARCHERS = ["highs", "cpsat", pytest.param("pulp", marks=needs_cbc_2)]
 
 
 @pytest.fixture(params=SEARCHERS)
@@ -39,6 +40,7 @@ def _assert_honest(model: Model, solution: Solution) -> None:
         assert solution.bound <= solution.objective + 1e-9
 
 
+@pytest.mark.thorough(but=("highs",))
 def test_a_time_limit_keeps_the_incumbent(hard: Model, solver: str) -> None:
     solution = solve_model(hard, SolveOptions(time_limit_s=3.0, threads=1), solver)
     _assert_honest(hard, solution)
@@ -67,6 +69,7 @@ def test_highs_completes_a_partial_start(hard: Model, hard_start: NDArray[np.flo
     assert solution.status is Status.FEASIBLE
 
 
+@pytest.mark.thorough(but=("highs",))
 def test_progress_only_gets_better(hard: Model, solver: str) -> None:
     reports: list[Progress] = []
     options = SolveOptions(time_limit_s=3.0, threads=1, on_progress=reports.append)
@@ -80,6 +83,7 @@ def test_progress_only_gets_better(hard: Model, solver: str) -> None:
     assert solution.objective <= incumbents[0]
 
 
+@pytest.mark.thorough(but=("highs",))
 def test_an_error_in_the_progress_callback_ends_the_solve_and_comes_out(hard: Model, solver: str) -> None:
     def fail(progress: Progress) -> None:
         raise ValueError("no more paper")
@@ -88,6 +92,7 @@ def test_an_error_in_the_progress_callback_ends_the_solve_and_comes_out(hard: Mo
         solve_model(hard, SolveOptions(time_limit_s=60, threads=1, on_progress=fail), solver)
 
 
+@pytest.mark.thorough(but=("highs",))
 def test_setting_stop_returns_the_incumbent(hard: Model, solver: str) -> None:
     options = SolveOptions(time_limit_s=120, threads=2)
     timer = threading.Timer(2.5, options.stop.set)
@@ -99,6 +104,7 @@ def test_setting_stop_returns_the_incumbent(hard: Model, solver: str) -> None:
     assert solution.stop_reason is StopReason.INTERRUPTED
 
 
+@pytest.mark.thorough(but=("highs-interrupt_main",))
 @pytest.mark.parametrize("deliver", ["interrupt_main", "raise_signal"])
 def test_ctrl_c_returns_the_incumbent_and_stops_what_follows(hard: Model, solver: str, deliver: str) -> None:
     options = SolveOptions(time_limit_s=120, threads=1)
@@ -148,6 +154,19 @@ def test_the_same_seed_on_one_thread_gives_the_same_values(solver: str) -> None:
     assert second.values is not None
     assert first.values.tolist() == second.values.tolist()
     assert first.seed == 7
+
+
+@pytest.mark.parametrize("backend", ["highs", "cpsat"])
+def test_counted_work_ends_at_the_same_point_with_any_number_of_threads(hard: Model, backend: str) -> None:
+    found = [solve_model(hard, SolveOptions(step_limit=200, threads=threads), backend) for threads in (1, 1, 2)]
+    assert {solution.stop_reason for solution in found} == {StopReason.WORK_LIMIT}
+    assert found[0].values is not None
+    assert found[1].values is not None
+    assert (found[0].values == found[1].values).all()
+    assert found[0].bound == found[1].bound
+    if backend == "highs":  # the number of CP-SAT's workers says which searches there are
+        assert found[2].values is not None
+        assert (found[0].values == found[2].values).all()
 
 
 def test_highs_changes_its_number_of_threads_within_a_process(hard: Model) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gapless.errors import lacks_memory
 from gapless.torch.library import random_state, set_random_state, torch
 from gapless.torch.run.difference import Difference, Outcome, difference
 
@@ -96,10 +97,8 @@ def _outcome_of(eager: Callable[[], Any], model: Any, devices: list[Any]) -> Out
     try:
         with torch.enable_grad(), torch.autograd.graph.save_on_cpu() if on_gpu else contextlib.nullcontext():
             return Outcome.of(eager(), model)
-    except (MemoryError, torch.OutOfMemoryError):
-        return None
-    except RuntimeError as error:
-        if "can't allocate memory" not in str(error):  # what the CPU's allocator says
+    except (MemoryError, RuntimeError) as error:
+        if not (lacks_memory(error) or isinstance(error, torch.OutOfMemoryError)):
             raise
         return None
     finally:

@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from examples import examples
 from hand_training import chain
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from powered_training import fast_or_frugal
 from tiny_training import MIB, training_graphs
@@ -30,13 +31,14 @@ from gapless.encodings.monet.sweep import bisection, sweep
 from gapless.encodings.monet.tradeoff import Row
 from gapless.errors import GaplessError, InputError
 from gapless.io.plan import read_plan
-from gapless.jobs import Job, Jobs, outcome_of
+from gapless.jobs import Job, Jobs
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import Implementation, TrainingGraph, Variant
 from gapless.profiles.training.networks import build
 from gapless.sweeps.question import Given, limits_of
 from gapless.sweeps.results import Row as Known
 from gapless.sweeps.solving import Work
+from gapless.workers import outcome_of
 
 OPTIONS = SolveOptions(gap=0.02, time_limit_s=2.0, threads=1)
 SCARCE, LITTLE, AMPLE = 20, 45, 1000
@@ -104,6 +106,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Job[Known]]:
     return Noting.started
 
 
+@pytest.mark.thorough
 def test_rows_come_by_ascending_budget_and_each_once(rows: list[Row]) -> None:
     assert [row.budget_bytes for row in rows] == [SCARCE, LITTLE, AMPLE]
     assert [row.memory_ratio for row in rows] == pytest.approx(
@@ -111,6 +114,7 @@ def test_rows_come_by_ascending_budget_and_each_once(rows: list[Row]) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_infeasible_budget_is_a_row_and_not_an_error(rows: list[Row]) -> None:
     assert rows[0].status is Status.INFEASIBLE
     assert (rows[0].cost_s, rows[0].bound_s, rows[0].overhead, rows[0].plan) == (None, None, None, None)
@@ -169,6 +173,7 @@ def test_more_budgets_join_those_that_are_there(folder: Path, rows: list[Row], t
     assert len(times(target)) == len(before) + 2
 
 
+@pytest.mark.thorough
 def test_new_budget_starts_from_the_plans_of_its_neighbours(
     folder: Path, rows: list[Row], tmp_path: Path, started: list[Job[Known]]
 ) -> None:
@@ -179,6 +184,7 @@ def test_new_budget_starts_from_the_plans_of_its_neighbours(
     assert starts == {LITTLE - 1: [pytest.approx(rows[1].cost_s)], AMPLE + 1: [pytest.approx(rows[2].cost_s)]}
 
 
+@pytest.mark.thorough("options")
 @pytest.mark.parametrize(
     ("graph", "options"),
     [(replace(chain(6), fixed_bytes=4), OPTIONS), (chain(6), replace(OPTIONS, gap=0.01))],
@@ -193,6 +199,7 @@ def test_another_graph_or_other_options_are_solved_anew(
     assert row.plan not in times(folder)
 
 
+@pytest.mark.thorough("format")
 @pytest.mark.parametrize("damage", ["", "{}", '{"format": "gapless.plan", "version": 1}'])
 def test_damaged_answer_is_replaced(folder: Path, rows: list[Row], tmp_path: Path, damage: str) -> None:
     target = copied(folder, tmp_path / "curve")
@@ -323,6 +330,7 @@ def test_stop_hands_over_the_best_plan_of_what_is_at_work(tmp_path: Path) -> Non
     assert report.makespan_s == pytest.approx(known.cost_s)
 
 
+@pytest.mark.thorough
 def test_energy_is_a_sweep_of_its_own_with_rows_in_joules(tmp_path: Path) -> None:
     (fast,) = sweep(fast_or_frugal(), [AMPLE], OPTIONS, 0, tmp_path)
     frugal = sweep(fast_or_frugal(), [12, AMPLE], OPTIONS, 0, tmp_path, "energy")
@@ -378,7 +386,7 @@ def test_bisection_visits_each_place_once_after_its_neighbours_before(count: int
         assert near == (*([max(smaller)] if smaller else []), *([min(larger)] if larger else []))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(graph=training_graphs(max_ops=5), data=st.data())
 def test_keep_set_read_from_its_own_schedule_comes_to_the_same(graph: TrainingGraph, data: st.DataObject) -> None:
     assume(not any(_look_alike(*pair) for node in graph.backward for pair in combinations(node.variants, 2)))

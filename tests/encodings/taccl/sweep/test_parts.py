@@ -6,7 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.checker import check
@@ -64,6 +65,7 @@ def test_chunks_are_cut_only_where_latency_does_not_rule() -> None:
     assert Request(NDV2, "allgather", (10**9,)).problem(10**9, 2).collective.chunks_per_rank == 2
 
 
+@pytest.mark.thorough
 def test_without_a_sketch_the_best_number_of_parts_is_among_those_tried() -> None:
     """On its way to a GPU of another node, a large buffer is worth cutting for all NICs."""
     machine = load_topology("dgx2", 2)
@@ -72,6 +74,7 @@ def test_without_a_sketch_the_best_number_of_parts_is_among_those_tried() -> Non
     assert Request(machine, "allgather", (10**9,), sketch=load_sketch("dgx2-sk-1")).cuts == (1, 2)
 
 
+@pytest.mark.thorough("allreduce")
 @pytest.mark.parametrize("collective", sorted(COLLECTIVES))
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_a_plan_in_pieces_is_valid(collective: str, pieces: int) -> None:
@@ -159,7 +162,7 @@ def test_a_size_without_choices_takes_its_neighbours() -> None:
     assert chosen == [(made[0], 1)] * 3
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(tolerance=st.floats(0, 2), sizes=st.sets(st.integers(1, 5000), min_size=1, max_size=8))
 def test_tolerance_bounds_the_loss_and_never_adds_ranges(tolerance: float, sizes: set[int]) -> None:
     made, times = THREE
