@@ -5,9 +5,8 @@
     GaplessError
     ├── InputError          what the user gave is wrong; the message is one line (command line: exit 2)
     │   └── ModelError      a model or graph was built wrongly
-__all__ = [
-    "DifferenceError", "GaplessError", "InputError", "ModelError", "OutOfMemoryError", "SolverError", "lacks_memory",
-]  # fmt: skip
+    ├── OutOfMemoryError    a MemoryError as well
+    ├── DifferenceError     a planned training step differs from eager's by more than the tolerance
     └── SolverError         a backend crashed or is not installed
 
 That a problem is infeasible, or that no plan was found in time, is an answer, not an error: see `gapless.Status`.
@@ -52,5 +51,5 @@ class DifferenceError(GaplessError, RuntimeError):
 
 def lacks_memory(error: BaseException) -> bool:
     """Whether too little memory is what an error comes from: threads and shared libraries say it in words of theirs."""
-    words = ("can't start new thread", "failed to map segment", "cannot allocate memory", "can't allocate memory")
+    words = ("can't start new thread", "failed to map segment", "cannot allocate memory")
     return isinstance(error, MemoryError) or any(word in str(error).lower() for word in words)

@@ -18,7 +18,7 @@ __all__ = ["CAPTURE", "capture_data", "example_arguments"]
 
 CAPTURE = "capture"
 """The name of the record among a plan's details."""
-_CONTAINERS = {"tuple": tuple, "list": list}
+_CONTAINERS: dict[str, Any] = {"tuple": tuple, "list": list}
 _TYPES = {str(kind).removeprefix("torch."): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
 
 
