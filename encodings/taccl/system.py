@@ -58,7 +58,8 @@ QUESTION = (
         "aggregated sends (all that a rank has at once) and what libraries do; the answer says which", "auto",
     ),
     Field(
-        "chunks", Whole(1), "chunks that a rank's own data are cut into (default: the sketch's, else the best of some)",
+        "chunks", Whole(1, 4096),
+        "chunks that a rank's own data are cut into (default: the sketch's, else the best of some)",
         metavar="N",
     ),
 )  # fmt: skip

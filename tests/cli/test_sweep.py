@@ -47,6 +47,7 @@ def plans(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.plan.json"))
 
 
+@pytest.mark.thorough
 def test_json_holds_a_row_for_each_budget(capsys: pytest.CaptureFixture[str], made: Path) -> None:
     code, out, err = run(capsys, *sweep_of(made), "--json", "--quiet")
     assert (code, err) == (0, "")
