@@ -31,7 +31,7 @@ DEAF = ("solve", "cupcake", "--profile", "gpt2", "--method", "milp")
 """HiGHS is in presolve for most of a minute, where it hears nothing."""
 
 QUESTIONS = {
-    "monet": (("--graph", "resnet50", "--batch", "184", "--budget", "8GiB", "--time-limit", "4"), "plan.json", 6.0),
+    "monet": (("--graph", "vgg16", "--batch", "176", "--budget", "7GiB", "--time-limit", "5"), "plan.json", 6.0),
     "taccl": (("--topology", "dgx2", "--nodes", "2", "--size", "1GB", "--time-limit", "4"), "plan.json", 6.0),
     "cupcake": (("--profile", "gpt2", "--method", "milp", "--time-limit", "3"), "plan.json", 4.0),
     "bagpipe": (
@@ -268,7 +268,7 @@ def test_too_little_memory_is_one_line_that_says_what_needs_less(
     def fails(*anything: object) -> None:
         raise error
 
-    monkeypatch.setattr("gapless.encodings.cupcake.solve._run", fails)
+    monkeypatch.setattr("gapless.encodings.cupcake.solve.solve_pareto", fails)
     code, out, err = run(capsys, *FUSE, "--json")
     assert (code, json.loads(out)["stop_reason"]) == (0, "out_of_memory"), "the best baseline had been offered by then"
     assert "gapless: out of memory; less is needed with a smaller most_labels in --parameters\n" in err
