@@ -14,7 +14,7 @@ from gapless.leaving import undone_on_leaving
 
 __all__ = ["check_writable", "make_folder", "rescued", "write_bytes", "write_text"]
 
-_WAY_OUT = "; choose another path"
+_ADVICE = "; choose another path"
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -61,7 +61,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
             _write_beside_then_rename(target, data)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise InputError(f"cannot write {target}: {reason}{_WAY_OUT}") from error
+        raise InputError(f"cannot write {target}: {reason}{_ADVICE}") from error
 
 
 def rescued(path: str, write: Callable[[str], object]) -> tuple[str, str | None]:
@@ -80,7 +80,7 @@ def rescued(path: str, write: Callable[[str], object]) -> tuple[str, str | None]
             write(instead)
         except InputError:
             raise error from None
-        return instead, str(error).removesuffix(_WAY_OUT)
+        return instead, str(error).removesuffix(_ADVICE)
 
 
 def _is_special(target: Path) -> bool:
