@@ -127,6 +127,19 @@ def test_a_hangup_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     assert "stopping" not in found.err
 
 
+def test_a_terminal_that_is_closed_loses_no_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    terminal, end = os.openpty()
+    with os.fdopen(end, "w") as screen:
+        process = spawn(*DEAF, "-o", str(plan), stdout=screen, stderr=screen)
+    while b"baselines" not in os.read(terminal, 1000):
+        pass
+    os.close(terminal)
+    os.killpg(process.pid, signal.SIGHUP)
+    assert ended(process).code == 0
+    assert run(capsys, "check", str(plan))[0] == 0
+
+
 @pytest.mark.parametrize("system", QUESTIONS)
 @pytest.mark.parametrize("moment", [0.1, 0.7])
 def test_term_at_any_moment_leaves_a_plan_or_a_line(
@@ -160,6 +173,40 @@ def is_plan_or_line(
         assert "gapless: no plan: no_solution (interrupted)" in found.err
     else:
         assert (found.code, found.err) == (128 + number, "gapless: interrupted; no half-written file is left\n")
+
+
+MODEL = """
+from torch import nn, randn
+
+def plain():
+    layers = [layer for _ in range(8) for layer in (nn.Linear(64, 64), nn.ReLU())]
+    return nn.Sequential(*layers), (randn(4096, 64),), lambda found: found.sum(), ()
+"""
+
+
+@pytest.mark.thorough("sweep", "run")
+@pytest.mark.parametrize("moment", [0.3, 2.0])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "advise compression --profile gpt2 --ranks 64 --bandwidth 10Gbps --latency 10us",
+        "sweep monet --graph vgg16 --batch 176 --budgets 7GiB,8GiB --time-limit 5 -o out",
+        "sweep taccl --topology ndv2 --nodes 2 --sizes 1KB,64KB --time-limit 5 -o out",
+        "run monet --model MODEL:plain --budget 0.7x --steps 1",
+    ],
+)
+def test_other_commands_that_search_take_the_same_path(tmp_path: Path, words: str, moment: float) -> None:
+    if words.startswith("run"):
+        pytest.importorskip("torch")
+        (tmp_path / "model.py").write_text(MODEL)
+        words = words.replace("MODEL", str(tmp_path / "model.py"))
+    for number in NUMBERS:
+        found = signalled(number, moment, *words.replace("-o out", f"-o {tmp_path / 'out'}").split())
+        assert "Traceback" not in found.err
+        is_left = (found.code, found.err) == (128 + number, "gapless: interrupted; no half-written file is left\n")
+        assert is_left or found.code in (0, 4), found
+        assert is_left or found.code == 0 or "leaves at once" in found.err, found
+        assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".tmp")]
 
 
 @pytest.mark.parametrize(

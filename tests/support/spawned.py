@@ -21,13 +21,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def spawn(*arguments: str, stdout: int | IO[str] = subprocess.PIPE) -> subprocess.Popen[str]:
-    """`gapless` with these arguments; what it prints goes into a pipe, or into an open file."""
+def spawn(
+    *arguments: str, stdout: int | IO[str] = subprocess.PIPE, stderr: int | IO[str] = subprocess.PIPE
+) -> subprocess.Popen[str]:
+    """`gapless` with these arguments; what it prints goes into pipes, or into open files."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "gapless", *arguments]
-    return subprocess.Popen(
-        command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
-    )
+    return subprocess.Popen(command, stdout=stdout, stderr=stderr, text=True, env=environment, start_new_session=True)
 
 
 @dataclass(frozen=True)
