@@ -197,6 +197,7 @@ reducescatter, reduce), or its own data (the others). The sketch's input_chunkup
 comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, reducescatter's or allreduce's buffer.
 """,
     summary=("ratio", "sends", "method"),
+    lighter="--threads 1, fewer --chunks, or fewer ranks",
     remarks=_remarks,
     pictures=("gantt", "topology", "resources"),
     model=_model,

@@ -62,7 +62,6 @@ def test_label_setting_on_resnet101(benchmark: Callable[..., BestFusion], affine
     best = _timed(benchmark, profile, "pareto")
     if affine:
         other = best_fusion(profile, method="affine")
-        assert other is not None
         assert other.iteration_s == pytest.approx(best.iteration_s, rel=1e-9)
 
 
@@ -83,11 +82,9 @@ def test_what_optimality_buys(benchmark: Callable[..., BestFusion], compressor: 
         for affine in (True, False):
             profile = fusion_profile(network, compressor, affine)
             best = best_fusion(profile)
-            assert best is not None
             slower = {baseline.name: baseline.iteration_s / best.iteration_s - 1 for baseline in all_baselines(profile)}
             assert all(share >= -1e-9 for name, share in slower.items() if name != "selective")
             searched = best_fusion(profile, SolveOptions(time_limit_s=sized(ALGORITHM_1_S, 0.2)), "algorithm1")
-            assert searched is not None
             assert searched.iteration_s >= best.iteration_s * (1 - 1e-9)
             slower["algorithm1"] = searched.iteration_s / best.iteration_s - 1
             rows.append((network, affine, best, slower, searched.details))
