@@ -13,7 +13,7 @@ That a problem is infeasible, or that no plan was found in time, is an answer, n
 
 from __future__ import annotations
 
-__all__ = ["GaplessError", "InputError", "ModelError", "OutOfMemoryError", "SolverError"]
+__all__ = ["GaplessError", "InputError", "ModelError", "OutOfMemoryError", "SolverError", "lacks_memory"]
 
 
 class GaplessError(Exception):
@@ -40,3 +40,9 @@ class OutOfMemoryError(GaplessError, MemoryError):
 
 class SolverError(GaplessError, RuntimeError):
     """A solver backend is missing or failed; says which and what to do."""
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether too little memory is what an error comes from: threads and shared libraries say it in words of theirs."""
+    words = ("can't start new thread", "failed to map segment", "cannot allocate memory")
+    return isinstance(error, MemoryError) or any(word in str(error).lower() for word in words)

@@ -9,6 +9,7 @@ from typing import Any
 
 from gapless import __version__
 from gapless.checker import check
+from gapless.errors import lacks_memory
 from gapless.incumbents import INTERVAL_S, Incumbents
 from gapless.options import Deadline, SolveOptions
 from gapless.progress_log import ProgressLog
@@ -51,8 +52,10 @@ def solve(
             plan = find_system(problem.system).plan(problem, asked, parameters)
             is_cut = deadline.has_struck and plan.solution.status is not Status.INFEASIBLE and not options.stop.is_set()
             return _result(problem, _ended(plan, StopReason.TIME_LIMIT) if is_cut else plan, log, command)
-        except MemoryError:
-            pass  # what the solve held is free again once this block is left
+        except Exception as error:
+            if not lacks_memory(error):
+                raise
+    # What the solve held is free again now that the error is gone.
     best = incumbents.best()
     if best is not None:
         return replace(best, solution=replace(best.solution, stop_reason=StopReason.OUT_OF_MEMORY))

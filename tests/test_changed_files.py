@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from examples import share
 from read_cases import CASES, refusals
 
-COUNT = 150
-"""Of each format; tests/benchmarks has 10,000."""
+COUNT = share(480)
+"""Of each format: 10,000 of all formats with --thorough. tests/benchmarks has 10,000 of each."""
 
 
 @pytest.mark.parametrize("name", CASES)

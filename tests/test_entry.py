@@ -128,7 +128,7 @@ def test_values_of_python_mean_what_texts_mean() -> None:
         ({"topology": "ring:4", "size": "1XB"}, "size: must be a number and a unit"),
         ({"topology": "ring:4", "sise": "1MB"}, "sise: is no argument of taccl; did you mean 'size'"),
         ({"topology": "ring:4", "size": "1MB", "chunks": 1.5}, "chunks: must be a whole number"),
-        ({"topology": "ring:4", "size": "1MB", "gap": "much"}, "gap: must be a number >= 0, got 'much'"),
+        ({"topology": "ring:4", "size": "1MB", "gap": "much"}, "gap: must be a number >= 0 and <= 1, got 'much'"),
         ({"topology": "ring:4", "size": "1MB", "threads": None, "solver": 7}, "solver: must be a text, got 7"),
         ({"topology": "ring:4", "size": "1MB", "parameters": {"tries": 1}}, "parameters: 'tries' is no parameter"),
         ({"size": "1MB"}, "give `topology` NAME"),

@@ -38,6 +38,8 @@ __all__ = ["BatchPlan", "Planning", "batch_plans"]
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
+MOST_COSTS = 2**28
+"""Examples of a batch times trainers: each pair has a cost."""
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Of Fibonacci hashing: the upper bits of the product are well mixed."""
 
@@ -48,7 +50,7 @@ class Planning:
 
     `lookahead` and `cache_rows`: as for `lookahead_steps`; 200 batches if neither is given, as in the paper.
     `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None.
-    Raises `InputError` for counts below 1 and unknown names.
+    Raises `InputError` for counts below 1, more trainers than examples in a batch, too many of both, unknown names.
     """
 
     trainers: int
@@ -66,6 +68,12 @@ class Planning:
             value = getattr(self, title)
             if value is not None and value < 1:
                 raise InputError(f"{title}: must be >= 1, got {value}")
+        examples = self.batch_size
+        if self.trainers > examples:
+            raise InputError(f"trainers: must be at most the {examples} examples of a batch, got {self.trainers}")
+        if examples * self.trainers > MOST_COSTS:
+            got = f"{examples:,} x {self.trainers:,}; take a smaller batch or fewer trainers"
+            raise InputError(f"batch_size: times trainers must be at most {MOST_COSTS:,}, got {got}")
         check_known("ownership", self.ownership, OWNERSHIPS)
         if self.lookahead is None and self.cache_rows is None:
             object.__setattr__(self, "lookahead", 200)

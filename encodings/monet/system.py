@@ -124,6 +124,7 @@ SYSTEM = System(
   gapless solve monet --graph vgg16 --batch 176 --budget 8GiB --method checkmate
 """,
     summary=("overhead", "overhead_bound", "least_budget_bound_bytes", "least_budget_found_bytes", "nodes"),
+    lighter="--threads 1, or --method greedy",
     remarks=_remarks,
     view=_view,
     pictures=("memory",),

@@ -263,6 +263,7 @@ def test_damaged_plan_is_refused_with_file_and_field(
     assert re.search(message, err), err
 
 
+@pytest.mark.thorough
 def test_model_is_written_for_solver_people(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for name in ("model.lp", "model.mps"):
         assert run(capsys, *SOLVE, "--quiet", "--write-model", str(tmp_path / name))[0] == 0

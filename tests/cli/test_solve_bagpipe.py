@@ -41,10 +41,12 @@ def test_a_batch_size_that_the_trainers_do_not_divide_is_fine(capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out)["valid"]
 
 
-def test_more_trainers_than_examples_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--trace", "zipf", "--table-rows", "9", "--examples", "6", "--trainers", "4", "--batch-size", "3"]
-    assert main(["solve", "bagpipe", *arguments, "--json", "--quiet"]) == 0
+def test_as_many_trainers_as_examples_are_fine_and_more_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["solve", "bagpipe", "--trace", "zipf", "--table-rows", "9", "--examples", "6", "--batch-size", "3"]
+    assert main([*arguments, "--trainers", "3", "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["valid"]
+    assert main([*arguments, "--trainers", "4", "--quiet"]) == 2
+    assert "--trainers: must be at most the 3 examples of a batch, got 4" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_a_trace_that_is_none_is_one_line(
         file.write_text(content)
     elif content is not None:
         np.save(file, content)
-    arguments = ["--trace", str(file), *options, "--trainers", "2", "--batch-size", "1", "--quiet"]
+    arguments = ["--trace", str(file), *options, "--trainers", "2", "--batch-size", "2", "--quiet"]
     assert main(["solve", "bagpipe", *arguments]) == 2
     error = capsys.readouterr().err
     assert str(file) in error

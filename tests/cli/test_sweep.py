@@ -47,6 +47,7 @@ def plans(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.plan.json"))
 
 
+@pytest.mark.thorough
 def test_json_holds_a_row_for_each_budget(capsys: pytest.CaptureFixture[str], made: Path) -> None:
     code, out, err = run(capsys, *sweep_of(made), "--json", "--quiet")
     assert (code, err) == (0, "")
@@ -95,7 +96,7 @@ def test_energy_is_swept_in_joules(capsys: pytest.CaptureFixture[str], tmp_path:
 
 BAD_INPUT = [
     (["--budgets", "5GiB,"], r"--budgets: must be values with commas between them"),
-    (["--budgets", "0x"], r"--budgets: must be a number > 0, got '0'"),
+    (["--budgets", "0x"], r"--budgets: must be a number > 0 and <= 1000, got '0'"),
     (["--budgets", "5GiB", "--workers", "9999"], r"threads x workers must be <= \d+, the number of cores"),
     (["--budgets", "5GiB", "--time-limit", "0"], r"--time-limit: must be a number > 0"),
     (["--budgets", "5GiB", "--device", "p101"], r"p101"),

@@ -34,6 +34,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return read_saved(str(plan)).schedule, trace
 
 
+@pytest.mark.thorough("taccl")
 def test_trace_of_every_system_keeps_the_rules_of_the_format(exported: tuple[Schedule, Path]) -> None:
     assert faults(json.loads(exported[1].read_text())) == []
 

@@ -157,6 +157,7 @@ def test_memory_of_many_levels_keeps_the_peak(random_schedule: Callable[[random.
         plot_memory(schedule, device=99)
 
 
+@pytest.mark.thorough
 def test_memory_of_thousands_of_levels_is_drawn_with_a_few_thousand_points() -> None:
     schedule = ring(2, 20_000)
     frees = np.full(len(schedule), 1)
@@ -186,6 +187,7 @@ def test_convergence_has_both_lines_and_no_point_where_nothing_was_known() -> No
     assert ax.get_ylabel() == "objective (ms)"
 
 
+@pytest.mark.thorough("taccl")
 def test_equal_pictures_are_equal_files(plan: SavedPlan) -> None:
     first, second = (svg_text(draw(plan, "gantt").figure, "gantt") for _ in range(2))
     assert first == second

@@ -40,6 +40,7 @@ def _assert_honest(model: Model, solution: Solution) -> None:
         assert solution.bound <= solution.objective + 1e-9
 
 
+@pytest.mark.thorough(but=("highs",))
 def test_a_time_limit_keeps_the_incumbent(hard: Model, solver: str) -> None:
     solution = solve_model(hard, SolveOptions(time_limit_s=3.0, threads=1), solver)
     _assert_honest(hard, solution)
@@ -68,6 +69,7 @@ def test_highs_completes_a_partial_start(hard: Model, hard_start: NDArray[np.flo
     assert solution.status is Status.FEASIBLE
 
 
+@pytest.mark.thorough(but=("highs",))
 def test_progress_only_gets_better(hard: Model, solver: str) -> None:
     reports: list[Progress] = []
     options = SolveOptions(time_limit_s=3.0, threads=1, on_progress=reports.append)
@@ -81,6 +83,7 @@ def test_progress_only_gets_better(hard: Model, solver: str) -> None:
     assert solution.objective <= incumbents[0]
 
 
+@pytest.mark.thorough(but=("highs",))
 def test_an_error_in_the_progress_callback_ends_the_solve_and_comes_out(hard: Model, solver: str) -> None:
     def fail(progress: Progress) -> None:
         raise ValueError("no more paper")
@@ -89,6 +92,7 @@ def test_an_error_in_the_progress_callback_ends_the_solve_and_comes_out(hard: Mo
         solve_model(hard, SolveOptions(time_limit_s=60, threads=1, on_progress=fail), solver)
 
 
+@pytest.mark.thorough(but=("highs",))
 def test_setting_stop_returns_the_incumbent(hard: Model, solver: str) -> None:
     options = SolveOptions(time_limit_s=120, threads=2)
     timer = threading.Timer(2.5, options.stop.set)
@@ -100,6 +104,7 @@ def test_setting_stop_returns_the_incumbent(hard: Model, solver: str) -> None:
     assert solution.stop_reason is StopReason.INTERRUPTED
 
 
+@pytest.mark.thorough(but=("highs-interrupt_main",))
 @pytest.mark.parametrize("deliver", ["interrupt_main", "raise_signal"])
 def test_ctrl_c_returns_the_incumbent_and_stops_what_follows(hard: Model, solver: str, deliver: str) -> None:
     options = SolveOptions(time_limit_s=120, threads=1)

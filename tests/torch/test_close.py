@@ -95,6 +95,7 @@ FOUND = {
 """The operators that stand in for eager's, in the small models."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", list(FOUND))
 def test_plans_with_all_kinds_are_close_and_keep_to_their_peak(models: dict[str, Case], kind: str) -> None:
     model, given = models[kind]
@@ -244,6 +245,7 @@ ODD: dict[str, tuple[Callable[[Any], Any], ...]] = {
 }
 
 
+@pytest.mark.thorough("scores", "probabilities")
 @pytest.mark.parametrize("name", list(ODD))
 def test_what_only_resembles_attention_stays_what_it_is(name: str) -> None:
     torch.manual_seed(0)

@@ -89,6 +89,7 @@ def test_the_best_of_the_tried_sketches_is_kept_and_replayed(result: gapless.Res
     assert result.problem.description["sketch"] == rows[0]["sketch"]
 
 
+@pytest.mark.thorough
 def test_the_bound_holds_for_every_sketch_tried(result: gapless.Result) -> None:
     assert result.solution.bound is not None
     for row in result.details["sketches"]:
