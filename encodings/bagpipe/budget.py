@@ -27,6 +27,9 @@ Ints = NDArray[np.int64]
 _LEAST_SHARE = 0.01
 """Of the rows of a batch: how many go alone at least for each batch of the run. Click logs have about so many."""
 
+_SHARE_OF_ONE = 0.5
+"""Of the time that is left over: what one batch may take. A solver that is asked to end takes a moment."""
+
 _REFINED = 1.5
 """So many times the rows that go alone when their batch is planned do so in the end: later batches distinguish them."""
 
@@ -77,7 +80,7 @@ class Budget:
         """Under which the next batch may be partitioned; None where there is time for the quickest partition only."""
         total = self._read if self._is_read or self._asked is None else self._asked
         left_s = self._left_s(max(total, self._read))
-        return self._deadline.stage(left_s) if self._allows(left_s - self._partition_s) else None
+        return self._deadline.stage(_SHARE_OF_ONE * left_s) if self._allows(left_s - self._partition_s) else None
 
     def _left_s(self, total: int) -> float:
         """What is left when as many batches are read, planned quickly from here on, and finished."""

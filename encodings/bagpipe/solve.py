@@ -42,7 +42,9 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     pace = Pace()
     if options.time_limit_s is not None:
         first, pace = _first_batch(problem, options, parameters, deadline)
-        if deadline.remaining_s <= pace.read_s + 2 * (pace.plan_s + pace.finish_s) and problem.batch_count != 1:
+        if deadline.over or (
+            problem.batch_count != 1 and deadline.remaining_s <= pace.read_s + 2 * (pace.plan_s + pace.finish_s)
+        ):
             deadline.strike()
             return first
     run = Run()
@@ -66,6 +68,8 @@ def _first_batch(
     run.optimised = int(problem.planning.method == "contiguous")
     planned_s = deadline.elapsed_s - begin_s
     plan = _plan(problem, run, 1, options, deadline)
+    if deadline.over:
+        return plan, Pace()
     assert plan.schedule is not None
     check(plan.schedule)
     read_s = min(run.timings["lookahead"], planned_s)
