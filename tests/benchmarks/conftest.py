@@ -14,6 +14,7 @@ _TABLES = pytest.StashKey[ResultTables]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gapless")
     group.addoption("--limit-s", type=float, help="seconds for each solve, instead of each benchmark's own limit")
+    group.addoption("--cases", type=int, default=20, help="random models of each kind, where false proofs are sought")
     group.addoption("--large", action="store_true", help="also the cases that take minutes")
     group.addoption("--programs", action="store_true", help="sweeps lower their choices to programs, too: slow")
     group.addoption("--tables", type=Path, help="folder for the tables as JSON and Markdown; its rows are kept")
