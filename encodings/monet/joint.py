@@ -234,7 +234,7 @@ def _least_budget(state: _State) -> dict[str, object]:
     solution = solve_model(model.milp, stage, state.solver)
     bound_bytes = 0
     if solution.bound is not None:
-        bound_bytes = int(solution.bound * (1 - SOLVER_TOLERANCE) * relaxation.BYTES_PER_UNIT)
+        bound_bytes = int(solution.bound * (1 - SOLVER_TOLERANCE) * model.unit_bytes)
     details: dict[str, object] = {"least_budget_bound_bytes": bound_bytes, "least_budget_found_bytes": None}
     if solution.values is not None and not state.deadline.over:
         keeper, unit_s = Keeper(graph, max(bound_bytes, 1)), 1e-6 * model.unit_s
