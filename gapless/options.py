@@ -20,7 +20,7 @@ __all__ = ["Deadline", "Progress", "SolveOptions", "charge"]
 class Progress:
     """One report of a running solve; `incumbent` and `bound`, in `unit`, are None while unknown.
 
-    `done` of `total` instances have an answer, where several are solved.
+    `done` of `total` instances have an answer, where several are solved. `steps`: those of the backend so far.
     """
 
     wall_s: float
@@ -30,6 +30,7 @@ class Progress:
     unit: Unit = "s"
     done: int | None = None
     total: int | None = None
+    steps: int | None = None
 
     @property
     def gap(self) -> float | None:
