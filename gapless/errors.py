@@ -5,6 +5,7 @@
     GaplessError
     ├── InputError          what the user gave is wrong; the message is one line (command line: exit 2)
     │   └── ModelError      a model or graph was built wrongly
+    ├── OutOfMemoryError    a MemoryError as well
     └── SolverError         a backend crashed or is not installed
 
 That a problem is infeasible, or that no plan was found in time, is an answer, not an error: see `gapless.Status`.
@@ -12,7 +13,7 @@ That a problem is infeasible, or that no plan was found in time, is an answer, n
 
 from __future__ import annotations
 
-__all__ = ["GaplessError", "InputError", "ModelError", "SolverError"]
+__all__ = ["GaplessError", "InputError", "ModelError", "OutOfMemoryError", "SolverError"]
 
 
 class GaplessError(Exception):
@@ -31,6 +32,10 @@ class InputError(GaplessError, ValueError):
 
 class ModelError(InputError):
     """A model was put together wrongly: shapes that do not fit, bounds that cross, names used twice."""
+
+
+class OutOfMemoryError(GaplessError, MemoryError):
+    """There was too little memory; says for what."""
 
 
 class SolverError(GaplessError, RuntimeError):

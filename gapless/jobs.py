@@ -1,32 +1,29 @@
-"""Jobs: work that is done side by side, each piece in a spawned process of its own; most often a problem to solve.
-
-A job and the caller share a pipe in two directions: one carries the answer, the other the request to stop.
-"""
+"""Jobs: work that is done side by side, each piece in a worker of its own; most often a problem to solve."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
+import math
+import queue
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from gapless.errors import GaplessError, InputError, SolverError
 from gapless.options import available_cores
-from gapless.solvers.worker import kill_with_children
+from gapless.workers import Worker, signals_held
 
-__all__ = ["Job", "Jobs", "in_order", "interrupts_held", "outcome_of", "shares"]
+__all__ = ["Job", "Jobs", "in_order", "shares"]
 
 T = TypeVar("T")
 
 _POLL_S = 0.1
 """How long to wait for news before looking whether the caller has said stop."""
+
+STOP_S = 60.0
+"""How long a job that was asked to stop may take to hand over what it has, before it is killed."""
 
 
 @dataclass(frozen=True)
@@ -55,38 +52,36 @@ def shares(threads: int, workers: int, jobs: int) -> tuple[int, int]:
 
 
 class Jobs(Generic[T]):
-    """The processes at work, until `close`."""
+    """The workers at their jobs, until `close`."""
 
     def __init__(self) -> None:
-        self._at_work: dict[Connection, tuple[Job[T], SpawnProcess]] = {}
+        self._at_work: dict[Worker[T], Job[T]] = {}
+        self._news: queue.SimpleQueue[Worker[T]] = queue.SimpleQueue()
+        self._end_s = math.inf
 
     def close(self) -> None:
-        """End the processes that are still at work."""
-        for connection, (_, process) in self._at_work.items():
-            kill_with_children(process)
-            connection.close()
+        """End the workers that are still at work."""
+        for worker in self._at_work:
+            worker.kill()
+        for worker in self._at_work:
+            worker.join()
         self._at_work.clear()
 
     def stop(self) -> None:
-        """Ask the processes at work to end with the best plan so far, which `finished` then brings."""
-        for connection in self._at_work:
-            with suppress(OSError):  # one that has just ended has left its answer, or its crash, for `finished`
-                connection.send(None)
+        """Ask the workers to end with the best plan so far, which `finished` then brings."""
+        self._end_s = time.monotonic() + STOP_S
+        for worker in self._at_work:
+            worker.stop()
 
     @property
     def running(self) -> int:
-        """How many processes are at work."""
+        """How many are at work."""
         return len(self._at_work)
 
     def start(self, job: Job[T]) -> None:
-        """Start a process for a job."""
-        context = multiprocessing.get_context("spawn")
-        connection, job_end = context.Pipe()
-        process = context.Process(target=_work, args=(job_end, job.name, job.work), name="gapless-job")
-        with interrupts_held():
-            process.start()
-            self._at_work[connection] = (job, process)
-        job_end.close()
+        """Start a worker for a job."""
+        with signals_held():
+            self._at_work[Worker(job.work, job.name, self._news)] = job
 
     def finished(self) -> Iterator[tuple[int, T]]:
         """Wait a moment for answers, as (place, answer); raises what a job raised, `SolverError` for a crash."""
@@ -96,20 +91,18 @@ class Jobs(Generic[T]):
             yield place, outcome
 
     def outcomes(self) -> Iterator[tuple[int, T | GaplessError]]:
-        """As `finished`, with what a job raised in place of its answer."""
-        for connection in wait(list(self._at_work), _POLL_S):
-            assert isinstance(connection, Connection)
-            job, process = self._at_work[connection]
-            try:
-                outcome: T | GaplessError = connection.recv()
-            except (EOFError, ConnectionError):
-                process.join()
-                what = f"{job.name}: its process crashed with exit code {process.exitcode}"
-                outcome = SolverError(f"{what}; the same command goes on from here")
-            del self._at_work[connection]
-            connection.close()
-            process.join()
-            yield job.place, outcome
+        """As `finished`, with what a job raised in place of its answer; one that doesn't stop is killed in the end."""
+        with suppress(queue.Empty):
+            worker = self._news.get(timeout=_POLL_S)
+            while True:
+                if worker in self._at_work:
+                    yield self._at_work.pop(worker).place, worker.outcome
+                worker = self._news.get_nowait()
+        if time.monotonic() > self._end_s:
+            late = list(self._at_work.values())
+            self.close()
+            for job in late:
+                yield job.place, SolverError(f"{job.name}: did not stop within {STOP_S:g} s, and was killed")
 
 
 def in_order(
@@ -138,55 +131,3 @@ def in_order(
         jobs.stop()
         while jobs.running:
             yield from jobs.outcomes()
-
-
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Ctrl-C reaches this process only when the block is over, and what is started in it never."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # it is started with the first process otherwise, and lets interrupts through
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-# -- in the process ----------------------------------------------------------------------------------------------------
-
-
-def _work(connection: Connection, name: str, work: Callable[[threading.Event], Any]) -> None:
-    """Do the work, send the answer or what is wrong, and end; also end when the parent is gone."""
-    if hasattr(os, "setsid"):
-        os.setsid()  # a group of its own, so that a kill takes along what a solver started
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-    stop = threading.Event()
-    threading.Thread(target=_stop_when_asked, args=(connection, stop), daemon=True).start()
-    connection.send(outcome_of(name, work, stop))
-
-
-def outcome_of(name: str, work: Callable[[threading.Event], T], stop: threading.Event) -> T | GaplessError:
-    """The answer, or what is wrong, so that no work takes others along."""
-    try:
-        return work(stop)
-    except GaplessError as error:
-        return error
-    except Exception as error:
-        return SolverError(f"{name}: failed with {type(error).__name__}: {error}")
-
-
-def _stop_when_asked(connection: Connection, stop: threading.Event) -> None:
-    with suppress(EOFError, OSError):
-        connection.recv()
-        stop.set()
-
-
-def _leave_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        if hasattr(os, "killpg"):
-            os.killpg(os.getpid(), signal.SIGKILL)
-        os._exit(1)

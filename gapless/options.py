@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gapless.errors import InputError
 from gapless.units import Unit
@@ -47,8 +48,10 @@ class SolveOptions:
     once the relative gap is proven to be at most this (0.05 = 5 %). `threads`: 0 takes every core; the plan doesn't
     depend on it, unless a time limit cuts it short. `presolve`: whether backends may simplify a model before they solve
     it. `solver` names the backend of the encoding's own model (`gapless list solvers`), None leaves the choice to the
-    encoding. `on_progress` is called from the solving thread. `stop` may be set from anywhere, as Ctrl-C does: the
-    solver returns its incumbent. `within_deadline`: the deadline of the solve that this one is a stage of.
+    encoding. `on_progress` is called from the solving thread. `on_plan` takes what a system finds before its end: the
+    cost of a plan, and what makes it, which is called later, in another thread, if at all (`gapless.incumbents`).
+    `stop` may be set from anywhere, as Ctrl-C does: the solver returns its incumbent. `within_deadline`: the deadline
+    of the solve that this one is a stage of.
 
     Raises `InputError` for a time limit or gap that is negative or not a number, a step limit below 1, and negative
     threads or seed.
@@ -60,6 +63,7 @@ class SolveOptions:
     seed: int = 0
     solver: str | None = None
     on_progress: Callable[[Progress], None] | None = None
+    on_plan: Callable[[float, Callable[[], Any]], None] | None = field(default=None, repr=False, compare=False)
     stop: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
     step_limit: int | None = None
     presolve: bool = True

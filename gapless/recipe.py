@@ -2,34 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
+from gapless import __version__
 from gapless.checker import check
+from gapless.incumbents import INTERVAL_S, Incumbents
 from gapless.options import Deadline, SolveOptions
 from gapless.progress_log import ProgressLog
 from gapless.result import Result
-from gapless.solution import Status, StopReason
-from gapless.system import Problem, find_system
+from gapless.solution import Solution, Status, StopReason
+from gapless.system import Plan, Problem, find_system
 from gapless.versions import library_versions
 
 __all__ = ["solve"]
 
 
-def solve(problem: Problem, options: SolveOptions | None = None, parameters: Any = None, command: str = "") -> Result:
+def solve(
+    problem: Problem,
+    options: SolveOptions | None = None,
+    parameters: Any = None,
+    command: str = "",
+    on_result: Callable[[Result], None] | None = None,
+) -> Result:
     """Solve a problem and replay its schedule.
 
     `parameters`: what the system's searches may be tuned by; None for its defaults. `command`: what somebody typed, for
-    the plan file. That nothing was found, or that there is nothing to find, is said by `result.status`. Raises
+    the plan file. `on_result`: called from a thread of its own with the best plan so far, replayed clean, at most every
+    30 s, for whatever may end this process. That nothing was found, or that there is nothing to find, is said by
+    `result.status`; a solve that runs out of memory ends with the best plan that its system had offered. Raises
     `InputError` for options or a problem that make no sense, `SolverError` where a backend is missing or fails.
     """
     options = options or problem.default_options
     log, deadline = ProgressLog(options.on_progress), Deadline(options)
-    plan = find_system(problem.system).plan(problem, replace(deadline.stage(), on_progress=log), parameters)
+
+    def offer(cost: float, make: Callable[[], Plan]) -> None:
+        incumbents.offer(cost, lambda: _result(problem, _ended(make(), StopReason.INTERRUPTED), log, command))
+
+    def keep(result: Result) -> None:
+        if result.valid and on_result is not None:
+            on_result(result)
+
+    with closing(Incumbents(None if on_result is None else keep, INTERVAL_S)) as incumbents:
+        try:
+            asked = replace(deadline.stage(), on_progress=log, on_plan=offer)
+            plan = find_system(problem.system).plan(problem, asked, parameters)
+            is_cut = deadline.has_struck and plan.solution.status is not Status.INFEASIBLE and not options.stop.is_set()
+            return _result(problem, _ended(plan, StopReason.TIME_LIMIT) if is_cut else plan, log, command)
+        except MemoryError:
+            pass  # what the solve held is free again once this block is left
+    best = incumbents.best()
+    if best is not None:
+        return replace(best, solution=replace(best.solution, stop_reason=StopReason.OUT_OF_MEMORY))
+    nothing = Solution(
+        Status.NO_SOLUTION, StopReason.OUT_OF_MEMORY, "", __version__, options.seed, deadline.elapsed_s
+    )  # fmt: skip
+    return _result(problem, Plan(nothing, None), log, command)
+
+
+def _ended(plan: Plan, reason: StopReason) -> Plan:
+    return replace(plan, solution=replace(plan.solution, stop_reason=reason))
+
+
+def _result(problem: Problem, plan: Plan, log: ProgressLog, command: str) -> Result:
     report = None if plan.schedule is None else check(plan.schedule)
-    solution = plan.solution
-    if deadline.has_struck and solution.status is not Status.INFEASIBLE and not options.stop.is_set():
-        solution = replace(solution, stop_reason=StopReason.TIME_LIMIT)
     run = {
         **({"command": command} if command else {}),
         "versions": library_versions(),
@@ -38,4 +76,4 @@ def solve(problem: Problem, options: SolveOptions | None = None, parameters: Any
         "convergence": None if log.convergence is None else log.convergence.data,
     }
     asked = plan.problem or problem
-    return Result(asked, solution, plan.schedule, report, plan.details, plan.timings, plan.product, run)
+    return Result(asked, plan.solution, plan.schedule, report, plan.details, plan.timings, plan.product, run)

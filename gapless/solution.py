@@ -39,6 +39,7 @@ class StopReason(enum.Enum):
     WORK_LIMIT = "work_limit"
     """Counted work: tries, steps, orders without improvement."""
     INTERRUPTED = "interrupted"
+    OUT_OF_MEMORY = "out_of_memory"
     OTHER_LIMIT = "other_limit"
 
 

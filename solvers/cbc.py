@@ -1,7 +1,8 @@
 """Run a CBC executable on a model, as the `pulp` backend's default.
 
 CBC is run here and not through PuLP's own wrapper, which can't be interrupted, calls an answer optimal that a limit
-cut short, and keeps no bound. The executable is the one that PuLP brings along or finds.
+cut short, and keeps no bound. The executable is the one that PuLP brings along or finds: 2.10 with PuLP 3, a build of
+3 in the package cbcbox.
 """
 
 from __future__ import annotations
@@ -148,8 +149,12 @@ class _Run:
         return from_minimisation(self._task.arrays, max(loosened)) if loosened else None
 
     def ended_within_gap(self) -> bool:
-        """Whether the search ended at the gap that was asked for and not at the proof."""
-        return any("within gap tolerance" in line for line in self.log)
+        """Whether the search ended at the gap that was asked for and not at the proof.
+
+        Builds of CBC 3 say so of every optimum, and print all digits of the gap; before, there were two.
+        """
+        is_closed = any(re.fullmatch(r"Gap:\s+0", line) for line in self.log)
+        return not is_closed and any("within gap tolerance" in line for line in self.log)
 
     def _arguments(self, columns: list[str]) -> list[str]:
         options, arguments = self._task.options, ["model.mps", "-timeMode", "elapsed"]

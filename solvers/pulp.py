@@ -1,6 +1,7 @@
-"""A bridge to PuLP, and with it to what else is on the machine: CBC (bundled), Gurobi, CPLEX, XPRESS, SCIP, ...
+"""A bridge to PuLP, and with it to what else is on the machine: CBC, Gurobi, CPLEX, XPRESS, SCIP, ...
 
-`pulp` alone is CBC; `pulp:NAME` is the solver that PuLP calls NAME.
+`pulp` alone is CBC, or HiGHS through PuLP where there is no CBC; `pulp:NAME` is the solver that PuLP calls NAME.
+PuLP 3 brings a CBC along. PuLP 4 finds the one of the package `cbcbox`, or `cbc` on the PATH.
 """
 
 from __future__ import annotations
@@ -24,16 +25,10 @@ from gapless.solvers.interruptible import run_interruptibly
 
 __all__ = ["installed", "solve"]
 
-_BUNDLED_CBC, _OWN_CBC = "PULP_CBC_CMD", "COIN_CMD"
+_BUNDLED_CBC, _OWN_CBC, _HIGHS = "PULP_CBC_CMD", "COIN_CMD", "HiGHS"
 
-# PuLP's names for what is known of a solution (its `sol_status`), and what they claim.
-_STATUS: dict[str, Status] = {
-    "Optimal Solution Found": Status.OPTIMAL,
-    "Solution Found": Status.FEASIBLE,
-    "No Solution Exists": Status.INFEASIBLE,
-    "Solution is Unbounded": Status.UNBOUNDED,
-    "No Solution Found": Status.NO_SOLUTION,
-}
+# PuLP's numbers for what a solver claims. With any other, the values that it left behind show whether there is a plan.
+_STATUS = {1: Status.OPTIMAL, -1: Status.INFEASIBLE, -2: Status.UNBOUNDED}
 
 # What each solver calls the seed; PuLP has no word for it.
 _SEED_NAMES = {"HiGHS": "random_seed", "GUROBI": "Seed"}
@@ -58,7 +53,7 @@ def solve(task: Task) -> Solution:
     import pulp as library
 
     name = _known_name(library, task.variant)
-    version = metadata.version("pulp")
+    version = f"{metadata.version('pulp')} with {name}"
     if name in (_BUNDLED_CBC, _OWN_CBC):
         executable = _cbc(library, name)
         if executable is None:
@@ -70,17 +65,20 @@ def solve(task: Task) -> Solution:
         problem, variables = _problem(library, task)
         solver = _solver(library, name, task, folder)
         try:
-            run_interruptibly(lambda: problem.solve(solver), lambda: None, task.options.stop)
+            claims: list[Any] = []
+            run_interruptibly(lambda: claims.append(problem.solve(solver)), lambda: None, task.options.stop)
         except library.PulpSolverError as error:
             reason = " ".join(str(error).split())
             raise SolverError(f"pulp: {name} failed on model {task.model.name!r}: {reason}") from error
-    return _solution(library, task, version, problem, _values(task.arrays, variables))
+    # PuLP 4 returns all that it knows; before that, what it returns takes a solution within a limit for an optimal one.
+    claim = int(getattr(problem, "sol_status", 0) or getattr(claims[0], "status", 0))
+    return _solution(task, version, _STATUS.get(claim, Status.FEASIBLE), _values(task.arrays, variables))
 
 
 def _known_name(library: Any, variant: str) -> str:
     names: list[str] = library.listSolvers()
     if not variant:
-        return _BUNDLED_CBC if _cbc(library, _BUNDLED_CBC) else _OWN_CBC
+        return next((name for name in (_BUNDLED_CBC, _OWN_CBC) if _cbc(library, name)), _HIGHS)
     by_lower = {name.lower(): name for name in names}
     if variant.lower() not in by_lower:
         close = difflib.get_close_matches(variant.lower(), by_lower, n=1)
@@ -90,15 +88,17 @@ def _known_name(library: Any, variant: str) -> str:
 
 
 def _missing(name: str) -> SolverError:
-    return SolverError(f"solver 'pulp:{name}': PuLP finds none on this machine; it finds {', '.join(installed())}")
+    found = f"PuLP finds none on this machine; it finds {', '.join(installed())}"
+    hint = "; pip install cbcbox brings one, and a cbc on the PATH is found" if name == _OWN_CBC else ""
+    return SolverError(f"solver 'pulp:{name}': {found}{hint}")
 
 
 def _cbc(library: Any, name: str) -> str | None:
     """Where PuLP's bundled CBC, or the machine's own, is; None if it is not there or may not be run."""
     if name == _OWN_CBC:
-        return shutil.which("cbc")
+        return shutil.which(str(library.COIN_CMD(msg=False).path))
     bundled = getattr(library, _BUNDLED_CBC, None)
-    return shutil.which(bundled.pulp_cbc_path) if bundled is not None else None
+    return None if bundled is None else shutil.which(str(bundled.pulp_cbc_path))
 
 
 def _solver(library: Any, name: str, task: Task, folder: str) -> Any:
@@ -137,18 +137,19 @@ def _problem(library: Any, task: Task) -> tuple[Any, list[Any]]:
         for j, (low, high, kind) in enumerate(bounds)
     ]
     costs = arrays.cost.tolist()
-    problem += library.LpAffineExpression([(variables[j], costs[j]) for j in np.flatnonzero(arrays.cost)])
+    used = np.flatnonzero(arrays.cost).tolist()
+    problem += library.lpDot([costs[j] for j in used], [variables[j] for j in used])
     for row, (low, high) in enumerate(zip(arrays.row_lower.tolist(), arrays.row_upper.tolist(), strict=True)):
         entries = slice(arrays.start[row], arrays.start[row + 1])
-        columns, values = arrays.index[entries].tolist(), arrays.value[entries].tolist()
-        terms = [(variables[j], value) for j, value in zip(columns, values, strict=True)]
-        sides = [(library.LpConstraintGE, low), (library.LpConstraintLE, high)]
+        columns = [variables[j] for j in arrays.index[entries].tolist()]
+        row_sum = library.lpDot(arrays.value[entries].tolist(), columns)
         if low == high:
-            sides = [(library.LpConstraintEQ, low)]
-        for k, (sense, side) in enumerate(sides):
-            if np.isfinite(side):
-                expression = library.LpAffineExpression(terms)
-                problem.addConstraint(library.LpConstraint(expression, sense, f"r{row}_{k}", side))
+            problem += row_sum == low, f"r{row}"
+            continue
+        if low > -np.inf:
+            problem += row_sum >= low, f"r{row}_low"
+        if high < np.inf:
+            problem += row_sum <= high, f"r{row}_high"
     if _has_complete_start(task) and task.start is not None:
         for variable, value in zip(variables, np.clip(task.start, arrays.lower, arrays.upper).tolist(), strict=True):
             variable.setInitialValue(value, check=False)
@@ -164,8 +165,7 @@ def _values(arrays: ModelArrays, variables: list[Any]) -> NDArray[np.float64]:
     return np.where(is_seen, found, np.where(arrays.is_integer, np.ceil(idle), idle))
 
 
-def _solution(library: Any, task: Task, version: str, problem: Any, values: NDArray[np.float64]) -> Solution:
-    claim = _STATUS[library.LpSolution[problem.sol_status]]
+def _solution(task: Task, version: str, claim: Status, values: NDArray[np.float64]) -> Solution:
     if claim in (Status.INFEASIBLE, Status.UNBOUNDED):
         return infeasible_or_unbounded(task, "pulp", version, solve)
     if task.arrays.violation(values) > 10 * FEASIBLE:

@@ -1,4 +1,4 @@
-"""Random valid schedules, for property tests, and PyTorch on one thread."""
+"""What all tests share: the two tiers (`--thorough`), random valid schedules, and PyTorch on one thread."""
 
 from __future__ import annotations
 
@@ -9,12 +9,50 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 INITIAL, TENSORS = 3, 7
+QUICK, THOROUGH = 10, 100
+"""Percent of the examples that a property test asks for (`support/examples.py`)."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--thorough", action="store_true", help="also tests that take long; random examples, and all of them"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Without `--thorough` all examples are the same in every run; with it, new ones are searched for."""
+    line = (
+        "thorough(*words, but=()): with --thorough only; of a test's cases those with one of `words`, or none of `but`"
+    )
+    config.addinivalue_line("markers", line)
+    settings.register_profile("quick", max_examples=QUICK, derandomize=True, deadline=None, database=None)
+    settings.register_profile("thorough", max_examples=THOROUGH, deadline=None, database=None, print_blob=True)
+    settings.load_profile("thorough" if config.getoption("--thorough") else "quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--thorough"):
+        skip = pytest.mark.skip(reason="takes long: pytest --thorough runs it")
+        for item in filter(_takes_long, items):
+            item.add_marker(skip)
+
+
+def _takes_long(item: pytest.Item) -> bool:
+    """Whether a mark `thorough` is for the test, or for this case of it: words are looked for in the case's id."""
+    case = item.name.partition("[")[2]
+    for mark in item.iter_markers("thorough"):
+        but = mark.kwargs.get("but", ())
+        is_named = any(word in case for word in mark.args or but)
+        if is_named if mark.args else not is_named:
+            return True
+    return False
 
 
 def _random_topology(chance: random.Random) -> Topology:

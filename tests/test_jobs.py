@@ -82,8 +82,7 @@ def test_threads_and_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_job_that_is_killed_is_named(tmp_path: Path) -> None:
     with closing(Jobs[Row]()) as jobs:
         jobs.start(Job(0, "the only job", solving(tmp_path, SolveOptions(time_limit_s=60))))
-        ((_, process),) = jobs._at_work.values()  # noqa: SLF001
-        assert process.pid is not None
-        os.kill(process.pid, signal.SIGKILL)
+        (worker,) = jobs._at_work  # noqa: SLF001
+        os.kill(worker.pid, signal.SIGKILL)
         with pytest.raises(SolverError, match="the only job: its process crashed with exit code -9"):
             all_of(jobs)

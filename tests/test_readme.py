@@ -58,6 +58,7 @@ def test_what_is_installed_first_is_an_extra() -> None:
     assert set(re.findall(r'pip install "\.\[(\w+)\]"', README)) <= set(project["optional-dependencies"])
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib (extra plot) is not installed")
 def test_the_commands_leave_four_pictures_and_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

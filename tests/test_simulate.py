@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.checker import check
@@ -149,7 +150,7 @@ def test_an_empty_schedule_stays_empty() -> None:
     assert len(retime(schedule_from_events(Graph(np.array([1])), PAIR, []))) == 0
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(seed=st.integers(0, 2**32))
 def test_a_clean_schedule_stays_clean_is_never_longer_and_does_not_move_again(
     seed: int, random_schedule: Callable[[random.Random], Schedule]
@@ -162,7 +163,7 @@ def test_a_clean_schedule_stays_clean_is_never_longer_and_does_not_move_again(
     assert list(retime(retimed).events()) == list(retimed.events())
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(seed=st.integers(0, 2**32))
 def test_a_clean_schedule_stays_clean_under_other_costs(
     seed: int, random_schedule: Callable[[random.Random], Schedule]

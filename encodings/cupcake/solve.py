@@ -67,16 +67,33 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     deadline, parameters = Deadline(options), parameters or DEFAULTS
     profile = problem.profile
     baselines = all_baselines(profile, parameters)
+
+    def plan(found: BestFusion) -> Plan:
+        return _plan(profile, found, baselines, options, deadline)
+
+    if options.on_plan is not None:
+        best = min(baselines, key=lambda baseline: baseline.iteration_s)
+        options.on_plan(best.iteration_s, lambda: plan(_judged(profile, best.fusion, best.name, None, {})))
     found = _run(problem, options, parameters, deadline, baselines)
-    stopped = StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
-    if found is None:
-        none = Solution(Status.NO_SOLUTION, stopped, "algorithm1", __version__, options.seed, deadline.elapsed_s)
-        return Plan(none, None)
+    if found is not None:
+        return plan(found)
+    seed, wall_s = options.seed, deadline.elapsed_s
+    return Plan(Solution(Status.NO_SOLUTION, _stopped(options), "algorithm1", __version__, seed, wall_s), None)
+
+
+def _stopped(options: SolveOptions) -> StopReason:
+    return StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
+
+
+def _plan(
+    profile: FusionProfile, found: BestFusion, baselines: list[Baseline], options: SolveOptions, deadline: Deadline
+) -> Plan:
+    """A fusion spelled out."""
     gap = relative_gap(found.iteration_s, found.bound_s)
     optimal = gap is not None and gap <= _ROUNDING
     solution = Solution(
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
-        stop_reason=StopReason.FINISHED if optimal or not deadline.over else stopped,
+        stop_reason=StopReason.FINISHED if optimal or not deadline.over else _stopped(options),
         solver=found.solver,
         version=found.version,
         seed=options.seed,

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -85,7 +86,9 @@ class _State:
             self.bound_s = max(self.bound_s, bound * unit_s * (1 - SOLVER_TOLERANCE))
 
     def report(self, phase: str) -> None:
-        """Say where the search stands."""
+        """Say where the search stands, and offer its best plan."""
+        if self.options.on_plan is not None and self.incumbent_s is not None:
+            self.options.on_plan(self.incumbent_s, partial(_attempt, self))
         if self.options.on_progress is not None:
             self.options.on_progress(Progress(self.deadline.elapsed_s, self.incumbent_s, self.bound_s or None, phase))
 

@@ -34,15 +34,24 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     question, whatever the method.
     """
     deadline, version = Deadline(options), load_backend(options.solver or SOLVER)
+
+    def plan(attempt: Attempt) -> Plan:
+        return _plan(problem, attempt, version, options.seed, deadline.elapsed_s)
+
+    method = METHODS[problem.method]
+    return plan(method(problem.as_time(), _reporting(problem, options, plan), parameters or Parameters()))
+
+
+def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: float) -> Plan:
+    """What an attempt came to, judged and spelled out."""
     timed = problem.as_time()
-    attempt = METHODS[problem.method](timed, _reporting(problem, options), parameters or Parameters())
     solution = Solution(
         status=Status.INFEASIBLE if attempt.is_infeasible else Status.NO_SOLUTION,
         stop_reason=attempt.stop_reason,
         solver=attempt.solver,
         version=version,
-        seed=options.seed,
-        wall_s=deadline.elapsed_s,
+        seed=seed,
+        wall_s=wall_s,
         bound=attempt.bound_s,
         unit=problem.unit,
     )
@@ -64,16 +73,20 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     return Plan(solution, schedule, {**_costs(problem, timed, judged, attempt), **details}, attempt.timings)
 
 
-def _reporting(problem: Problem, options: SolveOptions) -> SolveOptions:
-    """Options whose reports are in the problem's unit: methods count in seconds."""
-    on_progress = options.on_progress
-    if on_progress is None or problem.unit == "s":
-        return options
+def _reporting(problem: Problem, options: SolveOptions, plan: Callable[[Attempt], Plan]) -> SolveOptions:
+    """Options for a method, which counts in seconds, and offers what makes an attempt."""
+    on_progress, on_plan = options.on_progress, options.on_plan
 
     def report(progress: Progress) -> None:
-        on_progress(replace(progress, unit=problem.unit))
+        if on_progress is not None:
+            on_progress(replace(progress, unit=problem.unit))
 
-    return replace(options, on_progress=report)
+    def offer(cost: float, attempt: Callable[[], Attempt]) -> None:
+        if on_plan is not None:
+            on_plan(cost, lambda: plan(attempt()))
+
+    in_unit = on_progress if on_progress is None or problem.unit == "s" else report
+    return replace(options, on_progress=in_unit, on_plan=None if on_plan is None else offer)
 
 
 def _class_bound(problem: Problem, attempt: Attempt) -> dict[str, Any]:

@@ -49,8 +49,7 @@ def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Paramet
     deadline = Deadline(options)
     chunked = in_chunks(problem, options, parameters)
     plan = solve_chunked(chunked, deadline.stage(), parameters)
-    solution = replace(plan.solution, wall_s=deadline.elapsed_s)
-    return replace(plan, solution=solution, problem=plan.problem or chunked)
+    return replace(plan, solution=replace(plan.solution, wall_s=deadline.elapsed_s))
 
 
 def in_chunks(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Chunked:
@@ -145,6 +144,8 @@ class _Portfolio:
         first, end_s = self.end_s, plan.solution.objective
         if first is None or (end_s is not None and end_s <= first * (1 + 1e-9)):
             self.best = plan
+            if self.options.on_plan is not None and end_s is not None:
+                self.options.on_plan(end_s, self.answer)
 
     def answer(self) -> Plan:
         """The best plan, with its provenance."""
@@ -158,7 +159,7 @@ class _Portfolio:
             "sketch": None if self.problem.sketch is None else self.problem.sketch.name,
         }
         solution = replace(plan.solution, wall_s=self.deadline.elapsed_s)
-        return replace(plan, solution=solution, details={**details, "provenance": provenance})
+        return replace(plan, solution=solution, details={**details, "provenance": provenance}, problem=chunked)
 
 
 def _try_aggregated(portfolio: _Portfolio) -> None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
@@ -31,7 +32,13 @@ def run(system: System, problem: Problem, arguments: argparse.Namespace) -> Resu
     parameters = Entry(system).parameters(arguments.parameters)
     with stop_on_interrupt(stop, line), progress_on_stderr(arguments.quiet) as report:
         options = solve_options(problem, {**solving_values(arguments), "on_progress": report})
-        return solve(problem, replace(options, stop=stop), parameters, command_of(arguments))
+        keep = None if arguments.output is None else partial(_keep, path=arguments.output)
+        return solve(problem, replace(options, stop=stop), parameters, command_of(arguments), keep)
+
+
+def _keep(result: Result, path: str) -> None:
+    """Leave the best plan so far where the last one is to be."""
+    result.save(path)
 
 
 def command_of(arguments: argparse.Namespace) -> str:

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gapless.jobs import outcome_of
 from gapless.sweeps.local import Outcome
 from gapless.sweeps.solving import Work
+from gapless.workers import outcome_of
 
 __all__ = ["RemoteWork", "stop_file"]
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError, SolverError
-from gapless.jobs import interrupts_held
 from gapless.sweeps.local import Outcome, Task
 from gapless.sweeps.remote import RemoteWork, stop_file
 from gapless.sweeps.solving import Work
+from gapless.workers import signals_held
 
 __all__ = ["Slurm"]
 
@@ -106,7 +106,7 @@ class Slurm:
 def _submitted(executor: Any, works: Sequence[RemoteWork]) -> list[Any]:
     try:
         # What runs on this machine hears of the stop by the file alone; what sbatch says comes below, in one line.
-        with interrupts_held(), redirect_stderr(io.StringIO()):
+        with signals_held(), redirect_stderr(io.StringIO()):
             return list(executor.submit_array(works))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]

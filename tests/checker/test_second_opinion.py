@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.checker import check
@@ -287,7 +288,7 @@ def corrupted(schedule: Schedule, chance: random.Random) -> Schedule:
     return schedule_from_events(schedule.graph, topology, events)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(seed=st.integers(0, 2**32))
 def test_random_valid_schedules_replay_clean_and_as_the_naive_replay_says(
     seed: int, random_schedule: Callable[[random.Random], Schedule]
@@ -297,7 +298,7 @@ def test_random_valid_schedules_replay_clean_and_as_the_naive_replay_says(
     assert_same_verdict(schedule)
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(seed=st.integers(0, 2**32))
 def test_corrupted_schedules_break_the_same_rules_at_the_same_events_as_in_the_naive_replay(
     seed: int, random_schedule: Callable[[random.Random], Schedule]

@@ -290,6 +290,7 @@ def interrupted(folder: Path, after: str) -> tuple[int, str, list[Path]]:
     return process.returncode, "".join(lines) + rest, sorted(folder.iterdir())
 
 
+@pytest.mark.thorough
 def test_interrupt_writes_the_best_plan_so_far_and_no_half_file(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -301,6 +302,7 @@ def test_interrupt_writes_the_best_plan_so_far_and_no_half_file(
     assert run(capsys, "check", str(files[0]))[0] == 0
 
 
+@pytest.mark.thorough
 def test_second_interrupt_leaves_at_once_and_writes_nothing(tmp_path: Path) -> None:
     arguments = ["--topology", "dgx2", "--nodes", "2", "--sketch", "dgx2-sk-1", "--size", "1GB", "--gap", "0"]
     process = spawn("solve", "taccl", *arguments, "-o", str(tmp_path / "plan.json"))

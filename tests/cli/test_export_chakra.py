@@ -10,6 +10,7 @@ from gapless.io.chakra import read_traces, trace_problem
 pytest.importorskip("google.protobuf")
 
 
+@pytest.mark.thorough
 def test_a_plan_becomes_a_trace_for_each_rank(capsys, tmp_path):
     plan, prefix = tmp_path / "plan.json", tmp_path / "allreduce"
     assert main(f"solve taccl --topology ring:4 --collective allreduce --size 1MB --quiet -o {plan}".split()) == 0

@@ -51,6 +51,7 @@ def test_the_check_says_what_is_wrong_in_words_and_in_json(capsys, plan, tmp_pat
     assert capsys.readouterr().out.splitlines()[-1].startswith("allgather on 16 GPUs (MSCCL++ plan): ")
 
 
+@pytest.mark.thorough
 def test_what_the_format_has_not_is_refused(capsys, plan, tmp_path):
     out = tmp_path / "out.json"
     assert export(plan, out, "--proto", "LL") == 2
@@ -67,6 +68,7 @@ def test_what_the_format_has_not_is_refused(capsys, plan, tmp_path):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.thorough("alltoall", "allreduce")
 @pytest.mark.parametrize("collective", ["allreduce", "alltoall", "reducescatter"])
 @pytest.mark.parametrize("placement", ["in-place", "out-of-place"])
 def test_every_covered_collective_is_exported(tmp_path, collective, placement):

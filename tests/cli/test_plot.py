@@ -20,6 +20,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_plan("taccl", tmp_path_factory.mktemp("plot"))
 
 
+@pytest.mark.thorough("taccl")
 @needs_matplotlib
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_plan_of_every_system_is_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path, system: str) -> None:
@@ -29,6 +30,7 @@ def test_a_plan_of_every_system_is_drawn(capsys: pytest.CaptureFixture[str], tmp
     assert capsys.readouterr().out.startswith(f"{tmp_path / 'out.svg'}: {kind} of ")
 
 
+@pytest.mark.thorough("png")
 @needs_matplotlib
 @pytest.mark.parametrize(("ending", "opening"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF-")])
 def test_the_ending_names_the_kind_of_file(plan: Path, tmp_path: Path, ending: str, opening: bytes) -> None:

@@ -76,6 +76,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return request.param, plan, folder / "report.html"
 
 
+@pytest.mark.thorough("taccl")
 def test_page_is_well_formed_and_refers_to_nothing_outside(made: tuple[str, Path, Path]) -> None:
     reader = read(made[2])
     assert all(address.startswith(("#", "data:")) for address in reader.addresses)
@@ -100,6 +101,7 @@ def test_page_has_the_pictures_as_svg(made: tuple[str, Path, Path]) -> None:
     assert read(made[2]).tags.count("svg") == count
 
 
+@pytest.mark.thorough("taccl")
 def test_equal_plans_give_equal_pages(made: tuple[str, Path, Path], tmp_path: Path) -> None:
     assert main(["report", str(made[1]), "-o", str(tmp_path / "again.html"), "--quiet"]) == 0
     assert (tmp_path / "again.html").read_bytes() == made[2].read_bytes()

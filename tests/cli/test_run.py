@@ -88,6 +88,7 @@ class TestWithTorch:
     def torch(self) -> None:
         pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
+    @pytest.mark.thorough
     def test_table_has_a_line_for_each_method(self, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
         options = ["--budget", "0.8x", "--gap", "1", "--time-limit", "20", "--steps", "1"]
         assert main(["run", "monet", "--model", f"{source}:dropping", *options]) == 0
@@ -124,6 +125,7 @@ class TestWithTorch:
         assert cache.exists()
         assert main(["check", str(written)]) == 0
 
+    @pytest.mark.thorough
     def test_close_implementations_are_used_where_asked_for_and_their_difference_reported(
         self, source: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -147,6 +149,7 @@ class TestWithTorch:
         assert raised.value.code == 2
         assert "must be one of attention, loss, norm, all, got 'fast'" in capsys.readouterr().err
 
+    @pytest.mark.thorough
     def test_impossible_budget_ends_with_exit_code_3(self, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["run", "monet", "--model", f"{source}:plain", "--budget", "1KB", "--quiet"]) == 3
         assert "every plan needs at least" in capsys.readouterr().err

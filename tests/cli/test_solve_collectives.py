@@ -11,6 +11,7 @@ from calls import run
 SOLVE = ["solve", "taccl", "--topology", "ndv2", "--nodes", "2", "--sketch", "ndv2-sk-1", "--size", "1MB"]
 
 
+@pytest.mark.thorough("alltoall")
 @pytest.mark.parametrize("name", ["alltoall", "reducescatter", "broadcast"])
 def test_solve_takes_any_collective_and_check_agrees(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str

@@ -78,6 +78,7 @@ def test_energy_of_a_graph_without_powers_is_refused_in_one_line(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.thorough
 def test_impossible_memory_budget_names_the_least_possible(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, _, err = run(capsys, *MONET, "--budget", "100MB", "--quiet", "-o", str(tmp_path / "plan.json"))
     assert code == 3

@@ -150,6 +150,7 @@ def statuses(out: str) -> list[str]:
     return [line.split()[3] for line in out.splitlines()[1:]]
 
 
+@pytest.mark.thorough
 def test_interrupt_hands_over_the_plans_at_work_and_the_same_command_goes_on_from_them(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -176,6 +177,7 @@ def test_interrupt_hands_over_the_plans_at_work_and_the_same_command_goes_on_fro
     assert done in plans(folder)
 
 
+@pytest.mark.thorough
 def test_second_interrupt_leaves_at_once_and_no_half_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = tmp_path / "curve"
     assert run(capsys, *HARD, "--budgets", "0.6x", "-o", str(folder), "--quiet")[0] == 0

@@ -178,6 +178,7 @@ def at_work(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.thorough
 def test_interrupt_keeps_results_and_incumbents_and_says_so(capsys: pytest.CaptureFixture[str], grid: Path) -> None:
     process = at_work(grid.parent)
     time.sleep(8)
@@ -196,6 +197,7 @@ def test_interrupt_keeps_results_and_incumbents_and_says_so(capsys: pytest.Captu
     assert [row["status"] == "waiting" for row in json.loads(listed)["rows"]][::2] == [False, True]
 
 
+@pytest.mark.thorough
 def test_second_interrupt_leaves_at_once_and_no_half_file(grid: Path) -> None:
     process = at_work(grid.parent)
     time.sleep(0.3)

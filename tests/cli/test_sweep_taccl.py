@@ -83,6 +83,7 @@ def test_table_has_a_row_for_each_size_and_no_baseline_is_faster(made: Path) -> 
     assert [int(row["size_bytes"]) for row in read] == [4000, 1_000_000, 400_000_000]
 
 
+@pytest.mark.thorough
 def test_a_second_sweep_solves_nothing_again(capsys: pytest.CaptureFixture[str], made: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (made / "out").glob("allgather-*.json")}
     rows = summary(made)["rows"]
@@ -95,6 +96,7 @@ def test_a_second_sweep_solves_nothing_again(capsys: pytest.CaptureFixture[str],
     assert Path(data["csv"]).exists()
 
 
+@pytest.mark.thorough
 def test_damaged_plans_are_made_again(made: Path) -> None:
     victim = min((made / "out").glob("allgather-*.plan.json"))
     victim.write_text(victim.read_text()[:200])
@@ -102,6 +104,7 @@ def test_damaged_plans_are_made_again(made: Path) -> None:
     assert json.loads(victim.read_text())["format"] == "gapless.plan"
 
 
+@pytest.mark.thorough
 def test_programs_that_are_no_longer_wanted_go_and_others_stay(made: Path) -> None:
     foreign = made / "out" / "xml" / "mine.xml"
     foreign.write_text("kept")
@@ -155,6 +158,7 @@ def test_no_time_for_plans_leaves_baselines_and_code_4(capsys: pytest.CaptureFix
     assert not json.loads(out)["complete"]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 def test_an_interrupt_keeps_what_is_there(tmp_path: Path) -> None:
     arguments = [

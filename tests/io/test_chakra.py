@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from examples import examples
 from hand_made_collectives import (
     Case,
     pairs_alltoall,
@@ -17,7 +18,7 @@ from hand_made_collectives import (
     ring_allreduce,
     tree_allreduce,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from random_allgathers import allgathers
 
 from gapless.errors import InputError
@@ -76,7 +77,7 @@ def test_traces_are_read_back_alike_and_carry_the_collective_out(tmp_path, name)
     assert sent == sum(int(case[1].graph.size_bytes[list(event.moves)].sum()) for event in case[1].events())
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(case=allgathers())
 def test_random_schedules_become_traces_that_carry_them_out(case):
     traces = rank_traces(case[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cbc_here import CBC, needs_cbc
 
 from gapless.io.mps import mps_of_arrays, mps_text, write_mps
 from gapless.model import Model
@@ -70,19 +70,18 @@ def test_rows_whose_bounds_cross_stay_infeasible(
     assert optimum_of_file(tmp_path / "model.mps") == "infeasible"
 
 
+@needs_cbc
 def test_cbc_reads_the_same_model(tmp_path: Path) -> None:
-    import pulp
-
-    cbc = shutil.which(pulp.PULP_CBC_CMD.pulp_cbc_path)
-    assert cbc is not None
     model = Model("knapsack")
     take = model.binaries("take", 3)
     model.add("capacity", (np.array([3.0, 4.0, 5.0]), take), lower=1, upper=8)
     model.minimize((-np.array([4.0, 5.0, 6.0]), take), offset=0.5)
     write_mps(model, tmp_path / "model.mps")
-    command = [cbc, "model.mps", "-solve", "-solution", "answer.txt"]
+    command = [str(CBC), "model.mps", "-solve", "-solution", "answer.txt"]
     subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
-    assert (tmp_path / "answer.txt").read_text().startswith("Optimal - objective value -9.5")
+    found = (tmp_path / "answer.txt").read_text()
+    assert found.startswith("Optimal")
+    assert "- objective value -9.5" in found
 
 
 def test_the_objective_row_gets_a_name_of_its_own() -> None:

@@ -56,6 +56,7 @@ def ring(ranks: int, rounds: int) -> Schedule:
     return schedule_from_events(graph, topology, events, "ring")
 
 
+@pytest.mark.thorough("taccl")
 def test_every_picture_of_every_system_is_drawn(plan: SavedPlan) -> None:
     for kind in pictures_of(plan):
         ax = draw(plan, kind)
@@ -86,6 +87,7 @@ def test_few_links_have_a_bar_for_each_event() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.thorough("80-20")
 @pytest.mark.parametrize(("ranks", "rounds"), [(4, 5), (80, 20), (300, 4)])
 def test_resources_are_drawn_with_the_share_of_the_makespan_in_which_they_are_held(ranks: int, rounds: int) -> None:
     schedule = ring(ranks, rounds)
@@ -100,6 +102,7 @@ def test_resources_are_drawn_with_the_share_of_the_makespan_in_which_they_are_he
     assert (pixels(ax).max(axis=2) < 0.2).mean() < 0.05
 
 
+@pytest.mark.thorough("80-20")
 @pytest.mark.parametrize(("ranks", "rounds"), [(80, 20), (4, 2000), (1024, 3)])
 def test_many_ranks_or_events_become_shades_and_never_a_black_block(ranks: int, rounds: int) -> None:
     ax = plot_gantt(ring(ranks, rounds))

@@ -250,6 +250,7 @@ def examples(name: str, plans: dict[str, Path]) -> list[dict[str, Any]]:
     return [example_of(modules[name])]
 
 
+@pytest.mark.thorough("plan")
 @pytest.mark.parametrize("name", READERS)
 def test_a_broken_structure_is_refused_by_schema_and_reader(
     name: str, plans: dict[str, Path], tmp_path: Path

@@ -6,6 +6,7 @@ import importlib
 
 import numpy as np
 import pytest
+from cbc_here import needs_cbc
 
 from gapless.errors import InputError, SolverError
 from gapless.model import Model
@@ -227,7 +228,7 @@ def test_objectives_in_microseconds_are_solved_to_the_end() -> None:
         assert solution.objective == pytest.approx(exact * 1e-9, rel=1e-9)
 
 
-@pytest.mark.parametrize("solver", ["highs", "cpsat", "pulp"])
+@pytest.mark.parametrize("solver", ["highs", "cpsat", pytest.param("pulp", marks=needs_cbc)])
 def test_a_gap_that_is_reached_is_no_proof(solver: str) -> None:
     draw = np.random.default_rng(1)
     model = Model("loose")
@@ -259,8 +260,17 @@ def test_an_unknown_solver_is_named_with_those_that_are_known(solver: str, messa
 
 
 def test_a_solver_that_pulp_does_not_find_is_a_solver_error() -> None:
-    with pytest.raises(SolverError, match=r"pulp:COPT_CMD.*it finds .*PULP_CBC_CMD"):
+    with pytest.raises(SolverError, match=r"pulp:COPT_CMD.*it finds .*HiGHS"):
         solve_model(knapsack(), solver="pulp:copt_cmd")
+
+
+def test_pulp_without_cbc_is_highs_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("gapless.solvers.pulp"), "_cbc", lambda library, name: None)
+    solution = solve_model(knapsack(), solver="pulp")
+    assert solution.status is Status.OPTIMAL
+    assert solution.version.endswith(" with HiGHS")
+    with pytest.raises(SolverError, match="pip install cbcbox brings one, and a cbc on the PATH is found"):
+        solve_model(knapsack(), solver="pulp:COIN_CMD")
 
 
 def test_a_library_that_is_missing_is_a_solver_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +290,7 @@ def test_backends_are_listed_with_versions() -> None:
     listed = {info.name: info for info in backends(look_inside=True)}
     assert [*listed][:4] == ["highs", "cpsat", "pulp", "min_cost_flow"]
     assert listed["highs"].version == load_backend("highs")
-    assert "pulp:PULP_CBC_CMD" in listed
+    assert "pulp:HiGHS" in listed
     assert all(info.is_found for info in listed.values())
 
 

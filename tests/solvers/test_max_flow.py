@@ -5,7 +5,7 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.errors import InputError
@@ -14,7 +14,6 @@ from gapless.solvers.max_flow import max_flow
 ARCS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 9)), max_size=15)
 
 
-@settings(deadline=None)
 @given(arcs=ARCS)
 def test_the_cut_is_smallest_and_is_what_it_says(arcs: list[tuple[int, int, int]]) -> None:
     tail, head, capacity = (np.array(column, dtype=np.int64) for column in zip(*[(0, 0, 0), *arcs], strict=True))

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.errors import InputError
@@ -116,7 +117,7 @@ def test_what_makes_a_model_no_network_is_named(build: Callable[[Model], None], 
         solve_model(model, solver="min_cost_flow")
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32 - 1))
 def test_random_networks_agree_with_highs(seed: int) -> None:
     draw = np.random.default_rng(seed)

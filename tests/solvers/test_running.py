@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+from cbc_here import needs_cbc_2
 from numpy.typing import NDArray
 
 from gapless.model import Model
@@ -16,7 +17,7 @@ from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.interruptible import run_interruptibly
 from gapless.solvers.registry import load_backend, solve_model
 
-SEARCHERS = ["highs", "cpsat", "pulp"]
+SEARCHERS = ["highs", "cpsat", pytest.param("pulp", marks=needs_cbc_2)]
 
 
 @pytest.fixture(params=SEARCHERS)

@@ -240,6 +240,8 @@ class _Search:
             attempt = running.pop(place)
             attempt.plan, attempt.spent_s = plan, plan.solution.wall_s
             taken.append(attempt)
+            if self.options.on_plan is not None and self.best is not None:
+                self.options.on_plan(self.best.makespan_s, self.answer)
             if self.options.on_progress is not None:
                 incumbent = None if self.best is None else self.best.makespan_s
                 name = attempt.candidate.name

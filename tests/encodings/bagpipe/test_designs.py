@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from bagpipe_counts import random_counts, steady_counts
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
@@ -62,7 +63,7 @@ def by_sets(plan: BatchPlan, later: list[set[tuple[int, int]]], ids: np.ndarray)
     lookahead=st.integers(1, 4),
     ownership=st.sampled_from(OWNERSHIPS),
 )
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_counts_are_those_of_sets(seed: int, trainers: int, lookahead: int, ownership: str) -> None:
     trace = small_trace(seed, examples=45)
     planning = Planning(trainers, batch_size=8, lookahead=lookahead, ownership=ownership)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gapless
@@ -54,7 +55,8 @@ def replayed(change: Callable[[list[Actions]], None] | None = None, **settings: 
     return check(lowered(problem, actions, times))
 
 
-@settings(max_examples=25, deadline=None)
+@pytest.mark.thorough
+@examples(25)
 @given(
     seed=st.integers(0, 10**6),
     lookahead=st.integers(1, 6),
@@ -168,7 +170,7 @@ def test_prefetches_before_the_write_back_are_stale() -> None:
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 10**6), lookahead=st.integers(1, 5))
 def test_rows_share_a_group_exactly_if_they_share_their_fate(seed: int, lookahead: int) -> None:
     _, actions, _ = planned(seed, lookahead=lookahead)

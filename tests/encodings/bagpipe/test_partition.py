@@ -7,7 +7,8 @@ import threading
 import numpy as np
 import pytest
 from bagpipe_batches import click_log_batch, random_batch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.encodings.bagpipe import METHODS, OBJECTIVES, Batch, Bound, Parameters, Search, capacities, cost_matrix
@@ -46,7 +47,7 @@ def value_by_hand(batch: Batch, trainer: np.ndarray, objective: str) -> int:
     seed=st.integers(0, 2**32 - 1), examples=st.integers(0, 25), trainers=st.integers(1, 6),
     objective=st.sampled_from(OBJECTIVES),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_partition_is_balanced_worth_what_it_says_and_no_better_than_its_bound(
     seed: int, examples: int, trainers: int, objective: str
 ) -> None:

@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from bagpipe_counts import random_counts, steady_counts
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.encodings.bagpipe.cluster import Cluster
@@ -95,7 +96,7 @@ def assert_as_simulated(found: Pipeline, spans: dict[Task, tuple[float, float]])
     fetch_latency_s=st.sampled_from([0.0, 1e-4, 5e-3]),
     server_bytes_per_s=st.sampled_from([1e7, 1e8, 3e9]),
 )
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_times_are_those_of_an_event_simulation(
     seed: int, batches: int, trainers: int, design: str, fetch_latency_s: float, server_bytes_per_s: float
 ) -> None:

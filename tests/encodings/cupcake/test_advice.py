@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.encodings.cupcake.advice import Advice, Option, advise
@@ -130,7 +131,7 @@ def test_larger_batch_lowers_the_crossover() -> None:
     assert crossovers == sorted(crossovers, key=lambda value: -1.0 if value is None else value, reverse=True)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(profiles, networks, compressors)
 def test_compression_pays_below_its_crossover_and_not_above(
     profile: FusionProfile, network: RingNetwork, compressor: object

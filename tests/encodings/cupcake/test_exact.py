@@ -18,6 +18,7 @@ from gapless.profiles.gradients.profile import FusionProfile
 CASES = 2000
 
 
+@pytest.mark.thorough(but=("affine",))
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_default_method_finds_the_optimum(kind: str) -> None:
     rng = np.random.default_rng(sorted(KINDS).index(kind))

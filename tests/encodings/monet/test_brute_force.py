@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from linear_relaxation import linear_optimum
 from tiny_training import MIB, cheapest_s, keep_all, training_graphs
@@ -22,7 +23,7 @@ SEARCH_S = 0.08
 """Time for the local search: enough for a few dozen keep-sets, so that not all plans are the best."""
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(300, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=training_graphs(6), less_mib=st.integers(0, 20), windows=st.integers(1, 3))
 def test_all_agree_with_exhaustive_search(graph: TrainingGraph, less_mib: int, windows: int) -> None:
     budget_bytes = max(1, evaluate(graph, keep_all(graph)).peak_bytes - less_mib * MIB)

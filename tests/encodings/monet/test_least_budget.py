@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from examples import examples
 from hand_training import chain
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_training import MIB, cheapest_s, keep_all, training_graphs
 
@@ -21,7 +22,8 @@ QUICK = SolveOptions(gap=1e-6, time_limit_s=0.2, threads=1)
 PATIENT = SolveOptions(gap=1e-6, time_limit_s=10, threads=1)
 
 
-@settings(max_examples=10, deadline=None)
+@pytest.mark.thorough
+@examples(10)
 @given(graph=training_graphs(), more=st.integers(0, 5))
 def test_nothing_as_fast_fits_into_the_bound(graph: TrainingGraph, more: int) -> None:
     kept = evaluate(graph, keep_all(graph))

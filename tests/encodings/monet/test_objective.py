@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from powered_training import fast_or_frugal, powered_graphs, with_power
 from tiny_training import MIB, cheapest_s
@@ -92,7 +93,7 @@ def test_implementation_that_takes_no_time_needs_no_power() -> None:
 # -- brute force -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(graph=powered_graphs(), share=st.integers(2, 12))
 def test_ilp_finds_the_least_energy_of_exhaustive_search(graph: TrainingGraph, share: int) -> None:
     budget_bytes, frugal = share * 8 * MIB, costed(graph, "energy")
@@ -108,7 +109,7 @@ def test_ilp_finds_the_least_energy_of_exhaustive_search(graph: TrainingGraph, s
     assert evaluate(frugal, ilp.decode(model, solution.values)).cost_s == pytest.approx(best_j, abs=1e-8)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(graph=powered_graphs(), share=st.integers(2, 12))
 def test_claims_of_energy_hold_against_brute_force(graph: TrainingGraph, share: int) -> None:
     budget_bytes = share * 8 * MIB

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from examples import examples
 from hand_training import MASK, RELU, tiny
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_training import executable_decisions, training_graphs
 
@@ -26,7 +27,7 @@ FULL = "inplace_conv_multiway_newnode"
 PLENTY = 10**15
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_schedule_read_back_takes_as_long_and_holds_no_more(data: st.DataObject) -> None:
     graph = data.draw(training_graphs())
@@ -50,7 +51,7 @@ def test_schedule_of_another_graph_is_refused() -> None:
         decisions_of(replace(graph, backward=(*graph.backward[:-1], elsewhere)), schedule)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data(), st.sampled_from(sorted(ABLATIONS)))
 def test_decisions_of_an_ablation_can_be_executed_on_the_whole_graph(data: st.DataObject, name: str) -> None:
     graph = data.draw(training_graphs())

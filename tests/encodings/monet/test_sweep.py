@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from examples import examples
 from hand_training import chain
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from powered_training import fast_or_frugal
 from tiny_training import MIB, training_graphs
@@ -30,13 +31,14 @@ from gapless.encodings.monet.sweep import bisection, sweep
 from gapless.encodings.monet.tradeoff import Row
 from gapless.errors import GaplessError, InputError
 from gapless.io.plan import read_plan
-from gapless.jobs import Job, Jobs, outcome_of
+from gapless.jobs import Job, Jobs
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import Implementation, TrainingGraph, Variant
 from gapless.profiles.training.networks import build
 from gapless.sweeps.question import Given, limits_of
 from gapless.sweeps.results import Row as Known
 from gapless.sweeps.solving import Work
+from gapless.workers import outcome_of
 
 OPTIONS = SolveOptions(gap=0.02, time_limit_s=2.0, threads=1)
 SCARCE, LITTLE, AMPLE = 20, 45, 1000
@@ -104,6 +106,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Job[Known]]:
     return Noting.started
 
 
+@pytest.mark.thorough
 def test_rows_come_by_ascending_budget_and_each_once(rows: list[Row]) -> None:
     assert [row.budget_bytes for row in rows] == [SCARCE, LITTLE, AMPLE]
     assert [row.memory_ratio for row in rows] == pytest.approx(
@@ -169,6 +172,7 @@ def test_more_budgets_join_those_that_are_there(folder: Path, rows: list[Row], t
     assert len(times(target)) == len(before) + 2
 
 
+@pytest.mark.thorough
 def test_new_budget_starts_from_the_plans_of_its_neighbours(
     folder: Path, rows: list[Row], tmp_path: Path, started: list[Job[Known]]
 ) -> None:
@@ -323,6 +327,7 @@ def test_stop_hands_over_the_best_plan_of_what_is_at_work(tmp_path: Path) -> Non
     assert report.makespan_s == pytest.approx(known.cost_s)
 
 
+@pytest.mark.thorough
 def test_energy_is_a_sweep_of_its_own_with_rows_in_joules(tmp_path: Path) -> None:
     (fast,) = sweep(fast_or_frugal(), [AMPLE], OPTIONS, 0, tmp_path)
     frugal = sweep(fast_or_frugal(), [12, AMPLE], OPTIONS, 0, tmp_path, "energy")
@@ -378,7 +383,7 @@ def test_bisection_visits_each_place_once_after_its_neighbours_before(count: int
         assert near == (*([max(smaller)] if smaller else []), *([min(larger)] if larger else []))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(graph=training_graphs(max_ops=5), data=st.data())
 def test_keep_set_read_from_its_own_schedule_comes_to_the_same(graph: TrainingGraph, data: st.DataObject) -> None:
     assume(not any(_look_alike(*pair) for node in graph.backward for pair in combinations(node.variants, 2)))

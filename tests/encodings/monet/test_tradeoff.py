@@ -74,6 +74,7 @@ def test_plan_that_refutes_a_proof_is_an_alarm(larger: Row) -> None:
         closed([row(40, 10.0, 9.0), larger], "s")
 
 
+@pytest.mark.thorough
 def test_methods_are_swept_side_by_side_into_one_table(tmp_path: Path) -> None:
     options = SolveOptions(gap=0.02, time_limit_s=2.0, threads=1)
     rows = sweep(chain(6), [45, 1000], options, 0, tmp_path, methods=("auto", "store-all"))

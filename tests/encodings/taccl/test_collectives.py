@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from exact_any import shortest_below_s
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from shapes import complete, line, pairs_of_nodes, ring, star
 
@@ -61,6 +62,17 @@ def assert_true(result: Result) -> None:
     assert result.report.makespan_s >= result.solution.bound * (1 - 1e-9)
 
 
+@pytest.mark.thorough(
+    "alltoall-dgx2",
+    "allreduce-dgx2",
+    "reducescatter-dgx2",
+    "gather-dgx2",
+    "allgather-dgx2",
+    "alltoall-ndv2-sk-2",
+    "allreduce-ndv2-sk-2",
+    "broadcast-dgx2",
+    "reduce-dgx2",
+)
 @pytest.mark.parametrize("sketch", MACHINES)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_collective_on_a_machine_replays_clean_above_its_bound(name: str, sketch: str) -> None:
@@ -100,7 +112,7 @@ def everyone_sums(ranks: int) -> Collective:
 
 @pytest.mark.parametrize("shape", [complete, line, star])
 @pytest.mark.parametrize("collective", TINY, ids=lambda collective: collective.name)
-@settings(max_examples=2, deadline=None)
+@examples(2)
 @given(costs=COST_LISTS)
 def test_no_schedule_beats_the_bound_nor_a_plan_that_is_proven(
     collective: Collective, shape: Callable[..., Topology], costs: list[tuple[int, int]]
@@ -120,7 +132,7 @@ def test_no_schedule_beats_the_bound_nor_a_plan_that_is_proven(
 
 
 @pytest.mark.parametrize("shape", [line, star, complete])
-@settings(max_examples=2, deadline=None)
+@examples(2)
 @given(costs=COST_LISTS)
 def test_no_schedule_of_a_sum_for_all_beats_the_bounds_that_hold_for_any(
     shape: Callable[..., Topology], costs: list[tuple[int, int]]
@@ -137,7 +149,7 @@ def test_no_schedule_of_a_sum_for_all_beats_the_bounds_that_hold_for_any(
 
 
 @pytest.mark.parametrize("name", ["alltoall", "reducescatter"])
-@settings(max_examples=1, deadline=None)
+@examples(1)
 @given(costs=COST_LISTS)
 def test_no_schedule_between_nodes_beats_the_bound(name: str, costs: list[tuple[int, int]]) -> None:
     topology = pairs_of_nodes(2, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
@@ -261,6 +273,7 @@ def test_root_and_target_are_read_back_too(name: str, root: int, target: int | N
     assert_true(gapless.solve(problem, ONE_THREAD))
 
 
+@pytest.mark.thorough("alltoall")
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in SUMS])
 def test_what_does_not_reduce_runs_as_taccl_ef(name: str) -> None:
     problem = on_machine("ndv2-sk-1", name)
@@ -271,6 +284,7 @@ def test_what_does_not_reduce_runs_as_taccl_ef(name: str) -> None:
     assert program.name == f"{name}_16"
 
 
+@pytest.mark.thorough
 def test_published_sketch_that_was_reported_infeasible_for_alltoall_has_a_plan(
     published: Callable[..., Chunked],
 ) -> None:
@@ -335,6 +349,7 @@ def test_part_that_replaces_a_sum_is_found(sums: Schedule) -> None:
     assert Rule.REQUIRED_MISSING in rules
 
 
+@pytest.mark.thorough(but=("reduce]",))
 @pytest.mark.parametrize("name", SUMS)
 def test_rank_adds_one_part_of_a_sum_at_a_time_and_sends_it_on_when_all_are_in(name: str) -> None:
     schedule = gapless.solve(on_machine("dgx2-sk-2", name), SolveOptions(gap=0.5, time_limit_s=3)).schedule

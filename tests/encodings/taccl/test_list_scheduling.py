@@ -6,7 +6,8 @@ from itertools import islice, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.encodings.taccl.list_scheduling import Order, Rule, Table, list_schedule, orders_near
@@ -27,7 +28,7 @@ def tables(draw: st.DrawFn) -> Table:
     return Table(needs, link, clocks, alpha_s, beta_s, np.array([its < 2 for its in link]))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(table=tables(), rule=st.sampled_from(RULES))
 def test_a_list_schedule_breaks_no_rule(table: Table, rule: Rule) -> None:
     timing = list_schedule(table, rule)

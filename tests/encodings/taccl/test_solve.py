@@ -58,6 +58,7 @@ def test_nothing_is_looked_for_that_can_not_beat_a_pipeline_and_reports_only_get
     assert [news.wall_s for news in seen] == sorted(news.wall_s for news in seen)
 
 
+@pytest.mark.thorough
 def test_large_clusters_are_not_for_the_milp() -> None:
     result = gapless.solve(Chunked.of(rails(8), "allgather", 10**6), QUICK)
     assert result.valid
@@ -88,12 +89,14 @@ def test_more_chunks_for_larger_sizes() -> None:
     assert numbers[1] >= 4
 
 
+@pytest.mark.thorough
 def test_chunks_for_one_rank_are_cut_where_several_ways_share_them() -> None:
     """NDv2's flow goes in thirds: behind switches one chunk is as good as many, and pays fewer latencies."""
     assert best_chunking(load_topology("ndv2", 1), "alltoall", 10**8) == 3
     assert best_chunking(load_topology("dgx2", 1), "alltoall", 10**8) == 1
 
 
+@pytest.mark.thorough(but=("dgx2-reducescatter",))
 @pytest.mark.parametrize("name", ["reducescatter", "allreduce"])
 @pytest.mark.parametrize("machine", ["ndv2", "dgx2"])
 def test_large_sums_are_within_a_twentieth_of_a_bound_on_both_phases(name: str, machine: str) -> None:
@@ -107,6 +110,7 @@ def test_large_sums_are_within_a_twentieth_of_a_bound_on_both_phases(name: str, 
     assert result.solution.gap <= 0.05
 
 
+@pytest.mark.thorough(but=("ndv2-sk-1-allgather", "ndv2-sk-1-alltoall-greedy"))
 @pytest.mark.parametrize("method", ["auto", "greedy", "milp"])
 @pytest.mark.parametrize(
     ("sketch", "name"),
@@ -125,6 +129,7 @@ def test_a_plan_uses_only_what_its_sketch_allows(sketch: str, name: str, method:
         assert phase.problem.logical.allowed[schedule.moves.values[moved], link[moved]].all()
 
 
+@pytest.mark.thorough("alltoall", "broadcast")
 @pytest.mark.parametrize(
     ("name", "size", "method"),
     [("allgather", 1_000, "aggregated"), ("alltoall", 64 * 10**6, "greedy"), ("broadcast", 64 * 10**6, "baseline:")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from examples import examples
 from hand_made_collectives import (
     Case,
     chain_broadcast,
@@ -17,7 +18,7 @@ from hand_made_collectives import (
     ring_reducescatter,
     tree_allreduce,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_allgathers import allgathers
 
@@ -65,7 +66,7 @@ def test_every_covered_collective_runs_clean_within_and_between_nodes(name, plac
             assert is_near == {group.channel_type == "memory"}
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     case=allgathers(),
     placement=st.sampled_from(["out-of-place", "in-place"]),

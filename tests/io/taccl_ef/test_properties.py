@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from random_allgathers import allgathers
 
@@ -13,7 +14,7 @@ from gapless.errors import InputError
 from gapless.io.taccl_ef import PLACEMENTS, lower, parse_xml, run, verify, xml_text
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     case=allgathers(),
     instances=st.sampled_from([1, 2, 3]),
@@ -30,7 +31,7 @@ def test_random_tree_schedules_lower_to_programs_that_run_clean(case, instances,
     assert parse_xml(xml_text(program), "text") == (program, [])
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(
     case=allgathers(),
     place=st.integers(0, 10**6),
@@ -71,7 +72,7 @@ def _damage(program, place, fields):
     return dataclasses.replace(program, gpus=tuple(gpus))
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(
     case=allgathers(),
     at=st.integers(0, 10**6),

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 
 import pytest
+from examples import examples
 from hand_made_collectives import (
     CASES,
     chain_reduce,
@@ -16,7 +17,7 @@ from hand_made_collectives import (
     tree_allreduce,
     tree_broadcast,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.checker import check
@@ -129,6 +130,7 @@ def test_fused_chains_share_a_lane_where_there_are_several():
     assert run(program, collective).is_ok
 
 
+@pytest.mark.thorough
 def test_where_the_channels_of_fused_lanes_do_not_suffice_nothing_is_fused():
     collective, schedule = ring_allreduce(40)
     program = lower(schedule, collective, instances=16)
@@ -192,7 +194,7 @@ def test_a_copy_of_what_is_there_is_not_sent():
     assert lower(longer, collective) == lower(schedule, collective)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     ranks=st.integers(2, 6),
     parts=st.integers(1, 2),

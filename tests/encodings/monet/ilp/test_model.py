@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from linear_relaxation import linear_optimum
 from tiny_training import MIB, keep_all, training_graphs
 
@@ -88,7 +89,7 @@ def test_tensors_are_wanted_until_their_last_use():
     assert not wanted[:, 2:].any()
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(training_graphs(5))
 def test_keeping_all_is_a_point_at_its_own_peak_and_no_less(graph):
     decisions = keep_all(graph)
@@ -135,6 +136,7 @@ def test_reference_schedules_are_points_of_the_model(reference, name):
     assert back.peak_bytes <= its.budget_bytes
 
 
+@pytest.mark.thorough
 def test_vgg16_is_bounded_and_starts_from_the_reference(measured, reference):
     model = ilp.encode(measured(f"vgg16_176_{FULL}"), 8 * GIB)
     start = ilp.first_point(model, reference(f"vgg16_176_{FULL}_8.00").decisions)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_training import MIB, cheapest_s, training_graphs
 
@@ -27,7 +28,7 @@ def relaxed(
     return solve_model(model.milp, SolveOptions(threads=1, time_limit_s=limit_s)), model
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(graph=training_graphs(), share=st.integers(2, 20), later=st.sets(st.integers(2, 4)))
 def test_bound_is_never_above_the_cheapest_plan(graph: TrainingGraph, share: int, later: set[int]) -> None:
     budget_bytes = share * 4 * MIB
@@ -41,7 +42,7 @@ def test_bound_is_never_above_the_cheapest_plan(graph: TrainingGraph, share: int
         assert solution.bound * model.unit_s <= best_s * (1 + 1e-6) + 1e-12
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(graph=training_graphs(max_ops=3))
 def test_least_budget_is_never_above_one_that_a_plan_fits_in(graph: TrainingGraph) -> None:
     solution, model = relaxed(graph, None)
@@ -51,6 +52,7 @@ def test_least_budget_is_never_above_one_that_a_plan_fits_in(graph: TrainingGrap
         assert cheapest_s(graph, least_bytes - MIB) is None
 
 
+@pytest.mark.thorough("2]")
 @pytest.mark.parametrize("windows", [1, 2])
 def test_bound_holds_for_the_reference_schedules(reference: Callable[[str], Any], windows: int) -> None:
     for name in ("vgg16_176_inplace_conv_multiway_newnode_8.00", "un_11_inplace_conv_multiway_newnode_5.00"):
@@ -68,6 +70,7 @@ def test_vgg16_does_not_fit_into_five_gigabytes(measured: Callable[[str], Traini
     assert solution.status is Status.INFEASIBLE
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("budget_gib", "best"), [(6, 149_118), (8, 138_322)])
 def test_single_stages_at_the_end_prove_vgg16(
     measured: Callable[[str], TrainingGraph], budget_gib: int, best: int

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from random_training import training_graphs
 
@@ -104,7 +105,7 @@ def walk(keeper: Keeper, random: np.random.Generator, steps: int) -> None:
             state = derived
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(graph=training_graphs(), seed=st.integers(0, 2**31), budget=st.integers(1, 400), unlike=st.booleans())
 def test_every_state_of_a_walk_is_what_the_evaluator_says(
     graph: TrainingGraph, seed: int, budget: int, unlike: bool
@@ -123,7 +124,7 @@ def test_every_state_of_a_walk_on_measured_graphs_is_what_the_evaluator_says(
         walk(Keeper(graph, budget_gib * 2**30), np.random.default_rng(seed), 8)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(graph=training_graphs(), seed=st.integers(0, 2**31))
 def test_the_plainest_form_of_a_keep_set_is_its_own(graph: TrainingGraph, seed: int) -> None:
     keeper = Keeper(graph, 100)
@@ -133,7 +134,7 @@ def test_the_plainest_form_of_a_keep_set_is_its_own(graph: TrainingGraph, seed: 
     assert outcome == same_outcome
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(graph=training_graphs(), seed=st.integers(0, 2**31))
 def test_a_neighbour_leaves_its_origin_as_it_was(graph: TrainingGraph, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -146,7 +147,7 @@ def test_a_neighbour_leaves_its_origin_as_it_was(graph: TrainingGraph, seed: int
     assert np.array_equal(origin.moments, untouched.moments)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(graph=training_graphs(), seed=st.integers(0, 2**31))
 def test_a_move_back_leads_to_the_same_outcome_where_nothing_is_forgotten(graph: TrainingGraph, seed: int) -> None:
     """A lead that has no room is forgotten, and a drop without a gap: there are none of them here."""

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_training import MIB, keep_all, training_graphs
 
@@ -49,7 +50,7 @@ def test_in_place_can_be_left_out(measured):
     assert all(node.overwrites is None and not node.in_place for node in graph.forward)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(training_graphs(4), st.integers(0, 12))
 def test_fewer_choices_are_never_cheaper(graph, less_mib):
     budget = max(0, evaluate(graph, keep_all(graph)).peak_bytes - less_mib * MIB)
@@ -60,7 +61,7 @@ def test_fewer_choices_are_never_cheaper(graph, less_mib):
         assert cost[name] <= cost["noop"] + 1e-12
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(training_graphs(4), st.integers(0, 12))
 def test_fitted_implementations_lie_between_no_choice_and_full_choice(graph, less_mib):
     single = ablation(graph, "noop")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_training import MIB, training_graphs
 
@@ -53,7 +54,7 @@ def test_budget_must_not_be_negative(measured):
         checkmate.encode(measured("vgg16_176_inplace_normal"), -1)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(training_graphs(3))
 def test_plans_fit_as_the_model_says(graph):
     all_kept = checkmate.encode(graph, 1000 * MIB)
@@ -73,7 +74,7 @@ def test_plans_fit_as_the_model_says(graph):
     assert model.milp.arrays().objective(point) == pytest.approx(solution.objective)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(training_graphs(4))
 def test_keeping_everything_costs_each_operator_once(graph):
     model = checkmate.encode(graph, 1000 * MIB)
@@ -86,7 +87,7 @@ def test_keeping_everything_costs_each_operator_once(graph):
     assert solve_model(model.milp).objective * model.unit == pytest.approx(cost_s)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(training_graphs(4), st.integers(0, 12))
 def test_search_finds_plans_of_the_model(graph, less_mib):
     single = checkmate.single_choice(graph)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from examples import examples
 from hand_training import chain
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from powered_training import fast_or_frugal
 from tiny_training import MIB, cheapest_s, keep_all, training_graphs
@@ -61,7 +62,8 @@ def test_plans_fit_a_small_budget_or_there_is_none(method: str) -> None:
     assert (result.schedule is None) == (method in ("gist", "store-all", "eager"))
 
 
-@settings(max_examples=25, deadline=None)
+@pytest.mark.thorough
+@examples(25)
 @given(graph=training_graphs(4), less_mib=st.integers(0, 12), method=st.sampled_from(sorted(set(NAMES) - {"revolve"})))
 def test_bound_holds_for_the_question_whatever_the_method(graph: TrainingGraph, less_mib: int, method: str) -> None:
     budget_bytes = max(1, evaluate(graph, keep_all(graph)).peak_bytes - less_mib * MIB)
@@ -76,6 +78,7 @@ def test_bound_holds_for_the_question_whatever_the_method(graph: TrainingGraph, 
         assert result.schedule is None or (result.valid and result.report.makespan_s >= least_s - 1e-12)
 
 
+@pytest.mark.thorough
 def test_what_an_ablation_proves_is_named_after_it() -> None:
     noop, scarce = solved(chain(6), LITTLE, "noop"), solved(chain(6), 20, "noop")
     assert noop.solution.bound <= noop.details["bound_noop_s"] * (1 + 1e-9)

@@ -18,6 +18,7 @@ from gapless.topologies.files import load_topology
 QUICK = SolveOptions(time_limit_s=10.0, gap=0.02)
 
 
+@pytest.mark.thorough("ndv2-2", "64000-hub", "64000-ring", "64000-dgx-a100-2")
 @pytest.mark.parametrize(
     ("machine", "nodes", "name"),
     [
@@ -40,6 +41,7 @@ def test_solve_is_no_slower_than_any_baseline(machine: str, nodes: int | None, n
     assert result.report.makespan_s <= min(its.makespan_s for its in baselines) * (1 + 1e-9)
 
 
+@pytest.mark.thorough("ndv2-2", "dgx2-1-allreduce")
 @pytest.mark.parametrize(
     ("machine", "nodes", "name", "ratio"),
     [

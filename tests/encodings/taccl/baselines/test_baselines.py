@@ -6,7 +6,8 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES, pairs_of_nodes, two_way
 
@@ -55,6 +56,7 @@ TOPOLOGIES = {
 }
 
 
+@pytest.mark.thorough("ndv2 x 3", "ndv2 x 2", "1000000")
 @pytest.mark.parametrize("size_bytes", [3, 1_000_000])
 @pytest.mark.parametrize("collective", sorted(COLLECTIVES))
 @pytest.mark.parametrize("name", sorted(TOPOLOGIES))
@@ -161,7 +163,7 @@ def test_names_say_what_is_defined() -> None:
     assert Baselines(two, alltoall(16)).names == ["direct", "hierarchical"]
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     costs=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=15, max_size=15),
     collective=st.sampled_from(sorted(COLLECTIVES)),

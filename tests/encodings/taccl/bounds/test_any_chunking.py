@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from exact import best_makespan_s
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES, single_nodes
 
@@ -17,7 +18,7 @@ COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, 
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(costs=COSTS)
 def test_bound_is_never_above_the_best_schedule(shape: str, costs: list[tuple[int, int]]) -> None:
     topology = SHAPES[shape](3, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))

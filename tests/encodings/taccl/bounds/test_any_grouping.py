@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from exact_any import shortest_below_s
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES, complete, pairs_of_nodes
 
@@ -49,7 +50,7 @@ FEW = Aggregation(tries=40)
 
 @pytest.mark.parametrize("shape", sorted(TINY))
 @pytest.mark.parametrize("collective", [*PARTS, "broadcast", "reduce", "scatter", "gather"])
-@settings(max_examples=3, deadline=None)
+@examples(3)
 @given(costs=COSTS)
 def test_no_schedule_of_any_grouping_beats_the_bounds(
     shape: str, collective: str, costs: list[tuple[int, int]]
@@ -64,7 +65,7 @@ def test_no_schedule_of_any_grouping_beats_the_bounds(
     assert bounds_of(problem).any_grouping_s <= best_s * (1 + 1e-9)
 
 
-@settings(max_examples=4, deadline=None)
+@examples(4)
 @given(costs=COSTS, name=st.sampled_from(["broadcast", "reduce", "scatter", "sendrecv"]))
 def test_no_schedule_between_nodes_beats_the_bounds(costs: list[tuple[int, int]], name: str) -> None:
     topology = pairs_of_nodes(2, lambda k: ((1 + costs[k][0]) * 1e-7, costs[k][1] * 1e-12))
@@ -76,7 +77,7 @@ def test_no_schedule_between_nodes_beats_the_bounds(costs: list[tuple[int, int]]
     assert bounds_of(problem).any_grouping_s <= best_s * (1 + 1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     name=st.sampled_from(["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "gather", "reduce"]),
     nodes=st.integers(1, 3),

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from rails import rails
 from shapes import SHAPES, pairs_of_nodes, two_way
@@ -76,7 +77,7 @@ COSTS = st.lists(st.integers(1, 20), min_size=20, max_size=20)
 PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=6)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(pairs=PAIRS, costs=COSTS)
 def test_on_plain_links_the_bottleneck_cut_is_the_linear_program(
     pairs: list[tuple[int, int]], costs: list[int]
@@ -87,7 +88,7 @@ def test_on_plain_links_the_bottleneck_cut_is_the_linear_program(
     assert found.time_s == pytest.approx(allgather_time_s(topology, topology.beta_s_per_byte), rel=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(costs=COSTS, nodes=st.integers(2, 3))
 def test_where_resources_are_shared_the_packing_is_the_linear_program(costs: list[int], nodes: int) -> None:
     topology = pairs_of_nodes(nodes, lambda k: (0.0, costs[k] * 1e-10))
@@ -97,7 +98,7 @@ def test_where_resources_are_shared_the_packing_is_the_linear_program(costs: lis
     assert packing.bottleneck.time_s <= packing.time_s * (1 + 1e-5)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 @given(costs=COSTS)
 def test_symmetry_does_not_change_the_bound(shape: str, costs: list[int]) -> None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 from exact import best_makespan_s
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES, single_nodes
 
@@ -21,7 +22,7 @@ COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, 
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(costs=COSTS)
 def test_bounds_never_exceed_the_best_schedule(shape: str, costs: list[tuple[int, int]]) -> None:
     topology = SHAPES[shape](3, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
@@ -29,7 +30,7 @@ def test_bounds_never_exceed_the_best_schedule(shape: str, costs: list[tuple[int
     assert bounds_of(problem).chunk_by_chunk_s <= best_makespan_s(problem) * (1 + 1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(costs=COSTS, parts=st.integers(1, 3))
 def test_bounds_hold_for_grouped_chunks(costs: list[tuple[int, int]], parts: int) -> None:
     topology = single_nodes(2, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
@@ -38,7 +39,7 @@ def test_bounds_hold_for_grouped_chunks(costs: list[tuple[int, int]], parts: int
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(costs=COSTS)
 def test_cuts_of_any_grouping_are_the_smaller_ones(shape: str, costs: list[tuple[int, int]]) -> None:
     topology = SHAPES[shape](4, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))

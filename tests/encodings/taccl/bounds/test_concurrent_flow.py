@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from path_lp import least_time_s
@@ -38,7 +39,7 @@ def _found(topology: Topology, demand: Demand, short: bool = False) -> Concurren
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(pairs=PAIRS, costs=COSTS, demand=DEMAND)
 def test_on_plain_links_it_is_the_linear_program_over_all_ways(
     pairs: list[tuple[int, int]], costs: list[int], demand: Demand
@@ -49,7 +50,7 @@ def test_on_plain_links_it_is_the_linear_program_over_all_ways(
     assert _found(topology, demand).time_s == pytest.approx(expected_s, rel=2e-6, abs=0)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(costs=COSTS, demand=DEMAND)
 def test_where_nics_are_shared_it_is_the_linear_program_over_all_ways(costs: list[int], demand: Demand) -> None:
     topology = pairs_of_nodes(2, lambda k: (0.0, costs[k] * 1e-10))
@@ -57,7 +58,7 @@ def test_where_nics_are_shared_it_is_the_linear_program_over_all_ways(costs: lis
     assert _found(topology, demand).time_s == pytest.approx(expected_s, rel=2e-6, abs=0)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 @given(costs=COSTS)
 def test_symmetry_does_not_change_it(shape: str, costs: list[int]) -> None:
@@ -117,7 +118,7 @@ def test_a_program_that_is_too_large_is_left_alone() -> None:
     assert concurrent_flow(topology, topology.beta_s_per_byte, _everyone(512)) is None
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(pairs=PAIRS, costs=COSTS, size=st.sampled_from([1_000, 10**6]))
 @pytest.mark.parametrize("collective", ["alltoall", "scatter", "gather", "sendrecv"])
 def test_it_is_never_above_a_plan(

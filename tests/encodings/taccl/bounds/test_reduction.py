@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from exact_any import shortest_below_s
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from shapes import pairs_of_nodes, single_nodes
 
@@ -27,7 +28,7 @@ def _one_sum(wants: tuple[int, ...], holders: tuple[int, ...] = (0, 1, 2, 3)) ->
 
 
 @pytest.mark.parametrize("collective", [_one_sum((2, 3), (0, 1)), _one_sum((3,), (0, 1, 2)), _one_sum((1, 2), (0, 1))])
-@settings(max_examples=4, deadline=None)
+@examples(4)
 @given(local=COSTS, nic=COSTS)
 def test_no_schedule_beats_the_bound(collective: Collective, local: tuple[int, int], nic: tuple[int, int]) -> None:
     costs = {0: (local[0] * 1e-7, local[1] * 1e-12), 1: (nic[0] * 1e-7, nic[1] * 1e-12)}
@@ -73,7 +74,7 @@ def test_two_ndv2_nodes_add_up_in_three_steps_and_spread_on_the_way_of_the_farth
     assert across_cuts_s(problem, kinds_of(problem), problem.may_group) == pytest.approx(expected_us * 1e-6)
 
 
-@settings(max_examples=4, deadline=None)
+@examples(4)
 @given(local=COSTS, nic=COSTS, nodes=st.integers(2, 3), size=st.sampled_from([10_000, 10**6]))
 @pytest.mark.parametrize("name", ["allreduce", "reducescatter", "reduce"])
 def test_it_is_never_above_a_plan(

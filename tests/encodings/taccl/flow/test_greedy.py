@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from rails import rails
 from shapes import SHAPES, line, pairs_of_nodes, ring, star, two_way
@@ -46,7 +47,7 @@ def test_every_collective_replays_clean(topology: Topology, collective: str) -> 
     assert plan.solution.bound <= report.makespan_s * (1 + 1e-9)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 @given(costs=COSTS, parts=st.integers(1, 3))
 def test_uneven_links_replay_clean(shape: str, costs: list[tuple[int, int]], parts: int) -> None:

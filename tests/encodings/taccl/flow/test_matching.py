@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from rails import rails
 from shapes import SHAPES, pairs_of_nodes
@@ -18,7 +19,7 @@ from gapless.encodings.taccl.symmetry.rotations import no_rotations
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=8, max_size=8)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 @given(costs=COSTS, seed=st.integers(0, 3), one_at_a_time=st.booleans())
 def test_every_rank_gets_every_chunk_once_from_one_that_has_it(

@@ -38,6 +38,7 @@ def test_a_routing_of_the_first_phase_is_one_of_the_second(sketch: str, machine:
     assert at >= {(int(chunk), int(rank)) for chunk, rank in np.argwhere(second.wanted)}
 
 
+@pytest.mark.thorough
 def test_what_is_routed_once_replays_clean() -> None:
     result = gapless.solve(_allreduce("dgx2-sk-1", "dgx2"), SolveOptions(gap=0.05, time_limit_s=60))
     assert result.valid

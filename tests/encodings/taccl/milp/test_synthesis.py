@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 from exact import best_makespan_s
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES, single_nodes
 
@@ -25,6 +26,7 @@ PUBLISHED = [
 ]
 
 
+@pytest.mark.thorough(but=("sk1-ndv2",))
 @pytest.mark.parametrize(("profile", "sketch", "size", "ratio", "bound_s"), PUBLISHED, ids=[c[1] for c in PUBLISHED])
 def test_published_cases_reach_their_ratio_to_the_bound(
     published: Callable[[str, str, int], Chunked],
@@ -43,7 +45,7 @@ def test_published_cases_reach_their_ratio_to_the_bound(
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(costs=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6))
 def test_claimed_gap_holds_against_exhaustive_search(shape: str, costs: list[tuple[int, int]]) -> None:
     topology = SHAPES[shape](3, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
@@ -84,6 +86,7 @@ def test_single_node_needs_no_internode_sketch() -> None:
     assert result.valid
 
 
+@pytest.mark.thorough
 def test_four_nodes_share_their_nics() -> None:
     problem = Chunked.of(load_topology("ndv2", 4), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
     result = gapless.solve(problem)

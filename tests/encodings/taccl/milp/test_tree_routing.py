@@ -9,7 +9,8 @@ from dataclasses import replace
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES, pairs_of_nodes
 
@@ -115,8 +116,9 @@ def small_problem(shape: str, ranks: int, costs: list[tuple[int, int]]) -> Chunk
     return Chunked.of(SHAPES[shape](ranks, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12)), "allgather", 1_000_000)
 
 
+@pytest.mark.thorough("5]")
 @pytest.mark.parametrize(("shape", "ranks"), SIZES)
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(costs=COSTS)
 def test_optimum_equals_that_of_the_tree_formulation(shape: str, ranks: int, costs: list[tuple[int, int]]) -> None:
     problem = small_problem(shape, ranks, costs)
@@ -124,7 +126,7 @@ def test_optimum_equals_that_of_the_tree_formulation(shape: str, ranks: int, cos
 
 
 @pytest.mark.parametrize(("shape", "ranks"), [("line", 4), ("ring", 3), ("ring", 4), ("star", 4), ("switch", 3)])
-@settings(max_examples=5, deadline=None)
+@examples(5)
 @given(costs=COSTS)
 def test_optimum_equals_the_best_of_all_combinations_of_trees(
     shape: str, ranks: int, costs: list[tuple[int, int]]
@@ -133,7 +135,7 @@ def test_optimum_equals_the_best_of_all_combinations_of_trees(
     assert solved_s(problem)[0] == pytest.approx(optimum_by_enumeration_s(problem), rel=1e-6, abs=0)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(costs=COSTS)
 def test_optimum_over_two_nodes_equals_that_of_the_tree_formulation(costs: list[tuple[int, int]]) -> None:
     topology = pairs_of_nodes(2, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))

@@ -78,6 +78,7 @@ def test_shipped_sketches_can_all_be_loaded() -> None:
         assert load_sketch(name).input_bytes is not None
 
 
+@pytest.mark.thorough("2-2-", "2-1-dgx-a100")
 @pytest.mark.parametrize("machine", ["dgx-a100", "dgx-h100", "mi300x"])
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("nodes", [1, 2])

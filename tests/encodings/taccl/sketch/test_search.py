@@ -77,6 +77,7 @@ def result() -> gapless.Result:
     return found
 
 
+@pytest.mark.thorough
 def test_the_best_of_the_tried_sketches_is_kept_and_replayed(result: gapless.Result) -> None:
     assert result.valid
     rows = result.details["sketches"]

@@ -6,7 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.checker import check
@@ -159,7 +160,7 @@ def test_a_size_without_choices_takes_its_neighbours() -> None:
     assert chosen == [(made[0], 1)] * 3
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(tolerance=st.floats(0, 2), sizes=st.sets(st.integers(1, 5000), min_size=1, max_size=8))
 def test_tolerance_bounds_the_loss_and_never_adds_ranges(tolerance: float, sizes: set[int]) -> None:
     made, times = THREE

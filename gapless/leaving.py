@@ -1,0 +1,31 @@
+"""Leaving at once: what must not outlive a process that ends without unwinding, such as after a second Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NoReturn
+
+__all__ = ["leave", "undone_on_leaving"]
+
+_UNDO: dict[object, Callable[[], object]] = {}
+
+
+@contextmanager
+def undone_on_leaving(undo: Callable[[], object]) -> Iterator[None]:
+    """`leave` within the block calls `undo`, which must wait for no lock: it runs in a signal's handler."""
+    key = object()
+    _UNDO[key] = undo
+    try:
+        yield
+    finally:
+        del _UNDO[key]
+
+
+def leave(code: int) -> NoReturn:
+    """End the process now, without half a file or a process of ours left behind."""
+    for undo in reversed(list(_UNDO.values())):
+        with suppress(Exception):
+            undo()
+    os._exit(code)
