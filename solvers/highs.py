@@ -66,7 +66,10 @@ def solve(task: Task) -> Solution:
     values, bound = run.values(), run.bound()
     if claim is Status.OPTIMAL and values is not None and not task.arrays.is_integer.any():
         bound = task.arrays.objective(values)
-    found = answer(task, "highs", version, claim, stop or task.why_stopped(), values, bound)
+    limit = task.options.step_limit
+    if stop is None:
+        stop = StopReason.WORK_LIMIT if limit is not None and run.steps > limit else task.why_stopped()
+    found = answer(task, "highs", version, claim, stop, values, bound)
     return replace(found, row_prices=run.row_prices(), steps=run.steps)
 
 

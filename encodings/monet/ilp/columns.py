@@ -25,9 +25,10 @@ class Data:
     """The numbers of the model. Stage 0 is the forward pass, stage t > 0 ends with backward node t - 1.
 
     `wanted[t, j]`: whether x_j can be of use in stage t or later; `size[j]`, `base[t]` (parameters and gradients) and
-    `budget` are in units of `unit_bytes`. `first`, `again`, `backward`: the options of each node. `cost[k, i, o]`, `workspace[k, i, o]`,
-    `in_place[k, i, o]`: those of option o of forward node i, k = 0 in the forward pass and 1 when it runs again; the
-    cost is in units of `unit`. `needs[t, j]`: how many options of the backward node of stage t need x_j.
+    `budget` are in units of `unit_bytes`. `first`, `again`, `backward`: the options of each node. `cost[k, i, o]`,
+    `workspace[k, i, o]`, `in_place[k, i, o]`: those of option o of forward node i, k = 0 in the forward pass and 1 when
+    it runs again; the cost is in units of `unit`. `needs[t, j]`: how many options of the backward node of stage t need
+    x_j.
     """
 
     graph: TrainingGraph
@@ -82,8 +83,8 @@ class Columns:
     forward pass, where an intermediate runs if and only if it is stored. `option[t, i, o]`: delta and q, that run uses
     option o; option 0 has no column, it is what is left of r. `backward[b, o]`: delta-hat, none where there is one
     option. `held[t, j]`: A, x_j is there when the backward node of stage t runs, because it needs x_j or because the
-    next stage does. `level[t, i]`: memory in use in stage t once the nodes before i are through, without what node i and
-    its neighbours take: parameters, gradients, A_j for j < i and s_j for j >= i; `level[t, nodes]` is the last.
+    next stage does. `level[t, i]`: memory in use in stage t once the nodes before i are through, without what node i
+    and its neighbours take: parameters, gradients, A_j for j < i and s_j for j >= i; `level[t, nodes]` is the last.
     """
 
     stored: Ids

@@ -37,7 +37,8 @@ def first_point(model: MonetModel, decisions: Decisions) -> Floats:
     """The model's values of given decisions, a start for a solver.
 
     What is stored or made without use is left out, and an implementation that another beats is replaced by that, with
-    what that one needs, so the point may be cheaper than the decisions. It is feasible if `evaluate` finds no fault and no row above the budget.
+    what that one needs, so the point may be cheaper than the decisions. It is feasible if `evaluate` finds no fault and
+    no row above the budget.
     """
     decisions.check_against(model.graph)
     data, columns = model.data, model.columns

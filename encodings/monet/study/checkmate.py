@@ -215,7 +215,7 @@ def search(
     `memory_bytes` says what the plan claims. None where nothing was found that fits.
     """
     bare = _without_workspace(graph)
-    decisions = optimise(Problem(bare, budget_bytes), options, parameters).decisions
+    decisions = optimise(Problem(bare, budget_bytes), replace(options, on_plan=None), parameters).decisions
     return None if decisions is None else from_decisions(graph, decisions_of(bare, to_schedule(bare, decisions)))
 
 
