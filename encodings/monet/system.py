@@ -90,7 +90,7 @@ def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
     from gapless.units import format_bytes
 
     bound, found = (details.get(f"least_budget_{title}_bytes") for title in ("bound", "found"))
-    if bound is None:
+    if not bound:  # nothing is known, or the solve was stopped before anything was
         return ()
     tail = "" if found is None else f"; a plan was found for {found} ({format_bytes(found)})"
     return (f"every plan needs at least {bound} bytes ({format_bytes(bound)}), proven{tail}",)
