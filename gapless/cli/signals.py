@@ -72,5 +72,6 @@ def _say(line: str) -> None:
         os.write(2, f"{line}\n".encode())
     except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
+        if os.path.sameopenfile(1, 2):
+            os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)

@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--shortest", action="store_true", help="each benchmark once, as short as it gets, and nothing timed"
     )
+    group.addoption("--cases", type=int, default=20, help="random models of each kind, where false proofs are sought")
     group.addoption("--large", action="store_true", help="also the cases that take minutes")
     group.addoption("--programs", action="store_true", help="sweeps lower their choices to programs, too: slow")
     group.addoption("--tables", type=Path, help="folder for the tables as JSON and Markdown; its rows are kept")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fusion_instances import KINDS, brute_force_s, known_instance, random_instance
+from fusion_instances import KINDS, brute_force_s, known_instance, random_instance, scaled_instance
 
 from gapless.encodings.cupcake import Fusion, timeline
 from gapless.encodings.cupcake.affine import Affine, solve_affine
@@ -14,7 +14,6 @@ from gapless.encodings.cupcake.pareto import Labelled, solve_pareto
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
-from gapless.profiles.gradients.cost_functions import CostFunction, PointsCost
 from gapless.profiles.gradients.profile import FusionProfile
 
 CASES = 2000
@@ -133,24 +132,11 @@ def test_a_model_that_cannot_be_solved_in_time_is_not_encoded() -> None:
     assert best.bound_s is None
 
 
-def _scaled(profile: FusionProfile, duration: float, size: float) -> FusionProfile:
-    """The same question in other units."""
-    costs = (PointsCost(tuple((size * at, duration * cost_s) for at, cost_s in _points(cost)))
-             for cost in (profile.compression, profile.communication))  # fmt: skip
-    size_bytes = np.rint(size * profile.size_bytes).astype(np.int64)
-    times_s = duration * profile.forward_s, profile.tensor_names, size_bytes, duration * profile.backward_s
-    return FusionProfile(profile.name, *times_s, *costs)
-
-
-def _points(cost: CostFunction) -> tuple[tuple[float, float], ...]:
-    return cost.points if isinstance(cost, PointsCost) else ((0.0, float(cost(0))), (1e9, float(cost(1e9))))
-
-
 @pytest.mark.parametrize(("duration", "size"), [(1e-7, 1.0), (1e-4, 1e6), (1e6, 1.0), (1.0, 1e5)])
 def test_the_milp_proves_nothing_false_whatever_the_units(duration: float, size: float) -> None:
     rng = np.random.default_rng(17)
     for kind in KINDS:
-        profile = _scaled(random_instance(rng, kind, most=12, least=4), duration, size)
+        profile = scaled_instance(random_instance(rng, kind, most=12, least=4), duration, size)
         best = best_fusion(profile, SolveOptions(threads=1), method="milp")
         assert best.iteration_s == pytest.approx(brute_force_s(profile), rel=1e-6)
         assert best.bound_s is not None
