@@ -51,6 +51,7 @@ def test_table_of_a_sweep_becomes_a_curve(capsys: pytest.CaptureFixture[str], tm
     assert main(["plot", str(table), "--kind", "gantt", "-o", str(tmp_path / "curve.pdf")]) == 2
 
 
+@pytest.mark.thorough
 @needs_matplotlib
 def test_plan_with_violations_is_drawn_and_ends_with_5(
     capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path

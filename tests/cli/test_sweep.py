@@ -61,6 +61,7 @@ def test_json_holds_a_row_for_each_budget(capsys: pytest.CaptureFixture[str], ma
     assert Path(data["json"]).exists()
 
 
+@pytest.mark.thorough
 def test_table_is_printed_and_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str], made: Path) -> None:
     code, out, err = run(capsys, *sweep_of(made))
     lines = out.splitlines()

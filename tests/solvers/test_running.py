@@ -159,6 +159,7 @@ def test_the_same_seed_on_one_thread_gives_the_same_values(solver: str) -> None:
     assert first.seed == 7
 
 
+@pytest.mark.thorough("cpsat")
 @pytest.mark.parametrize("backend", ["highs", "cpsat"])
 def test_counted_work_ends_at_the_same_point_with_any_number_of_threads(hard: Model, backend: str) -> None:
     found = [solve_model(hard, SolveOptions(step_limit=200, threads=threads), backend) for threads in (1, 1, 2)]
