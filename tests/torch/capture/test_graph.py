@@ -126,6 +126,7 @@ def test_profile_times_every_large_operator_and_counts_workspace(tmp_path: Path)
     assert all(impl.workspace_bytes >= 0 for node in step.graph.forward for impl in node.implementations)
 
 
+@pytest.mark.thorough
 def test_cache_makes_a_second_profile_equal(gpt: CapturedStep, tmp_path: Path) -> None:
     cache = tmp_path / "ops.json"
     first = profile(gpt, cache, repeats=1)

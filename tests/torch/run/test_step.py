@@ -65,6 +65,7 @@ def test_step_that_keeps_everything_equals_eager(
     assert found.peak_bytes <= keep_all(captured[kind]).peak_bytes
 
 
+@pytest.mark.thorough("resnet")
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_plans_equal_eager_and_keep_to_their_peak(
     models: dict[str, Case], captured: dict[str, CapturedStep], kind: str
