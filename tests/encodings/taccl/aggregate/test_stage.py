@@ -18,7 +18,7 @@ from gapless.topologies.files import load_topology
 QUICK = SolveOptions(time_limit_s=10.0, gap=0.02)
 
 
-@pytest.mark.thorough("ndv2-2", "64000-hub", "64000-ring", "64000-dgx-a100-2")
+@pytest.mark.thorough("ndv2-2", "hub", "64000-ring", "dgx-a100-2")
 @pytest.mark.parametrize(
     ("machine", "nodes", "name"),
     [
