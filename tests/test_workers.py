@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from broken_work import is_deaf, prints, raises, sleeps, sleeps_then_sends, waits_for_stop
+from examples import share
 from spawned import PATIENCE_S, goes
 
 from gapless.errors import GaplessError, InputError, OutOfMemoryError, SolverError
@@ -35,8 +36,9 @@ def outcome(news: queue.SimpleQueue[Worker[bytes]], what: str) -> tuple[Worker[b
 
 @posix
 def test_workers_killed_at_200_random_moments_all_end() -> None:
+    """At 16 without --thorough."""
     chance, ends = random.Random(13), {"answered": 0, "killed": 0}
-    for round_number in range(25):
+    for round_number in range(share(25)):
         news: queue.SimpleQueue[Worker[bytes]] = queue.SimpleQueue()
         work = partial(sleeps_then_sends, sleep_s=0.02, size_bytes=chance.choice([0, 100_000, 20_000_000]))
         workers = [Worker(work, f"worker {number}", news) for number in range(8)]
@@ -54,7 +56,7 @@ def test_workers_killed_at_200_random_moments_all_end() -> None:
             else:
                 assert found == bytes(len(found))  # type: ignore[arg-type]
                 ends["answered"] += 1
-    assert min(ends.values()) >= 20, ends
+    assert min(ends.values()) >= share(20), ends
 
 
 @posix

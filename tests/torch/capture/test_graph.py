@@ -73,6 +73,7 @@ def test_dropout_may_be_redrawn_without_its_mask(gpt: CapturedStep) -> None:
     assert node.variants[1].needs == ()
 
 
+@pytest.mark.thorough
 def test_relu_before_pooling_may_keep_bits(resnet: CapturedStep) -> None:
     offered = [node for node in resnet.graph.backward if "1-bit mask" in [its.name for its in node.variants]]
     assert offered

@@ -154,6 +154,7 @@ def test_rule_for_prefetches_has_one_batch_to_spare(found: Found, ranks: int) ->
     assert same_bits(table_of(found(ranks), "one-early"), reference(found(ranks), "one-early", Setting()).rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "message"),
     [
