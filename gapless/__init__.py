@@ -4,8 +4,6 @@
 `Result`: `plan.summary()`, `plan.save(path)`, `plan.events_frame()`, `plan.plot()`; `gapless.load(path)` reads it back.
 """
 
-from __future__ import annotations
-
 import os as _os
 
 # A checkout keeps solvers/, encodings/, topologies/ and profiles/ beside this folder; an installed package has them
@@ -53,7 +51,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> _Any:
+def __getattr__(name: str) -> "_Any":
     """Import a public name, or a system by its name, on first use: `import gapless` itself costs next to nothing."""
     from importlib import import_module
 

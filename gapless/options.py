@@ -27,7 +27,7 @@ MOST_THREADS = 1024
 class Progress:
     """One report of a running solve; `incumbent` and `bound`, in `unit`, are None while unknown.
 
-    `done` of `total` instances have an answer, where several are solved.
+    `done` of `total` instances have an answer, where several are solved. `steps`: those of the backend so far.
     """
 
     wall_s: float
@@ -37,6 +37,7 @@ class Progress:
     unit: Unit = "s"
     done: int | None = None
     total: int | None = None
+    steps: int | None = None
 
     @property
     def gap(self) -> float | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gapless import __version__
@@ -81,10 +82,11 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     def plan(found: BestFusion) -> Plan:
         return _plan(profile, found, baselines, options, deadline)
 
-    if options.on_plan is not None:
-        best = min(baselines, key=lambda baseline: baseline.iteration_s)
-        options.on_plan(best.iteration_s, lambda: plan(_judged(profile, best.fusion, best.name, None, {})))
-    return plan(_run(problem, options, parameters, deadline, baselines))
+    def offer(iteration_s: float, found: Callable[[], BestFusion]) -> None:
+        if options.on_plan is not None:
+            options.on_plan(iteration_s, lambda: plan(found()))
+
+    return plan(_run(problem, replace(options, on_plan=offer), parameters, deadline, baselines))
 
 
 def _plan(
@@ -123,7 +125,7 @@ def _run(
     start = min(
         (baseline for baseline in known if not baseline.fusion.sent_plain), key=lambda baseline: baseline.iteration_s
     )
-    _report(options, deadline, start.iteration_s)
+    _report(options, deadline, profile, start)
     if method == "algorithm1":
         return _search(profile, options, deadline, start)
     if method == "milp":
@@ -189,9 +191,11 @@ def _solve_milp(profile: FusionProfile, options: SolveOptions, deadline: Deadlin
     return _judged(profile, fusion, method, bound_s, details, solution.stop_reason)
 
 
-def _report(options: SolveOptions, deadline: Deadline, incumbent_s: float) -> None:
+def _report(options: SolveOptions, deadline: Deadline, profile: FusionProfile, start: Baseline) -> None:
+    if options.on_plan is not None:
+        options.on_plan(start.iteration_s, lambda: _judged(profile, start.fusion, start.name, None, {}))
     if options.on_progress is not None:
-        options.on_progress(Progress(deadline.elapsed_s, incumbent_s, None, "baselines"))
+        options.on_progress(Progress(deadline.elapsed_s, start.iteration_s, None, "baselines"))
 
 
 def _details(profile: FusionProfile, found: BestFusion, baselines: list[Baseline]) -> dict[str, Any]:

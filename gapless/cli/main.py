@@ -3,8 +3,6 @@
 All else is imported in `main`, so that a signal ends in a line from the very start.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["main", "script"]
 
 
-def script() -> NoReturn:
+def script() -> "NoReturn":
     """`gapless` in a shell: signals end in a line and an exit code."""
     take_over()
     code = main()
@@ -28,7 +26,7 @@ def script() -> NoReturn:
     leave(code)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: "Sequence[str] | None" = None) -> int:
     """Run one command; returns the exit code."""
     try:
         from gapless.cli.commands import build_parser

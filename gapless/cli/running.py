@@ -25,12 +25,15 @@ def run(system: System, problem: Problem, arguments: argparse.Namespace, stop: t
     from gapless.cli.options import solving_values
     from gapless.cli.progress import progress_on_stderr
     from gapless.entry import Entry, solve_options
+    from gapless.io.atomic import is_special
     from gapless.recipe import solve
 
     parameters = Entry(system).parameters(arguments.parameters)
     with progress_on_stderr(arguments.quiet) as report:
         options = solve_options(problem, {**solving_values(arguments), "on_progress": report})
-        keep = None if arguments.output is None else partial(_keep, path=arguments.output)
+        keep = None
+        if arguments.output is not None and not is_special(arguments.output):
+            keep = partial(_keep, path=arguments.output)
         return solve(problem, replace(options, stop=stop), parameters, command_of(arguments), keep)
 
 

@@ -4,8 +4,6 @@ Nothing but what the interpreter has loaded anyway is imported here, not even `s
 finds its handler from the first moment on.
 """
 
-from __future__ import annotations
-
 import _signal as signal  # type: ignore[import-not-found]
 import os
 import sys
@@ -22,7 +20,7 @@ EXIT_SIGNAL = 128
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
-_listening: list[Listening] = []
+_listening: "list[Listening]" = []
 """Who is asked to stop: the last one."""
 
 
@@ -42,7 +40,7 @@ def is_over() -> None:
 class Listening:
     """Within the block, the first signal sets `stop` and says `line`; the second leaves at once."""
 
-    def __init__(self, stop: threading.Event, line: str) -> None:
+    def __init__(self, stop: "threading.Event", line: str) -> None:
         self.stop, self.line = stop, line
 
     def __enter__(self) -> None:
@@ -52,7 +50,7 @@ class Listening:
         _listening.remove(self)
 
 
-def _leave_or_stop(number: int, frame: FrameType | None) -> None:
+def _leave_or_stop(number: int, frame: "FrameType | None") -> None:
     listener = _listening[-1] if _listening else None
     if listener is not None and not listener.stop.is_set():
         listener.stop.set()
@@ -60,17 +58,17 @@ def _leave_or_stop(number: int, frame: FrameType | None) -> None:
         _say(f"gapless: {listener.line}; {again} leaves at once")
         return
     _say("gapless: interrupted; no half-written file is left")
-    leaving = sys.modules.get("gapless.leaving")
-    if leaving is None:
-        os._exit(EXIT_SIGNAL + number)
-    leaving.leave(EXIT_SIGNAL + number)
+    leave = getattr(sys.modules.get("gapless.leaving"), "leave", os._exit)  # what isn't loaded has left nothing to undo
+    leave(EXIT_SIGNAL + number)
 
 
 def _say(line: str) -> None:
     """A line on stderr; where the terminal is gone, whatever is printed from now on goes nowhere."""
+    over_progress = "\r\x1b[2K" if os.isatty(2) else ""
     try:
-        os.write(2, f"{line}\n".encode())
+        os.write(2, f"{over_progress}{line}\n".encode())
     except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
+        if os.path.sameopenfile(1, 2):
+            os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)

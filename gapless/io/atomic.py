@@ -12,9 +12,9 @@ from pathlib import Path
 from gapless.errors import InputError
 from gapless.leaving import undone_on_leaving
 
-__all__ = ["check_writable", "make_folder", "rescued", "write_bytes", "write_text"]
+__all__ = ["check_writable", "is_special", "make_folder", "rescued", "write_bytes", "write_text"]
 
-_WAY_OUT = "; choose another path"
+_ADVICE = "; choose another path"
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -23,7 +23,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     reason = ""
     if target.is_dir():
         reason = "it is a folder"
-    elif _is_special(target):
+    elif is_special(target):
         reason = "" if os.access(target, os.W_OK) else "no permission"
     elif not target.parent.is_dir():
         reason = f"there is no folder {target.parent}"
@@ -55,13 +55,13 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """
     target = Path(path)
     try:
-        if _is_special(target):
+        if is_special(target):
             target.write_bytes(data)
         else:
             _write_beside_then_rename(target, data)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise InputError(f"cannot write {target}: {reason}{_WAY_OUT}") from error
+        raise InputError(f"cannot write {target}: {reason}{_ADVICE}") from error
 
 
 def rescued(path: str, write: Callable[[str], object]) -> tuple[str, str | None]:
@@ -80,11 +80,12 @@ def rescued(path: str, write: Callable[[str], object]) -> tuple[str, str | None]
             write(instead)
         except InputError:
             raise error from None
-        return instead, str(error).removesuffix(_WAY_OUT)
+        return instead, str(error).removesuffix(_ADVICE)
 
 
-def _is_special(target: Path) -> bool:
+def is_special(path: str | os.PathLike[str]) -> bool:
     """Whether something is there that is neither a file nor a folder: a device, a pipe."""
+    target = Path(path)
     return target.exists() and not target.is_file() and not target.is_dir()
 
 

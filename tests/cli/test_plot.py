@@ -53,6 +53,7 @@ def test_table_of_a_sweep_becomes_a_curve(capsys: pytest.CaptureFixture[str], tm
     assert main(["plot", str(table), "--kind", "gantt", "-o", str(tmp_path / "curve.pdf")]) == 2
 
 
+@pytest.mark.thorough
 @needs_matplotlib
 def test_a_picture_of_a_large_plan_does_not_wait_for_the_replay(
     capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

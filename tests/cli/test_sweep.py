@@ -61,6 +61,7 @@ def test_json_holds_a_row_for_each_budget(capsys: pytest.CaptureFixture[str], ma
     assert Path(data["json"]).exists()
 
 
+@pytest.mark.thorough
 def test_table_is_printed_and_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str], made: Path) -> None:
     code, out, err = run(capsys, *sweep_of(made))
     lines = out.splitlines()
@@ -160,7 +161,7 @@ def test_interrupt_hands_over_the_plans_at_work_and_the_same_command_goes_on_fro
     (done,) = plans(folder)
     process = at_work(folder)
     time.sleep(3)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the command and all that it started
+    os.killpg(process.pid, signal.SIGTERM)  # as systems that shut down do: the command and all that it started
     out, err = process.communicate(timeout=60)
     assert process.returncode == 4, err
     assert "stopping with the best plans so far; the same command goes on from them" in err

@@ -64,6 +64,7 @@ def test_every_picture_of_every_system_is_drawn(plan: SavedPlan) -> None:
         assert svg_text(ax.figure, kind).startswith("<svg")
 
 
+@pytest.mark.thorough("taccl")
 def test_axes_in_axes_out(plan: SavedPlan) -> None:
     from matplotlib.figure import Figure
 
@@ -73,6 +74,7 @@ def test_axes_in_axes_out(plan: SavedPlan) -> None:
         assert ax.has_data()
 
 
+@pytest.mark.thorough("taccl")
 def test_gantt_is_as_long_as_the_replay_says(plan: SavedPlan) -> None:
     ax = plot_gantt(plan.schedule)
     scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[ax.get_xlabel().split("(")[1].split(")")[0]]

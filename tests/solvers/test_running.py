@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import _thread
+import os
 import signal
+import subprocess
 import threading
+import time
 
 import numpy as np
 import pytest
-from cbc_here import needs_cbc_2
+from cbc_here import needs_cbc, needs_cbc_2
 from numpy.typing import NDArray
 
 from gapless.model import Model
@@ -156,6 +159,7 @@ def test_the_same_seed_on_one_thread_gives_the_same_values(solver: str) -> None:
     assert first.seed == 7
 
 
+@pytest.mark.thorough("cpsat")
 @pytest.mark.parametrize("backend", ["highs", "cpsat"])
 def test_counted_work_ends_at_the_same_point_with_any_number_of_threads(hard: Model, backend: str) -> None:
     found = [solve_model(hard, SolveOptions(step_limit=200, threads=threads), backend) for threads in (1, 1, 2)]
@@ -206,6 +210,34 @@ def test_cbc_leaves_no_files_behind(hard: Model, tmp_path: object, monkeypatch: 
     for solver in ("pulp", "pulp:HiGHS"):
         solve_model(hard, SolveOptions(time_limit_s=0.3, threads=1), solver)
     assert [*folder.iterdir()] == []
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="looks at processes")
+@pytest.mark.parametrize("solver", [pytest.param("pulp", marks=needs_cbc), "pulp:HiGHS"])
+def test_what_pulp_starts_ends_with_its_solve(hard: Model, solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a CBC that hears no interrupt: `_KILL_AFTER_S` after it, or with whatever ends the solve."""
+    options, before = SolveOptions(threads=1), children()
+
+    def stop_when_started() -> None:
+        while children() == before:
+            time.sleep(0.01)
+        options.stop.set()
+
+    monkeypatch.setattr("gapless.solvers.cbc.signal.SIGINT", signal.SIGCONT)  # which it hears, and goes on
+    monkeypatch.setattr("gapless.solvers.cbc._KILL_AFTER_S", 0.2)
+    watcher = threading.Thread(target=stop_when_started)
+    watcher.start()
+    solution = solve_model(hard, options, solver)
+    watcher.join()
+    assert solution.stop_reason is StopReason.INTERRUPTED
+    assert children() == before
+
+
+def children() -> set[str]:
+    """The processes that this one has started, but for the one that looks."""
+    command = ["ps", "-o", "pid=,comm=", "--ppid", str(os.getpid())]
+    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    return {line for line in lines if not line.endswith("ps")}
 
 
 def test_a_second_ctrl_c_leaves_a_solver_that_does_not_listen() -> None:

@@ -120,6 +120,7 @@ def test_infeasible_budget_is_a_row_and_not_an_error(rows: list[Row]) -> None:
     assert (rows[0].cost_s, rows[0].bound_s, rows[0].overhead, rows[0].plan) == (None, None, None, None)
 
 
+@pytest.mark.thorough
 def test_ample_budget_has_no_overhead_and_a_small_one_some(rows: list[Row]) -> None:
     assert rows[1].overhead is not None
     assert rows[1].overhead > 0

@@ -105,6 +105,7 @@ def test_same_seed_on_one_thread_gives_the_same_schedule() -> None:
     assert list(first.events()) == list(second.events())
 
 
+@pytest.mark.thorough
 def test_no_time_at_all_still_gives_a_replayed_plan() -> None:
     problem = Chunked.of(load_topology("dgx2", 2), "allgather", 2_000_000, load_sketch("dgx2-sk-1"))
     result = gapless.solve(problem, SolveOptions(time_limit_s=0.01))
