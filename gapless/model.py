@@ -225,6 +225,13 @@ class Model:
 
     # -- what solvers and writers read --------------------------------------------------------------------------------
 
+    def relaxed(self) -> Model:
+        """The linear relaxation, to be read only: the same columns and rows, with all columns real."""
+        other = Model(self.name)
+        other.__dict__.update(self.__dict__)
+        other._is_integer = [np.zeros_like(block) for block in self._is_integer]
+        return other
+
     def arrays(self) -> ModelArrays:
         """The whole model in solver form."""
         cost = np.zeros(self.column_count)

@@ -41,6 +41,8 @@ class StopReason(enum.Enum):
     INTERRUPTED = "interrupted"
     OUT_OF_MEMORY = "out_of_memory"
     OTHER_LIMIT = "other_limit"
+    CONTRADICTED = "contradicted"
+    """A solver's claim was refuted by a second look: the claim is dropped, the better plan kept."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Solution:
     `values`: float, one per column of the model, None without a feasible point. `objective` and `bound` are in the
     model's own sense and unit; `bound` is None where the backend knows none. `unit`: of both where an encoding speaks
     for its problem, as names of fields end in it. `row_prices`: the dual value of each row of a linear program, by how
-    much the objective rises with the row's binding bound; None where the backend gives none.
+    much the objective rises with the row's binding bound; None where the backend gives none. `steps`: how many the
+    backend took, None where it counts none.
     """
 
     status: Status
@@ -64,6 +67,7 @@ class Solution:
     bound: float | None = None
     unit: Unit = "s"
     row_prices: NDArray[np.float64] | None = None
+    steps: int | None = None
 
     @property
     def gap(self) -> float | None:

@@ -55,11 +55,11 @@ class Task:
     start: Floats | None = None
     variant: str = ""
 
-    def report(self, incumbent: float | None, bound: float | None, phase: str = "") -> None:
+    def report(self, incumbent: float | None, bound: float | None, phase: str = "", steps: int | None = None) -> None:
         """Hand one progress report to the caller, if they asked for any; infinite numbers count as unknown."""
         if self.options.on_progress is not None:
             wall_s = self.deadline.elapsed_s
-            self.options.on_progress(Progress(wall_s, _finite(incumbent), _finite(bound), phase))
+            self.options.on_progress(Progress(wall_s, _finite(incumbent), _finite(bound), phase, steps=steps))
 
     def why_stopped(self) -> StopReason:
         """The reason for stopping early: somebody asked to, or the time was up, or the steps, or a backend's own limit.

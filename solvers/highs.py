@@ -66,8 +66,11 @@ def solve(task: Task) -> Solution:
     values, bound = run.values(), run.bound()
     if claim is Status.OPTIMAL and values is not None and not task.arrays.is_integer.any():
         bound = task.arrays.objective(values)
-    found = answer(task, "highs", version, claim, stop or task.why_stopped(), values, bound)
-    return replace(found, row_prices=run.row_prices())
+    limit = task.options.step_limit
+    if stop is None:
+        stop = StopReason.WORK_LIMIT if limit is not None and run.steps > limit else task.why_stopped()
+    found = answer(task, "highs", version, claim, stop, values, bound)
+    return replace(found, row_prices=run.row_prices(), steps=run.steps)
 
 
 class _Run:
@@ -82,7 +85,7 @@ class _Run:
         self._task = task
         self._cost_scale = cost_scale(task.arrays)
         self._row_scale = row_scale(task.arrays)
-        self._steps = 0
+        self.steps = 0
         self._cancelled = False
         self._reported_s = -math.inf
         self._reported_incumbent = math.inf
@@ -178,7 +181,7 @@ class _Run:
     def _on_callback(self, kind: int, message: str, data_out: Any, data_in: Any, user_data: object) -> None:
         improves = kind == int(self._kinds.kCallbackMipImprovingSolution)
         looks_up = kind == int(self._kinds.kCallbackMipInterrupt)
-        self._steps += looks_up
+        self.steps += looks_up
         limit = self._task.options.step_limit
         try:
             if improves:
@@ -189,7 +192,7 @@ class _Run:
         except Exception as error:  # an exception must not travel through C++; it is raised again after the run
             self.callback_error = error
             self._cancelled = True
-        if not improves and (self._cancelled or (limit is not None and self._steps > limit)):
+        if not improves and (self._cancelled or (limit is not None and self.steps > limit)):
             data_in.user_interrupt = True
 
     def _report(self, data_out: Any) -> None:
@@ -199,4 +202,5 @@ class _Run:
         is_news = incumbent != self._reported_incumbent and math.isfinite(incumbent)
         if is_news or now_s - self._reported_s >= _REPORT_EVERY_S:
             self._reported_s, self._reported_incumbent = now_s, incumbent
-            self._task.report(incumbent / self._cost_scale, data_out.mip_dual_bound / self._cost_scale)
+            bound = data_out.mip_dual_bound / self._cost_scale
+            self._task.report(incumbent / self._cost_scale, bound, steps=self.steps)

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "again_options",
     "backward_choices",
     "backward_options",
+    "byte_unit",
     "cost_unit",
     "forward_choices",
     "forward_options",
@@ -87,6 +90,12 @@ def option_of(options: tuple[Option, ...], given: Option) -> int:
 def cost_unit(total: float) -> float:
     """The power of ten that puts the cost of a whole step nearest to 100,000, to count costs in."""
     return 10.0 ** round(math.log10(total / 1e5)) if total > 0 else 1.0
+
+
+def byte_unit(graph: TrainingGraph) -> float:
+    """The power of two of bytes nearest to a typical output, to count memory in: solvers have absolute tolerances."""
+    size = graph.output_bytes[graph.output_bytes > 0]
+    return float(2.0 ** np.round(np.log2(size).mean())) if len(size) else 1.0
 
 
 def _options(choices: Iterable[Implementation], in_place: bool = False) -> list[Option]:

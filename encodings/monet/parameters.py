@@ -12,39 +12,45 @@ __all__ = ["Bounding", "Cooling", "Moves", "Parameters"]
 
 @dataclass(frozen=True)
 class Bounding:
-    """How much time the lower bound gets, and when the integer program is tried."""
+    """How much work the lower bound gets, and when the integer program is tried. A step is about a linear program."""
 
-    start_s: float = 3.0
-    """Seconds for each relaxation that is to suggest a start; its bound with one window comes in 0.1 to 3 s."""
+    start_steps: int = 100
+    """Steps of each relaxation that is to suggest a start; with one window most take 20 to 40."""
     start_gap: float = 0.003
     """Gap at which such a relaxation ends: a start needs no proof."""
     tighter_budgets: tuple[float, ...] = (0.9, 0.8)
     """Starts come from relaxations at these shares of the budget too, as a relaxation holds less than a plan has to."""
-    relaxation_s: float = 12.0
-    """Seconds for the relaxation of one list of cuts on a large graph; more cuts gain more than more time."""
-    small_relaxation_s: float = 60.0
-    """The same on a small graph, where single stages are windows: VGG-16's gap closes in one of these."""
-    share: float = 0.3
-    """On one thread, the part of the time that the bound gets before the search begins; the search needs more."""
-    most_s: float = 90.0
-    """The most of it, in seconds: later lists of cuts gain little."""
+    steps: int = 300
+    """Steps of the relaxation of each list of cuts; more cuts gain more than more steps."""
+    more_steps: int = 5000
+    """The same for a second try on a small graph, of lists that have not shown to be of no use: VGG-16's gap closes in
+    one of these."""
     small_cells: int = 10_000
     """Forward times backward nodes up to which single stages are windows: UNet has 7,740, ResNet-50 51,754."""
+    most_cells: int = 2_000_000
+    """Forward times backward nodes up to which there are relaxations at all: beyond, none is solved in minutes."""
     lists_before_exact: int = 3
     """The integer program has a first try after so many lists of cuts: where memory is ample, it soon knows better
-    plans than the search. It has the rest of the time after the last list."""
-    exact_s: float = 15.0
-    """Seconds for that first try."""
+    plans than the search. It has another one after the last list."""
+    exact_steps: int = 100
+    """Steps of that first try."""
+    more_exact_steps: int = 20_000
+    """Steps of the other one."""
+    proof_steps: int = 20_000
+    """Steps of the second solve, without presolve, that a claim of optimality or infeasibility has to pass."""
+    weight: float = 2.0
+    """A model's steps take as long as so many of the search's, times its columns, times the square root of their
+    number: bound and search see of each other what is older than that, whatever the machine does."""
 
     def __post_init__(self) -> None:
-        for name in ("start_s", "relaxation_s", "small_relaxation_s", "most_s", "exact_s"):
-            _check(f"bounding.{name}", getattr(self, name), 0.0)
+        for name in ("start_steps", "steps", "more_steps", "exact_steps", "more_exact_steps", "proof_steps"):
+            _check(f"bounding.{name}", getattr(self, name), 1)
         _check("bounding.start_gap", self.start_gap, 0.0)
-        _check("bounding.share", self.share, 0.0, 1.0)
         for share in self.tighter_budgets:
             _check("bounding.tighter_budgets", share, 0.0, 1.0)
-        _check("bounding.small_cells", self.small_cells, 0)
-        _check("bounding.lists_before_exact", self.lists_before_exact, 0)
+        for name in ("small_cells", "most_cells", "lists_before_exact"):
+            _check(f"bounding.{name}", getattr(self, name), 0)
+        _check("bounding.weight", self.weight, 1e-9)
 
 
 @dataclass(frozen=True)
@@ -60,19 +66,20 @@ class Cooling:
     overflow_share: float = 0.05
     """Passing the budget by this share of it costs as much as a whole forward pass, so that a search may pass through
     plans that don't fit."""
-    cells_per_s: float = 3000.0
-    """The first round lasts a second for so many forward times backward nodes."""
-    least_round_s: float = 4.0
-    """The least of that, in seconds."""
+    steps_per_node: int = 550
+    """Steps of the first round, times the geometric mean of the numbers of forward and backward nodes."""
     growth: float = 1.5
     """By how much the next two rounds are longer: a longer round ends lower, a shorter one sooner."""
+    patience: int = 6
+    """The search ends after so many rounds in a row without a better plan."""
 
     def __post_init__(self) -> None:
         if not 0 < self.cold <= self.warm <= self.hot:
             raise InputError(f"cooling: must have 0 < cold <= warm <= hot, got {self.cold}, {self.warm}, {self.hot}")
-        for name in ("overflow_share", "cells_per_s", "least_round_s"):
-            _check(f"cooling.{name}", getattr(self, name), 1e-9)
+        _check("cooling.overflow_share", self.overflow_share, 1e-9)
+        _check("cooling.steps_per_node", self.steps_per_node, 1)
         _check("cooling.growth", self.growth, 1.0)
+        _check("cooling.patience", self.patience, 1)
 
 
 @dataclass(frozen=True)
@@ -107,11 +114,11 @@ class Parameters:
     """The rounds of the search."""
     moves: Moves = field(default_factory=Moves)
     """The steps of the search."""
-    least_budget_s: float = 5.0
-    """Seconds to look for the least budget that a plan fits in, where the one that was given is impossible."""
+    least_budget_steps: int = 20_000
+    """Steps of the search for the least budget that a plan fits in, where the one that was given is impossible."""
 
     def __post_init__(self) -> None:
-        _check("least_budget_s", self.least_budget_s, 0.0)
+        _check("least_budget_steps", self.least_budget_steps, 0)
 
 
 def _check(name: str, value: float, least: float, most: float = math.inf) -> None:

@@ -9,18 +9,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.monet.options import Option, backward_choices, cost_unit, forward_choices
+from gapless.encodings.monet.options import Option, backward_choices, byte_unit, cost_unit, forward_choices
 from gapless.model import Model
 from gapless.profiles.training.graph import TrainingGraph
 
-__all__ = ["MIB", "Columns", "Data", "MonetModel", "columns_of", "data_of", "wanted_tensors"]
+__all__ = ["Columns", "Data", "MonetModel", "columns_of", "data_of", "wanted_tensors"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-
-MIB = 2.0**20
-"""Memory is in MiB inside the model: solvers work to absolute tolerances."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +25,16 @@ class Data:
     """The numbers of the model. Stage 0 is the forward pass, stage t > 0 ends with backward node t - 1.
 
     `wanted[t, j]`: whether x_j can be of use in stage t or later; `size[j]`, `base[t]` (parameters and gradients) and
-    `budget` are in MiB. `first`, `again`, `backward`: the options of each node. `cost[k, i, o]`, `workspace[k, i, o]`,
-    `in_place[k, i, o]`: those of option o of forward node i, k = 0 in the forward pass and 1 when it runs again; the
-    cost is in units of `unit`. `needs[t, j]`: how many options of the backward node of stage t need x_j.
+    `budget` are in units of `unit_bytes`. `first`, `again`, `backward`: the options of each node. `cost[k, i, o]`,
+    `workspace[k, i, o]`, `in_place[k, i, o]`: those of option o of forward node i, k = 0 in the forward pass and 1 when
+    it runs again; the cost is in units of `unit`. `needs[t, j]`: how many options of the backward node of stage t need
+    x_j.
     """
 
     graph: TrainingGraph
     budget: float
     unit: float
+    unit_bytes: float
     wanted: Mask
     size: Floats
     base: Floats
@@ -84,8 +83,8 @@ class Columns:
     forward pass, where an intermediate runs if and only if it is stored. `option[t, i, o]`: delta and q, that run uses
     option o; option 0 has no column, it is what is left of r. `backward[b, o]`: delta-hat, none where there is one
     option. `held[t, j]`: A, x_j is there when the backward node of stage t runs, because it needs x_j or because the
-    next stage does. `level[t, i]`: MiB in use in stage t once the nodes before i are through, without what node i and
-    its neighbours take: parameters, gradients, A_j for j < i and s_j for j >= i; `level[t, nodes]` is the last.
+    next stage does. `level[t, i]`: memory in use in stage t once the nodes before i are through, without what node i
+    and its neighbours take: parameters, gradients, A_j for j < i and s_j for j >= i; `level[t, nodes]` is the last.
     """
 
     stored: Ids
@@ -118,21 +117,22 @@ def data_of(graph: TrainingGraph, budget_bytes: int) -> Data:
     again = tuple(forward_choices(node, False) for node in graph.forward)
     backward = tuple(backward_choices(node) for node in graph.backward)
     unit = cost_unit(sum(min(option.duration_s for option in options) for options in (*first, *backward)))
-    both = (first, again)
+    both, unit_bytes = (first, again), byte_unit(graph)
     return Data(
         graph=graph,
-        budget=budget_bytes / MIB,
+        budget=budget_bytes / unit_bytes,
         unit=unit,
+        unit_bytes=unit_bytes,
         wanted=wanted_tensors(graph),
-        size=graph.output_bytes / MIB,
-        base=_base(graph) / MIB,
+        size=graph.output_bytes / unit_bytes,
+        base=_base(graph) / unit_bytes,
         first=first,
         again=again,
         backward=backward,
         cost=np.round(
             _padded(both, lambda option: option.duration_s) / unit, 6
         ),  # 6 digits: whole multiples stay whole
-        workspace=_padded(both, lambda option: option.workspace_bytes) / MIB,
+        workspace=_padded(both, lambda option: option.workspace_bytes) / unit_bytes,
         in_place=_padded(both, lambda option: option.in_place) > 0,
         needs=_needs(backward, len(graph.forward)),
     )
@@ -210,7 +210,7 @@ def _backward_options(model: Model, data: Data) -> Ids:
     fits = np.zeros(exists.shape, dtype=np.bool_)
     for b, (node, options) in enumerate(zip(data.graph.backward, data.backward, strict=True)):
         for k, option in enumerate(options):
-            own = (option.workspace_bytes + node.output_bytes) / MIB
+            own = (option.workspace_bytes + node.output_bytes) / data.unit_bytes
             fits[b, k] = data.base[b + 1] + own + data.size[list(option.needs)].sum() <= data.budget
     return _binaries(model, "backward", exists, "bo", fits)
 
@@ -241,7 +241,7 @@ def _most_backward(data: Data) -> Floats:
     """The most that each backward node takes besides what is held: workspace and output."""
     return np.array(
         [
-            (max(option.workspace_bytes for option in options) + node.output_bytes) / MIB
+            (max(option.workspace_bytes for option in options) + node.output_bytes) / data.unit_bytes
             for node, options in zip(data.graph.backward, data.backward, strict=True)
         ]
     )

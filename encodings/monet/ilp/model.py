@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.monet.ilp.columns import MIB, MonetModel, columns_of, data_of
+from gapless.encodings.monet.ilp.columns import MonetModel, columns_of, data_of
 from gapless.encodings.monet.ilp.entries import Entry, add_entries, add_terms
 from gapless.encodings.monet.ilp.points import decode, first_point
 from gapless.errors import InputError
@@ -126,14 +126,14 @@ def _backward_fits(model: MonetModel) -> None:
     """A backward node fits: what is held, its output and its workspace (4.12)."""
     data, columns = model.data, model.columns
     stage = np.flatnonzero(columns.level[:, -1] >= 0)
-    output = np.array([node.output_bytes for node in model.graph.backward])[stage - 1] / MIB
+    output = np.array([node.output_bytes for node in model.graph.backward])[stage - 1] / data.unit_bytes
     single = [options[0].workspace_bytes if len(options) == 1 else 0 for options in data.backward]
-    only = np.array(single)[stage - 1] / MIB
+    only = np.array(single)[stage - 1] / data.unit_bytes
     row, number = np.nonzero(columns.backward[stage - 1] >= 0)
-    more = [data.backward[b][o].workspace_bytes / MIB for b, o in zip((stage - 1)[row], number, strict=True)]
+    more = [data.backward[b][o].workspace_bytes for b, o in zip((stage - 1)[row], number, strict=True)]
     entries: list[Entry] = [
         (np.arange(len(stage)), 1.0, columns.level[stage, -1]),
-        (row, np.array(more), columns.backward[stage - 1][row, number]),
+        (row, np.array(more) / data.unit_bytes, columns.backward[stage - 1][row, number]),
     ]
     upper = data.budget - output - only
     add_entries(model.milp, "backward_fits", len(stage), entries, upper=upper, cite="4.12")

@@ -36,8 +36,9 @@ def decode(model: MonetModel, values: Floats) -> Decisions:
 def first_point(model: MonetModel, decisions: Decisions) -> Floats:
     """The model's values of given decisions, a start for a solver.
 
-    What is stored or made without use is left out, and an implementation that another beats is replaced by that, so the
-    point may be cheaper than the decisions. It is feasible if `evaluate` finds no fault and no row above the budget.
+    What is stored or made without use is left out, and an implementation that another beats is replaced by that, with
+    what that one needs, so the point may be cheaper than the decisions. It is feasible if `evaluate` finds no fault and
+    no row above the budget.
     """
     decisions.check_against(model.graph)
     data, columns = model.data, model.columns
@@ -65,8 +66,8 @@ def _without_useless(model: MonetModel, decisions: Decisions) -> tuple[Mask, Mas
     for stage in range(data.stages - 1, 0, -1):
         runs = decisions.recomputed[stage] & (model.columns.runs[stage] >= 0)
         held[stage] = stored[stage + 1]
-        node = model.graph.backward[stage - 1]
-        held[stage, list(node.variants[int(decisions.variant[stage - 1])].needs)] = True
+        options = data.backward[stage - 1]
+        held[stage, list(options[option_of(options, _backward_given(model, decisions, stage - 1))].needs)] = True
         wants = held[stage].copy()
         wants[read[runs[reader]]] = True
         stored[stage] = decisions.stored[stage] & wants & ~runs
@@ -75,7 +76,7 @@ def _without_useless(model: MonetModel, decisions: Decisions) -> tuple[Mask, Mas
 
 
 def _levels_of(data: Data, stored: Mask, held: Mask) -> Floats:
-    """`level[t, i]` of given s and A, in MiB."""
+    """`level[t, i]` of given s and A, in the model's unit."""
     change = np.cumsum((held.astype(np.float64) - stored[:-1]) * data.size, axis=1)
     start = data.base + stored[:-1] @ data.size
     return np.column_stack([start, start[:, None] + change])

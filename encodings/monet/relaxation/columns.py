@@ -11,19 +11,16 @@ from gapless.encodings.monet.options import Option
 from gapless.model import Model
 from gapless.profiles.training.graph import TrainingGraph
 
-__all__ = ["BYTES_PER_UNIT", "Relaxation", "Rows"]
+__all__ = ["Relaxation", "Rows"]
 
 Ids = NDArray[np.int64]
-
-BYTES_PER_UNIT = 2.0**20
-"""Memory rows are in MiB: solvers work to absolute tolerances."""
 
 
 @dataclass(frozen=True)
 class Relaxation:
-    """The model and where its variables are; costs are in units of `unit_s`.
+    """The model and where its variables are; costs are in units of `unit_s`, memory in units of `unit_bytes`.
 
-    `budget`: the column of the budget in MiB where it is to be minimised, -1 where it is given.
+    `budget`: the column of the budget where it is to be minimised, -1 where it is given.
     `cuts`: the stages at which windows begin, the first is 1. `stored[w, i]`, `again[w, i]`: columns, -1 where x_i
     can't matter. `forward[i]`, `backward[b]`: the options of each node, with their columns (-1: the only one).
     """
@@ -33,6 +30,7 @@ class Relaxation:
     budget_bytes: int
     budget: int
     unit_s: float
+    unit_bytes: float
     cuts: tuple[int, ...]
     stored: Ids
     again: Ids
@@ -62,11 +60,11 @@ class Rows:
         """Start a row."""
         self.bound.append(bound)
 
-    def begin_memory(self, budget_bytes: int, budget: int, taken: float) -> None:
-        """Start a row that keeps memory within the budget, `taken` of which is; `budget`: its column, or -1."""
-        self.begin(budget_bytes / BYTES_PER_UNIT - taken)
-        if budget >= 0:
-            self.put(budget, -1.0)
+    def begin_memory(self, model: Relaxation, taken: float) -> None:
+        """Start a row that keeps memory within the budget, `taken` of which is."""
+        self.begin(model.budget_bytes / model.unit_bytes - taken)
+        if model.budget >= 0:
+            self.put(model.budget, -1.0)
 
     def put(self, column: int, value: float) -> None:
         """Add an entry to the current row."""

@@ -16,14 +16,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.monet.options import Option, backward_options, forward_options
-from gapless.encodings.monet.relaxation.columns import BYTES_PER_UNIT, Relaxation, Rows
+from gapless.encodings.monet.evaluate import unlimited_s
+from gapless.encodings.monet.options import Option, backward_options, byte_unit, cost_unit, forward_options
+from gapless.encodings.monet.relaxation.columns import Relaxation, Rows
 from gapless.encodings.monet.relaxation.recomputations import Again, add_run_rows
 from gapless.encodings.monet.search.stretches import KeepSet
 from gapless.model import Model
 from gapless.profiles.training.graph import TrainingGraph
 
-__all__ = ["BYTES_PER_UNIT", "Relaxation", "decode", "encode"]
+__all__ = ["Relaxation", "decode", "encode"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -45,7 +46,8 @@ def encode(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...]
         graph=graph,
         budget_bytes=budget_bytes or 0,
         budget=-1 if budget_bytes is not None else int(milp.continuous("budget")),
-        unit_s=(sum(min(impl.duration_s for impl in node.implementations) for node in graph.forward) or 1.0) / 1e3,
+        unit_s=100 * cost_unit(unlimited_s(graph)),
+        unit_bytes=byte_unit(graph),
         cuts=cuts,
         stored=stored,
         again=again,
@@ -132,14 +134,14 @@ def _one_option_each(model: Relaxation) -> None:
 def _forward_pass_fits(model: Relaxation) -> None:
     """m_i <= M for every node of the forward pass (4.1, 4.4)."""
     graph, rows = model.graph, Rows()
-    size = graph.output_bytes / BYTES_PER_UNIT
+    size = graph.output_bytes / model.unit_bytes
     for node, op in enumerate(graph.forward):
         if op.creator is not None:
             continue
-        constant = (graph.fixed_bytes + op.output_bytes) / BYTES_PER_UNIT + size[graph.local[node]].sum()
-        rows.begin_memory(model.budget_bytes, model.budget, constant)
+        constant = (graph.fixed_bytes + op.output_bytes) / model.unit_bytes + size[graph.local[node]].sum()
+        rows.begin_memory(model, constant)
         for option, column in model.forward[node]:
-            rows.put(column, option.workspace_bytes / BYTES_PER_UNIT)
+            rows.put(column, option.workspace_bytes / model.unit_bytes)
         for earlier in np.flatnonzero((model.stored[0, :node] >= 0) & ~graph.local[node, :node]).tolist():
             rows.put(int(model.stored[0, earlier]), size[earlier])
     rows.add_to(model.milp, "forward_fits", "4.1, 4.4")
@@ -210,12 +212,12 @@ def _backward_fits(model: Relaxation, held: list[dict[int, int]], at_need: list[
     each stretch between two such stages. At the need itself it is held in any case.
     """
     graph, rows = model.graph, Rows()
-    size = graph.output_bytes / BYTES_PER_UNIT
+    size = graph.output_bytes / model.unit_bytes
     for number, node in enumerate(graph.backward):
-        constant = (node.fixed_bytes + node.output_bytes + graph.gradient_bytes[number]) / BYTES_PER_UNIT
-        rows.begin_memory(model.budget_bytes, model.budget, constant)
+        constant = (node.fixed_bytes + node.output_bytes + graph.gradient_bytes[number]) / model.unit_bytes
+        rows.begin_memory(model, constant)
         for option, column in model.backward[number]:
-            rows.put(column, option.workspace_bytes / BYTES_PER_UNIT)
+            rows.put(column, option.workspace_bytes / model.unit_bytes)
         for tensor, column in (*held[number].items(), *at_need[number].items()):
             rows.put(column, size[tensor])
     rows.add_to(model.milp, "backward_fits", "4.4, 4.12")

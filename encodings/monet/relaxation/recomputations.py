@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.options import Option, again_options
-from gapless.encodings.monet.relaxation.columns import BYTES_PER_UNIT, Relaxation, Rows
+from gapless.encodings.monet.relaxation.columns import Relaxation, Rows
 
 __all__ = ["Again", "add_run_rows"]
 
@@ -30,7 +30,7 @@ Again: TypeAlias = "list[list[tuple[Option, int]]]"
 
 @dataclass(frozen=True)
 class _Window:
-    """A window and what is surely there in it; sizes in MiB.
+    """A window and what is surely there in it; sizes in the model's unit.
 
     `before`, `after`: columns that say which tensors are there before the recomputations of every stage in it, and
     after them. `base`: the least of the parameters and gradients of its stages.
@@ -68,7 +68,7 @@ def _window(model: Relaxation, number: int, held: list[dict[int, int]], at_need:
     """What is there in a window. Held all through a longer one is what it need not, or not before its last stage."""
     stages, (first, last) = model.graph.backward, model.span(number)
     fixed = [stages[t - 1].fixed_bytes + model.graph.gradient_bytes[t - 1] for t in range(first, last + 1)]
-    base = min(fixed) / BYTES_PER_UNIT
+    base = min(fixed) / model.unit_bytes
     if first == last:
         before = {node: int(model.stored[number, node]) for node in np.flatnonzero(model.stored[number] >= 0).tolist()}
         return _Window(number, before, {**held[first - 1], **at_need[first - 1]}, base)
@@ -83,7 +83,7 @@ def _window(model: Relaxation, number: int, held: list[dict[int, int]], at_need:
 
 def _add_window(model: Relaxation, families: _Families, window: _Window) -> Again:
     """The implementations and rows of one window, with a level wherever a row needs one."""
-    size = model.graph.output_bytes / BYTES_PER_UNIT
+    size = model.graph.output_bytes / model.unit_bytes
     again: Again = []
     level, change = -1, {column: size[node] for node, column in window.before.items()}
     for node in range(model.graph.loss):
@@ -107,9 +107,9 @@ def _may_not_fit(model: Relaxation, window: _Window, node: int, size: Floats) ->
     """Whether a run could pass the budget at all."""
     others = {*(j for j in window.after if j < node), *np.flatnonzero(model.graph.local[node]).tolist()}
     others |= {j for j in window.before if j > node}
-    workspace = max(option.workspace_bytes for option in again_options(model.graph, node)) / BYTES_PER_UNIT
+    workspace = max(option.workspace_bytes for option in again_options(model.graph, node)) / model.unit_bytes
     most = window.base + size[node] + size[sorted(others)].sum() + workspace
-    return model.budget >= 0 or most > model.budget_bytes / BYTES_PER_UNIT
+    return model.budget >= 0 or most > model.budget_bytes / model.unit_bytes
 
 
 def _options(model: Relaxation, rows: Rows, window: _Window, node: int, may_not_fit: bool) -> list[tuple[Option, int]]:
@@ -142,12 +142,12 @@ def _add_fit(
     model: Relaxation, rows: Rows, window: _Window, node: int, options: list[tuple[Option, int]], level: int
 ) -> None:
     """A run fits: the level, its output and workspace, and the skip tensors alive there."""
-    size, local = model.graph.output_bytes / BYTES_PER_UNIT, np.flatnonzero(model.graph.local[node]).tolist()
+    size, local = model.graph.output_bytes / model.unit_bytes, np.flatnonzero(model.graph.local[node]).tolist()
     own = size[node] + size[local].sum()
-    rows.begin_memory(model.budget_bytes, model.budget, 0.0)
+    rows.begin_memory(model, 0.0)
     rows.put(level, 1.0)
     for option, column in options:
-        rows.put(column, own + option.workspace_bytes / BYTES_PER_UNIT)
+        rows.put(column, own + option.workspace_bytes / model.unit_bytes)
     for other in local:
         if other in window.after:
             rows.put(window.after[other], -size[other])

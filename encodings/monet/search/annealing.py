@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable
 
 from gapless.encodings.monet.parameters import Cooling, Moves
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet, Move, State
 
-__all__ = ["Annealing"]
+__all__ = ["STEPS", "Annealing"]
 
-_STEPS = 20
-"""Steps between two looks at the clock."""
+STEPS = 20
+"""Steps at one temperature, and between two looks at what else there is."""
 
 
 class Annealing:
@@ -42,20 +41,19 @@ class Annealing:
         """Cost, with a price on what passes the budget."""
         return state.outcome.cost_s + self._price * state.outcome.overflow_bytes
 
-    def round(self, start: KeepSet, duration_s: float, stop: Callable[[], bool], hot: float | None = None) -> State:
-        """Anneal from `start` for `duration_s`, cooling down from `hot`, or until `stop()`; returns where it ended."""
+    def round(self, start: KeepSet, steps: int, stop: Callable[[], bool], hot: float | None = None) -> State:
+        """Anneal from `start` in so many steps, cooling down from `hot`, or until `stop()`; returns where it ended."""
         cold, hot = self._cooling.cold, hot or self._cooling.hot
-        begin_s = time.monotonic()
         current = self.look_at(start)
-        share = 0.0
-        while share < 1.0 and duration_s > 0 and not stop():
-            current = self._steps(current, self._unit_s * hot * (cold / hot) ** share)
-            share = (time.monotonic() - begin_s) / duration_s
+        for done in range(0, steps, STEPS):
+            if stop():
+                break
+            current = self._steps(current, self._unit_s * hot * (cold / hot) ** (done / steps))
         return current
 
     def _steps(self, current: State, temperature_s: float) -> State:
-        """A few steps at one temperature. A move that changes nothing is no step, and counts as no state."""
-        for _ in range(_STEPS):
+        """A few steps at one temperature. A move that changes nothing counts as no state."""
+        for _ in range(STEPS):
             other = self._keeper.moved(current, self._move())
             if other is current:
                 continue

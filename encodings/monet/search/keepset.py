@@ -130,6 +130,23 @@ class Keeper:
             stored |= (stage >= since) & (stage <= upto)
         return stored
 
+    def held_at_worst(self, state: State) -> Mask:
+        """The tensors that are there, and not read, while the step runs that passes the budget by most; bool, (V,)."""
+        stretches, steps, used = state.stretches, self._steps(state.stretches), np.zeros(self._nodes, dtype=np.bool_)
+        worst = int((self._menus.least_bytes[steps.menu] - steps.room).argmax())
+        if self._nodes <= worst < len(self._always):
+            variants = self.graph.backward[worst - self._nodes].variants
+            used[list(variants[int(stretches.keep.variant[worst - self._nodes])].needs)] = True
+            when = self._always[worst]
+        else:
+            again = worst - len(self._always)
+            node, stage = (worst, 0) if again < 0 else (int(steps.again[again]), int(steps.stage[again]))
+            used = self.graph.local[node].copy()
+            used[node] = True
+            when = self._just_in_time.moment(np.array(stage), node)
+        there, gone = stretches.moments[:, : self._nodes].reshape(2, 2, -1)
+        return np.asarray(((there > 0) & (there <= when) & (when < gone)).any(axis=0) & ~used)
+
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
     def _prepare_memory(self) -> None:

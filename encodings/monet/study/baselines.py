@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.evaluate import Evaluation, evaluate
 from gapless.encodings.monet.retention import (
     Recomputation,
     fit_implementations,
@@ -16,11 +15,14 @@ from gapless.encodings.monet.retention import (
     last_needs,
     recompute_on_need,
 )
+from gapless.encodings.monet.search.eviction import evicted
+from gapless.encodings.monet.search.keepset import Keeper, KeepSet
 from gapless.errors import InputError
 from gapless.profiles.training.baseline import default_variants
 from gapless.profiles.training.graph import TrainingGraph, Variant
 
 __all__ = [
+    "checkpoints_kept",
     "eager",
     "gist",
     "greedy_eviction",
@@ -86,10 +88,15 @@ def lean_variants(graph: TrainingGraph) -> Ints:
 
 
 def sqrt_checkpoints(graph: TrainingGraph) -> Decisions:
+    """Chen's rule with default implementations."""
+    return just_in_time(graph, checkpoints_kept(graph), _defaults(graph))
+
+
+def checkpoints_kept(graph: TrainingGraph) -> Mask:
     """Chen's rule: about sqrt(n) segments, of which only the borders and the last one are kept (arXiv 1604.06174).
 
-    A border is what passes from the nodes before it to those after it: one tensor where there are enough such places,
-    else as many as it takes.
+    bool, shape (forward,). A border is what passes from the nodes before it to those after it: one tensor where there
+    are enough such places, else as many as it takes.
     """
     nodes = [number for number, node in enumerate(graph.forward[: graph.loss]) if node.creator is None]
     passing = [np.flatnonzero(graph.local[number + 1]) for number in nodes[:-1]]
@@ -101,7 +108,7 @@ def sqrt_checkpoints(graph: TrainingGraph) -> Decisions:
     for place in borders:
         kept[passing[place]] = True
     kept[nodes[borders[-1]] + 1 if borders else 0 :] = True
-    return just_in_time(graph, kept, _defaults(graph))
+    return kept
 
 
 def revolve(graph: TrainingGraph, checkpoints: int | None = None) -> Decisions:
@@ -172,62 +179,15 @@ def _checkpoints(splits: Ints, start: int, needed: int, slots: int) -> list[int]
     return chosen
 
 
-def greedy_eviction(graph: TrainingGraph, budget_bytes: int, variants: Ints | None = None) -> Decisions | None:
+def greedy_eviction(graph: TrainingGraph, budget_bytes: int) -> Decisions | None:
     """Starts from `store_all` and drops what is cheapest to recompute per byte, until all fits; None if it can't.
 
-    One tensor at a time, of those that are only kept while the step that takes most memory runs. Every run takes the
-    fastest implementation that fits; `variants` are by default those of `lean_variants`.
+    Every run takes the fastest implementation that fits; the variants are those of `lean_variants`.
     """
-    variants = lean_variants(graph) if variants is None else variants
-    kept = np.array([last >= 0 for last in last_needs(graph, variants)])
-    while True:
-        decisions = fit_implementations(graph, just_in_time(graph, kept, variants), budget_bytes)
-        found = evaluate(graph, decisions)
-        if found.peak_bytes <= budget_bytes:
-            return decisions
-        candidates = np.flatnonzero(_beside_peak(graph, decisions, found) & kept).tolist()
-        if not candidates:
-            return None
-        kept[min(candidates, key=lambda node: _price(graph, kept, node))] = False
-
-
-def _beside_peak(graph: TrainingGraph, decisions: Decisions, found: Evaluation) -> Mask:
-    """What is only kept, and not used, while the step that takes most memory runs; bool, shape (V,)."""
-    peak = found.peak_bytes
-    held: Mask
-    if peak == found.backward_bytes.max():
-        number = int(found.backward_bytes.argmax())
-        held = decisions.stored[number + 2].copy()
-        held[list(graph.backward[number].variants[int(decisions.variant[number])].needs)] = False
-        return held
-    if peak == found.forward_bytes.max():
-        node = int(found.forward_bytes.argmax())
-        held = decisions.stored[1] & ~graph.local[node]
-        held[node:] = False
-        return held
-    stage, node = divmod(int(found.recompute_bytes.argmax()), len(graph.forward))
-    held = np.concatenate(
-        [decisions.stored[stage + 1, :node] & ~graph.local[node, :node], decisions.stored[stage, node:]]
-    )
-    held[node] = False
-    return held
-
-
-def _price(graph: TrainingGraph, kept: Mask, node: int) -> float:
-    """Seconds per byte: what recomputing the node from what is kept takes."""
-    total_s, seen, open_nodes = 0.0, set[int](), [node]
-    while open_nodes:
-        now = open_nodes.pop()
-        if now in seen:
-            continue
-        seen.add(now)
-        op = graph.forward[now]
-        total_s += min(impl.duration_s for impl in (op.again or op.implementations))
-        if op.creator is not None:
-            open_nodes.append(op.creator)
-        else:
-            open_nodes += [source for source in op.inputs if not kept[source]]
-    return total_s / max(1, graph.forward[node].output_bytes)
+    keeper = Keeper(graph, budget_bytes)
+    everything = np.ones(len(graph.forward), dtype=np.bool_)
+    keep = evicted(keeper, KeepSet.just_in_time(everything, lean_variants(graph)))
+    return None if keeper.state(keep).outcome.overflow_bytes > 0 else keeper.decide(keep)
 
 
 def _defaults(graph: TrainingGraph) -> Ints:

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.ilp.columns import MIB
 from gapless.encodings.monet.ilp.entries import Entry, add_entries, add_terms, is_set
 from gapless.encodings.monet.joint import optimise
 from gapless.encodings.monet.lowering import to_schedule
-from gapless.encodings.monet.options import cost_unit
+from gapless.encodings.monet.options import byte_unit, cost_unit
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.reading import decisions_of
@@ -63,14 +62,15 @@ class CheckmateModel:
     """The model, the graph with one implementation each, and the columns, -1 where there is none.
 
     `runs[t, i]`, `stored[t, i]`: R and S. `freed[t, p]`: FREE of `pairs[p]`, a tensor i and the operator k behind which
-    it may be freed. `used[t, k]`: U, MiB in use when operator k of stage t runs. The objective is in units of `unit`
-    seconds.
+    it may be freed. `used[t, k]`: U, memory in use when operator k of stage t runs, in units of `unit_bytes`. The
+    objective is in units of `unit` seconds.
     """
 
     milp: Model
     graph: TrainingGraph
     budget_bytes: int
     unit: float
+    unit_bytes: float
     runs: Ids
     stored: Ids
     freed: Ids
@@ -83,8 +83,8 @@ class CheckmateModel:
 
     @cached_property
     def size(self) -> Floats:
-        """MiB of each operator's output."""
-        return _output_bytes(self.graph) / MIB
+        """Of each operator's output, in units of `unit_bytes`."""
+        return _output_bytes(self.graph) / self.unit_bytes
 
     @cached_property
     def edges(self) -> Ids:
@@ -102,7 +102,7 @@ def encode(graph: TrainingGraph, budget_bytes: int) -> CheckmateModel:
     if budget_bytes < 0:
         raise InputError(f"budget_bytes must be >= 0, got {budget_bytes}")
     single = single_choice(graph)
-    pairs = _pairs(single)
+    pairs, unit_bytes = _pairs(single), byte_unit(single)
     milp, count = Model("checkmate"), len(single.forward) + len(single.backward)
     stage, number = np.arange(count)[:, None], np.arange(count)
     model = CheckmateModel(
@@ -110,11 +110,12 @@ def encode(graph: TrainingGraph, budget_bytes: int) -> CheckmateModel:
         graph=single,
         budget_bytes=budget_bytes,
         unit=cost_unit(sum(_seconds(single))),
+        unit_bytes=unit_bytes,
         runs=_runs(milp, count),
         stored=_columns(milp.binaries("stored", count * (count - 1) // 2), number < stage),
         freed=_columns(milp.binaries("freed", int((count - pairs[:, 1]).sum())), pairs[:, 1] <= stage),
         used=_columns(
-            milp.continuous("used", count * (count + 1) // 2, upper=budget_bytes / MIB), number <= stage
+            milp.continuous("used", count * (count + 1) // 2, upper=budget_bytes / unit_bytes), number <= stage
         ),
     )  # fmt: skip
     _operator_runs_with_its_inputs(model)
@@ -141,7 +142,7 @@ def first_point(model: CheckmateModel, plan: Rematerialisation) -> Floats:
     """The model's values of a plan."""
     values = np.zeros(model.milp.column_count)
     freed = _freed(model.graph, plan)
-    used = memory_bytes(model.graph, plan) / MIB
+    used = memory_bytes(model.graph, plan) / model.unit_bytes
     for table, point in (
         (model.runs, plan.runs),
         (model.stored, plan.stored),
@@ -214,7 +215,7 @@ def search(
     `memory_bytes` says what the plan claims. None where nothing was found that fits.
     """
     bare = _without_workspace(graph)
-    decisions = optimise(Problem(bare, budget_bytes), options, parameters).decisions
+    decisions = optimise(Problem(bare, budget_bytes), replace(options, on_plan=None), parameters).decisions
     return None if decisions is None else from_decisions(graph, decisions_of(bare, to_schedule(bare, decisions)))
 
 
@@ -261,7 +262,7 @@ def _stored_was_there(model: CheckmateModel) -> None:
 def _stage_begins_with_what_is_stored(model: CheckmateModel) -> None:
     """U_(t,0): input, parameters and their gradients, what is stored, and operator 0 if it runs (2)."""
     stage = np.arange(model.count)
-    fixed = model.graph.backward[-1].fixed_bytes / MIB
+    fixed = model.graph.backward[-1].fixed_bytes / model.unit_bytes
     row, tensor = np.nonzero(model.stored >= 0)
     entries: list[Entry] = [
         (stage, 1.0, model.used[:, 0]),

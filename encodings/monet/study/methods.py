@@ -31,7 +31,7 @@ def _ablated(problem: Problem, options: SolveOptions, parameters: Parameters) ->
     What it proves holds for its own choices: its bound is of that class, and where nothing fits, the question is open.
     """
     graph, part = problem.graph, ablation(problem.graph, problem.method)
-    found = optimise(Problem(part, problem.budget_bytes), options, parameters)
+    found = optimise(Problem(part, problem.budget_bytes), replace(options, on_plan=None), parameters)
     details = {f"{problem.method}_{name}": value for name, value in found.details.items()}
     if found.is_infeasible:
         details["infeasible_within"] = problem.method

@@ -103,6 +103,26 @@ def test_keeping_all_is_a_point_at_its_own_peak_and_no_less(graph):
     assert back.peak_bytes <= found.peak_bytes
 
 
+def test_a_point_holds_no_more_than_the_variant_that_beats_the_decided_one_needs():
+    """A random case in which the point's levels held the input for a variant that the model doesn't have."""
+    free, taking = Implementation(0.0), Implementation(0.0, -MIB)
+    forward = (
+        ForwardNode("op0", "op", MIB, (), (free,)),
+        ForwardNode("op1", "op", MIB, (0,), (Implementation(0.0, MIB),), (), 0, (taking,)),
+        ForwardNode("side", "side", 0, (1,), (free,), (), 0, (taking,), creator=1),
+        ForwardNode("loss", "loss", 0, (1,), (free,)),
+    )
+    needs = [Variant((0,), (free,)), Variant((1,), (free,)), Variant((), (free,))]
+    backward = (
+        BackwardNode("grad1", "grad", 1, 0, (3,), tuple(needs), MIB),
+        BackwardNode("grad0", "grad", 0, 0, (4,), (Variant((), (free,)),), MIB),
+    )
+    graph = TrainingGraph("tiny", 1, forward, backward, 0)
+    decisions = keep_all(graph)
+    model = ilp.encode(graph, evaluate(graph, decisions).peak_bytes)
+    assert model.milp.arrays().violation(ilp.first_point(model, decisions)) == 0.0
+
+
 @pytest.mark.parametrize("name", REFERENCES)
 def test_reference_schedules_are_points_of_the_model(reference, name):
     its = reference(name)

@@ -45,9 +45,9 @@ def test_bound_is_never_above_the_cheapest_plan(graph: TrainingGraph, share: int
 @examples(30)
 @given(graph=training_graphs(max_ops=3))
 def test_least_budget_is_never_above_one_that_a_plan_fits_in(graph: TrainingGraph) -> None:
-    solution, _ = relaxed(graph, None)
+    solution, model = relaxed(graph, None)
     assert solution.bound is not None
-    least_bytes = int(solution.bound * relaxation.BYTES_PER_UNIT * (1 - 1e-6))
+    least_bytes = int(solution.bound * model.unit_bytes * (1 - 1e-6))
     if least_bytes > MIB:
         assert cheapest_s(graph, least_bytes - MIB) is None
 

@@ -15,7 +15,7 @@ from random_training import training_graphs
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet, Move, State
 from gapless.encodings.monet.search.stretches import JustInTime
-from gapless.profiles.training.graph import Implementation, TrainingGraph
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 
 MEASURED = ["vgg16_176", "un_11", "mobilenet_v2_272", "resnet50_184"]
 
@@ -114,6 +114,7 @@ def test_every_state_of_a_walk_is_what_the_evaluator_says(
     walk(Keeper(in_place_implementations_of_their_own(graph, random) if unlike else graph, budget), random, 8)
 
 
+@pytest.mark.thorough("8-", "mobilenet")
 @pytest.mark.parametrize("name", MEASURED)
 @pytest.mark.parametrize("budget_gib", [5, 8])
 def test_every_state_of_a_walk_on_measured_graphs_is_what_the_evaluator_says(
@@ -149,12 +150,44 @@ def test_a_neighbour_leaves_its_origin_as_it_was(graph: TrainingGraph, seed: int
 
 @examples(100)
 @given(graph=training_graphs(), seed=st.integers(0, 2**31))
-def test_a_move_back_leads_to_the_same_outcome(graph: TrainingGraph, seed: int) -> None:
+def test_a_move_back_leads_to_the_same_outcome_where_nothing_is_forgotten(graph: TrainingGraph, seed: int) -> None:
+    """A lead that has no room is forgotten, and a drop without a gap: there are none of them here."""
     random = np.random.default_rng(seed)
     keeper = Keeper(graph, 100)
     keep = random_keep(graph, random)
-    origin = keeper.state(replace(keep, lead=np.zeros_like(keep.lead)))  # a lead that has no room is forgotten
+    origin = keeper.state(KeepSet.just_in_time(keep.kept, keep.variant))
     wanted = np.flatnonzero(origin.keep.kept).tolist()
     if wanted:
         move = Move(kept=(wanted[0],))
         assert keeper.moved(keeper.moved(origin, move), move).outcome == origin.outcome
+
+
+def test_a_move_forgets_a_drop_that_has_no_gap_and_says_so_in_the_keep_set() -> None:
+    """A random case: the convolution is dropped over a gap that is gone while the ReLU is recomputed as well."""
+    free, none = Implementation(0.0), ()
+    forward = (
+        ForwardNode("conv", "conv", 1, (), (Implementation(0.001),)),
+        ForwardNode("norm", "norm", 1, (0,), (free,)),
+        ForwardNode("relu", "relu", 1, (1,), (free,)),
+        ForwardNode("add", "add", 1, (0, 2), (free,)),
+        ForwardNode("pool", "pool", 1, (3,), (free,)),
+        ForwardNode("relu", "relu", 1, (4,), (free,)),
+        ForwardNode("loss", "loss", 0, (5,), (free,)),
+    )
+    reads = [(5, (4,)), (4, (3,)), (3, none), (2, (1,)), (1, (1,)), (0, none)]
+    backward = tuple(
+        BackwardNode(f"grad{node}", "grad", node, 1, (6 + place,), (Variant(needs, (free,)),), 0)
+        for place, (node, needs) in enumerate(reads)
+    )
+    keeper = Keeper(TrainingGraph("chain with a skip", 1, forward, backward, 0), 100)
+    kept, dropped = np.zeros((2, 7), dtype=np.bool_)
+    kept[[2, 4]] = dropped[0] = True
+    move = Move(kept=(2,))
+    origin = keeper.state(KeepSet(kept, dropped, np.zeros(6, dtype=np.int64), np.zeros(7, dtype=np.int64)))
+    back = keeper.moved(keeper.moved(origin, move), move)
+    assert origin.keep.dropped[0]
+    assert not back.keep.dropped[0]
+    assert np.array_equal(back.keep.kept, origin.keep.kept)
+    assert back.outcome.cost_s < origin.outcome.cost_s
+    for state in (origin, back):
+        assert keeper.state(state.keep).outcome == state.outcome

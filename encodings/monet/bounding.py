@@ -1,0 +1,242 @@
+"""The bound beside the search: relaxations, then the integer program; and what makes a proof of their claims."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gapless.checker import check
+from gapless.encodings.monet.attempt import PROVEN, SOLVER_TOLERANCE
+from gapless.encodings.monet.beside import Advance, Work
+from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.ilp import model as ilp
+from gapless.encodings.monet.ilp.points import decode, first_point
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.relaxation import model as relaxation
+from gapless.encodings.monet.relaxation.cuts import cut_lists
+from gapless.encodings.monet.search.keepset import KeepSet
+from gapless.encodings.monet.state import Found, State
+from gapless.model import Model
+from gapless.options import Progress
+from gapless.profiles.training.graph import TrainingGraph
+from gapless.solution import Solution, Status
+from gapless.solvers.proofs import confirmed, dual_bound
+from gapless.solvers.registry import solve_model
+
+__all__ = [
+    "bounding_works",
+    "can_relax",
+    "confirm",
+    "first_relaxation",
+    "least_budget",
+    "least_row_bytes",
+    "linear_least_bytes",
+]
+
+_ENCODING_S = 1e-5
+"""Seconds of a cell (a forward and a backward node) that a relaxation may take to be set up, on a busy machine."""
+
+
+def can_relax(state: State) -> bool:
+    """Whether the graph is small enough for a relaxation, and time is left to set one up."""
+    if state.cells > state.parameters.bounding.most_cells:
+        return False
+    if state.deadline.remaining_s > _ENCODING_S * state.cells:
+        return True
+    state.deadline.strike()
+    return False
+
+
+def first_relaxation(state: State) -> Found:
+    """The relaxation with one window, for a bound and a start."""
+    bounding = state.parameters.bounding
+    work = _relaxing(state, (1,), bounding.start_steps, bounding.start_gap)
+    return work(lambda weight: None, threading.Event())[0]
+
+
+def bounding_works(state: State) -> Iterator[Work[Found]]:
+    """Starts of tighter budgets, then relaxations with several windows.
+
+    On a small graph the integer program as well, and more steps for the relaxations whose own best point is above what
+    is proven.
+    """
+    bounding, best_s = state.parameters.bounding, dict[tuple[int, ...], float]()
+    for share in bounding.tighter_budgets:
+        yield _relaxing(state, (1,), bounding.start_steps, bounding.start_gap, share)
+    lists = list(cut_lists(state.problem.graph, state.is_small))
+    for number, cuts in enumerate(lists):
+        if number == bounding.lists_before_exact and state.is_small:
+            yield _solving_exactly(state, bounding.exact_steps)
+        yield _relaxing(state, cuts, bounding.steps, best_s=best_s)
+    if state.is_small:
+        for cuts in lists:
+            if best_s.get(cuts, math.inf) > state.bound_s:
+                yield _relaxing(state, cuts, bounding.more_steps)
+        yield _solving_exactly(state, bounding.more_exact_steps)
+
+
+class _AnyOf(threading.Event):
+    """Stands for several events: is set once one of them is."""
+
+    def __init__(self, *events: threading.Event) -> None:
+        super().__init__()
+        self._events = events
+
+    def is_set(self) -> bool:
+        """Whether any of them is."""
+        return any(event.is_set() for event in self._events)
+
+
+def _relaxing(
+    state: State,
+    cuts: tuple[int, ...],
+    steps: int,
+    gap: float = 0.0,
+    share: float = 1.0,
+    best_s: dict[tuple[int, ...], float] | None = None,
+) -> Work[Found]:
+    """One relaxation; at the full budget it bounds the problem, at any it suggests a start.
+
+    `best_s` gets the cost of its best point, which no bound of it is above.
+    """
+
+    def work(advance: Advance, stop: threading.Event) -> tuple[Found, float]:
+        model = relaxation.encode(state.problem.graph, int(state.problem.budget_bytes * share), cuts)
+        solution = _solved(state, model.milp, steps, gap, advance, stop)
+        start = None if solution.values is None else relaxation.decode(model, solution.values)
+        if best_s is not None and solution.objective is not None:
+            best_s[cuts] = solution.objective * model.unit_s
+        is_of_problem = share == 1.0
+        windows = len(cuts) if is_of_problem and solution.bound is not None else 0
+        found = Found("bound", model.milp, model.unit_s, solution, is_of_problem, start, windows=windows)
+        return found, _weight(state, model.milp, steps if solution.steps is None else solution.steps)
+
+    return work
+
+
+def _solving_exactly(state: State, steps: int) -> Work[Found]:
+    """The integer program, from the best plan there is now."""
+    graph, budget_bytes = state.problem.graph, state.problem.budget_bytes
+    decisions = None if state.incumbent_s is None else state.best_plan()()
+
+    def work(advance: Advance, stop: threading.Event) -> tuple[Found, float]:
+        model = ilp.encode(graph, budget_bytes)
+        start = None if decisions is None else first_point(model, decisions)
+        solution = _solved(state, model.milp, steps, state.options.gap, advance, stop, start)
+        plan = None
+        if solution.values is not None:
+            decoded = decode(model, solution.values)
+            # The paper's rows charge an intermediate that is made in place too little: the replay has the last word.
+            if check(to_schedule(graph, decoded, budget_bytes)).valid:
+                judged = evaluate(graph, decoded)
+                plan = (decoded, judged.cost_s) if judged.peak_bytes <= budget_bytes else None
+        found = Found("exact", model.milp, model.unit, solution, plan=plan)
+        return found, _weight(state, model.milp, steps if solution.steps is None else solution.steps)
+
+    return work
+
+
+def _solved(
+    state: State,
+    milp: Model,
+    steps: int,
+    gap: float,
+    advance: Advance,
+    stop: threading.Event,
+    start: object = None,
+) -> Solution:
+    def note(progress: Progress) -> None:
+        advance(_weight(state, milp, progress.steps or 0))
+
+    stage = replace(
+        state.deadline.stage(), gap=gap, threads=1, step_limit=steps, on_progress=note, on_plan=None,
+        stop=_AnyOf(state.options.stop, stop),
+    )  # fmt: skip
+    return solve_model(milp, stage, state.solver, start)  # type: ignore[arg-type]
+
+
+def _weight(state: State, milp: Model, steps: int) -> float:
+    """What steps of a model weigh, in steps of the search: later ones are quicker than the first."""
+    return state.parameters.bounding.weight * milp.column_count * math.sqrt(1 + steps)
+
+
+# -- proofs ------------------------------------------------------------------------------------------------------------
+
+
+def confirm(state: State) -> None:
+    """Have what would be called optimal or infeasible confirmed without presolve; what isn't is no claim any more."""
+    found, least_s = state.claim, state.incumbent_s
+    if state.infeasible is not None:
+        second = _again(state, state.infeasible)
+        state.is_infeasible = second.status is Status.INFEASIBLE
+        if not state.is_infeasible:
+            state.infeasible = None
+            state.details["unconfirmed"] = "infeasible"
+    elif (
+        found is not None and least_s is not None and state.is_close(0.0) and state.own_bound_s < least_s * (1 - PROVEN)
+    ):
+        if found.bound_s > least_s * (1 + PROVEN):
+            state.alarm(f"{found.phase}: a bound of {found.bound_s} was claimed, and a plan takes {least_s}")
+        state.claim = replace(found, solution=_again(state, found))
+        if not least_s * (1 - PROVEN) <= state.bound_s <= least_s * (1 + PROVEN):
+            state.details["unconfirmed"] = "optimal"
+            state.claim = None if state.bound_s > least_s else state.claim
+
+
+def _again(state: State, found: Found) -> Solution:
+    """The same model once more, without presolve, from the point that was found."""
+    stage = replace(
+        state.deadline.stage(), gap=0.0, threads=1, presolve=False, step_limit=state.parameters.bounding.proof_steps,
+        on_progress=None, on_plan=None,
+    )  # fmt: skip
+    return solve_model(found.milp, stage, state.solver, found.solution.values)
+
+
+def least_row_bytes(graph: TrainingGraph) -> int:
+    """What the steps that every plan has take at least, each by itself: the forward and the backward nodes."""
+    size = graph.output_bytes
+    rows = [
+        graph.fixed_bytes
+        + int(size[number] + size[graph.local[number]].sum())
+        + min(impl.workspace_bytes for impl in (*node.implementations, *node.in_place))
+        for number, node in enumerate(graph.forward)
+        if node.creator is None
+    ]
+    for number, back in enumerate(graph.backward):
+        least = min(
+            sum(int(size[need]) for need in set(variant.needs))
+            + min(impl.workspace_bytes for impl in variant.implementations)
+            for variant in back.variants
+        )
+        rows.append(back.fixed_bytes + int(graph.gradient_bytes[number]) + back.output_bytes + least)
+    return max(rows)
+
+
+def linear_least_bytes(state: State) -> int:
+    """A budget that every plan has to have, proven by the dual values of a linear relaxation."""
+    model = relaxation.encode(state.problem.graph, None)
+    relaxed = model.milp.relaxed()
+    solution = solve_model(
+        relaxed, replace(state.deadline.stage(), threads=1, on_progress=None, on_plan=None), state.solver
+    )
+    if solution.row_prices is None:
+        return 0
+    return math.ceil(dual_bound(relaxed.arrays(), solution.row_prices) * (1 - SOLVER_TOLERANCE) * model.unit_bytes)
+
+
+def least_budget(state: State) -> tuple[int, KeepSet | None]:
+    """The least budget by the relaxation in whole numbers, confirmed, 0 where nothing is; and a start for a search."""
+    model = relaxation.encode(state.problem.graph, None)
+    stage = replace(
+        state.deadline.stage(), gap=0.0, threads=1, step_limit=state.parameters.bounding.start_steps,
+        on_progress=None, on_plan=None,
+    )  # fmt: skip
+    solution = solve_model(model.milp, stage, state.solver)
+    solution = confirmed(
+        model.milp, solution, replace(stage, time_limit_s=state.deadline.stage().time_limit_s), state.solver
+    )
+    bound = solution.bound if solution.status is Status.OPTIMAL and solution.bound is not None else 0.0
+    keep = None if solution.values is None else relaxation.decode(model, solution.values)
+    return math.ceil(bound * (1 - SOLVER_TOLERANCE) * model.unit_bytes), keep
