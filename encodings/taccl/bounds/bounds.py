@@ -75,9 +75,9 @@ class Bounds:
     known_s_per_byte: float | None
     proven_s: float = 0.0
 
-    def with_proven(self, proven_s: float) -> Bounds:
-        """The same with what a solver has proven for plans chunk by chunk."""
-        bounds, proven_s = replace(self), max(proven_s, self.proven_s)
+    def with_proven(self, proven_s: float, anew: bool = False) -> Bounds:
+        """The same with what a solver has proven for plans chunk by chunk; `anew`: nothing else counts any more."""
+        bounds, proven_s = replace(self), proven_s if anew else max(proven_s, self.proven_s)
         bounds.__dict__.update(self.__dict__, proven_s=proven_s)  # what has been worked out stays so
         return bounds
 

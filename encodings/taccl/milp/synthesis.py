@@ -42,6 +42,8 @@ _SHARE = 0.5
 """The first routing takes at most this part of the time that is left, so that something is left to order it."""
 _STEP_NONZEROS = 1_000
 """What a step of the solver costs apart from the model's nonzeros, in nonzeros."""
+_OPTIMAL = 1e-6
+"""What a plan may be longer than its bound and still be called optimal."""
 _PAIR_S = 2e-6
 """Seconds that it takes to write a model down, for each pair of chunk and link."""
 _SOLVER_TOLERANCE = 5e-7
@@ -75,6 +77,7 @@ class _Search:
     stage_s: dict[str, float] = field(default_factory=dict)
     routings_tried: int = 0
     is_hard: bool = False
+    routers: list[Router] = field(default_factory=list)
     mirror: Mirror | None = None
 
     @property
@@ -147,6 +150,7 @@ def synthesise(
     if not is_routed:  # no routing with so much work: shortest paths need no solver
         _schedule(search, [[shortest_path_routing(phase.problem) for phase in problem.phases]])
     else:
+        search.routers = routers
         _schedule(search, [found] if policy is None else [found, policy])
         if not search.is_hard:
             _schedule_others(search, routers)
@@ -355,9 +359,30 @@ def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
 # -- the answer --------------------------------------------------------------------------------------------------------
 
 
+def _confirm(search: _Search) -> None:
+    """Drop the bound of a routing MILP where an optimum rests on it, and the solver can't repeat it without presolve.
+
+    Its presolve was seen to prove what is false (`gapless/solvers/proofs.py`).
+    """
+    bounds, makespan_s = search.bounds, search.makespan_s
+    others_s = max(bounds.chunk_by_chunk.values())
+    if others_s >= bounds.proven_s or makespan_s - bounds.proven_s > _OPTIMAL * makespan_s:
+        return
+    for router in search.routers:
+        model = router.least_time_model()
+        steps = _steps(model, search.parameters.routing_work)
+        options = replace(_stage(search, 1), gap=0.0, step_limit=steps, presolve=False)
+        bound = solve_model(model, options, search.router).bound if router.proves else router.bound
+        if bound is not None and bound * (1 - _SOLVER_TOLERANCE) * router.unit_s >= bounds.proven_s * (1 - _OPTIMAL):
+            return
+    search.bounds = bounds.with_proven(others_s, anew=True)
+
+
 def _plan(search: _Search, versions: str) -> Plan:
     assert search.best is not None  # every path through `synthesise` schedules at least one routing
     best = search.best
+    with charge(search.stage_s, "confirming"):
+        _confirm(search)
     solution = claim(
         best.makespan_s, search.bounds.chunk_by_chunk_s, f"{search.router}+{CONTIGUITY_SOLVER}", versions,
         search.options, search.deadline,
