@@ -70,7 +70,7 @@ class Aggregation:
 class Greedy:
     """Matching or rounded flow, then list scheduling."""
 
-    rows: int = 600_000
+    rows: int = 400_000
     """Sends in all orders that are tried; a hundred thousand take about a second."""
     rows_before_milp: int = 100_000
     """The same where the MILP follows: what the greedy finds later on small problems, the MILP finds as well."""
@@ -97,7 +97,7 @@ class Milp:
     """Orbits of (chunk, link) of all phases up to which the MILP is tried: larger ones are seldom solved in seconds."""
     hopeless_factor: float = 1.25
     """Where chunks are grouped inside nodes and that is so many times as fast as the greedy, the MILP is left out."""
-    routing_work: int = 5_000_000
+    routing_work: int = 3_000_000
     """Work for the first routing of all phases: steps of the solver, each as large as the model; some seconds."""
     routing_gap: float = 0.01
     """The first routing is proven to within this, or to within the gap asked for where that is less."""
