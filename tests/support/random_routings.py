@@ -1,4 +1,4 @@
-"""Random small routing questions, from bytes to terabytes and from nanoseconds to seconds; and a second solver's word."""
+"""Random small routing questions, from bytes to terabytes and from nanoseconds to seconds; and what solvers say."""
 
 from __future__ import annotations
 

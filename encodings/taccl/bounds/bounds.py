@@ -216,7 +216,7 @@ class Bounds:
         problem = self.problem
         if not problem.is_free:
             return [images.ranks for images in problem.logical.symmetry]
-        of_phases = [phase._rotations.ranks for phase in self.phases]
+        of_phases = [rotations_of(phase.problem).ranks for phase in problem.phases]
         is_same = all(np.array_equal(ranks, of_phases[0]) for ranks in of_phases)
         return list(of_phases[0]) if is_same else []
 
