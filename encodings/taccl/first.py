@@ -24,8 +24,8 @@ _MOST_CELLS = 30_000_000
 """Pairs of chunk and link up to which shortest paths can be had at all: a few bytes each."""
 _AFTER_S = 12e-6
 """Seconds for each send of a chunk that are kept for lowering the plan, its replay, and writing it."""
-_TREES_S, _PATHS_S = 9e-6, 30e-6
-"""Seconds for each send of a chunk until a plan is replayed, where chunks have many destinations, and where one."""
+_TREES_S, _PATHS_S = 16e-6, 30e-6
+"""Seconds for each send of a chunk until a plan is written, where chunks have many destinations, and where one."""
 _FREE_SENDS = 50_000
 """Sends up to which there is a first plan whatever the time limit is."""
 
