@@ -4,20 +4,18 @@
 `Result`: `plan.summary()`, `plan.save(path)`, `plan.events_frame()`, `plan.plot()`; `gapless.load(path)` reads it back.
 """
 
-from __future__ import annotations
-
-from importlib import import_module as _import_module
-from pathlib import Path as _Path
-from typing import TYPE_CHECKING
-from typing import Any as _Any
+import os as _os
 
 # A checkout keeps solvers/, encodings/, topologies/ and profiles/ beside this folder; an installed package has them
 # inside it. Looking one level up makes the checkout work without an install.
-_checkout = _Path(__file__).resolve().parent.parent
-if (_checkout / "pyproject.toml").is_file() and (_checkout / "encodings").is_dir():
-    __path__.append(str(_checkout))
+_checkout = _os.path.dirname(_os.path.dirname(_os.path.realpath(__file__)))
+if _os.path.isfile(f"{_checkout}/pyproject.toml") and _os.path.isdir(f"{_checkout}/encodings"):
+    __path__.append(_checkout)
 
+TYPE_CHECKING = False  # typing, as most of the standard library, is loaded on first use: a command starts at once
 if TYPE_CHECKING:
+    from typing import Any as _Any
+
     from gapless.checker import Report, check
     from gapless.errors import GaplessError, InputError, SolverError
     from gapless.graph import Graph, Implementation, Op, Placement
@@ -53,17 +51,21 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> _Any:
+def __getattr__(name: str) -> "_Any":
     """Import a public name, or a system by its name, on first use: `import gapless` itself costs next to nothing."""
+    from importlib import import_module
+
     if name in _MODULE_OF:
-        value = getattr(_import_module(f"gapless.{_MODULE_OF[name]}"), name)
-    elif name.startswith("_") or name not in _import_module("gapless.system").system_names():
+        value = getattr(import_module(f"gapless.{_MODULE_OF[name]}"), name)
+    elif name.startswith("_") or name not in import_module("gapless.system").system_names():
         raise AttributeError(f"module 'gapless' has no attribute {name!r}")
     else:
-        value = _import_module("gapless.entry").entry(name)
+        value = import_module("gapless.entry").entry(name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF, *_import_module("gapless.system").system_names()})
+    from gapless.system import system_names
+
+    return sorted({*globals(), *_MODULE_OF, *system_names()})

@@ -6,6 +6,7 @@
     ├── InputError          what the user gave is wrong; the message is one line (command line: exit 2)
     │   └── ModelError      a model or graph was built wrongly
     ├── OutOfMemoryError    a MemoryError as well
+    ├── DifferenceError     a planned training step differs from eager's by more than the tolerance
     └── SolverError         a backend crashed or is not installed
 
 That a problem is infeasible, or that no plan was found in time, is an answer, not an error: see `gapless.Status`.
@@ -13,7 +14,9 @@ That a problem is infeasible, or that no plan was found in time, is an answer, n
 
 from __future__ import annotations
 
-__all__ = ["GaplessError", "InputError", "ModelError", "OutOfMemoryError", "SolverError"]
+__all__ = [
+    "DifferenceError", "GaplessError", "InputError", "ModelError", "OutOfMemoryError", "SolverError", "lacks_memory",
+]  # fmt: skip
 
 
 class GaplessError(Exception):
@@ -40,3 +43,13 @@ class OutOfMemoryError(GaplessError, MemoryError):
 
 class SolverError(GaplessError, RuntimeError):
     """A solver backend is missing or failed; says which and what to do."""
+
+
+class DifferenceError(GaplessError, RuntimeError):
+    """A planned training step differs from eager's by more than the tolerance; says which tensor, and by how much."""
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether too little memory is what an error comes from: threads and shared libraries say it in words of theirs."""
+    words = ("can't start new thread", "failed to map segment", "cannot allocate memory")
+    return isinstance(error, MemoryError) or any(word in str(error).lower() for word in words)

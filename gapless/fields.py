@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gapless.errors import InputError
-from gapless.units import parse_bandwidth, parse_bytes, parse_seconds
+from gapless.options import MOST_GAP, MOST_SECONDS, MOST_THREADS
+from gapless.units import MOST_BYTES, parse_bandwidth, parse_bytes, parse_seconds
 
 __all__ = [
     "SOLVING",
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 _MOST_WHOLE = 2**31 - 1
+MOST_TIMES = 1000
+"""The largest `Share`: more than all is the same as no limit."""
 
 
 class Kind(Protocol):
@@ -66,10 +69,11 @@ class Whole:
 
 @dataclass(frozen=True)
 class Number:
-    """A finite number of at least (if strict, above) `minimum`."""
+    """A finite number of at least (if strict, above) `minimum`, at most `maximum`."""
 
     minimum: float = -math.inf
     strict: bool = False
+    maximum: float = math.inf
 
     def __call__(self, value: object) -> float:
         """The number."""
@@ -77,9 +81,11 @@ class Number:
             number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             number = math.nan
-        if math.isfinite(number) and (number > self.minimum if self.strict else number >= self.minimum):
+        is_enough = number > self.minimum if self.strict else number >= self.minimum
+        if math.isfinite(number) and is_enough and number <= self.maximum:
             return number
-        raise InputError(f"must be a number {'>' if self.strict else '>='} {self.minimum:g}, got {value!r}")
+        most = "" if self.maximum == math.inf else f" and <= {self.maximum:g}"
+        raise InputError(f"must be a number {'>' if self.strict else '>='} {self.minimum:g}{most}, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -87,15 +93,14 @@ class Scaled:
     """A quantity that texts give with a unit; a number is in the unit that `parse` gives."""
 
     parse: Callable[[str, str], float]
-    example: str
-    strict: bool = False
+    limits: Number
 
     def __call__(self, value: object) -> Any:
         """Seconds, or bytes a second."""
         if not isinstance(value, str):
-            return Number(0, self.strict)(value)
+            return self.limits(value)
         try:
-            return self.parse(value, "")
+            return self.limits(self.parse(value, ""))
         except InputError as error:
             raise InputError(str(error).removeprefix(": ")) from None
 
@@ -109,7 +114,7 @@ class Size:
     def __call__(self, value: object) -> int:
         """The bytes."""
         if not isinstance(value, str):
-            return Whole(self.minimum, 2**63 - 1)(value)
+            return Whole(self.minimum, MOST_BYTES)(value)
         if self.minimum == 0 and value.strip() == "0":
             return 0
         try:
@@ -134,7 +139,7 @@ class SizeOrShare:
         if isinstance(value, Share):
             return value
         if isinstance(value, str) and value.endswith("x"):
-            return Share(Number(0, strict=True)(value[:-1]))
+            return Share(Number(0, strict=True, maximum=MOST_TIMES)(value[:-1]))
         return Size()(value)
 
 
@@ -216,12 +221,12 @@ class Flag:
 
 def Seconds() -> Scaled:  # noqa: N802  # a kind like the others
     """A time such as 10us; a number is in seconds."""
-    return Scaled(parse_seconds, "10us")
+    return Scaled(parse_seconds, Number(0, maximum=MOST_SECONDS))
 
 
 def Bandwidth() -> Scaled:  # noqa: N802
     """A bandwidth such as 10Gbps; a number is in bytes a second."""
-    return Scaled(parse_bandwidth, "10Gbps", strict=True)
+    return Scaled(parse_bandwidth, Number(1, maximum=1e15))
 
 
 @dataclass(frozen=True)
@@ -268,9 +273,9 @@ class Field:
 
 
 SOLVING = (
-    Field("time_limit", Number(0, strict=True), "seconds of wall time (default: by system)", metavar="S"),
-    Field("gap", Number(0), "stop at this proven gap, 0.05 = 5 % (default: by system)", metavar="G"),
-    Field("threads", Whole(0), "0 takes every core (default)", 0, metavar="N"),
+    Field("time_limit", Number(0, True, MOST_SECONDS), "seconds of wall time (default: by system)", metavar="S"),
+    Field("gap", Number(0, maximum=MOST_GAP), "stop at this proven gap, 0.05 = 5 % (default: by system)", metavar="G"),
+    Field("threads", Whole(0, MOST_THREADS), "0 takes every core (default)", 0, metavar="N"),
     Field("seed", Whole(0), "of what is drawn at random (default 0)", 0, metavar="N"),
     Field("solver", Text(), "see `gapless list solvers` (default: by system)", metavar="NAME"),
     Field("parameters", Text(), "the searches' parameters, in TOML: `gapless list parameters`", metavar="FILE"),

@@ -170,10 +170,10 @@ def _check_op(op: Op, tensor_count: int) -> None:
         if strays:
             raise InputError(f"{where}: overwrites must name inputs, got tensor {strays[0]}")
         named += reads
-    for tensor in named:
-        if not 0 <= tensor < tensor_count:
-            raise InputError(f"{where}: tensor ids must be in 0..{tensor_count - 1}, got {tensor}")
-    strays = sorted(set(op.updates) - (set(op.inputs) & set(op.outputs)))
+    if named and not 0 <= min(named) <= max(named) < tensor_count:
+        tensor = next(tensor for tensor in named if not 0 <= tensor < tensor_count)
+        raise InputError(f"{where}: tensor ids must be in 0..{tensor_count - 1}, got {tensor}")
+    strays = sorted(set(op.updates).difference(set(op.inputs).intersection(op.outputs))) if op.updates else []
     if strays:
         raise InputError(f"{where}: updates must name inputs that are outputs too, got tensor {strays[0]}")
     if op.adds is not None and op.adds < 0:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 _POLL_S = 0.1
 """How long to wait for news before looking whether the caller has said stop."""
 
-STOP_S = 60.0
+STOP_S = 120.0
 """How long a job that was asked to stop may take to hand over what it has, before it is killed."""
 
 

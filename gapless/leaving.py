@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import NoReturn
 
-__all__ = ["leave", "undone_on_leaving"]
+__all__ = ["leave", "temporary_folder", "undone_on_leaving"]
 
 _UNDO: dict[object, Callable[[], object]] = {}
 
@@ -21,6 +24,16 @@ def undone_on_leaving(undo: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         del _UNDO[key]
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[str]:
+    """A new folder, which is gone with all that is in it when the block is left, or the process."""
+    with (
+        tempfile.TemporaryDirectory(prefix=prefix) as folder,
+        undone_on_leaving(partial(shutil.rmtree, folder, ignore_errors=True)),
+    ):
+        yield folder
 
 
 def leave(code: int) -> NoReturn:

@@ -14,7 +14,13 @@ from typing import Any
 from gapless.errors import InputError
 from gapless.units import Unit
 
-__all__ = ["Deadline", "Progress", "SolveOptions", "charge"]
+__all__ = ["MOST_GAP", "MOST_SECONDS", "MOST_THREADS", "Deadline", "Progress", "SolveOptions", "charge"]
+
+MOST_SECONDS = 1e6
+"""The longest time limit, eleven days: what waits for a process can't wait for more than 2^31 milliseconds."""
+MOST_GAP = 1.0
+"""With it any plan will do: a gap is a share of the plan's objective."""
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -53,8 +59,8 @@ class SolveOptions:
     `stop` may be set from anywhere, as Ctrl-C does: the solver returns its incumbent. `within_deadline`: the deadline
     of the solve that this one is a stage of.
 
-    Raises `InputError` for a time limit or gap that is negative or not a number, a step limit below 1, and negative
-    threads or seed.
+    Raises `InputError` for what is out of range: a time limit of 0 or more than 10^6 s; a step limit below 1; a
+    gap beyond 0..1; threads beyond 0..1024; a seed beyond 0..2^31 - 1.
     """
 
     time_limit_s: float | None = None
@@ -71,14 +77,14 @@ class SolveOptions:
 
     def __post_init__(self) -> None:
         limit = self.time_limit_s
-        if limit is not None and not (limit > 0 and math.isfinite(limit)):
-            raise InputError(f"time_limit_s must be a finite number > 0 or None, got {limit}")
+        if limit is not None and not 0 < limit <= MOST_SECONDS:
+            raise InputError(f"time_limit_s must be a number > 0, at most {MOST_SECONDS:g}, or None, got {limit}")
         if self.step_limit is not None and self.step_limit < 1:
             raise InputError(f"step_limit must be >= 1 or None, got {self.step_limit}")
-        if not (self.gap >= 0 and math.isfinite(self.gap)):
-            raise InputError(f"gap must be a finite number >= 0, got {self.gap}")
-        if self.threads < 0:
-            raise InputError(f"threads must be >= 0 (0 takes every core), got {self.threads}")
+        if not 0 <= self.gap <= MOST_GAP:
+            raise InputError(f"gap must be a number in 0..1, 0.05 for 5 %, got {self.gap}")
+        if not 0 <= self.threads <= MOST_THREADS:
+            raise InputError(f"threads must be in 0..{MOST_THREADS} (0 takes every core), got {self.threads}")
         if not 0 <= self.seed < 2**31:
             raise InputError(f"seed must be between 0 and 2147483647, got {self.seed}")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from gapless import __version__
 from gapless.checker import check
+from gapless.errors import lacks_memory
 from gapless.incumbents import INTERVAL_S, Incumbents
 from gapless.options import Deadline, SolveOptions
 from gapless.progress_log import ProgressLog
@@ -32,8 +33,9 @@ def solve(
     `parameters`: what the system's searches may be tuned by; None for its defaults. `command`: what somebody typed, for
     the plan file. `on_result`: called from a thread of its own with the best plan so far, replayed clean, at most every
     30 s, for whatever may end this process. That nothing was found, or that there is nothing to find, is said by
-    `result.status`; a solve that runs out of memory ends with the best plan that its system had offered. Raises
-    `InputError` for options or a problem that make no sense, `SolverError` where a backend is missing or fails.
+    `result.status`; a solve that runs out of memory, or is interrupted by Ctrl-C, ends with the best plan that its
+    system has offered; Ctrl-C is raised where there is none. Raises `InputError` for options or a problem that make no
+    sense, `SolverError` where a backend is missing or fails.
     """
     options = options or problem.default_options
     log, deadline = ProgressLog(options.on_progress), Deadline(options)
@@ -51,14 +53,19 @@ def solve(
             plan = find_system(problem.system).plan(problem, asked, parameters)
             is_cut = deadline.has_struck and plan.solution.status is not Status.INFEASIBLE and not options.stop.is_set()
             return _result(problem, _ended(plan, StopReason.TIME_LIMIT) if is_cut else plan, log, command)
-        except MemoryError:
-            pass  # what the solve held is free again once this block is left
-    best = incumbents.best()
+        except KeyboardInterrupt:  # as in a notebook: the first one ends the solve, with what there is
+            best = None if options.stop.is_set() else incumbents.best()
+            if best is None:
+                raise
+            return best
+        except Exception as error:
+            if not lacks_memory(error):
+                raise
+    best = incumbents.best()  # what the solve held is free again, now that the error is gone
     if best is not None:
         return replace(best, solution=replace(best.solution, stop_reason=StopReason.OUT_OF_MEMORY))
-    nothing = Solution(
-        Status.NO_SOLUTION, StopReason.OUT_OF_MEMORY, "", __version__, options.seed, deadline.elapsed_s
-    )  # fmt: skip
+    wall_s, reason = deadline.elapsed_s, StopReason.OUT_OF_MEMORY
+    nothing = Solution(Status.NO_SOLUTION, reason, "", __version__, options.seed, wall_s)
     return _result(problem, Plan(nothing, None), log, command)
 
 

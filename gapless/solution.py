@@ -41,6 +41,8 @@ class StopReason(enum.Enum):
     INTERRUPTED = "interrupted"
     OUT_OF_MEMORY = "out_of_memory"
     OTHER_LIMIT = "other_limit"
+    CONTRADICTED = "contradicted"
+    """A solver's claim was refuted by a second look: the claim is dropped, the better plan kept."""
 
 
 @dataclass(frozen=True)

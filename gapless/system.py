@@ -152,7 +152,8 @@ class System:
     options, with the system's parameters (None: its defaults). `parameters`: the class of those. `example` and
     `notes`: of the help.
 
-    `summary`: the details that a summary has, by name. `remarks(details)`: lines that stand below it. `ending`: that of
+    `summary`: the details that a summary has, by name. `remarks(details)`: lines that stand below it.
+    `lighter`: what needs less memory. `ending`: that of
     its plan files; `write` and `read` are for a system with files of its own. `view(plan, report)`: what `show` prints
     below the replay, instead of the busiest links and engines. `device_names`: what its devices are called, empty where
     they go by number. `pictures`: the kinds that suit its plans, the most telling first; `drawers`: kinds of its own.
@@ -171,6 +172,7 @@ class System:
     notes: str = ""
     summary: tuple[str, ...] = ()
     remarks: Callable[[Mapping[str, Any]], tuple[str, ...]] = lambda details: ()
+    lighter: str = "a smaller question"
     ending: str = ".json"
     write: Callable[[str, SavedPlan], None] | None = None
     read: Callable[[str], SavedPlan] | None = None

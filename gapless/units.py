@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 from typing import Literal
 
 from gapless.errors import InputError
 
 __all__ = [
     "BYTES_PER_MB",
+    "MOST_BYTES",
     "S_PER_US",
     "Unit",
     "format_bandwidth",
@@ -26,6 +28,8 @@ Unit = Literal["s", "j"]
 
 S_PER_US = 1e-6
 BYTES_PER_MB = 1e6
+MOST_BYTES = 10**15
+"""The largest size that is taken, 1 PB: thousands of them can still be added up in 64 bits."""
 
 _BYTES = {
     "": 1, "B": 1,
@@ -42,19 +46,18 @@ _BANDWIDTH = re.compile(_NUMBER + r"([KkMmGgTt]?)(b|bit|B)(?:ps|/s)\s*")
 
 
 def parse_bytes(text: str, what: str = "size") -> int:
-    """Bytes of "1MB" (10^6), "1 MiB" (2^20), "32K", "4096"; at least one byte.
+    """Bytes of "1MB" (10^6), "1 MiB" (2^20), "32K", "4096"; a fraction is rounded down to whole bytes.
 
-    >>> parse_bytes("1.5MB"), parse_bytes("2KiB")
-    (1500000, 2048)
+    >>> parse_bytes("1.5MB"), parse_bytes("2KiB"), parse_bytes("5.3GiB")
+    (1500000, 2048, 5690831667)
     """
     match = _SIZE.fullmatch(text)
     unit = match.group(2).upper() if match else ""
     if match is None or unit not in _BYTES:
         raise InputError(f"{what}: must be a number and a unit such as 1MB (10^6) or 1MiB (2^20), got {text!r}")
-    size = float(match.group(1)) * _BYTES[unit]
-    if not (math.isfinite(size) and size >= 1 and size == int(size)):
-        raise InputError(f"{what}: must be a whole number of bytes, at least 1, got {text!r}")
-    return int(size)
+    if not 1 <= float(match.group(1)) * _BYTES[unit] <= MOST_BYTES:
+        raise InputError(f"{what}: must be at least 1 byte and at most 1PB (10^15), got {text!r}")
+    return int(Fraction(match.group(1)) * _BYTES[unit])
 
 
 def parse_seconds(text: str, what: str = "time") -> float:

@@ -11,8 +11,8 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from gapless.errors import SolverError
 from gapless.io.mps import mps_of_arrays
+from gapless.leaving import temporary_folder, undone_on_leaving
 from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.backend import (
     FEASIBLE,
@@ -82,9 +83,10 @@ def solve_with_cbc(task: Task, executable: str, version: str) -> Solution:
 
 
 def _run(task: Task, executable: str, *arguments: str) -> _Run:
-    with tempfile.TemporaryDirectory(prefix="gapless-cbc-") as folder:
+    with temporary_folder("gapless-cbc-") as folder:
         run = _Run(task, executable, Path(folder), arguments)
-        run_interruptibly(run.go, run.cancel, task.options.stop)
+        with undone_on_leaving(run.close), closing(run):
+            run_interruptibly(run.go, run.cancel, task.options.stop)
     return run
 
 
@@ -114,9 +116,13 @@ class _Run:
             errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         with self._process as process:
-            for line in process.stdout or ():
-                self.log.append(line.strip())
-                self._report(self.log[-1])
+            try:
+                for line in process.stdout or ():
+                    self.log.append(line.strip())
+                    self._report(self.log[-1])
+            except BaseException:  # of whoever hears the reports
+                process.kill()
+                raise
         self.exit_code = self._process.returncode
         answer_file, values_file = self._folder / "answer.txt", self._folder / "values.bin"
         if answer_file.exists():
@@ -132,6 +138,11 @@ class _Run:
             self._cancelled_s = time.monotonic()
             self._process.send_signal(signal.SIGINT if os.name == "posix" else signal.SIGTERM)
         elif time.monotonic() - self._cancelled_s > _KILL_AFTER_S:
+            self._process.kill()
+
+    def close(self) -> None:
+        """End CBC at once, if it is still there."""
+        if self._process is not None:
             self._process.kill()
 
     @property

@@ -1,7 +1,8 @@
 """Minimum-cost flow with OR-tools' SimpleMinCostFlow: exact and fast where a model is a network.
 
 Two entries: `min_cost_flow` on arrays, and `solve` for a Model whose rows conserve flow. The algorithm is polynomial
-and can't be interrupted; time limit, gap, threads and seed do not apply.
+and can't be interrupted: a large network is solved in a process that is killed when its time is up. Gap, threads and
+seed do not apply.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from gapless.solution import Solution, Status
 from gapless.solvers.backend import Task, answer
 from gapless.solvers.integral import scale_to_integers
 from gapless.solvers.network import Network, as_network
+from gapless.workers import call_in_worker
 
 __all__ = ["Flow", "min_cost_flow", "solve"]
 
@@ -25,6 +27,10 @@ Floats = NDArray[np.float64]
 
 _LARGEST_TOTAL = 2.0**52
 """Supplies and finite capacities together; below it the arithmetic on floats is exact."""
+
+
+_IN_A_MOMENT = 2**18
+"""Arcs below which a network takes less than a second, in which a process has hardly begun."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,16 @@ def solve(task: Task) -> Solution:
     version = metadata.version("ortools")
     if (network.lower > network.upper).any():
         return answer(task, "min_cost_flow", version, Status.INFEASIBLE)
-    status, carried = _solve_with_bounds(network, cost)
+    try:
+        if len(network.tail) < _IN_A_MOMENT:
+            status, carried = _solve_with_bounds(network, cost)
+        else:
+            deadline, stop = task.deadline, task.options.stop
+            status, carried = call_in_worker(
+                _solve_with_bounds, network, cost, limit_s=deadline.remaining_s, stop=stop
+            )  # fmt: skip
+    except TimeoutError:
+        return answer(task, "min_cost_flow", version, Status.NO_SOLUTION, task.why_stopped())
     if carried is None:
         return answer(task, "min_cost_flow", version, status)
     values = carried[: network.column_count]

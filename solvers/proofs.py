@@ -15,7 +15,7 @@ from gapless.model import Model
 from gapless.model_arrays import Floats, ModelArrays
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import Solution, Status, StopReason
-from gapless.solvers.backend import PROVEN_GAP, better
+from gapless.solvers.backend import FEASIBLE, PROVEN_GAP, better
 from gapless.solvers.registry import solve_model
 
 __all__ = ["confirmed", "dual_bound", "solve_proven"]
@@ -27,10 +27,19 @@ _NEGLIGIBLE = 1e-9
 def solve_proven(
     model: Model, options: SolveOptions | None = None, solver: str = "highs", start: ArrayLike | None = None
 ) -> Solution:
-    """As `solve_model`, with what it claims confirmed within the same time limit; raises what that raises."""
+    """As `solve_model`, with what it claims confirmed within the same time limit; raises what that raises.
+
+    A feasible start that is better than the claimed optimum, or where there should be none, is the answer.
+    """
     options = options or SolveOptions()
     deadline = Deadline(options)
     claimed = solve_model(model, options, solver, start)
+    if start is not None and claimed.status in (Status.OPTIMAL, Status.INFEASIBLE):
+        point = np.asarray(start, dtype=np.float64)
+        arrays = model.arrays()
+        objective = arrays.objective(point)
+        if arrays.violation(point) <= FEASIBLE and _is_beaten(arrays, claimed, objective):
+            return _without_proof(replace(claimed, values=point, objective=objective, bound=None))
     return replace(confirmed(model, claimed, deadline.stage(), solver), wall_s=deadline.elapsed_s)
 
 
@@ -51,10 +60,7 @@ def confirmed(model: Model, claimed: Solution, options: SolveOptions, solver: st
         return claimed if second.status is Status.INFEASIBLE else _without_proof(second)
     if second.objective is None:
         return replace(claimed, status=Status.FEASIBLE, stop_reason=second.stop_reason, bound=None)
-    assert claimed.objective is not None  # as every optimum has
-    distance = abs(second.objective - claimed.objective)
-    is_same = distance <= PROVEN_GAP * max(abs(claimed.objective), abs(second.objective))
-    if not is_same and better(arrays, second.objective, claimed.objective):
+    if _is_beaten(arrays, claimed, second.objective):
         return _without_proof(second)
     if second.status is Status.OPTIMAL:
         return claimed
@@ -79,6 +85,15 @@ def dual_bound(arrays: ModelArrays, row_prices: Floats) -> float:
     return sign * float(reduced[counts] @ sides[counts] + prices @ row_sides) + arrays.offset
 
 
+def _is_beaten(arrays: ModelArrays, claimed: Solution, objective: float) -> bool:
+    """Whether a point of this objective contradicts the claim; what differs by less than `PROVEN_GAP` is equal."""
+    if claimed.objective is None:
+        return True
+    distance = abs(objective - claimed.objective)
+    is_same = distance <= PROVEN_GAP * max(abs(claimed.objective), abs(objective))
+    return not is_same and better(arrays, objective, claimed.objective)
+
+
 def _is_proven_by_prices(arrays: ModelArrays, claimed: Solution) -> bool:
     """Whether a linear program's own dual values prove its optimum."""
     if claimed.row_prices is None or claimed.objective is None or arrays.is_integer.any() or not arrays.is_linear:
@@ -90,6 +105,6 @@ def _is_proven_by_prices(arrays: ModelArrays, claimed: Solution) -> bool:
 def _without_proof(second: Solution) -> Solution:
     """A second answer that contradicts the first, or that ran out of time: what it found, and no claim."""
     if second.values is None:
-        reason = StopReason.OTHER_LIMIT if second.stop_reason is StopReason.FINISHED else second.stop_reason
+        reason = StopReason.CONTRADICTED if second.stop_reason is StopReason.FINISHED else second.stop_reason
         return replace(second, status=Status.NO_SOLUTION, stop_reason=reason, bound=None)
-    return replace(second, status=Status.FEASIBLE, stop_reason=StopReason.OTHER_LIMIT)
+    return replace(second, status=Status.FEASIBLE, stop_reason=StopReason.CONTRADICTED)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import shutil
-import tempfile
+import time
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
@@ -17,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError, SolverError
+from gapless.leaving import temporary_folder
 from gapless.model_arrays import ModelArrays
 from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.backend import FEASIBLE, Task, answer, as_minimisation, infeasible_or_unbounded
 from gapless.solvers.cbc import solve_with_cbc
-from gapless.solvers.interruptible import run_interruptibly
+from gapless.solvers.interruptible import PATIENCE_S
+from gapless.workers import call_in_worker
 
 __all__ = ["installed", "solve"]
 
@@ -45,8 +49,9 @@ def installed() -> list[str]:
 def solve(task: Task) -> Solution:
     """Solve a MILP or LP; a `start` must be complete to be used.
 
-    Only CBC can be interrupted and gives bounds when stopped; the others run to their end or time limit. A claim of
-    OPTIMAL counts as proof only if no `gap` was asked for, since PuLP passes no bound on.
+    CBC gives its best point and a bound when it is stopped. The others, in a process of their own, run to their end or
+    time limit, and are killed when somebody says stop. A claim of OPTIMAL counts as proof only if no `gap` was asked
+    for, since PuLP passes no bound on.
 
     Raises `InputError` for a name that PuLP does not know, `SolverError` for a solver that is not there or fails.
     """
@@ -61,18 +66,17 @@ def solve(task: Task) -> Solution:
         return solve_with_cbc(task, executable, version)
     if name not in installed():
         raise _missing(name)
-    with tempfile.TemporaryDirectory(prefix="gapless-pulp-") as folder:
-        problem, variables = _problem(library, task)
-        solver = _solver(library, name, task, folder)
+    options, limit_s = task.options, task.deadline.remaining_s
+    with temporary_folder("gapless-pulp-") as folder:
+        how = (options.gap, options.thread_count, options.seed)
+        asked = _Asked(name, task.arrays, task.start, *how, time.time() + limit_s, folder)
         try:
-            claims: list[Any] = []
-            run_interruptibly(lambda: claims.append(problem.solve(solver)), lambda: None, task.options.stop)
-        except library.PulpSolverError as error:
-            reason = " ".join(str(error).split())
-            raise SolverError(f"pulp: {name} failed on model {task.model.name!r}: {reason}") from error
-    # PuLP 4 returns all that it knows; before that, what it returns takes a solution within a limit for an optimal one.
-    claim = int(getattr(problem, "sol_status", 0) or getattr(claims[0], "status", 0))
-    return _solution(task, version, _STATUS.get(claim, Status.FEASIBLE), _values(task.arrays, variables))
+            claim, values = call_in_worker(_solve_there, asked, limit_s=limit_s + PATIENCE_S, stop=options.stop)
+        except TimeoutError:
+            return answer(task, "pulp", version, Status.NO_SOLUTION, task.why_stopped())
+        except SolverError as error:
+            raise SolverError(f"pulp: {name} failed on model {task.model.name!r}: {error}") from None
+    return _solution(task, version, _STATUS.get(claim, Status.FEASIBLE), values)
 
 
 def _known_name(library: Any, variant: str) -> str:
@@ -101,32 +105,61 @@ def _cbc(library: Any, name: str) -> str | None:
     return None if bundled is None else shutil.which(str(bundled.pulp_cbc_path))
 
 
-def _solver(library: Any, name: str, task: Task, folder: str) -> Any:
-    """PuLP's solver object with the options that this solver's constructor knows, its temporary files in `folder`."""
-    options = task.options
-    wanted: dict[str, Any] = {"msg": False, "gapRel": options.gap, "threads": options.thread_count}
-    if options.time_limit_s is not None:
-        wanted["timeLimit"] = max(options.time_limit_s - task.deadline.elapsed_s, 0.01)
-    if _has_complete_start(task):
+@dataclass(frozen=True)
+class _Asked:
+    """A task as it is handed to another process; `end_s`: when the solver must end, in seconds of `time.time`."""
+
+    name: str
+    arrays: ModelArrays
+    start: NDArray[np.float64] | None
+    gap: float
+    threads: int
+    seed: int
+    end_s: float
+    folder: str
+
+    @property
+    def whole_start(self) -> NDArray[np.float64] | None:
+        """The start, where every column has a value."""
+        return self.start if self.start is not None and bool(np.isfinite(self.start).all()) else None
+
+
+def _solve_there(asked: _Asked) -> tuple[int, NDArray[np.float64]]:
+    """In a worker: PuLP's number for what the solver claims, and what it has left as values."""
+    import pulp as library
+
+    problem, variables = _problem(library, asked)
+    solver = _solver(library, asked)
+    try:
+        claim = problem.solve(solver)
+    except library.PulpSolverError as error:
+        raise SolverError(" ".join(str(error).split())) from None
+    # PuLP 4 returns all that it knows; before that, what it returns takes a solution within a limit for an optimal one.
+    known = int(getattr(problem, "sol_status", 0) or getattr(claim, "status", 0))
+    return known, _values(asked.arrays, variables)
+
+
+def _solver(library: Any, asked: _Asked) -> Any:
+    """PuLP's solver object with the options that this solver's constructor knows, its temporary files in a folder."""
+    wanted: dict[str, Any] = {"msg": False, "gapRel": asked.gap, "threads": asked.threads}
+    if math.isfinite(asked.end_s):
+        wanted["timeLimit"] = max(asked.end_s - time.time(), 0.01)
+    if asked.whole_start is not None:
         wanted["warmStart"] = True
-    constructor = type(library.getSolver(name, msg=False))
+    constructor = type(library.getSolver(asked.name, msg=False))
     known = inspect.signature(constructor.__init__).parameters
     arguments = {key: value for key, value in wanted.items() if key in known}
-    if name in _SEED_NAMES:
-        arguments[_SEED_NAMES[name]] = options.seed
-    solver = library.getSolver(name, **arguments)
+    if asked.name in _SEED_NAMES:
+        arguments[_SEED_NAMES[asked.name]] = asked.seed
+    solver = library.getSolver(asked.name, **arguments)
     if hasattr(solver, "tmpDir"):
-        solver.tmpDir = folder
+        solver.tmpDir = asked.folder
     return solver
 
 
-def _has_complete_start(task: Task) -> bool:
-    return task.start is not None and bool(np.isfinite(task.start).all())
-
-
-def _problem(library: Any, task: Task) -> tuple[Any, list[Any]]:
+def _problem(library: Any, asked: _Asked) -> tuple[Any, list[Any]]:
     """The model as PuLP objects, to be minimised; PuLP has no arrays, and a row with two bounds is two rows to it."""
-    arrays = as_minimisation(task.arrays)
+    arrays, start = as_minimisation(asked.arrays), asked.whole_start
     problem = library.LpProblem("model", library.LpMinimize)
     # PuLP 3.3 deprecates building a variable by its class; before that nothing else was there.
     add_variable = getattr(problem, "add_variable", library.LpVariable)
@@ -150,8 +183,8 @@ def _problem(library: Any, task: Task) -> tuple[Any, list[Any]]:
             problem += row_sum >= low, f"r{row}_low"
         if high < np.inf:
             problem += row_sum <= high, f"r{row}_high"
-    if _has_complete_start(task) and task.start is not None:
-        for variable, value in zip(variables, np.clip(task.start, arrays.lower, arrays.upper).tolist(), strict=True):
+    if start is not None:
+        for variable, value in zip(variables, np.clip(start, arrays.lower, arrays.upper).tolist(), strict=True):
             variable.setInitialValue(value, check=False)
     return problem, variables
 

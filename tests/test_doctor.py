@@ -35,6 +35,7 @@ def test_doctor_finds_solvers_cores_and_versions_and_all_tests_pass(capsys: pyte
     assert all(set(extra) == {"complete", "needs"} for extra in found["extras"].values())
 
 
+@pytest.mark.thorough
 def test_text_is_for_a_bug_report_and_names_no_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out

@@ -110,6 +110,14 @@ def test_import_alone_loads_no_heavy_library() -> None:
     assert not loaded_by("from gapless.cli.commands import build_parser; build_parser()") & heavy  # all --help there is
 
 
+def test_a_command_hears_signals_before_it_loads_anything() -> None:
+    code = "import sys; known = set(sys.modules); import gapless.cli.main; print(*set(sys.modules) - known)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env={"PYTHONPATH": "."}
+    )
+    assert set(run.stdout.split()) == {"gapless", "gapless.cli", "gapless.cli.main", "gapless.cli.signals"}
+
+
 def loaded_by(statements: str) -> set[str]:
     """The top-level names of the modules that a fresh interpreter holds once it has run these statements."""
     code = f"import sys; {statements}; print(*{{name.split('.')[0] for name in sys.modules}})"

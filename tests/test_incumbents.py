@@ -35,11 +35,11 @@ def plan_of(duration_s: float) -> Plan:
 
 @dataclass(frozen=True)
 class Asked:
-    """A problem whose system offers plans of these durations, waits for `wait`, and ends with 9 s or out of memory."""
+    """A problem whose system offers plans of these durations, waits for `wait`, and ends with 9 s or with `trouble`."""
 
     durations_s: tuple[float, ...]
     wait: Callable[[], object] = lambda: None
-    is_too_large: bool = False
+    trouble: type[BaseException] | None = None
     system: str = "test"
 
     @property
@@ -56,8 +56,8 @@ def offering(problem: Asked, options: SolveOptions, parameters: object) -> Plan:
     for duration_s in problem.durations_s:
         options.on_plan(duration_s, lambda duration_s=duration_s: plan_of(duration_s))  # type: ignore[misc]
     problem.wait()
-    if problem.is_too_large:
-        raise MemoryError
+    if problem.trouble is not None:
+        raise problem.trouble
     return plan_of(9.0)
 
 
@@ -149,9 +149,21 @@ def test_nothing_is_kept_before_it_is_time() -> None:
 
 
 def test_out_of_memory_ends_with_the_best_plan_that_was_offered() -> None:
-    result = gapless.solve(Asked((3.0, 2.0), is_too_large=True))
+    result = gapless.solve(Asked((3.0, 2.0), trouble=MemoryError))
     assert result.valid
     assert result.report is not None
     assert (result.report.makespan_s, result.solution.stop_reason) == (2.0, StopReason.OUT_OF_MEMORY)
-    nothing = gapless.solve(Asked((), is_too_large=True))
+    nothing = gapless.solve(Asked((), trouble=MemoryError))
     assert (nothing.status, nothing.solution.stop_reason) == (Status.NO_SOLUTION, StopReason.OUT_OF_MEMORY)
+
+
+def test_ctrl_c_in_a_notebook_ends_with_the_best_plan_that_was_offered() -> None:
+    result = gapless.solve(Asked((3.0, 2.0), trouble=KeyboardInterrupt))
+    assert result.valid
+    assert (result.solution.objective, result.solution.stop_reason) == (2.0, StopReason.INTERRUPTED)
+    with pytest.raises(KeyboardInterrupt):
+        gapless.solve(Asked((), trouble=KeyboardInterrupt))
+    second = SolveOptions()
+    second.stop.set()
+    with pytest.raises(KeyboardInterrupt):
+        gapless.solve(Asked((3.0,), trouble=KeyboardInterrupt), second)

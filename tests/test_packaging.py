@@ -5,9 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tarfile
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -98,3 +101,22 @@ def test_checkout_works_without_its_links(tmp_path: Path) -> None:
     printed = run_python(code, str(tmp_path), tmp_path)
     assert str(tmp_path / "encodings") in printed
     assert "ndv2-sk-1" in printed
+
+
+@pytest.mark.thorough
+def test_the_source_distribution_holds_what_the_repository_does(tmp_path: Path) -> None:
+    """But for the links, which would hold files twice; setuptools adds what it knows of the package."""
+    pytest.importorskip("build")
+    if not (ROOT / ".git").exists():
+        pytest.skip("no git repository here to compare with")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tracked = {name for name in listed.split("\0") if (ROOT / name).is_file() and not (ROOT / name).is_symlink()}
+    for name in tracked:
+        (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tmp_path / "copy" / name)
+    command = [sys.executable, "-m", "build", "--sdist", "--outdir", str(tmp_path), str(tmp_path / "copy")]
+    subprocess.run(command, capture_output=True, check=True)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        held = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    assert {name for name in held - tracked if "egg-info/" not in name} == {"PKG-INFO", "setup.cfg"}
+    assert tracked <= held

@@ -18,13 +18,27 @@ from gapless.units import (
 
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
-    [("1MB", 10**6), ("1M", 10**6), ("1MiB", 2**20), ("2 kib", 2048), ("1.5KB", 1500), ("4096", 4096), ("1e3", 1000)],
+    [
+        ("1MB", 10**6),
+        ("1M", 10**6),
+        ("1MiB", 2**20),
+        ("2 kib", 2048),
+        ("1.5KB", 1500),
+        ("4096", 4096),
+        ("1e3", 1000),
+        ("5.3GiB", 5690831667),
+        ("1.001MB", 1001000),
+        ("1.9", 1),
+        ("1000TB", 10**15),
+    ],
 )
 def test_sizes_are_read_in_either_scale(text: str, size_bytes: int) -> None:
     assert parse_bytes(text) == size_bytes
 
 
-@pytest.mark.parametrize("text", ["", "MB", "1XB", "-1MB", "0", "0.5", "1.0001KB1", "1e400", "nan", "inf"])
+@pytest.mark.parametrize(
+    "text", ["", "MB", "1XB", "-1MB", "0", "0.5", "1.0001KB1", "1e400", "1e30", "1001TB", "1e-400", "nan", "inf"]
+)
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="size: must be"):
         parse_bytes(text)

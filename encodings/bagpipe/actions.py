@@ -13,9 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
+from gapless.encodings.bagpipe.unique_ids import distinct
 from gapless.errors import InputError
 
-__all__ = ["EVERYWHERE", "NOT_FETCHED", "SHARED", "SYNC_LATER", "SYNC_NOW", "Actions", "GroupedActions", "RowGroups"]
+__all__ = [
+    "BY_ROW",
+    "EVERYWHERE",
+    "NOT_FETCHED",
+    "SHARED",
+    "SYNC_LATER",
+    "SYNC_NOW",
+    "Actions",
+    "GroupedActions",
+    "RowGroups",
+]
 
 Ints = NDArray[np.int64]
 
@@ -24,6 +35,8 @@ EVERYWHERE, NOT_FETCHED = -1, -2
 SHARED = -1
 """Of `Actions.private_to`: every trainer has the row, and its update reaches all of them."""
 SYNC_NOW, SYNC_LATER = 1, 2
+BY_ROW = ("ids", "fetched_by", "private_to", "sync", "evicted")
+"""The columns of `Actions`."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +128,7 @@ class RowGroups:
     @classmethod
     def of(cls, actions: Sequence[Actions]) -> RowGroups:
         """Rows are in one group where the same happens to them in every batch."""
-        all_ids = np.unique(np.concatenate([batch.ids for batch in actions]))
+        all_ids = distinct(np.concatenate([batch.ids for batch in actions]))
         places = [np.searchsorted(all_ids, batch.ids) for batch in actions]
         label, labels = np.zeros(len(all_ids), dtype=np.int64), 1
         for batch, place in zip(actions, places, strict=True):
@@ -127,6 +140,12 @@ class RowGroups:
         _, group_of, rows = np.unique(label, return_inverse=True, return_counts=True)
         grouped = [_grouped(batch, group_of[place]) for batch, place in zip(actions, places, strict=True)]
         return cls(rows, tuple(grouped))
+
+    @classmethod
+    def finest(cls, batch: Actions) -> RowGroups:
+        """Every row of one batch in a group of its own."""
+        numbers = np.arange(len(batch.ids))
+        return cls(np.ones_like(numbers), (_grouped(batch, numbers),))
 
 
 def _grouped(batch: Actions, group: Ints) -> GroupedActions:

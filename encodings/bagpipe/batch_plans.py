@@ -13,13 +13,14 @@ leaves: the trainer that uses it most in its first batch (`first-touch`), or one
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.costs import Batch, capacities
 from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
 from gapless.encodings.bagpipe.parameters import Parameters
@@ -29,14 +30,16 @@ from gapless.encodings.bagpipe.system import OWNERSHIPS
 from gapless.encodings.bagpipe.unique_ids import positions
 from gapless.errors import InputError
 from gapless.io.record import check_known
-from gapless.options import SolveOptions
-from gapless.profiles.traces.trace import Trace
+from gapless.options import Deadline, SolveOptions
+from gapless.profiles.traces.trace import Block, Trace
 
 __all__ = ["BatchPlan", "Planning", "batch_plans"]
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
+MOST_COSTS = 2**28
+"""Examples of a batch times trainers: each pair has a cost."""
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Of Fibonacci hashing: the upper bits of the product are well mixed."""
 
@@ -47,7 +50,7 @@ class Planning:
 
     `lookahead` and `cache_rows`: as for `lookahead_steps`; 200 batches if neither is given, as in the paper.
     `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None.
-    Raises `InputError` for counts below 1 and unknown names.
+    Raises `InputError` for counts below 1, more trainers than examples in a batch, too many of both, unknown names.
     """
 
     trainers: int
@@ -65,6 +68,12 @@ class Planning:
             value = getattr(self, title)
             if value is not None and value < 1:
                 raise InputError(f"{title}: must be >= 1, got {value}")
+        examples = self.batch_size
+        if self.trainers > examples:
+            raise InputError(f"trainers: must be at most the {examples} examples of a batch, got {self.trainers}")
+        if examples * self.trainers > MOST_COSTS:
+            got = f"{examples:,} x {self.trainers:,}; take a smaller batch or fewer trainers"
+            raise InputError(f"batch_size: times trainers must be at most {MOST_COSTS:,}, got {got}")
         check_known("ownership", self.ownership, OWNERSHIPS)
         if self.lookahead is None and self.cache_rows is None:
             object.__setattr__(self, "lookahead", 200)
@@ -125,17 +134,22 @@ class BatchPlan:
 
 
 def batch_plans(
-    trace: Trace, planning: Planning, parameters: Parameters | None = None, options: SolveOptions | None = None
-) -> Iterator[BatchPlan]:
+    trace: Trace, planning: Planning, parameters: Parameters | None = None, options: SolveOptions | None = None,
+    budget: Budget | None = None,
+) -> Iterator[BatchPlan]:  # fmt: skip
     """The plans of a trace's batches, in order, each as soon as the lookahead can make it.
 
-    Runs ahead of its caller by no more than the lookahead's window. The trace is read twice, side by side. Raises
-    `InputError` for a cache smaller than a batch, and for what `partition` refuses.
+    Runs ahead of its caller by no more than the lookahead's window. The trace is read twice, side by side. `budget`
+    says when reading ends, as if the trace did, and what time a partition has; None for no limit. Raises `InputError`
+    for a cache smaller than a batch, and for what `partition` refuses.
     """
-    planner = _Planner(planning, parameters, options)
+    budget = budget or Budget(Deadline(options or SolveOptions()), Pace(), planning.batches)
+    planner = _Planner(planning, parameters, budget)
     examples = trace.batches(planning.batch_size, planning.batches)
     steps = lookahead_steps(
-        trace.batches(planning.batch_size, planning.batches), planning.lookahead, planning.cache_rows
+        _while(trace.batches(planning.batch_size, planning.batches), budget.reads_on),
+        planning.lookahead,
+        planning.cache_rows,
     )
     while True:
         begin_s = time.perf_counter()
@@ -145,11 +159,19 @@ def batch_plans(
         yield planner.plan(step, next(examples), time.perf_counter() - begin_s)
 
 
+def _while(batches: Iterable[Block], goes_on: Callable[[], bool]) -> Iterator[Block]:
+    """The batches up to the first after which it doesn't go on."""
+    for batch in batches:
+        yield batch
+        if not goes_on():
+            return
+
+
 class _Planner:
     """Knows whose part of the cache each row is in."""
 
-    def __init__(self, planning: Planning, parameters: Parameters | None, options: SolveOptions | None) -> None:
-        self._planning, self._parameters, self._options = planning, parameters, options
+    def __init__(self, planning: Planning, parameters: Parameters | None, budget: Budget) -> None:
+        self._planning, self._parameters, self._budget = planning, parameters, budget
         self._owner = np.full(1024, -1, dtype=np.int64)  # by cache row
 
     def plan(self, step: Step, examples: NDArray[np.int64], lookahead_s: float) -> BatchPlan:
@@ -160,15 +182,25 @@ class _Planner:
         index = positions(step.ids, step.bounds, examples)
         places = capacities(len(examples), planning.trainers, planning.shares)
         batch = Batch(index, owner, planning.trainers)
-        found = partition(batch, places, planning.objective, planning.method, self._parameters, self._options)
-        if found is None:
-            raise InputError(f"batch {step.batch}: {planning.method} found no partition in time; take method auto")
+        found = self._partition(batch, places)
         partition_s = time.perf_counter() - begin_s
         counts = np.zeros((len(step.ids), planning.trainers), dtype=np.int32)
         cells = index.astype(np.int64) * planning.trainers + found.trainer[:, None]
         counts.reshape(-1)[:] = np.bincount(cells.reshape(-1), minlength=counts.size)
         after = self._settle(step, owner, counts)
         return BatchPlan(step, index, found, owner, counts > 0, partition_s, lookahead_s, after)
+
+    def _partition(self, batch: Batch, places: Ints) -> Partition:
+        """As asked for; the contiguous partition where that finds nothing in time."""
+        objective, method = self._planning.objective, self._planning.method
+        options, found = self._budget.partition_options(), None
+        if options is not None:
+            found = partition(batch, places, objective, method, self._parameters, options)
+        if found is None:
+            found = partition(batch, places, objective, "contiguous")
+            assert found is not None, "there is always a contiguous partition"
+            return replace(found, is_cut=method != "contiguous")
+        return found
 
     def _owners_before(self, step: Step) -> Ints:
         """The owner of each id when its batch begins; what is only now prefetched has one under `hash` alone."""

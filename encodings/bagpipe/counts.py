@@ -5,7 +5,7 @@ A few numbers a batch: the plans of a whole epoch are counted in one pass and no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
 from gapless.errors import InputError
 
-__all__ = ["Counts", "counted"]
+__all__ = ["EVICTED", "EVICTED_MOST", "Counts", "counted", "row_of"]
 
 Ints = NDArray[np.int64]
 
@@ -75,6 +75,11 @@ class Counts:
                 f"counts: private, sync_now and sync_later must add up to distinct, not in batch {others[0]}"
             )
 
+    @classmethod
+    def of(cls, trainers: int, rows: Sequence[tuple[int, ...]]) -> Counts:
+        """The counts of batches, from what `row_of` gives of each."""
+        return cls(trainers, *np.array(rows, dtype=np.int64).T)
+
     @property
     def batches(self) -> int:
         """How many batches are counted."""
@@ -82,6 +87,9 @@ class Counts:
 
 
 _TITLES = tuple(field.name for field in fields(Counts) if field.name != "trainers")
+
+EVICTED, EVICTED_MOST = _TITLES.index("evicted"), _TITLES.index("evicted_most")
+"""Their places in what `row_of` gives."""
 
 _PARTS = (
     ("prefetched", "distinct"),
@@ -109,13 +117,13 @@ def counted(plans: Iterable[BatchPlan]) -> Counts:
         if plan.step.batch != number:
             raise InputError(f"counts: the plan of batch {number} must be next, got that of batch {plan.step.batch}")
         trainers = plan.users.shape[1]
-        rows.append(_of_plan(plan))
+        rows.append(row_of(plan))
     if not rows:
         raise InputError("counts: there must be at least one plan, got none")
-    return Counts(trainers, *np.array(rows, dtype=np.int64).T)
+    return Counts.of(trainers, rows)
 
 
-def _of_plan(plan: BatchPlan) -> tuple[int, ...]:
+def row_of(plan: BatchPlan) -> tuple[int, ...]:
     """The numbers of one plan, in the order of `Counts`."""
     step, private, trainers = plan.step, plan.is_private, plan.users.shape[1]
     evicted, fetched_private = step.evicted, private & step.prefetched

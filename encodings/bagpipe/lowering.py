@@ -159,12 +159,14 @@ class _Rows:
             self.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=tuple(tensors), frees=frees))
 
 
-def to_schedule(actions: Sequence[Actions], times: Times, machine: Machine) -> Schedule:
-    """The schedule of a run, at the given times.
+def to_schedule(
+    actions: Sequence[Actions], times: Times, machine: Machine, groups: RowGroups | None = None
+) -> Schedule:
+    """The schedule of a run, at the given times. `groups`: of rows, those with one history together if None.
 
     Required at the end: all rows at the servers, with the updates of every batch that used them.
     """
-    groups = RowGroups.of(actions)
+    groups = groups or RowGroups.of(actions)
     group_bytes = groups.rows * machine.cluster.row_bytes
     rows = _Rows(group_bytes.tolist(), [f"rows {number}" for number in range(len(groups.rows))])
     seen = [0] * len(groups.rows)  # the batches that updated each group, as bits

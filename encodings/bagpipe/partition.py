@@ -8,7 +8,9 @@ and sends. The first has an exact method in milliseconds, the others a search an
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,12 +28,16 @@ from gapless.encodings.bagpipe.transport import transport
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import Deadline, SolveOptions, relative_gap
-from gapless.solution import Solution
+from gapless.solution import Solution, StopReason
+from gapless.solvers.proofs import solve_proven
 from gapless.solvers.registry import solve_model
 
 __all__ = ["Partition", "contiguous", "partition", "randomly"]
 
 Ints = NDArray[np.int64]
+
+_ENCODED_PER_S = 5e5
+"""Columns or rows of a model that are encoded and handed to a backend in a second at least."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class Partition:
     `trainer`: int64, one per example. `value` and `bound` are of the objective; `bound` is None where nothing is
     proven. `prices`: of a place on each trainer, where the method ends with them; with them
     `lower_bound(cost_matrix(batch), capacity, prices)` proves the optimum to anyone. `bound_s`: wall time of the bound.
+    `is_cut`: whether the method was cut short by the clock, or because somebody asked to stop.
     """
 
     trainer: Ints
@@ -51,6 +58,7 @@ class Partition:
     prices: Ints | None = None
     details: dict[str, Any] = field(default_factory=dict)
     bound_s: float = 0.0
+    is_cut: bool = False
 
     @property
     def gap(self) -> float | None:
@@ -100,9 +108,9 @@ def partition(
     if chosen == "search":
         return _search(batch, places, objective, parameters, options)
     if chosen == "milp":
-        sharing = Sharing.of(batch)
         encode = milp.encode_fetches if objective == "fetches" else milp.encode_max_load
-        return _by_model(batch, encode(sharing, places), objective, chosen, options)
+        size = batch.slot.size * batch.trainers
+        return _by_model(batch, lambda: encode(Sharing.of(batch), places), size, objective, chosen, options)
     found = transport(cost_matrix(batch), places)
     return Partition(found.trainer, objective, _value(batch, found.trainer, objective), None, chosen)
 
@@ -125,7 +133,15 @@ def _paper(batch: Batch, places: Ints, method: str, options: SolveOptions) -> Pa
         return Partition(found.trainer, "paper", found.cost, found.cost, method, found.prices, counts)
     if method == "min_cost_flow":
         options = replace(options, solver="min_cost_flow")
-    return _by_model(batch, milp.encode(cost, places, relaxed=method == "lp"), "paper", method, options)
+    encode = partial(milp.encode, cost, places, relaxed=method == "lp")
+    claimed = _by_model(batch, encode, cost.size, "paper", method, options)
+    if claimed is None or claimed.bound is None:
+        return claimed
+    # What a solver claims of a transportation problem, the prices of our own method prove or refute.
+    optimum = transport(cost, places).cost
+    details = {"contradicted": claimed.bound} if claimed.bound > optimum else {}
+    bound = optimum if claimed.value == optimum else min(claimed.bound, optimum)
+    return replace(claimed, bound=bound, details=details)
 
 
 def _search(batch: Batch, places: Ints, objective: str, parameters: Parameters, options: SolveOptions) -> Partition:
@@ -144,7 +160,8 @@ def _search(batch: Batch, places: Ints, objective: str, parameters: Parameters, 
         "accepted": found.accepted,
         "of_papers_optimum": goal.value(sharing.traffic(papers)),
     }
-    return Partition(found.trainer, objective, goal.value(found.traffic), bound, "search", None, details, bound_s)
+    value = goal.value(found.traffic)
+    return Partition(found.trainer, objective, value, bound, "search", None, details, bound_s, found.is_cut)
 
 
 def _goal(objective: str, parameters: Parameters) -> Goal:
@@ -153,18 +170,30 @@ def _goal(objective: str, parameters: Parameters) -> Goal:
 
 
 def _by_model(
-    batch: Batch, encoding: milp.Encoding, objective: str, method: str, options: SolveOptions
+    batch: Batch, encode: Callable[[], milp.Encoding], size: int, objective: str, method: str, options: SolveOptions
 ) -> Partition | None:
-    """The partition that a backend finds for a model; its bound rounded up, as the objective is whole."""
+    """The partition that a backend finds for a model; its bound rounded up, as the objective is whole.
+
+    None if it finds none in time. `size`: of the model, in columns or rows; one that takes most of the time only to be
+    encoded isn't.
+    """
     if not batch.examples:
         return Partition(np.empty(0, np.int64), objective, 0, 0, method)
-    solver = options.solver or "highs"
-    solution = solve_model(encoding.model, options, solver)
+    deadline, solver = Deadline(options), options.solver or "highs"
+    if size > 0.5 * _ENCODED_PER_S * deadline.remaining_s:
+        deadline.strike()
+        return None
+    encoding = encode()
+    solved = solve_model if objective == "paper" else solve_proven  # the paper's has a proof of our own
+    solution = solved(encoding.model, deadline.stage(), solver)
     if solution.values is None:
         return None
     trainer = milp.decode(encoding, solution.values)
     value = _value(batch, trainer, objective)
-    return Partition(trainer, objective, value, _whole_bound(solution, value), f"{method}+{solver}")
+    is_cut = solution.stop_reason in (StopReason.TIME_LIMIT, StopReason.INTERRUPTED)
+    return Partition(
+        trainer, objective, value, _whole_bound(solution, value), f"{method}+{solver}", is_cut=is_cut
+    )  # fmt: skip
 
 
 def _whole_bound(solution: Solution, value: int) -> int | None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.actions import SHARED, Actions
+from gapless.encodings.bagpipe.actions import BY_ROW, SHARED, Actions
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.lowering import Machine, to_schedule
 from gapless.encodings.bagpipe.pipeline import Spans, Times
@@ -39,13 +39,14 @@ _FORMAT, _VERSION = "gapless.bagpipe-run", 1
 _SECTIONS = ("problem", "claim", "details", "run")
 """Of `meta`, as `SavedPlan` has them."""
 TIMES = tuple(field.name for field in fields(Times))
-_BY_ROW = ("ids", "fetched_by", "private_to", "sync", "evicted")
 _BY_BATCH = ("rows", "examples", "prefetch_after")
-_DIMENSIONS = dict.fromkeys(("meta", *_BY_BATCH, "trainer", *_BY_ROW), 1) | {"users": 2, "spans": 3}
+_DIMENSIONS = dict.fromkeys(("meta", *_BY_BATCH, "trainer", *BY_ROW), 1) | {"users": 2, "spans": 3}
 _EXACT_TYPES = {"meta": np.uint8, "users": np.uint8, "spans": np.float64}
 """The other arrays are of any integer type, and become int64."""
 
 _MOST_COUNT = 2**53
+_LEVEL = 4
+"""Of compression: numpy's own 6 makes files that are 7 % smaller, in five times the time."""
 _MOST_ROW_BYTES = 2**31
 """So that all rows of a run together have a size in 64 bits."""
 
@@ -79,11 +80,14 @@ def write_run(path: str | Path, plan: SavedPlan) -> None:
         "trainer": np.concatenate(trainer).astype(np.int16),
         "users": np.concatenate([np.packbits(part, axis=1) for part in product.users]),
     }
-    for name in _BY_ROW:
+    for name in BY_ROW:
         whole = np.concatenate([getattr(batch, name) for batch in actions])
         columns[name] = whole if name == "ids" else whole.astype(np.int16)
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **columns)
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
+        for name, column in columns.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, column, allow_pickle=False)
     write_bytes(path, buffer.getvalue())
 
 
@@ -174,12 +178,12 @@ def _product(columns: Mapping[str, NDArray[Any]], machine: Machine) -> Product:
     if not (trainer.min() >= 0 and trainer.max() < trainers):
         raise InputError(f"trainer: must be in 0..{trainers - 1}, got {trainer.min()}..{trainer.max()}")
     row_cuts, example_cuts = np.cumsum(rows)[:-1], np.cumsum(examples)[:-1]
-    parts = {name: np.split(columns[name], row_cuts) for name in _BY_ROW}
+    parts = {name: np.split(columns[name], row_cuts) for name in BY_ROW}
     places, used_by = np.split(trainer, example_cuts), np.split(users, row_cuts)
     found = []
     for number, used in enumerate(used_by):
         batch = Actions(
-            **{name: parts[name][number] for name in _BY_ROW},
+            **{name: parts[name][number] for name in BY_ROW},
             examples=np.bincount(places[number], minlength=trainers),
             prefetch_after=int(prefetch_after[number]),
         )
@@ -202,7 +206,7 @@ def _check_lengths(columns: Mapping[str, NDArray[Any]], trainers: int) -> None:
     for name in counted:
         if columns[name].min() < 1:
             raise InputError(f"{name}: must be >= 1 in each batch, got {columns[name].min()}")
-    for name in (*_BY_ROW, "users", "trainer"):
+    for name in (*BY_ROW, "users", "trainer"):
         of = "examples" if name == "trainer" else "rows"
         if len(columns[name]) != counted[of]:
             got = len(columns[name])

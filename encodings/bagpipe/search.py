@@ -37,12 +37,16 @@ _MOST_AT_ONCE = 2**22
 
 @dataclass(frozen=True)
 class Found:
-    """The best partition found, what moves in it, and how many rounds of how many were steps down or sideways."""
+    """The best partition found, what moves in it, and how many rounds of how many were steps down or sideways.
+
+    `is_cut`: whether the deadline came before the last round.
+    """
 
     trainer: Ints
     traffic: Traffic
     rounds: int
     accepted: int
+    is_cut: bool
 
 
 def search(
@@ -56,8 +60,10 @@ def search(
         ((trainer, sharing.traffic(trainer)) for trainer in [first, *starts]), key=lambda pair: goal.value(pair[1])
     )
     done = accepted = 0
+    is_cut = False
     for block in _blocks(sharing.examples, np.random.default_rng(seed), parameters):
         if deadline.over:
+            is_cut = True
             break
         done += 1
         if not state.place_anew(block):
@@ -65,7 +71,7 @@ def search(
         accepted += 1
         if goal.value(state.traffic) < goal.value(best_traffic):
             best, best_traffic = state.trainer.copy(), state.traffic
-    return Found(best, best_traffic, done, accepted)
+    return Found(best, best_traffic, done, accepted, is_cut)
 
 
 def _blocks(examples: int, rng: np.random.Generator, parameters: Search) -> Iterator[Ints]:

@@ -2,103 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gapless import __version__
-from gapless.encodings.bagpipe.actions import Actions
-from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
+from gapless.checker import check
+from gapless.encodings.bagpipe.actions import BY_ROW, RowGroups
+from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.costs import capacities
-from gapless.encodings.bagpipe.counts import Counts, counted
+from gapless.encodings.bagpipe.counts import Counts
 from gapless.encodings.bagpipe.lowering import Machine, to_schedule
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.run import Run, plan_run
 from gapless.encodings.bagpipe.run_file import Product
-from gapless.options import Deadline, Progress, SolveOptions
+from gapless.options import Deadline, SolveOptions
 from gapless.solution import Solution, Status, StopReason
 from gapless.system import Plan
 
-__all__ = ["Run", "machine_for", "plan_run", "solve"]
+__all__ = ["machine_for", "solve"]
 
+_SAMPLE = 2**13
+"""Rows of the first batch on which it is measured what lowering and replaying take where every row goes alone."""
 
-@dataclass
-class Run:
-    """The plans of a run, reduced to what trainers do; and what was measured of each batch."""
-
-    actions: list[Actions] = field(default_factory=list)
-    trainer: list[NDArray[np.int64]] = field(default_factory=list)
-    users: list[NDArray[np.bool_]] = field(default_factory=list)
-    measured: dict[str, list[float]] = field(default_factory=dict)
-    timings: dict[str, float] = field(default_factory=dict)
-    counts: Counts | None = None
-
-    def take(self, plan: BatchPlan) -> None:
-        self.actions.append(Actions.of(plan))
-        self.trainer.append(plan.trainer)
-        self.users.append(plan.users)
-        found = {
-            "partition_cost": plan.partition.value,
-            "partition_bound": plan.partition.bound,
-            "max_load_rows": plan.traffic.max_load,
-        }
-        for name, value in found.items():
-            self.measured.setdefault(name, []).append(np.nan if value is None else float(value))
-        bound_s = plan.partition.bound_s
-        for stage, duration_s in (
-            ("lookahead", plan.lookahead_s), ("partition", plan.partition_s - bound_s), ("bound", bound_s)
-        ):  # fmt: skip
-            self.timings[stage] = self.timings.get(stage, 0.0) + duration_s
-
-
-def plan_run(problem: Problem, options: SolveOptions, parameters: Parameters, deadline: Deadline) -> Run | None:
-    """Plan all batches; None if the deadline is over first."""
-    run = Run()
-
-    def passing() -> Iterable[BatchPlan]:
-        for plan in batch_plans(problem.trace, problem.planning, parameters, options):
-            run.take(plan)
-            if options.on_progress is not None:
-                done, total = plan.step.batch + 1, problem.batch_count
-                options.on_progress(Progress(deadline.elapsed_s, None, None, "batches", done=done, total=total))
-            yield plan
-            if deadline.over:
-                return
-
-    run.counts = counted(passing())
-    return None if deadline.over else run
+_WITH_WRITING = 1.5
+"""Of the time to lower and replay a batch: with writing it."""
 
 
 def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
-    """Plan the run and lower it. Interrupted, there is no plan: rows that are still cached would never be written back.
+    """Plan the run and lower it. With too little time, or interrupted, batches that were planned are a run themselves.
 
     `parameters`: all defaults if None.
     """
-    deadline = Deadline(options)
-    run = plan_run(problem, options, parameters or Parameters(), deadline)
+    deadline, parameters = Deadline(options), parameters or Parameters()
+    pace = Pace()
+    if options.time_limit_s is not None:
+        first, pace = _first_batch(problem, options, parameters, deadline)
+        if deadline.over or (
+            problem.batch_count != 1 and deadline.remaining_s <= pace.read_s + 2 * (pace.plan_s + pace.finish_s)
+        ):
+            deadline.strike()
+            return first
+    run = Run()
+    budget = Budget(deadline, pace, problem.batch_count)
+
+    def offer(batches: int) -> None:
+        if options.on_plan is not None:
+            options.on_plan(-float(batches), partial(_plan, problem, run, batches, options, deadline))
+
+    plan_run(run, problem, options, parameters, deadline, budget, offer)
+    return _plan(problem, run, len(run.rows), options, deadline)
+
+
+def _first_batch(
+    problem: Problem, options: SolveOptions, parameters: Parameters, deadline: Deadline
+) -> tuple[Plan, Pace]:  # fmt: skip
+    """The run of the first batch alone in the quickest partition, and what a batch takes therefore."""
+    alone = replace(problem, planning=replace(problem.planning, batches=1, method="contiguous"))
+    run, begin_s, unlimited = Run(), deadline.elapsed_s, SolveOptions()
+    plan_run(run, alone, unlimited, parameters, deadline, Budget(Deadline(unlimited), Pace(), 1))
+    run.optimised = int(problem.planning.method == "contiguous")
+    planned_s = deadline.elapsed_s - begin_s
+    plan = _plan(problem, run, 1, options, deadline)
+    if deadline.over:
+        return plan, Pace()
+    assert plan.schedule is not None
+    check(plan.schedule)
+    read_s = min(run.timings["lookahead"], planned_s)
+    finish_s = deadline.elapsed_s - begin_s - planned_s
+    batch = run.actions[0]
+    rows = np.arange(0, len(batch.ids), -(-len(batch.ids) // _SAMPLE))
+    sample = replace(batch, **{name: getattr(batch, name)[rows] for name in BY_ROW})
+    assert plan.product is not None
+    check(to_schedule([sample], plan.product.times, plan.product.machine, RowGroups.finest(sample)))
+    alone_s = (deadline.elapsed_s - begin_s - planned_s - finish_s) * len(batch.ids) / len(rows)
+    return plan, Pace(read_s, planned_s - read_s, _WITH_WRITING * finish_s, alone_s)
+
+
+def _plan(problem: Problem, run: Run, batches: int, options: SolveOptions, deadline: Deadline) -> Plan:
+    """The run that ends after so many batches, lowered."""
+    ended = run.first(batches)
+    counts = ended.counts
+    times = pipeline(counts, problem.cluster)
+    machine = machine_for(problem, counts)
+    schedule = to_schedule(ended.actions, times, machine)
     solution = Solution(
-        Status.NO_SOLUTION,
-        StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT,
-        problem.planning.method,
-        __version__,
-        options.seed,
-        deadline.elapsed_s,
-    )
-    if run is None or run.counts is None:
-        return Plan(solution, None)
-    times = pipeline(run.counts, problem.cluster)
-    machine = machine_for(problem, run.counts)
-    schedule = to_schedule(run.actions, times, machine)
-    solution = Solution(
-        Status.FEASIBLE, StopReason.FINISHED, f"lookahead+{problem.planning.objective}", __version__, options.seed,
-        deadline.elapsed_s, objective=float(schedule.end_s.max()),
+        Status.FEASIBLE, StopReason.INTERRUPTED if options.stop.is_set() else StopReason.FINISHED,
+        f"lookahead+{problem.planning.objective}", __version__, options.seed, deadline.elapsed_s,
+        objective=float(schedule.end_s.max()),
     )  # fmt: skip
-    product = Product(run.actions, run.users, run.trainer, times, machine)
-    return Plan(solution, schedule, _details(run, run.counts, times), run.timings, product)
+    product = Product(ended.actions, ended.users, ended.trainer, times, machine)
+    return Plan(solution, schedule, _details(ended, counts, times), run.timings, product)
 
 
 def machine_for(problem: Problem, counts: Counts) -> Machine:
@@ -109,24 +107,25 @@ def machine_for(problem: Problem, counts: Counts) -> Machine:
 
 
 def _details(run: Run, counts: Counts, times: Pipeline) -> dict[str, Any]:
+    cost, bound, max_load = np.array(run.measured).T
     batches = {
         "fetched_rows": counts.prefetched.astype(np.float64),
         "sync_now_rows": counts.sync_now.astype(np.float64),
         "sync_later_rows": counts.sync_later.astype(np.float64),
         "evicted_rows": counts.evicted.astype(np.float64),
-        **{name: np.array(values) for name, values in run.measured.items()},
+        "partition_cost": cost,
+        "max_load_rows": max_load,
     }
-    proven = not np.isnan(batches["partition_bound"]).any()
-    bound = batches.pop("partition_bound")
     totals = {name: float(values.sum()) for name, values in batches.items()}
     return {
         **{name: round(total) for name, total in totals.items()},
-        "max_load_rows": int(batches["max_load_rows"].max()),
-        "partition_bound": round(float(bound.sum())) if proven else None,
+        "max_load_rows": int(max_load.max()),
+        "partition_bound": None if np.isnan(bound).any() else round(float(bound.sum())),
         "median": {name: float(np.median(values)) for name, values in batches.items()},
         "cache_rows_peak": int(counts.cache_rows.max()),
         "smallest_lookahead": int(counts.lookahead.min()),
         "batches_planned": counts.batches,
+        "batches_optimised": run.optimised,
         "examples": sum(int(batch.examples.sum()) for batch in run.actions),
         "iteration_s": times.iteration_s,
         "stall_s": times.stall_s,

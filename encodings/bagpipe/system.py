@@ -124,6 +124,7 @@ SYSTEM = System(
   gapless solve bagpipe --trace criteo-like --trainers 8 --batch-size 16384 --lookahead 200 --batches 50 -o plan.npz
 """,
     summary=_SUMMARY,
+    lighter="fewer --batches",
     ending=".npz",
     write=lazy("gapless.encodings.bagpipe.run_file:write_run"),
     read=lazy("gapless.encodings.bagpipe.run_file:read_run"),

@@ -201,9 +201,7 @@ class _Case:
         return buckets(self.under(NONE))
 
     def best(self, compressor: Compressor) -> BestFusion:
-        found = best_fusion(self.under(compressor), self.options)
-        assert found is not None, "exact methods start from a fusion"
-        return found
+        return best_fusion(self.under(compressor), self.options)
 
     def saved_s(self, compressor: Compressor) -> float:
         """What compression saves of the plain step; where its sign shows without a search, some number of that sign."""

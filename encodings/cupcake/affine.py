@@ -12,12 +12,14 @@ the incumbent, or that are no better than (k, y') with fewer groups, are dropped
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.cupcake.fusion import Costs, Fusion
+from gapless.encodings.cupcake.fusion import Costs, Fusion, timeline
+from gapless.options import Deadline
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.profile import FusionProfile
 
@@ -29,9 +31,10 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Affine:
-    """The best fusion, and the number of (k, y) that were looked at."""
+    """The best fusion, the least end that any fusion can have, and the number of (k, y) that were looked at."""
 
     fusion: Fusion
+    bound_end_s: float
     states: int
 
 
@@ -43,16 +46,17 @@ class _Layer:
     sent_s: Floats
 
 
-def solve_affine(profile: FusionProfile, incumbent: Fusion, incumbent_end_s: float) -> Affine:
-    """The fusion with the least step time. `incumbent_end_s`: end of the incumbent's time line, without forward.
+def solve_affine(profile: FusionProfile, incumbent: Fusion, incumbent_end_s: float, deadline: Deadline) -> Affine:
+    """The fusion with the least step time, or the best found and a bound where the deadline came first.
 
-    Both costs must be affine.
+    `incumbent_end_s`: end of the incumbent's time line, without forward. Both costs must be affine.
     """
     compression, communication = profile.compression, profile.communication
     assert isinstance(compression, AffineCost)
     assert isinstance(communication, AffineCost)
     if compression.alpha_s == communication.alpha_s == 0:  # splitting a group costs nothing and sends its parts sooner
-        return Affine(Fusion(tuple(range(1, profile.tensor_count + 1))), 0)
+        alone = Fusion(tuple(range(1, profile.tensor_count + 1)))
+        return Affine(alone, timeline(profile, alone).end_s, 0)
     costs = Costs.of(profile)
     prefix, last = costs.prefix_bytes.astype(np.float64), costs.count
     rest_s = communication.beta_s_per_byte * costs.suffix_bytes  # of the collectives still to come, but for alphas
@@ -61,10 +65,13 @@ def solve_affine(profile: FusionProfile, incumbent: Fusion, incumbent_end_s: flo
     least_last_s = communication.alpha_s + communication.beta_s_per_byte * float(profile.size_bytes[-1])
     best_end_s, best_at = incumbent_end_s, 0
     fewest_s = np.full(last + 1, np.inf)  # the least C(k, y) of all y so far
-    layer = _Layer(np.zeros(1, dtype=np.int64), np.zeros(1))
+    layer, ahead_s = _Layer(np.zeros(1, dtype=np.int64), np.zeros(1)), line_s[-1:]
     layers: list[tuple[Ints, Ints]] = []
-    states = y = 0
+    bound_s, states, y = math.inf, 0, 0
     while len(layer.k):
+        if deadline.over:  # every better fusion goes on from one of these
+            bound_s = float(ahead_s.min())
+            break
         y += 1
         compressed_s = line_s + compression.alpha_s * y
         hopeless = compressed_s + communication.alpha_s + rest_s >= best_end_s
@@ -78,8 +85,9 @@ def solve_affine(profile: FusionProfile, incumbent: Fusion, incumbent_end_s: flo
                              sent_s + communication.alpha_s + rest_s[targets])  # fmt: skip
         keep = (ahead_s < best_end_s) & (sent_s < fewest_s[targets]) & (targets < last)
         fewest_s[targets] = np.minimum(fewest_s[targets], sent_s)
-        layer = _Layer(targets[keep], sent_s[keep])
-    return Affine(_walk_back(layers, best_at, last) if best_at else incumbent, states)
+        layer, ahead_s = _Layer(targets[keep], sent_s[keep]), ahead_s[keep]
+    fusion = _walk_back(layers, best_at, last) if best_at else incumbent
+    return Affine(fusion, min(bound_s, best_end_s), states)
 
 
 def _next_layer(

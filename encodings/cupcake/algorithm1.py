@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,8 +17,11 @@ from gapless.options import Deadline
 
 __all__ = ["Searched", "search"]
 
-_NODES_BETWEEN_LOOKS = 256
-"""How many nodes pass between two looks at the clock."""
+_STEPS_BETWEEN_LOOKS = 2**16
+"""How many gradients are looked at between two looks at the clock; each node looks at all of them at most."""
+
+_MOST_KEPT = 2**22
+"""Costs of groups that are kept."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,8 @@ class _Run:
         self.fusion: Fusion | None = None
         self.best_s = math.inf
         self.nodes = 0
-        self._h: dict[int, list[float]] = {}
-        self._g: dict[int, list[float]] = {}
+        self.nodes_between_looks = max(1, _STEPS_BETWEEN_LOOKS // costs.count)
+        self._row = lru_cache(max(1, _MOST_KEPT // costs.count))(self._costs_from)
 
     def h(self, start: int, end: int) -> float:
         """Compression of gradients start..end - 1; 0 for none."""
@@ -74,14 +78,13 @@ class _Run:
         """Their communication."""
         return self._row(start)[1][end - start]
 
-    def _row(self, start: int) -> tuple[list[float], list[float]]:
-        if start not in self._h:
-            sizes = self.costs.prefix_bytes[start:] - self.costs.prefix_bytes[start]
-            for rows, cost in ((self._h, self.costs.compression), (self._g, self.costs.communication)):
-                values = np.asarray(cost(sizes))
-                values[0] = 0.0
-                rows[start] = values.tolist()
-        return self._h[start], self._g[start]
+    def _costs_from(self, start: int) -> tuple[list[float], list[float]]:
+        """Compression and communication of the groups from `start` on, by length."""
+        sizes = self.costs.prefix_bytes[start:] - self.costs.prefix_bytes[start]
+        rows = np.stack([self.costs.compression(sizes), self.costs.communication(sizes)])
+        rows[:, 0] = 0.0
+        compress_s, send_s = rows.tolist()
+        return compress_s, send_s
 
     def find(self, root: _Frame, deadline: Deadline) -> bool:
         """FindOptFusion for M of one group, its recursion spelled out as a stack; False when the deadline is over."""
@@ -93,7 +96,7 @@ class _Run:
             if child is not None:
                 self._enter(child)
                 stack.append(child)
-                if self.nodes % _NODES_BETWEEN_LOOKS == 0 and deadline.over:
+                if self.nodes % self.nodes_between_looks == 0 and deadline.over:
                     return False
                 continue
             stack.pop()  # line 40

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.cupcake.fusion import Costs
+from gapless.options import Deadline
 from gapless.profiles.gradients.cost_functions import CostFunction
 
 __all__ = ["Rest", "rest_of"]
@@ -36,15 +37,21 @@ class Rest:
         return np.asarray(np.maximum(computed, sent_s + self.send_s[k]))
 
 
-def rest_of(costs: Costs) -> Rest:
-    """The least costs of all suffixes: a min-plus pass over the cuts, O(N^2) in array operations."""
+def rest_of(costs: Costs, deadline: Deadline) -> Rest:
+    """The least costs of all suffixes: a min-plus pass over the cuts, O(N^2) in array operations.
+
+    Where the deadline comes first, the longest suffixes have 0 for their least cost, which is true as well.
+    """
     last_send_s = np.append(_least_last(costs), 0.0)
-    return Rest(_least_sums(costs, costs.compression), _least_sums(costs, costs.communication), last_send_s)
+    compress_s, send_s = (_least_sums(costs, cost, deadline) for cost in (costs.compression, costs.communication))
+    return Rest(compress_s, send_s, last_send_s)
 
 
-def _least_sums(costs: Costs, cost: CostFunction) -> Floats:
+def _least_sums(costs: Costs, cost: CostFunction, deadline: Deadline) -> Floats:
     least_s = np.zeros(costs.count + 1)
     for k in range(costs.count - 1, -1, -1):
+        if deadline.over:
+            break
         sizes = costs.prefix_bytes[k + 1 :] - costs.prefix_bytes[k]
         least_s[k] = (cost(sizes) + least_s[k + 1 :]).min()
     return least_s

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gapless import __version__
@@ -18,7 +19,8 @@ from gapless.encodings.cupcake.problem import Problem
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.solution import Solution, Status, StopReason
-from gapless.solvers.registry import load_backend, solve_model
+from gapless.solvers.proofs import solve_proven
+from gapless.solvers.registry import load_backend
 from gapless.system import Plan
 
 __all__ = ["BestFusion", "best_fusion", "solve"]
@@ -26,12 +28,19 @@ __all__ = ["BestFusion", "best_fusion", "solve"]
 _ROUNDING = 1e-9
 """Sums in another order differ by less than this share; what differs by less is equal."""
 
+_REPLAY_S = 2e-4
+"""What lowering, replaying and writing take for each gradient at most; kept of a time limit."""
+
+_ARCS_PER_S = 5e5
+"""How many arcs of the MILP are encoded in a second at least; a model that can't be solved in time isn't encoded."""
+
 
 @dataclass(frozen=True)
 class BestFusion:
     """A fusion with its step time, forward included, and a lower bound on the step time of all fusions.
 
-    `bound_s` is None for a method that proves nothing. `details`: what the method counts.
+    `bound_s` is None for a method that proves nothing. `details`: what the method counts. `stop_reason`: why the method
+    ended, but for the deadline.
     """
 
     fusion: Fusion
@@ -40,6 +49,7 @@ class BestFusion:
     solver: str
     version: str
     details: dict[str, Any] = field(default_factory=dict)
+    stop_reason: StopReason = StopReason.FINISHED
 
     @property
     def groups(self) -> tuple[tuple[int, int], ...]:
@@ -52,8 +62,8 @@ def best_fusion(
     options: SolveOptions | None = None,
     method: str = "auto",
     parameters: Parameters = DEFAULTS,
-) -> BestFusion | None:
-    """The best fusion that a method finds; None if it finds none in time.
+) -> BestFusion:
+    """The best fusion that a method finds.
 
     Raises `InputError` for a method that doesn't exist or that the profile doesn't suit.
     """
@@ -67,22 +77,16 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     deadline, parameters = Deadline(options), parameters or DEFAULTS
     profile = problem.profile
     baselines = all_baselines(profile, parameters)
+    deadline.keep(_REPLAY_S * profile.tensor_count)
 
     def plan(found: BestFusion) -> Plan:
         return _plan(profile, found, baselines, options, deadline)
 
-    if options.on_plan is not None:
-        best = min(baselines, key=lambda baseline: baseline.iteration_s)
-        options.on_plan(best.iteration_s, lambda: plan(_judged(profile, best.fusion, best.name, None, {})))
-    found = _run(problem, options, parameters, deadline, baselines)
-    if found is not None:
-        return plan(found)
-    seed, wall_s = options.seed, deadline.elapsed_s
-    return Plan(Solution(Status.NO_SOLUTION, _stopped(options), "algorithm1", __version__, seed, wall_s), None)
+    def offer(iteration_s: float, found: Callable[[], BestFusion]) -> None:
+        if options.on_plan is not None:
+            options.on_plan(iteration_s, lambda: plan(found()))
 
-
-def _stopped(options: SolveOptions) -> StopReason:
-    return StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
+    return plan(_run(problem, replace(options, on_plan=offer), parameters, deadline, baselines))
 
 
 def _plan(
@@ -93,7 +97,7 @@ def _plan(
     optimal = gap is not None and gap <= _ROUNDING
     solution = Solution(
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
-        stop_reason=StopReason.FINISHED if optimal or not deadline.over else _stopped(options),
+        stop_reason=StopReason.FINISHED if optimal else found.stop_reason,
         solver=found.solver,
         version=found.version,
         seed=options.seed,
@@ -110,62 +114,88 @@ def _run(
     parameters: Parameters,
     deadline: Deadline,
     baselines: list[Baseline] | None,
-) -> BestFusion | None:
+) -> BestFusion:
     """The chosen method. Exact ones start from the best baseline that compresses every group."""
     profile, method = problem.profile, problem.chosen_method
     if method in BASELINES:
         baseline = BASELINES[method](profile, parameters)
         assert baseline is not None
         return _judged(profile, baseline.fusion, method, bound_s=None, details={"setting": baseline.setting})
-    if method == "algorithm1":
-        searched = algorithm1.search(Costs.of(profile), deadline)
-        details = {"nodes": searched.nodes, "search_finished": searched.finished}
-        return None if searched.fusion is None else _judged(profile, searched.fusion, method, None, details)
     known = all_baselines(profile, parameters) if baselines is None else baselines
     start = min(
         (baseline for baseline in known if not baseline.fusion.sent_plain), key=lambda baseline: baseline.iteration_s
     )
-    _report(options, deadline, start.iteration_s)
+    _report(options, deadline, profile, start)
+    if method == "algorithm1":
+        return _search(profile, options, deadline, start)
     if method == "milp":
-        return _solve_milp(profile, options, start)
+        return _solve_milp(profile, options, deadline, start)
     start_end_s = start.iteration_s - profile.forward_s
     if method == "affine":
-        best = solve_affine(profile, start.fusion, start_end_s)
-        end_s = timeline(profile, best.fusion).end_s
-        return _judged(profile, best.fusion, method, end_s, {"states": best.states})
+        best = solve_affine(profile, start.fusion, start_end_s, deadline)
+        return _judged(profile, best.fusion, method, best.bound_end_s, {"states": best.states}, _stopped(options))
     costs = Costs.of(profile)
-    labelled = solve_pareto(costs, rest_of(costs), start.fusion, start_end_s, deadline, parameters.most_labels)
+    rest = rest_of(costs, deadline)
+    labelled = solve_pareto(costs, rest, start.fusion, start_end_s, deadline, parameters.most_labels)
     counts = {"labels": labelled.labels, "most_labels": labelled.most_labels}
-    return _judged(profile, labelled.fusion, method, labelled.bound_end_s, counts)
+    return _judged(profile, labelled.fusion, method, labelled.bound_end_s, counts, _stopped(options))
+
+
+def _stopped(options: SolveOptions) -> StopReason:
+    """Why a search of ours ended without a proof; that the clock struck is said by the deadline."""
+    return StopReason.INTERRUPTED if options.stop.is_set() else StopReason.WORK_LIMIT
+
+
+def _search(profile: FusionProfile, options: SolveOptions, deadline: Deadline, start: Baseline) -> BestFusion:
+    """Algorithm 1; where it has scored no fusion, as of a single gradient, the best baseline stands in for it."""
+    searched = algorithm1.search(Costs.of(profile), deadline)
+    details: dict[str, Any] = {"nodes": searched.nodes, "search_finished": searched.finished}
+    if searched.fusion is None:
+        details["instead"] = start.name
+    stop_reason = StopReason.FINISHED if searched.finished else _stopped(options)
+    return _judged(profile, searched.fusion or start.fusion, "algorithm1", None, details, stop_reason)
 
 
 def _judged(
-    profile: FusionProfile, fusion: Fusion, method: str, bound_s: float | None, details: dict[str, Any]
+    profile: FusionProfile,
+    fusion: Fusion,
+    method: str,
+    bound_s: float | None,
+    details: dict[str, Any],
+    stop_reason: StopReason = StopReason.FINISHED,
 ) -> BestFusion:
     """The fusion with the step time that its time line has; `bound_s` is without forward."""
     iteration_s = profile.forward_s + timeline(profile, fusion).end_s
     bound_s = None if bound_s is None else profile.forward_s + bound_s
     if bound_s is not None and bound_s > iteration_s * (1 - _ROUNDING):
         bound_s = iteration_s
-    return BestFusion(fusion, iteration_s, bound_s, method, __version__, details)
+    return BestFusion(fusion, iteration_s, bound_s, method, __version__, details, stop_reason)
 
 
-def _solve_milp(profile: FusionProfile, options: SolveOptions, start: Baseline) -> BestFusion:
+def _solve_milp(profile: FusionProfile, options: SolveOptions, deadline: Deadline, start: Baseline) -> BestFusion:
+    """The MILP; the best baseline where encoding it alone would take most of the time that is left."""
     solver = options.solver or "highs"
     load_backend(solver)
-    unit_s = start.iteration_s or 1.0
+    method, arcs = f"milp+{solver}", profile.tensor_count * (profile.tensor_count + 1) // 2
+    if arcs > 0.5 * _ARCS_PER_S * deadline.remaining_s:
+        deadline.strike()
+        return _judged(profile, start.fusion, method, None, {"columns": 0}, _stopped(options))
+    times = timeline(profile, start.fusion)
+    unit_s = times.end_s or 1.0
     encoding = milp.encode(Costs.of(profile), unit_s)
-    point = milp.point(encoding, start.fusion, start.iteration_s - profile.forward_s)
-    solution = solve_model(encoding.model, options, solver, point)
+    point = milp.point(encoding, start.fusion, times)
+    solution = solve_proven(encoding.model, deadline.stage(), solver, point)
     bound_s = None if solution.bound is None else solution.bound * unit_s
     fusion = start.fusion if solution.values is None else milp.decode(encoding, solution.values)
     details = {"rows": encoding.model.row_count, "columns": encoding.model.column_count}
-    return _judged(profile, fusion, f"milp+{solver}", bound_s, details)
+    return _judged(profile, fusion, method, bound_s, details, solution.stop_reason)
 
 
-def _report(options: SolveOptions, deadline: Deadline, incumbent_s: float) -> None:
+def _report(options: SolveOptions, deadline: Deadline, profile: FusionProfile, start: Baseline) -> None:
+    if options.on_plan is not None:
+        options.on_plan(start.iteration_s, lambda: _judged(profile, start.fusion, start.name, None, {}))
     if options.on_progress is not None:
-        options.on_progress(Progress(deadline.elapsed_s, incumbent_s, None, "baselines"))
+        options.on_progress(Progress(deadline.elapsed_s, start.iteration_s, None, "baselines"))
 
 
 def _details(profile: FusionProfile, found: BestFusion, baselines: list[Baseline]) -> dict[str, Any]:

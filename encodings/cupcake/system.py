@@ -140,6 +140,7 @@ SYSTEM = System(
   gapless solve cupcake --profile bert-base --compressor powersgd --ranks 64 --bandwidth 10Gbps -o plan.json
 """,
     summary=("method", "scaling", "exposed_s"),
+    lighter="a smaller most_labels in --parameters",
     view=_view,
     exports=(Export("ddp-buckets", "buckets for PyTorch's DistributedDataParallel", _write_buckets),),
     advice=(

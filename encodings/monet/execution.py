@@ -20,15 +20,15 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     found = run_and_compare(
         load_workload(values["model"]), Problem, values["budget"], session.options,
         name=values["model"], close=CLOSE if "all" in values["close"] else values["close"], cache=values["cache"],
-        steps=values["steps"], parameters=session.parameters, command=session.command, output=values["output"],
-        report=session.say,
+        steps=values["steps"], tolerance=values["tolerance"], parameters=session.parameters, command=session.command,
+        output=values["output"], report=session.say,
     )  # fmt: skip
     result = found.result
     return Answer(
         found.data,
         found.text,
-        () if result.valid else (reason_without_plan(result),),
+        tuple(filter(None, ("" if result.valid else reason_without_plan(result), found.refusal))),
         is_complete=result.valid,
-        is_valid=result.schedule is None or result.valid,
+        is_valid=result.schedule is None or (result.valid and not found.refusal),
         is_infeasible=result.status is Status.INFEASIBLE,
     )

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gapless.encodings.monet.method_names import METHODS
-from gapless.fields import Choice, Field, Listed, Object, SizeOrShare, Text, Whole
+from gapless.fields import Choice, Field, Listed, Number, Object, SizeOrShare, Text, Whole
 from gapless.options import SolveOptions
 from gapless.system import Command, System, lazy, named
-from gapless.torch.close_kinds import CLOSE
+from gapless.torch.close_kinds import CLOSE, TOLERANCE
 
 if TYPE_CHECKING:
     from gapless.checker import Report
@@ -69,6 +69,11 @@ RUN = (
         metavar="KINDS",
     ),
     Field("steps", Whole(1), "steps to time (default: 5)", 5, metavar="N"),
+    Field(
+        "tolerance", Number(0),
+        f"the most that loss, gradients, buffers may be off eager's, of their norm (default: {TOLERANCE:g})", TOLERANCE,
+        metavar="X",
+    ),
     _OUTPUT,
 )  # fmt: skip
 
@@ -85,7 +90,7 @@ def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
     from gapless.units import format_bytes
 
     bound, found = (details.get(f"least_budget_{title}_bytes") for title in ("bound", "found"))
-    if bound is None:
+    if not bound:  # nothing is known, or the solve was stopped before anything was
         return ()
     tail = "" if found is None else f"; a plan was found for {found} ({format_bytes(found)})"
     return (f"every plan needs at least {bound} bytes ({format_bytes(bound)}), proven{tail}",)
@@ -106,6 +111,7 @@ example:
 _RUN_HELP = """\
 FACTORY makes what is to be trained: (model, inputs), where the model returns its loss, or
 (model, inputs, loss, targets) for loss(model(*inputs), *targets); inputs are a tuple, or a mapping by name.
+A plan whose step is further from eager's than the tolerance ends with exit code 5.
 
 example:
   gapless run monet --model train:small_gpt --budget 0.5x --cache ops.json
@@ -124,6 +130,7 @@ SYSTEM = System(
   gapless solve monet --graph vgg16 --batch 176 --budget 8GiB --method checkmate
 """,
     summary=("overhead", "overhead_bound", "least_budget_bound_bytes", "least_budget_found_bytes", "nodes"),
+    lighter="--threads 1, or --method greedy",
     remarks=_remarks,
     view=_view,
     pictures=("memory",),

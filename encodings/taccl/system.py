@@ -58,7 +58,8 @@ QUESTION = (
         "aggregated sends (all that a rank has at once) and what libraries do; the answer says which", "auto",
     ),
     Field(
-        "chunks", Whole(1), "chunks that a rank's own data are cut into (default: the sketch's, else the best of some)",
+        "chunks", Whole(1, 4096),
+        "chunks that a rank's own data are cut into (default: the sketch's, else the best of some)",
         metavar="N",
     ),
 )  # fmt: skip
@@ -196,6 +197,7 @@ reducescatter, reduce), or its own data (the others). The sketch's input_chunkup
 comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, reducescatter's or allreduce's buffer.
 """,
     summary=("ratio", "sends", "method"),
+    lighter="--threads 1, fewer --chunks, or fewer ranks",
     remarks=_remarks,
     pictures=("gantt", "topology", "resources"),
     model=_model,

@@ -111,8 +111,9 @@ def _updated_rows(program: Program, ops: Ints) -> NDArray[np.bool_]:
     pairs = [number * count + tensor for number, op in enumerate(program.graph.ops) for tensor in op.updates]
     if not pairs:
         return np.zeros(len(program.op_writes.values), dtype=np.bool_)
-    tensor = program.op_writes.values // program.device_count
-    return np.isin(ops[program.op_writes.owner] * count + tensor, pairs)
+    row = ops[program.op_writes.owner] * count + program.op_writes.values // program.device_count
+    ordered = np.sort(np.array(pairs))  # several times faster than np.isin where there are many
+    return np.asarray(ordered[np.minimum(np.searchsorted(ordered, row), len(ordered) - 1)] == row)
 
 
 @dataclass(frozen=True)
@@ -224,19 +225,20 @@ def _report_stale(program: Program, flow: _Flow, sets: list[int], findings: Find
     reads = program.op_reads
     # A copy that is not there was reported as missing or late.
     rows = np.flatnonzero(needy[ops][reads.owner] & (flow.read > 0))
-    runs = reads.owner[rows]
-    stale = []
-    for run, op, copy, version in zip(
-        runs.tolist(), ops[runs].tolist(), reads.values[rows].tolist(), flow.read[rows].tolist(), strict=True
-    ):
-        lacking = program.graph.ops[op].needs.get(copy // program.device_count, 0) & ~sets[version]
-        if lacking:
-            stale.append((run, copy, lacking))
+    runs, copies = reads.owner[rows], reads.values[rows]
+    needs = [op.needs for op in program.graph.ops]
+    columns = ops[runs].tolist(), (copies // program.device_count).tolist(), flow.read[rows].tolist()
+    stale = [
+        (k, lacking)
+        for k, (op, tensor, version) in enumerate(zip(*columns, strict=True))
+        if (lacking := needs[op].get(tensor, 0) & ~sets[version])
+    ]
 
     def explain(k: int) -> Violation:
-        run, copy, lacking = stale[k]
+        row, lacking = stale[k]
+        copy = int(copies[row])
         text = f"reads {program.copy_name(copy)} without {_named(lacking)}"
-        return program.violation(Rule.INPUT_STALE, int(program.computes[run]), copy, text)
+        return program.violation(Rule.INPUT_STALE, int(program.computes[runs[row]]), copy, text)
 
     findings.add(Rule.INPUT_STALE, len(stale), explain)
 

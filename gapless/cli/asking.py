@@ -18,7 +18,8 @@ from gapless.cli.options import (
     solving_values,
     values_of,
 )
-from gapless.cli.running import command_of, stop_on_interrupt
+from gapless.cli.running import command_of
+from gapless.cli.signals import Listening
 from gapless.system import Answer, Command, Session, System, find_system, system_names
 
 __all__ = ["add_command", "add_commands"]
@@ -74,8 +75,7 @@ def _answer(command: Command, arguments: argparse.Namespace) -> int:
     from gapless.solution import Status
 
     stop = threading.Event()
-    line = f"{command.when_stopped}; Ctrl-C again leaves at once"
-    with stop_on_interrupt(stop, line), progress_on_stderr(arguments.quiet) as report:
+    with Listening(stop, command.when_stopped), progress_on_stderr(arguments.quiet) as report:
         options = replace(command.solving or SolveOptions(), stop=stop, on_progress=report)
         if command.solving is not None:
             options = _solving(options, arguments)

@@ -1,38 +1,32 @@
 """`gapless`: the exit codes, and the one place where an error becomes a line.
 
-The commands are imported in `main`, so that Ctrl-C ends in a line from the very start.
+All else is imported in `main`, so that a signal ends in a line from the very start.
 """
 
-from __future__ import annotations
-
 import os
-import signal
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
 
-from gapless.cli.parser import EXIT_BAD_INPUT
-from gapless.errors import GaplessError
+from gapless.cli.signals import EXIT_SIGNAL, is_over, take_over
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
 
 __all__ = ["main", "script"]
 
-EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
-
-def script() -> NoReturn:
-    """`gapless` in a shell. After the second Ctrl-C, nothing waits for the threads of solvers that still run."""
+def script() -> "NoReturn":
+    """`gapless` in a shell: signals end in a line and an exit code."""
+    take_over()
     code = main()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and written: Ctrl-C has nothing left to stop
-    if code == EXIT_INTERRUPTED:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    is_over()
     from gapless.solvers.interruptible import leave
 
     leave(code)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: "Sequence[str] | None" = None) -> int:
     """Run one command; returns the exit code."""
     try:
         from gapless.cli.commands import build_parser
@@ -42,36 +36,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = arguments.run(arguments)
         sys.stdout.flush()
         return code
-    except GaplessError as error:
-        print(f"gapless: error: {error}", file=sys.stderr)
-        return EXIT_BAD_INPUT
-    except KeyboardInterrupt:
-        return _interrupted()
+    except KeyboardInterrupt:  # called from a program that has left its signals alone
+        print("gapless: interrupted; no half-written file is left", file=sys.stderr)
+        return EXIT_SIGNAL + 2
     except BrokenPipeError:  # the reader of a pipe has seen enough
         _close_stdout()
         return 0
-    except OSError as error:
-        if error.filename is not None:  # no print
-            raise
-        _close_stdout()
-        print(f"gapless: error: cannot write to stdout: {error.strerror or error}", file=sys.stderr)
-        return EXIT_BAD_INPUT
     except Exception as error:
-        if not _is_of_interrupt(error):
-            raise
-        return _interrupted()
+        line, code = _line_of(error)
+        print(f"gapless: error: {line}", file=sys.stderr)
+        return code
 
 
-def _interrupted() -> int:
-    print("gapless: interrupted; no half-written file is left", file=sys.stderr)
-    return EXIT_INTERRUPTED
+def _line_of(error: Exception) -> tuple[str, int]:
+    """An error as a line, with its exit code; raises it where it is none that anybody expects."""
+    from gapless.cli.parser import EXIT_BAD_INPUT
+    from gapless.errors import GaplessError, lacks_memory
 
+    if lacks_memory(error):
+        from gapless.cli.output import EXIT_CODES
+        from gapless.solution import Status
 
-def _is_of_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is what an error comes from: in the import of a C++ library it ends as an ImportError."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
+        return "out of memory; less is needed with --threads 1, or with a smaller question", EXIT_CODES[
+            Status.NO_SOLUTION
+        ]
+    if isinstance(error, GaplessError):
+        return str(error), EXIT_BAD_INPUT
+    if isinstance(error, OSError) and error.filename is None:  # a print
+        _close_stdout()
+        return f"cannot write to stdout: {error.strerror or error}", EXIT_BAD_INPUT
+    raise error
 
 
 def _close_stdout() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
+from gapless.leaving import undone_on_leaving
 from gapless.options import Progress
 from gapless.text import described
 
@@ -36,7 +38,11 @@ def _live_line(console: Any = None) -> Iterator[Report]:
     from rich.progress import Progress as Display
 
     columns = (TimeElapsedColumn(), BarColumn(bar_width=20), TextColumn("{task.description}"))
-    with Display(*columns, console=console or Console(stderr=True), transient=True) as display:
+    console = console or Console(stderr=True)
+    with (
+        undone_on_leaving(partial(console.show_cursor, True)),
+        Display(*columns, console=console, transient=True) as display,
+    ):
         task = display.add_task("starting", total=None)
 
         def report(progress: Progress) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import threading
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.cli.options import add_fields, add_output_options, add_solve_options, naming_options, values_of
-from gapless.cli.running import finish, run, while_written
+from gapless.cli.running import STOPPING, finish, run, write
+from gapless.cli.signals import Listening
 from gapless.errors import InputError
 from gapless.fields import Field, Text
-from gapless.system import System, find_system, system_names
+from gapless.system import Export, System, find_system, system_names
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from gapless.result import Result
@@ -76,22 +79,35 @@ def _solve(system: System, arguments: argparse.Namespace) -> int:
             check_writable(getattr(arguments, field.name))
     if system.model is not None and arguments.write_model is not None:
         write_model(system.model(problem), arguments.write_model)
-    result = run(system, problem, arguments)
-    return finish(result, arguments, _write_beside(system, result, arguments))
+    stop = threading.Event()
+    with Listening(stop, STOPPING):
+        result = run(system, problem, arguments, stop)
+        with Listening(stop, "writing what was found"):
+            written, code = _write(system, result, arguments)
+            return max(finish(result, arguments, written), code)
 
 
-def _write_beside(system: System, result: Result, arguments: argparse.Namespace) -> dict[str, str | None]:
-    """Write the plan in the other formats that were asked for; the files by option, None where there is none."""
-    written: dict[str, str | None] = {}
+def _write(system: System, result: Result, arguments: argparse.Namespace) -> tuple[dict[str, str | None], int]:
+    """Write the plan if it replayed clean, first, then in the other formats that were asked for.
+
+    Returns the files by option, None where there is none, and the exit code.
+    """
+    writers: dict[str, tuple[str | None, Callable[[str], object]]] = {"plan": (arguments.output, result.save)}
     for export in system.exports:
-        if not export.beside:
-            continue
-        path = getattr(arguments, export.beside)
+        if export.beside:
+            export_to = partial(_export, result, export, values_of(arguments, export.fields))
+            writers[export.beside] = (getattr(arguments, export.beside), export_to)
+    files, codes = dict[str, str | None](), [0]
+    for option, (path, write_to) in writers.items():
+        files[option] = None
         if path is not None and result.valid:
-            with while_written(arguments):
-                export.write(path, result.plan, values_of(arguments, export.fields))
-        written[export.beside] = path if result.valid else None
-    return written
+            files[option], code = write(path, write_to)
+            codes.append(code)
+    return files, max(codes)
+
+
+def _export(result: Result, export: Export, values: Mapping[str, Any], path: str) -> None:
+    export.write(path, result.plan, values)
 
 
 def write_model(model: Any, path: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.cli.options import add_fields, add_output_options
-from gapless.cli.running import stop_on_interrupt
+from gapless.cli.signals import Listening
 from gapless.errors import InputError
 from gapless.fields import Choice, Field, Text, Whole
 
@@ -94,8 +94,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return _list(arguments, instances, engine)
     stop = threading.Event()
-    line = "stopping: results and the best plans so far are kept; the same command goes on; Ctrl-C again leaves at once"
-    with stop_on_interrupt(stop, line), progress_on_stderr(arguments.quiet) as on_progress:
+    line = "stopping: results and the best plans so far are kept; the same command goes on"
+    with Listening(stop, line), progress_on_stderr(arguments.quiet) as on_progress:
         rows = sweep(instances, arguments.output, engine, on_progress, stop)
     _print(arguments, rows)
     return _verdict(rows)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from gapless.errors import InputError
+from gapless.leaving import undone_on_leaving
 
-__all__ = ["check_writable", "make_folder", "write_bytes", "write_text"]
+__all__ = ["check_writable", "is_special", "make_folder", "rescued", "write_bytes", "write_text"]
+
+_ADVICE = "; choose another path"
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -17,7 +23,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     reason = ""
     if target.is_dir():
         reason = "it is a folder"
-    elif _is_special(target):
+    elif is_special(target):
         reason = "" if os.access(target, os.W_OK) else "no permission"
     elif not target.parent.is_dir():
         reason = f"there is no folder {target.parent}"
@@ -49,17 +55,37 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """
     target = Path(path)
     try:
-        if _is_special(target):
+        if is_special(target):
             target.write_bytes(data)
         else:
             _write_beside_then_rename(target, data)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise InputError(f"cannot write {target}: {reason}; choose another path") from error
+        raise InputError(f"cannot write {target}: {reason}{_ADVICE}") from error
 
 
-def _is_special(target: Path) -> bool:
+def rescued(path: str, write: Callable[[str], object]) -> tuple[str, str | None]:
+    """Call `write(path)`; where there is no room for it any more, write into the temporary folder.
+
+    Returns where it is, and what was wrong with `path`, None if nothing. Raises `InputError` where neither will do.
+    """
+    try:
+        write(path)
+        return path, None
+    except InputError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        instead = str(Path(tempfile.mkdtemp(prefix="gapless-")) / Path(path).name)
+        try:
+            write(instead)
+        except InputError:
+            raise error from None
+        return instead, str(error).removesuffix(_ADVICE)
+
+
+def is_special(path: str | os.PathLike[str]) -> bool:
     """Whether something is there that is neither a file nor a folder: a device, a pipe."""
+    target = Path(path)
     return target.exists() and not target.is_file() and not target.is_dir()
 
 
@@ -67,12 +93,13 @@ def _write_beside_then_rename(target: Path, data: bytes) -> None:
     if target.is_symlink():
         target = target.resolve()  # the link stays, what it points to is replaced
     beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
-    try:
-        beside.touch(exist_ok=False)
-        beside.write_bytes(data)
-        if target.exists():
-            beside.chmod(target.stat().st_mode & 0o777)
-        beside.replace(target)
-    except BaseException:  # Ctrl-C too must leave nothing behind
-        beside.unlink(missing_ok=True)
-        raise
+    with undone_on_leaving(partial(beside.unlink, missing_ok=True)):
+        try:
+            beside.touch(exist_ok=False)
+            beside.write_bytes(data)
+            if target.exists():
+                beside.chmod(target.stat().st_mode & 0o777)
+            beside.replace(target)
+        except BaseException:  # Ctrl-C too must leave nothing behind
+            beside.unlink(missing_ok=True)
+            raise

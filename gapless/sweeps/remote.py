@@ -11,8 +11,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from gapless.leaving import undone_on_leaving
 from gapless.sweeps.local import Outcome
 from gapless.sweeps.solving import Work
 from gapless.workers import outcome_of
@@ -54,7 +56,9 @@ def _watch(path: Path, stop: threading.Event, is_done: threading.Event) -> None:
 def stop_file(folder: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
     """A name for the file, and what makes it; it is removed when the block is left."""
     path = folder / f".stop-{secrets.token_hex(8)}"
-    try:
-        yield path, path.touch
-    finally:
-        path.unlink(missing_ok=True)
+    remove = partial(path.unlink, missing_ok=True)
+    with undone_on_leaving(remove):
+        try:
+            yield path, path.touch
+        finally:
+            remove()

@@ -49,7 +49,6 @@ def answers(
 
     Raises `InputError` before anything is solved for a question that `gapless solve` would refuse, for an engine
     that can't work with its options, and for a folder that can't be written to. A question that fails later is a row.
-    As with every spawned process, a script that calls this needs its `if __name__ == "__main__":`.
     """
     engine, stop = engine or Local(), stop or threading.Event()
     engine.check()

@@ -13,10 +13,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError, SolverError
+from gapless.leaving import undone_on_leaving
 from gapless.sweeps.local import Outcome, Task
 from gapless.sweeps.remote import RemoteWork, stop_file
 from gapless.sweeps.solving import Work
@@ -28,6 +30,8 @@ _POLL_S = {"slurm": 2.0, "local": 0.2}
 _SPARE_MIN = 15
 """A job's minutes beyond its instance's time limit: to start, to build the problem, to replay."""
 _NO_LIMIT_MIN = 24 * 60
+_ANSWER_S = 60.0
+"""How long Slurm may take to answer."""
 _LOGS = "logs"
 
 
@@ -67,24 +71,26 @@ class Slurm:
             works = [RemoteWork(Work(task.question, folder, self.threads), stop_path, os.getcwd()) for task in tasks]
             jobs = dict(zip((task.place for task in tasks), _submitted(executor, works), strict=True))
             titles = {task.place: task.question.title for task in tasks}
-            try:
-                while jobs:
-                    if stop.is_set():
-                        ask_to_stop()
-                        self._cancel_pending(list(jobs.values()))
-                    for place in [place for place, job in jobs.items() if job.done()]:
-                        yield place, _outcome(jobs.pop(place), titles[place], stop)
-                    time.sleep(_POLL_S[self.cluster])
-            finally:
-                for job in jobs.values():
-                    with suppress(Exception):  # the way out of a second Ctrl-C
-                        job.cancel(check=False)
+            cancel = partial(_cancel, jobs)
+            with undone_on_leaving(cancel):
+                try:
+                    while jobs:
+                        if stop.is_set():
+                            ask_to_stop()
+                            self._cancel_pending(list(jobs.values()))
+                        for place in [place for place, job in jobs.items() if job.done()]:
+                            yield place, _outcome(jobs.pop(place), titles[place], stop)
+                        time.sleep(_POLL_S[self.cluster])
+                finally:
+                    cancel()
 
     def _cancel_pending(self, jobs: Sequence[Any]) -> None:
         """Cancel what may wait for hours, and see what became of it; jobs that run hand over their best plans."""
         if self.cluster == "slurm":
             arrays = sorted({str(job.job_id).split("_")[0] for job in jobs})
-            subprocess.run(["scancel", "--state=PENDING", *arrays], check=False, capture_output=True)
+            with suppress(subprocess.TimeoutExpired):  # it is asked again soon
+                command = ["scancel", "--state=PENDING", *arrays]
+                subprocess.run(command, check=False, capture_output=True, timeout=_ANSWER_S)
             jobs[0].watcher.update()
 
     def _executor(self, folder: Path, minutes: int) -> Any:
@@ -111,6 +117,12 @@ def _submitted(executor: Any, works: Sequence[RemoteWork]) -> list[Any]:
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise SolverError(f"--engine slurm: the jobs can't be submitted: {reason}") from None
+
+
+def _cancel(jobs: Mapping[int, Any]) -> None:
+    for job in list(jobs.values()):
+        with suppress(Exception):  # nobody is there to hear of it
+            job.cancel(check=False)
 
 
 def _minutes(tasks: Sequence[Task]) -> int:

@@ -14,7 +14,7 @@ try:
 except ImportError:
     raise InputError("this needs PyTorch, which is not installed; pip install '.[torch]' in a checkout") from None
 
-__all__ = ["Marks", "device_name", "random_state", "rank_count", "torch"]
+__all__ = ["Marks", "device_name", "random_state", "rank_count", "set_random_state", "torch"]
 
 
 class Marks:
@@ -56,6 +56,14 @@ def device_name(device: torch.device) -> str:
 def random_state(device: torch.device) -> torch.Tensor:
     """The state of a device's random generator."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def set_random_state(state: torch.Tensor, device: torch.device) -> None:
+    """Let a device's random generator go on from a state."""
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
 
 
 def rank_count(group: Any = None) -> int:

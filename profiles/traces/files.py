@@ -25,6 +25,9 @@ from gapless.profiles.traces.trace import BLOCK_EXAMPLES, Block, Trace, valid_bl
 __all__ = ["read_npy_trace", "read_npz_trace", "read_trace"]
 
 _SKIPPED_BYTES = 1 << 18
+_PICKLE = b"\x80"
+"""How pickles begin."""
+_NO_PICKLE = "is pickled, which is not read, since it may run code; save integers: np.save(path, ids.astype('int64'))"
 
 
 def read_trace(
@@ -50,7 +53,10 @@ def read_npy_trace(path: str | Path) -> Trace:
         with file_errors(path), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # headers that Python 2 wrote are as good
             with Path(path).open("rb") as stream:
-                npy.read_magic(stream)  # numpy takes a file that is none for a pickle, and advises to trust it
+                if stream.peek(1)[:1] == _PICKLE:
+                    raise InputError(f"{path}: {_NO_PICKLE}")
+                _, _, dtype = _npy_header(stream)  # without one numpy takes it for a pickle, and advises to trust it
+            _check_pickle(str(path), dtype)
             found = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(found, np.ndarray):
             raise InputError(f"{path}: must be a .npy file with one array")
@@ -130,7 +136,13 @@ def _npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.g
         return npy.read_array_header_2_0(stream)
 
 
+def _check_pickle(where: str, dtype: np.dtype[np.generic]) -> None:
+    if dtype.hasobject:
+        raise InputError(f"{where}: {_NO_PICKLE}")
+
+
 def _check_layout(where: str, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> None:
+    _check_pickle(where, dtype)
     if dtype.kind not in "iu" or len(shape) != 2 or 0 in shape:
         rule = "must be integers, examples x tables, at least one of each"
         raise InputError(f"{where}: {rule}, got {dtype} of shape {shape}")

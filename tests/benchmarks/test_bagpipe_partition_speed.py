@@ -58,9 +58,9 @@ def test_exact_methods(benchmark: Any, batch: Batch, best: Partition, method: st
     assert found.value == found.bound == best.value
 
 
-def test_cpsat_on_a_sixteenth_of_a_batch(benchmark: Any) -> None:
+def test_cpsat_on_a_sixteenth_of_a_batch(benchmark: Any, sized: Any) -> None:
     """On a whole batch it finds nothing within two minutes."""
-    batch = click_log_batch(EXAMPLES // 16, TRAINERS)
+    batch = click_log_batch(sized(EXAMPLES // 16, 64), TRAINERS)
     keywords = {"method": "milp", "options": SolveOptions(threads=1, solver="cpsat", time_limit_s=120.0)}
     found = benchmark.pedantic(partition, args=(batch,), kwargs=keywords, rounds=1)
     optimum = partition(batch)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rates import rate
 from result_tables import ResultTables
 
 from gapless.checker import check
@@ -45,11 +46,12 @@ BOUND_ROUNDS = 40
 pytestmark = [pytest.mark.usefixtures("keep_tables"), pytest.mark.benchmark(timer=time.process_time)]
 
 
-def test_replay_of_fifty_batches(benchmark: Any) -> None:
+def test_replay_of_fifty_batches(benchmark: Any, sized: Any) -> None:
     """From what the trainers do to the report: lowered, and checked; 1.3 million rows are fetched."""
-    planning = Planning(TRAINERS, BATCH, lookahead=200, batches=50)
-    problem, options = Problem(criteo_like_trace(50 * BATCH), planning, Cluster(TRAINERS)), SolveOptions()
-    run = plan_run(problem, options, Deadline(options))
+    batches = sized(50, 5)
+    planning = Planning(TRAINERS, BATCH, lookahead=200, batches=batches)
+    problem, options = Problem(criteo_like_trace(batches * BATCH), planning, Cluster(TRAINERS)), SolveOptions()
+    run = plan_run(problem, options, Parameters(), Deadline(options))
     assert run is not None
     assert run.counts is not None
     times, machine = pipeline(run.counts, problem.cluster), machine_for(problem, run.counts)
@@ -57,7 +59,7 @@ def test_replay_of_fifty_batches(benchmark: Any) -> None:
     assert report.valid, report.summary()
     assert report.makespan_s == pytest.approx(times.makespan_s)
     benchmark.extra_info["events"] = report.event_count
-    print(f"\n{report.event_count} events lowered and replayed in {benchmark.stats.stats.min:.1f} s")
+    benchmark.extra_info["events_per_s"] = rate(benchmark, report.event_count)
 
 
 def values(plan: BatchPlan) -> dict[str, int]:
@@ -66,18 +68,21 @@ def values(plan: BatchPlan) -> dict[str, int]:
 
 
 @cache
-def papers(ownership: str) -> dict[str, int]:
+def papers(ownership: str, batches: int) -> dict[str, int]:
     """The sums over a run with the paper's optimum in each batch."""
-    planning = Planning(TRAINERS, BATCH, lookahead=200, batches=BATCHES, ownership=ownership)
-    found = [values(plan) for plan in batch_plans(criteo_like_trace(BATCHES * BATCH), planning)]
+    planning = Planning(TRAINERS, BATCH, lookahead=200, batches=batches, ownership=ownership)
+    found = [values(plan) for plan in batch_plans(criteo_like_trace(batches * BATCH), planning)]
     return {objective: sum(entry[objective] for entry in found) for objective in found[0]}
 
 
 @pytest.mark.parametrize("ownership", ["hash", "first-touch"])
 @pytest.mark.parametrize("objective", ["fetches", "max-load"])
-def test_saving_of_an_objective(benchmark: Any, tables: ResultTables, objective: str, ownership: str) -> None:
+def test_saving_of_an_objective(
+    benchmark: Any, tables: ResultTables, sized: Any, objective: str, ownership: str
+) -> None:
     """Against the paper's optimum in a run of its own, and in each batch with the same owners."""
-    planning = Planning(TRAINERS, BATCH, lookahead=200, batches=BATCHES, objective=objective, ownership=ownership)
+    batches = sized(BATCHES, BOUNDED)
+    planning = Planning(TRAINERS, BATCH, lookahead=200, batches=batches, objective=objective, ownership=ownership)
     bound_of = fetches_bound if objective == "fetches" else max_load_bound
     value = same_owners = 0
     gaps: list[float] = []
@@ -85,7 +90,7 @@ def test_saving_of_an_objective(benchmark: Any, tables: ResultTables, objective:
 
     def run() -> None:
         nonlocal value, same_owners
-        for plan in batch_plans(criteo_like_trace(BATCHES * BATCH), planning, PARAMETERS):
+        for plan in batch_plans(criteo_like_trace(batches * BATCH), planning, PARAMETERS):
             assert plan.partition.value == values(plan)[objective]
             value += plan.partition.value
             same_owners += plan.partition.details["of_papers_optimum"]
@@ -97,10 +102,10 @@ def test_saving_of_an_objective(benchmark: Any, tables: ResultTables, objective:
                 gaps.append(1 - bound / plan.partition.value)
 
     benchmark.pedantic(run, rounds=1)
-    paper = papers(ownership)[objective]
+    paper = papers(ownership, batches)[objective]
     tables.table("bagpipe-objectives", "Objectives against the paper's optimum, Criteo-like, 16,384 x 26, p = 8").add(
-        f"{objective} {ownership}", objective=objective, ownership=ownership, rows_a_batch=round(value / BATCHES),
-        papers_optimum=round(paper / BATCHES), saved=f"{1 - value / paper:.1%}",
+        f"{objective} {ownership}", objective=objective, ownership=ownership, rows_a_batch=round(value / batches),
+        papers_optimum=round(paper / batches), saved=f"{1 - value / paper:.1%}",
         saved_with_same_owners=f"{1 - value / same_owners:.1%}", gap=f"{np.mean(gaps):.1%}",
         partition_s=round(float(np.median(seconds)), 2),
     )  # fmt: skip

@@ -62,7 +62,6 @@ def test_label_setting_on_resnet101(benchmark: Callable[..., BestFusion], affine
     best = _timed(benchmark, profile, "pareto")
     if affine:
         other = best_fusion(profile, method="affine")
-        assert other is not None
         assert other.iteration_s == pytest.approx(best.iteration_s, rel=1e-9)
 
 
@@ -76,18 +75,16 @@ def test_a_whole_call_of_the_command_line(benchmark: Callable[..., Any], network
 
 
 @pytest.mark.parametrize("compressor", COMPRESSORS)
-def test_what_optimality_buys(benchmark: Callable[..., BestFusion], compressor: str) -> None:
+def test_what_optimality_buys(benchmark: Callable[..., BestFusion], compressor: str, sized: Any) -> None:
     """The table: each baseline's step against the optimum, and how far Algorithm 1 gets in five seconds."""
     rows = []
     for network in NETWORKS:
         for affine in (True, False):
             profile = fusion_profile(network, compressor, affine)
             best = best_fusion(profile)
-            assert best is not None
             slower = {baseline.name: baseline.iteration_s / best.iteration_s - 1 for baseline in all_baselines(profile)}
             assert all(share >= -1e-9 for name, share in slower.items() if name != "selective")
-            searched = best_fusion(profile, SolveOptions(time_limit_s=ALGORITHM_1_S), "algorithm1")
-            assert searched is not None
+            searched = best_fusion(profile, SolveOptions(time_limit_s=sized(ALGORITHM_1_S, 0.2)), "algorithm1")
             assert searched.iteration_s >= best.iteration_s * (1 - 1e-9)
             slower["algorithm1"] = searched.iteration_s / best.iteration_s - 1
             rows.append((network, affine, best, slower, searched.details))

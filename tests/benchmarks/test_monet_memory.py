@@ -155,6 +155,8 @@ def test_monet_needs_less_memory_than_checkmate(tables: ResultTables, limit_s: A
     }
     title = f"GiB at {OVERHEAD:.0%} overhead"
     tables.table("monet_memory", title).add(f"{model}-{reading}", **row)
+    if ours.report is None and limit_s(LIMIT_S) < LIMIT_S:
+        pytest.skip("no plan is as fast within the shorter limit")
     assert ours.report is not None, "no plan is as fast"
     assert ours.budget_bytes is not None
     assert ours.report.valid

@@ -79,6 +79,8 @@ def test_within_one_percent_of_the_commercial_solver(
     }
     tables.table("monet_paper", "MONeT beside the commercial solver, in 0.01 ms").add(f"{model}-{budget_gib}", **row)
     benchmark.extra_info |= row
+    if objective is None and limit < LIMIT_S:
+        pytest.skip("no plan within the shorter limit")
     assert objective is not None, "no plan within the limit"
     assert result.valid, result.report.summary()
     assert result.report.peak_bytes[0] <= budget_gib * GIB
@@ -97,5 +99,7 @@ def test_vgg16_is_proven_not_to_fit_into_5_gib(benchmark: Any, tables: ResultTab
     table = tables.table("monet_paper", "MONeT beside the commercial solver, in 0.01 ms")
     proven_s = round(result.solution.wall_s, 1)
     table.add("vgg16_176-5", graph="VGG-16", GiB=5, objective=f"{result.status.value}, {proven_s} s")
+    if limit_s(LIMIT_S) < LIMIT_S and result.status is gapless.Status.NO_SOLUTION:
+        pytest.skip("no proof within the shorter limit")
     assert result.status is gapless.Status.INFEASIBLE
     assert result.details["least_budget_bound_bytes"] > 5 * GIB

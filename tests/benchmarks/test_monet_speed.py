@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from measured_monet import FULL, GIB, measured
+from rates import rate
 
 from gapless import SolveOptions
 from gapless.encodings.monet.evaluate import evaluate
@@ -38,7 +39,7 @@ def test_keep_set_states_of_resnet50(benchmark: Any) -> None:
     assert judged.faults == ()
     assert judged.peak_bytes <= budget_bytes
     assert judged.cost_s == pytest.approx(annealing.best.outcome.cost_s, rel=1e-12)
-    benchmark.extra_info["states_per_s"] = round(annealing.states / benchmark.stats["mean"])
+    benchmark.extra_info["states_per_s"] = rate(benchmark, annealing.states)
     print(f"\nResNet-50, {budget_bytes // GIB} GiB: {benchmark.extra_info['states_per_s']} keep-sets a second")
 
 
@@ -54,7 +55,7 @@ def test_keep_sets_of_resnet50_from_scratch(benchmark: Any) -> None:
     assessed = benchmark(lambda: [keeper.assess(keep) for keep in keeps])
     for plain, outcome in assessed[::10]:
         assert outcome.cost_s == pytest.approx(evaluate(graph, keeper.decide(plain)).cost_s, rel=1e-12)
-    benchmark.extra_info["states_per_s"] = round(len(keeps) / benchmark.stats["mean"])
+    benchmark.extra_info["states_per_s"] = rate(benchmark, len(keeps))
 
 
 def start_from_the_relaxation(graph: TrainingGraph, budget_bytes: int) -> KeepSet:

@@ -113,7 +113,7 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.parametrize("kind", list(SETTINGS))
 @pytest.mark.usefixtures("keep_tables")
 def test_close_implementations_take_less(
-    benchmark: Any, tables: ResultTables, limit_s: Callable[[float], float], tmp_path: Path, kind: str
+    benchmark: Any, tables: ResultTables, limit_s: Callable[[float], float], sized: Any, tmp_path: Path, kind: str
 ) -> None:
     setting = SETTINGS[kind]
     torch.manual_seed(0)
@@ -129,7 +129,7 @@ def test_close_implementations_take_less(
 
     def run_all() -> None:
         for close, step in steps.items():
-            for share in (*setting.budgets, *setting.less):
+            for share in sized((*setting.budgets, *setting.less), setting.budgets[:1]):
                 budget_mib = share * eager_mib
                 row = f"{kind}-{'+'.join(close)}-{share}"
                 names: dict[str, Any] = {"model": kind, "close": ", ".join(close) or "-", "of_eager": share}
@@ -142,7 +142,7 @@ def test_close_implementations_take_less(
                     table.add(row, **names, outcome=str(error).split(": ")[1].split(";")[0])
                     continue
                 assert close or share not in setting.less
-                train = run(planned, model)
+                train = run(planned, model, tolerance=None)
                 ours = measure(work, train, steps=3)
                 assert planned.result is not None
                 assert planned.result.report is not None

@@ -23,6 +23,7 @@ def export(plan: Path, out: Path, *options: str) -> int:
     return main(["export", str(plan), "--format", "mscclpp", "-o", str(out), *options])
 
 
+@pytest.mark.thorough("options0")
 @pytest.mark.parametrize("options", [(), ("--placement", "in-place", "--instances", "2")])
 def test_an_exported_plan_passes_its_own_check(capsys, plan, tmp_path, options):
     out = tmp_path / "out.json"

@@ -84,6 +84,7 @@ def test_page_is_well_formed_and_refers_to_nothing_outside(made: tuple[str, Path
     assert "@import" not in made[2].read_text()
 
 
+@pytest.mark.thorough("taccl")
 def test_page_tells_what_was_asked_claimed_replayed_and_how(made: tuple[str, Path, Path]) -> None:
     system, path, page = made
     plan, text = read_saved(str(path)), " ".join(read(page).texts)
@@ -96,6 +97,7 @@ def test_page_tells_what_was_asked_claimed_replayed_and_how(made: tuple[str, Pat
     assert __version__ in text
 
 
+@pytest.mark.thorough("taccl")
 def test_page_has_the_pictures_as_svg(made: tuple[str, Path, Path]) -> None:
     count = {"taccl": 4, "monet": 2, "bagpipe": 2, "cupcake": 2}[made[0]]
     assert read(made[2]).tags.count("svg") == count

@@ -52,6 +52,17 @@ def attending():
 
 def nothing():
     return None
+
+class Other(Model):
+    def forward(self, given):
+        return super().forward(given) * (2 if type(given) is torch.Tensor else 1)  # while tracing, it is no such thing
+
+def other():
+    torch.manual_seed(0)
+    return Other(0.0), (torch.randn(256, 64),), nn.functional.mse_loss, (torch.randn(256, 64),)
+
+def wrapped():
+    return nn.DataParallel(Model(0.0)), (torch.randn(256, 64),), nn.functional.mse_loss, (torch.randn(256, 64),)
 """
 
 
@@ -140,6 +151,34 @@ class TestWithTorch:
         shown = capsys.readouterr().out
         assert "attention 1, loss 1" in shown
         assert "of their norm" in shown
+
+    def test_step_that_differs_from_eager_ends_with_exit_code_5(
+        self, source: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        options = ["--model", f"{source}:other", "--budget", "0.9x", "--gap", "1", "--steps", "1"]
+        assert main(["run", "monet", *options]) == 5
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if "must equal eager's" in line]
+        assert "the tolerance is 0.0001" in line
+        assert main(["run", "monet", *options, "--tolerance", "1"]) == 0
+
+    def test_wrapped_model_is_refused_in_one_line(self, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["run", "monet", "--model", f"{source}:wrapped", "--budget", "0.9x", "--quiet"]) == 2
+        shown = capsys.readouterr().err
+        assert "pass model.module" in shown
+        assert shown.count("\n") == 1
+
+    def test_plan_file_trains_in_one_call(self, source: Path, tmp_path: Path) -> None:
+        import torch
+
+        import gapless.torch
+        from gapless.torch.run import load_workload
+
+        written = tmp_path / "plan.json"
+        options = ["--budget", "0.85x", "--gap", "1", "--steps", "1", "--quiet", "-o", str(written)]
+        assert main(["run", "monet", "--model", f"{source}:plain", *options]) == 0
+        work = load_workload(f"{source}:plain")
+        train = gapless.torch.load(written, work.model, work.loss, tolerance=0.0)
+        assert torch.isfinite(train(*work.inputs, *work.targets))
 
     def test_unknown_kind_of_close_implementations_is_refused(
         self, source: Path, capsys: pytest.CaptureFixture[str]

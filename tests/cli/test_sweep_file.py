@@ -64,6 +64,7 @@ def test_json_is_one_object_with_a_row_for_each_instance(capsys: pytest.CaptureF
     assert Path(data["csv"]).exists()
 
 
+@pytest.mark.thorough
 def test_the_file_may_stand_after_the_options(capsys: pytest.CaptureFixture[str], grid: Path) -> None:
     assert run(capsys, "sweep", "-o", "out", "--quiet", "grid.toml") == (0, "", "")
 

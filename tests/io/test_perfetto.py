@@ -34,10 +34,12 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return read_saved(str(plan)).schedule, trace
 
 
+@pytest.mark.thorough("taccl")
 def test_trace_of_every_system_keeps_the_rules_of_the_format(exported: tuple[Schedule, Path]) -> None:
     assert faults(json.loads(exported[1].read_text())) == []
 
 
+@pytest.mark.thorough("taccl")
 def test_every_event_is_in_the_trace_and_a_transfer_on_both_ends(exported: tuple[Schedule, Path]) -> None:
     schedule, path = exported
     seen = Counter(

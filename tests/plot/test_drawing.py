@@ -64,6 +64,7 @@ def test_every_picture_of_every_system_is_drawn(plan: SavedPlan) -> None:
         assert svg_text(ax.figure, kind).startswith("<svg")
 
 
+@pytest.mark.thorough("taccl")
 def test_axes_in_axes_out(plan: SavedPlan) -> None:
     from matplotlib.figure import Figure
 
@@ -73,6 +74,7 @@ def test_axes_in_axes_out(plan: SavedPlan) -> None:
         assert ax.has_data()
 
 
+@pytest.mark.thorough("taccl")
 def test_gantt_is_as_long_as_the_replay_says(plan: SavedPlan) -> None:
     ax = plot_gantt(plan.schedule)
     scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[ax.get_xlabel().split("(")[1].split(")")[0]]
@@ -157,6 +159,7 @@ def test_memory_of_many_levels_keeps_the_peak(random_schedule: Callable[[random.
         plot_memory(schedule, device=99)
 
 
+@pytest.mark.thorough
 def test_memory_of_thousands_of_levels_is_drawn_with_a_few_thousand_points() -> None:
     schedule = ring(2, 20_000)
     frees = np.full(len(schedule), 1)
@@ -186,6 +189,7 @@ def test_convergence_has_both_lines_and_no_point_where_nothing_was_known() -> No
     assert ax.get_ylabel() == "objective (ms)"
 
 
+@pytest.mark.thorough("taccl")
 def test_equal_pictures_are_equal_files(plan: SavedPlan) -> None:
     first, second = (svg_text(draw(plan, "gantt").figure, "gantt") for _ in range(2))
     assert first == second

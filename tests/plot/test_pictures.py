@@ -13,6 +13,7 @@ from gapless.plot.pictures import convergence_in, draw, is_sweep, pictures_of, r
 from gapless.result import read_saved
 
 
+@pytest.mark.thorough("taccl")
 @pytest.mark.parametrize(
     ("system", "kinds"),
     [

@@ -44,6 +44,7 @@ def test_all_backends_run_in_one_process() -> None:
         assert solve_model(model, SolveOptions(threads=1), solver).objective == 1
 
 
+@pytest.mark.thorough(but=("highs-cpsat-pulp",))
 @pytest.mark.parametrize("order", [*itertools.permutations(("highs", "cpsat", "pulp"))], ids="-".join)
 def test_any_order_of_loading_works(order: tuple[str, ...]) -> None:
     names = [name for solver in order for name in ((solver, "pulp:HiGHS") if solver == "pulp" else (solver,))]

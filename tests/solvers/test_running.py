@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import _thread
+import os
 import signal
+import subprocess
 import threading
+import time
 
 import numpy as np
 import pytest
-from cbc_here import needs_cbc_2
+from cbc_here import needs_cbc, needs_cbc_2
 from numpy.typing import NDArray
 
 from gapless.model import Model
@@ -40,6 +43,7 @@ def _assert_honest(model: Model, solution: Solution) -> None:
         assert solution.bound <= solution.objective + 1e-9
 
 
+@pytest.mark.thorough(but=("highs",))
 def test_a_time_limit_keeps_the_incumbent(hard: Model, solver: str) -> None:
     solution = solve_model(hard, SolveOptions(time_limit_s=3.0, threads=1), solver)
     _assert_honest(hard, solution)
@@ -68,6 +72,7 @@ def test_highs_completes_a_partial_start(hard: Model, hard_start: NDArray[np.flo
     assert solution.status is Status.FEASIBLE
 
 
+@pytest.mark.thorough(but=("highs",))
 def test_progress_only_gets_better(hard: Model, solver: str) -> None:
     reports: list[Progress] = []
     options = SolveOptions(time_limit_s=3.0, threads=1, on_progress=reports.append)
@@ -81,6 +86,7 @@ def test_progress_only_gets_better(hard: Model, solver: str) -> None:
     assert solution.objective <= incumbents[0]
 
 
+@pytest.mark.thorough(but=("highs",))
 def test_an_error_in_the_progress_callback_ends_the_solve_and_comes_out(hard: Model, solver: str) -> None:
     def fail(progress: Progress) -> None:
         raise ValueError("no more paper")
@@ -89,6 +95,7 @@ def test_an_error_in_the_progress_callback_ends_the_solve_and_comes_out(hard: Mo
         solve_model(hard, SolveOptions(time_limit_s=60, threads=1, on_progress=fail), solver)
 
 
+@pytest.mark.thorough(but=("highs",))
 def test_setting_stop_returns_the_incumbent(hard: Model, solver: str) -> None:
     options = SolveOptions(time_limit_s=120, threads=2)
     timer = threading.Timer(2.5, options.stop.set)
@@ -100,6 +107,7 @@ def test_setting_stop_returns_the_incumbent(hard: Model, solver: str) -> None:
     assert solution.stop_reason is StopReason.INTERRUPTED
 
 
+@pytest.mark.thorough(but=("highs-interrupt_main",))
 @pytest.mark.parametrize("deliver", ["interrupt_main", "raise_signal"])
 def test_ctrl_c_returns_the_incumbent_and_stops_what_follows(hard: Model, solver: str, deliver: str) -> None:
     options = SolveOptions(time_limit_s=120, threads=1)
@@ -151,6 +159,7 @@ def test_the_same_seed_on_one_thread_gives_the_same_values(solver: str) -> None:
     assert first.seed == 7
 
 
+@pytest.mark.thorough("cpsat")
 @pytest.mark.parametrize("backend", ["highs", "cpsat"])
 def test_counted_work_ends_at_the_same_point_with_any_number_of_threads(hard: Model, backend: str) -> None:
     found = [solve_model(hard, SolveOptions(step_limit=200, threads=threads), backend) for threads in (1, 1, 2)]
@@ -201,6 +210,34 @@ def test_cbc_leaves_no_files_behind(hard: Model, tmp_path: object, monkeypatch: 
     for solver in ("pulp", "pulp:HiGHS"):
         solve_model(hard, SolveOptions(time_limit_s=0.3, threads=1), solver)
     assert [*folder.iterdir()] == []
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="looks at processes")
+@pytest.mark.parametrize("solver", [pytest.param("pulp", marks=needs_cbc), "pulp:HiGHS"])
+def test_what_pulp_starts_ends_with_its_solve(hard: Model, solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a CBC that hears no interrupt: `_KILL_AFTER_S` after it, or with whatever ends the solve."""
+    options, before = SolveOptions(threads=1), children()
+
+    def stop_when_started() -> None:
+        while children() == before:
+            time.sleep(0.01)
+        options.stop.set()
+
+    monkeypatch.setattr("gapless.solvers.cbc.signal.SIGINT", signal.SIGCONT)  # which it hears, and goes on
+    monkeypatch.setattr("gapless.solvers.cbc._KILL_AFTER_S", 0.2)
+    watcher = threading.Thread(target=stop_when_started)
+    watcher.start()
+    solution = solve_model(hard, options, solver)
+    watcher.join()
+    assert solution.stop_reason is StopReason.INTERRUPTED
+    assert children() == before
+
+
+def children() -> set[str]:
+    """The processes that this one has started, but for the one that looks."""
+    command = ["ps", "-o", "pid=,comm=", "--ppid", str(os.getpid())]
+    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    return {line for line in lines if not line.endswith("ps")}
 
 
 def test_a_second_ctrl_c_leaves_a_solver_that_does_not_listen() -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import warnings
 
-import pulp
 import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # PuLP 3.0 imports its own tests, which Python warns of
+    import pulp
 
 
 def _executable() -> str | None:

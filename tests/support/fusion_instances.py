@@ -35,6 +35,18 @@ def random_instance(rng: np.random.Generator, kind: str, most: int = 14, least: 
     return _profile(size_bytes.tolist(), backward_s.tolist(), compression, communication, float(rng.uniform(0, 1e-2)))
 
 
+def scaled_instance(profile: FusionProfile, duration: float, size: float) -> FusionProfile:
+    """The same question with times and sizes so many times as large, but for the rounding of bytes."""
+    costs = (PointsCost(tuple((size * at, duration * cost_s) for at, cost_s in _points(cost)))
+             for cost in (profile.compression, profile.communication))  # fmt: skip
+    sizes = np.maximum(np.rint(size * profile.size_bytes), 1).astype(np.int64).tolist()
+    return _profile(sizes, (duration * profile.backward_s).tolist(), *costs, duration * profile.forward_s)
+
+
+def _points(cost: CostFunction) -> tuple[tuple[float, float], ...]:
+    return cost.points if isinstance(cost, PointsCost) else ((0.0, float(cost(0))), (1e9, float(cost(1e9))))
+
+
 def brute_force_s(profile: FusionProfile) -> float:
     """The least step time over all 2^(N - 1) fusions: every cut is made and not made, all fusions side by side."""
     count = profile.tensor_count

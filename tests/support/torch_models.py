@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["Bert", "Case", "Gpt", "ResNet", "UNet", "cases"]
+__all__ = ["Bert", "Case", "Fcn", "Gpt", "ResNet", "UNet", "cases"]
 
 Case = tuple[nn.Module, tuple[torch.Tensor, ...]]
 """A module that returns its loss, and the arguments of a call."""
@@ -62,6 +62,24 @@ class ResNet(nn.Module):
     def forward(self, image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         found = self.layers(self.stem(image)).mean((2, 3))
         return functional.cross_entropy(self.head(self.drop(found)), label)
+
+
+class Fcn(nn.Module):
+    """FCN on ResNet-50: its scores are brought to the size of the image by bilinear interpolation."""
+
+    def __init__(self, blocks: tuple[int, ...] = (3, 4, 6, 3), width: int = 64, classes: int = 21) -> None:
+        super().__init__()
+        self.trunk = ResNet(blocks, width, classes)
+        channels = self.trunk.head.in_features
+        self.trunk.head = nn.Identity()
+        self.head = nn.Sequential(
+            nn.Conv2d(channels, channels // 4, 3, padding=1, bias=False), nn.BatchNorm2d(channels // 4), nn.ReLU(),
+            nn.Dropout(0.1), nn.Conv2d(channels // 4, classes, 1),
+        )  # fmt: skip
+
+    def forward(self, image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        found = self.head(self.trunk.layers(self.trunk.stem(image)))
+        return functional.cross_entropy(functional.interpolate(found, image.shape[-2:], mode="bilinear"), label)
 
 
 def double(inputs: int, outputs: int) -> nn.Sequential:
@@ -170,6 +188,7 @@ def cases() -> dict[str, Case]:
     return {
         "resnet": (ResNet((1, 1, 2), 8, 10), (image, torch.randint(10, (4,)))),
         "unet": (UNet(8, 2), (image, pixel)),
+        "fcn": (Fcn((1, 1, 2), 8, 4), (image, pixel)),
         "gpt": (Gpt(), (word, target)),
         "bert": (Bert(), (word, target)),
     }

@@ -37,6 +37,7 @@ ENGINES = [
 ]  # fmt: skip
 
 
+@pytest.mark.thorough("slurm", "ray")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_leaves_the_same_results(small: Path, tmp_path: Path, engine: Engine) -> None:
     """Names of files are those of the folder that the sweep was started from."""
@@ -50,6 +51,7 @@ def test_every_engine_leaves_the_same_results(small: Path, tmp_path: Path, engin
     assert known == rows
 
 
+@pytest.mark.thorough("slurm", "ray")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_stop_before_the_start_begins_nothing(small: Path, tmp_path: Path, engine: Engine) -> None:
     stop = threading.Event()

@@ -100,6 +100,7 @@ def test_only_what_a_changed_file_is_part_of_is_solved_again(small: Path, tmp_pa
     assert solved_by(small, tmp_path / "out")[0] == [2, 3]
 
 
+@pytest.mark.thorough(but=("hash",))
 @pytest.mark.parametrize("damage", ["plan", "no plan", "result", "status", "hash", "number"])
 def test_what_is_damaged_is_solved_again(small: Path, tmp_path: Path, damage: str) -> None:
     _, rows = solved_by(small, tmp_path / "out")

@@ -21,6 +21,7 @@ from typing import Any
 from gapless.errors import InputError
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 from gapless.torch.capture.joint import trace_joint
+from gapless.torch.capture.model_state import ModelState
 from gapless.torch.capture.model_step import ModelStep
 from gapless.torch.capture.operators import is_random, op_name, state_bytes, written_over
 from gapless.torch.capture.program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
@@ -33,8 +34,13 @@ from gapless.torch.rewrite.rewrites import rewrite
 
 __all__ = ["capture"]
 
-_REFUSED = {"aten.mkldnn_rnn_layer.default": "without autograd it doesn't keep what its gradient needs"}
-"""Operators that do something else when they run alone, and what."""
+_REFUSED = {
+    "aten.mkldnn_rnn_layer.default": (
+        "without autograd it doesn't keep what its gradient needs; for short sequences, capture and train under "
+        "torch.backends.mkldnn.flags(enabled=False)"
+    )
+}
+"""Operators that do something else when they run alone, what, and what to do."""
 _UNTIMED = (Implementation(0.0),)
 _PREFIX = "model."
 
@@ -64,7 +70,8 @@ def capture(
             raise InputError(f"close: must be among {', '.join(CLOSE)}, got {kind!r}")
     joint = trace_joint(step.module, tuple(step.leaves))
     joint, rewrites = rewrite(joint, close, dict(step.module.named_parameters(remove_duplicate=False)))
-    return _Builder(joint, find_storages(joint), rewrites, model, name or type(model).__name__).build(step)
+    title = name or type(model).__name__
+    return _Builder(joint, find_storages(joint), rewrites, model, title, tuple(close)).build(step)
 
 
 @dataclass
@@ -85,6 +92,7 @@ class _Builder:
     rewrites: Rewrites
     model: Any
     name: str
+    close: tuple[str, ...]
     forward: list[ForwardNode] = field(default_factory=list)
     backward: list[BackwardNode] = field(default_factory=list)
     operators: list[Operator | None] = field(default_factory=list)
@@ -129,10 +137,12 @@ class _Builder:
             updates=tuple(self.updates),
             loss=self.loss,
             late_gradients=self.late,
-            inputs=tuple(InputShape(tuple(leaf.shape), leaf.dtype, leaf.device) for leaf in step.leaves),
+            inputs=tuple(InputShape.of(leaf) for leaf in step.leaves),
             structure=step.structure,
             storages=self.storages,
-            is_training=bool(self.model.training),
+            state=ModelState.of(self.model),
+            objective=step.objective,
+            close=self.close,
             target_count=step.target_count,
         )
 

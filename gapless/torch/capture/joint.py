@@ -8,7 +8,9 @@ The one module that talks to PyTorch's private capture API (`aot_export_joint_wi
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +22,89 @@ __all__ = ["trace_joint"]
 
 _CHANGED = "PyTorch's capture API has changed (PyTorch {version}; gapless was made for 2.13): {what}"
 
+_TRACED_IN_PYTHON = frozenset({
+    "istft", "one_hot", "tensor_split",  # otherwise they look into data
+    "cudnn_batch_norm", "miopen_batch_norm", "native_batch_norm",  # write running statistics unseen
+    "dropout", "empty",  # rewritten to eager's; no arithmetic
+})  # fmt: skip
+"""Of the ops that PyTorch implements in Python for tracing, those that are left to it, and why."""
+
 _INSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), contextlib.__file__, "<")
 """How the paths of code begin that no user has written: PyTorch's, ours, the standard library's, generated."""
+
+_INTO_DATA = ("DataDependentOutputException", "DynamicOutputShapeException", "GuardOnDataDependentSymNode")
+"""What the tracer raises where a model asks for the value of a tensor, or a shape depends on one."""
 
 
 def trace_joint(step: Any, arguments: tuple[Any, ...]) -> JointGraph:
     """Trace a module that returns a scalar loss, with its backward pass, without running it on real data.
 
-    Raises `InputError`, one line, where the model can't be traced as one graph or PyTorch is not as expected.
+    Where the model looks into its data, it is traced once more with `torch.compiler.is_exporting()` true, by which
+    models of `transformers` know that they must not. Raises `InputError`, one line, where the model can't be traced as
+    one graph or PyTorch is not as expected.
     """
+    try:
+        return _traced(step, arguments)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a model does wrong comes out of the tracer as whatever it is
+        found = error
+    if _looks_into_data(found):
+        with contextlib.suppress(Exception), _exporting():  # the first error says what the model does in training
+            return _traced(step, arguments)
+    raise InputError(f"capture: the model can't be captured as one graph: {_reason(found)}") from found
+
+
+def _traced(step: Any, arguments: tuple[Any, ...]) -> JointGraph:
     try:
         from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
     except ImportError as error:
         raise _changed(str(error)) from None
+    with contextlib.ExitStack() as stack, warnings.catch_warnings(), _as_eager():
+        warnings.simplefilter("ignore")  # tracing speaks of PyTorch's own insides
+        return _read(aot_export_joint_with_descriptors(stack, step, arguments).graph_module)
+
+
+def _looks_into_data(error: Exception) -> bool:
+    return type(error).__name__ in _INTO_DATA
+
+
+@contextlib.contextmanager
+def _exporting() -> Iterator[None]:
+    """Let `torch.compiler.is_exporting()` be true."""
+    before = torch.compiler._is_exporting_flag  # noqa: SLF001
+    torch.compiler._is_exporting_flag = True  # noqa: SLF001
     try:
-        with contextlib.ExitStack() as stack, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tracing speaks of PyTorch's own insides
-            joint = aot_export_joint_with_descriptors(stack, step, arguments)
-    except Exception as error:  # whatever a model does wrong comes out of the tracer as whatever it is
-        raise InputError(f"capture: the model can't be captured as one graph: {_reason(error)}") from error
-    return _read(joint.graph_module)
+        yield
+    finally:
+        torch.compiler._is_exporting_flag = before  # noqa: SLF001
+
+
+@contextlib.contextmanager
+def _as_eager() -> Iterator[None]:
+    """Trace the ops that eager runs: for tracing, PyTorch has other arithmetic for some, which takes more memory."""
+    keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)  # noqa: SLF001
+    hidden = [(op, {key: op.py_kernels.pop(key) for key in keys if key in op.py_kernels}) for op in _ops()]
+    for op, _ in hidden:
+        op._dispatch_cache.clear()  # noqa: SLF001
+    try:
+        yield
+    finally:
+        for op, kernels in hidden:
+            op.py_kernels.update(kernels)
+            op._dispatch_cache.clear()  # noqa: SLF001
+
+
+@functools.cache
+def _ops() -> tuple[Any, ...]:
+    """The ATen ops that are to be traced as eager runs them."""
+    names = {name.removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}  # noqa: SLF001
+    parted = [name.partition(".") for name in sorted(names)]
+    return tuple(
+        getattr(getattr(torch.ops.aten, packet), overload or "default")
+        for packet, _, overload in parted
+        if packet not in _TRACED_IN_PYTHON
+    )
 
 
 def _read(module: Any) -> JointGraph:
@@ -72,6 +137,9 @@ def _input_role(descriptor: Any) -> Role:
         return Role("input", index=descriptor.idx)
     if kind == "TangentAOTInput":
         return Role("tangent")
+    if kind.endswith("TokenAOTInput"):
+        rule = "capture: an op of the model checks its result or prints, which a plan can't do"
+        raise InputError(f"{rule}; take the form that doesn't, such as torch.linalg.inv_ex for torch.linalg.inv")
     raise _changed(f"an input of the joint graph is described as {kind}")
 
 
@@ -95,11 +163,19 @@ def _changed(what: str) -> InputError:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what the tracer says, and the line of the model where it says so."""
+    """The first line of what the tracer says, the line of the model where it says so, and what to do about it."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
+    if _looks_into_data(error):
+        first = f"it looks into its data, by {first}"
+        hint = "compute without it (torch.where, sizes that don't depend on values), or do it before the step"
+    elif "convert all Tensors to FakeTensors" in first:
+        first = "it or its loss holds a tensor that is no parameter, buffer or argument"
+        hint = "register it as a buffer, or pass it among inputs or targets"
+    else:
+        hint = ""
     place = _place(error)
-    return f"{first} ({place})" if place else first
+    return first + (f" ({place})" if place else "") + (f"; {hint}" if hint else "")
 
 
 def _place(error: Exception) -> str:

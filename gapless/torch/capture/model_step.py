@@ -6,23 +6,34 @@ from collections.abc import Mapping
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.torch.capture.model_state import check_plain
 from gapless.torch.library import torch
 
-__all__ = ["ModelStep"]
+__all__ = ["ModelStep", "refuse_autocast"]
+
+
+def refuse_autocast(what: str) -> None:
+    """Raise `InputError` under torch.autocast."""
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        rule = f"{what}: must be outside of torch.autocast, of which a plan knows nothing"
+        raise InputError(f"{rule}; put `with torch.autocast(...)` into the model's forward, or cast the model")
 
 
 class ModelStep:
     """The module to trace: model and loss in one, with tensors only as its arguments."""
 
     def __init__(self, model: Any, loss: Any, inputs: Any, targets: tuple[Any, ...]) -> None:
-        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            raise InputError("capture: must be outside of torch.autocast, which has no support; cast the model")
+        refuse_autocast("capture")
+        check_plain(model)
         arguments, named = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
         leaves, structure = torch.utils._pytree.tree_flatten((arguments, named, targets))  # noqa: SLF001
         for leaf in leaves:
             if not isinstance(leaf, torch.Tensor):
                 raise InputError(f"capture: inputs and targets must be tensors, got {type(leaf).__name__}")
-        self.leaves, self.structure, self.target_count = leaves, structure, len(targets)
+            if leaf.requires_grad:
+                rule = "capture: inputs and targets must not require gradients, which only parameters get"
+                raise InputError(f"{rule}; detach them, or make them parameters")
+        self.leaves, self.structure, self.target_count, self.objective = leaves, structure, len(targets), loss
         self.module = _module(model, loss, structure)
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gapless.profiles.training.graph import TrainingGraph
+from gapless.torch.capture.model_state import ModelState
 from gapless.torch.capture.storages import Storages
 from gapless.torch.joint_graph import Role
 
@@ -74,11 +75,25 @@ class Operator:
 
 @dataclass(frozen=True)
 class InputShape:
-    """What an argument of a step must be."""
+    """What an argument of a step must be. `strides`: of the example; those of dimensions of size 1 don't matter."""
 
     shape: tuple[int, ...]
     dtype: Any
     device: Any
+    strides: tuple[int, ...]
+
+    @property
+    def layout(self) -> list[int | None]:
+        """The strides that matter: None for those of dimensions of size 1, and of all where nothing is held."""
+        return [
+            stride if size > 1 and 0 not in self.shape else None
+            for size, stride in zip(self.shape, self.strides, strict=True)
+        ]
+
+    @classmethod
+    def of(cls, tensor: Any) -> InputShape:
+        """That of a tensor."""
+        return cls(tuple(tensor.shape), tensor.dtype, tensor.device, tuple(tensor.stride()))
 
 
 @dataclass(frozen=True)
@@ -89,7 +104,9 @@ class CapturedStep:
     `operators`: one for each node of the graph, forward nodes first; None for the loss, which only stands for the end
     of the forward pass. `roles`: of the joint graph's placeholders. `constants`: of its attributes. `updates`: graph
     nodes of the buffers' new values. `late_gradients`: those that no operator completes. `inputs`: what the arguments
-    must be, in the order in which `structure` flattens them.
+    must be, in the order in which `structure` flattens them. `state`: what else of the model must be as it was.
+    `objective`: the loss that `capture` was given, None where the model returns it. `close`: the kinds that were asked
+    for.
     """
 
     graph: TrainingGraph
@@ -102,5 +119,7 @@ class CapturedStep:
     inputs: tuple[InputShape, ...]
     structure: Any
     storages: Storages = field(repr=False)
-    is_training: bool = True
+    state: ModelState
+    objective: Callable[..., Any] | None = None
+    close: tuple[str, ...] = ()
     target_count: int = 0

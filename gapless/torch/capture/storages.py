@@ -69,6 +69,9 @@ def find_storages(joint: JointGraph) -> Storages:
             found.fake[node] = value = _run(node, joint, found.fake, mode)
             of, new = [], []
             for tensor in tensors_in(value):
+                if tensor.layout != torch.strided:
+                    rule = f"capture: op {node.target} makes a sparse tensor, of which a plan can't count the memory"
+                    raise InputError(f"{rule}; take the dense form, such as sparse=False of an embedding")
                 storage = tensor.untyped_storage()
                 held.append(storage)
                 key = StorageWeakRef(storage).cdata

@@ -2,6 +2,7 @@
 
 from gapless.torch.run.execution import Execution, run_and_compare
 from gapless.torch.run.step import Step, run
+from gapless.torch.run.step_file import load_step
 from gapless.torch.run.step_plan import StepPlan, load, plan, reason_without_plan
 from gapless.torch.run.workload import Workload, load_workload
 
@@ -11,6 +12,7 @@ __all__ = [
     "StepPlan",
     "Workload",
     "load",
+    "load_step",
     "load_workload",
     "plan",
     "reason_without_plan",

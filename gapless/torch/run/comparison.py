@@ -9,11 +9,11 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import inf, isfinite
 from typing import Any
 
 from gapless.torch.library import torch
 from gapless.torch.memory import measure_peak
+from gapless.torch.run.difference import Outcome, buffer_difference, gradient_difference
 from gapless.torch.run.step import Step
 from gapless.torch.run.workload import Workload
 
@@ -27,7 +27,8 @@ class Method:
     """What a method came to: `peak_bytes` above parameters, buffers and inputs, `step_s` the median of its steps.
 
     `is_equal`: whether loss and gradients have eager's bits, `keeps_buffers`: whether buffers have. `difference`: of
-    the gradient that is furthest from eager's, relative to its norm. `note`: why nothing was measured.
+    the gradient that is furthest from eager's, relative to its norm, `buffer_difference`: of the buffer. `note`: why
+    nothing was measured.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Method:
     is_equal: bool | None = None
     keeps_buffers: bool | None = None
     difference: float | None = None
+    buffer_difference: float | None = None
     note: str = ""
 
 
@@ -119,7 +121,7 @@ def _policy() -> Callable[..., Any]:
     return decide
 
 
-def _partitioned(work: Workload, step: Step, reference: Any, steps: int, ratio: float) -> Method:
+def _partitioned(work: Workload, step: Step, reference: Outcome, steps: int, ratio: float) -> Method:
     """PyTorch's own memory budget, where its gradients can be trusted."""
     name = f"activation_memory_budget {ratio:.2f}"
     if any(call.random for operator in step.plan.step.operators if operator for call in operator.calls):
@@ -147,10 +149,9 @@ def _backward(work: Workload, model: Any) -> Any:
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def _measured(name: str, work: Workload, run: Callable[[], Any], reference: Any, steps: int) -> Method:
+def _measured(name: str, work: Workload, run: Callable[[], Any], reference: Outcome, steps: int) -> Method:
     outcome = _outcome(work, run)
-    gradients, buffers = (_same(*pair) for pair in zip(outcome, reference, strict=True))
-    difference = _difference(outcome[0], reference[0])
+    gradients, buffers = gradient_difference(outcome, reference), buffer_difference(outcome, reference)
     peak_bytes = _peak(work, run)
     taken = []
     for _ in range(steps):
@@ -158,7 +159,8 @@ def _measured(name: str, work: Workload, run: Callable[[], Any], reference: Any,
             begin_s = _now_s(work.device)
             run()
             taken.append(_now_s(work.device) - begin_s)
-    return Method(name, peak_bytes, statistics.median(taken), gradients, buffers, difference)
+    step_s, (difference, furthest), (buffers_off, other) = statistics.median(taken), gradients, buffers
+    return Method(name, peak_bytes, step_s, not furthest, not other, difference, buffers_off)
 
 
 def _peak(work: Workload, run: Callable[[], Any]) -> int:
@@ -166,29 +168,9 @@ def _peak(work: Workload, run: Callable[[], Any]) -> int:
         return measure_peak(run, work.device)[0]
 
 
-def _outcome(work: Workload, run: Callable[[], Any]) -> tuple[list[Any], list[Any]]:
-    """Loss with gradients (None for one that isn't there), and buffers, as a step leaves them."""
+def _outcome(work: Workload, run: Callable[[], Any]) -> Outcome:
     with _untouched(work):
-        loss = run()
-        gradients = [None if leaf.grad is None else leaf.grad.clone() for leaf in work.model.parameters()]
-        return [loss.clone(), *gradients], [buffer.clone() for buffer in work.model.buffers()]
-
-
-def _same(found: list[Any], reference: list[Any]) -> bool:
-    pairs = zip(found, reference, strict=True)
-    return all((a is None) == (b is None) and (a is None or torch.equal(a, b)) for a, b in pairs)
-
-
-def _difference(found: list[Any], reference: list[Any]) -> float:
-    """The largest distance of a tensor from the one that it should be, relative to that one's norm; infinite if any
-    isn't there or isn't finite."""
-    pairs = [pair for pair in zip(found, reference, strict=True) if pair[1] is not None]
-    return max(inf if a is None else _distance(a, b) for a, b in pairs)
-
-
-def _distance(tensor: Any, other: Any) -> float:
-    distance = float((tensor - other).norm())
-    return distance / max(float(other.norm()), 1e-30) if isfinite(distance) else inf
+        return Outcome.of(run(), work.model)
 
 
 @contextlib.contextmanager

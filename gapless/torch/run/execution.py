@@ -17,6 +17,7 @@ from gapless.result import Result
 from gapless.system import Problem, find_system
 from gapless.torch.capture.graph import capture
 from gapless.torch.capture.timing import profile
+from gapless.torch.close_kinds import TOLERANCE
 from gapless.torch.run.comparison import Method, compare, eager_peak_bytes
 from gapless.torch.run.step import Step, run
 from gapless.torch.run.step_plan import planned
@@ -31,6 +32,7 @@ class Execution:
     """A plan that was executed.
 
     `train`: the step as it was planned, None where no plan was found; then `methods` is empty. `plan`: its file.
+    `refusal`: that the step is further from eager's than the tolerance, empty where it isn't.
     """
 
     result: Result
@@ -38,6 +40,7 @@ class Execution:
     train: Step | None = None
     methods: tuple[Method, ...] = ()
     plan: str | None = None
+    refusal: str = ""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -69,6 +72,7 @@ def run_and_compare(
     close: Collection[str] = (),
     cache: str | Path | None = None,
     steps: int = 5,
+    tolerance: float = TOLERANCE,
     parameters: object = None,
     command: str = "",
     output: str | None = None,
@@ -78,8 +82,9 @@ def run_and_compare(
 
     `question`: makes the problem of a training graph and a budget in bytes. `budget`: bytes above parameters, buffers
     and inputs, or a share of eager's measured peak. `close`, `cache`: as for `capture` and `profile`. `steps`: to time
-    for each method. `parameters`: of the searches. `output`: the plan's file, written before the plan runs. `report`:
-    is called with what is done next.
+    for each method. `tolerance`: the most that loss, gradients and buffers may be off eager's, of their norm.
+    `parameters`: of the searches. `output`: the plan's file, written before the plan runs. `report`: is called with
+    what is done next.
     """
     if output is not None:
         check_writable(output)
@@ -93,11 +98,24 @@ def run_and_compare(
     result = solve(problem, options or problem.default_options, tuned, command)
     if not result.valid:
         return Execution(result, budget_bytes)
+    found = planned(step, result)
     if output is not None:
-        result.save(output)
+        found.save(output)
     report("running ...")
-    train = run(planned(step, result), work.model)
-    return Execution(result, budget_bytes, train, tuple(compare(work, train, steps)), output)
+    train = run(found, work.model, tolerance=None)  # which the table compares as it does all methods
+    methods = tuple(compare(work, train, steps))
+    return Execution(result, budget_bytes, train, methods, output, _refusal(methods[-1], tolerance))
+
+
+def _refusal(method: Method, tolerance: float) -> str:
+    off = max(method.difference or 0.0, method.buffer_difference or 0.0)
+    if off <= tolerance:
+        return ""
+    kind = "a buffer" if off == method.buffer_difference else "the loss or a gradient"
+    rule = (
+        f"the planned step must equal eager's: {kind} is off by {off:.1g} of its norm, the tolerance is {tolerance:g}"
+    )
+    return f"{rule}; train without the plan, or give a --tolerance that allows for it"
 
 
 def _table(methods: tuple[Method, ...]) -> str:

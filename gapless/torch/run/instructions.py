@@ -12,7 +12,7 @@ from gapless.errors import InputError
 from gapless.schedule import Event
 from gapless.torch.capture.program import LASTS, PASSES, Call, Gradient, Operator
 from gapless.torch.kernels.norms import INVERTING
-from gapless.torch.library import random_state, torch
+from gapless.torch.library import random_state, set_random_state, torch
 from gapless.torch.memory import compact
 from gapless.torch.run.step_plan import StepPlan
 
@@ -286,18 +286,11 @@ def _give(parameter: Any, value: Any) -> None:
         parameter.grad.add_(value)
 
 
-def _set_random_state(state: Any, device: Any) -> None:
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
-
-
 def _draw_again(state: Any, device: Any, function: Any, arguments: Any, options: Any) -> Any:
     """A call under a state from before; the generator goes on from where it was."""
     now = random_state(device)
-    _set_random_state(state, device)
+    set_random_state(state, device)
     try:
         return function(*arguments, **options)
     finally:
-        _set_random_state(now, device)
+        set_random_state(now, device)

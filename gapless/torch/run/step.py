@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
-from gapless.errors import InputError
-from gapless.torch.capture.program import CapturedStep
+from gapless.errors import DifferenceError, InputError
+from gapless.torch.capture.model_state import check_plain
+from gapless.torch.capture.model_step import refuse_autocast
+from gapless.torch.capture.program import CapturedStep, InputShape
+from gapless.torch.close_kinds import TOLERANCE
 from gapless.torch.kernels.norms import check_invertible
 from gapless.torch.library import torch
+from gapless.torch.run.difference import Difference
+from gapless.torch.run.first_run import compared
 from gapless.torch.run.instructions import Compiler, Run
 from gapless.torch.run.step_plan import StepPlan
 
-__all__ = ["Step", "run"]
+__all__ = ["Step", "run", "say"]
+
+
+def say(text: str) -> None:
+    """Print a line on stderr."""
+    print(f"gapless: {text}", file=sys.stderr)
 
 
 class Step:
     """One training step of a model: a call computes the loss, returns it, and leaves gradients in `.grad`.
 
     As `loss.backward()` does, a call adds to gradients that are there. Buffers are updated once. Arguments are those
-    that the step was captured with: the model's inputs, then the targets. Hooks of modules and tensors don't run.
+    that the step was captured with: the model's inputs, then the targets.
 
     `close`: how many operators run in an implementation that is only close to eager's, by kind; none by default.
+    `difference`: how far the first call was from eager's step, None before it and where they are not compared.
     """
 
-    def __init__(self, plan: StepPlan, model: Any) -> None:
+    def __init__(
+        self, plan: StepPlan, model: Any, tolerance: float | None = TOLERANCE, report: Callable[[str], None] = say
+    ) -> None:
+        if tolerance is not None and not tolerance >= 0:
+            raise InputError(f"tolerance must be >= 0, or None to compare nothing, got {tolerance}")
+        check_plain(model)
         self.plan, self._model = plan, model
         self._captured = plan.step
         self._parameters = dict(model.named_parameters(remove_duplicate=False))
@@ -32,16 +50,36 @@ class Step:
         compiler = Compiler(plan, self._parameters)
         self._instructions, self._updates = compiler.instructions(), compiler.updates()
         self.close, self._inverted = compiler.close(), compiler.inverted()
+        self.difference: Difference | None = None
+        self._tolerance, self._report = tolerance, report
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Run the step; raises `InputError` for other shapes than the captured ones, or under autocast, or where a plan
-        computes a batch norm's gradient from its output and its weight has come near zero."""
+        """Run the step; the first call runs eager's as well, and compares.
+
+        Raises `InputError` for other shapes than the captured ones, under autocast, where the model is no longer as it
+        was captured, or where a plan computes a batch norm's gradient from its output and its weight has come near
+        zero. Raises `DifferenceError` where the first call is further from eager's than the tolerance; gradients,
+        buffers and random state are then as before it.
+        """
         leaves = self._leaves(arguments, named)
-        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            raise InputError("step: must run outside of torch.autocast, which has no support; cast the model")
-        if bool(self._model.training) != self._captured.is_training:
-            mode = "training" if self._captured.is_training else "evaluation"
-            raise InputError(f"step: was captured in {mode} mode; set the model back with .train() or .eval()")
+        self._check_unchanged()
+        if self._tolerance is None:
+            return self._run(leaves)
+        found = compared(self._model, lambda: self._run(leaves), lambda: self._eager(leaves))
+        self.difference = found.difference
+        title = f"first step of {self._captured.graph.name!r}"
+        if found.difference is None:
+            self._report(f"{title}: not compared with eager's, for which there is not enough memory")
+        elif found.difference.relative > self._tolerance:
+            rule = f"{title}: {found.difference}; the tolerance is {self._tolerance:g}"
+            raise DifferenceError(f"{rule}; train without the plan, or pass a tolerance that allows for it")
+        else:
+            self._report(f"{title}: {found.difference}")
+        found.keep()
+        self._tolerance = None
+        return found.loss
+
+    def _run(self, leaves: list[Any]) -> Any:
         with torch.no_grad():
             for gamma, beta in self._inverted:
                 check_invertible(gamma, self._parameters[gamma], self._parameters[beta])
@@ -52,17 +90,43 @@ class Step:
                 self._buffers[name].copy_(read(state.there))
         return state.loss
 
+    def _eager(self, leaves: list[Any]) -> Any:
+        """Loss and gradients as the model itself finds them."""
+        arguments, named, targets = torch.utils._pytree.tree_unflatten(leaves, self._captured.structure)  # noqa: SLF001
+        found = self._model(*arguments, **named)
+        loss = found if self._captured.objective is None else self._captured.objective(found, *targets)
+        loss.backward()
+        return loss.detach()
+
+    def _check_unchanged(self) -> None:
+        """Raise `InputError` where tensors of the model have been replaced, or it is in another state."""
+        refuse_autocast("step")
+        self._captured.state.check(self._model)
+        for kind, known, now in (
+            ("parameter", self._parameters, self._model.named_parameters(remove_duplicate=False)),
+            ("buffer", self._buffers, self._model.named_buffers(remove_duplicate=False)),
+        ):
+            for name, tensor in now:
+                if known.get(name) is not tensor:
+                    raise InputError(f"step: {kind} {name!r} was replaced since the step was made; make the step anew")
+
     def _leaves(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         count = len(arguments) - self._captured.target_count
         tree = torch.utils._pytree  # noqa: SLF001
         leaves, structure = tree.tree_flatten((arguments[:count], named, arguments[count:]))
         expected = self._captured.inputs
         if structure != self._captured.structure:
-            raise InputError(f"step: must get {len(expected)} tensors in the structure that was captured, got others")
+            rule = f"step: must get {len(expected)} tensors in the structure that was captured"
+            raise InputError(f"{rule}, inputs first, then targets, got {len(leaves)} or in another order or names")
         for number, (leaf, shape) in enumerate(zip(leaves, expected, strict=True)):
-            wanted, got = _described(shape), _described(leaf) if isinstance(leaf, torch.Tensor) else type(leaf).__name__
+            if not isinstance(leaf, torch.Tensor):
+                raise InputError(f"step: argument {number} must be a tensor, got {type(leaf).__name__}")
+            if leaf.requires_grad:
+                raise InputError(f"step: tensor {number} requires a gradient, which only parameters get; detach it")
+            wanted, got = _compared(shape, InputShape.of(leaf))
             if got != wanted:
-                raise InputError(f"step: tensor {number} must have {wanted}, as it was captured, got {got}")
+                hint = "pad or cut the batch to it, or capture and plan again for this one"
+                raise InputError(f"step: tensor {number} must have {wanted}, as it was captured, got {got}; {hint}")
         return list(leaves)
 
     def _environment(self, leaves: list[Any]) -> dict[Any, Any]:
@@ -78,9 +142,16 @@ class Step:
         return found
 
 
-def run(plan: StepPlan, model: Any) -> Step:
-    """The plan as a callable training step of the model. Raises `InputError` if it was made for another model."""
-    return Step(plan, model)
+def run(
+    plan: StepPlan, model: Any, *, tolerance: float | None = TOLERANCE, report: Callable[[str], None] = say
+) -> Step:
+    """The plan as a callable training step of the model. Raises `InputError` if it was made for another model.
+
+    The first call also runs eager's step, on the same inputs and random state, and compares loss, gradients and
+    buffers: it takes the time and memory of both. `report` is called with a line that says "bit-equal" or how far they
+    are; beyond `tolerance`, relative to a tensor's norm, the call raises `DifferenceError`. None compares nothing.
+    """
+    return Step(plan, model, tolerance, report)
 
 
 def _check_model(step: CapturedStep, parameters: dict[str, Any], buffers: dict[str, Any]) -> None:
@@ -90,9 +161,14 @@ def _check_model(step: CapturedStep, parameters: dict[str, Any], buffers: dict[s
         fake, value = step.storages.fake[node], (parameters if role.kind == "parameter" else buffers).get(role.name)
         if value is None:
             raise InputError(f"run: the model has no {role.kind} {role.name!r}, which the plan was made with")
-        if _described(value) != _described(fake):
-            raise InputError(f"run: {role.kind} {role.name!r} must have {_described(fake)}, got {_described(value)}")
+        wanted, got = _compared(InputShape.of(fake), InputShape.of(value))
+        if got != wanted:
+            raise InputError(f"run: {role.kind} {role.name!r} must have {wanted}, got {got}; capture this model")
 
 
-def _described(tensor: Any) -> str:
-    return f"shape {list(tensor.shape)}, {tensor.dtype} on {tensor.device}"
+def _compared(wanted: InputShape, got: InputShape) -> tuple[str, str]:
+    """What a tensor must be and what it is, equal where it fits; with strides where all else is equal."""
+    texts = [f"shape {list(given.shape)}, {given.dtype} on {given.device}" for given in (wanted, got)]
+    if texts[0] == texts[1]:
+        texts = [f"{text}, strides {given.layout}" for text, given in zip(texts, (wanted, got), strict=True)]
+    return texts[0], texts[1]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from gapless.checker import check
@@ -14,6 +15,7 @@ from gapless.result import Result
 from gapless.schedule import Schedule
 from gapless.system import Problem, find_system
 from gapless.torch.capture.program import CapturedStep
+from gapless.torch.run.capture_record import CAPTURE, capture_data
 
 __all__ = ["StepPlan", "load", "plan", "planned", "reason_without_plan"]
 
@@ -32,12 +34,29 @@ class StepPlan:
 
     def __post_init__(self) -> None:
         graph, planned = self.step.graph, self.schedule.graph
-        names = ("input and parameters", *(node.name for node in graph.forward))
-        sizes = (graph.fixed_bytes, *(node.output_bytes for node in graph.forward))
-        found = tuple(planned.tensor_names[: len(names)]), tuple(planned.size_bytes[: len(sizes)].tolist())
-        if found != (names, sizes):
+        wanted = [
+            (graph.fixed_bytes, "input and parameters"),
+            *((node.output_bytes, node.name) for node in graph.forward),
+            *((node.output_bytes, f"gradients of {node.name}") for node in graph.backward),
+        ]
+        found = list(zip(planned.size_bytes.tolist(), planned.tensor_names, strict=True))[: len(wanted)]
+        if found != wanted:
+            pairs = zip_longest(found, wanted, fillvalue=(0, "nothing"))
+            (size, name), (own_size, own_name) = next(pair for pair in pairs if pair[0] != pair[1])
             rule = f"plan must be for the step {graph.name!r}, is for another"
-            raise InputError(f"{rule}; capture with the shapes that it was made for")
+            differ = f"it has {name} of {size} bytes, the step {own_name} of {own_size}"
+            raise InputError(f"{rule}: {differ}; capture the model and the shapes that it was made for")
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan with its capture to a file, a plan file that `gapless.torch.load` makes a step of.
+
+        Raises `InputError` for a plan that no solve has made, and where the arguments are not nested tuples, lists and
+        mappings.
+        """
+        if self.result is None:
+            raise InputError("plan: was not solved for, so that a file could say what was asked; make it by `plan`")
+        details = {**self.result.details, CAPTURE: capture_data(self.step)}
+        replace(self.result, details=details).save(path)
 
     @classmethod
     def of(cls, step: CapturedStep, schedule: Schedule) -> StepPlan:

@@ -55,6 +55,7 @@ def test_designs_are_ordered_as_in_the_text() -> None:
     assert len({entry.evicted_rows for entry in (replicated, partitioned, lrpp, delayed)}) == 1
 
 
+@pytest.mark.thorough
 def test_the_cache_grows_more_slowly_than_the_lookahead() -> None:
     trace = criteo_like_trace(200 * BATCH, seed=2)
     table = lookahead_table(trace, PLANNING, CLUSTER, [2, 5, 10, 40])

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gapless
-from gapless import SolveOptions
 from gapless.checker import Report, Rule, check
 from gapless.encodings.bagpipe import Planning
 from gapless.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SHARED, SYNC_NOW, Actions, RowGroups
@@ -203,14 +202,6 @@ def test_a_solved_problem_replays_clean_and_counts_what_the_plans_say() -> None:
     assert details["partition_cost"] == details["partition_bound"]
     assert details["examples"] == 240
     assert details["median"]["sync_now_rows"] <= details["sync_now_rows"]
-
-
-def test_a_stopped_solve_has_no_plan() -> None:
-    options = SolveOptions()
-    options.stop.set()
-    result = gapless.solve(planned()[0], options)
-    assert result.schedule is None
-    assert result.solution.stop_reason is gapless.StopReason.INTERRUPTED
 
 
 def test_a_cluster_of_other_trainers_is_refused() -> None:

@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 from changed_files import Arrays, arrays_of, as_meta, meta_of, mutate
+from examples import share
 
 import gapless
 from gapless.checker import Report, Rule, check
@@ -22,7 +23,7 @@ from gapless.profiles.traces.generators import zipf_trace
 from gapless.recipe import Result
 
 TRAINERS = 3
-MUTATIONS = 500
+MUTATIONS = share(500)
 
 
 @pytest.fixture(scope="module")
@@ -267,7 +268,7 @@ def refusal(path: Path) -> str:
 
 
 def test_random_changes_never_end_in_a_traceback(saved: Path, tmp_path: Path) -> None:
-    """500 files, the same in every run."""
+    """500 files with --thorough."""
     chance, target = Random(5), tmp_path / "mutated.npz"
     refusals = []
     for _ in range(MUTATIONS):

@@ -108,6 +108,7 @@ def test_needing_what_was_overwritten_is_a_fault() -> None:
     assert "stage 1: node 0 is stored but was not there" in faults
 
 
+@pytest.mark.thorough(but=("un_11",))
 def test_reference_schedules_cost_what_their_files_say(reference: Callable[[str], Any], reference_name: str) -> None:
     its = reference(reference_name)
     found = evaluate(its.graph, its.decisions)

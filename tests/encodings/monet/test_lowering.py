@@ -161,6 +161,7 @@ def test_the_replay_holds_no_more_than_the_rows_of_the_model(data: st.DataObject
     assert report.peak_bytes[0] <= budget_bytes
 
 
+@pytest.mark.thorough(but=("un_11",))
 def test_reference_schedules_replay_clean_within_their_budget(
     reference: Callable[[str], Any], reference_name: str
 ) -> None:

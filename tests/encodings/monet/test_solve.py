@@ -32,6 +32,7 @@ def test_vgg16_is_solved_within_five_percent_and_replays_within_its_budget(
     assert result.report.makespan_s * 1e5 >= 137_278  # a bound that the full ILP proved
 
 
+@pytest.mark.thorough
 def test_impossible_budget_is_proven_and_the_least_possible_named(
     measured: Callable[[str], TrainingGraph],
 ) -> None:

@@ -114,11 +114,13 @@ def test_rows_come_by_ascending_budget_and_each_once(rows: list[Row]) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_infeasible_budget_is_a_row_and_not_an_error(rows: list[Row]) -> None:
     assert rows[0].status is Status.INFEASIBLE
     assert (rows[0].cost_s, rows[0].bound_s, rows[0].overhead, rows[0].plan) == (None, None, None, None)
 
 
+@pytest.mark.thorough
 def test_ample_budget_has_no_overhead_and_a_small_one_some(rows: list[Row]) -> None:
     assert rows[1].overhead is not None
     assert rows[1].overhead > 0
@@ -183,6 +185,7 @@ def test_new_budget_starts_from_the_plans_of_its_neighbours(
     assert starts == {LITTLE - 1: [pytest.approx(rows[1].cost_s)], AMPLE + 1: [pytest.approx(rows[2].cost_s)]}
 
 
+@pytest.mark.thorough("options")
 @pytest.mark.parametrize(
     ("graph", "options"),
     [(replace(chain(6), fixed_bytes=4), OPTIONS), (chain(6), replace(OPTIONS, gap=0.01))],
@@ -197,6 +200,7 @@ def test_another_graph_or_other_options_are_solved_anew(
     assert row.plan not in times(folder)
 
 
+@pytest.mark.thorough("format")
 @pytest.mark.parametrize("damage", ["", "{}", '{"format": "gapless.plan", "version": 1}'])
 def test_damaged_answer_is_replaced(folder: Path, rows: list[Row], tmp_path: Path, damage: str) -> None:
     target = copied(folder, tmp_path / "curve")

@@ -17,6 +17,7 @@ from gapless.schedule import Event, EventKind, schedule_from_events
 from gapless.topologies.topology import Topology
 
 
+@pytest.mark.thorough("all-pairs-16")
 @pytest.mark.parametrize("instances", [1, 2, 8])
 @pytest.mark.parametrize("placement", list(PLACEMENTS))
 def test_hand_made_allgathers_run_clean_with_any_number_of_slots(case, instances, placement):

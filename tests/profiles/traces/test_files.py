@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import pickle
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,13 +77,17 @@ def test_a_long_array_never_lies_in_memory_whole(tmp_path: Path, name: str, orde
 def test_broken_arrays_are_named(tmp_path: Path) -> None:
     np.save(tmp_path / "flat.npy", np.zeros(5, dtype=int))
     np.save(tmp_path / "objects.npy", np.array([[None]]))
+    np.savez(tmp_path / "objects.npz", np.array([[None]]))
+    (tmp_path / "pickled.npy").write_bytes(pickle.dumps(np.zeros((2, 2), dtype=int)))
     (tmp_path / "text.npy").write_text("ids")
     (tmp_path / "text.npz").write_text("ids")
     (tmp_path / "ids.parquet").write_text("ids")
     np.save(tmp_path / "negative.npy", np.array([[1, 2], [3, -4]]))
     for name, message in [
         ("flat.npy", r"flat.npy: must be integers, examples x tables.* got int64 of shape \(5,\)"),
-        ("objects.npy", r"objects.npy: not readable: "),
+        ("objects.npy", r"objects.npy: is pickled, .* save integers: np.save"),
+        ("pickled.npy", r"pickled.npy: is pickled, .* save integers: np.save"),
+        ("objects.npz", r"objects.npz: array 'arr_0': is pickled"),
         ("text.npy", r"text.npy: not readable: (?!.*pickle)"),
         ("text.npz", r"text.npz: not readable: "),
         ("none.npy", r"cannot read .*none.npy: No such file"),

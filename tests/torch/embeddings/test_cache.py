@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from planned_training import (
 
 from gapless.encodings.bagpipe.embedding_servers import Sharding
 
-Found = dict[int, list[dict[str, Trained]]]
+Found = Callable[[int], list[dict[str, Trained]]]
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     """What each process ends with, by the number of processes."""
-    return {ranks: run_ranks(train_all, ranks, tmp_path_factory.mktemp(f"of{ranks}")) for ranks in (2, 3)}
+    return cache(lambda ranks: run_ranks(train_all, ranks, tmp_path_factory.mktemp(f"of{ranks}")))
 
 
 @pytest.fixture(scope="module")
@@ -66,28 +68,31 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 CASES = [(ranks, name) for ranks in (2, 3) for name in SETTINGS if name in settings_of(ranks)]
 
 
+@pytest.mark.thorough("3-")
 @pytest.mark.parametrize(("ranks", "name"), CASES)
 def test_table_is_bit_equal_to_uncached_synchronous_training(found: Found, ranks: int, name: str) -> None:
-    expected = reference(found[ranks], name, SETTINGS[name])
-    assert same_bits(table_of(found[ranks], name), expected.rows)
-    for trained in found[ranks]:
+    expected = reference(found(ranks), name, SETTINGS[name])
+    assert same_bits(table_of(found(ranks), name), expected.rows)
+    for trained in found(ranks):
         for parameter, other in zip(trained[name].parameters, expected.parameters, strict=True):
             assert same_bits(parameter, other)
 
 
+@pytest.mark.thorough("3-")
 @pytest.mark.parametrize(("ranks", "name"), CASES)
 def test_table_is_close_to_training_on_whole_batches(found: Found, ranks: int, name: str) -> None:
     setting = SETTINGS[name]
     starts = range(0, setting.examples, setting.batch_size)
     whole = [[list(range(start, min(start + setting.batch_size, setting.examples)))] for start in starts]
     expected = train_uncached(setting, whole[: setting.stop])
-    torch.testing.assert_close(table_of(found[ranks], name), expected.rows, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(table_of(found(ranks), name), expected.rows, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough("3-")
 @pytest.mark.parametrize(("ranks", "name"), CASES)
 def test_loaders_give_the_trainers_the_examples_of_the_plan(found: Found, ranks: int, name: str) -> None:
     setting, first = SETTINGS[name], 0
-    for plan, *numbers in zip(setting.plans(ranks), *(each[name].numbers for each in found[ranks]), strict=False):
+    for plan, *numbers in zip(setting.plans(ranks), *(each[name].numbers for each in found(ranks)), strict=False):
         for rank in range(ranks):
             assert numbers[rank] == (first + np.flatnonzero(plan.trainer == rank)).tolist()
         first += plan.step.examples
@@ -114,6 +119,7 @@ def test_settings_are_as_unusual_as_they_say() -> None:
     assert last.trainer.tolist() == [0]
 
 
+@pytest.mark.thorough("-3]")
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("name", ["lookahead-1", "lookahead-10", "smaller-cache", "fetches"])
 def test_no_row_moves_that_the_plan_does_not_move(found: Found, ranks: int, name: str) -> None:
@@ -125,27 +131,30 @@ def test_no_row_moves_that_the_plan_does_not_move(found: Found, ranks: int, name
         private = int((plan.step.prefetched & plan.is_private).sum())
         fetched += private + ranks * (len(plan.step.prefetch_ids) - private)
         written += int(plan.step.evicted.sum())
-    moved = [each[name].moved for each in found[ranks]]
+    moved = [each[name].moved for each in found(ranks)]
     assert [sum(each) for each in zip(*moved, strict=True)] == [now, later + fetched + written]
 
 
 # -- broken plans ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough("-3]")
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("change", ["now-unsynchronised", "later-unsynchronised", "two-early"])
 def test_broken_plan_changes_the_table(found: Found, ranks: int, change: str) -> None:
     """A synchronisation skipped in one batch; prefetches that start before the last write-back of their rows."""
-    expected = reference(found[ranks], change, Setting())
-    assert not torch.allclose(table_of(found[ranks], change), expected.rows, rtol=1e-4, atol=1e-5)
+    expected = reference(found(ranks), change, Setting())
+    assert not torch.allclose(table_of(found(ranks), change), expected.rows, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough("3")
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_rule_for_prefetches_has_one_batch_to_spare(found: Found, ranks: int) -> None:
     """What x prefetches isn't used in x - L either, so waiting for batch x - L - 1 would do."""
-    assert same_bits(table_of(found[ranks], "one-early"), reference(found[ranks], "one-early", Setting()).rows)
+    assert same_bits(table_of(found(ranks), "one-early"), reference(found(ranks), "one-early", Setting()).rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -182,4 +191,4 @@ def test_misuse_is_refused(said: dict[str, str], misuse: str, message: str) -> N
 
 def test_all_processes_hear_that_there_is_no_plan(found: Found) -> None:
     for ranks in (2, 3):
-        assert all("cache_rows must hold" in str(each["no plan"]) for each in found[ranks])
+        assert all("cache_rows must hold" in str(each["no plan"]) for each in found(ranks))

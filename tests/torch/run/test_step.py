@@ -28,7 +28,7 @@ from gapless.torch.capture.program import CapturedStep
 from gapless.torch.capture.timing import profile
 from gapless.torch.run import StepPlan, load, plan, run
 
-KINDS = ("resnet", "unet", "gpt", "bert")
+KINDS = ("resnet", "unet", "fcn", "gpt", "bert")
 QUICK = SolveOptions(gap=1.0, time_limit_s=20.0, threads=1)
 
 
@@ -54,6 +54,7 @@ def captured(models: dict[str, Case]) -> dict[str, CapturedStep]:
 # -- bits and bytes ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough(but=("gpt",))
 @pytest.mark.parametrize("kind", KINDS)
 def test_step_that_keeps_everything_equals_eager(
     models: dict[str, Case], captured: dict[str, CapturedStep], kind: str
@@ -64,6 +65,7 @@ def test_step_that_keeps_everything_equals_eager(
     assert found.peak_bytes <= keep_all(captured[kind]).peak_bytes
 
 
+@pytest.mark.thorough("resnet")
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_plans_equal_eager_and_keep_to_their_peak(
     models: dict[str, Case], captured: dict[str, CapturedStep], kind: str
@@ -77,6 +79,7 @@ def test_random_plans_equal_eager_and_keep_to_their_peak(
         assert found.peak_bytes <= planned.peak_bytes
 
 
+@pytest.mark.thorough("resnet", "unet", "0.75")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ratio", [0.9, 0.75])
 def test_solved_plans_equal_eager_within_their_budget(
@@ -127,6 +130,7 @@ def test_training_with_an_optimiser_goes_as_eager(models: dict[str, Case], captu
     assert all(torch.equal(trained[0][name], trained[1][name]) for name in trained[0])
 
 
+@pytest.mark.thorough("0.5", "0.09")
 @pytest.mark.parametrize("share", [0.04, 0.09, 0.5])
 def test_dropout_rounds_as_eager_does(share: float) -> None:
     model = Gpt(width=8, layers=1, heads=2, dropout=share)
@@ -167,42 +171,12 @@ def test_parameters_that_share_a_gradient_get_one_each() -> None:
             return (given * (self.a + self.b)).sum()
 
     model, given = Pair(), torch.randn(6)
-    run(keep_all(capture(model, (given,))), model)(given)
+    run(keep_all(capture(model, (given,))), model, tolerance=0.0)(given)
     assert model.a.grad is not None
     assert model.b.grad is not None
     assert torch.equal(model.a.grad, given)
     model.a.grad.zero_()
     assert torch.equal(model.b.grad, given)
-
-
-@pytest.mark.parametrize("kind", ["bert", "gpt2"])
-def test_model_of_transformers_equals_eager(kind: str) -> None:
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    torch.manual_seed(0)
-    word = torch.randint(64, (2, 16))
-    inputs = {"input_ids": word, "labels": word}
-    if kind == "bert":
-        model = transformers.BertForMaskedLM(
-            transformers.BertConfig(
-                hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=64,
-                max_position_embeddings=16,
-            )
-        )  # fmt: skip
-    else:  # without a mask, it looks into the data to see whether it needs one
-        inputs["attention_mask"] = torch.ones_like(word)
-        model = transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(
-                n_embd=32, n_layer=2, n_head=2, vocab_size=64, n_positions=16, bos_token_id=0, eos_token_id=0,
-                use_cache=False, attn_implementation="eager",
-            )
-        )  # fmt: skip
-    model.train()
-    step = profile(capture(model, inputs, lambda output: output.loss), repeats=1)
-    expected = left_by_eager(model, lambda its: its(**inputs).loss)
-    planned = plan(step, Problem(step.graph, int(0.95 * expected.peak_bytes)), QUICK)
-    found = left_by_plan(model, planned, **inputs)
-    assert found.differs_from(expected) == []
-    assert found.peak_bytes <= planned.peak_bytes <= int(0.95 * expected.peak_bytes)
 
 
 def test_plan_from_a_file_runs_on_a_step_captured_anew(
@@ -235,21 +209,21 @@ Small = tuple[Gpt, tuple[torch.Tensor, ...], StepPlan]
 def test_other_shape_is_refused_with_the_expected_one(small: Small) -> None:
     model, arguments, planned = small
     with pytest.raises(
-        InputError, match=r"tensor 0 must have shape \[2, 16\], torch.int64 on cpu.*got shape \[1, 16\]"
+        InputError, match=r"tensor 0 must have shape \[2, 16\], torch.int64 on cpu.*got shape \[1, 16\].*capture"
     ):
         run(planned, model)(arguments[0][:1], arguments[1])
 
 
 def test_other_count_of_arguments_is_refused(small: Small) -> None:
     model, arguments, planned = small
-    with pytest.raises(InputError, match="must get 2 tensors in the structure that was captured"):
+    with pytest.raises(InputError, match=r"must get 2 tensors in the structure that was captured.*got 1"):
         run(planned, model)(arguments[0])
 
 
 def test_autocast_is_refused(small: Small) -> None:
     model, arguments, planned = small
     with torch.autocast("cpu", torch.bfloat16):
-        with pytest.raises(InputError, match=r"outside of torch\.autocast"):
+        with pytest.raises(InputError, match=r"outside of torch\.autocast.*into the model's forward"):
             run(planned, model)(*arguments)
         with pytest.raises(InputError, match=r"outside of torch\.autocast"):
             capture(model, arguments)

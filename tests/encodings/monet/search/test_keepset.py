@@ -114,6 +114,7 @@ def test_every_state_of_a_walk_is_what_the_evaluator_says(
     walk(Keeper(in_place_implementations_of_their_own(graph, random) if unlike else graph, budget), random, 8)
 
 
+@pytest.mark.thorough("8-", "mobilenet")
 @pytest.mark.parametrize("name", MEASURED)
 @pytest.mark.parametrize("budget_gib", [5, 8])
 def test_every_state_of_a_walk_on_measured_graphs_is_what_the_evaluator_says(

@@ -42,6 +42,7 @@ def checked_s(problem: Chunked, transfers: list[Transfer] | None) -> float:
     return report.makespan_s
 
 
+@pytest.mark.thorough(but=("pairs", "ring"))
 @pytest.mark.parametrize("name", sorted(COLLECTIVES))
 @pytest.mark.parametrize("shape", [*sorted(SHAPES), "pairs", "rails"])
 def test_every_collective_replays_clean(name: str, shape: str) -> None:

@@ -32,6 +32,7 @@ def EVEN(k: int) -> tuple[float, float]:  # noqa: N802
     return 1e-6, 1e-10
 
 
+@pytest.mark.thorough(but=("ring", "star"))
 @pytest.mark.parametrize("collective", sorted(COLLECTIVES))
 @pytest.mark.parametrize(
     "topology",

@@ -69,6 +69,7 @@ def test_grouped_transfers_are_found_where_they_are_best() -> None:
     assert result.details["sends"] == 2
 
 
+@pytest.mark.thorough
 def test_restricted_routes_are_measured_against_the_bound_of_all_routes() -> None:
     sketch = load_sketch("ndv2-sk-1")
     free, narrow = (
@@ -95,6 +96,7 @@ def test_four_nodes_share_their_nics() -> None:
     assert result.solution.bound >= (1.7 + 24 * 106) * 1e-6
 
 
+@pytest.mark.thorough
 def test_same_seed_on_one_thread_gives_the_same_schedule() -> None:
     problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, load_sketch("ndv2-sk-1"))
     first, second = (gapless.solve(problem, SolveOptions(threads=1, gap=0.05)).schedule for _ in range(2))
@@ -103,6 +105,7 @@ def test_same_seed_on_one_thread_gives_the_same_schedule() -> None:
     assert list(first.events()) == list(second.events())
 
 
+@pytest.mark.thorough
 def test_no_time_at_all_still_gives_a_replayed_plan() -> None:
     problem = Chunked.of(load_topology("dgx2", 2), "allgather", 2_000_000, load_sketch("dgx2-sk-1"))
     result = gapless.solve(problem, SolveOptions(time_limit_s=0.01))

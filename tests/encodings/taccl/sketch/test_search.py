@@ -89,6 +89,7 @@ def test_the_best_of_the_tried_sketches_is_kept_and_replayed(result: gapless.Res
     assert result.problem.description["sketch"] == rows[0]["sketch"]
 
 
+@pytest.mark.thorough
 def test_the_bound_holds_for_every_sketch_tried(result: gapless.Result) -> None:
     assert result.solution.bound is not None
     for row in result.details["sketches"]:
@@ -96,6 +97,7 @@ def test_the_bound_holds_for_every_sketch_tried(result: gapless.Result) -> None:
         assert row["makespan_s"] is None or row["makespan_s"] >= row["bound_s"] * (1 - 1e-9)
 
 
+@pytest.mark.thorough
 def test_the_sketch_that_was_found_can_be_used_again(result: gapless.Result, tmp_path: Path) -> None:
     (tmp_path / "found.json").write_text(json.dumps(result.details["sketch_file"]))
     sketch = read_sketch(tmp_path / "found.json")

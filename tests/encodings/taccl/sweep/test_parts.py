@@ -65,6 +65,7 @@ def test_chunks_are_cut_only_where_latency_does_not_rule() -> None:
     assert Request(NDV2, "allgather", (10**9,)).problem(10**9, 2).collective.chunks_per_rank == 2
 
 
+@pytest.mark.thorough
 def test_without_a_sketch_the_best_number_of_parts_is_among_those_tried() -> None:
     """On its way to a GPU of another node, a large buffer is worth cutting for all NICs."""
     machine = load_topology("dgx2", 2)
@@ -73,6 +74,7 @@ def test_without_a_sketch_the_best_number_of_parts_is_among_those_tried() -> Non
     assert Request(machine, "allgather", (10**9,), sketch=load_sketch("dgx2-sk-1")).cuts == (1, 2)
 
 
+@pytest.mark.thorough("allreduce")
 @pytest.mark.parametrize("collective", sorted(COLLECTIVES))
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_a_plan_in_pieces_is_valid(collective: str, pieces: int) -> None:

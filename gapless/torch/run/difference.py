@@ -1,0 +1,112 @@
+"""How far a step is from eager's: loss, gradients and buffers, tensor by tensor. Needs the extra `torch`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import hypot, inf, isfinite
+from typing import Any
+
+from gapless.torch.library import torch
+
+__all__ = ["Difference", "Outcome", "buffer_difference", "difference", "gradient_difference"]
+
+_LEAST_SHARE = 1e-3
+"""Of the norm of all gradients: one that is smaller is compared with this, since it may be rounding alone."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step leaves behind. A gradient is None where there is none."""
+
+    loss: Any
+    gradients: Mapping[str, Any]
+    buffers: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, loss: Any, model: Any) -> Outcome:
+        """The outcome of a step that a model has just made; gradients are not copied."""
+        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        return cls(loss.detach().clone(), gradients, {name: buffer.clone() for name, buffer in model.named_buffers()})
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The tensor that is furthest from eager's.
+
+    `relative`: the norm of what it is off by, relative to its norm, infinite where it isn't there or isn't finite;
+    `name`: what it is, empty where all are equal. `counts`: of gradients and buffers.
+    """
+
+    relative: float
+    name: str
+    counts: tuple[int, int]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether loss, gradients and buffers have eager's bits."""
+        return not self.name
+
+    def __str__(self) -> str:
+        gradients, buffers = self.counts
+        if self.is_equal:
+            return f"loss, {gradients} gradients and {buffers} buffers are bit-equal to eager's"
+        return f"{self.name} is off eager's by {self.relative:.1g} of its norm, and nothing by more"
+
+
+def difference(found: Outcome, expected: Outcome) -> Difference:
+    """How far an outcome is from eager's."""
+    worst = max(gradient_difference(found, expected), buffer_difference(found, expected))
+    return Difference(*worst, (len(_present(expected)), len(expected.buffers)))
+
+
+def gradient_difference(found: Outcome, expected: Outcome) -> tuple[float, str]:
+    """How far the loss or gradient is that is furthest from eager's, and its name; 0, "" where all are equal."""
+    floor = _LEAST_SHARE * hypot(*(_norm(gradient) for gradient in _present(expected)))
+    return max(
+        _furthest("the loss", {"": found.loss}, {"": expected.loss}),
+        _furthest("the gradient of", found.gradients, expected.gradients, floor),
+    )
+
+
+def buffer_difference(found: Outcome, expected: Outcome) -> tuple[float, str]:
+    """The same for buffers."""
+    return _furthest("the buffer", found.buffers, expected.buffers)
+
+
+def _present(outcome: Outcome) -> list[Any]:
+    return [gradient for gradient in outcome.gradients.values() if gradient is not None]
+
+
+def _furthest(
+    title: str, found: Mapping[str, Any], expected: Mapping[str, Any], floor: float = 0.0
+) -> tuple[float, str]:
+    worst = (0.0, "")
+    for name, other in expected.items():
+        if not _same(found[name], other):
+            worst = max(worst, (_distance(found[name], other, floor), f"{title} {name}".strip()))
+    return worst
+
+
+def _same(tensor: Any, other: Any) -> bool:
+    """Equal bit by bit, but for the sign of zero."""
+    if tensor is None or other is None:
+        return tensor is other
+    return torch.equal(tensor, other) or bool(((tensor == other) | (tensor.isnan() & other.isnan())).all())
+
+
+def _distance(tensor: Any, other: Any, floor: float) -> float:
+    if tensor is None or other is None:
+        return inf
+    distance = _norm(_wide(tensor) - _wide(other))
+    return distance / max(_norm(other), floor, 1e-30) if isfinite(distance) else inf
+
+
+def _norm(tensor: Any) -> float:
+    return float(_wide(tensor).norm())
+
+
+def _wide(tensor: Any) -> Any:
+    """In a type that its norm fits into; what is complex as pairs of numbers."""
+    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return tensor if tensor.dtype == torch.float64 else tensor.float()

@@ -1,0 +1,123 @@
+"""Models of the `transformers` package as they come: their default attention, with and without masks.
+
+Without torch or transformers these tests are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
+pytest.importorskip("transformers", reason="transformers is not installed; pip install transformers")
+
+import torch
+import transformers
+from torch_steps import keep_all, left_by_eager, left_by_plan, random_plan
+
+from gapless.encodings.monet import Problem
+from gapless.options import SolveOptions
+from gapless.torch.capture.graph import capture
+from gapless.torch.capture.timing import profile
+from gapless.torch.run import plan, run
+
+CLOSE = 1e-6
+"""The most that a step may be off where eager saw that a mask hides nothing, and ran another kernel without it."""
+
+
+def llama() -> Any:
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            vocab_size=64, max_position_embeddings=16,
+        )
+    )  # fmt: skip
+
+
+def gpt2() -> Any:
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            n_embd=32, n_layer=2, n_head=2, vocab_size=64, n_positions=16, bos_token_id=0, eos_token_id=0
+        )
+    )
+
+
+def bert() -> Any:
+    return transformers.BertForMaskedLM(
+        transformers.BertConfig(
+            hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=64,
+            max_position_embeddings=16,
+        )
+    )  # fmt: skip
+
+
+def t5() -> Any:
+    return transformers.T5ForConditionalGeneration(
+        transformers.T5Config(
+            d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=64, decoder_start_token_id=0
+        )
+    )
+
+
+KINDS = (llama, gpt2, bert, t5)
+MASKS = ("none", "full", "padded")
+
+
+def case(make: Callable[[], Any], mask: str) -> tuple[Any, dict[str, torch.Tensor]]:
+    torch.manual_seed(0)
+    words = torch.randint(3, 64, (2, 16))
+    inputs = {"input_ids": words, "labels": words}
+    if mask != "none":
+        inputs["attention_mask"] = torch.ones_like(words)
+        inputs["attention_mask"][1, 12:] = int(mask == "full")
+    if mask != "none" and make is t5:
+        inputs["decoder_attention_mask"] = inputs["attention_mask"]
+    return make().train(), inputs
+
+
+def loss(output: Any) -> Any:
+    return output.loss
+
+
+@pytest.mark.thorough("none", "t5-full", "bert-full")
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("make", KINDS)
+def test_model_as_it_comes_equals_eager(make: Callable[[], Any], mask: str) -> None:
+    model, inputs = case(make, mask)
+    step = profile(capture(model, inputs, loss), repeats=1)
+    expected = left_by_eager(model, lambda its: its(**inputs).loss)
+    for planned in (keep_all(step), random_plan(step, 1)):
+        found = left_by_plan(model, planned, **inputs)
+        assert found.peak_bytes <= planned.peak_bytes
+        if (make, mask) != (llama, "full"):
+            assert found.differs_from(expected) == []
+        train = run(planned, model, tolerance=CLOSE, report=lambda _: None)
+        train(**inputs)
+        assert train.difference is not None
+        assert train.difference.is_equal == ((make, mask) != (llama, "full"))
+        model.zero_grad()
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_step_of_a_full_mask_is_right_for_a_padded_one(make: Callable[[], Any]) -> None:
+    """What a model skips where a mask hides nothing must not be traced into the step."""
+    model, inputs = case(make, "full")
+    planned = keep_all(capture(model, inputs, loss))
+    _, padded = case(make, "padded")
+    found = left_by_plan(model, planned, **padded)
+    assert found.differs_from(left_by_eager(model, lambda its: its(**padded).loss)) == []
+
+
+@pytest.mark.thorough("t5", "bert")
+@pytest.mark.parametrize("make", KINDS)
+def test_solved_plan_keeps_to_its_budget(make: Callable[[], Any]) -> None:
+    model, inputs = case(make, "padded")
+    step = profile(capture(model, inputs, loss), repeats=1)
+    expected = left_by_eager(model, lambda its: its(**inputs).loss)
+    budget_bytes = int(0.95 * expected.peak_bytes)
+    options = SolveOptions(gap=1.0, time_limit_s=20.0, threads=1)
+    found = left_by_plan(model, plan(step, Problem(step.graph, budget_bytes), options), **inputs)
+    assert found.differs_from(expected) == []
+    assert found.peak_bytes <= budget_bytes
