@@ -23,7 +23,7 @@ class Bounding:
     steps: int = 300
     """Steps of the relaxation of each list of cuts; more cuts gain more than more steps."""
     more_steps: int = 5000
-    """The same for a second try on a small graph, of lists whose best point is above what is proven: VGG-16's gap closes
+    """The same for a second try on a small graph, of lists whose best point is above what is proven: VGG-16 is closed
     in one of these."""
     lists_before_more: int = 5
     """The second tries come after so many lists of cuts."""
