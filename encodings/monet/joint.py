@@ -132,6 +132,10 @@ def _first_bound(state: State) -> None:
     if state.incumbent_s is None:
         state.least_bytes = max(state.least_bytes, linear_least_bytes(state))
         state.is_infeasible = state.least_bytes > state.problem.budget_bytes
+        if not state.is_infeasible:
+            start = min(state.starts, key=lambda keep: state.annealing.look_at(keep).outcome.overflow_bytes)
+            state.annealing.round(start, next(_rounds(state)), lambda: state.incumbent_s is not None or state.is_over())
+            state.report("start")
     if not state.is_over():
         state.take(first_relaxation(state))
 
@@ -199,8 +203,8 @@ def _watch(state: State, beside: Beside[Found]) -> Callable[[], bool]:
 
 def _rounds(state: State) -> Iterator[int]:
     """How many steps each round has."""
-    steps = state.parameters.cooling.steps_per_node * math.sqrt(state.cells)
+    cooling, number = state.parameters.cooling, 0
     while True:
-        yield int(steps)
-        yield int(steps)
-        steps *= state.parameters.cooling.growth
+        steps = cooling.steps_per_node * math.sqrt(state.cells) * cooling.growth ** (number // 2)
+        yield max(STEPS, int(steps if state.incumbent_s is not None else steps / cooling.urgency))
+        number += 1

@@ -66,6 +66,8 @@ class Cooling:
     overflow_share: float = 0.05
     """Passing the budget by this share of it costs as much as a whole forward pass, so that a search may pass through
     plans that don't fit."""
+    urgency: float = 8.0
+    """As long as nothing fits, passing the budget costs so many times as much, and rounds are shorter by that much."""
     steps_per_node: int = 550
     """Steps of the first round, times the geometric mean of the numbers of forward and backward nodes."""
     growth: float = 1.5
@@ -77,6 +79,7 @@ class Cooling:
         if not 0 < self.cold <= self.warm <= self.hot:
             raise InputError(f"cooling: must have 0 < cold <= warm <= hot, got {self.cold}, {self.warm}, {self.hot}")
         _check("cooling.overflow_share", self.overflow_share, 1e-9)
+        _check("cooling.urgency", self.urgency, 1.0)
         _check("cooling.steps_per_node", self.steps_per_node, 1)
         _check("cooling.growth", self.growth, 1.0)
         _check("cooling.patience", self.patience, 1)

@@ -38,8 +38,9 @@ class Annealing:
         return self._noted(self.keeper.state(keep))
 
     def price_s(self, state: State) -> float:
-        """Cost, with a price on what passes the budget."""
-        return state.outcome.cost_s + self._price * state.outcome.overflow_bytes
+        """Cost, with a price on what passes the budget, which is higher as long as nothing fits."""
+        price = self._price * (self._cooling.urgency if self.best is None else 1.0)
+        return state.outcome.cost_s + price * state.outcome.overflow_bytes
 
     def round(self, start: KeepSet, steps: int, stop: Callable[[], bool], hot: float | None = None) -> State:
         """Anneal from `start` in so many steps, cooling down from `hot`, or until `stop()`; returns where it ended."""
