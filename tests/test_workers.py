@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 from broken_work import is_deaf, prints, raises, sleeps, sleeps_then_sends, waits_for_stop
-from examples import share
 from spawned import PATIENCE_S, goes
 
 from gapless.errors import GaplessError, InputError, OutOfMemoryError, SolverError
@@ -35,10 +34,11 @@ def outcome(news: queue.SimpleQueue[Worker[bytes]], what: str) -> tuple[Worker[b
 
 
 @posix
-def test_workers_killed_at_200_random_moments_all_end() -> None:
-    """At 16 without --thorough."""
+@pytest.mark.thorough("200")
+@pytest.mark.parametrize("count", [40, 200])
+def test_workers_killed_at_random_moments_all_end(count: int) -> None:
     chance, ends = random.Random(13), {"answered": 0, "killed": 0}
-    for round_number in range(share(25)):
+    for round_number in range(count // 8):
         news: queue.SimpleQueue[Worker[bytes]] = queue.SimpleQueue()
         work = partial(sleeps_then_sends, sleep_s=0.02, size_bytes=chance.choice([0, 100_000, 20_000_000]))
         workers = [Worker(work, f"worker {number}", news) for number in range(8)]
@@ -56,7 +56,8 @@ def test_workers_killed_at_200_random_moments_all_end() -> None:
             else:
                 assert found == bytes(len(found))  # type: ignore[arg-type]
                 ends["answered"] += 1
-    assert min(ends.values()) >= share(20), ends
+    assert sum(ends.values()) == count
+    assert min(ends.values()) > 0, ends
 
 
 @posix

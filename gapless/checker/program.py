@@ -14,7 +14,7 @@ from gapless.checker.timeline import tolerance_s
 from gapless.graph import Graph, Placement
 from gapless.schedule import EventKind, Ragged, Schedule
 
-__all__ = ["Program", "Rows", "read_program"]
+__all__ = ["Program", "Rows", "known_events", "read_program"]
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,7 @@ def describe(schedule: Schedule, number: int) -> str:
 
 def read_program(schedule: Schedule, findings: Findings) -> Program:
     """What the events of a schedule do; reports events that name unknown things and leaves them out."""
-    problems = _unknown_ids(schedule)
-    named = ~np.logical_or.reduce([mask for mask, _ in problems])
-    tolerance = tolerance_s(schedule.end_s[named])
-    problems += [
-        (schedule.start_s < -tolerance, "starts before time 0"),
-        (schedule.end_s < schedule.start_s - tolerance, "ends before it starts"),
-    ]
+    problems, tolerance = _problems(schedule)
     unknown = np.logical_or.reduce([mask for mask, _ in problems])
     bad = np.flatnonzero(unknown)
 
@@ -147,6 +141,24 @@ def read_program(schedule: Schedule, findings: Findings) -> Program:
 
     findings.add(Rule.UNKNOWN_ID, len(bad), explain)
     return _program(schedule, np.flatnonzero(~unknown), tolerance)
+
+
+def known_events(schedule: Schedule) -> NDArray[np.int64]:
+    """The rows of a schedule that name only what graph and topology have; the replay leaves the others out."""
+    problems, _ = _problems(schedule)
+    return np.flatnonzero(~np.logical_or.reduce([mask for mask, _ in problems]))
+
+
+def _problems(schedule: Schedule) -> tuple[list[tuple[NDArray[np.bool_], str]], float]:
+    """Each reason to leave events out, with the events that it is for; and the tolerance of times."""
+    problems = _unknown_ids(schedule)
+    named = ~np.logical_or.reduce([mask for mask, _ in problems])
+    tolerance = tolerance_s(schedule.end_s[named])
+    problems += [
+        (schedule.start_s < -tolerance, "starts before time 0"),
+        (schedule.end_s < schedule.start_s - tolerance, "ends before it starts"),
+    ]
+    return problems, tolerance
 
 
 def _unknown_ids(schedule: Schedule) -> list[tuple[NDArray[np.bool_], str]]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.checker.copies import copy_log
-from gapless.checker.program import read_program
+from gapless.checker.program import known_events, read_program
 from gapless.checker.report import Findings
 from gapless.checker.resources import memory_levels
 from gapless.checker.timeline import logical_time
@@ -27,11 +27,6 @@ class MemorySteps:
 
     time_s: NDArray[np.float64]
     live_bytes: NDArray[np.int64]
-
-
-def known_events(schedule: Schedule) -> NDArray[np.int64]:
-    """The rows of a schedule that name only what graph and topology have; the replay leaves the others out."""
-    return read_program(schedule, Findings()).numbers
 
 
 def memory_steps(schedule: Schedule) -> tuple[MemorySteps, ...]:

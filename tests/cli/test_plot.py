@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from small_plans import SYSTEMS, small_plan
 
+from gapless import checker
+from gapless.cli import drawing
 from gapless.cli.main import main
 
 HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
@@ -52,6 +54,16 @@ def test_table_of_a_sweep_becomes_a_curve(capsys: pytest.CaptureFixture[str], tm
 
 
 @pytest.mark.thorough
+@needs_matplotlib
+def test_a_picture_of_a_large_plan_does_not_wait_for_the_replay(
+    capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawing, "_MOST_REPLAYED", 1)
+    monkeypatch.delattr(checker, "check")
+    assert main(["plot", str(plan), "-o", str(tmp_path / "out.svg")]) == 0
+    assert "not replayed, `gapless check` does that" in capsys.readouterr().out
+
+
 @needs_matplotlib
 def test_plan_with_violations_is_drawn_and_ends_with_5(
     capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path

@@ -79,7 +79,7 @@ def test_random_plans_equal_eager_and_keep_to_their_peak(
         assert found.peak_bytes <= planned.peak_bytes
 
 
-@pytest.mark.thorough("resnet", "0.75")
+@pytest.mark.thorough("resnet", "unet", "0.75")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ratio", [0.9, 0.75])
 def test_solved_plans_equal_eager_within_their_budget(
