@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.thorough("budget=0.5x", "budget=20 ", "path_slack", "ndv2")
+@pytest.mark.thorough("budget=0.5x", "budget=20 ", "path_slack", "ndv2", "hypercube", "allreduce")
 @pytest.mark.parametrize(
     ("system", "question"),
     [(system, question) for system, questions in QUESTIONS.items() for question in questions],

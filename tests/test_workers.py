@@ -34,9 +34,11 @@ def outcome(news: queue.SimpleQueue[Worker[bytes]], what: str) -> tuple[Worker[b
 
 
 @posix
-def test_workers_killed_at_200_random_moments_all_end() -> None:
+@pytest.mark.thorough("200")
+@pytest.mark.parametrize("count", [40, 200])
+def test_workers_killed_at_random_moments_all_end(count: int) -> None:
     chance, ends = random.Random(13), {"answered": 0, "killed": 0}
-    for round_number in range(25):
+    for round_number in range(count // 8):
         news: queue.SimpleQueue[Worker[bytes]] = queue.SimpleQueue()
         work = partial(sleeps_then_sends, sleep_s=0.02, size_bytes=chance.choice([0, 100_000, 20_000_000]))
         workers = [Worker(work, f"worker {number}", news) for number in range(8)]
@@ -54,7 +56,8 @@ def test_workers_killed_at_200_random_moments_all_end() -> None:
             else:
                 assert found == bytes(len(found))  # type: ignore[arg-type]
                 ends["answered"] += 1
-    assert min(ends.values()) >= 20, ends
+    assert sum(ends.values()) == count
+    assert min(ends.values()) > 0, ends
 
 
 @posix

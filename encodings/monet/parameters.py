@@ -23,8 +23,10 @@ class Bounding:
     steps: int = 300
     """Steps of the relaxation of each list of cuts; more cuts gain more than more steps."""
     more_steps: int = 5000
-    """The same for a second try on a small graph, of lists that have not shown to be of no use: VGG-16's gap closes in
-    one of these."""
+    """The same for a second try on a small graph, of lists whose best point is above what is proven: VGG-16 is closed
+    in one of these."""
+    lists_before_more: int = 5
+    """The second tries come after so many lists of cuts."""
     small_cells: int = 10_000
     """Forward times backward nodes up to which single stages are windows: UNet has 7,740, ResNet-50 51,754."""
     most_cells: int = 2_000_000
@@ -38,7 +40,7 @@ class Bounding:
     """Steps of the other one."""
     proof_steps: int = 20_000
     """Steps of the second solve, without presolve, that a claim of optimality or infeasibility has to pass."""
-    weight: float = 2.0
+    weight: float = 3.0
     """A model's steps take as long as so many of the search's, times its columns, times the square root of their
     number: bound and search see of each other what is older than that, whatever the machine does."""
 
@@ -48,7 +50,7 @@ class Bounding:
         _check("bounding.start_gap", self.start_gap, 0.0)
         for share in self.tighter_budgets:
             _check("bounding.tighter_budgets", share, 0.0, 1.0)
-        for name in ("small_cells", "most_cells", "lists_before_exact"):
+        for name in ("small_cells", "most_cells", "lists_before_exact", "lists_before_more"):
             _check(f"bounding.{name}", getattr(self, name), 0)
         _check("bounding.weight", self.weight, 1e-9)
 

@@ -140,6 +140,7 @@ def test_a_terminal_that_is_closed_loses_no_plan(capsys: pytest.CaptureFixture[s
     assert run(capsys, "check", str(plan))[0] == 0
 
 
+@pytest.mark.thorough("0.1")
 @pytest.mark.parametrize("system", QUESTIONS)
 @pytest.mark.parametrize("moment", [0.1, 0.7])
 def test_term_at_any_moment_leaves_a_plan_or_a_line(
@@ -184,7 +185,7 @@ def plain():
 """
 
 
-@pytest.mark.thorough("sweep", "run")
+@pytest.mark.thorough("sweep", "run", "2.0")
 @pytest.mark.parametrize("moment", [0.3, 2.0])
 @pytest.mark.parametrize(
     "words",

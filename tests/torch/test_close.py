@@ -104,6 +104,7 @@ def test_plans_with_all_kinds_are_close_and_keep_to_their_peak(models: dict[str,
     assert_plans_are_close(model, step, lambda its: its(*given), *given)
 
 
+@pytest.mark.thorough("resnet", "unet")
 @pytest.mark.parametrize("kind", list(FOUND))
 def test_by_default_no_operator_is_replaced(models: dict[str, Case], kind: str) -> None:
     model, given = models[kind]
@@ -118,6 +119,7 @@ def test_unknown_kind_is_refused_with_those_that_there_are(models: dict[str, Cas
         capture(*models["gpt"], close=("fast",))
 
 
+@pytest.mark.thorough
 def test_solver_picks_them_where_they_fit_a_budget_that_eagers_operators_do_not() -> None:
     torch.manual_seed(0)
     words = torch.randint(4096, (4, 64)), torch.randint(4096, (4, 64))
@@ -144,6 +146,7 @@ def test_gradients_add_up_over_steps(models: dict[str, Case]) -> None:
     assert_close(found, left_by_eager(model, lambda its: its(*given), steps=3))
 
 
+@pytest.mark.thorough
 def test_plan_from_a_file_runs_the_same_implementations(models: dict[str, Case], tmp_path: Path) -> None:
     model, given = models["gpt"]
     planned = random_plan(capture(model, given, name="gpt", close=CLOSE), 4)
@@ -188,6 +191,7 @@ def test_attention_that_is_written_out_is_found(dropout: float, turn: str) -> No
     assert_plans_are_close(model, step, lambda its: its(*given), *given)
 
 
+@pytest.mark.thorough
 def test_attention_in_pieces_has_eagers_bits_in_16_bits_too(models: dict[str, Case]) -> None:
     model, given = models["bert"]
     model = copy.deepcopy(model).bfloat16()
@@ -352,6 +356,7 @@ ACTIVATIONS: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 
 
+@pytest.mark.thorough(but=("none",))
 @pytest.mark.parametrize("name", list(ACTIVATIONS))
 def test_batch_norm_with_its_activation_is_close(name: str) -> None:
     torch.manual_seed(0)

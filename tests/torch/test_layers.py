@@ -110,7 +110,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.thorough("encoder")
+@pytest.mark.thorough(but=("attention", "noise"))
 @pytest.mark.parametrize(
     "made",
     [

@@ -50,11 +50,8 @@ def trace_joint(step: Any, arguments: tuple[Any, ...]) -> JointGraph:
     except Exception as error:  # whatever a model does wrong comes out of the tracer as whatever it is
         found = error
     if _looks_into_data(found):
-        try:
-            with _exporting():
-                return _traced(step, arguments)
-        except Exception as error:  # the first one says what the model does in training
-            del error
+        with contextlib.suppress(Exception), _exporting():  # the first error says what the model does in training
+            return _traced(step, arguments)
     raise InputError(f"capture: the model can't be captured as one graph: {_reason(found)}") from found
 
 

@@ -77,7 +77,7 @@ def test_there_are_at_least_41_kinds_of_mistakes():
     assert len(MISTAKES) >= 41
 
 
-@pytest.mark.thorough("too many nodes")
+@pytest.mark.thorough(but=("wrong", "swapped"))
 @pytest.mark.parametrize("title", MISTAKES)
 def test_each_kind_of_mistake_is_refused_for_its_reason_wherever_it_is_made(programs, title):
     change, reason = MISTAKES[title]

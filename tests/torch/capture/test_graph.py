@@ -73,6 +73,7 @@ def test_dropout_may_be_redrawn_without_its_mask(gpt: CapturedStep) -> None:
     assert node.variants[1].needs == ()
 
 
+@pytest.mark.thorough
 def test_relu_before_pooling_may_keep_bits(resnet: CapturedStep) -> None:
     offered = [node for node in resnet.graph.backward if "1-bit mask" in [its.name for its in node.variants]]
     assert offered
@@ -126,6 +127,7 @@ def test_profile_times_every_large_operator_and_counts_workspace(tmp_path: Path)
     assert all(impl.workspace_bytes >= 0 for node in step.graph.forward for impl in node.implementations)
 
 
+@pytest.mark.thorough
 def test_cache_makes_a_second_profile_equal(gpt: CapturedStep, tmp_path: Path) -> None:
     cache = tmp_path / "ops.json"
     first = profile(gpt, cache, repeats=1)

@@ -5,7 +5,7 @@ Without torch or transformers these tests are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -65,14 +65,6 @@ KINDS = (llama, gpt2, bert, t5)
 MASKS = ("none", "full", "padded")
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def case(make: Callable[[], Any], mask: str) -> tuple[Any, dict[str, torch.Tensor]]:
     torch.manual_seed(0)
     words = torch.randint(3, 64, (2, 16))
@@ -89,6 +81,7 @@ def loss(output: Any) -> Any:
     return output.loss
 
 
+@pytest.mark.thorough("none", "t5-full", "bert-full")
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("make", KINDS)
 def test_model_as_it_comes_equals_eager(make: Callable[[], Any], mask: str) -> None:
@@ -117,6 +110,7 @@ def test_step_of_a_full_mask_is_right_for_a_padded_one(make: Callable[[], Any]) 
     assert found.differs_from(left_by_eager(model, lambda its: its(**padded).loss)) == []
 
 
+@pytest.mark.thorough("t5", "bert")
 @pytest.mark.parametrize("make", KINDS)
 def test_solved_plan_keeps_to_its_budget(make: Callable[[], Any]) -> None:
     model, inputs = case(make, "padded")

@@ -5,7 +5,7 @@ Without torch these tests are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -96,14 +96,6 @@ class Recorded(TorchDispatchMode):
 
 def bare(function: Any) -> str:
     return str(function).rpartition(".")[0].rstrip("_")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("name", OPS)

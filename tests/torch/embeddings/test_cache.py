@@ -147,12 +147,14 @@ def test_broken_plan_changes_the_table(found: Found, ranks: int, change: str) ->
     assert not torch.allclose(table_of(found(ranks), change), expected.rows, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough("3")
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_rule_for_prefetches_has_one_batch_to_spare(found: Found, ranks: int) -> None:
     """What x prefetches isn't used in x - L either, so waiting for batch x - L - 1 would do."""
     assert same_bits(table_of(found(ranks), "one-early"), reference(found(ranks), "one-early", Setting()).rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "message"),
     [

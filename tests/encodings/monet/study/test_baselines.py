@@ -205,6 +205,7 @@ def test_greedy_eviction_fits_or_says_so(data: st.DataObject) -> None:
         assert found.peak_bytes <= budget_bytes
 
 
+@pytest.mark.thorough("resnet50", "mobilenet")
 @pytest.mark.parametrize("name", MODELS)
 def test_rules_work_on_measured_models(measured: Callable[[str], TrainingGraph], name: str) -> None:
     graph = measured(name)

@@ -47,6 +47,7 @@ def test_cuts_of_any_grouping_are_the_smaller_ones(shape: str, costs: list[tuple
     assert bounds.any_grouping["cuts"] <= bounds.chunk_by_chunk["cuts"] * (1 + 1e-11)
 
 
+@pytest.mark.thorough("ndv2-2", "torus", "mesh")
 @pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce", "alltoall", "broadcast"])
 @pytest.mark.parametrize(("name", "nodes"), [("ndv2", 2), ("torus:4x4", 1), ("ring:8", 1), ("mesh:3x5", 1)])
 def test_bounds_without_a_look_at_single_chunks_are_no_larger(name: str, nodes: int, collective: str) -> None:
