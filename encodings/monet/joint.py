@@ -79,7 +79,7 @@ def _attempt(state: State) -> Attempt:
         reason = StopReason.TIME_LIMIT if state.deadline.over else StopReason.WORK_LIMIT
     decisions = None
     if not state.is_infeasible and state.incumbent_s is not None:
-        decisions, details = state.best_plan()(), {"states": state.annealing.states, **details}
+        decisions, details = state.best_plan(state.annealing.keeper)(), {"states": state.annealing.states, **details}
     return Attempt(
         decisions, reason, state.solver_title, state.bound_s, state.is_infeasible, details=details,
         timings=state.stage_s,

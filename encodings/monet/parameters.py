@@ -22,20 +22,18 @@ class Bounding:
     """Starts come from relaxations at these shares of the budget too, as a relaxation holds less than a plan has to."""
     steps: int = 300
     """Steps of the relaxation of each list of cuts; more cuts gain more than more steps."""
-    more_steps: int = 5000
+    more_steps: int = 3500
     """The same for a second try on a small graph, of lists whose best point is above what is proven: VGG-16 is closed
     in one of these."""
     lists_before_more: int = 5
-    """The second tries come after so many lists of cuts."""
+    """The second tries come after so many lists of cuts, and then a first one of the integer program: where memory is
+    ample, it soon knows better plans than the search. It has another one after the last list."""
     small_cells: int = 10_000
     """Forward times backward nodes up to which single stages are windows: UNet has 7,740, ResNet-50 51,754."""
     most_cells: int = 2_000_000
     """Forward times backward nodes up to which there are relaxations at all: beyond, none is solved in minutes."""
-    lists_before_exact: int = 3
-    """The integer program has a first try after so many lists of cuts: where memory is ample, it soon knows better
-    plans than the search. It has another one after the last list."""
     exact_steps: int = 100
-    """Steps of that first try."""
+    """Steps of the first try of the integer program."""
     more_exact_steps: int = 20_000
     """Steps of the other one."""
     proof_steps: int = 20_000
@@ -50,7 +48,7 @@ class Bounding:
         _check("bounding.start_gap", self.start_gap, 0.0)
         for share in self.tighter_budgets:
             _check("bounding.tighter_budgets", share, 0.0, 1.0)
-        for name in ("small_cells", "most_cells", "lists_before_exact", "lists_before_more"):
+        for name in ("small_cells", "most_cells", "lists_before_more"):
             _check(f"bounding.{name}", getattr(self, name), 0)
         _check("bounding.weight", self.weight, 1e-9)
 

@@ -10,13 +10,13 @@ import pytest
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from tiny_training import cheapest_s, in_units, keep_all, training_graphs
+from monet_proofs import UNITS_BYTES, assert_the_proof_is_true, questions
+from tiny_training import cheapest_s, in_units, training_graphs
 
 import gapless
-from gapless import SolveOptions, Status, StopReason
+from gapless import SolveOptions, Status
 from gapless.encodings.monet import Problem
-from gapless.encodings.monet.bounding import confirm, least_row_bytes, linear_least_bytes
-from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.bounding import confirm, linear_least_bytes
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.relaxation import model as relaxation
 from gapless.encodings.monet.search.annealing import Annealing
@@ -27,8 +27,6 @@ from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.graph_file import read_training_graph
 from gapless.profiles.training.networks import build
 from gapless.solvers.registry import solve_model
-
-UNITS_BYTES = [1, 7, 1000, 2**13, 10**6, 2**20, 2**30]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -42,23 +40,9 @@ def test_a_graph_of_small_tensors_is_solved_right(budget_bytes: int, best: int, 
 
 
 @examples(300, suppress_health_check=[HealthCheck.too_slow])
-@given(graph=training_graphs(5), less=st.integers(0, 20), unit_bytes=st.sampled_from(UNITS_BYTES))
-def test_every_proof_agrees_with_exhaustive_search(graph: TrainingGraph, less: int, unit_bytes: int) -> None:
-    graph = in_units(graph, unit_bytes)
-    budget_bytes = max(1, evaluate(graph, keep_all(graph)).peak_bytes - less * unit_bytes)
-    best_s = cheapest_s(graph, budget_bytes)
-    result = gapless.solve(Problem(graph, budget_bytes), SolveOptions(gap=0.0, threads=1))
-    assert result.solution.stop_reason is not StopReason.TIME_LIMIT
-    assert not {"alarm", "unconfirmed"} & result.details.keys()
-    if best_s is None:
-        assert result.status in (Status.INFEASIBLE, Status.NO_SOLUTION)
-        return
-    assert result.status is not Status.INFEASIBLE
-    assert least_row_bytes(graph) <= budget_bytes
-    assert result.solution.bound is not None
-    assert result.solution.bound <= best_s * (1 + 1e-6) + 1e-12
-    if result.status is Status.OPTIMAL:
-        assert result.solution.objective == pytest.approx(best_s, rel=2e-6, abs=1e-12)
+@given(question=questions())
+def test_every_proof_agrees_with_exhaustive_search(question: tuple[TrainingGraph, int]) -> None:
+    assert_the_proof_is_true(*question)
 
 
 def state_of(graph: TrainingGraph, budget_bytes: int, with_plan: bool) -> State:
