@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective, collective_by_name, divided
+from gapless.encodings.taccl.bounds.latency import distances_s
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.sketch.logical import LogicalTopology, apply_sketch
 from gapless.encodings.taccl.sketch.phases import spreads_of
@@ -199,8 +200,9 @@ class Chunked:
     def wanted(self) -> NDArray[np.bool_]:
         """`wanted[c, r]`: whether chunk c must reach rank r, its owner left out."""
         wanted = np.zeros((self.collective.chunk_count, self.collective.rank_count), dtype=np.bool_)
-        for chunk, ranks in enumerate(self.collective.destinations):
-            wanted[chunk, list(ranks)] = True
+        ranks = self.collective.destinations
+        chunk = np.repeat(np.arange(len(ranks)), np.fromiter(map(len, ranks), np.int64, len(ranks)))
+        wanted[chunk, np.fromiter(chain.from_iterable(ranks), np.int64, len(chunk))] = True
         return wanted
 
     @cached_property
@@ -220,6 +222,12 @@ class Chunked:
         return np.asarray(self.useful & (arrival_s <= latest_s))
 
     @cached_property
+    def is_free(self) -> bool:
+        """Whether every chunk may take every link."""
+        allowed = self.logical.allowed
+        return self.path_slack is None and bool(allowed.flat[0] if allowed.strides == (0, 0) else allowed.all())
+
+    @cached_property
     def link_weight(self) -> NDArray[np.float64]:
         """What the policies make of using each link: +1 costs (uc-min), -1 pays (uc-max), 0 is the same; float."""
         weight = np.zeros(self.link_count)
@@ -231,22 +239,18 @@ class Chunked:
     def earliest_s(self) -> NDArray[np.float64]:
         """`earliest_s[c, r]`: no schedule brings chunk c to rank r sooner; inf where it can't get. Seconds.
 
-        Chunk by chunk, since a sketch allows each chunk its own links.
+        A sketch may allow each chunk its own links: chunks that may use the same ones are looked at together.
         """
-        topology = self.logical.topology
         earliest_s = np.full(self.wanted.shape, np.inf)
-        networks: dict[bytes, nx.DiGraph[int]] = {}  # with the links that lead back, which are on no shortest path
-        known: dict[tuple[int, bytes], NDArray[np.float64]] = {}
-        for chunk, owner in enumerate(self.owners.tolist()):
-            links = self.logical.allowed[chunk]
-            key = (owner, links.tobytes())
-            if key[1] not in networks:
-                networks[key[1]] = topology.to_networkx(self.chunk_bytes, np.flatnonzero(links).tolist())
-            if key not in known:
-                known[key] = np.full(topology.device_count, np.inf)
-                length_s = nx.single_source_dijkstra_path_length(networks[key[1]], owner, weight="duration_s")
-                known[key][list(length_s)] = list(length_s.values())
-            earliest_s[chunk] = known[key]
+        alike: dict[bytes, list[int]] = {}  # with the links that lead back, which are on no shortest path
+        allowed = self.logical.allowed
+        is_free = not allowed.strides[0]  # one row for all chunks
+        for chunk in range(len(self.owners)):
+            alike.setdefault(b"" if is_free else allowed[chunk].tobytes(), []).append(chunk)
+        for chunks in alike.values():
+            owners, place = np.unique(self.owners[chunks], return_inverse=True)
+            links = np.flatnonzero(allowed[chunks[0]])
+            earliest_s[chunks] = distances_s(self.logical.topology, self.duration_s, owners, links)[place]
         return earliest_s
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.errors import InputError
 
-__all__ = ["Aggregation", "Chunking", "Greedy", "Milp", "Parameters"]
+__all__ = ["Aggregation", "Chunking", "Greedy", "Milp", "Parameters", "Sketches"]
 
 ANY_SIZE = 1 << 30
 """As many chunks in a group as there are."""
+_WORK = {
+    "chunking": ("rows",),
+    "aggregation": ("messages", "gossip_states", "baseline_transfers"),
+    "greedy": ("rows", "rows_before_milp", "rounding_steps"),
+    "milp": ("routing_work", "another_routing_work", "perturbed_rows", "exact_steps"),
+}
+"""What counts work."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +30,8 @@ class Chunking:
     """Sends of chunks to ranks up to which a number is tried: what is large is in many pieces already."""
     tries: int = 150
     """Orders of sends for one number: those of a few matchings, which say which numbers are better."""
-    try_s: float = 2.0
-    """Seconds for one number, where so many orders take longer."""
-    all_s: float = 8.0
-    """Seconds for all numbers together."""
-    share: float = 0.5
-    """The part of the time limit for all numbers together, so that as much is left to use the best of them."""
+    rows: int = 80_000
+    """Sends in all these orders, some tenths of a second: of many sends, fewer orders are tried."""
     gap: float = 1e-3
     """A number whose plan is proven to be this near to the best possible is not improved."""
     near: float = 0.004
@@ -39,15 +42,13 @@ class Chunking:
     def __post_init__(self) -> None:
         if list(self.numbers) != sorted(set(self.numbers)):
             raise InputError(f"chunking: numbers must ascend, got {list(self.numbers)}")
-        _check(self, "chunking", shares=("share",))
+        _check(self, "chunking")
 
 
 @dataclass(frozen=True)
 class Aggregation:
     """Aggregated sends, by randomised construction."""
 
-    share: float = 0.4
-    """The part of the time limit for them and for baselines: they are best where latencies count, and quick there."""
     tries: int = 600
     """Constructions for each phase: most find their best within a hundred."""
     messages: int = 60_000
@@ -56,21 +57,23 @@ class Aggregation:
     """The share of constructions that begin as the best one did: without, the best of many is hardly improved."""
     gossip_states: int = 300_000
     """States of the beam search over rounds of an ALLREDUCE without a root, about a second's: it wins on few bytes."""
+    baseline_transfers: int = 120_000
+    """Transfers of the libraries' variants, after which no more pieces of a pipeline are tried: some seconds."""
     most_ranks: int = 128
     """Ranks up to which aggregated sends and baselines are looked at: their latencies count on small machines."""
 
     def __post_init__(self) -> None:
-        _check(self, "aggregation", shares=("share", "restart_share"))
+        _check(self, "aggregation", shares=("restart_share",))
 
 
 @dataclass(frozen=True)
 class Greedy:
     """Matching or rounded flow, then list scheduling."""
 
-    share: float = 0.2
-    """The part of the time limit for the greedy where the MILP is to follow."""
-    before_milp_s: float = 1.0
-    """The most seconds of that: what the greedy finds later on small problems, the MILP finds as well."""
+    rows: int = 400_000
+    """Sends in all orders that are tried; a hundred thousand take about a second."""
+    rows_before_milp: int = 100_000
+    """The same where the MILP follows: what the greedy finds later on small problems, the MILP finds as well."""
     seeds: int = 16
     """Seeds that matchings break ties by; a single one where there are more than 20,000 sends."""
     spare_shares: tuple[float, ...] = (0.0, 0.8, 0.9, 0.95, 1.0)
@@ -79,33 +82,29 @@ class Greedy:
     """How many chunks may travel together between nodes at most: more share a latency, and arrive later."""
     patience: int = 60
     """Perturbed orders in a row without improvement, after which it is left at that."""
-    perturbing_s: float = 10.0
-    """Seconds for perturbed orders of each size of groups."""
-    bounds_share: float = 0.3
-    """The part of the time that the linear programs of the bounds may take, whose flows are rounded."""
-    rounding_s: float = 2.0
-    """Seconds for whole numbers of chunks on the paths of a flow."""
+    rounding_steps: int = 300
+    """Steps of the solver for whole numbers of chunks on the paths of a flow."""
 
     def __post_init__(self) -> None:
-        _check(self, "greedy", shares=("share", "bounds_share"), may_be_zero=("spare_shares",))
+        _check(self, "greedy", may_be_zero=("spare_shares",))
 
 
 @dataclass(frozen=True)
 class Milp:
     """The thesis's three stages."""
 
-    most_binaries: int = 6_000
-    """Orbits of (chunk, link) up to which the MILP is tried: routing is then proven within seconds, or nearly so."""
-    share: float = 0.8
-    """The part of the time limit for the MILP where the greedy is to follow, under a sketch."""
-    routing_share: float = 0.5
-    """The part of its time that the first routing may take, so that something is left to order it."""
+    most_binaries: int = 2_500
+    """Orbits of (chunk, link) of all phases up to which the MILP is tried: larger ones are seldom solved in seconds."""
+    hopeless_factor: float = 1.25
+    """Where chunks are grouped inside nodes and that is so many times as fast as the greedy, the MILP is left out."""
+    routing_work: int = 3_000_000
+    """Work for the first routing of all phases: steps of the solver, each as large as the model; some seconds."""
     routing_gap: float = 0.01
     """The first routing is proven to within this, or to within the gap asked for where that is less."""
     routings: int = 5
     """More routings of least time: their schedules differ by a tenth, and only scheduling them says which is best."""
-    routing_s: float = 1.0
-    """Seconds for each of those."""
+    another_routing_work: int = 1_600_000
+    """Work for each of those, about a second."""
     patience: int = 2
     """How many of them in a row may make the schedule no better before it is left at that."""
     least_gain: float = 1e-3
@@ -114,13 +113,34 @@ class Milp:
     """How many chunks of sums may travel together at most before the exact stage."""
     perturbations: int = 60
     """Perturbed orders in a row without improvement, after which it is left at that."""
-    perturbing_s: float = 1.0
-    """Seconds for perturbed orders, so that time is left for the exact stage."""
-    exact_s: float = 2.0
-    """Seconds for contiguity, the exact stage: it finds most of what it finds at once."""
+    perturbed_rows: int = 100_000
+    """Sends in all perturbed orders of a routing, about a second, so that time is left for the exact stage."""
+    exact_steps: int = 100
+    """Steps of the solver for contiguity, the exact stage: it finds most of what it finds at once."""
 
     def __post_init__(self) -> None:
-        _check(self, "milp", shares=("share", "routing_share"))
+        _check(self, "milp")
+
+
+@dataclass(frozen=True)
+class Sketches:
+    """The search over sketches, of `--sketch auto`."""
+
+    parts: tuple[int, ...] = (1, 2, 4, 8)
+    """Into how many parts a rank's data are cut; finer ones hardly outweigh the latency of their links."""
+    senders: int = 2
+    """Ranks of a NIC that are tried as its sender; the receiver is its first."""
+    first_share: float = 0.2
+    """The part of all other searches' work that a first try takes, some three seconds: there are dozens."""
+    best: int = 2
+    """How many of the best tries are repeated, with all of the work."""
+    automorphisms: int = 200
+    """Automorphisms of a node that are looked at; a node with more is so symmetric that rotations find enough."""
+    most_matched: int = 32
+    """The largest node whose ranks are given to the graph matcher, whose time may grow exponentially."""
+
+    def __post_init__(self) -> None:
+        _check(self, "sketches", shares=("first_share",))
 
 
 @dataclass(frozen=True)
@@ -135,11 +155,21 @@ class Parameters:
     """The greedy."""
     milp: Milp = field(default_factory=Milp)
     """The MILP."""
+    sketches: Sketches = field(default_factory=Sketches)
+    """The search over sketches."""
     bounds: BoundParameters = field(default_factory=BoundParameters)
     """How much the lower bounds look at."""
 
+    def with_share(self, share: float) -> Parameters:
+        """The same with a share of the work."""
+        changed = {}
+        for name, counted in _WORK.items():
+            part = getattr(self, name)
+            changed[name] = replace(part, **{key: max(1, int(share * getattr(part, key))) for key in counted})
+        return replace(self, **changed)
 
-def _check(part: object, name: str, shares: tuple[str, ...], may_be_zero: tuple[str, ...] = ()) -> None:
+
+def _check(part: object, name: str, shares: tuple[str, ...] = (), may_be_zero: tuple[str, ...] = ()) -> None:
     """Every number is above 0, and a share at most 1; raises `InputError`."""
     for entry in fields(part):  # type: ignore[arg-type]
         value = getattr(part, entry.name)

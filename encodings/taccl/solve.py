@@ -1,14 +1,20 @@
 """The portfolio: every method that is tried for a question, in order, what each costs, and when it is left out.
 
+0. *First plan* (`first.py`): shortest paths, or on many ranks one matching: at once, so that there is an answer
+   whenever the time is up.
 1. *Sketches* (`--sketch auto` only): all that follows for many sketches, side by side (`sketch/search.py`).
 2. *Chunks*, where nobody says how many: the greedy for some numbers of them, 150 orders each (`flow/chunking.py`), some
-   tenths of a second and at most 8 s in all. Left out for a collective of one's own, and where there are many sends.
+   tenths of a second each; the best of these plans counts. Left out for a collective of one's own, and where there are
+   many sends.
 3. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
    2 s, and what libraries do, 4 s at most. Left out above 128 ranks, and where a sketch orders single chunks. Where one
    of them is proven within the gap, nothing else is tried.
-4. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else what is left.
-5. *MILP* (`milp/synthesis.py`): the thesis's three stages, with what is left; for up to 6,000 binaries, and where the
+4. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s.
+5. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 6,000 binaries, and where the
    greedy is neither proven within the gap nor, by its bound, unable to beat the best so far.
+
+These times are what the work takes that `parameters.py` allows: no method looks at the clock, but to end where the time
+limit does. Of a limit, a method takes at most a part where others follow.
 
 A sketch is written for the MILP. So under one the MILP is never left out, and comes before the greedy, which follows
 where the MILP isn't proven within the gap. Everything keeps to what the sketch allows. Each method ends with the best
@@ -17,14 +23,16 @@ that it has, and `details["provenance"]` says whose plan won, in which variant a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.flow.chunking import best_chunking
+from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.first import first_plan
+from gapless.encodings.taccl.flow.chunking import Quick, best_chunking
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.milp.synthesis import synthesise
@@ -33,10 +41,13 @@ from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.sketch.search import search_sketches
 from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
-from gapless.solution import Status
+from gapless.solution import Status, StopReason
 from gapless.system import Plan
 
 __all__ = ["in_chunks", "solve", "solve_chunked"]
+
+_GUARD = 0.5
+"""Where others follow, a method takes at most this part of the time that is left."""
 
 
 def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
@@ -45,20 +56,26 @@ def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Paramet
     if isinstance(problem, Chunked):
         return solve_chunked(problem, options, parameters)
     if problem.searches_sketches:
-        return search_sketches(problem, options, partial(solve_chunked, parameters=parameters))
+        return search_sketches(problem, options, parameters, first_plan, solve_chunked)
     deadline = Deadline(options)
-    chunked = in_chunks(problem, options, parameters)
-    plan = solve_chunked(chunked, deadline.stage(), parameters)
+    _check_solver(problem.coarsest, options)
+    first = first_plan(problem.coarsest, deadline)
+    quick = _quick_plan(problem, deadline.stage(_GUARD * deadline.remaining_s), parameters)
+    plan = _portfolio(quick, first, deadline, options, parameters)
     return replace(plan, solution=replace(plan.solution, wall_s=deadline.elapsed_s))
 
 
 def in_chunks(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Chunked:
     """The problem in the chunks that are asked for, or in as many as the greedy does best with."""
+    return _quick_plan(problem, options, parameters or Parameters()).problem
+
+
+def _quick_plan(problem: Problem, options: SolveOptions, parameters: Parameters) -> Quick:
+    """The problem in so many chunks, with what there is of a plan for them."""
     if not problem.is_open:
-        return problem.coarsest
-    parameters, deadline = parameters or Parameters(), Deadline(options)
-    limit_s = min(parameters.chunking.share * deadline.remaining_s, parameters.chunking.all_s)
-    return best_chunking(problem, deadline.stage(limit_s), parameters)
+        return Quick(problem.coarsest)
+    quick = best_chunking(problem, options, parameters)
+    return quick if problem.path_slack is None else Quick(quick.problem)
 
 
 def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameters) -> Plan:
@@ -66,19 +83,35 @@ def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameter
 
     Raises `InputError` where the greedy is asked for, and a solver with it.
     """
-    portfolio = _Portfolio(problem, options, parameters, Deadline(options))
+    deadline = Deadline(options)
+    _check_solver(problem, options)
+    return _portfolio(Quick(problem), first_plan(problem, deadline), deadline, options, parameters)
+
+
+def _check_solver(problem: Chunked, options: SolveOptions) -> None:
     if problem.method == "greedy" and options.solver is not None:
         raise InputError(f"solver: must be left out with method greedy, which takes none; got {options.solver!r}")
+
+
+def _portfolio(
+    quick: Quick, first: Plan | None, deadline: Deadline, options: SolveOptions, parameters: Parameters
+) -> Plan:
+    """The methods in turn, after a first plan and, of the greedy, a quick one."""
+    problem = quick.problem
+    is_asked = quick.plan is not None and options.solver is None and problem.method != "milp"
+    portfolio = _Portfolio(problem, options, parameters, deadline, first, quick if is_asked else Quick(problem))
+    portfolio.announce(first)
     if problem.method == "greedy":
-        methods: list[Callable[[_Portfolio], None]] = [_try_greedy]
+        methods: list[Callable[[_Portfolio], None]] = [_take_quick, _try_greedy]
     elif problem.method == "milp" or options.solver is not None:
         methods = [_try_milp]
     elif problem.sketch is not None or problem.path_slack is not None or not may_be_greedy(problem):
         methods = [_try_aggregated, _try_milp, _try_greedy]
     else:
-        methods = [_try_aggregated, _try_greedy, _try_milp]
+        methods = [_try_aggregated, _take_quick, _try_greedy, _try_milp]
     for method in methods:
-        if not portfolio.is_over or (method is _try_milp and problem.sketch is not None):
+        is_due = method is _try_milp and problem.sketch is not None and not deadline.over
+        if is_due or not portfolio.is_over:
             method(portfolio)
     return portfolio.answer()
 
@@ -87,20 +120,22 @@ def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameter
 class _Portfolio:
     """The best plan so far, and the best bound for plans that send chunks one by one inside nodes.
 
-    `by_chunks`: the best of those.
+    `first`: the plan to fall back on; `quick`: likewise, of the greedy. `by_chunks`: the best of those chunk by chunk.
     """
 
     problem: Chunked
     options: SolveOptions
     parameters: Parameters
     deadline: Deadline
+    first: Plan | None
+    quick: Quick
     best: Plan | None = None
     by_chunks: Plan | None = None
 
     @cached_property
     def bounds(self) -> Bounds:
         """The bounds of the problem."""
-        return bounds_of(self.problem, self.parameters.bounds)
+        return self.quick.bounds or bounds_of(self.problem, self.parameters.bounds, self.deadline.stage())
 
     @property
     def is_alone(self) -> bool:
@@ -110,7 +145,8 @@ class _Portfolio:
     @property
     def is_over(self) -> bool:
         """Whether there is a plan, and the time is up or it is proven within the gap of the best of its kind."""
-        return self.best is not None and (self.deadline.over or self.is_within_gap(self.best))
+        found = self.best or self.first
+        return found is not None and ((found is self.best and self.is_within_gap(found)) or self.deadline.over)
 
     def is_within_gap(self, plan: Plan) -> bool:
         """Whether a plan is proven within the gap of the best of its kind."""
@@ -121,9 +157,9 @@ class _Portfolio:
         """When the best plan is over."""
         return None if self.best is None else self.best.solution.objective
 
-    def stage(self, share: float = 1.0, at_most_s: float = float("inf")) -> SolveOptions:
+    def stage(self, share: float = 1.0) -> SolveOptions:
         """A part of the time that is left, with reports that go on from the best plan so far."""
-        stage = self.deadline.stage(min(share * self.deadline.remaining_s, at_most_s))
+        stage = self.deadline.stage(share * self.deadline.remaining_s)
         report, since_s, best = stage.on_progress, self.deadline.elapsed_s, self.best
         if report is None or best is None or best.solution.objective is None:
             return stage
@@ -139,18 +175,30 @@ class _Portfolio:
 
     def offer(self, plan: Plan) -> None:
         """Keep a plan if it is faster than the best; of two of one kind the larger bound holds for both."""
+        if plan.schedule is None:
+            return
         if plan.details["method"] in ("greedy", "milp"):
             plan = self.by_chunks = plan if self.by_chunks is None else _better(self.by_chunks, plan)
         first, end_s = self.end_s, plan.solution.objective
         if first is None or (end_s is not None and end_s <= first * (1 + 1e-9)):
             self.best = plan
-            if self.options.on_plan is not None and end_s is not None:
-                self.options.on_plan(end_s, self.answer)
+            self.announce(plan)
+
+    def announce(self, plan: Plan | None) -> None:
+        """Report a plan that may be the answer if nothing better is found."""
+        end_s = None if plan is None else plan.solution.objective
+        if self.options.on_plan is not None and end_s is not None:
+            self.options.on_plan(end_s, self.answer)
 
     def answer(self) -> Plan:
         """The best plan, with its provenance."""
-        assert self.best is not None  # every list of methods has one that always plans
-        plan, details = self.best, dict(self.best.details)
+        found = [plan for plan in (self.best, self.quick.plan, self.first) if plan is not None]
+        if not found:
+            return Plan(claim(None, 0.0, "", "", self.options, self.deadline), None, problem=self.problem)
+        plan = min(found, key=_end_s)  # of equal ones the best of the methods
+        if plan is self.first and self.by_chunks is not None and plan.problem is self.problem:
+            plan = _better(self.by_chunks, plan)
+        details = dict(plan.details)
         chunked = plan.problem if isinstance(plan.problem, Chunked) else self.problem
         provenance = {
             "method": details["method"],
@@ -159,46 +207,62 @@ class _Portfolio:
             "sketch": None if self.problem.sketch is None else self.problem.sketch.name,
         }
         solution = replace(plan.solution, wall_s=self.deadline.elapsed_s)
+        if self.options.stop.is_set() and solution.status is Status.FEASIBLE:
+            solution = replace(solution, stop_reason=StopReason.INTERRUPTED)
         return replace(plan, solution=solution, details={**details, "provenance": provenance}, problem=chunked)
 
 
 def _try_aggregated(portfolio: _Portfolio) -> None:
-    """Aggregated sends and baselines, in at most a part of the time where others are to follow."""
+    """Aggregated sends and baselines."""
     aggregation = portfolio.parameters.aggregation
     if may_aggregate(portfolio.problem, aggregation):
-        stage = portfolio.stage(aggregation.share)
+        stage = portfolio.stage(_GUARD)
         plan = plan_aggregated(portfolio.problem, stage, aggregation, portfolio.bounds)
         if plan is not None:
             portfolio.offer(plan)
 
 
+def _take_quick(portfolio: _Portfolio) -> None:
+    """The greedy's quick plan from the search for the number of chunks."""
+    if portfolio.quick.plan is not None:
+        portfolio.offer(portfolio.quick.plan)
+
+
 def _try_greedy(portfolio: _Portfolio) -> None:
-    """The greedy; briefly, where the MILP is to follow."""
-    problem, bounds = portfolio.problem, portfolio.bounds
+    """The greedy; briefly, where the MILP is to follow, and not again where there is a quick plan of it."""
+    problem, bounds, known = portfolio.problem, portfolio.bounds, portfolio.by_chunks
+    greedy, milp = portfolio.parameters.greedy, portfolio.parameters.milp
     if portfolio.is_alone:
-        portfolio.offer(plan_greedy(problem, portfolio.stage(), portfolio.parameters.greedy, bounds=bounds))
-    elif may_be_greedy(portfolio.problem) and not (
-        portfolio.by_chunks is not None and portfolio.is_within_gap(portfolio.by_chunks)
-    ):
-        parameters, is_first = portfolio.parameters, portfolio.by_chunks is None
-        greedy = parameters.greedy
-        brief = is_first and milp_binaries(portfolio.problem) <= parameters.milp.most_binaries
-        stage = portfolio.stage(greedy.share, greedy.before_milp_s) if brief else portfolio.stage()
-        portfolio.offer(plan_greedy(problem, stage, greedy, bounds=bounds))
+        portfolio.offer(plan_greedy(problem, portfolio.stage(), greedy, bounds=bounds))
+        return
+    if not may_be_greedy(problem) or (known is not None and portfolio.is_within_gap(known)):
+        return
+    is_first = known is None or known.details["method"] == "greedy"
+    if not is_first or milp_binaries(problem) > milp.most_binaries:
+        portfolio.offer(plan_greedy(problem, portfolio.stage(), greedy, bounds=bounds))
+    elif known is None:
+        brief = replace(greedy, rows=greedy.rows_before_milp)
+        portfolio.offer(plan_greedy(problem, portfolio.stage(_GUARD), brief, bounds=bounds))
 
 
 def _try_milp(portfolio: _Portfolio) -> None:
     """The MILP; after the greedy, only where it is small and may still be better."""
     known, milp = portfolio.by_chunks, portfolio.parameters.milp
+    is_last = not portfolio.is_alone and may_be_greedy(portfolio.problem) and portfolio.problem.sketch is None
+    if is_last and milp_binaries(portfolio.problem) > milp.most_binaries:
+        return
     if known is not None:
         bound_s, end_s = known.solution.bound, portfolio.end_s
         is_beaten = bound_s is not None and end_s is not None and portfolio.best is not known and bound_s >= end_s
-        if is_beaten or portfolio.is_within_gap(known):
+        if is_beaten or portfolio.is_within_gap(known) or _end_s(known) > milp.hopeless_factor * (end_s or math.inf):
             return
-        if milp_binaries(portfolio.problem) > milp.most_binaries:
-            return
-    share = 1.0 if known is not None or portfolio.is_alone else milp.share
+    share = 1.0 if known is not None or portfolio.is_alone else _GUARD
     portfolio.offer(synthesise(portfolio.problem, portfolio.stage(share), milp, portfolio.bounds))
+
+
+def _end_s(plan: Plan) -> float:
+    """When a plan is over, inf for none."""
+    return math.inf if plan.solution.objective is None else plan.solution.objective
 
 
 def _better(one: Plan, other: Plan) -> Plan:

@@ -26,8 +26,6 @@ __all__ = ["rooted_transfers", "transfers_of"]
 Mask = NDArray[np.bool_]
 
 _DEFAULTS = Aggregation()
-_LEAST_MESSAGES = 20_000
-"""Of all constructions, some tenths of a second: so many are made however busy the machine is."""
 _ALIKE_AFTER, _ALIKE_SHARE = 50, 0.5
 """After so many constructions, this share has the preferences of the best one."""
 _LEAST = (1, 1, 1, 2, 2, 3, 4, 8, 16)
@@ -168,8 +166,8 @@ def _best_transfers(
     best_preferences = Preferences()
     kinds, messages = len(set(task.network.alpha_s)), 0
     for number in range(parameters.tries):
-        late = deadline.over and messages > _LEAST_MESSAGES
-        if best is not None and (late or best[0] <= enough_s or messages > parameters.messages):
+        is_enough = best is not None and (best[0] <= enough_s or messages > parameters.messages)
+        if is_enough or (best is not None and deadline.over):
             break
         alike = number > _ALIKE_AFTER and rng.random() < _ALIKE_SHARE
         preferences = best_preferences if alike else _preferences(rng, number, kinds, task)

@@ -28,8 +28,6 @@ _DEFAULTS = Aggregation()
 _MOST_LINKS = 20_000
 _MOST_CELLS = 30_000_000
 """Links, and pairs of chunk and link, above which aggregated sends are not looked at: they don't fit into memory."""
-_BASELINES_S, _BASELINES_SHARE = 4.0, 0.5
-"""For the libraries' variants in ever more pieces, on large machines: at most so long, and so much of the time."""
 _ALPHA_SHARE = 0.02
 """Of the time of a chunk on its link; where no link's latency is more, sharing it is worth nothing."""
 
@@ -69,10 +67,11 @@ def plan_aggregated(
     Its bound holds however chunks are grouped (`Bounds.any_grouping_s`). `details["method"]` is `aggregated`, or
     `baseline:` and the name of the algorithm; of equally fast ones ours is kept, and one that cuts no chunks.
     """
-    deadline, timings, bounds = Deadline(options), dict[str, float](), bounds or bounds_of(problem)
+    deadline, timings = Deadline(options), dict[str, float]()
+    bounds = bounds or bounds_of(problem, options=deadline.stage())
     enough_s = [phase.any_grouping_s / max(1 - options.gap, 1e-9) for phase in bounds.phases]
     with charge(timings, "baselines"):  # first, since they are quick: constructions take what is left
-        baselines = _baselines(problem, deadline)
+        baselines = _baselines(problem, deadline, parameters.baseline_transfers)
     with charge(timings, "aggregated"):
         found = [*_constructed(problem, deadline, options.seed, parameters, enough_s), *baselines]
     if not found:
@@ -122,14 +121,15 @@ def _scheduled(problem: Chunked, transfers: list[Transfer]) -> Schedule:
     return to_schedule(topology, problem.collective, problem.chunk_bytes, *sends_in_turn(transfers), title)
 
 
-def _baselines(problem: Chunked, deadline: Deadline) -> list[_Candidate]:
+def _baselines(problem: Chunked, deadline: Deadline, most_transfers: int) -> list[_Candidate]:
     """Those that the sketch allows, in chunks as they are unless these may be cut."""
     if problem.collective.reduces and standard_name(problem.collective) is None:
         return []
     library = Baselines(problem.logical.topology, problem.collective)
-    stage = Deadline(deadline.stage(min(_BASELINES_S, _BASELINES_SHARE * deadline.remaining_s)))
     found = []
-    for baseline in library.of_size(problem.chunk_bytes, may_cut=problem.may_cut, is_over=lambda: stage.over):
+    for baseline in library.of_size(
+        problem.chunk_bytes, None, problem.may_cut, most_transfers, is_over=lambda: deadline.over
+    ):
         if _keeps_to_sketch(problem, baseline):
             collective, chunk_bytes = baseline.collective, baseline.chunk_bytes
             uncut = collective.chunk_count == problem.collective.chunk_count

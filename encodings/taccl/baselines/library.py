@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,12 +65,13 @@ class Baseline:
         return float(self.schedule.end_s.max(initial=0.0))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Limits:
-    """What holds the choice of variants back."""
+    """What holds the choice of variants back; `transfers_left`: how many may still be laid out."""
 
     may_cut: bool
     is_over: Callable[[], bool]
+    transfers_left: float
 
 
 def baselines(topology: Topology, collective: Collective, chunk_bytes: int) -> dict[str, Schedule]:
@@ -114,17 +116,19 @@ class Baselines:
         chunk_bytes: int,
         topology: Topology | None = None,
         may_cut: bool = True,
+        most_transfers: float = math.inf,
         is_over: Callable[[], bool] = lambda: False,
     ) -> list[Baseline]:
         """Every algorithm in the variant that is fastest for chunks of that size, in order of the names.
 
         `topology`: the same with other costs. Unless chunks `may_cut` be, only variants count that take them as they
-        are. Once `is_over`, no more variants are tried. Raises `InputError` where a rank is out of reach.
+        are. Once there are `most_transfers` in all variants, no more are tried but the first of each algorithm;
+        once it `is_over`, none. Raises `InputError` where a rank is out of reach.
         """
         if chunk_bytes < 1:
             raise InputError(f"chunk_bytes must be >= 1, got {chunk_bytes}")
         network = Network(topology or self.topology, chunk_bytes)
-        limits = _Limits(may_cut, is_over)
+        limits = _Limits(may_cut, is_over, most_transfers)
         found = [self._fastest(name, chunk_bytes, network, limits) for name in self.names]
         return [baseline for baseline in found if baseline is not None]
 
@@ -143,11 +147,15 @@ class Baselines:
         for variants in series(self._structure, self._algorithms[name], base):
             last: Baseline | None = None
             for variant in variants:
-                if best is not None and (limits.is_over() or not self._is_worth_it(variant, last, chunk_bytes)):
+                if limits.is_over():
+                    return best
+                is_enough = limits.transfers_left <= 0 or not self._is_worth_it(variant, last, chunk_bytes)
+                if best is not None and is_enough:
                     break
                 if not limits.may_cut and not self._takes_chunks_whole(variant, chunk_bytes):
                     break
                 found = self._build(name, variant, chunk_bytes, network)
+                limits.transfers_left -= len(found.schedule)
                 best = found if best is None or found.makespan_s < best.makespan_s else best
                 if last is not None and found.makespan_s >= last.makespan_s:  # more pieces cost more than they bring
                     break

@@ -43,7 +43,7 @@ def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str,
     }
 
 
-def any_bandwidth_s_per_byte(problem: Chunked, parameters: BoundParameters) -> float:
+def any_bandwidth_s_per_byte(problem: Chunked, parameters: BoundParameters, options: SolveOptions) -> float:
     """Seconds for each byte of a chunk that no plan can beat, latencies aside: flows, packed trees and cuts.
 
     Sums are looked at backwards in time, as the spreading of their chunks. 0 where the collective is of another kind,
@@ -52,10 +52,10 @@ def any_bandwidth_s_per_byte(problem: Chunked, parameters: BoundParameters) -> f
     topology = _machine_of(problem)
     if not (topology.beta_s_per_byte > 0).all() or not is_spread_backwards(problem.collective):
         return 0.0
-    options, best_s = SolveOptions(time_limit_s=parameters.program_limit_s), 0.0
+    best_s = 0.0
     for phase in Chunked(topology, problem.collective, problem.chunk_bytes).phases:
         rate_s = phase.problem.logical.topology.beta_s_per_byte
-        rotations, _ = rotations_of(phase.problem)
+        rotations = rotations_of(phase.problem)
         best_s = max(best_s, exact_bandwidth(phase.problem, rate_s, rotations, options, parameters).time_s)
     return best_s
 

@@ -8,9 +8,9 @@ bound for a later one holds for the earlier ones, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,11 +35,15 @@ from gapless.encodings.taccl.bounds.spreading import influence_bound_s, spreadin
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations
-from gapless.options import SolveOptions
+from gapless.options import Deadline, SolveOptions
 
 __all__ = ["Bounds", "bounds_of"]
 
+Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+_SHARE = 0.3
+"""The linear programs of one bound take at most this part of the time that is left."""
 
 
 def bounds_of(
@@ -51,7 +55,8 @@ def bounds_of(
 ) -> Bounds:
     """The bounds of a problem; nothing is computed yet.
 
-    `options`: for the linear programs of `bandwidth`. `one_at_a_time`: the problem is a sum's backwards in time, where
+    `options`: until when linear programs may be solved; one takes at most a part of the time that is left then.
+    `one_at_a_time`: the problem is a sum's backwards in time, where
     a rank sends a chunk to one rank at a time. `s_per_byte`: what `Bounds.s_per_byte` was for another size.
     """
     return Bounds(problem, parameters or BoundParameters(), options or SolveOptions(), one_at_a_time, s_per_byte)
@@ -70,17 +75,10 @@ class Bounds:
     known_s_per_byte: float | None
     proven_s: float = 0.0
 
-    def with_proven(self, proven_s: float) -> Bounds:
-        """The same with what a solver has proven for plans chunk by chunk."""
-        return self._with(proven_s=max(proven_s, self.proven_s))
-
-    def with_options(self, options: SolveOptions) -> Bounds:
-        """The same with other options for the linear programs that are still to be solved."""
-        return self._with(options=options)
-
-    def _with(self, **changes: Any) -> Bounds:
-        bounds = replace(self, **changes)
-        bounds.__dict__.update({**self.__dict__, **changes})  # what has been worked out stays so
+    def with_proven(self, proven_s: float, anew: bool = False) -> Bounds:
+        """The same with what a solver has proven for plans chunk by chunk; `anew`: nothing else counts any more."""
+        bounds, proven_s = replace(self), proven_s if anew else max(proven_s, self.proven_s)
+        bounds.__dict__.update(self.__dict__, proven_s=proven_s)  # what has been worked out stays so
         return bounds
 
     @property
@@ -104,14 +102,16 @@ class Bounds:
         together, how often they cross cuts, and how many each rank sends and receives.
         """
         if not self.problem.collective.reduces:
-            return {"latency": self.latency_s, "cuts": self._cuts_s(self.problem.may_group)}
-        return {
-            "latency": self.latency_s,
-            "cuts": max(phase.chunk_by_chunk["cuts"] for phase in self.phases),
-            "reduction": doubling_bound_s(self.problem, self._kinds),
-            "crossing": self.crossing_s,
-            "trees": trees_bound_s(self.problem) if self._is_small else 0.0,
-        }
+            return self._in_time(
+                latency=lambda: self.latency_s, cuts=lambda: self._cuts_s(self.problem.may_group)
+            )  # fmt: skip
+        return self._in_time(
+            latency=lambda: self.latency_s,
+            cuts=lambda: max(phase.chunk_by_chunk["cuts"] for phase in self.phases),
+            reduction=lambda: doubling_bound_s(self.problem, self._kinds),
+            crossing=lambda: self.crossing_s,
+            trees=lambda: trees_bound_s(self.problem) if self._is_small else 0.0,
+        )
 
     @cached_property
     def any_grouping(self) -> dict[str, float]:
@@ -119,25 +119,34 @@ class Bounds:
         ranks can know of something by when, and for sums how fast parts come together, and come to all.
         """
         if not self.problem.collective.reduces:
-            steps, most = self.parameters.time_steps, self.parameters.most_counted_chunks
-            spreading_s = spreading_bound_s(self.problem, self.one_at_a_time)
-            influence_s = influence_bound_s(self.problem, self.one_at_a_time, steps, most // 2)
-            return {
-                "latency": self.latency_s,
-                "cuts": self._cuts_s(self._all_links) if self._is_small else self.any_chunking_s,
-                "arrival": arrival_bound_s(self.problem, most),
-                "spreading": max(spreading_s, influence_s),
-            }
-        phases = [phase.any_grouping for phase in self.phases]
-        crossing_s = self._crossing_s(self._all_links)
-        return {
-            "latency": self.latency_s,
-            "cuts": max(crossing_s, *(phase["cuts"] for phase in phases)),
-            "arrival": max(phase["arrival"] for phase in phases),
-            "spreading": max(phase["spreading"] for phase in phases),
-            "reduction": doubling_bound_s(self.problem, self._kinds),
-            "gossip": gossip_bound_s(self.problem, self._kinds),
-        }
+            return self._in_time(
+                latency=lambda: self.latency_s,
+                cuts=lambda: self._cuts_s(self._all_links) if self._is_small else self.any_chunking_s,
+                arrival=lambda: arrival_bound_s(self.problem, self.parameters.most_counted_chunks),
+                spreading=self._spreading_s,
+            )
+        return self._in_time(
+            latency=lambda: self.latency_s,
+            cuts=lambda: max(
+                self._crossing_s(self._all_links), *(phase.any_grouping["cuts"] for phase in self.phases)
+            ),
+            arrival=lambda: max(phase.any_grouping["arrival"] for phase in self.phases),
+            spreading=lambda: max(phase.any_grouping["spreading"] for phase in self.phases),
+            reduction=lambda: doubling_bound_s(self.problem, self._kinds),
+            gossip=lambda: gossip_bound_s(self.problem, self._kinds),
+        )  # fmt: skip
+
+    def _in_time(self, **bounds_s: Callable[[], float]) -> dict[str, float]:
+        """Bounds by name, 0 for those that there is no time for; the first there always is."""
+        deadline, found = Deadline(self.options), dict[str, float]()
+        for name, bound_s in bounds_s.items():
+            found[name] = 0.0 if found and deadline.over else bound_s()
+        return found
+
+    def _spreading_s(self) -> float:
+        steps, most = self.parameters.time_steps, self.parameters.most_counted_chunks
+        influence_s = influence_bound_s(self.problem, self.one_at_a_time, steps, most // 2)
+        return max(spreading_bound_s(self.problem, self.one_at_a_time), influence_s)
 
     @cached_property
     def any_chunking(self) -> dict[str, float]:
@@ -149,13 +158,19 @@ class Bounds:
         """Seconds for each byte of a chunk that no plan can beat, in linear programs that take a while."""
         if self.known_s_per_byte is not None:
             return self.known_s_per_byte
-        return any_bandwidth_s_per_byte(self.problem, self.parameters)
+        return any_bandwidth_s_per_byte(self.problem, self.parameters, self._stage)
 
     @cached_property
     def bandwidth(self) -> Bandwidth:
         """What links take chunk by chunk at least, of a problem that doesn't reduce and whose chunks use every link."""
         occupancy_s = self.problem.occupancy_s
-        return exact_bandwidth(self.problem, occupancy_s, self._rotations, self.options, self.parameters, short=True)
+        return exact_bandwidth(self.problem, occupancy_s, self._rotations, self._stage, self.parameters, short=True)
+
+    @property
+    def _stage(self) -> SolveOptions:
+        """The options for the linear programs of one bound."""
+        deadline = Deadline(self.options)
+        return replace(deadline.stage(_SHARE * deadline.remaining_s), gap=0.0, threads=1, on_progress=None)
 
     @cached_property
     def phases(self) -> tuple[Bounds, ...]:
@@ -186,10 +201,24 @@ class Bounds:
 
     def _crossing_s(self, may_group: Mask) -> float:
         crossing_s = crossing_bound_s(self.problem, self._kinds, may_group)
-        return max(crossing_s, across_cuts_s(self.problem, self._kinds, may_group)) if self._is_small else crossing_s
+        if not self._is_small:
+            return crossing_s
+        return max(crossing_s, across_cuts_s(self.problem, self._kinds, may_group, self._symmetry))
 
     def _cuts_s(self, may_group: Mask) -> float:
-        return cuts_bound_s(self.problem, may_group, self.parameters.cut_times) if self._is_small else 0.0
+        if not self._is_small:
+            return 0.0
+        return cuts_bound_s(self.problem, may_group, self.parameters.cut_times, self._symmetry)
+
+    @cached_property
+    def _symmetry(self) -> list[Ids]:
+        """Permutations of the ranks that keep the problem: those of its sketch, or else all rotations."""
+        problem = self.problem
+        if not problem.is_free:
+            return [images.ranks for images in problem.logical.symmetry]
+        of_phases = [rotations_of(phase.problem).ranks for phase in problem.phases]
+        is_same = all(np.array_equal(ranks, of_phases[0]) for ranks in of_phases)
+        return list(of_phases[0]) if is_same else []
 
     @cached_property
     def _kinds(self) -> list[Kind]:
@@ -197,7 +226,7 @@ class Bounds:
 
     @cached_property
     def _rotations(self) -> Rotations:
-        return rotations_of(self.problem)[0]
+        return rotations_of(self.problem)
 
     @property
     def _all_links(self) -> Mask:

@@ -37,6 +37,8 @@ Floats = NDArray[np.float64]
 
 _PAIRS_A_VARIABLE = 70
 """Pairs of commodity and link, for each variable that is allowed, above which none are put together as orbits."""
+_PAIR_S = 1e-6
+"""Seconds that it takes to write a program down, for each pair of rank and link."""
 _ROUNDING = 1e-9
 _EXACT = 1e-6
 _LONGER = 1e-6
@@ -122,6 +124,9 @@ def concurrent_flow(
     time, one over short paths. None where the program is too large (`most_variables`), or not solved in time.
     """
     deadline = Deadline(options or SolveOptions())
+    if demand.any() and len(demand) * len(topology.links) * _PAIR_S > deadline.remaining_s:
+        deadline.strike()
+        return None
     by_target = (demand > 0).any(axis=0).sum() < (demand > 0).any(axis=1).sum()
     asked = _demand(topology, occupancy_s, demand.T if by_target else demand, bool(by_target))
     if not len(asked.ends):

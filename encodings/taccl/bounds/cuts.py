@@ -8,7 +8,7 @@ the boundary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from gapless.encodings.taccl.bounds.latency import distances_s
 from gapless.encodings.taccl.bounds.ports import SIDES, all_through_s, ports_of
 from gapless.encodings.taccl.chunked import Chunked
 
-__all__ = ["cuts_bound_s"]
+__all__ = ["cuts_bound_s", "one_of_each_orbit"]
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -43,17 +43,18 @@ class _Cut:
         return _Cut(self.inside, self.entering, self.needed[chosen], self.usable[chosen], self.early_s[chosen])
 
 
-def cuts_bound_s(problem: Chunked, may_group: Mask, most_times: int) -> float:
+def cuts_bound_s(problem: Chunked, may_group: Mask, most_times: int, symmetry: Sequence[Ids]) -> float:
     """The largest bound over the cuts around each rank and each node, in both directions.
 
     `may_group[l]`: whether chunks may travel together on link l. `most_times`: see `BoundParameters.cut_times`.
+    `symmetry`: permutations of the ranks that keep the problem.
     """
     topology = problem.logical.topology
     ranks = [(rank,) for rank in range(topology.device_count)]
     nodes = [tuple(topology.ranks_of_node(node)) for node in range(topology.node_count)]
     several = [node for node in nodes if 1 < len(node) < topology.device_count]
     best_s = 0.0
-    for members in _one_of_each_orbit([*ranks, *several], [images.ranks for images in problem.logical.symmetry]):
+    for members in one_of_each_orbit([*ranks, *several], symmetry):
         inside = np.zeros(topology.device_count, dtype=np.bool_)
         inside[list(members)] = True
         for side in (inside, ~inside):
@@ -61,7 +62,7 @@ def cuts_bound_s(problem: Chunked, may_group: Mask, most_times: int) -> float:
     return best_s
 
 
-def _one_of_each_orbit(sets: list[tuple[int, ...]], permutations: list[Ids]) -> Iterator[tuple[int, ...]]:
+def one_of_each_orbit(sets: list[tuple[int, ...]], permutations: Sequence[Ids]) -> Iterator[tuple[int, ...]]:
     """Cuts that a symmetry carries onto each other have the same bound."""
     seen: set[tuple[int, ...]] = set()
     for ranks in sets:

@@ -21,6 +21,7 @@ from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations
 from gapless.model import Model
 from gapless.options import Deadline, SolveOptions
 from gapless.solvers.max_flow import max_flow
+from gapless.solvers.proofs import dual_bound
 from gapless.solvers.registry import solve_model
 from gapless.topologies.topology import Topology
 
@@ -31,6 +32,7 @@ Floats = NDArray[np.float64]
 
 _STEPS = 2**30
 """A chunk is this many units of flow."""
+_ROUNDING = 1e-9
 _TOLERANCE = 1e-6
 """Sets of ranks that lack no more than this part of what they own are served; LP solvers work to 1e-7."""
 
@@ -85,21 +87,26 @@ def pack(
         _add_cuts(master, topology, sorted(cuts), step)
         known |= cuts
         solution = solve_model(master.model, deadline.stage())
-        if solution.values is None or solution.bound is None:
+        if solution.values is None or solution.row_prices is None:
             break
         step, chunks = step + 1, solution.values[master.carried]
-        time_s = max(time_s, solution.bound * (1 - _TOLERANCE) * master.unit_s)
+        proven = dual_bound(master.model.arrays(), solution.row_prices)  # whatever the prices are
+        time_s = max(time_s, proven * (1 - _ROUNDING) * master.unit_s)
         broken = {cut for cut in (_broken_cut(topology, chunks, sink) for sink in sinks) if cut is not None}
         cuts = broken - known
     return Packing(time_s, chunks, not cuts, bottlenecks)
 
 
 def _master(topology: Topology, occupancy_s: Floats, rotations: Rotations, worst: Bottleneck) -> _Master:
-    """Least time (in units of the worst cut's) such that no resource, and no link, is held for longer."""
+    """Least time (in units of the worst cut's) such that no resource, and no link, is held for longer.
+
+    No link need carry a chunk twice: columns are bounded, so that any prices prove something.
+    """
     orbits, orbit = np.unique(rotations.link_orbit, return_inverse=True)
-    model, unit_s = Model("taccl_packing"), worst.time_s
-    carried = model.continuous("carried", len(orbits))[orbit]
-    time = int(model.continuous("time", lower=1.0 - _TOLERANCE))
+    model, unit_s, count = Model("taccl_packing"), worst.time_s, topology.device_count
+    carried = model.continuous("carried", len(orbits), upper=float(count))[orbit]
+    longest = count * float(occupancy_s.sum()) / unit_s
+    time = int(model.continuous("time", lower=1.0 - _TOLERANCE, upper=max(longest, 1.0)))
     lanes = np.concatenate([rotations.resource_orbit, len(topology.resources) + rotations.link_orbit])
     time_covers_every_lane(model, time, topology, carried[None, :], occupancy_s / unit_s, lanes)
     model.minimize((1.0, [time]))

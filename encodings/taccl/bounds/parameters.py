@@ -25,8 +25,6 @@ class BoundParameters:
     """Orbits of pairs of commodity and link up to which a concurrent flow is solved: the simplex takes seconds."""
     most_tree_variables: int = 20_000
     """Orbits of links up to which trees are packed, in several linear programs; above, cuts alone have to do."""
-    program_limit_s: float = 20.0
-    """For one linear program of the bound for any chunking; without its answer the cuts have to do."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -27,11 +27,13 @@ crossing more, which is early or late but not both, before or after; only with t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.bounds.cuts import one_of_each_orbit
 from gapless.encodings.taccl.bounds.latency import distances_s
 from gapless.encodings.taccl.bounds.ports import SIDES, all_through_s, most_at_once, ports_of, rounds_to_reach
 from gapless.encodings.taccl.chunked import Chunked
@@ -144,14 +146,19 @@ def _doublings(holders: tuple[int, ...]) -> int:
     return (len(holders) - 1).bit_length()
 
 
-def across_cuts_s(problem: Chunked, kinds: list[Kind], may_group: Mask) -> float:
-    """The largest bound over the cuts around each node, in both directions; 0 for a single node."""
+def across_cuts_s(problem: Chunked, kinds: list[Kind], may_group: Mask, symmetry: Sequence[Ids]) -> float:
+    """The largest bound over the cuts around each node, in both directions; 0 for a single node.
+
+    `symmetry`: permutations of the ranks that keep the problem.
+    """
     topology = problem.logical.topology
     if topology.node_count == 1:
         return 0.0
+    nodes = [tuple(topology.ranks_of_node(node)) for node in range(topology.node_count)]
     best_s = 0.0
-    for node in range(topology.node_count):
-        inside = topology.node_of == node
+    for members in one_of_each_orbit(nodes, symmetry):
+        inside = np.zeros(topology.device_count, dtype=np.bool_)
+        inside[list(members)] = True
         for side in (inside, ~inside):
             best_s = max(best_s, _out_of_s(problem, kinds, may_group, side))
     return best_s

@@ -10,76 +10,90 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from gapless.encodings.taccl.bounds.bounds import bounds_of
+from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.greedy import plan_greedy
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.parameters import Chunking, Parameters
 from gapless.encodings.taccl.problem import Problem
 from gapless.options import Deadline, SolveOptions
+from gapless.system import Plan
 
-__all__ = ["best_chunking"]
+__all__ = ["Quick", "best_chunking"]
 
 
-def best_chunking(problem: Problem, options: SolveOptions, parameters: Parameters) -> Chunked:
-    """The problem in the number of chunks with which the greedy is fastest.
+@dataclass(frozen=True)
+class Quick:
+    """A number of chunks with what the greedy makes of it in a moment, None where it was not asked.
+
+    `bounds`: those of plans in so many chunks.
+    """
+
+    problem: Chunked
+    plan: Plan | None = None
+    bounds: Bounds | None = None
+
+    @property
+    def end_s(self) -> float:
+        """When the plan is over, inf without one."""
+        end_s = None if self.plan is None else self.plan.solution.objective
+        return math.inf if end_s is None else end_s
+
+    def is_within(self, gap: float) -> bool:
+        """Whether the plan is proven to be within `gap` of the best possible."""
+        proven = None if self.plan is None else self.plan.solution.gap
+        return proven is not None and proven <= gap
+
+
+def best_chunking(problem: Problem, options: SolveOptions, parameters: Parameters) -> Quick:
+    """The problem in the number of chunks with which the greedy is fastest, and that plan.
 
     Where the MILP is to follow, since no number is proven within the gap that was asked for, numbers that are nearly as
     good are as good, and it is the largest that the MILP takes. In as few chunks as there can be where a plan has more
     sends than the parameters allow, and for a collective of one's own.
     """
     if not isinstance(problem.collective, str) or problem.topology.device_count < 2:
-        return problem.coarsest
+        return Quick(problem.coarsest)
     tried = _tried(problem, parameters.chunking)
     if len(tried) <= 1:
-        return tried[0] if tried else problem.coarsest
+        return Quick(tried[0] if tried else problem.coarsest)
     found = _quick_plans(tried, options, parameters)
     if not found:
-        return problem.coarsest
-    fastest = min(found, key=lambda plan: plan.end_s)
-    if fastest.gap <= options.gap:
-        return fastest.problem
+        return Quick(problem.coarsest)
+    fastest = min(found, key=lambda quick: quick.end_s)
+    if fastest.is_within(options.gap):
+        return fastest
     near_s = (1 + parameters.chunking.near) * fastest.end_s
-    near = [plan.problem for plan in found if plan.end_s <= near_s]
-    for_milp = [cut for cut in near if milp_binaries(cut) <= parameters.milp.most_binaries]
-    return for_milp[-1] if for_milp else fastest.problem
+    near = [quick for quick in found if quick.end_s <= near_s]
+    for_milp = [quick for quick in near if milp_binaries(quick.problem) <= parameters.milp.most_binaries]
+    return for_milp[-1] if for_milp else fastest
 
 
-@dataclass(frozen=True)
-class _Quick:
-    """What the greedy makes of a number of chunks in a moment, and how far from the best possible that can be."""
-
-    problem: Chunked
-    end_s: float
-    gap: float
-
-
-def _quick_plans(tried: list[Chunked], options: SolveOptions, parameters: Parameters) -> list[_Quick]:
+def _quick_plans(tried: list[Chunked], options: SolveOptions, parameters: Parameters) -> list[Quick]:
     """The greedy on each number, ascending, until larger ones are clearly worse."""
-    chunking, deadline, found = parameters.chunking, Deadline(options), list[_Quick]()
+    chunking, deadline, found = parameters.chunking, Deadline(options), list[Quick]()
+    greedy = replace(parameters.greedy, rows=chunking.rows)
     for place, cut in enumerate(tried):
         if deadline.over:
             break
-        share_s = deadline.remaining_s / (len(tried) - place)  # so that the larger numbers have their turn, too
-        quick = replace(deadline.stage(min(chunking.try_s, share_s)), gap=chunking.gap, on_progress=None, seed=0)
+        stage = deadline.stage(deadline.remaining_s / (len(tried) - place))  # so that all have their turn
+        quick = replace(stage, gap=chunking.gap, on_progress=None)
         cheap = replace(cut, method="greedy", path_slack=None)
-        bounds = bounds_of(cheap, parameters.bounds)
-        solution = plan_greedy(cheap, quick, parameters.greedy, chunking.tries, bounds).solution
-        end_s, gap = solution.objective, solution.gap
-        if end_s is None or (found and end_s > chunking.give_up_factor * min(plan.end_s for plan in found)):
+        bounds = bounds_of(cheap, parameters.bounds, stage)
+        made = Quick(cut, plan_greedy(cheap, quick, greedy, chunking.tries, bounds), bounds)
+        if made.end_s > chunking.give_up_factor * min((other.end_s for other in found), default=math.inf):
             break
-        found.append(_Quick(cut, end_s, math.inf if gap is None else gap))
+        if math.isfinite(made.end_s):
+            found.append(made)
     return found
 
 
 def _tried(problem: Problem, chunking: Chunking) -> list[Chunked]:
     """The problem in each number of chunks that leaves every chunk a byte, and not too many sends."""
-    found = []
+    coarsest, found = problem.coarsest.collective, list[Chunked]()
+    chunks, sends = max(map(len, coarsest.inputs)), coarsest.chunk_count * problem.topology.device_count
     for number in chunking.numbers:
-        cut = problem.in_chunks(number)
-        chunks = max(len(buffer) for buffer in cut.collective.inputs)
-        sends = cut.collective.chunk_count * problem.topology.device_count
-        if sends > chunking.most_sends or chunks > problem.size_bytes:
+        if number * sends > chunking.most_sends or number * chunks > problem.size_bytes:
             break
-        found.append(cut)
+        found.append(problem.in_chunks(number))
     return found

@@ -1,8 +1,8 @@
 """Synthesis without a MILP, for clusters whose models are too large: match or route on orbits, schedule, unfold.
 
 Everything happens on one chunk of each orbit under the rotations that the topology has (`symmetry/quotient.py`), so
-that tries are cheap: many are made, and the best is kept until it is proven good enough or the time is over. Where a
-sketch allows chunks some links only, there are no rotations: every chunk is planned.
+that tries are cheap: many are made, and the best is kept until it is proven good enough or enough sends were put in
+order. Where a sketch allows chunks some links only, there are no rotations: every chunk is planned.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Routed:
 
 @dataclass
 class _Search:
-    """What is known of one phase."""
+    """What is known of one phase; `rows_left`: how many sends may still be put in order."""
 
     problem: Chunked
     options: SolveOptions
@@ -76,6 +76,7 @@ class _Search:
     one_at_a_time: bool
     parameters: Greedy
     most_tries: float
+    rows_left: int
     bounds: Bounds | None = None
     best: tuple[_Routed, Order] | None = None
     tries: int = 0
@@ -83,9 +84,11 @@ class _Search:
 
     @property
     def over(self) -> bool:
-        """Whether there is a plan, and it is good enough, or the time is up, or there have been enough tries."""
-        is_up = self.deadline.over or self.tries >= self.most_tries
-        return self.best is not None and (is_up or self.is_within(self.options.gap))
+        """Whether there is a plan, and it is good enough, or there have been enough tries, or the time is up."""
+        if self.best is None:
+            return False
+        is_enough = self.tries >= self.most_tries or self.rows_left <= 0 or self.is_within(self.options.gap)
+        return is_enough or self.deadline.over
 
     def is_within(self, gap: float) -> bool:
         """Whether the best plan is proven to be within `gap` of the best possible."""
@@ -93,18 +96,18 @@ class _Search:
             return False
         return self.best[1].makespan_s - self.bounds.chunk_by_chunk_s <= gap * self.best[1].makespan_s
 
-    @property
-    def is_masked(self) -> bool:
-        """Whether not all chunks may take all links."""
-        return self.problem.path_slack is not None or not self.problem.logical.allowed.all()
-
     def allowed(self, quotient: QuotientProblem) -> NDArray[np.bool_] | None:
         """`allowed[c, l]`: whether the quotient's c-th chunk may take link l; None where all may take all."""
-        return self.problem.usable[quotient.chunks] if self.is_masked else None
+        return None if self.problem.is_free else self.problem.usable[quotient.chunks]
 
     def table(self, routed: _Routed) -> Table:
         """Rows to be put in order."""
         return _table_of(self.problem, routed, self.one_at_a_time)
+
+    def ordered(self, table: Table, rule: Rule, given_s: Floats | None = None) -> Order:
+        """The rows put in order by a rule."""
+        self.rows_left -= len(table)
+        return list_schedule(table, rule, given_s)
 
     def offer(self, routed: _Routed, order: Order) -> None:
         """Keep an order if it is the best so far."""
@@ -130,6 +133,9 @@ def plan_greedy(
 ) -> Plan:
     """The best plan of the greedy, with bounds on what any plan could reach; `most_tries`: orders for each phase.
 
+    Of a single order, the bound is that of the shortest paths alone, which takes no linear program; it is waited for.
+    Else there is no schedule where the time is up before there is an order.
+
     What reduces is planned backwards in time, as the spreading of its chunks over links that are turned round; where
     the sums are wanted by more than one rank (ALLREDUCE), they are spread in a second phase. There is no schedule where
     a sketch leaves some chunk no path to some rank. Raises `InputError` for what `may_be_greedy` rules out.
@@ -139,14 +145,16 @@ def plan_greedy(
         raise InputError(f"{collective.name}: the greedy takes sums of all ranks, wanted by one rank or by all of them")
     if not may_be_greedy(problem):
         raise InputError("method: must be milp or auto under a sketch that sends own chunks first, got greedy")
-    deadline, bounds = Deadline(options), bounds or bounds_of(problem)
+    deadline = Deadline(options)
+    bounds = bounds or bounds_of(problem, options=deadline.stage())
     if collective.chunk_count * problem.link_count > _SMALL:  # bounds on single chunks would take longer than the plan
         quick = replace(bounds.parameters, most_pairs=min(_SMALL, bounds.parameters.most_pairs))
-        bounds = bounds_of(problem, quick)
+        bounds = bounds_of(problem, quick, bounds.options)
     searches, found = [], []
     for number, phase in enumerate(problem.phases):
         share = deadline.stage(deadline.remaining_s / (len(problem.phases) - number))
-        search = _Search(phase.problem, share, Deadline(share), phase.backwards, parameters, most_tries)
+        rows = parameters.rows // len(problem.phases)
+        search = _Search(phase.problem, share, Deadline(share), phase.backwards, parameters, most_tries, rows)
         columns = _find(search, bounds.phases[number])
         if columns is None:
             return Plan(claim(None, 0.0, SOLVER, __version__, options, deadline), None, {"method": "greedy"})
@@ -164,15 +172,18 @@ def _find(search: _Search, bounds: Bounds) -> Columns | None:
     """All sends of the best plan for one phase, in order of their starts; None where there is no plan."""
     problem = search.problem
     with charge(search.stage_s, "quotient"):
-        quotient = quotient_problem(problem, no_rotations(problem.logical.topology) if search.is_masked else None)
-    with charge(search.stage_s, "bounds"):
-        stage = search.deadline.stage(search.parameters.bounds_share * search.deadline.remaining_s)
-        bounds = bounds.with_options(stage)
-        search.bounds = bounds.with_proven(bounds.bandwidth.time_s)
+        quotient = quotient_problem(problem, None if problem.is_free else no_rotations(problem.logical.topology))
+    bottlenecks: tuple[Bottleneck, ...] = ()
+    if search.most_tries > 1 and not search.deadline.over:
+        with charge(search.stage_s, "bounds"):
+            search.bounds = bounds.with_proven(bounds.bandwidth.time_s)
+            bottlenecks = bounds.bandwidth.bottlenecks
+    if search.most_tries > 1 and search.deadline.over:
+        return None
     if (quotient.wanted.sum(axis=1) == 1).all():
         _route(search, quotient)
     else:
-        _match(search, quotient, search.bounds.bandwidth.bottlenecks)
+        _match(search, quotient, bottlenecks)
     if search.best is None:
         return None
     routed, order = search.best
@@ -186,7 +197,7 @@ def _route(search: _Search, quotient: QuotientProblem) -> None:
     for routed in _routings(search, quotient):
         if len(routed.routing) <= _MOST_BY_LOAD:
             with charge(search.stage_s, "ordering"):
-                search.offer(routed, list_schedule(search.table(routed), Rule("most left to do")))
+                search.offer(routed, search.ordered(search.table(routed), Rule("most left to do")))
         orders = _schedule(search, routed)
         if search.over:
             return
@@ -202,16 +213,16 @@ def _routings(search: _Search, quotient: QuotientProblem) -> Iterator[_Routed]:
     (a ring of eight, where half of what goes to the other side goes left), a small problem is routed without. The
     flow knows of no sketch that allows some chunks some links only.
     """
-    assert search.bounds is not None
     problem, allowed = search.problem, search.allowed(quotient)
-    flow = search.bounds.bandwidth.flow if allowed is None else None
+    flow = search.bounds.bandwidth.flow if allowed is None and search.bounds is not None else None
     small = problem.collective.chunk_count * problem.link_count <= _SMALL
     if flow is not None:
         quotients = [quotient]
         while quotients:
             taken = quotients.pop()
             with charge(search.stage_s, "routing"):
-                options = search.deadline.stage(min(search.parameters.rounding_s, 0.5 * search.deadline.remaining_s))
+                options = search.deadline.stage(0.5 * search.deadline.remaining_s)
+                options = replace(options, step_limit=search.parameters.rounding_steps, threads=1, on_progress=None)
                 routing = round_flow(taken, problem.occupancy_s, flow, options)
             yield _Routed(taken, routing, np.zeros(len(routing)))
             uneven = busiest_s(taken, routing, problem.occupancy_s) > flow.time_s * (1 + _UNEVEN)
@@ -219,7 +230,8 @@ def _routings(search: _Search, quotient: QuotientProblem) -> Iterator[_Routed]:
                 quotients.append(quotient_problem(problem, no_rotations(quotient.topology)))
     if flow is None or small:
         with charge(search.stage_s, "routing"):
-            routing = route_paths(quotient, problem.occupancy_s, allowed)
+            rounds = 1 if search.bounds is None else 3
+            routing = route_paths(quotient, problem.occupancy_s, allowed, rounds)
         yield _Routed(quotient, routing, np.zeros(len(routing)))
 
 
@@ -230,9 +242,12 @@ def _perturb(search: _Search, routed: _Routed, orders: list[Order]) -> None:
         best.setdefault(order.rule.most, order)
     with charge(search.stage_s, "ordering"):
         for order in islice(best.values(), _GROUPS_PERTURBED):
-            until_s = search.deadline.elapsed_s + search.parameters.perturbing_s
-            late = lambda _, until_s=until_s: search.over or search.deadline.elapsed_s > until_s  # noqa: E731
-            for better in better_orders(order, search.options.seed, search.parameters.patience, late):
+
+            def is_over(_: float, rows: int = len(order.table)) -> bool:
+                search.rows_left -= rows
+                return search.over
+
+            for better in better_orders(order, search.options.seed, search.parameters.patience, is_over):
                 search.offer(routed, better)
             if search.over:
                 return
@@ -252,6 +267,7 @@ def _match(search: _Search, quotient: QuotientProblem, bottlenecks: tuple[Bottle
                     matched = match(variant, sets, spare_s, seed, search.one_at_a_time, allowed)
                     if matched is None:
                         continue
+                    search.rows_left -= len(matched[0])
                     routed = _useful(quotient, *matched)
                 _schedule(search, routed)
                 large = len(routed.routing) * len(quotient.rotations) > _ROWS_FOR_ALL_TRIES
@@ -280,11 +296,11 @@ def _schedule(search: _Search, routed: _Routed) -> list[Order]:
         for given in (given_s, None):
             for backwards in (False, True):
                 for most in groups:
-                    rule = Rule("longest from now" if given is None else "as given", backwards, most)
-                    orders.append(list_schedule(table, rule, given))
-                    search.offer(routed, orders[-1])
                     if search.over:
                         return orders
+                    rule = Rule("longest from now" if given is None else "as given", backwards, most)
+                    orders.append(search.ordered(table, rule, given))
+                    search.offer(routed, orders[-1])
     return orders
 
 
@@ -343,6 +359,8 @@ def _lowered(problem: Chunked, found: list[Columns]) -> Schedule:
 
 def _bound_s(bounds: Bounds, searches: list[_Search]) -> float:
     """Each phase's bound holds for the whole, but not their sum: how often a sum crosses a cut bounds both together."""
+    if any(search.bounds is None for search in searches):
+        return max(phase.latency_s for phase in bounds.phases)
     best_s = max(search.bounds.chunk_by_chunk_s for search in searches if search.bounds is not None)
     return max(best_s, bounds.crossing_s) if len(searches) > 1 else best_s
 
@@ -364,7 +382,9 @@ def _details(searches: list[_Search], found: list[Columns], schedule: Schedule, 
             "cuts": max(bound.chunk_by_chunk["cuts"] for bound in bounds),
             "bandwidth": max(bound.bandwidth.time_s for bound in bounds),
             "bandwidth_is_exact": all(bound.bandwidth.exact for bound in bounds),
-        },
+        }
+        if bounds
+        else {},
         "rotations": len(rotations),
         "rotation_generators": [list(pair) for pair in rotations.generators],
         "tries": sum(search.tries for search in searches),

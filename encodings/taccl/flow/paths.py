@@ -22,11 +22,12 @@ Mask = NDArray[np.bool_]
 
 _POWER = 6.0
 """Of the load: the higher, the more a busy resource is avoided."""
-_ROUNDS = 3
 
 
-def route_paths(quotient: QuotientProblem, occupancy_s: Floats, allowed: Mask | None = None) -> Routing:
-    """A path for each chunk of the quotient problem.
+def route_paths(
+    quotient: QuotientProblem, occupancy_s: Floats, allowed: Mask | None = None, rounds: int = 3
+) -> Routing:
+    """A path for each chunk of the quotient problem; each is routed at most `rounds` times.
 
     `occupancy_s`: how long one chunk holds each link, float, shape (links,). `allowed[c, l]`: whether the
     quotient's c-th chunk may take link l, where not all may.
@@ -36,7 +37,7 @@ def route_paths(quotient: QuotientProblem, occupancy_s: Floats, allowed: Mask | 
     paths: list[list[int]] = [[] for _ in targets]
     best: list[list[int]] = []
     best_s = np.inf
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         for number, target in enumerate(targets):
             finder.load(paths[number], -1.0)
             paths[number] = finder.path(number, target)

@@ -75,11 +75,15 @@ def commodities(problem: Chunked) -> Commodities:
 
 
 def encode(problem: Chunked) -> FlowModel:
-    """The least time in which all links can carry what the ranks want, as a linear program."""
+    """The least time in which all links can carry what the ranks want, as a linear program.
+
+    No link need carry a chunk twice: columns are bounded, so that any prices of the rows prove something.
+    """
     model, parts = Model("taccl_flow"), commodities(problem)
     unit_s = float(problem.duration_s.min())
     flow = _flow(model, problem, parts)
-    found = FlowModel(model, parts, flow, int(model.continuous("time")), unit_s)
+    longest = len(problem.owners) * float(problem.occupancy_s.sum()) / unit_s
+    found = FlowModel(model, parts, flow, int(model.continuous("time", upper=longest)), unit_s)
     _what_a_rank_wants_stays_there(problem, found)
     number, link = np.nonzero(flow >= 0)
     occupancy = problem.occupancy_s / unit_s
@@ -150,7 +154,8 @@ def _flow(model: Model, problem: Chunked, parts: Commodities) -> Ids:
     firsts, column = np.unique(orbits(moves, usable.size)[usable], return_inverse=True)
     names = [f"k{cell // link_count}_l{cell % link_count}" for cell in firsts.tolist()]
     flow = np.full(usable.size, -1, dtype=np.int64)
-    flow[usable] = model.continuous("flow", len(firsts), labels=names)[column]
+    most = parts.demand.sum(axis=1)[firsts // link_count].astype(np.float64)
+    flow[usable] = model.continuous("flow", len(firsts), upper=most, labels=names)[column]
     return flow.reshape(parts.usable.shape)
 
 

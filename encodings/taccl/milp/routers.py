@@ -21,6 +21,7 @@ from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.solution import Solution
+from gapless.solvers.proofs import dual_bound
 
 __all__ = ["Router", "milp_binaries", "router_of", "routing_model", "takes_paths"]
 
@@ -105,7 +106,8 @@ def _path_router(problem: Chunked, solve: Solve | None, at_least_s: float) -> Ro
     if solve is not None:
         flow = flow_routing.encode(replace(problem, path_slack=None))
         solution = solve(flow.model)
-        bound = solution.bound
+        if solution.row_prices is not None:
+            bound = dual_bound(flow.model.arrays(), solution.row_prices)  # whatever the prices are
         if solution.values is not None and problem.path_slack is None:
             flowing = flow_routing.paths(problem, flow, solution.values)
     parts = path_routing.encode(problem, path_routing.candidate_paths(problem, flowing), at_least_s)
@@ -126,12 +128,12 @@ def _path_router(problem: Chunked, solve: Solve | None, at_least_s: float) -> Ro
 
 
 def milp_binaries(problem: Chunked) -> int:
-    """The binaries of the routing MILP, one for each orbit of (chunk, link) under the sketch's symmetry.
+    """The binaries of the routing MILPs of all phases, one for each orbit of (chunk, link) under the sketch's symmetry.
 
     The number of pairs where that is too large to be worth counting.
     """
     link_count, pairs = problem.link_count, problem.collective.chunk_count * problem.link_count
     if pairs > _LARGEST_TABLE or not problem.logical.symmetry:
-        return pairs
+        return pairs * len(problem.phases)
     images = [(s.chunks[:, None] * link_count + s.links[None, :]).reshape(-1) for s in problem.logical.symmetry]
-    return len(np.unique(orbits(images, pairs)))
+    return len(np.unique(orbits(images, pairs))) * len(problem.phases)

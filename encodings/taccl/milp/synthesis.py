@@ -22,7 +22,7 @@ from gapless.encodings.taccl.sends import Routing, Sends, sends_of, to_schedule
 from gapless.model import Model
 from gapless.options import Deadline, Progress, SolveOptions, charge, relative_gap
 from gapless.schedule import Schedule
-from gapless.solution import Solution
+from gapless.solution import Solution, StopReason
 from gapless.solvers.registry import load_backend, solve_model
 from gapless.system import Plan
 
@@ -38,6 +38,14 @@ _NO_BETTER = 1.01
 """A routing this near to the bound of its phase serves the phase that is its mirror, too."""
 _REPLAYED = 2
 """Orders of one routing that are replayed, those that end first."""
+_SHARE = 0.5
+"""The first routing takes at most this part of the time that is left, so that something is left to order it."""
+_STEP_NONZEROS = 1_000
+"""What a step of the solver costs apart from the model's nonzeros, in nonzeros."""
+_OPTIMAL = 1e-6
+"""What a plan may be longer than its bound and still be called optimal."""
+_PAIR_S = 2e-6
+"""Seconds that it takes to write a model down, for each pair of chunk and link."""
 _SOLVER_TOLERANCE = 5e-7
 """A MILP solver keeps rows to about 1e-6: its bound is lowered by what that can be worth, so that it stays a bound."""
 
@@ -54,7 +62,10 @@ class _Candidate:
 
 @dataclass
 class _Search:
-    """What the stages know so far: the best schedule, the bounds, and where the time went."""
+    """What the stages know so far: the best schedule, the bounds, and where the time went.
+
+    `is_hard`: the work did not suffice to prove a routing, and so would not for others.
+    """
 
     problem: Chunked
     options: SolveOptions
@@ -65,6 +76,8 @@ class _Search:
     best: _Candidate | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
     routings_tried: int = 0
+    is_hard: bool = False
+    routers: list[Router] = field(default_factory=list)
     mirror: Mirror | None = None
 
     @property
@@ -113,24 +126,34 @@ class _Search:
 def synthesise(
     problem: Chunked, options: SolveOptions, parameters: Milp = _DEFAULTS, bounds: Bounds | None = None
 ) -> Plan:
-    """Route, order and schedule until the gap is reached, the routings are used up, or the time is over."""
+    """Route, order and schedule until the gap is reached, the routings are used up, or the time is over.
+
+    There is no schedule where the time is over before there is a routing, or would be before the model is written down.
+    Solvers run on one thread, and so many steps: another number of threads would make another plan.
+    """
     solver = options.solver or ROUTING_SOLVER
     versions = f"{load_backend(solver)}+{load_backend(CONTIGUITY_SOLVER)}"
     deadline = Deadline(options)
     if bounds is None or problem.path_slack is not None:
         limits = None if bounds is None else bounds.parameters
-        bounds = bounds_of(replace(problem, path_slack=None), limits)  # the bound is for all paths
+        bounds = bounds_of(replace(problem, path_slack=None), limits, deadline.stage())  # the bound is for all paths
     search = _Search(problem, options, deadline, solver, bounds, parameters)
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
     with charge(search.stage_s, "routing"):
         routers, found = _route_phases(search)
-        policy = None if len(found) < len(routers) else _route_for_policy(search, routers)
-    if len(found) < len(routers):  # no time for the models: shortest paths need no solver
+        is_routed = bool(routers) and len(found) == len(routers)
+        policy = _route_for_policy(search, routers) if is_routed and not search.is_hard else None
+    if not routers or (not is_routed and deadline.over):
+        bound_s = search.bounds.chunk_by_chunk_s
+        return Plan(claim(None, bound_s, solver, versions, options, deadline), None, {"method": "milp"})
+    if not is_routed:  # no routing with so much work: shortest paths need no solver
         _schedule(search, [[shortest_path_routing(phase.problem) for phase in problem.phases]])
     else:
+        search.routers = routers
         _schedule(search, [found] if policy is None else [found, policy])
-        _schedule_others(search, routers)
+        if not search.is_hard:
+            _schedule_others(search, routers)
     return _plan(search, versions)
 
 
@@ -153,6 +176,10 @@ def _route_phases(search: _Search) -> tuple[list[Router], list[Routing]]:
     routers: list[Router] = []
     found: list[Routing] = []
     phases = search.problem.phases
+    pairs = sum(phase.problem.collective.chunk_count * phase.problem.link_count for phase in phases)
+    if pairs * _PAIR_S > search.deadline.remaining_s:
+        search.deadline.strike()
+        return routers, found
     for number, phase in enumerate(phases):
         routers.append(_router(search, phase.problem, len(phases) - number))
         least = _route_for_least_time(search, routers[-1], len(phases) - number)
@@ -171,8 +198,7 @@ def _router(search: _Search, problem: Chunked, phases_left: int) -> Router:
     """The model of a phase; where it takes a linear program first, the bound of that joins the others."""
 
     def solve(model: Model) -> Solution:
-        stage = search.deadline.stage(search.parameters.routing_share * search.deadline.remaining_s / phases_left)
-        return solve_model(model, replace(stage, gap=0.0, on_progress=None), search.router)
+        return solve_model(model, replace(_stage(search, phases_left), gap=0.0), search.router)
 
     router = router_of(problem, None if search.deadline.over else solve, search.bounds.chunk_by_chunk_s)
     _note_bound(search, router, router.bound)
@@ -181,9 +207,11 @@ def _router(search: _Search, problem: Chunked, phases_left: int) -> Router:
 
 def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> tuple[Routing, float] | None:
     """The routing of least time, and that; its proven bound joins the others. None if there was no time to find one."""
-    stage = search.deadline.stage(search.parameters.routing_share * search.deadline.remaining_s / phases_left)
-    stage = replace(stage, gap=min(search.options.gap, search.parameters.routing_gap), on_progress=None)
-    solution = solve_model(router.least_time_model(), stage, search.router)
+    model, work = router.least_time_model(), search.parameters.routing_work // len(search.problem.phases)
+    gap = min(search.options.gap, search.parameters.routing_gap)
+    options = replace(_stage(search, phases_left), gap=gap, step_limit=_steps(model, work))
+    solution = solve_model(model, options, search.router)
+    search.is_hard |= solution.stop_reason is StopReason.WORK_LIMIT
     _note_bound(search, router, solution.bound if router.proves else None)
     search.report("routing")
     if solution.values is None or solution.objective is None:
@@ -237,11 +265,21 @@ def _other_routings(search: _Search, routers: list[Router]) -> Iterator[list[Rou
 def _route_on(search: _Search, router: Router, seed: int, phases: int) -> Routing | None:
     if search.deadline.over:
         return None
-    stage = replace(
-        search.deadline.stage(search.parameters.routing_s / phases), seed=seed % 2**31, gap=0.0, on_progress=None
-    )
-    solution = solve_model(router.model, stage, search.router)
+    steps = _steps(router.model, search.parameters.another_routing_work // phases)
+    options = replace(_stage(search, phases), seed=seed % 2**31, gap=0.0, step_limit=steps)
+    solution = solve_model(router.model, options, search.router)
     return None if solution.values is None else router.decode(solution.values)
+
+
+def _stage(search: _Search, phases_left: int) -> SolveOptions:
+    """The options for a model of one of the phases that are left."""
+    stage = search.deadline.stage(_SHARE * search.deadline.remaining_s / phases_left)
+    return replace(stage, threads=1, on_progress=None)
+
+
+def _steps(model: Model, work: int) -> int:
+    """How many steps of the solver on a model are so much work."""
+    return max(1, work // (_STEP_NONZEROS + len(model.arrays().value)))
 
 
 # -- stages 2 and 3: schedules -----------------------------------------------------------------------------------------
@@ -279,11 +317,11 @@ def _order(search: _Search, sends: Sends) -> list[_Candidate]:
 
 def _perturbed(search: _Search, best: Order) -> list[Order]:
     """Better orders than the best, until there is none for a while; none are looked for within the gap."""
-    parameters, until_s = search.parameters, search.deadline.elapsed_s + search.parameters.perturbing_s
+    parameters, rows_left = search.parameters, [search.parameters.perturbed_rows]
 
     def is_over(length_s: float) -> bool:
-        late = search.deadline.over or search.deadline.elapsed_s > until_s
-        return late or search.is_near(length_s, _enough(search))
+        rows_left[0] -= len(best.table)
+        return rows_left[0] < 0 or search.is_near(length_s, _enough(search)) or search.deadline.over
 
     better = better_orders(best, search.options.seed, parameters.perturbations, is_over, parameters.least_gain)
     return list(better)[-_REPLAYED:]
@@ -312,8 +350,8 @@ def _enough(search: _Search) -> float:
 
 def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
     model = contiguity.encode(candidate.order, search.bounds.chunk_by_chunk_s)
-    stage = replace(search.deadline.stage(search.parameters.exact_s), gap=_enough(search), on_progress=None)
-    solution = solve_model(model.model, stage, CONTIGUITY_SOLVER, start=contiguity.first_point(model))
+    options = replace(_stage(search, 1), gap=_enough(search), step_limit=search.parameters.exact_steps)
+    solution = solve_model(model.model, options, CONTIGUITY_SOLVER, start=contiguity.first_point(model))
     if solution.values is not None:
         search.offer(candidate.sends, contiguity.decode(model, solution.values))
 
@@ -321,9 +359,30 @@ def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
 # -- the answer --------------------------------------------------------------------------------------------------------
 
 
+def _confirm(search: _Search) -> None:
+    """Drop the bound of a routing MILP where an optimum rests on it, and the solver can't repeat it without presolve.
+
+    Its presolve was seen to prove what is false (`gapless/solvers/proofs.py`).
+    """
+    bounds, makespan_s = search.bounds, search.makespan_s
+    others_s = max(bounds.chunk_by_chunk.values())
+    if others_s >= bounds.proven_s or makespan_s - bounds.proven_s > _OPTIMAL * makespan_s:
+        return
+    for router in search.routers:
+        model = router.least_time_model()
+        steps = _steps(model, search.parameters.routing_work)
+        options = replace(_stage(search, 1), gap=0.0, step_limit=steps, presolve=False)
+        bound = solve_model(model, options, search.router).bound if router.proves else router.bound
+        if bound is not None and bound * (1 - _SOLVER_TOLERANCE) * router.unit_s >= bounds.proven_s * (1 - _OPTIMAL):
+            return
+    search.bounds = bounds.with_proven(others_s, anew=True)
+
+
 def _plan(search: _Search, versions: str) -> Plan:
     assert search.best is not None  # every path through `synthesise` schedules at least one routing
     best = search.best
+    with charge(search.stage_s, "confirming"):
+        _confirm(search)
     solution = claim(
         best.makespan_s, search.bounds.chunk_by_chunk_s, f"{search.router}+{CONTIGUITY_SOLVER}", versions,
         search.options, search.deadline,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.parameters import Sketches
 from gapless.encodings.taccl.sketch.format import InterNode, Policy, Sketch
 from gapless.encodings.taccl.symmetry.automorphisms import free_symmetry
 from gapless.errors import InputError
@@ -27,11 +28,9 @@ Make = Callable[[Sketch | None, int], Chunked]
 Raises `InputError` where the sketch doesn't fit.
 """
 
-_PARTS = (1, 2, 4, 8)
+_DEFAULTS = Sketches()
 _LEAST_SHARE_OF_ALPHA = 0.5
 """Finer parts than these, whose own time on the fastest link is less than this share of its latency, don't pay."""
-_SENDERS = 2
-"""Ranks of a NIC that are tried as its sender; the receiver is its first."""
 
 
 @dataclass(frozen=True)
@@ -43,38 +42,40 @@ class Candidate:
     bound_s: float
 
 
-def partitions(topology: Topology, input_bytes: int) -> list[int]:
+def partitions(topology: Topology, input_bytes: int, parameters: Sketches = _DEFAULTS) -> list[int]:
     """Into how many parts a rank's buffer may be cut: more where a part still outweighs the latency of its links."""
     fastest = int(topology.beta_s_per_byte.argmin())
     alpha_s, whole_s = float(topology.alpha_s[fastest]), float(topology.beta_s_per_byte[fastest]) * input_bytes
     return [
         parts
-        for parts in _PARTS
+        for parts in parameters.parts
         if parts == 1 or (parts <= input_bytes and whole_s / parts >= _LEAST_SHARE_OF_ALPHA * alpha_s)
     ]
 
 
-def whole(make: Make, topology: Topology, parts: int) -> Candidate:
+def whole(make: Make, topology: Topology, parts: int, parameters: Sketches = _DEFAULTS) -> Candidate:
     """No sketch at all. The bound holds for every sketch with so many parts, and chunks that travel together."""
-    way_out = next(_exits(topology))[1]
-    free = _on_symmetry(make, Sketch("free", inter_node=way_out, chunks_per_rank=parts), parts)
+    way_out = next(_exits(topology, parameters))[1]
+    free = _on_symmetry(make, Sketch("free", inter_node=way_out, chunks_per_rank=parts), parts, parameters)
     return Candidate(f"none-{parts}", make(None, parts), bounds_of(free).any_grouping_s)
 
 
-def outlines(topology: Topology) -> list[Sketch]:
+def outlines(topology: Topology, parameters: Sketches = _DEFAULTS) -> list[Sketch]:
     """Every way out with every policy, for one part and without symmetry; some may not fit the collective."""
     return [
         Sketch("-".join(["auto", exit_name, *sorted(set(policies))]), switches, policies, inter_node)
-        for exit_name, inter_node in _exits(topology)
+        for exit_name, inter_node in _exits(topology, parameters)
         for switches, policies in _policies(topology)
     ]
 
 
-def candidate(make: Make, outline: Sketch, parts: int, use_symmetry: bool = True) -> Candidate | None:
+def candidate(
+    make: Make, outline: Sketch, parts: int, use_symmetry: bool = True, parameters: Sketches = _DEFAULTS
+) -> Candidate | None:
     """An outline with a number of parts, on its symmetry if it has any; None where it fits no collective of `make`."""
     sketch = replace(outline, name=f"{outline.name}-{parts}", chunks_per_rank=parts)
     try:
-        problem = _on_symmetry(make, sketch, parts)
+        problem = _on_symmetry(make, sketch, parts, parameters)
     except InputError:
         return None
     bound_s = bounds_of(problem).chunk_by_chunk_s  # on orbits, and the same without symmetry
@@ -84,10 +85,10 @@ def candidate(make: Make, outline: Sketch, parts: int, use_symmetry: bool = True
     return Candidate(problem.sketch.name, problem, bound_s)
 
 
-def _on_symmetry(make: Make, sketch: Sketch, parts: int) -> Chunked:
+def _on_symmetry(make: Make, sketch: Sketch, parts: int, parameters: Sketches) -> Chunked:
     """The problem under a sketch with the symmetry that its logical topology has, if any."""
     problem = make(sketch, parts)
-    generators = free_symmetry(problem.logical.topology, problem.collective, problem.logical.allowed)
+    generators = free_symmetry(problem.logical.topology, problem.collective, problem.logical.allowed, parameters)
     if not generators:
         return problem
     return make(replace(sketch, name=f"{sketch.name}-symmetric", permutations=generators), parts)
@@ -105,7 +106,7 @@ def _policies(topology: Topology) -> Iterator[tuple[tuple[tuple[int, ...], ...],
         yield switches, (policy,) * len(switches)
 
 
-def _exits(topology: Topology) -> Iterator[tuple[str, InterNode | None]]:
+def _exits(topology: Topology, parameters: Sketches) -> Iterator[tuple[str, InterNode | None]]:
     """How chunks leave a node; NICs are taken whole, in turn."""
     if topology.node_count == 1:
         yield "one-node", None
@@ -120,7 +121,7 @@ def _exits(topology: Topology) -> Iterator[tuple[str, InterNode | None]]:
     nics = [tuple(rank % local_count for rank in ranks) for ranks in nics]
     if not nics or min(map(len, nics)) < 2:
         return
-    for send in range(_SENDERS):
+    for send in range(parameters.senders):
         chosen: Ranks = {ranks[send]: (ranks[0],) for ranks in nics}
         if any(receivers[0] not in joined.get(sender, ()) for sender, receivers in chosen.items()):
             continue

@@ -1,10 +1,13 @@
 """`--sketch auto`: many sketches are tried side by side under one time limit, and the best replayed plan is kept.
 
 Each outline (none at all, or a way out of the nodes and policies for the switches) is tried on its symmetry with one
-part, and with more parts as long as that makes it faster. What cannot beat the best plan any more, by its bound, is
-skipped. What time is left goes to the best tries again, with and without symmetry and with more time. The bound of the
-whole holds for every sketch with one of the partitions considered: it is that of the topology in full, where any chunks
-may travel together.
+part, and with more parts as long as that makes it faster, each time with a part of the work that the parameters allow.
+What cannot beat the best plan any more, by its bound, is skipped. The best tries are repeated with all of the work,
+with and without symmetry. The bound of the whole holds for every sketch with one of the partitions considered: it is
+that of the topology in full, where any chunks may travel together.
+
+Answers are taken in the order in which tries were thought of, whichever comes first: so with any number of processes
+the same tries are made, and one that would not have been made with a single process counts for nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 
 from gapless.checker import check
 from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.sketch.candidates import Candidate, candidate, outlines, partitions, whole
 from gapless.encodings.taccl.sketch.format import Sketch, sketch_data
@@ -28,23 +32,21 @@ from gapless.system import Plan
 
 __all__ = ["SolveOne", "search_sketches"]
 
-_FIRST_S, _LEAST_S = 3.0, 0.5
-"""The time of a first try: at most, and at least where the time limit has to suffice for all."""
-_FIRST_SHARE, _TRIES_AN_OUTLINE = 0.6, 2.5
-"""The part of the time limit that the first tries may take together, if an outline is tried so many times."""
 _BOUNDS_SHARE = 0.1
-"""The part of the time limit after which no finer partitions are looked at: their bounds take longer and longer."""
-_BEST, _AGAIN_S = 2, 10.0
-"""How many of the best tries are repeated, and for how long each where there is no time limit."""
+"""The part of a time limit after which no finer partitions are looked at: their bounds take longer and longer."""
 
-
-SolveOne = Callable[[Chunked, SolveOptions], Plan]
+SolveOne = Callable[[Chunked, SolveOptions, Parameters], Plan]
 """Solves under one sketch; it can be pickled."""
+FirstPlan = Callable[[Chunked, Deadline], Plan | None]
 
 
-def search_sketches(problem: Problem, options: SolveOptions, solve_one: SolveOne) -> Plan:
-    """Try sketches; the plan is the best replayed one."""
-    search = _Search(problem, options, solve_one, Deadline(options))
+def search_sketches(
+    problem: Problem, options: SolveOptions, parameters: Parameters, first_plan: FirstPlan, solve_one: SolveOne
+) -> Plan:
+    """Try sketches; the plan is the best replayed one, or where there is no time for any, the first one."""
+    deadline = Deadline(options)
+    first = first_plan(problem.coarsest, deadline)
+    search = _Search(problem, options, parameters, solve_one, deadline, first)
     search.first_tries()
     search.further_tries()
     return search.answer()
@@ -56,21 +58,24 @@ class _Work:
 
     problem: Chunked
     limits: Mapping[str, Any]
+    parameters: Parameters
     solve_one: SolveOne
 
-    def __call__(self, stop: threading.Event) -> Plan:
-        plan = self.solve_one(self.problem, SolveOptions(**self.limits, stop=stop))
+    def __call__(self, stop: threading.Event) -> tuple[Plan, bool]:
+        """The plan, and whether the clock has cut it short."""
+        options = SolveOptions(**self.limits, stop=stop)
+        deadline = Deadline(options)
+        plan = self.solve_one(self.problem, deadline.stage(), self.parameters)
         assert plan.schedule is None or check(plan.schedule).valid
-        return plan
+        return plan, deadline.has_struck
 
 
 @dataclass(frozen=True)
 class _Next:
-    """What is to be tried, and for how long; finer partitions are worth a try if it is faster than `beat_s`."""
+    """What is to be tried; finer partitions are worth a try if it is faster than `beat_s`."""
 
     outline: Sketch | None
     step: int
-    limit_s: float
     use_symmetry: bool = True
     beat_s: float = math.inf
 
@@ -113,20 +118,24 @@ class _Search:
 
     problem: Problem
     options: SolveOptions
+    parameters: Parameters
     solve_one: SolveOne
     deadline: Deadline
+    first: Plan | None
     wholes: list[Candidate] = field(init=False)
     outlines: list[Sketch | None] = field(init=False)
     tries: list[_Try] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         topology = self.problem.topology
-        self.outlines = [None, *outlines(topology)]
+        sketches = self.parameters.sketches
+        self.outlines = [None, *outlines(topology, sketches)]
         self.wholes = []
-        for parts in partitions(topology, self.problem.size_bytes):
-            if self.wholes and self.deadline.elapsed_s > _BOUNDS_SHARE * (self.options.time_limit_s or math.inf):
+        stage = Deadline(self.deadline.stage(_BOUNDS_SHARE * self.deadline.remaining_s))
+        for parts in partitions(topology, self.problem.size_bytes, sketches):
+            if self.wholes and stage.over:
                 break  # what has no bound is not tried
-            self.wholes.append(whole(self.problem.under, topology, parts))
+            self.wholes.append(whole(self.problem.under, topology, parts, sketches))
 
     @property
     def bound_s(self) -> float:
@@ -151,36 +160,37 @@ class _Search:
 
     def first_tries(self) -> None:
         """Every outline with one part, then with more parts as long as that makes it faster."""
-        rounds = max(_TRIES_AN_OUTLINE * len(self.outlines) / self.options.thread_count, 1.0)
-        limit_s = min(_FIRST_S, max(_FIRST_SHARE * self.deadline.remaining_s / rounds, _LEAST_S))
 
         def then(attempt: _Try) -> list[_Next]:
             asked, step = attempt.asked, attempt.asked.step + 1
             is_better = attempt.makespan_s < asked.beat_s and step < len(self.wholes)
             return [replace(asked, step=step, beat_s=attempt.makespan_s)] if is_better else []
 
-        self._run([_Next(outline, 0, limit_s) for outline in self.outlines], then)
+        brief = self.parameters.with_share(self.parameters.sketches.first_share)
+        self._run([_Next(outline, 0) for outline in self.outlines], then, brief)
 
     def further_tries(self) -> None:
-        """The time that is left for the most promising tries, with and without symmetry."""
+        """The most promising tries again, with and without symmetry."""
         promising = [attempt for attempt in self.tries if not self._is_hopeless(attempt.bound_s)]
         promising.sort(key=lambda attempt: attempt.makespan_s)
-        rounds = max(2 * _BEST / self.options.thread_count, 1.0)
-        share_s = self.deadline.remaining_s / rounds
-        limit_s = share_s if math.isfinite(share_s) else _AGAIN_S
         again = [
-            replace(attempt.asked, limit_s=limit_s, use_symmetry=use_symmetry)
-            for attempt in promising[:_BEST]
+            replace(attempt.asked, use_symmetry=use_symmetry)
+            for attempt in promising[: self.parameters.sketches.best]
             for use_symmetry in ((True, False) if attempt.asked.outline else (True,))
         ]
-        self._run(again, lambda attempt: [])
+        self._run(again, lambda attempt: [], self.parameters)
 
     def answer(self) -> Plan:
         """The best plan, and what was tried for it."""
         rows = sorted((attempt.row for attempt in self.tries), key=_by_makespan)
         timings = {attempt.candidate.name: round(attempt.spent_s, 6) for attempt in self.tries}
         details: dict[str, Any] = {"sketches_tried": len(rows), "sketches": rows}
-        best = self.best
+        best, first_s = self.best, math.inf
+        if self.first is not None and self.first.solution.objective is not None:
+            first_s = self.first.solution.objective
+        if self.first is not None and (best is None or first_s < best.makespan_s * (1 - 1e-9)):
+            solution = self._solution(self.first.solution)
+            return replace(self.first, solution=solution, details={**self.first.details, **details}, timings=timings)
         if best is None or best.plan is None:
             return Plan(self._solution(None), None, details, timings)
         problem = best.plan.problem or best.candidate.problem
@@ -199,54 +209,68 @@ class _Search:
         """Whether a bound rules out that the best plan is beaten."""
         return self.best is not None and bound_s >= self.best.makespan_s * (1 - 1e-9)
 
-    def _run(self, waiting: list[_Next], then: Callable[[_Try], list[_Next]]) -> None:
-        """Solve what is waiting, as many at a time as there are threads; `then` says what each makes worth trying."""
-        running: dict[int, _Try] = {}
-        jobs: Jobs[Plan] = Jobs()
-        with closing(jobs):
-            while (waiting or running) and not self.is_over:
-                while waiting and len(running) < self.options.thread_count:
-                    self._start(jobs, running, waiting.pop(0))
-                waiting += [following for attempt in self._taken(jobs, running) for following in then(attempt)]
-            jobs.stop()
-            while running and self.best is None:  # too little time for anything: take what there is
-                self._taken(jobs, running)
+    def _run(self, waiting: list[_Next], then: Callable[[_Try], list[_Next]], parameters: Parameters) -> None:
+        """Solve what is waiting, in this order; `then` says what each makes worth trying.
 
-    def _start(self, jobs: Jobs[Plan], running: dict[int, _Try], following: _Next) -> None:
-        """Start a try, unless it fits no collective or can't beat the best plan."""
-        found = self._candidate(following)
-        if found is None:
-            return
-        attempt = _Try(found, following)
+        As many as there are threads are solved at a time, ahead of their turn, and taken when it is theirs.
+        """
+        ahead: list[_Try] = []
+        begun = len(self.tries)
+        answers: dict[int, tuple[Plan, bool]] = {}
+        jobs: Jobs[tuple[Plan, bool]] = Jobs()
+        with closing(jobs):
+            while (waiting or ahead) and not self.is_over:
+                while waiting and jobs.running < self.options.thread_count:
+                    if (attempt := self._begun(waiting.pop(0))) is not None:
+                        ahead.append(attempt)
+                        if not self._is_hopeless(attempt.bound_s):
+                            jobs.start(self._job(begun + len(ahead) - 1, attempt, parameters))
+                answers.update(jobs.finished())
+                while ahead and not self.is_over and (begun in answers or self._is_hopeless(ahead[0].bound_s)):
+                    attempt = ahead.pop(0)
+                    waiting += self._taken(attempt, answers.pop(begun, None), then)
+                    begun += 1
+            jobs.stop()
+            while jobs.running and self.best is None and self.first is None:  # too little time: take what there is
+                for place, answer in jobs.finished():
+                    self._taken(ahead[place - begun], answer, then)
+
+    def _begun(self, asked: _Next) -> _Try | None:
+        """A try, None where it fits no collective."""
+        found = self._candidate(asked)
+        return None if found is None else _Try(found, asked)
+
+    def _job(self, place: int, attempt: _Try, parameters: Parameters) -> Job[tuple[Plan, bool]]:
+        limit_s = self.deadline.stage().time_limit_s
+        limits = {"time_limit_s": limit_s, "threads": 1, "seed": self.options.seed, "solver": self.options.solver}
+        work = _Work(attempt.candidate.problem, limits, parameters, self.solve_one)
+        return Job(place, f"sketch {attempt.candidate.name}", work)
+
+    def _taken(
+        self, attempt: _Try, answer: tuple[Plan, bool] | None, then: Callable[[_Try], list[_Next]]
+    ) -> list[_Next]:
+        """Note a try and its answer, if it can still beat the best plan; what it makes worth trying."""
+        is_hopeless = self._is_hopeless(attempt.bound_s)
         self.tries.append(attempt)
-        if not self._is_hopeless(found.bound_s):
-            limit_s = max(min(following.limit_s, self.deadline.remaining_s), _LEAST_S)
-            limits = {"time_limit_s": limit_s, "threads": 1, "seed": self.options.seed, "solver": self.options.solver}
-            work = _Work(found.problem, limits, self.solve_one)
-            jobs.start(Job(len(self.tries) - 1, f"sketch {found.name}", work))
-            running[len(self.tries) - 1] = attempt
+        if answer is None or is_hopeless:
+            return []
+        plan, has_struck = answer
+        attempt.plan, attempt.spent_s = plan, plan.solution.wall_s
+        if has_struck:
+            self.deadline.strike()
+        if self.options.on_plan is not None and self.best is not None:
+            self.options.on_plan(self.best.makespan_s, self.answer)
+        if self.options.on_progress is not None:
+            incumbent = None if self.best is None else self.best.makespan_s
+            self.options.on_progress(Progress(self.deadline.elapsed_s, incumbent, self.bound_s, attempt.candidate.name))
+        return then(attempt)
 
     def _candidate(self, asked: _Next) -> Candidate | None:
         found = self.wholes[asked.step]
         if asked.outline is None:
             return found
         parts = found.problem.collective.chunks_per_rank
-        return candidate(self.problem.under, asked.outline, parts, asked.use_symmetry)
-
-    def _taken(self, jobs: Jobs[Plan], running: dict[int, _Try]) -> list[_Try]:
-        """The tries that have an answer now."""
-        taken = []
-        for place, plan in jobs.finished():
-            attempt = running.pop(place)
-            attempt.plan, attempt.spent_s = plan, plan.solution.wall_s
-            taken.append(attempt)
-            if self.options.on_plan is not None and self.best is not None:
-                self.options.on_plan(self.best.makespan_s, self.answer)
-            if self.options.on_progress is not None:
-                incumbent = None if self.best is None else self.best.makespan_s
-                name = attempt.candidate.name
-                self.options.on_progress(Progress(self.deadline.elapsed_s, incumbent, self.bound_s, name))
-        return taken
+        return candidate(self.problem.under, asked.outline, parts, asked.use_symmetry, self.parameters.sketches)
 
 
 def _by_makespan(row: Mapping[str, Any]) -> tuple[float, float]:

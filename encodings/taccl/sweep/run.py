@@ -46,7 +46,9 @@ XML_FOLDER = "xml"
 _PIPELINED = 2
 """At each size, so many of the fastest plans are tried in pieces, twice as many as long as that is faster."""
 _BASELINES_SHARE = 0.5
-"""The part of the time limit after which no size's baselines are begun."""
+"""The part of the time limit for baselines: there must be time to synthesise."""
+_AFTER_SHARE = 0.1
+"""The part of the time limit that is kept for choosing, and for writing files."""
 _MOST_PIECES = 64
 _MOST_TRANSFERS = 40_000
 _MORE_TIME = 1.5
@@ -143,11 +145,13 @@ def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcom
     state = _Sweep(request, options, Path(folder), Deadline(options), questions, Times(request), Lowering(request))
     known = known_rows(list(questions.values()), state.folder)
     state.rows = {job: known[place] for place, job in enumerate(questions) if place in known}
+    state.deadline.keep(_AFTER_SHARE * (options.time_limit_s or 0.0))
+    whole = Chunked(request.topology, request.definition, 1)
+    s_per_byte = bounds_of(whole, request.parameters.bounds, state.deadline.stage()).s_per_byte
     _find_baselines(state)
-    _leave_time_to_synthesise(state)
     _synthesise(state)
     _pipeline(state)
-    return _write(state)
+    return _write(state, s_per_byte)
 
 
 def _questions(request: Request, options: SolveOptions) -> dict[Job, Given]:
@@ -169,36 +173,30 @@ def _questions(request: Request, options: SolveOptions) -> dict[Job, Given]:
 def _find_baselines(state: _Sweep) -> None:
     """The baselines of every size, in the variants that are fastest with the fewest and with the most instances.
 
-    Sizes that half of the time doesn't reach do with those of their neighbours: there must be time to synthesise.
+    Sizes that half of the time doesn't reach do with those of their neighbours.
     """
     request = state.request
     definition = request.definition
     known: dict[tuple[str, bytes], Candidate] = {}
     library = Baselines(request.topology, definition)
+    stage = Deadline(state.deadline.stage(_BASELINES_SHARE * state.deadline.remaining_s))
     for size in dict.fromkeys(size for size, _ in request.jobs):  # the ends of the range first
-        limit_s = state.options.time_limit_s
-        if state.deadline.over or (limit_s is not None and state.deadline.elapsed_s > _BASELINES_SHARE * limit_s):
+        if stage.over:
             return
         found_here = state.baselines.setdefault(size, [])
         for instances in sorted({request.instances[0], request.instances[-1]}):
             topology = with_instances(request.topology, instances, request.costs)
-            for found in library.of_size(-(-size // larger_buffer(definition)), topology):
+            chunk_bytes = -(-size // larger_buffer(definition))
+            for found in library.of_size(chunk_bytes, topology, is_over=lambda: stage.over):
                 title = f"{found.name} ({found.variant})"
                 plain = replace(found.schedule, topology=request.topology)  # its times are of other instances
                 made = Candidate(title, found.collective, plain, True)
                 candidate = known.setdefault((title, np.sort(found.schedule.place).tobytes()), made)
                 if candidate not in found_here:
                     found_here.append(candidate)
-        fastest_s = min(state.fastest_s(candidate, size) for candidate in found_here)
+        fastest_s = min((state.fastest_s(candidate, size) for candidate in found_here), default=None)
         phase, total = f"{format_bytes(size)}: baselines", len(state.questions)
         state.report(Progress(0.0, fastest_s, None, phase, done=state.done, total=total))
-
-
-def _leave_time_to_synthesise(state: _Sweep) -> None:
-    """One size's baselines may take longer than all the time there is; the rest of the time is the half then."""
-    limit_s = state.options.time_limit_s
-    if limit_s is not None and state.deadline.remaining_s < (1 - _BASELINES_SHARE) * limit_s:
-        state.deadline = Deadline(replace(state.options, time_limit_s=(1 - _BASELINES_SHARE) * limit_s))
 
 
 def _synthesise(state: _Sweep) -> None:
@@ -218,6 +216,8 @@ def _pipeline(state: _Sweep) -> None:
     """Find the best numbers of pieces for the fastest plans of each size."""
     known: dict[tuple[Candidate, int], Candidate] = {}
     for size in state.request.sizes_bytes:
+        if state.deadline.over:
+            return
         plans = sorted(state.candidates.values(), key=lambda plan: state.fastest_s(plan, size))
         pieces_of = state.pipelines.setdefault(size, [])
         for plan in plans[:_PIPELINED]:
@@ -235,7 +235,7 @@ def _pipeline(state: _Sweep) -> None:
 # -- the choice, and its files -----------------------------------------------------------------------------------------
 
 
-def _write(state: _Sweep) -> Outcome:
+def _write(state: _Sweep, s_per_byte: float) -> Outcome:
     request = state.request
     sizes = request.sizes_bytes
     choices = [_choices(state, place) for place in range(len(sizes))]
@@ -254,7 +254,6 @@ def _write(state: _Sweep) -> Outcome:
         program = state.lowering.for_range(*one.choice, title, one.min_bytes, one.max_bytes)
         write_program(state.folder / XML_FOLDER / name, program)
     xml_of = {size: name for name, one in zip(files, ranges, strict=True) for size in one.sizes_bytes}
-    s_per_byte = bounds_of(Chunked(request.topology, request.definition, 1)).s_per_byte
     rows = [
         _row(state, place, choices[place], chosen[place] if chosen else None, xml_of.get(size), s_per_byte)
         for place, size in enumerate(sizes)

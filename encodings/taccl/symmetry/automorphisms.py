@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective
+from gapless.encodings.taccl.parameters import Sketches
 from gapless.encodings.taccl.symmetry.groups import Images, free_closure
 from gapless.encodings.taccl.symmetry.orbits import automorphism, rotation
 from gapless.encodings.taccl.symmetry.rotations import rotation_candidates
@@ -26,14 +27,11 @@ __all__ = ["free_symmetry"]
 
 Ids = NDArray[np.int64]
 
-_MOST_RANKS_MATCHED = 32
-"""The largest node whose ranks are given to the graph matcher."""
-_MATCHES = 200
-"""Automorphisms of one node that are looked at; a node with more is so symmetric that rotations find enough."""
+_DEFAULTS = Sketches()
 
 
 def free_symmetry(
-    topology: Topology, collective: Collective, allowed: NDArray[np.bool_]
+    topology: Topology, collective: Collective, allowed: NDArray[np.bool_], parameters: Sketches = _DEFAULTS
 ) -> tuple[tuple[int, ...], ...]:
     """Generators of a group of automorphisms that acts freely on the ranks, as rank -> image; empty if none is found.
 
@@ -44,7 +42,7 @@ def free_symmetry(
     ranks = np.arange(topology.device_count)
     group = ranks[None, :]
     chosen: list[Ids] = []
-    for permutation in _candidates(topology):
+    for permutation in _candidates(topology, parameters):
         if (group == permutation).all(axis=1).any() or images.of(permutation) is None:
             continue
         larger = free_closure(group, [*chosen, permutation], ranks)
@@ -63,24 +61,24 @@ def _is_kept(permutation: Ids, topology: Topology, collective: Collective, allow
         return False
 
 
-def _candidates(topology: Topology) -> Iterator[Ids]:
+def _candidates(topology: Topology, parameters: Sketches) -> Iterator[Ids]:
     count = topology.device_count
     yield from (rotation(offset, size, count) for offset, size in rotation_candidates(count))
     local_count = count // topology.node_count
-    yield from _matched(topology, local_count if local_count > 1 else count)
+    size = local_count if local_count > 1 else count
+    if size <= parameters.most_matched:
+        yield from _matched(topology, size, parameters.automorphisms)
 
 
-def _matched(topology: Topology, local_count: int) -> Iterator[Ids]:
+def _matched(topology: Topology, local_count: int, most: int) -> Iterator[Ids]:
     """Automorphisms of the first node's graph without a fixed rank, carried out in every node."""
-    if local_count > _MOST_RANKS_MATCHED:
-        return
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(local_count))
     for link in np.flatnonzero(np.maximum(topology.link_source, topology.link_target) < local_count).tolist():
         costs = float(topology.alpha_s[link]), float(topology.beta_s_per_byte[link])
         graph.add_edge(int(topology.link_source[link]), int(topology.link_target[link]), costs=costs)
     matcher = nx.algorithms.isomorphism.DiGraphMatcher(graph, graph, edge_match=lambda a, b: a["costs"] == b["costs"])
-    for match in islice(matcher.isomorphisms_iter(), _MATCHES):
+    for match in islice(matcher.isomorphisms_iter(), most):
         local = np.array([match[rank] for rank in range(local_count)])
         if (local != np.arange(local_count)).all():
             starts = np.arange(0, topology.device_count, local_count)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.groups import resources_of
+from gapless.encodings.taccl.symmetry.orbits import orbits, rotation
 from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations, no_rotations
 from gapless.topologies.topology import Topology
 
@@ -96,11 +97,15 @@ def quotient_problem(problem: Chunked, rotations: Rotations | None = None) -> Qu
     Rotations that move a chunk to one that the collective doesn't have (away from a root) are not used.
     """
     topology = problem.logical.topology
-    rotations, images = rotations_of(problem, rotations)
-    chunks = np.flatnonzero((images.min(axis=0) == images[0]) & problem.wanted.any(axis=1))
+    rotations, every = rotations_of(problem, rotations), np.arange(len(problem.owners))
+    ends = _Ends.of(problem) if len(rotations) > 1 else None
+    by_generator = None if ends is None else ends.images(_generators(rotations), every)
+    first = every if by_generator is None else orbits(list(by_generator), len(every))
+    chunks = np.flatnonzero((first == every) & problem.wanted.any(axis=1))
+    images = None if ends is None else ends.images(rotations.ranks, chunks)
     held = resources_of(topology)
-    orbits, of_resource = np.unique(rotations.resource_orbit, return_inverse=True)
-    link_orbit = (len(orbits) + rotations.link_orbit).tolist()
+    resource_orbits, of_resource = np.unique(rotations.resource_orbit, return_inverse=True)
+    link_orbit = (len(resource_orbits) + rotations.link_orbit).tolist()
     numbers = of_resource[held.values].tolist()
     start = held.start.tolist()
     groups = [
@@ -114,51 +119,69 @@ def quotient_problem(problem: Chunked, rotations: Rotations | None = None) -> Qu
         topology=topology,
         rotations=rotations,
         chunks=chunks,
-        images=images[:, chunks],
+        images=chunks[None, :] if images is None else images,
         owner=problem.owners[chunks].tolist(),
         wanted=problem.wanted[chunks],
         groups=groups,
-        group_count=len(orbits) + len(topology.links),
+        group_count=len(resource_orbits) + len(topology.links),
         duration_s=problem.duration_s,
         links_of=links_of,
     )
 
 
-def rotations_of(problem: Chunked, rotations: Rotations | None = None) -> tuple[Rotations, Ids]:
-    """The rotations that keep a problem, and `images[g, c]`: where rotation g takes chunk c.
+def rotations_of(problem: Chunked, rotations: Rotations | None = None) -> Rotations:
+    """The rotations that keep a problem: those of the topology, or those given, or else the identity alone.
 
-    Those of the topology, or those given, if each of them has a counterpart for every chunk, else the identity alone.
+    They are kept if each of their generators has a counterpart for every chunk.
     """
     topology = problem.logical.topology
     rotations = find_rotations(topology) if rotations is None else rotations
-    images = _images(problem, rotations)
-    return (no_rotations(topology), np.arange(len(problem.owners))[None, :]) if images is None else (rotations, images)
+    ends, every = _Ends.of(problem), np.arange(len(problem.owners))
+    if len(rotations) == 1 or (ends is not None and ends.images(_generators(rotations), every) is not None):
+        return rotations
+    return no_rotations(topology)
 
 
-def _images(problem: Chunked, rotations: Rotations) -> Ids | None:
-    """`images[g, c]`: where rotation g takes chunk c, None where it has no counterpart.
+def _generators(rotations: Rotations) -> Ids:
+    """Where each generator takes each rank, int64, shape (generators, ranks)."""
+    count = rotations.topology.device_count
+    return np.array([rotation(offset, size, count) for offset, size in rotations.generators]).reshape(-1, count)
 
-    Chunks that go from one rank to all others, or to a single one (itself where nobody else wants it), are known by
-    these two ends; the k-th of several alike goes to the k-th.
+
+@dataclass(frozen=True)
+class _Ends:
+    """Chunks by their ends: from one rank to all others, or to a single one (itself where nobody else wants it).
+
+    `target[c]`: that one, the number of ranks for all others. `key[c]`: both ends as a number; `order`: chunks by it.
+    `place[c]`: which of those alike chunk c is; the k-th of several goes to the k-th.
     """
-    ranks = problem.collective.rank_count
-    if len(rotations) == 1:
-        return np.arange(len(problem.owners))[None, :]
-    wanted_by = problem.wanted.sum(axis=1)
-    if not np.isin(wanted_by, (0, 1, ranks - 1)).all():
-        return None
-    only = np.select([wanted_by == 0, wanted_by == 1], [problem.owners, problem.wanted.argmax(axis=1)], ranks)
-    moved = np.concatenate([rotations.ranks, np.full((len(rotations), 1), ranks)], axis=1)
-    key = problem.owners * (ranks + 1) + only
-    order = np.argsort(key, kind="stable")
-    first = np.searchsorted(key[order], key)
-    rank_of_alike = np.empty_like(first)
-    rank_of_alike[order] = np.arange(len(key)) - first[order]
-    images = np.empty((len(rotations), len(key)), dtype=np.int64)
-    for number, row in enumerate(moved):
-        target = row[problem.owners] * (ranks + 1) + row[only]
-        place = np.searchsorted(key[order], target) + rank_of_alike
-        if place.max(initial=0) >= len(key) or (key[order][place] != target).any():
+
+    owner: Ids
+    target: Ids
+    key: Ids
+    order: Ids
+    place: Ids
+    ranks: int
+
+    @classmethod
+    def of(cls, problem: Chunked) -> _Ends | None:
+        """None where a chunk has other ends."""
+        ranks, wanted_by = problem.collective.rank_count, problem.wanted.sum(axis=1)
+        if not np.isin(wanted_by, (0, 1, ranks - 1)).all():
             return None
-        images[number] = order[place]
-    return images
+        target = np.select([wanted_by == 0, wanted_by == 1], [problem.owners, problem.wanted.argmax(axis=1)], ranks)
+        key = problem.owners * (ranks + 1) + target
+        order = np.argsort(key, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(key)) - np.searchsorted(key[order], key[order])
+        return cls(problem.owners, target, key, order, place, ranks)
+
+    def images(self, permutations: Ids, chunks: Ids) -> Ids | None:
+        """`images[g, k]`: where permutation g of the ranks takes the k-th of some chunks; None where it can't."""
+        moved = np.concatenate([permutations, np.full((len(permutations), 1), self.ranks)], axis=1)
+        wanted = moved[:, self.owner[chunks]] * (self.ranks + 1) + moved[:, self.target[chunks]]
+        by_key = self.key[self.order]
+        place = np.searchsorted(by_key, wanted) + self.place[chunks]
+        if place.max(initial=0) >= len(by_key) or (by_key[place] != wanted).any():
+            return None
+        return np.asarray(self.order[place])

@@ -1,0 +1,68 @@
+"""First plan: one for every question, before bounds or linear programs, so that there is an answer when time is up.
+
+Chunks go along shortest paths, in the order of the longest path from now on; with many sends, a single matching on
+orbits has to do.
+"""
+
+from __future__ import annotations
+
+from gapless import __version__
+from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
+from gapless.encodings.taccl.list_scheduling import RULES, list_schedule
+from gapless.encodings.taccl.milp.tables import single_sends, times_of
+from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
+from gapless.encodings.taccl.sends import sends_of, to_schedule
+from gapless.options import Deadline, Progress
+from gapless.system import Plan
+
+__all__ = ["first_plan"]
+
+_FEW_SENDS = 20_000
+"""Sends up to which shortest paths take less than a second."""
+_MOST_CELLS = 30_000_000
+"""Pairs of chunk and link up to which shortest paths can be had at all: a few bytes each."""
+_AFTER_S = 12e-6
+"""Seconds for each send of a chunk that are kept for lowering the plan, its replay, and writing it."""
+
+
+def first_plan(problem: Chunked, deadline: Deadline) -> Plan | None:
+    """A plan with a bound on plans chunk by chunk; None where it would take too long.
+
+    Of a time limit, what the replay of such a plan takes is kept.
+    """
+    sends = sum(int(phase.problem.wanted.sum()) for phase in problem.phases)
+    deadline.keep(_AFTER_S * sends)
+    is_quotient = problem.is_free and may_be_greedy(problem)
+    fits = problem.collective.chunk_count * problem.link_count <= _MOST_CELLS
+    if fits and (sends <= _FEW_SENDS or not is_quotient):
+        plan = _by_shortest_paths(problem, deadline)
+    elif is_quotient:
+        plan = plan_greedy(problem, deadline.stage(), most_tries=1)
+    else:
+        return None
+    options = deadline.stage()
+    if options.on_progress is not None:
+        found = plan.solution
+        options.on_progress(Progress(deadline.elapsed_s, found.objective, found.bound, "first plan"))
+    return plan
+
+
+def _by_shortest_paths(problem: Chunked, deadline: Deadline) -> Plan:
+    sends = sends_of(problem, [shortest_path_routing(phase.problem) for phase in problem.phases])
+    order = list_schedule(single_sends(problem, sends), RULES[0])
+    network = problem.logical.topology
+    schedule = to_schedule(network, problem.collective, problem.chunk_bytes, sends, times_of(order))
+    makespan_s = float(schedule.end_s.max(initial=0.0))
+    bound_s = max(float(phase.problem.earliest_s[phase.problem.wanted].max(initial=0.0)) for phase in problem.phases)
+    solution = claim(makespan_s, bound_s, "shortest-paths", __version__, deadline.stage(), deadline)
+    details = {
+        "method": "shortest-paths",
+        "ratio": makespan_s / bound_s if bound_s else 1.0,
+        "sends": len(schedule),
+        "chunk_transfers": len(sends),
+        "links_used": len(set(sends.link.tolist())),
+        "bounds_s": {"latency": bound_s},
+        "variant": order.name,
+    }
+    return Plan(solution, schedule, details, problem=problem)
