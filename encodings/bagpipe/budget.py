@@ -12,6 +12,7 @@ rows that go alone grows about in proportion to the batches, and is counted whil
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,16 +63,16 @@ class Budget:
         self._is_read = not self._allows(self._left_s(self._read + 1))
         return not self._is_read
 
-    def plans_on(self, rows: NDArray[np.int32], code: Ints, partition_s: float) -> bool:
+    def plans_on(self, rows: NDArray[np.int32], code: Callable[[], Ints], partition_s: float) -> bool:
         """Called for each batch that was planned: whether there is time for another one.
 
-        `rows`, `code`: the cache row of each of its rows, and a number for all that happens to it. `partition_s`: what
+        `rows`: the cache row of each of its rows; `code()`: a number for all that happens to each. `partition_s`: what
         its partition took, if it is the one that was asked for, else 0.
         """
         self._planned += 1
         self._partition_s = partition_s or self._partition_s
         if self._pace.alone_s:
-            share = _REFINED * self._histories.distinguish(rows, code) / self._planned
+            share = _REFINED * self._histories.distinguish(rows, code()) / self._planned
             self._share = max(_LEAST_SHARE, share)
         total = self._planned + 1
         return self._allows(self._deadline.remaining_s - self._finish_s(total) - self._pace.plan_s)

@@ -32,7 +32,7 @@ from gapless.solution import Solution, StopReason
 from gapless.solvers.proofs import solve_proven
 from gapless.solvers.registry import solve_model
 
-__all__ = ["Partition", "contiguous", "partition", "randomly"]
+__all__ = ["Partition", "checked_method", "contiguous", "partition", "randomly"]
 
 Ints = NDArray[np.int64]
 
@@ -95,10 +95,8 @@ def partition(
         For an unknown objective or method, a method that doesn't suit the objective or takes no backend, capacities
         that don't fit.
     """
-    chosen = _checked_method(objective, method)
     options, parameters = options or SolveOptions(), parameters or Parameters()
-    if options.solver is not None and chosen not in ("milp", "lp"):
-        raise InputError(f"solver: goes with method milp or lp, got {options.solver!r} with {chosen}")
+    chosen = checked_method(objective, method, options.solver)
     places = checked_capacities(capacity, batch.examples, batch.trainers)
     if chosen in ("contiguous", "random"):
         trainer = contiguous(places) if chosen == "contiguous" else randomly(places, options.seed)
@@ -210,11 +208,14 @@ def _value(batch: Batch, trainer: Ints, objective: str) -> int:
     return traffic.fetches if objective == "fetches" else traffic.max_load
 
 
-def _checked_method(objective: str, method: str) -> str:
+def checked_method(objective: str, method: str, solver: str | None = None) -> str:
+    """The method that runs. Raises `InputError` for one that is unknown, or doesn't go with the objective or solver."""
     check_known("objective", objective, OBJECTIVES)
     check_known("method", method, METHODS)
     if method == "auto":
-        return "transport" if objective == "paper" else "search"
+        method = "transport" if objective == "paper" else "search"
+    if solver is not None and method not in ("milp", "lp"):
+        raise InputError(f"solver: goes with method milp or lp, got {solver!r} with {method}")
     if objective == "paper" and method == "search":
         raise InputError("method: search is for fetches and max-load, the paper's objective has transport")
     if objective != "paper" and method in ("lp", "min_cost_flow"):

@@ -100,6 +100,6 @@ def plan_run(
             options.on_progress(Progress(deadline.elapsed_s, None, None, "batches", done=done, total=total))
         on_batch(done)
         partition_s = 0.0 if plan.partition.is_cut else plan.partition_s
-        if not budget.plans_on(plan.step.rows, run.actions[-1].code(), partition_s):
+        if not budget.plans_on(plan.step.rows, run.actions[-1].code, partition_s):
             return
     run.is_whole = True

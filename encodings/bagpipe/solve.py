@@ -16,6 +16,7 @@ from gapless.encodings.bagpipe.costs import capacities
 from gapless.encodings.bagpipe.counts import Counts
 from gapless.encodings.bagpipe.lowering import Machine, to_schedule
 from gapless.encodings.bagpipe.parameters import Parameters
+from gapless.encodings.bagpipe.partition import checked_method
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.run import Run, plan_run
@@ -38,8 +39,8 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
 
     `parameters`: all defaults if None.
     """
-    deadline, parameters = Deadline(options), parameters or Parameters()
-    pace = Pace()
+    deadline, parameters, pace = Deadline(options), parameters or Parameters(), Pace()
+    checked_method(problem.planning.objective, problem.planning.method, options.solver)
     if options.time_limit_s is not None:
         first, pace = _first_batch(problem, options, parameters, deadline)
         if deadline.over or (

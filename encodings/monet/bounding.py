@@ -60,20 +60,19 @@ def bounding_works(state: State) -> Iterator[Work[Found]]:
     """Starts of tighter budgets, then relaxations with several windows.
 
     On a small graph the integer program as well, and more steps for the relaxations whose own best point is above what
-    is proven.
+    is proven, the highest first.
     """
     bounding, best_s = state.parameters.bounding, dict[tuple[int, ...], float]()
     for share in bounding.tighter_budgets:
         yield _relaxing(state, (1,), bounding.start_steps, bounding.start_gap, share)
-    lists = list(cut_lists(state.problem.graph, state.is_small))
-    for number, cuts in enumerate(lists):
-        if number == bounding.lists_before_exact and state.is_small:
+    for number, cuts in enumerate(cut_lists(state.problem.graph, state.is_small)):
+        if state.is_small and number == bounding.lists_before_more:
+            for high in sorted(best_s, key=lambda cuts: -best_s[cuts]):
+                if best_s[high] > state.bound_s:
+                    yield _relaxing(state, high, bounding.more_steps)
             yield _solving_exactly(state, bounding.exact_steps)
         yield _relaxing(state, cuts, bounding.steps, best_s=best_s)
     if state.is_small:
-        for cuts in lists:
-            if best_s.get(cuts, math.inf) > state.bound_s:
-                yield _relaxing(state, cuts, bounding.more_steps)
         yield _solving_exactly(state, bounding.more_exact_steps)
 
 
@@ -119,7 +118,7 @@ def _relaxing(
 def _solving_exactly(state: State, steps: int) -> Work[Found]:
     """The integer program, from the best plan there is now."""
     graph, budget_bytes = state.problem.graph, state.problem.budget_bytes
-    decisions = None if state.incumbent_s is None else state.best_plan()()
+    decisions = None if state.incumbent_s is None else state.best_plan(state.annealing.keeper)()
 
     def work(advance: Advance, stop: threading.Event) -> tuple[Found, float]:
         model = ilp.encode(graph, budget_bytes)

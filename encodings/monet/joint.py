@@ -52,9 +52,11 @@ def optimise(problem: Problem, options: SolveOptions, parameters: Parameters) ->
     annealing = Annealing(keeper, unit_s, options.seed, parameters.cooling, parameters.moves)
     own_bound_s = unlimited_s(graph, out_of_place=False)
     state = State(problem, options, parameters, deadline, annealing, own_bound_s)
-    state.is_infeasible = least_row_bytes(graph) > problem.budget_bytes
-    with charge(state.stage_s, "first plans"):
-        _look_at_first_plans(state, keeper)
+    state.least_bytes = least_row_bytes(graph)
+    state.is_infeasible = state.least_bytes > problem.budget_bytes
+    if not state.is_infeasible:  # in no time to speak of: no deadline is too short for a first plan
+        with charge(state.stage_s, "first plans"):
+            _look_at_first_plans(state, keeper)
     with charge(state.stage_s, "first bound"):
         _first_bound(state)
     with charge(state.stage_s, "search"):
@@ -77,7 +79,7 @@ def _attempt(state: State) -> Attempt:
         reason = StopReason.TIME_LIMIT if state.deadline.over else StopReason.WORK_LIMIT
     decisions = None
     if not state.is_infeasible and state.incumbent_s is not None:
-        decisions, details = state.best_plan()(), {"states": state.annealing.states, **details}
+        decisions, details = state.best_plan(state.annealing.keeper)(), {"states": state.annealing.states, **details}
     return Attempt(
         decisions, reason, state.solver_title, state.bound_s, state.is_infeasible, details=details,
         timings=state.stage_s,
@@ -107,11 +109,9 @@ def _least_budget(state: State) -> dict[str, object]:
 
 def _look_at_first_plans(state: State, keeper: Keeper) -> None:
     """Plans of simple rules, and those that the problem brings along; on a chain Griewank's where none of them fits."""
-    if state.is_over():
-        return
     for keep in (*state.problem.starts, *first_plans(keeper)):
         state.starts.append(state.annealing.look_at(keep).keep)
-        if state.is_over():
+        if state.incumbent_s is not None and state.is_over():
             break
     graph, budget_bytes = state.problem.graph, state.problem.budget_bytes
     if state.incumbent_s is None:
@@ -130,8 +130,12 @@ def _first_bound(state: State) -> None:
     if state.is_over() or not can_relax(state):
         return
     if state.incumbent_s is None:
-        state.least_bytes = linear_least_bytes(state)
+        state.least_bytes = max(state.least_bytes, linear_least_bytes(state))
         state.is_infeasible = state.least_bytes > state.problem.budget_bytes
+        if not state.is_infeasible:
+            start = min(state.starts, key=lambda keep: state.annealing.look_at(keep).outcome.overflow_bytes)
+            state.annealing.round(start, next(_rounds(state)), lambda: state.incumbent_s is not None or state.is_over())
+            state.report("start")
     if not state.is_over():
         state.take(first_relaxation(state))
 
@@ -199,8 +203,8 @@ def _watch(state: State, beside: Beside[Found]) -> Callable[[], bool]:
 
 def _rounds(state: State) -> Iterator[int]:
     """How many steps each round has."""
-    steps = state.parameters.cooling.steps_per_node * math.sqrt(state.cells)
+    cooling, number = state.parameters.cooling, 0
     while True:
-        yield int(steps)
-        yield int(steps)
-        steps *= state.parameters.cooling.growth
+        steps = cooling.steps_per_node * math.sqrt(state.cells) * cooling.growth ** (number // 2)
+        yield max(STEPS, int(steps if state.incumbent_s is not None else steps / cooling.urgency))
+        number += 1

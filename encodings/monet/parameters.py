@@ -22,23 +22,23 @@ class Bounding:
     """Starts come from relaxations at these shares of the budget too, as a relaxation holds less than a plan has to."""
     steps: int = 300
     """Steps of the relaxation of each list of cuts; more cuts gain more than more steps."""
-    more_steps: int = 5000
-    """The same for a second try on a small graph, of lists that have not shown to be of no use: VGG-16's gap closes in
-    one of these."""
+    more_steps: int = 3500
+    """The same for a second try on a small graph, of lists whose best point is above what is proven: VGG-16 is closed
+    in one of these."""
+    lists_before_more: int = 5
+    """The second tries come after so many lists of cuts, and then a first one of the integer program: where memory is
+    ample, it soon knows better plans than the search. It has another one after the last list."""
     small_cells: int = 10_000
     """Forward times backward nodes up to which single stages are windows: UNet has 7,740, ResNet-50 51,754."""
     most_cells: int = 2_000_000
     """Forward times backward nodes up to which there are relaxations at all: beyond, none is solved in minutes."""
-    lists_before_exact: int = 3
-    """The integer program has a first try after so many lists of cuts: where memory is ample, it soon knows better
-    plans than the search. It has another one after the last list."""
     exact_steps: int = 100
-    """Steps of that first try."""
+    """Steps of the first try of the integer program."""
     more_exact_steps: int = 20_000
     """Steps of the other one."""
     proof_steps: int = 20_000
     """Steps of the second solve, without presolve, that a claim of optimality or infeasibility has to pass."""
-    weight: float = 2.0
+    weight: float = 3.0
     """A model's steps take as long as so many of the search's, times its columns, times the square root of their
     number: bound and search see of each other what is older than that, whatever the machine does."""
 
@@ -48,7 +48,7 @@ class Bounding:
         _check("bounding.start_gap", self.start_gap, 0.0)
         for share in self.tighter_budgets:
             _check("bounding.tighter_budgets", share, 0.0, 1.0)
-        for name in ("small_cells", "most_cells", "lists_before_exact"):
+        for name in ("small_cells", "most_cells", "lists_before_more"):
             _check(f"bounding.{name}", getattr(self, name), 0)
         _check("bounding.weight", self.weight, 1e-9)
 
@@ -66,6 +66,8 @@ class Cooling:
     overflow_share: float = 0.05
     """Passing the budget by this share of it costs as much as a whole forward pass, so that a search may pass through
     plans that don't fit."""
+    urgency: float = 8.0
+    """As long as nothing fits, passing the budget costs so many times as much, and rounds are shorter by that much."""
     steps_per_node: int = 550
     """Steps of the first round, times the geometric mean of the numbers of forward and backward nodes."""
     growth: float = 1.5
@@ -77,6 +79,7 @@ class Cooling:
         if not 0 < self.cold <= self.warm <= self.hot:
             raise InputError(f"cooling: must have 0 < cold <= warm <= hot, got {self.cold}, {self.warm}, {self.hot}")
         _check("cooling.overflow_share", self.overflow_share, 1e-9)
+        _check("cooling.urgency", self.urgency, 1.0)
         _check("cooling.steps_per_node", self.steps_per_node, 1)
         _check("cooling.growth", self.growth, 1.0)
         _check("cooling.patience", self.patience, 1)

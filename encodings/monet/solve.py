@@ -23,6 +23,9 @@ __all__ = ["METHODS", "solve"]
 
 Method = Callable[[Problem, SolveOptions, Parameters], Attempt]
 
+_SPELLING_S = 5e-7
+"""Seconds of a cell (a forward and a backward node) that are kept for evaluator, schedule, replay and plan file."""
+
 METHODS: Mapping[str, Method] = {"auto": joint.optimise, **STUDIED}
 """What decides, by the name in `Problem.method`: MONeT itself, and what it is compared with."""
 
@@ -34,6 +37,7 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     question, whatever the method.
     """
     deadline, version = Deadline(options), load_backend(options.solver or SOLVER)
+    deadline.keep(_SPELLING_S * len(problem.graph.forward) * len(problem.graph.backward))
 
     def plan(attempt: Attempt) -> Plan:
         return _plan(problem, attempt, version, options.seed, deadline.elapsed_s)

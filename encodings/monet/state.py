@@ -141,10 +141,10 @@ class State:
         """Who finds the plan."""
         return f"{self.solver}+annealing"
 
-    def best_plan(self) -> Callable[[], Decisions]:
-        """What makes the decisions of the best plan there is now."""
+    def best_plan(self, keeper: Keeper | None = None) -> Callable[[], Decisions]:
+        """What makes the decisions of the best plan there is now; in another thread without a keeper of this one."""
         best, plan, problem = self.annealing.best, self.plan, self.problem
         if plan is not None and (best is None or plan[1] < best.outcome.cost_s):
             return lambda: plan[0]
         assert best is not None
-        return lambda: Keeper(problem.graph, problem.budget_bytes).decide(best.keep)
+        return lambda: (keeper or Keeper(problem.graph, problem.budget_bytes)).decide(best.keep)

@@ -18,6 +18,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 MOST_KINDS = 8
+MOST_NAMED = 100_000
+"""Of more events than this, none has room for its name."""
 IN_NODE, BETWEEN_NODES, REDUCING, LINK = "send in a node", "send between nodes", "send and reduce", "transfer"
 
 
@@ -26,8 +28,8 @@ class Lanes:
     """The m events that take time, each in a row of the picture.
 
     `row`, `kind`: int64, shape (m,), into `names` and `kinds`. `device`, `is_link`: of each row, where it is
-    and whether it is a link (or links). `label`: a name for each event, empty where several were joined. `until_s`: how
-    long the picture is at least.
+    and whether it is a link (or links). `label`: a name for each event, empty where several were joined, and of more
+    than `MOST_NAMED`. `until_s`: how long the picture is at least.
     """
 
     names: tuple[str, ...]
@@ -142,6 +144,7 @@ def _lanes(
 ) -> Lanes:  # fmt: skip
     """Events in rows that have been made for them."""
     kinds, kind = _kinds(schedule, numbers)
+    is_named = len(numbers) <= MOST_NAMED
     return Lanes(
         names=names,
         device=device,
@@ -151,7 +154,7 @@ def _lanes(
         kind=kind,
         start_s=np.maximum(schedule.start_s[numbers], 0.0),
         end_s=schedule.end_s[numbers],
-        label=tuple(_label(schedule, number) for number in numbers.tolist()),
+        label=tuple(_label(schedule, number) if is_named else "" for number in numbers.tolist()),
     )
 
 
@@ -166,22 +169,20 @@ def _names(schedule: Schedule, device_names: Sequence[str]) -> list[str]:
 
 def _kinds(schedule: Schedule, numbers: Ints) -> tuple[tuple[str, ...], Ints]:
     """The kinds of events, the one that takes most time first, and that of each event; the rarest share `other`."""
-    topology, graph = schedule.topology, schedule.graph
-    has_nodes = 1 < topology.node_count < topology.device_count
-    kinds = []
-    for number in numbers.tolist():
-        if schedule.kind[number] != EventKind.TRANSFER:
-            kinds.append(graph.ops[int(schedule.op[number])].kind)
-        elif schedule.reduces[number]:
-            kinds.append(REDUCING)
-        elif has_nodes:
-            kinds.append(BETWEEN_NODES if topology.is_inter_node[schedule.place[number]] else IN_NODE)
-        else:
-            kinds.append(LINK)
-    names, kind = np.unique(np.array(kinds, dtype=np.str_), return_inverse=True)
+    topology = schedule.topology
+    transfers = np.flatnonzero(schedule.is_transfer[numbers])
+    of_ops = [op.kind for op in schedule.graph.ops]
+    names, code = np.unique([*of_ops, LINK, IN_NODE, BETWEEN_NODES, REDUCING], return_inverse=True)
+    sent = np.zeros(len(transfers), dtype=np.int64)
+    if 1 < topology.node_count < topology.device_count:
+        sent = np.where(topology.is_inter_node[schedule.place[numbers[transfers]]], 2, 1)
+    sent[schedule.reduces[numbers[transfers]]] = 3
+    kind = code[schedule.op[numbers]]
+    kind[transfers] = code[len(of_ops) + sent]
     time_s = np.bincount(kind, weights=(schedule.end_s - schedule.start_s)[numbers], minlength=len(names))
     order = np.argsort(-time_s, kind="stable")
-    rank = np.empty_like(order)
+    order = order[np.isin(order, kind)]
+    rank = np.zeros(len(names), dtype=np.int64)
     rank[order] = np.arange(len(order))
     titles = [str(name) for name in names[order]]
     if len(titles) > MOST_KINDS:

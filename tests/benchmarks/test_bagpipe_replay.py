@@ -30,10 +30,12 @@ from gapless.encodings.bagpipe import (
 )
 from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.bounds import fetches_bound, max_load_bound
+from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.lowering import to_schedule
 from gapless.encodings.bagpipe.pipeline import pipeline
+from gapless.encodings.bagpipe.run import Run, plan_run
 from gapless.encodings.bagpipe.sharing import Sharing
-from gapless.encodings.bagpipe.solve import machine_for, plan_run
+from gapless.encodings.bagpipe.solve import machine_for
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.generators import criteo_like_trace
 
@@ -51,9 +53,8 @@ def test_replay_of_fifty_batches(benchmark: Any, sized: Any) -> None:
     batches = sized(50, 5)
     planning = Planning(TRAINERS, BATCH, lookahead=200, batches=batches)
     problem, options = Problem(criteo_like_trace(batches * BATCH), planning, Cluster(TRAINERS)), SolveOptions()
-    run = plan_run(problem, options, Parameters(), Deadline(options))
-    assert run is not None
-    assert run.counts is not None
+    run, deadline = Run(), Deadline(options)
+    plan_run(run, problem, options, Parameters(), deadline, Budget(deadline, Pace(), batches))
     times, machine = pipeline(run.counts, problem.cluster), machine_for(problem, run.counts)
     report = benchmark.pedantic(lambda: check(to_schedule(run.actions, times, machine)), rounds=1)
     assert report.valid, report.summary()

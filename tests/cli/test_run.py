@@ -152,6 +152,7 @@ class TestWithTorch:
         assert "attention 1, loss 1" in shown
         assert "of their norm" in shown
 
+    @pytest.mark.thorough
     def test_step_that_differs_from_eager_ends_with_exit_code_5(
         self, source: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -167,6 +168,7 @@ class TestWithTorch:
         assert "pass model.module" in shown
         assert shown.count("\n") == 1
 
+    @pytest.mark.thorough
     def test_plan_file_trains_in_one_call(self, source: Path, tmp_path: Path) -> None:
         import torch
 

@@ -56,6 +56,8 @@ def test_as_many_trainers_as_examples_are_fine_and_more_are_not(capsys: pytest.C
         (["--objective", "paperr"], "did you mean 'paper'?"),
         (["--ownership", "mine"], "must be one of first-touch, hash, got 'mine'"),
         (["--objective", "fetches", "--method", "lp"], "lp is for the paper's objective"),
+        (["--objective", "fetches", "--method", "lp", "--time-limit", "0.001"], "lp is for the paper's objective"),
+        (["--solver", "highs", "--time-limit", "0.001"], "goes with method milp or lp, got 'highs' with transport"),
         (["--solver", "highs"], "solver: goes with method milp or lp, got 'highs' with transport"),
     ],
 )

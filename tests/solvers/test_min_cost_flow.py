@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.options import SolveOptions
-from gapless.solution import Status
+from gapless.solution import Status, StopReason
+from gapless.solvers import min_cost_flow as min_cost_flow_module
 from gapless.solvers.min_cost_flow import min_cost_flow
 from gapless.solvers.registry import solve_model
 
@@ -146,3 +147,27 @@ def test_random_networks_agree_with_highs(seed: int) -> None:
     if flow.values is not None:
         assert flow.objective == pytest.approx(reference.objective)
         assert model.arrays().violation(flow.values) == 0
+
+
+def _chain(arcs: int) -> Model:
+    """One unit along the cheaper of two parallel chains."""
+    model = Model("two chains")
+    flow = model.continuous("flow", (2, arcs), upper=1.0)
+    model.add("conserved", (np.array([1.0, -1.0]), np.stack([flow[:, :-1], flow[:, 1:]], axis=2)), lower=0.0, upper=0.0)
+    model.add("sent", (1.0, flow[None, :, 0]), lower=1.0, upper=1.0)
+    model.minimize((np.array([[1.0], [2.0]]), flow))
+    return model
+
+
+def test_a_large_network_is_solved_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = solve_model(_chain(5), SolveOptions(), "min_cost_flow")
+    monkeypatch.setattr(min_cost_flow_module, "_IN_A_MOMENT", 1)
+    there = solve_model(_chain(5), SolveOptions(), "min_cost_flow")
+    assert here.objective == there.objective == 5.0
+    assert there.status is Status.OPTIMAL
+
+
+def test_a_large_network_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(min_cost_flow_module, "_IN_A_MOMENT", 1)
+    found = solve_model(_chain(5), SolveOptions(time_limit_s=1e-3), "min_cost_flow")
+    assert (found.status, found.stop_reason) == (Status.NO_SOLUTION, StopReason.TIME_LIMIT)

@@ -10,6 +10,7 @@ import pytest
 from gapless.model import Model
 from gapless.options import SolveOptions
 from gapless.solution import Solution, Status, StopReason
+from gapless.solvers import proofs
 from gapless.solvers.proofs import confirmed, dual_bound, solve_proven
 from gapless.solvers.registry import solve_model
 
@@ -86,3 +87,23 @@ def test_no_prices_prove_too_much(maximize: bool) -> None:
     for _ in range(100):
         bound = dual_bound(model.arrays(), random.normal(0, 3, model.row_count))
         assert bound >= best - 1e-9 if maximize else bound <= best + 1e-9
+
+
+def test_a_start_that_is_better_than_the_claimed_optimum_is_the_answer_without_a_proof(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, start = _knapsack(), np.array([0.0, 1, 1, 1])
+    worse = replace(solve_model(model), values=np.array([1.0, 1, 1, 0]), objective=28.0, bound=28.0)
+    monkeypatch.setattr(proofs, "solve_model", lambda *arguments: worse)
+    answer = solve_proven(model, start=start)
+    assert (answer.status, answer.objective) == (Status.FEASIBLE, 35.0)
+    assert answer.stop_reason is StopReason.CONTRADICTED
+    assert answer.bound is None
+
+
+def test_a_start_where_there_should_be_none_is_the_answer_without_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    none = Solution(Status.INFEASIBLE, StopReason.FINISHED, "highs", "", 0, 0.0)
+    monkeypatch.setattr(proofs, "solve_model", lambda *arguments: none)
+    answer = solve_proven(_knapsack(), start=np.array([0.0, 1, 1, 1]))
+    assert (answer.status, answer.objective) == (Status.FEASIBLE, 35.0)
+    assert answer.stop_reason is StopReason.CONTRADICTED

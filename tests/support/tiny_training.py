@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -98,6 +98,34 @@ def _backward(
         variants=tuple(Variant(its, _implementations(draw, draw(st.integers(1, 2)), least=size)) for its in needs),
         fixed_bytes=fixed,
     )
+
+
+def in_units(graph: TrainingGraph, unit_bytes: int) -> TrainingGraph:
+    """The same graph with a unit of its own where there were MiB."""
+
+    def sized(impls: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
+        return tuple(replace(impl, workspace_bytes=impl.workspace_bytes // MIB * unit_bytes) for impl in impls)
+
+    forward = tuple(
+        replace(
+            node,
+            output_bytes=node.output_bytes // MIB * unit_bytes,
+            implementations=sized(node.implementations),
+            again=sized(node.again),
+            in_place=sized(node.in_place),
+        )
+        for node in graph.forward
+    )
+    backward = tuple(
+        replace(
+            node,
+            output_bytes=node.output_bytes // MIB * unit_bytes,
+            fixed_bytes=node.fixed_bytes // MIB * unit_bytes,
+            variants=tuple(replace(its, implementations=sized(its.implementations)) for its in node.variants),
+        )
+        for node in graph.backward
+    )
+    return replace(graph, forward=forward, backward=backward, fixed_bytes=graph.fixed_bytes // MIB * unit_bytes)
 
 
 def cheapest_s(graph: TrainingGraph, budget_bytes: int) -> float | None:

@@ -22,7 +22,7 @@ class Annealing:
     """
 
     def __init__(self, keeper: Keeper, unit_s: float, seed: int, cooling: Cooling, moves: Moves) -> None:
-        self._keeper, self._cooling, self._moves = keeper, cooling, moves
+        self.keeper, self._cooling, self._moves = keeper, cooling, moves
         self._unit_s = unit_s
         self._price = unit_s / (cooling.overflow_share * keeper.budget_bytes)
         self._random = random.Random(seed)
@@ -35,11 +35,12 @@ class Annealing:
 
     def look_at(self, keep: KeepSet) -> State:
         """Evaluate a keep-set, and remember it if it is the best that fits."""
-        return self._noted(self._keeper.state(keep))
+        return self._noted(self.keeper.state(keep))
 
     def price_s(self, state: State) -> float:
-        """Cost, with a price on what passes the budget."""
-        return state.outcome.cost_s + self._price * state.outcome.overflow_bytes
+        """Cost, with a price on what passes the budget, which is higher as long as nothing fits."""
+        price = self._price * (self._cooling.urgency if self.best is None else 1.0)
+        return state.outcome.cost_s + price * state.outcome.overflow_bytes
 
     def round(self, start: KeepSet, steps: int, stop: Callable[[], bool], hot: float | None = None) -> State:
         """Anneal from `start` in so many steps, cooling down from `hot`, or until `stop()`; returns where it ended."""
@@ -54,7 +55,7 @@ class Annealing:
     def _steps(self, current: State, temperature_s: float) -> State:
         """A few steps at one temperature. A move that changes nothing counts as no state."""
         for _ in range(STEPS):
-            other = self._keeper.moved(current, self._move())
+            other = self.keeper.moved(current, self._move())
             if other is current:
                 continue
             worse_s = self.price_s(self._noted(other)) - self.price_s(current)

@@ -14,22 +14,26 @@ __all__ = ["evicted"]
 def evicted(keeper: Keeper, keep: KeepSet) -> KeepSet:
     """Drop what is cheapest to recompute per byte while the step runs that takes most memory, until all fits.
 
-    Or until nothing is left to drop there. At each look, as much goes as half of what is too much: the prices of the
-    rest have changed then.
+    What was kept is recomputed when it is wanted, what was recomputed is dropped over its longest gap, either once.
+    Ends where nothing is left to drop. At each look, as much goes as half of what is too much: the prices of the rest
+    have changed then.
     """
-    state = keeper.state(keep)
+    state = best = keeper.state(keep)
+    kept, whole = state.keep.kept.copy(), ~state.keep.dropped
     while state.outcome.overflow_bytes > 0:
-        candidates = np.flatnonzero(keeper.held_at_worst(state) & state.keep.kept)
+        held = keeper.held_at_worst(state)
+        candidates = np.flatnonzero(held & (kept | whole))
         if not len(candidates):
             break
         order = candidates[np.argsort(_price(keeper.graph, state)[candidates], kind="stable")]
         freed = np.cumsum(keeper.graph.output_bytes[order])
-        count = 1 + int(np.searchsorted(freed, state.outcome.overflow_bytes / 2))
-        smaller = keeper.moved(state, Move(kept=tuple(order[:count].tolist())))
-        if smaller is state:
-            break
-        state = smaller
-    return state.keep
+        gone = order[: 1 + int(np.searchsorted(freed, state.outcome.overflow_bytes / 2))]
+        moves = Move(kept=tuple(gone[kept[gone]].tolist()), dropped=tuple(gone[~kept[gone]].tolist()))
+        whole[gone] &= kept[gone]
+        kept[gone] = False
+        state = keeper.moved(state, moves)
+        best = state if state.outcome.overflow_bytes < best.outcome.overflow_bytes else best
+    return best.keep
 
 
 def _price(graph: TrainingGraph, state: State) -> NDArray[np.float64]:

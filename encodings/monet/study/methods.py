@@ -101,7 +101,9 @@ def _rematerialised(
     model = checkmate.encode(single, claim_bytes)
     fits = plan is not None and checkmate.memory_bytes(single, plan).max() <= claim_bytes
     start = checkmate.first_point(model, plan) if plan is not None and fits else None
-    solution = solve_model(model.milp, replace(deadline.stage(), on_progress=None), options.solver or SOLVER, start)
+    steps = parameters.bounding.more_exact_steps
+    stage = replace(deadline.stage(), threads=1, step_limit=steps, on_progress=None, on_plan=None)
+    solution = solve_model(model.milp, stage, options.solver or SOLVER, start)
     if solution.values is not None:
         better = checkmate.to_decisions(single, checkmate.decode(model, solution.values))
         found = found if better is None else better

@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.encodings.bagpipe import METHODS, OBJECTIVES, Batch, Bound, Parameters, Search, capacities, cost_matrix
-from gapless.encodings.bagpipe.partition import partition
+from gapless.encodings.bagpipe.partition import contiguous, partition
 from gapless.encodings.bagpipe.sharing import Sharing
 from gapless.encodings.bagpipe.transport import lower_bound
 from gapless.errors import InputError
+from gapless.model import Model
 from gapless.options import SolveOptions
+from gapless.solution import Solution, Status, StopReason
 
 ONE_THREAD = SolveOptions(threads=1)
 BEYOND = ("fetches", "max-load")
@@ -227,3 +229,23 @@ def test_unknown_names_and_methods_that_do_not_suit_are_named() -> None:
     with pytest.raises(InputError, match="rounds: must be >= 0, got -1"):
         Search(rounds=-1)
     assert set(METHODS) >= {"transport", "milp", "lp", "min_cost_flow"}
+
+
+def test_a_false_optimum_of_a_solver_is_refuted_by_our_own_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition that isn't the best, which the solver calls optimal."""
+    batch = click_log_batch(40, 4)
+    optimum = partition(batch)
+    assert optimum is not None
+
+    def claims(model: Model, options: SolveOptions, solver: str) -> Solution:
+        values = np.zeros((40, 4))
+        values[np.arange(40), contiguous(capacities(40, 4))] = 1.0
+        objective = model.arrays().objective(values.ravel())
+        reason = StopReason.FINISHED
+        return Solution(Status.OPTIMAL, reason, solver, "", 0, 0.0, values.ravel(), objective, objective)
+
+    monkeypatch.setattr("gapless.encodings.bagpipe.partition.solve_model", claims)
+    found = partition(batch, method="milp")
+    assert found is not None
+    assert found.value > found.bound == optimum.value
+    assert found.details == {"contradicted": found.value}

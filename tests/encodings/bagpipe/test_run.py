@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,7 @@ def planned(clock: _Clock, pace: Pace, **settings: Any) -> list[bool]:
         plans.append(plan)
         partition_s = 0.0 if plan.partition.is_cut else 10 * pace.plan_s
         clock.left_s -= partition_s or pace.plan_s
-        if not budget.plans_on(plan.step.rows, np.zeros(len(plan.step.rows), dtype=np.int64), partition_s):
+        if not budget.plans_on(plan.step.rows, partial(np.zeros, len(plan.step.rows), np.int64), partition_s):
             break
     assert counted(plans).batches == len(plans)
     return [plan.partition.is_cut for plan in plans]

@@ -14,13 +14,14 @@ from gapless import SolveOptions, Status
 from gapless.encodings.monet import Problem
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.ilp import model as ilp
-from gapless.encodings.monet.parameters import Bounding, Parameters
+from gapless.encodings.monet.parameters import Bounding, Cooling, Parameters
 from gapless.encodings.monet.relaxation import model as relaxation
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.solvers.registry import solve_model
 
-SEARCH_S = 0.08
-"""Time for the local search: enough for a few dozen keep-sets, so that not all plans are the best."""
+PARAMETERS = Parameters(bounding=Bounding(small_cells=0), cooling=Cooling(steps_per_node=5, patience=2))
+"""Without the exact part, which would hide what the search finds on graphs as small as these, and with so few steps of
+the search that not all plans are the best."""
 
 
 @examples(300, suppress_health_check=[HealthCheck.too_slow])
@@ -62,9 +63,7 @@ def _assert_bound_is_not_above(graph: TrainingGraph, budget_bytes: int, best_s: 
 
 
 def _assert_search_is_within_its_gap(graph: TrainingGraph, budget_bytes: int, best_s: float | None) -> None:
-    """The solver without its exact part, which would hide what the search finds on graphs as small as these."""
-    parameters = Parameters(bounding=Bounding(small_cells=0))
-    result = gapless.solve(Problem(graph, budget_bytes), SolveOptions(threads=1, time_limit_s=SEARCH_S), parameters)
+    result = gapless.solve(Problem(graph, budget_bytes), SolveOptions(threads=1), PARAMETERS)
     if best_s is None:
         assert result.schedule is None
         return

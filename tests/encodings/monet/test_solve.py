@@ -16,7 +16,7 @@ from gapless.profiles.training.networks import build
 GIB = 2**30
 
 
-@pytest.mark.thorough("2]")
+@pytest.mark.thorough
 @pytest.mark.parametrize("threads", [1, 2])
 def test_vgg16_is_solved_within_five_percent_and_replays_within_its_budget(
     measured: Callable[[str], TrainingGraph], threads: int
