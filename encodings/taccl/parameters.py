@@ -97,13 +97,13 @@ class Milp:
     """Orbits of (chunk, link) of all phases up to which the MILP is tried: larger ones are seldom solved in seconds."""
     hopeless_factor: float = 1.25
     """Where chunks are grouped inside nodes and that is so many times as fast as the greedy, the MILP is left out."""
-    routing_work: int = 3_000_000
+    routing_work: int = 5_000_000
     """Work for the first routing of all phases: steps of the solver, each as large as the model; some seconds."""
     routing_gap: float = 0.01
     """The first routing is proven to within this, or to within the gap asked for where that is less."""
     routings: int = 5
     """More routings of least time: their schedules differ by a tenth, and only scheduling them says which is best."""
-    another_routing_work: int = 1_600_000
+    another_routing_work: int = 1_000_000
     """Work for each of those, about a second."""
     patience: int = 2
     """How many of them in a row may make the schedule no better before it is left at that."""

@@ -10,7 +10,7 @@
    2 s, and what libraries do, 4 s at most. Left out above 128 ranks, and where a sketch orders single chunks. Where one
    of them is proven within the gap, nothing else is tried.
 4. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s.
-5. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 6,000 binaries, and where the
+5. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 2,500 binaries, and where the
    greedy is neither proven within the gap nor, by its bound, unable to beat the best so far.
 
 These times are what the work takes that `parameters.py` allows: no method looks at the clock, but to end where the time
@@ -240,7 +240,7 @@ def _take_quick(portfolio: _Portfolio) -> None:
 
 
 def _try_greedy(portfolio: _Portfolio) -> None:
-    """The greedy; briefly, where the MILP is to follow, and not again where there is a quick plan of it."""
+    """The greedy; briefly, where the MILP is to follow."""
     problem, bounds, known = portfolio.problem, portfolio.bounds, portfolio.by_chunks
     greedy, milp = portfolio.parameters.greedy, portfolio.parameters.milp
     if portfolio.is_alone:
@@ -251,7 +251,7 @@ def _try_greedy(portfolio: _Portfolio) -> None:
     is_first = known is None or known.details["method"] == "greedy"
     if not is_first or milp_binaries(problem) > milp.most_binaries:
         portfolio.offer(plan_greedy(problem, portfolio.stage(), greedy, bounds=bounds))
-    elif known is None:
+    else:
         brief = replace(greedy, rows=greedy.rows_before_milp)
         portfolio.offer(plan_greedy(problem, portfolio.stage(_GUARD), brief, bounds=bounds))
 

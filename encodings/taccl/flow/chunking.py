@@ -49,7 +49,7 @@ def best_chunking(problem: Problem, options: SolveOptions, parameters: Parameter
     """The problem in the number of chunks with which the greedy is fastest, and that plan.
 
     Where the MILP is to follow, since no number is proven within the gap that was asked for, numbers that are nearly as
-    good are as good, and it is the largest that the MILP takes. In as few chunks as there can be where a plan has more
+    good are as good, and it is the largest that the MILP takes easily, with half of its binaries. In as few chunks as there can be where a plan has more
     sends than the parameters allow, and for a collective of one's own.
     """
     if not isinstance(problem.collective, str) or problem.topology.device_count < 2:
@@ -65,7 +65,7 @@ def best_chunking(problem: Problem, options: SolveOptions, parameters: Parameter
         return fastest
     near_s = (1 + parameters.chunking.near) * fastest.end_s
     near = [quick for quick in found if quick.end_s <= near_s]
-    for_milp = [quick for quick in near if milp_binaries(quick.problem) <= parameters.milp.most_binaries]
+    for_milp = [quick for quick in near if 2 * milp_binaries(quick.problem) <= parameters.milp.most_binaries]
     return for_milp[-1] if for_milp else fastest
 
 

@@ -22,7 +22,7 @@ from gapless.encodings.taccl.sends import Routing, Sends, sends_of, to_schedule
 from gapless.model import Model
 from gapless.options import Deadline, Progress, SolveOptions, charge, relative_gap
 from gapless.schedule import Schedule
-from gapless.solution import Solution, StopReason
+from gapless.solution import Solution
 from gapless.solvers.registry import load_backend, solve_model
 from gapless.system import Plan
 
@@ -62,10 +62,7 @@ class _Candidate:
 
 @dataclass
 class _Search:
-    """What the stages know so far: the best schedule, the bounds, and where the time went.
-
-    `is_hard`: the work did not suffice to prove a routing, and so would not for others.
-    """
+    """What the stages know so far: the best schedule, the bounds, and where the time went."""
 
     problem: Chunked
     options: SolveOptions
@@ -76,7 +73,6 @@ class _Search:
     best: _Candidate | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
     routings_tried: int = 0
-    is_hard: bool = False
     routers: list[Router] = field(default_factory=list)
     mirror: Mirror | None = None
 
@@ -143,7 +139,7 @@ def synthesise(
     with charge(search.stage_s, "routing"):
         routers, found = _route_phases(search)
         is_routed = bool(routers) and len(found) == len(routers)
-        policy = _route_for_policy(search, routers) if is_routed and not search.is_hard else None
+        policy = _route_for_policy(search, routers) if is_routed else None
     if not routers or (not is_routed and deadline.over):
         bound_s = search.bounds.chunk_by_chunk_s
         return Plan(claim(None, bound_s, solver, versions, options, deadline), None, {"method": "milp"})
@@ -152,8 +148,7 @@ def synthesise(
     else:
         search.routers = routers
         _schedule(search, [found] if policy is None else [found, policy])
-        if not search.is_hard:
-            _schedule_others(search, routers)
+        _schedule_others(search, routers)
     return _plan(search, versions)
 
 
@@ -211,7 +206,6 @@ def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> 
     gap = min(search.options.gap, search.parameters.routing_gap)
     options = replace(_stage(search, phases_left), gap=gap, step_limit=_steps(model, work))
     solution = solve_model(model, options, search.router)
-    search.is_hard |= solution.stop_reason is StopReason.WORK_LIMIT
     _note_bound(search, router, solution.bound if router.proves else None)
     search.report("routing")
     if solution.values is None or solution.objective is None:
