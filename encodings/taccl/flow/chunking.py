@@ -49,8 +49,8 @@ def best_chunking(problem: Problem, options: SolveOptions, parameters: Parameter
     """The problem in the number of chunks with which the greedy is fastest, and that plan.
 
     Where the MILP is to follow, since no number is proven within the gap that was asked for, numbers that are nearly as
-    good are as good, and it is the largest that the MILP takes easily, with half of its binaries. In as few chunks as there can be where a plan has more
-    sends than the parameters allow, and for a collective of one's own.
+    good are as good, and it is the largest that the MILP takes easily, with half of its binaries. In as few chunks as
+    there can be where a plan has more sends than the parameters allow, and for a collective of one's own.
     """
     if not isinstance(problem.collective, str) or problem.topology.device_count < 2:
         return Quick(problem.coarsest)
