@@ -119,7 +119,8 @@ def test_bad_input_gets_one_line_and_exit_code_2(
 def test_nothing_found_within_the_limit_is_exit_code_4_and_tried_again(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    arguments = [*VGG, "--budgets", "0.5x", "--time-limit", "0.001", "-o", str(tmp_path / "curve"), "--json"]
+    question = ["sweep", "monet", "--graph", "unet", "--batch", "4", "--budgets", "0.25x"]
+    arguments = [*question, "--time-limit", "0.001", "-o", str(tmp_path / "curve"), "--json"]
     code, out, err = run(capsys, *arguments, "--quiet")
     assert code == 4
     assert json.loads(out)["rows"][0]["status"] == "no_solution"
