@@ -67,6 +67,7 @@ def assert_same(first: list[Any], second: list[Any], questions: list[Question]) 
         assert [name for name in one or () if one[name] != other[name]] == [], question
 
 
+@pytest.mark.thorough("monet")
 @pytest.mark.parametrize("system", QUESTIONS)
 def test_some_questions_have_one_plan_under_any_hashes(system: str, tmp_path: Path) -> None:
     some = QUESTIONS[system][::4]

@@ -119,9 +119,8 @@ def test_bad_input_gets_one_line_and_exit_code_2(
 def test_nothing_found_within_the_limit_is_exit_code_4_and_tried_again(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    question = ["sweep", "monet", "--graph", "unet", "--batch", "4", "--budgets", "0.25x"]
-    arguments = [*question, "--time-limit", "0.001", "-o", str(tmp_path / "curve"), "--json"]
-    code, out, err = run(capsys, *arguments, "--quiet")
+    arguments = ["sweep", "monet", "--graph", "unet", "--batch", "4", "--budgets", "0.3x", "--time-limit", "0.001"]
+    code, out, err = run(capsys, *arguments, "-o", str(tmp_path / "curve"), "--json", "--quiet")
     assert code == 4
     assert json.loads(out)["rows"][0]["status"] == "no_solution"
     assert "0 of 1 budgets have an answer" in err

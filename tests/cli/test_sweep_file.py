@@ -106,7 +106,7 @@ def test_bad_input_gets_one_line_and_exit_code_2(
 def test_nothing_found_is_exit_code_4_and_not_tried_again(capsys: pytest.CaptureFixture[str], grid: Path) -> None:
     grid.write_text(
         GRID.split("[[grid]]")[0]
-        + '[[grid]]\nsystem = "monet"\ngraph = "unet"\nbatch = 4\nbudget = ["0.25x"]\ntime_limit = 0.001\n'
+        + '[[grid]]\nsystem = "monet"\ngraph = "unet"\nbatch = 4\nbudget = ["0.3x"]\ntime_limit = 0.001\n'
     )
     for _ in range(2):
         code, out, err = run(capsys, "sweep", "grid.toml", "-o", "out")

@@ -75,7 +75,7 @@ BAD = [
     (f'{MONET}budget = "1x"\ngap = "x"', 'a.toml: grid[0]: gap: must be a number, or a list of numbers, got "x"'),
     (f'{MONET}budget = "1x"\ngap = true', "a.toml: grid[0]: gap: must be a number, or a list of numbers, got true"),
     (f'{MONET}budget = "1x"\ngap = inf', "a.toml: grid[0]: gap: must be a number, or a list of numbers, got Infinity"),
-    (f'{MONET}budget = "1x"\ngap = -1', "a.toml: grid[0]: gap: must be a number >= 0, got -1"),
+    (f'{MONET}budget = "1x"\ngap = -1', "a.toml: grid[0]: gap: must be a number >= 0 and <= 1, got -1"),
     (f'{MONET}budget = "1x"\nseed = 1.5', "a.toml: grid[0]: seed: must be a whole number in 0..2147483647, got 1.5"),
     (f'{MONET}budget = "-1x"', "a.toml: grid[0]: budget: must be a number > 0"),
     (f'{MONET}budget = "1x"\nobjective = "tim"', "a.toml: grid[0]: objective: must be one of time, energy, got 'tim'"),

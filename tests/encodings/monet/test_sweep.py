@@ -324,11 +324,12 @@ def test_stop_hands_over_the_best_plan_of_what_is_at_work(tmp_path: Path) -> Non
             pass
         assert jobs.running == 0
     ((place, answer),) = answers
-    assert (place, answer.status, answer.stop_reason) == (0, "feasible", "interrupted")
+    assert (place, answer.status) == (0, "feasible")
+    assert answer.stop_reason in ("interrupted", "gap_reached")
     assert answer.plan is not None
     report, known = check(read_plan(tmp_path / answer.plan).schedule), Keeper(graph, budget_bytes).assess(keep)[1]
     assert report.valid
-    assert report.makespan_s == pytest.approx(known.cost_s)
+    assert report.makespan_s <= known.cost_s * (1 + 1e-9)
 
 
 @pytest.mark.thorough

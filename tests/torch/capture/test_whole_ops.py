@@ -115,6 +115,7 @@ def test_op_is_traced_as_eager_runs_it(name: str) -> None:
     assert found.peak_bytes <= expected.peak_bytes
 
 
+@pytest.mark.thorough("2-")
 @pytest.mark.parametrize("kind", ["RNN", "GRU"])
 @pytest.mark.parametrize("directions", [1, 2])
 def test_recurrent_layers_equal_eager(kind: str, directions: int) -> None:

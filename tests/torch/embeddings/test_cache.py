@@ -169,6 +169,7 @@ def test_plan_that_cannot_be_followed_is_refused(said: dict[str, str], change: s
     assert re.search(message, said[change]), said[change]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("misuse", "message"),
     [
@@ -189,6 +190,7 @@ def test_misuse_is_refused(said: dict[str, str], misuse: str, message: str) -> N
     assert re.search(message, said[misuse]), said[misuse]
 
 
+@pytest.mark.thorough
 def test_all_processes_hear_that_there_is_no_plan(found: Found) -> None:
     for ranks in (2, 3):
         assert all("cache_rows must hold" in str(each["no plan"]) for each in found(ranks))
