@@ -16,22 +16,29 @@ from gapless.encodings.taccl.sends import sends_of, to_schedule
 from gapless.options import Deadline, Progress
 from gapless.system import Plan
 
-__all__ = ["first_plan"]
+__all__ = ["first_plan", "least_limit_s"]
 
-_FEW_SENDS = 20_000
-"""Sends up to which shortest paths take less than a second."""
+_FEW_SENDS = 2_000
+"""Sends up to which shortest paths take a tenth of a second; with more, a matching on orbits is quicker, and better."""
 _MOST_CELLS = 30_000_000
 """Pairs of chunk and link up to which shortest paths can be had at all: a few bytes each."""
 _AFTER_S = 12e-6
 """Seconds for each send of a chunk that are kept for lowering the plan, its replay, and writing it."""
+_TREES_S, _PATHS_S = 16e-6, 30e-6
+"""Seconds for each send of a chunk until a plan is written, where chunks have many destinations, and where one."""
+_FREE_SENDS = 50_000
+"""Sends up to which there is a first plan whatever the time limit is."""
 
 
 def first_plan(problem: Chunked, deadline: Deadline) -> Plan | None:
-    """A plan with a bound on plans chunk by chunk; None where it would take too long.
+    """A plan with a bound on plans chunk by chunk; None where the time limit is too short for any, which is noted.
 
     Of a time limit, what the replay of such a plan takes is kept.
     """
-    sends = sum(int(phase.problem.wanted.sum()) for phase in problem.phases)
+    sends = _least_sends(problem)
+    if sends > _FREE_SENDS and least_limit_s(problem) > deadline.remaining_s:
+        deadline.strike()
+        return None
     deadline.keep(_AFTER_S * sends)
     is_quotient = problem.is_free and may_be_greedy(problem)
     fits = problem.collective.chunk_count * problem.link_count <= _MOST_CELLS
@@ -46,6 +53,17 @@ def first_plan(problem: Chunked, deadline: Deadline) -> Plan | None:
         found = plan.solution
         options.on_progress(Progress(deadline.elapsed_s, found.objective, found.bound, "first plan"))
     return plan
+
+
+def least_limit_s(problem: Chunked) -> float:
+    """About the least time limit in which there is a plan."""
+    most = max(len(ranks) for phase in problem.phases for ranks in phase.problem.collective.destinations)
+    return (_TREES_S if most > 1 else _PATHS_S) * _least_sends(problem)
+
+
+def _least_sends(problem: Chunked) -> int:
+    """How many sends of chunks there are in any plan, at least."""
+    return sum(sum(map(len, phase.problem.collective.destinations)) for phase in problem.phases)
 
 
 def _by_shortest_paths(problem: Chunked, deadline: Deadline) -> Plan:

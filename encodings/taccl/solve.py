@@ -31,7 +31,7 @@ from functools import cached_property
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked, claim
-from gapless.encodings.taccl.first import first_plan
+from gapless.encodings.taccl.first import first_plan, least_limit_s
 from gapless.encodings.taccl.flow.chunking import Quick, best_chunking
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
 from gapless.encodings.taccl.milp.routers import milp_binaries
@@ -60,6 +60,8 @@ def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Paramet
     deadline = Deadline(options)
     _check_solver(problem.coarsest, options)
     first = first_plan(problem.coarsest, deadline)
+    if first is None and deadline.has_struck:
+        return _no_plan(problem.coarsest, options, deadline)
     quick = _quick_plan(problem, deadline.stage(_GUARD * deadline.remaining_s), parameters)
     plan = _portfolio(quick, first, deadline, options, parameters)
     return replace(plan, solution=replace(plan.solution, wall_s=deadline.elapsed_s))
@@ -85,7 +87,16 @@ def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameter
     """
     deadline = Deadline(options)
     _check_solver(problem, options)
-    return _portfolio(Quick(problem), first_plan(problem, deadline), deadline, options, parameters)
+    first = first_plan(problem, deadline)
+    if first is None and deadline.has_struck:
+        return _no_plan(problem, options, deadline)
+    return _portfolio(Quick(problem), first, deadline, options, parameters)
+
+
+def _no_plan(problem: Chunked, options: SolveOptions, deadline: Deadline) -> Plan:
+    """That there is no time for a plan, and about how much there would have to be."""
+    details = {"least_time_limit_s": math.ceil(least_limit_s(problem))}
+    return Plan(claim(None, 0.0, "", "", options, deadline), None, details, problem=problem)
 
 
 def _check_solver(problem: Chunked, options: SolveOptions) -> None:
@@ -194,7 +205,7 @@ class _Portfolio:
         """The best plan, with its provenance."""
         found = [plan for plan in (self.best, self.quick.plan, self.first) if plan is not None]
         if not found:
-            return Plan(claim(None, 0.0, "", "", self.options, self.deadline), None, problem=self.problem)
+            return _no_plan(self.problem, self.options, self.deadline)
         plan = min(found, key=_end_s)  # of equal ones the best of the methods
         if plan is self.first and self.by_chunks is not None and plan.problem is self.problem:
             plan = _better(self.by_chunks, plan)

@@ -105,9 +105,11 @@ def _model(problem: Any) -> Model:
 
 
 def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
-    """The sketches that were tried, the best first."""
+    """The sketches that were tried, the best first; or how long it takes at least until there is a plan."""
     from gapless.text import described, table
 
+    if "least_time_limit_s" in details:
+        return (f"so many sends take about {details['least_time_limit_s']} s at least: give a larger --time-limit",)
     columns = ("sketch", "status", "makespan_s", "bound_s")
     rows = [[described(name, row[name]) for name in columns] for row in details.get("sketches", ())]
     return tuple(table([["sketch", "status", "makespan", "bound"], *rows]).splitlines()) if rows else ()
