@@ -192,3 +192,13 @@ def test_what_does_not_fit_is_named(build: Callable[[Model, Any], Any], message:
     x = _two_of(model)
     with pytest.raises(ModelError, match=message):
         build(model, x)
+
+
+def test_the_relaxation_has_real_columns_and_leaves_the_model_as_it_was() -> None:
+    model = Model("knapsack")
+    take = model.binaries("take", 3)
+    model.add("capacity", (np.array([3.0, 4.0, 5.0]), take), upper=8.0)
+    relaxed = model.relaxed().arrays()
+    assert not relaxed.is_integer.any()
+    assert model.arrays().is_integer.all()
+    assert (relaxed.value == model.arrays().value).all()

@@ -164,6 +164,7 @@ def test_the_same_seed_on_one_thread_gives_the_same_values(solver: str) -> None:
 def test_counted_work_ends_at_the_same_point_with_any_number_of_threads(hard: Model, backend: str) -> None:
     found = [solve_model(hard, SolveOptions(step_limit=200, threads=threads), backend) for threads in (1, 1, 2)]
     assert {solution.stop_reason for solution in found} == {StopReason.WORK_LIMIT}
+    assert len({solution.steps for solution in found}) == 1
     assert found[0].values is not None
     assert found[1].values is not None
     assert (found[0].values == found[1].values).all()

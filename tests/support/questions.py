@@ -30,8 +30,13 @@ QUESTIONS: dict[str, list[Question]] = {
         {"topology": "line:3", "collective": "sendrecv", "root": "0", "target": "2", "size": "1MB", "chunks": "4"},
     ],
     "monet": [
-        {"graph": "chain.json", "budget": budget, "gap": "0"}
-        for budget in ("0.5x", "0.7x", "0.8x", "0.9x", "1x", "1.2x", "2x", "2.5x", "20", "1KB")
+        *(
+            {"graph": "chain.json", "budget": budget, "gap": "0"}
+            for budget in ("0.5x", "0.7x", "0.8x", "0.9x", "1x", "2x", "20")
+        ),
+        {"graph": "unet", "batch": "4", "device": "p100", "budget": "0.5x", "gap": "0.05"},
+        {"graph": "vgg16", "batch": "32", "device": "p100", "budget": "0.6x", "gap": "0.05", "threads": "1"},
+        {"graph": "mobilenet_v2", "batch": "64", "device": "p100", "budget": "0.5x", "gap": "0.05"},
     ],
     "cupcake": [
         {"profile": "resnet50"},

@@ -315,7 +315,7 @@ def test_stop_hands_over_the_best_plan_of_what_is_at_work(tmp_path: Path) -> Non
     graph, budget_bytes = build("vgg16", 64, "p100"), 4 * AMPLE_OF_VGG
     nodes = len(graph.forward)
     keep = KeepSet.just_in_time(np.ones(nodes, np.bool_), np.zeros(len(graph.backward), np.int64))
-    problem, options = Problem(graph, budget_bytes, (keep,)), replace(OPTIONS, time_limit_s=600)
+    problem, options = Problem(graph, budget_bytes, (keep,)), replace(OPTIONS, gap=0.0, time_limit_s=600)
     question = Given(problem, limits_of(options), "hash", "the only one", {})
     with closing(Jobs[Known]()) as jobs:
         jobs.start(Job(0, "the only one", Work(question, tmp_path, 1)))
