@@ -1,6 +1,6 @@
 """The portfolio: every method that is tried for a question, in order, what each costs, and when it is left out.
 
-0. *First plan* (`first.py`): shortest paths, or on many ranks one matching: at once, so that there is an answer
+0. *First plan* (`flow/first.py`): shortest paths, or on many ranks one matching: at once, so that there is an answer
    whenever the time is up.
 1. *Sketches* (`--sketch auto` only): all that follows for many sketches, side by side (`sketch/search.py`).
 2. *Chunks*, where nobody says how many: the greedy for some numbers of them, 150 orders each (`flow/chunking.py`), some
@@ -31,8 +31,8 @@ from functools import cached_property
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked, claim
-from gapless.encodings.taccl.first import first_plan, least_limit_s
 from gapless.encodings.taccl.flow.chunking import Quick, best_chunking
+from gapless.encodings.taccl.flow.first import first_plan, least_limit_s
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.milp.synthesis import synthesise

@@ -22,20 +22,22 @@ def disjoint_rings(topology: Topology) -> list[list[int]]:
     A link that is k times as fast as the slowest has room for k rings, and one that holds a resource for one. Links
     between nodes have room for all, as rings share the network interfaces; all but the first visit node after node.
     """
-    room = _room(topology)
+    room, is_far, holders = _room(topology), _is_far(topology), _near_links_of_resources(topology)
     rings: list[list[int]] = []
     while len(rings) < _MOST_RINGS:
-        left = [number for number, places in enumerate(room) if places > 0]
+        left = np.flatnonzero(room > 0).tolist()
         try:
             ring = fastest_ring(replace(topology, links=tuple(topology.links[number] for number in left)))
         except InputError:
             break
         links = [left[number] for number in ring]
-        crossings = int(_is_far(topology)[links].sum())
+        crossings = int(is_far[links].sum())
         if rings and crossings > topology.node_count:  # no ring that visits node after node is left
             break
-        for number in links:
-            _take(topology, room, number)
+        for number in np.flatnonzero(~is_far[links]).tolist():  # it takes its place, and all of what it holds
+            room[links[number]] -= 1
+            for resource in topology.links[links[number]].resources:
+                room[holders[resource]] = 0
         rings.append([topology.links[number].source for number in links])
         if crossings == len(links):  # nothing inside a node was used: the next ring would be the same
             break
@@ -76,7 +78,7 @@ def rail_rings(nodes: list[list[int]], ring: list[int]) -> list[list[int]]:
     return rings
 
 
-def _room(topology: Topology) -> list[int]:
+def _room(topology: Topology) -> NDArray[np.int64]:
     """How many rings each link has room for."""
     inter_node = _is_far(topology)
     slowest = max(
@@ -90,7 +92,7 @@ def _room(topology: Topology) -> list[int]:
             room.append(1)
         else:
             room.append(max(1, min(_MOST_RINGS, round(slowest / link.beta_s_per_byte))))
-    return room
+    return np.array(room, dtype=np.int64)
 
 
 def _is_far(topology: Topology) -> NDArray[np.bool_]:
@@ -99,14 +101,11 @@ def _is_far(topology: Topology) -> NDArray[np.bool_]:
     return np.zeros(len(topology.links), dtype=np.bool_) if alone else topology.is_inter_node
 
 
-def _take(topology: Topology, room: list[int], number: int) -> None:
-    """Take one place on a link, and what it holds from the links that hold the same."""
-    far = _is_far(topology)
-    if far[number]:
-        return
-    room[number] -= 1
-    shared = set(topology.links[number].resources)
-    if shared:
-        for other, link in enumerate(topology.links):
-            if not far[other] and shared.intersection(link.resources):
-                room[other] = 0
+def _near_links_of_resources(topology: Topology) -> list[NDArray[np.int64]]:
+    """For each resource the links inside nodes that hold it."""
+    is_far, held = _is_far(topology), [list[int]() for _ in topology.resources]
+    for number, link in enumerate(topology.links):
+        if not is_far[number]:
+            for resource in link.resources:
+                held[resource].append(number)
+    return [np.array(links, dtype=np.int64) for links in held]
