@@ -24,7 +24,7 @@ PARAMETERS = Parameters(bounding=Bounding(small_cells=0), cooling=Cooling(steps_
 the search that not all plans are the best."""
 
 
-@examples(300, suppress_health_check=[HealthCheck.too_slow])
+@examples(100, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=training_graphs(6), less_mib=st.integers(0, 20), windows=st.integers(1, 3))
 def test_all_agree_with_exhaustive_search(graph: TrainingGraph, less_mib: int, windows: int) -> None:
     budget_bytes = max(1, evaluate(graph, keep_all(graph)).peak_bytes - less_mib * MIB)
