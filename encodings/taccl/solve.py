@@ -288,4 +288,5 @@ def _better(one: Plan, other: Plan) -> Plan:
     bound_s = min(max(bounds[0], bounds[1]), end_s)
     status = Status.OPTIMAL if relative_gap(end_s, bound_s) == 0 else Status.FEASIBLE
     solution = replace(best.solution, bound=bound_s, status=status)
-    return replace(best, solution=solution, details={**best.details, "ratio": end_s / bound_s})
+    known = {**one.details.get("bounds_s", {}), **other.details.get("bounds_s", {})}
+    return replace(best, solution=solution, details={**best.details, "ratio": end_s / bound_s, "bounds_s": known})
