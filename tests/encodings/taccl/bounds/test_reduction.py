@@ -37,32 +37,32 @@ def test_no_schedule_beats_the_bound(collective: Collective, local: tuple[int, i
     assert result.valid
     assert result.report is not None
     best_s = shortest_below_s(problem, result.report.makespan_s * (1 + 1e-9))
-    assert across_cuts_s(problem, kinds_of(problem), problem.may_group) <= best_s * (1 + 1e-9)
+    assert across_cuts_s(problem, kinds_of(problem), problem.may_group, ()) <= best_s * (1 + 1e-9)
 
 
 def test_where_nodes_are_slow_inside_parts_cross_one_by_one() -> None:
     """Adding up first would take 1 ms; two crossings of 1 us are cheaper, and the bound must allow for them."""
     topology = pairs_of_nodes(2, lambda k: ((1e-3, 0.0), (0.0, 1e-11))[k])
     problem = Chunked(topology, _one_sum((2,), (0, 1)), 100_000)
-    assert across_cuts_s(problem, kinds_of(problem), problem.may_group) == pytest.approx(2e-6)
+    assert across_cuts_s(problem, kinds_of(problem), problem.may_group, ()) == pytest.approx(2e-6)
 
 
 def test_where_nodes_are_fast_inside_a_sum_crosses_once() -> None:
     """1 us to add up, 100 us to cross, 1 us to spread."""
     topology = pairs_of_nodes(2, lambda k: ((1e-6, 0.0), (0.0, 1e-9))[k])
     problem = Chunked(topology, _one_sum((2, 3), (0, 1)), 100_000)
-    assert across_cuts_s(problem, kinds_of(problem), problem.may_group) == pytest.approx(102e-6)
+    assert across_cuts_s(problem, kinds_of(problem), problem.may_group, ()) == pytest.approx(102e-6)
 
 
 def test_one_crossing_more_spares_the_sum_before_the_first() -> None:
     """What three ranks add up for the fourth takes 2 us and four crossings, or five crossings: 1 us each."""
     problem = Chunked.of(single_nodes(4, lambda k: (0.0, 1e-11)), "allreduce", 400_000)
-    assert across_cuts_s(problem, kinds_of(problem), problem.may_group) == pytest.approx(5e-6)
+    assert across_cuts_s(problem, kinds_of(problem), problem.may_group, ()) == pytest.approx(5e-6)
 
 
 def test_one_node_has_no_cut() -> None:
     problem = Chunked.of(pairs_of_nodes(1, lambda k: (0.0, 1e-11)), "allreduce", 400_000)
-    assert across_cuts_s(problem, kinds_of(problem), problem.may_group) == 0.0
+    assert across_cuts_s(problem, kinds_of(problem), problem.may_group, ()) == 0.0
 
 
 def test_two_ndv2_nodes_add_up_in_three_steps_and_spread_on_the_way_of_the_farthest(
@@ -71,7 +71,7 @@ def test_two_ndv2_nodes_add_up_in_three_steps_and_spread_on_the_way_of_the_farth
     problem = published("topo-ndv2-1MB.json", "sk1-ndv2-n2", 16_000_000, "allreduce")
     sixteen_crossings, three_doublings, to_the_farthest = 2.6 + 16 * 105, 3 * 23.3, 46.3 + 23.3
     expected_us = sixteen_crossings + three_doublings + to_the_farthest
-    assert across_cuts_s(problem, kinds_of(problem), problem.may_group) == pytest.approx(expected_us * 1e-6)
+    assert across_cuts_s(problem, kinds_of(problem), problem.may_group, ()) == pytest.approx(expected_us * 1e-6)
 
 
 @examples(4)
@@ -85,7 +85,7 @@ def test_it_is_never_above_a_plan(
     result = gapless.solve(problem, SolveOptions(time_limit_s=0.3, gap=0.05))
     assert result.valid
     assert result.report is not None
-    assert across_cuts_s(problem, kinds_of(problem), problem.may_group) <= result.report.makespan_s * (1 + 1e-9)
+    assert across_cuts_s(problem, kinds_of(problem), problem.may_group, ()) <= result.report.makespan_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("ranks", "rounds"), [(3, 3), (4, 3), (5, 4), (8, 5), (16, 6), (32, 8)])
