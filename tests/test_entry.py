@@ -36,7 +36,7 @@ def test_python_and_the_command_line_give_the_same_plan(
     shell, python = folder / f"shell{ending}", folder / f"python{ending}"
     shell.unlink(missing_ok=True)
     code = main(["solve", system, *as_words(question), "--threads", "1", "--quiet", "-o", str(shell)])
-    result = getattr(gapless, system).solve(**question, threads="1")
+    result = getattr(gapless, system).solve(**{**question, "threads": "1"})
     if code == 3:  # the same proof that there is none
         assert result.status is gapless.Status.INFEASIBLE
         assert not shell.exists()
