@@ -7,48 +7,35 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from pair_exchange import MadeUp, exchange
 
 import gapless
 from gapless import SolveOptions, Status, StopReason
 from gapless.checker import Report, check
-from gapless.collective import allgather
 from gapless.errors import InputError
 from gapless.incumbents import Incumbents
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.schedule import Schedule
 from gapless.solution import Solution
 from gapless.system import Plan, System, register
-from gapless.topologies.topology import Link, Topology
 
 PATIENCE_S = 30.0
-PAIR = Topology("pair", (0, 0), (Link(0, 1, 1.0, 0.0), Link(1, 0, 1.0, 0.0)))
 
 
 def plan_of(duration_s: float) -> Plan:
     """The exchange of two chunks, in so many seconds; it takes at least one."""
     claim = Solution(Status.FEASIBLE, StopReason.TIME_LIMIT, "test", "0", 0, 0.0, objective=duration_s)
-    events = [Event(EventKind.TRANSFER, 0.0, duration_s, link, moves=(link,)) for link in (0, 1)]
-    return Plan(claim, schedule_from_events(allgather(2).graph(1), PAIR, events))
+    return Plan(claim, exchange(duration_s))
 
 
 @dataclass(frozen=True)
-class Asked:
+class Asked(MadeUp):
     """A problem whose system offers plans of these durations, waits for `wait`, and ends with 9 s or with `trouble`."""
 
     durations_s: tuple[float, ...]
     wait: Callable[[], object] = lambda: None
     trouble: type[BaseException] | None = None
-    system: str = "test"
-
-    @property
-    def default_options(self) -> SolveOptions:
-        return SolveOptions()
-
-    @property
-    def description(self) -> dict[str, Any]:
-        return {}
 
 
 def offering(problem: Asked, options: SolveOptions, parameters: object) -> Plan:

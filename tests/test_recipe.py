@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
+from pair_exchange import MadeUp, exchange
 
 import gapless
 from gapless import SolveOptions, Status, StopReason
-from gapless.collective import allgather
-from gapless.schedule import Event, EventKind, schedule_from_events
 from gapless.solution import Solution
 from gapless.system import Plan, System, register
-from gapless.topologies.topology import Link, Topology
-
-PAIR = Topology("pair", (0, 0), (Link(0, 1, 1.0, 0.0), Link(1, 0, 1.0, 0.0)))
 
 
 @dataclass(frozen=True)
-class Claimed:
+class Claimed(MadeUp):
     """A problem whose encoding claims that the exchange of two chunks takes `duration_s`."""
 
     duration_s: float | None
-    system: str = "test"
-
-    @property
-    def default_options(self) -> SolveOptions:
-        return SolveOptions()
-
-    @property
-    def description(self) -> dict[str, Any]:
-        return {}
 
 
 def claimed_plan(problem: Claimed, options: SolveOptions, parameters: object) -> Plan:
@@ -40,8 +26,7 @@ def claimed_plan(problem: Claimed, options: SolveOptions, parameters: object) ->
     claim = Solution(Status.OPTIMAL, StopReason.FINISHED, "test", "0", options.seed, 0.0, objective=duration_s)
     if duration_s is None:
         return Plan(Solution(Status.NO_SOLUTION, StopReason.TIME_LIMIT, "test", "0", 0, 0.0), None)
-    events = [Event(EventKind.TRANSFER, 0.0, duration_s, link, moves=(link,)) for link in (0, 1)]
-    return Plan(claim, schedule_from_events(allgather(2).graph(1), PAIR, events))
+    return Plan(claim, exchange(duration_s))
 
 
 @pytest.fixture(autouse=True)

@@ -27,27 +27,7 @@ def costed(graph: TrainingGraph, objective: Objective) -> TrainingGraph:
     """
     if objective == "time":
         return graph
-    forward = (
-        replace(
-            node,
-            implementations=_costed(node.name, node.implementations),
-            again=_costed(node.name, node.again),
-            in_place=_costed(node.name, node.in_place),
-        )
-        for node in graph.forward
-    )
-    backward = (
-        replace(
-            node,
-            variants=tuple(replace(v, implementations=_costed(node.name, v.implementations)) for v in node.variants),
-        )
-        for node in graph.backward
-    )
-    return replace(graph, forward=tuple(forward), backward=tuple(backward))
-
-
-def _costed(name: str, impls: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
-    return tuple(replace(impl, duration_s=_energy_j(name, impl), power_w=None) for impl in impls)
+    return graph.with_implementations(lambda name, impl: replace(impl, duration_s=_energy_j(name, impl), power_w=None))
 
 
 def _energy_j(name: str, impl: Implementation) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -114,6 +114,33 @@ class TrainingGraph:
             _check_forward(self, number, node)
         for number, backward in enumerate(self.backward):
             _check_backward(self, len(self.forward) + number, backward)
+
+    def with_implementations(self, changed: Callable[[str, Implementation], Implementation]) -> TrainingGraph:
+        """The graph with every implementation changed; `changed` gets the name of its node and itself."""
+
+        def all_of(name: str, impls: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
+            return tuple(changed(name, impl) for impl in impls)
+
+        forward = tuple(
+            replace(
+                node,
+                implementations=all_of(node.name, node.implementations),
+                again=all_of(node.name, node.again),
+                in_place=all_of(node.name, node.in_place),
+            )
+            for node in self.forward
+        )
+        backward = tuple(
+            replace(
+                node,
+                variants=tuple(
+                    replace(variant, implementations=all_of(node.name, variant.implementations))
+                    for variant in node.variants
+                ),
+            )
+            for node in self.backward
+        )
+        return replace(self, forward=forward, backward=backward)
 
     @property
     def loss(self) -> int:

@@ -22,26 +22,7 @@ def powered_graphs(draw: st.DrawFn, max_ops: int = 4) -> TrainingGraph:
 
 def with_power(graph: TrainingGraph, power_w: Callable[[Implementation], float | None]) -> TrainingGraph:
     """The graph with the power that is given for each implementation."""
-
-    def powered(impls: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
-        return tuple(replace(impl, power_w=power_w(impl)) for impl in impls)
-
-    forward = tuple(
-        replace(
-            node,
-            implementations=powered(node.implementations),
-            again=powered(node.again),
-            in_place=powered(node.in_place),
-        )
-        for node in graph.forward
-    )
-    backward = tuple(
-        replace(
-            node, variants=tuple(replace(its, implementations=powered(its.implementations)) for its in node.variants)
-        )
-        for node in graph.backward
-    )
-    return replace(graph, forward=forward, backward=backward)
+    return graph.with_implementations(lambda _, impl: replace(impl, power_w=power_w(impl)))
 
 
 def fast_or_frugal() -> TrainingGraph:

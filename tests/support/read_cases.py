@@ -5,9 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -16,10 +15,9 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from changed_files import mutate
-from damaged_texts import damaged
+from changed_contents import Changed, changed_bytes, changed_headers, changed_jsons, changed_runs, changed_texts
+from file_samples import FOUR, GRAPH, KNOWN, MEASURED, OWN, SKETCH, SWEEP, TACCL
 from fusion_instances import known_instance
-from mutate import mutated_bytes, mutated_jsons
 
 from gapless.cli.main import main
 from gapless.encodings import taccl
@@ -34,9 +32,6 @@ from gapless.profiles.training.graph_file import read_training_graph
 from gapless.sweeps import Row, read_instances
 from gapless.sweeps.summary import read_summary, write_summary
 from gapless.topologies.files import load_topology
-from gapless.topologies.node import NicTemplate, NodeTemplate, SwitchTemplate
-
-Changed = Callable[[bytes, int, int], Iterator[bytes]]
 
 
 @dataclass(frozen=True)
@@ -51,48 +46,6 @@ class ReadCase:
     make: Callable[[Path], None]
     changed: Changed
     use: Callable[[Path], None]
-
-
-def changed_jsons(content: bytes, seed: int, count: int) -> Iterator[bytes]:
-    """Changes of the object in the file."""
-    return mutated_jsons(content.decode(), seed, count)
-
-
-def changed_bytes(content: bytes, seed: int, count: int) -> Iterator[bytes]:
-    """Changes of bytes, inside the gzip if it is one, or of the gzip."""
-    chance, packed = Random(seed), content[:2] == b"\x1f\x8b"
-    for _ in range(count):
-        if packed and chance.random() < 0.7:
-            yield gzip.compress(mutated_bytes(gzip.decompress(content), chance), compresslevel=1)
-        else:
-            yield mutated_bytes(content, chance)
-
-
-def changed_headers(content: bytes, seed: int, count: int) -> Iterator[bytes]:
-    """Changes of an array's bytes, most of them in its header."""
-    chance, head = Random(seed), 128
-    for _ in range(count):
-        if chance.random() < 0.3:
-            shape = chance.choice(
-                ["(10**9, 2)", "(2, 1000000000)", "(-1, 2)", "(0, 2)", "(2,)", "()", "(True, 2)", "x"]
-            )
-            kind = chance.choice(["'<i8'", "'>u2'", "'|O'", "'<f8'", "'<U4'", "'|V8'", "[('a', '<i4')]", "'x'", "None"])
-            order = chance.choice(["True", "False", "3"])
-            text = f"{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}".ljust(head - 11) + "\n"
-            yield content[:8] + len(text).to_bytes(2, "little") + text.encode() + content[head:]
-        else:
-            yield (
-                mutated_bytes(content[:head], chance) + content[head:]
-                if chance.random() < 0.7
-                else mutated_bytes(content, chance)
-            )
-
-
-def changed_texts(content: bytes, seed: int, count: int) -> Iterator[bytes]:
-    """Damage to XML."""
-    for number in range(count):
-        text = damaged(content.decode(), Random(seed * 1_000_000 + number))
-        yield text.encode("utf-8", "surrogatepass")
 
 
 # -- what is done with a file ------------------------------------------------------------------------------------------
@@ -209,13 +162,6 @@ def use_summary(path: Path) -> None:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-FOUR = NodeTemplate(
-    "four", 4, switches=(SwitchTemplate((0, 1, 2, 3), 1e-6, 1e-11),),
-    nics=(NicTemplate((0, 1), 2e-6, 1e-10), NicTemplate((2, 3), 2e-6, 1e-10)),
-)  # fmt: skip
-"""The machine that the sketch is for."""
-
-
 def void(_: object) -> None:
     """Throws a value away, for a lambda that returns none."""
 
@@ -263,18 +209,6 @@ def make_run(path: Path) -> None:
     solved("bagpipe", "--trace", "zipf", "--table-rows", "40,300,5", *sizes)(path)
 
 
-def changed_runs(content: bytes, seed: int, count: int) -> Iterator[bytes]:
-    """Changes of arrays, of the JSON text, and of bytes."""
-
-    chance = Random(seed)
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder) / "source.npz", Path(folder) / "target.npz"
-        source.write_bytes(content)
-        for _ in range(count):
-            mutate(source, target, chance)
-            yield target.read_bytes()
-
-
 def make_step(path: Path) -> None:
     """A training step."""
     graph = path.with_name("graph.json")
@@ -306,15 +240,6 @@ def make_xml(path: Path) -> None:
     solved("taccl", "--topology", "ring:3", "--size", "1KB", "--xml", str(path))(path.with_name("plan.json"))
 
 
-SWEEP: dict[str, Any] = {
-    "format": "gapless.sweep", "version": 1, "grid": [
-        {"system": "monet", "graph": "vgg16", "batch": [2, 4], "budget": ["0.6x", "1GB"], "gap": 0.05, "seed": 3},
-        {"system": "cupcake", "profile": ["resnet50", "vgg16"], "method": "auto", "time_limit": 5},
-        {"system": "bagpipe", "trace": "zipf", "table_rows": "40,300", "exponent": 1.5, "trainers": 2, "batch_size": 8},
-    ],
-}  # fmt: skip
-
-
 def sweep_toml(path: Path) -> None:
     """The same in TOML."""
     lines = ['format = "gapless.sweep"', "version = 1"]
@@ -322,88 +247,6 @@ def sweep_toml(path: Path) -> None:
         lines += ["", "[[grid]]", *(f"{name} = {json.dumps(value)}" for name, value in grid.items())]
     path.write_text("\n".join(lines) + "\n")
 
-
-OWN: dict[str, Any] = {
-    "format": "gapless.topology", "version": 1, "name": "four", "ranks_per_node": 4, "source": "made up",
-    "links": [
-        {"from": 0, "to": 1, "alpha_us": 0.7, "beta_us_per_mb": 46, "both_ways": True, "resources": ["bus"]},
-        {"from": 2, "to": 3, "alpha_us": 0.7, "beta_us_per_mb": 46, "both_ways": True},
-        {"from": 1, "to": 2, "alpha_us": 0, "beta_us_per_mb": 46.5, "both_ways": True},
-    ],
-    "switches": [{"ranks": [0, 1, 2, 3], "alpha_us": 0.7, "beta_us_per_mb": 8}],
-    "nics": [
-        {"ranks": [0, 1], "alpha_us": 2, "beta_us_per_mb": 100},
-        {"ranks": [2, 3], "alpha_us": 2, "beta_us_per_mb": 9},
-    ],
-    "fabric": {"rails": True, "nodes_per_leaf": 1, "uplinks_per_leaf": 2, "alpha_us": 0.3, "beta_us_per_mb": 40},
-}  # fmt: skip
-TACCL: dict[str, Any] = {
-    "name": "mine_1KB", "gpus_per_node": 2, "alpha": 30, "links": [[0, 1], [2, 0]], "betas": [[0, 4], [8, 0]],
-    "invbws": [[0, 34], [38, 0]], "nics_per_node": 1, "remote_invbw": 270, "remote_alpha": 260, "remote_beta": 10,
-}  # fmt: skip
-KNOWN: dict[str, Any] = {
-    "name": "NDv2_1MB", "gpus_per_node": 8, "nics_per_node": 1, "alpha": 0.3, "node_betas_list": [23, 46],
-    "node_invbws_list": [23, 46], "remote_invbw": 107, "remote_alpha": 2.6, "remote_beta": 105,
-}  # fmt: skip
-SKETCH: dict[str, Any] = {
-    "nnodes": 2,
-    "intranode_sketch": {
-        "strategy": "switch", "switches": [[0, 1, 2, 3]], "switch_hyperedge_strategy": ["uc-min"],
-    },
-    "internode_sketch": {
-        "strategy": "relay", "internode_conn": {"1": [0], "3": [2]}, "beta_split": {"1": 1, "3": 1},
-        "gpus_to_sender_rev_map": {"1": [0, 1], "3": [2, 3]}, "enforce_ordering": True,
-    },
-    "symmetry_offsets": [[4, 8]],
-    "hyperparameters": {"input_chunkup": 1, "input_size": "1MB"},
-}  # fmt: skip
-WAY: dict[str, Any] = {"duration_s": 0.001, "workspace_bytes": 64, "name": "gemm", "power_w": 200.0}
-GRAPH: dict[str, Any] = {
-    "format": "gapless.training-graph", "version": 1, "name": "tiny", "batch": 2, "fixed_bytes": 4096,
-    "source": "made up",
-    "forward": [
-        {"name": "conv", "op": "conv", "output_bytes": 1024, "inputs": [], "ways": [WAY, {**WAY, "duration_s": 0.002}]},
-        {
-            "name": "relu", "op": "relu_", "output_bytes": 1024, "inputs": [0], "ways": [WAY], "again": [WAY],
-            "overwrites": 0, "in_place": [{"duration_s": 0.001, "workspace_bytes": -1024, "power_w": 1}],
-        },
-        {"name": "bits", "op": "bits", "output_bytes": 32, "inputs": [1], "ways": [WAY], "creator": 1},
-        {"name": "loss", "op": "loss", "output_bytes": 4, "inputs": [1], "ways": [{"duration_s": 0, "power_w": 0}]},
-    ],
-    "backward": [
-        {
-            "name": "relu_grad", "op": "relu_grad", "forward": 1, "output_bytes": 1024, "gradients": [3],
-            "variants": [{"name": "output", "needs": [1], "ways": [WAY]}, {"needs": [2], "ways": [WAY]}],
-            "fixed_bytes": 4096,
-        },
-        {
-            "name": "conv_grad", "op": "conv_grad", "forward": 0, "output_bytes": 0, "gradients": [4],
-            "variants": [{"needs": [], "ways": [WAY]}], "fixed_bytes": 8192,
-        },
-    ],
-}  # fmt: skip
-
-
-def _node(number: int, kind: str, op: str, args: list[list[int]], **fields: Any) -> dict[str, Any]:
-    ways = {"workspace_mib": [0.0] * len(args), "compute_ms": [0.011] * len(args)}
-    ways |= {name: fields.pop(name) for name in tuple(ways) if name in fields}
-    every = {f"{prefix}{name}": values for prefix in ("", "recompute_", "inplace_") for name, values in ways.items()}
-    base = {"id": number, "kind": kind, "op": op, "args": args, "mem_bytes": 1000, "fixed_mem_bytes": 1500}
-    return {**base, **every, **fields}
-
-
-MEASURED: dict[str, Any] = {
-    "model": "small", "batch": 2, "loss": 3, "num_fwd_with_intermediates": 3, "conv_list": [0, 5],
-    "select_conv_algo": True, "do_inplace": True, "inplace_of": {"1": 0},
-    "nodes": [
-        _node(0, "fwd", "conv", [[]], compute_ms=[1.0, -1000, 0.5], workspace_mib=[0.0, 0.0, 0.0005]),
-        _node(1, "fwd", "relu", [[0]], inplace_workspace_mib=[-0.001], recompute_compute_ms=[0.02]),
-        _node(2, "int", "mask", [[1]], parent=1, mem_bytes=10),
-        _node(3, "loss", "loss", [[1]]),
-        _node(4, "bwd", "relu_ip", [[0, 3], [2, 3]], fwd_id=1, compute_ms=[1.0, 2.0], workspace_mib=[0.0, 1.0]),
-        _node(5, "bwd", "conv_param", [[4]], fwd_id=0, fixed_mem_bytes=3000, compute_ms=[1.0], workspace_mib=[0.0]),
-    ],
-}  # fmt: skip
 
 CASES: dict[str, ReadCase] = {
     "topology": ReadCase("own.json", json_maker(OWN), changed_jsons, use_topology),

@@ -103,29 +103,16 @@ def _backward(
 def in_units(graph: TrainingGraph, unit_bytes: int) -> TrainingGraph:
     """The same graph with a unit of its own where there were MiB."""
 
-    def sized(impls: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
-        return tuple(replace(impl, workspace_bytes=impl.workspace_bytes // MIB * unit_bytes) for impl in impls)
+    def sized(size_bytes: int) -> int:
+        return size_bytes // MIB * unit_bytes
 
-    forward = tuple(
-        replace(
-            node,
-            output_bytes=node.output_bytes // MIB * unit_bytes,
-            implementations=sized(node.implementations),
-            again=sized(node.again),
-            in_place=sized(node.in_place),
-        )
-        for node in graph.forward
-    )
+    graph = graph.with_implementations(lambda _, impl: replace(impl, workspace_bytes=sized(impl.workspace_bytes)))
+    forward = tuple(replace(node, output_bytes=sized(node.output_bytes)) for node in graph.forward)
     backward = tuple(
-        replace(
-            node,
-            output_bytes=node.output_bytes // MIB * unit_bytes,
-            fixed_bytes=node.fixed_bytes // MIB * unit_bytes,
-            variants=tuple(replace(its, implementations=sized(its.implementations)) for its in node.variants),
-        )
+        replace(node, output_bytes=sized(node.output_bytes), fixed_bytes=sized(node.fixed_bytes))
         for node in graph.backward
     )
-    return replace(graph, forward=forward, backward=backward, fixed_bytes=graph.fixed_bytes // MIB * unit_bytes)
+    return replace(graph, forward=forward, backward=backward, fixed_bytes=sized(graph.fixed_bytes))
 
 
 def cheapest_s(graph: TrainingGraph, budget_bytes: int) -> float | None:

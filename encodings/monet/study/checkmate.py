@@ -26,7 +26,7 @@ from gapless.encodings.monet.study.ablation import restrict
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.options import SolveOptions
-from gapless.profiles.training.graph import Implementation, TrainingGraph
+from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = [
     "CheckmateModel",
@@ -331,25 +331,10 @@ def _seconds(graph: TrainingGraph) -> list[float]:
 
 def _without_workspace(graph: TrainingGraph) -> TrainingGraph:
     """The graph as Checkmate sees it: no workspace, and all gradients of parameters there from the beginning."""
-
-    def bare(impls: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
-        return tuple(replace(impl, workspace_bytes=0) for impl in impls)
-
+    bare = graph.with_implementations(lambda _, impl: replace(impl, workspace_bytes=0))
     fixed_bytes = graph.backward[-1].fixed_bytes
-    forward = tuple(
-        replace(node, implementations=bare(node.implementations), again=bare(node.again)) for node in graph.forward
-    )
-    backward = tuple(
-        replace(
-            node,
-            fixed_bytes=fixed_bytes,
-            variants=tuple(
-                replace(variant, implementations=bare(variant.implementations)) for variant in node.variants
-            ),
-        )
-        for node in graph.backward
-    )
-    return replace(graph, forward=forward, backward=backward, fixed_bytes=fixed_bytes)
+    backward = tuple(replace(node, fixed_bytes=fixed_bytes) for node in bare.backward)
+    return replace(bare, backward=backward, fixed_bytes=fixed_bytes)
 
 
 def _freed(graph: TrainingGraph, plan: Rematerialisation) -> Mask:
