@@ -30,7 +30,7 @@ def test_keep_set_states_of_resnet50(benchmark: Any) -> None:
 
     def search() -> Annealing:
         annealing = Annealing(keeper, unit_s, 0, Cooling(), Moves())
-        annealing.round(start, 60.0, lambda: annealing.states >= count)
+        annealing.round(start, 100 * count, lambda: annealing.states >= count)
         return annealing
 
     annealing = benchmark(search)
