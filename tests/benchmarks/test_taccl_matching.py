@@ -2,8 +2,8 @@
 
 Run with `pytest tests/benchmarks/test_taccl_matching.py --tables FOLDER`. TACOS's times for the networks beside the
 checkout are those of its authors' program, as their README has them; for the others, its rule is run by our engine:
-any chunk that a free link may take, the fastest links first, restarts from nothing, as many sends for each number of
-chunks as all of ours together. All of ours, over all numbers of chunks, are as many sends as take 3 CPU seconds.
+any chunk that a free link may take, the fastest links first, restarts from nothing, in all as many sends as ours. These
+are, over all numbers of chunks, as many as take 3 CPU seconds.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _by_the_rule_of_tacos_s(topology: Topology, collective: str, size_bytes: int
     for number in NUMBERS:
         problem = Problem(topology, collective, size_bytes).in_chunks(number)
         network = network_of(problem, quotient_problem(problem, no_rotations(topology)))
-        left, each = PROBE * len(NUMBERS) + RIVALS * BEST, sum(network.lacking)
+        left, each = PROBE + RIVALS * BEST // len(NUMBERS), sum(network.lacking)
         while left >= each and each <= PROBE:
             state = start_of(network)
             assert construct(network, Choice((1,) * network.kinds, "any", 0.01), rng, state, np.inf, [])

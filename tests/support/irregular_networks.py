@@ -1,4 +1,4 @@
-"""Networks without much symmetry: regular graphs, meshes with dead links, mixed bandwidths, a cluster with a slow NIC."""
+"""Networks without symmetry: regular graphs, meshes with dead links, mixed bandwidths, clusters with a slow NIC."""
 
 from __future__ import annotations
 

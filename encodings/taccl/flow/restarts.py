@@ -59,6 +59,7 @@ _LOOK = 0.1
 _SHORTER = (1e-9, 0.003, 0.01)
 """By what share a try must be shorter than the best: little finds more often, much finds more."""
 _NOISE = (0.0, 0.5)
+_WAITS = (0.0, 0.0, 0.1, 0.3)
 _SPARE = (0.0, 0.8, 0.9, 0.95, 1.0)
 """Until when a chunk may come into a bottleneck set again, as a share of the best time."""
 
@@ -221,9 +222,9 @@ def _try_all(
 
 def _choice(search: _Search, network: Network, best: _Made | None, number: int) -> Choice:
     """The first tries take each rule as it is, the others the best one's or any."""
-    chance, groups = search.chance, search.parameters.groups
+    chance, groups, waits = search.chance, search.parameters.groups, _WAITS
     if all(a < _ALPHA_SHARE * (a + b) for a, b in zip(network.alpha_s, network.chunk_s, strict=True)):
-        groups = (1,)
+        groups, waits = (1,), (0.0,)
     if number < len(PICKS):
         return Choice((1,) * network.kinds, PICKS[-1 - number], once=bool(network.outside))
     if best is not None and chance.random() < search.parameters.alike_share:
@@ -232,7 +233,7 @@ def _choice(search: _Search, network: Network, best: _Made | None, number: int) 
     most = (chance.choice(groups),) * network.kinds if alike else tuple(chance.choices(groups, k=network.kinds))
     spare_s = 0.0 if search.best is None else chance.choice(_SPARE) * search.best_s
     once = bool(network.outside) and chance.random() < search.parameters.once_share
-    return Choice(most, chance.choice(PICKS), chance.choice(_NOISE), once, spare_s)
+    return Choice(most, chance.choice(PICKS), chance.choice(_NOISE), once, spare_s, chance.choice(waits))
 
 
 def _work(network: Network) -> tuple[float, float]:

@@ -40,7 +40,8 @@ class Choice:
     `pick`: which of the chunks that a link may take: any by chance; one that most ranks lack; of those, one that most
     of the receiver's neighbours lack. `most[k]`: chunks that travel together on links of kind k. `noise`: links that
     are free at once go fastest first, by times that differ by up to this share. `once`: a chunk comes into a bottleneck
-    set once, but by sends that end by `spare_until_s`, or where nothing else is left.
+    set once, but by sends that end by `spare_until_s`, or where nothing else is left. `waits`: how often a link that
+    could take something waits for the next event, when there may be more to take along.
     """
 
     most: tuple[int, ...]
@@ -48,6 +49,7 @@ class Choice:
     noise: float = 0.0
     once: bool = False
     spare_until_s: float = 0.0
+    waits: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,8 @@ def _serve(
                 for number in enters[link]:
                     chunks &= outside[number]
             if chunks and now_s + network.alpha_s[link] + network.chunk_s[link] <= limit_s:
+                if choice.waits and chance.random() < choice.waits:
+                    continue
                 _send(network, choice, chance, state, link, chunks, limit_s)
 
 
