@@ -219,9 +219,10 @@ def construct(
             break
         links = _advance(network, state)
         if not links:
-            if not choice.once:
+            if not choice.waits and not choice.once:
                 return False
-            choice, links = replace(choice, once=False), every  # a rank that gets some chunk in no other way
+            links = every  # nobody waits for nothing, or a rank gets some chunk in no other way
+            choice = replace(choice, waits=0.0) if choice.waits else replace(choice, once=False)
     return True
 
 
