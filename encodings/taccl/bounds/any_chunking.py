@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,13 +15,17 @@ from gapless.encodings.taccl.bounds.ports import SIDES, most_at_once, port_of_li
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
+from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
-__all__ = ["any_bandwidth_s_per_byte", "any_chunking_sources"]
+__all__ = ["any_bandwidth_s_per_byte", "any_chunking_sources", "of_one_byte"]
 
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+_MOST_UNLIKE = 1e12
+"""How many times longer a link may take for one byte than another, where single bytes are looked at."""
 
 
 def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str, float]:
@@ -58,6 +64,28 @@ def any_bandwidth_s_per_byte(problem: Chunked, parameters: BoundParameters, opti
         rotations = rotations_of(phase.problem)
         best_s = max(best_s, exact_bandwidth(phase.problem, rate_s, rotations, options, parameters).time_s)
     return best_s
+
+
+def of_one_byte(problem: Chunked) -> Chunked | None:
+    """The problem with one byte of each kind of chunk, None where links differ too much for so little.
+
+    However chunks are cut, a byte stays whole. Leave all others out of a plan: it is still one, and takes no longer.
+    So what holds for whole chunks here, however they are grouped, holds for any chunks of the problem.
+    """
+    topology, collective = _machine_of(problem), problem.collective
+    byte_s = topology.alpha_s + topology.beta_s_per_byte
+    if byte_s.max() > _MOST_UNLIKE * byte_s.min():
+        return None
+    kinds = zip(roots_of(collective), collective.contributors, collective.destinations, strict=True)
+    number: dict[object, int] = {}
+    kept = {chunk for chunk, kind in enumerate(kinds) if number.setdefault(kind, chunk) == chunk}
+    place = {chunk: k for k, chunk in enumerate(sorted(kept))}
+    inputs, outputs = (
+        tuple(tuple(place[chunk] for chunk in buffer if chunk in kept) for buffer in buffers)
+        for buffers in (collective.inputs, collective.outputs)
+    )
+    single = replace(collective, chunks_per_rank=max(map(len, inputs)), inputs=inputs, outputs=outputs)
+    return Chunked(topology, single, 1)
 
 
 def _machine_of(problem: Chunked) -> Topology:

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte, any_chunking_sources
+from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte, any_chunking_sources, of_one_byte
 from gapless.encodings.taccl.bounds.arrival import arrival_bound_s
 from gapless.encodings.taccl.bounds.cuts import cuts_bound_s
 from gapless.encodings.taccl.bounds.exact_bandwidth import Bandwidth, exact_bandwidth
@@ -89,7 +89,7 @@ class Bounds:
     @property
     def any_grouping_s(self) -> float:
         """No plan of whole chunks takes less."""
-        return max(self.any_grouping.values())
+        return max(self.any_chunking_s, *self.any_grouping.values())
 
     @property
     def any_chunking_s(self) -> float:
@@ -121,7 +121,7 @@ class Bounds:
         if not self.problem.collective.reduces:
             return self._in_time(
                 latency=lambda: self.latency_s,
-                cuts=lambda: self._cuts_s(self._all_links) if self._is_small else self.any_chunking_s,
+                cuts=lambda: self._cuts_s(self._all_links),
                 arrival=lambda: arrival_bound_s(self.problem, self.parameters.most_counted_chunks),
                 spreading=self._spreading_s,
             )
@@ -150,8 +150,11 @@ class Bounds:
 
     @cached_property
     def any_chunking(self) -> dict[str, float]:
-        """By where they come from, see `any_chunking_sources`."""
-        return any_chunking_sources(self.problem, self.s_per_byte)
+        """By where they come from, see `any_chunking_sources`; `one_byte`: what holds for single bytes grouped at will."""
+        single = of_one_byte(self.problem)
+        of_byte = bounds_of(single, self.parameters, self.options, self.one_at_a_time) if single is not None else None
+        one_byte_s = max(of_byte.any_grouping.values()) if of_byte is not None else 0.0
+        return {**any_chunking_sources(self.problem, self.s_per_byte), "one_byte": one_byte_s}
 
     @cached_property
     def s_per_byte(self) -> float:
