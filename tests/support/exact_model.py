@@ -2,8 +2,8 @@
 
 It shares nothing with what it is the truth for: a link carries a few numbered messages, each with a start and a set of
 chunks, and CP-SAT places them. Times are whole numbers of ticks, so an optimum is exact. A chunk that is no sum comes
-to a rank once. Of a sum a rank holds some parts at any time; what it gets is added to them if nothing is added twice, or
-replaces them if it holds them all; and a copy is not sent while it is written.
+to a rank once. Of a sum a rank holds some parts at any time; what it gets is added to them if nothing is added twice,
+or replaces them if it holds them all; and a copy is not sent while it is written.
 """
 
 from __future__ import annotations

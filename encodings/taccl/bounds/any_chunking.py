@@ -19,7 +19,7 @@ from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
-__all__ = ["any_bandwidth_s_per_byte", "any_chunking_sources", "of_one_byte"]
+__all__ = ["any_bandwidth_s_per_byte", "any_chunking_sources", "of_one_byte", "on_the_machine"]
 
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -59,7 +59,7 @@ def any_bandwidth_s_per_byte(problem: Chunked, parameters: BoundParameters, opti
     if not (topology.beta_s_per_byte > 0).all() or not is_spread_backwards(problem.collective):
         return 0.0
     best_s = 0.0
-    for phase in Chunked(topology, problem.collective, problem.chunk_bytes).phases:
+    for phase in on_the_machine(problem).phases:
         rate_s = phase.problem.logical.topology.beta_s_per_byte
         rotations = rotations_of(phase.problem)
         best_s = max(best_s, exact_bandwidth(phase.problem, rate_s, rotations, options, parameters).time_s)
@@ -86,6 +86,11 @@ def of_one_byte(problem: Chunked) -> Chunked | None:
     )
     single = replace(collective, chunks_per_rank=max(map(len, inputs)), inputs=inputs, outputs=outputs)
     return Chunked(topology, single, 1)
+
+
+def on_the_machine(problem: Chunked) -> Chunked:
+    """The problem without its sketch."""
+    return Chunked(_machine_of(problem), problem.collective, problem.chunk_bytes)
 
 
 def _machine_of(problem: Chunked) -> Topology:
@@ -136,7 +141,7 @@ def _cuts_s(topology: Topology, sources: Mask, targets: Mask, chunk_bytes: int) 
 
 
 def _total_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:
-    """Every rank that wants a chunk, and every part of a sum, takes a transfer of it."""
+    """Every rank that wants a chunk, and every part of a sum, takes a transfer of it; nothing comes before an alpha."""
     transfers = 0
     for sources, targets in zip(collective.contributors, collective.destinations, strict=True):
         if collective.reduces:
@@ -147,7 +152,7 @@ def _total_s(topology: Topology, collective: Collective, chunk_bytes: int) -> fl
         _rate_bytes_per_s(topology, np.flatnonzero(topology.link_source == rank))
         for rank in range(topology.device_count)
     ]
-    return transfers * chunk_bytes / sum(rates) if transfers else 0.0
+    return float(topology.alpha_s.min()) + transfers * chunk_bytes / sum(rates) if transfers else 0.0
 
 
 def _rate_bytes_per_s(topology: Topology, links: Ids) -> float:

@@ -15,8 +15,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte, any_chunking_sources, of_one_byte
-from gapless.encodings.taccl.bounds.arrival import arrival_bound_s
+from gapless.encodings.taccl.bounds.any_chunking import (
+    any_bandwidth_s_per_byte,
+    any_chunking_sources,
+    of_one_byte,
+    on_the_machine,
+)
+from gapless.encodings.taccl.bounds.arrival import arrival_bound_s, fluid_arrival_bound_s
 from gapless.encodings.taccl.bounds.cuts import cuts_bound_s
 from gapless.encodings.taccl.bounds.exact_bandwidth import Bandwidth, exact_bandwidth
 from gapless.encodings.taccl.bounds.latency import farthest_s
@@ -150,11 +155,17 @@ class Bounds:
 
     @cached_property
     def any_chunking(self) -> dict[str, float]:
-        """By where they come from, see `any_chunking_sources`; `one_byte`: what holds for single bytes grouped at will."""
+        """By where they come from, see `any_chunking_sources`.
+
+        `one_byte`: what holds for single bytes grouped at will; `arrival`: by when a rank or a node can have its bytes.
+        """
         single = of_one_byte(self.problem)
         of_byte = bounds_of(single, self.parameters, self.options, self.one_at_a_time) if single is not None else None
-        one_byte_s = max(of_byte.any_grouping.values()) if of_byte is not None else 0.0
-        return {**any_chunking_sources(self.problem, self.s_per_byte), "one_byte": one_byte_s}
+        return {
+            **any_chunking_sources(self.problem, self.s_per_byte),
+            "one_byte": max(of_byte.any_grouping.values()) if of_byte is not None else 0.0,
+            "arrival": max(fluid_arrival_bound_s(phase.problem) for phase in on_the_machine(self.problem).phases),
+        }
 
     @cached_property
     def s_per_byte(self) -> float:
