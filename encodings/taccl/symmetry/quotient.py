@@ -112,9 +112,9 @@ def quotient_problem(problem: Chunked, rotations: Rotations | None = None) -> Qu
         tuple(numbers[first:last]) if last > first else (link_orbit[link],)
         for link, (first, last) in enumerate(itertools.pairwise(start))
     ]
-    links_of: list[list[int]] = [[] for _ in range(topology.device_count)]
-    for link, source in enumerate(topology.link_source.tolist()):
-        links_of[source].append(link)
+    by_source = np.argsort(topology.link_source, kind="stable")
+    first_of = np.cumsum(np.bincount(topology.link_source, minlength=topology.device_count))[:-1]
+    links_of: list[list[int]] = [links.tolist() for links in np.split(by_source, first_of)]
     return QuotientProblem(
         topology=topology,
         rotations=rotations,
