@@ -84,7 +84,8 @@ class Collective:
         if self.reduces:
             return holders
         return tuple(
-            tuple(rank for rank in ranks if rank != owner) for ranks, owner in zip(holders, self.owners, strict=True)
+            tuple(rank for rank in ranks if rank != owner) if owner in ranks else ranks
+            for ranks, owner in zip(holders, self.owners, strict=True)
         )
 
     def graph(self, chunk_bytes: int) -> Graph:
