@@ -22,7 +22,6 @@ from gapless.io.taccl_ef.program import (
     BUFFERS,
     READS_SOURCE,
     RECEIVING,
-    RUNTIMES,
     SENDING,
     WRITES,
     Gpu,
@@ -30,6 +29,7 @@ from gapless.io.taccl_ef.program import (
     Program,
 )
 from gapless.io.taccl_ef.races import race_problems
+from gapless.io.taccl_ef.runtimes import EXECUTOR
 from gapless.io.taccl_ef.structure import SHAPELESS, structure_problems
 
 __all__ = ["Outcome", "run"]
@@ -105,7 +105,7 @@ def run(
 
 
 def _well_formed(program: Program) -> Flat:
-    for problem in structure_problems(program, RUNTIMES["executor"], "executor"):
+    for problem in structure_problems(program, (EXECUTOR,)):
         if problem.rule in SHAPELESS:
             raise InputError(f"taccl-ef {program.name!r}: can't be run: {problem}")
     flat, problems = flatten(program)
