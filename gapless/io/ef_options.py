@@ -30,8 +30,8 @@ LOWERING = (
         "serve: both for the executor, else out-of-place)", group=_GROUP,
     ),
     Field(
-        "runtime", _RUNTIMES, "whose limits to keep, and whose name of the collective to write (default both)", "both",
-        group=_GROUP,
+        "runtime", _RUNTIMES, "who is to take the file (default: both where one file can serve both, else the one that "
+        "offers the collective)", group=_GROUP,
     ),
     Field(
         "min_bytes", Size(0), "size of the larger buffer for which the runtime may choose the program: least "
@@ -52,7 +52,7 @@ LOWERING = (
 """How a plan is lowered to a program."""
 
 JUDGING = (
-    Field("runtime", _RUNTIMES, "whose limits to keep (default both: the narrower of each)", "both", group=_GROUP),
+    Field("runtime", _RUNTIMES, "who is to take the file (default: who knows its coll)", group=_GROUP),
     _SCRATCH,
     Field(
         "collective", Text(), "what the program must do (default: what its coll says); MSCCL++ plans take it too",

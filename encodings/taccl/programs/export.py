@@ -18,6 +18,7 @@ from gapless.io.taccl_ef import (
     Program,
     lower,
     run,
+    runtime_for,
     served_placement,
     write_program,
 )
@@ -38,13 +39,15 @@ def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Progra
     Raises `InputError` where a limit of the runtime is exceeded, `GaplessError` if the execution finds a fault.
     """
     is_known = any(collective.name in each.names for each in RUNTIMES["both"])
-    runtime = how.get("runtime") or "both"
+    known = collective if is_known else replace(collective, name=_OTHER)
+    runtime = how.get("runtime") or runtime_for(known.name)
     named = {
         **how,
         "name": how.get("name") or f"{collective.name}_{collective.rank_count}",
+        "runtime": runtime,
         "placement": served_placement(how.get("placement"), collective.name, runtime),
     }
-    program = lower(schedule, collective if is_known else replace(collective, name=_OTHER), **named)
+    program = lower(schedule, known, **named)
     for slots in (1, 8):
         outcome = run(program, collective, slots=slots)
         if not outcome.is_ok:

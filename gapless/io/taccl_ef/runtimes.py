@@ -22,6 +22,7 @@ __all__ = [
     "allocation_problems",
     "default_max_bytes",
     "load_problems",
+    "runtime_for",
     "served_placement",
     "written_name",
 ]
@@ -110,6 +111,18 @@ RUNTIMES: Mapping[str, tuple[Runtime, ...]] = {
 """By the name that a user gives: those that a file is for."""
 
 
+def runtime_for(collective: str) -> str:
+    """Whom a file is for where nobody says it: both where they have one name for the collective, else who offers it.
+
+    `collective` may also be the `coll` of a file.
+    """
+    colls = [(each.name, each.names.get(collective, collective)) for each in RUNTIMES["both"]]
+    takers = [name for name, coll in colls if coll in RUNTIMES[name][0].names.values()]
+    if len(takers) == 2 and len({coll for _, coll in colls}) == 1:
+        return "both"
+    return takers[0] if takers else "both"
+
+
 def written_name(collective: str, runtime: str) -> str:
     """The `coll` of a collective in a file for a runtime.
 
@@ -117,7 +130,9 @@ def written_name(collective: str, runtime: str) -> str:
     """
     names = {each.name: each.names.get(collective) for each in RUNTIMES[runtime]}
     if len(names) > 1 and len(set(names.values())) > 1:
-        known = ", ".join(f"{name} calls it {coll or '(nothing)'}" for name, coll in names.items())
+        known = ", ".join(
+            f"{name} {f'calls it {coll}' if coll else 'has no call for it'}" for name, coll in names.items()
+        )
         usable = " and once with ".join(name for name, coll in names.items() if coll)
         raise InputError(f"runtime: one file can't serve both with {collective}: {known}; export with {usable}")
     (name, *_) = names.values()
