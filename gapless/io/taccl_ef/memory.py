@@ -51,27 +51,22 @@ class Memory:
 
     def wrong_chunks(self, collective: Collective, parts: int) -> list[Problem]:
         """Every output chunk that is not what the collective says; `parts`: chunks that each of its own is cut into."""
-        expected: dict[int, Values] = {}
-        holders: dict[int, list[str]] = {}
+        expected = np.zeros((collective.chunk_count, parts, ELEMENTS), dtype=np.int64)
         for rank, buffer in enumerate(collective.inputs):
-            for index, chunk in enumerate(buffer):
-                value = self.inputs[rank][index * parts : (index + 1) * parts]
-                expected[chunk] = expected[chunk] + value if chunk in expected else value
-                holders.setdefault(chunk, []).append(f"rank {rank}'s input {index}")
+            np.add.at(expected, list(buffer), self.inputs[rank].reshape(-1, parts, ELEMENTS))
         problems: list[Problem] = []
         unnamed = 0
         for rank, buffer in enumerate(collective.outputs):
             base = self.bases[rank]["o"]
-            for index, chunk in enumerate(buffer):
-                here = slice(base + index * parts, base + (index + 1) * parts)
-                wrong = (self.cells[rank][here] != expected[chunk]).any(axis=1)
-                for part in np.flatnonzero(wrong).tolist():
-                    if len(problems) == NAMED_CHUNKS:
-                        unnamed += 1
-                        continue
-                    cell = base + index * parts + part
-                    name = f"rank {rank} output chunk {index}" + (f" part {part} of {parts}" if parts > 1 else "")
-                    problems.append(self._wrong(rank, cell, name, holders[chunk], parts))
+            got = self.cells[rank][base : base + len(buffer) * parts]
+            wrong = (got != expected[list(buffer)].reshape(-1, ELEMENTS)).any(axis=1)
+            for cell in np.flatnonzero(wrong).tolist():
+                if len(problems) == NAMED_CHUNKS:
+                    unnamed += 1
+                    continue
+                index, part = divmod(cell, parts)
+                name = f"rank {rank} output chunk {index}" + (f" part {part} of {parts}" if parts > 1 else "")
+                problems.append(self._wrong(rank, base + cell, name, _holders(collective, buffer[index]), parts))
         if unnamed:
             problems.append(Problem("wrong-chunk", f"{unnamed} more output chunks are wrong"))
         return problems
@@ -87,6 +82,12 @@ class Memory:
                 part = f" part {same[0] % parts}" if parts > 1 else ""
                 got = f"rank {other}'s input {same[0] // parts}{part}"
         return Problem("wrong-chunk", f"{name}: expected {wanted}, got {got}", rank)
+
+
+def _holders(collective: Collective, chunk: int) -> list[str]:
+    """The inputs that a chunk is made of."""
+    found = enumerate(collective.inputs)
+    return [f"rank {rank}'s input {index}" for rank, buffer in found for index, each in enumerate(buffer) if each == chunk]
 
 
 def layout(rank: int, inputs: int, outputs: int, in_place: bool) -> dict[str, int]:
