@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from gapless.errors import InputError
 from gapless.io.taccl_ef.flat import Flat, flatten
-from gapless.io.taccl_ef.program import MAX_DEPENDENCY_BLOCK, RUNTIMES, Problem, Program, Step
+from gapless.io.taccl_ef.program import MAX_DEPENDENCY_BLOCK, Problem, Program, Step
+from gapless.io.taccl_ef.runtimes import MAX_SCRATCH_BYTES, RUNTIMES, allocation_problems
 from gapless.io.taccl_ef.structure import SHAPELESS, structure_problems
 
 __all__ = ["verify"]
@@ -20,18 +21,22 @@ SHOWN = 8
 """Steps of a cycle that a message names."""
 
 
-def verify(program: Program, runtime: str = "both", sm_count: int | None = None) -> list[Problem]:
+def verify(
+    program: Program, runtime: str = "both", sm_count: int | None = None, max_scratch_bytes: int = MAX_SCRATCH_BYTES
+) -> list[Problem]:
     """Every broken rule, or an empty list.
 
     `runtime`: `executor`, `original` or `both` (the narrower of each limit). `sm_count`: multiprocessors of the GPU, if
-    known: more blocks than that can't run at the same time, and the program hangs. Where numbers, types, peers or
-    offsets are wrong, only those are reported, because the rest has no meaning without them.
+    known: more blocks than that can't run at the same time, and the program hangs. `max_scratch_bytes`: what a runtime
+    may allocate on a GPU. Where numbers, types, peers or offsets are wrong, only those are reported, because the rest
+    has no meaning without them.
 
     Raises `InputError` for an unknown runtime.
     """
     if runtime not in RUNTIMES:
         raise InputError(f"runtime: must be one of {', '.join(RUNTIMES)}, got {runtime!r}")
-    problems = list(structure_problems(program, RUNTIMES[runtime], runtime))
+    problems = list(structure_problems(program, RUNTIMES[runtime]))
+    problems += allocation_problems(program, RUNTIMES[runtime], max_scratch_bytes)
     for gpu in program.gpus:
         if sm_count is not None and len(gpu.threadblocks) > sm_count:
             message = f"all thread blocks must run at once on {sm_count} multiprocessors, got {len(gpu.threadblocks)}"
