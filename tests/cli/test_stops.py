@@ -210,14 +210,17 @@ def test_other_commands_that_search_take_the_same_path(tmp_path: Path, words: st
         assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".tmp")]
 
 
+@pytest.mark.thorough(but=("check", "report"))
 @pytest.mark.parametrize(
     "words",
     ["check PLAN", "show PLAN", "report PLAN -o report.html", "plot PLAN -o plan.svg", "list sketches", "export PLAN "
      "--format perfetto -o trace.json"],
 )  # fmt: skip
-def test_commands_without_a_search_leave_at_once(tmp_path: Path, words: str) -> None:
+def test_commands_without_a_search_leave_at_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str
+) -> None:
     plan = tmp_path / "plan.json"
-    assert ended(spawn(*FUSE, "-o", str(plan))).code == 0
+    assert run(capsys, *FUSE, "-o", str(plan))[0] == 0
     arguments = [word.replace("PLAN", str(plan)) for word in words.split()]
     if "-o" in arguments:
         arguments[-1] = str(tmp_path / arguments[-1])
