@@ -59,9 +59,7 @@ def captured(models: dict[str, Case]) -> Captured:
 
 @pytest.mark.thorough(but=("gpt",))
 @pytest.mark.parametrize("kind", KINDS)
-def test_step_that_keeps_everything_equals_eager(
-    models: dict[str, Case], captured: Captured, kind: str
-) -> None:
+def test_step_that_keeps_everything_equals_eager(models: dict[str, Case], captured: Captured, kind: str) -> None:
     model, arguments = models[kind]
     found = left_by_plan(model, keep_all(captured(kind)), *arguments)
     assert found.differs_from(left_by_eager(model, lambda its: its(*arguments))) == []
