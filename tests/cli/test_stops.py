@@ -140,7 +140,7 @@ def test_a_terminal_that_is_closed_loses_no_plan(capsys: pytest.CaptureFixture[s
     assert run(capsys, "check", str(plan))[0] == 0
 
 
-@pytest.mark.thorough("0.1")
+@pytest.mark.thorough("0.1", "bagpipe")
 @pytest.mark.parametrize("system", QUESTIONS)
 @pytest.mark.parametrize("moment", [0.1, 0.7])
 def test_term_at_any_moment_leaves_a_plan_or_a_line(
@@ -210,13 +210,16 @@ def test_other_commands_that_search_take_the_same_path(tmp_path: Path, words: st
         assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".tmp")]
 
 
+@pytest.mark.thorough(but=("check", "report"))
 @pytest.mark.parametrize(
     "words",
     ["check PLAN", "show PLAN", "list sketches", "export PLAN --format perfetto -o trace.json"],
 )
-def test_commands_without_a_search_leave_at_once(tmp_path: Path, words: str) -> None:
+def test_commands_without_a_search_leave_at_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str
+) -> None:
     plan = tmp_path / "plan.json"
-    assert ended(spawn(*FUSE, "-o", str(plan))).code == 0
+    assert run(capsys, *FUSE, "-o", str(plan))[0] == 0
     arguments = [word.replace("PLAN", str(plan)) for word in words.split()]
     if "-o" in arguments:
         arguments[-1] = str(tmp_path / arguments[-1])
@@ -361,6 +364,7 @@ class Prompt(Incumbents[Result]):
             time.sleep(0.001)
 
 
+@pytest.mark.thorough("taccl")
 @pytest.mark.parametrize("system", ["cupcake", "monet", "taccl"])
 def test_a_long_solve_leaves_its_best_plan_so_far_where_the_last_one_is_to_be(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str

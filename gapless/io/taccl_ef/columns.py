@@ -20,9 +20,9 @@ Flags = NDArray[np.bool_]
 class Columns:
     """By flat number of a step: what it does, its count, its places, its block.
 
-    `source`, `target`: (GPU and buffer as one number, see `places`) and the offsets `source_at`, `target_at`. `sent_by`:
-    the step whose message a receiving step takes, -1 for none. `round`: that of a step comes after those of all steps
-    that it must wait for.
+    `source`, `target`: (GPU and buffer as one number, see `places`) and the offsets `source_at`, `target_at`.
+    `sent_by`: the step whose message a receiving step takes, -1 for none. `round`: that of a step comes after those of
+    all steps that it must wait for.
     """
 
     receives: Flags
