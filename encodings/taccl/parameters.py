@@ -25,8 +25,16 @@ _WORK = {
 class Chunking:
     """The search for the number of chunks."""
 
-    numbers: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
-    """Numbers of chunks that are tried, ascending: more than 16 pay on irregular networks only, and take long."""
+    numbers: tuple[int, ...] = (1, 2, 4, 8)
+    """Numbers of chunks that are tried first, ascending, beside those that bandwidth and latency name."""
+    most_numbers: int = 12
+    """Numbers that are tried in all: the best is known to a few per cent by then."""
+    most_pieces: int = 64
+    """The largest number that bandwidth or latency may name; the search may double it."""
+    patience: int = 2
+    """Numbers in a row that are no better, after which it is left at that."""
+    least_gain: float = 0.002
+    """What counts as better, as a share."""
     most_sends: int = 60_000
     """Sends of chunks to ranks up to which a number is tried: what is large is in many pieces already."""
     tries: int = 150
@@ -117,6 +125,8 @@ class Milp:
 
     most_binaries: int = 2_500
     """Orbits of (chunk, link) of all phases up to which the MILP is tried: larger ones are seldom solved in seconds."""
+    after_greedy: float = 0.1
+    """The part of all work that is done where the greedy came before: its plan is seldom beaten then."""
     hopeless_factor: float = 1.25
     """Where chunks are grouped inside nodes and that is so many times as fast as the greedy, the MILP is left out."""
     routing_work: int = 5_000_000
@@ -141,7 +151,7 @@ class Milp:
     """Steps of the solver for contiguity, the exact stage: it finds most of what it finds at once."""
 
     def __post_init__(self) -> None:
-        _check(self, "milp")
+        _check(self, "milp", shares=("after_greedy",))
 
 
 @dataclass(frozen=True)
