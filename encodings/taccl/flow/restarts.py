@@ -222,9 +222,9 @@ def _try_all(
 
 def _choice(search: _Search, network: Network, best: _Made | None, number: int) -> Choice:
     """The first tries take each rule as it is, the others the best one's or any."""
-    chance, groups, waits = search.chance, search.parameters.groups, _WAITS
+    chance, groups, waits = search.chance, search.parameters.groups, search.chance.choice(_WAITS)
     if all(a < _ALPHA_SHARE * (a + b) for a, b in zip(network.alpha_s, network.chunk_s, strict=True)):
-        groups, waits = (1,), (0.0,)
+        groups, waits = (1,), 0.0
     if number < len(PICKS):
         return Choice((1,) * network.kinds, PICKS[-1 - number], once=bool(network.outside))
     if best is not None and chance.random() < search.parameters.alike_share:
@@ -233,7 +233,7 @@ def _choice(search: _Search, network: Network, best: _Made | None, number: int) 
     most = (chance.choice(groups),) * network.kinds if alike else tuple(chance.choices(groups, k=network.kinds))
     spare_s = 0.0 if search.best is None else chance.choice(_SPARE) * search.best_s
     once = bool(network.outside) and chance.random() < search.parameters.once_share
-    return Choice(most, chance.choice(PICKS), chance.choice(_NOISE), once, spare_s, chance.choice(waits))
+    return Choice(most, chance.choice(PICKS), chance.choice(_NOISE), once, spare_s, waits)
 
 
 def _work(network: Network) -> tuple[float, float]:
