@@ -41,10 +41,10 @@ class Choice:
 
     `pick`: which of the chunks that a link may take: any by chance; one that has farthest to go from the receiver; one
     that most ranks lack; of those, one that most of the receiver's neighbours lack. `most[k]`: chunks that travel
-    together on links of kind k. `noise`: links that are free at once go fastest first, by times that differ by up to
-    this share. `once`: a chunk comes into a bottleneck set once, but by sends that end by `spare_until_s`, or where
-    nothing else is left. `waits`: how often a link that could take something waits for the next event, when there may
-    be more to take along.
+    together on links of kind k, 0 where these are not used. `noise`: links that are free at once go fastest first, by
+    times that differ by up to this share. `once`: a chunk comes into a bottleneck set once, but by sends that end by
+    `spare_until_s`, or where nothing else is left. `waits`: how often a link that could take something waits for the
+    next event, when there may be more to take along.
     """
 
     most: tuple[int, ...]
@@ -258,7 +258,11 @@ def _serve(
             if chunks and once:
                 for number in enters[link]:
                     chunks &= outside[number]
-            if chunks and now_s + network.alpha_s[link] + network.chunk_s[link] <= limit_s:
+            if (
+                chunks
+                and choice.most[network.kind[link]]
+                and now_s + network.alpha_s[link] + network.chunk_s[link] <= limit_s
+            ):
                 if choice.waits and chance.random() < choice.waits:
                     continue
                 _send(network, choice, chance, state, link, chunks, limit_s)
