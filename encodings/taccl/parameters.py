@@ -93,6 +93,8 @@ class Greedy:
     """Perturbed orders in a row without improvement, after which it is left at that."""
     rounding_steps: int = 300
     """Steps of the solver for whole numbers of chunks on the paths of a flow."""
+    hopeless_factor: float = 1.02
+    """Where its quick plan takes so many times as long as the best, no more work makes up for that."""
 
     def __post_init__(self) -> None:
         _check(self, "greedy", may_be_zero=("spare_shares",))
@@ -112,6 +114,8 @@ class Matching:
     """The share of tries in which a chunk comes into a bottleneck set once: right where its links are scarce."""
     groups: tuple[int, ...] = (1, 2, 3, 4, 8, ANY_SIZE)
     """How many chunks may travel together at most, by kind of link: more share a latency, and arrive later."""
+    hopeless_factor: float = 1.05
+    """Where the plan of a little work takes so many times as long as the best, no more work makes up for that."""
 
     def __post_init__(self) -> None:
         _check(self, "matching", shares=("restart_share", "alike_share", "once_share"))
