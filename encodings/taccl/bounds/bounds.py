@@ -42,7 +42,7 @@ from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations
 from gapless.options import Deadline, SolveOptions
 
-__all__ = ["Bounds", "bounds_of"]
+__all__ = ["Bounds", "bounds_of", "class_name"]
 
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -65,6 +65,14 @@ def bounds_of(
     a rank sends a chunk to one rank at a time. `s_per_byte`: what `Bounds.s_per_byte` was for another size.
     """
     return Bounds(problem, parameters or BoundParameters(), options or SolveOptions(), one_at_a_time, s_per_byte)
+
+
+def class_name(problem: Chunked, is_grouped: bool) -> str:
+    """What a class of plans is called: those in the problem's chunks, grouped at will or one at a time."""
+    chunks = f"{problem.chunks} chunk" + ("s" if problem.chunks != 1 else "")
+    sketch = "" if problem.sketch is None else f", sketch {problem.sketch.name}"
+    apart = "one at a time inside nodes" if problem.may_group.any() else "one at a time"
+    return f"{chunks}{sketch}, {'any grouping' if is_grouped else apart}"
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,16 @@ class Bounds:
     def any_grouping_s(self) -> float:
         """No plan of whole chunks takes less."""
         return max(self.any_chunking_s, *self.any_grouping.values())
+
+    @property
+    def asked_s(self) -> float:
+        """No plan that answers the question takes less: cut at will, unless the question names its chunks."""
+        return self.any_chunking_s if self.problem.may_cut else max(self.any_grouping_s, self.any_chunking_s)
+
+    @property
+    def asked_class(self) -> str:
+        """What `asked_s` holds for."""
+        return "any chunking" if self.problem.may_cut else class_name(self.problem, is_grouped=True)
 
     @property
     def any_chunking_s(self) -> float:
@@ -156,10 +174,12 @@ class Bounds:
 
     @cached_property
     def any_chunking(self) -> dict[str, float]:
-        """By where they come from, see `any_chunking_sources`.
+        """By where they come from, see `any_chunking_sources`; what is quick alone, where the time is up.
 
         `one_byte`: spreading and gossip of single bytes; `arrival`: by when a rank or a node can have its bytes.
         """
+        if self.known_s_per_byte is None and Deadline(self.options).over:
+            return any_chunking_sources(self.problem, 0.0)
         return {
             **any_chunking_sources(self.problem, self.s_per_byte),
             "one_byte": self._one_byte_s(),
