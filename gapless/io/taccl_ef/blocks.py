@@ -171,7 +171,7 @@ def _check_weights(source: int, target: int, most: int, step_limit: int) -> None
 
 def _weight(by_instance: list[list[Access]]) -> int:
     """Steps that a send or receive takes at most: itself and a nop for each dependency but one."""
-    return max(1, *(len(accesses) for accesses in by_instance))
+    return max(1, max(map(len, by_instance)))
 
 
 def _chains(allocation: Allocation, needs: Needs, instances: int) -> dict[int, int]:
