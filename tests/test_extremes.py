@@ -94,7 +94,7 @@ def test_python_takes_an_extreme_number_or_refuses_it_in_one_line(
         assert len(said.splitlines()) <= 1, value
 
 
-@pytest.mark.thorough(but=("size", "budget", "nodes", "time_limit", "bandwidth"))
+@pytest.mark.thorough(but=("size", "budget", "nodes"))
 @pytest.mark.parametrize(("system", "field"), FIELDS)
 def test_a_sweep_file_with_an_extreme_number_is_taken_or_refused_in_one_line(
     system: str, field: Field, question: dict[str, Any], tmp_path: Path

@@ -35,7 +35,7 @@ def outcome(news: queue.SimpleQueue[Worker[bytes]], what: str) -> tuple[Worker[b
 
 @posix
 @pytest.mark.thorough("200")
-@pytest.mark.parametrize("count", [40, 200])
+@pytest.mark.parametrize("count", [16, 200])
 def test_workers_killed_at_random_moments_all_end(count: int) -> None:
     chance, ends = random.Random(13), {"answered": 0, "killed": 0}
     for round_number in range(count // 8):

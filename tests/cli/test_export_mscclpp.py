@@ -62,7 +62,7 @@ def test_what_the_format_has_not_is_refused(capsys, plan, tmp_path):
     assert main(["check", str(out), "--root", "1"]) == 2
     assert "--root: the collectives of MSCCL++ plans" in capsys.readouterr().err
     other = tmp_path / "broadcast.json"
-    command = "solve taccl --topology ring:4 --collective broadcast --size 1MB --quiet -o"
+    command = "solve taccl --topology ring:4 --collective broadcast --size 1MB --chunks 1 --quiet -o"
     assert main([*command.split(), str(other)]) == 0
     assert export(other, out) == 2
     message = "mscclpp: plans are written for allgather, allreduce, alltoall, reducescatter, got broadcast"
@@ -74,7 +74,7 @@ def test_what_the_format_has_not_is_refused(capsys, plan, tmp_path):
 @pytest.mark.parametrize("placement", ["in-place", "out-of-place"])
 def test_every_covered_collective_is_exported(tmp_path, collective, placement):
     path = tmp_path / "plan.json"
-    command = f"solve taccl --topology ring:4 --collective {collective} --size 1MB --quiet -o {path}"
+    command = f"solve taccl --topology ring:4 --collective {collective} --size 1MB --chunks 1 --quiet -o {path}"
     assert main(command.split()) == 0
     assert export(path, tmp_path / "out.json", "--placement", placement) == 0
     assert main(["check", str(tmp_path / "out.json"), "--quiet"]) == 0

@@ -85,7 +85,7 @@ ODD = [
 ]
 
 
-@pytest.mark.thorough(but=("'solve'",))
+@pytest.mark.thorough(but=("'solve', 'taccl'",))
 @pytest.mark.parametrize(("path", "option"), numeric_options(), ids=str)
 def test_what_is_no_number_is_refused_in_one_line(
     capsys: pytest.CaptureFixture[str], path: tuple[str, ...], option: str

@@ -33,6 +33,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the file `chain.json` and its sweep in `curve`."""
     folder = tmp_path_factory.mktemp("sweep")
     write_training_graph(folder / "chain.json", chain(6))
+    (folder / "little.toml").write_text("least_budget_steps = 100\n")
     assert main([*sweep_of(folder), "--quiet"]) == 0
     return folder
 
@@ -40,6 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sweep_of(folder: Path) -> list[str]:
     """A budget that nothing fits in, one that costs something, and one that holds all."""
     arguments = ["sweep", "monet", "--graph", str(folder / "chain.json"), "--budgets", "20,45B,2.5x"]
+    arguments += ["--parameters", str(folder / "little.toml")]
     return [*arguments, "--time-limit", "2", "-o", str(folder / "curve")]
 
 

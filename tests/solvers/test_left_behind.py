@@ -83,7 +83,7 @@ def test_what_highs_tells_of_while_at_work_is_a_point_and_a_bound_of_the_model(
         return runs[-1]
 
     monkeypatch.setattr(highs, "_Run", kept)
-    solution = solve_model(hard, SolveOptions(time_limit_s=2, threads=1))
+    solution = solve_model(hard, SolveOptions(step_limit=200, threads=1))
     values, bound = runs[0].reported
     arrays = hard.arrays()
     assert arrays.violation(values) <= 1e-6

@@ -11,9 +11,13 @@ from gapless import SolveOptions, Status, StopReason
 from gapless.encodings.monet import Problem
 from gapless.encodings.monet.bounding import least_row_bytes
 from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.parameters import Parameters
 from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = ["UNITS_BYTES", "assert_the_proof_is_true", "questions"]
+
+PARAMETERS = Parameters(least_budget_steps=100)
+"""With little of the search for the least budget that is possible, which comes after a proof that nothing fits."""
 
 UNITS_BYTES = [1, 7, 1000, 2**13, 10**6, 2**20, 2**30]
 
@@ -29,7 +33,7 @@ def questions(draw: st.DrawFn) -> tuple[TrainingGraph, int]:
 def assert_the_proof_is_true(graph: TrainingGraph, budget_bytes: int) -> Status:
     """Solve to the end of all work, and compare; returns what the solve says."""
     best_s = cheapest_s(graph, budget_bytes)
-    result = gapless.solve(Problem(graph, budget_bytes), SolveOptions(gap=0.0, threads=1))
+    result = gapless.solve(Problem(graph, budget_bytes), SolveOptions(gap=0.0, threads=1), PARAMETERS)
     assert result.solution.stop_reason is not StopReason.TIME_LIMIT
     assert not {"alarm", "unconfirmed"} & result.details.keys()
     if best_s is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from functools import cache
 from pathlib import Path
 
 from hand_training import chain
@@ -30,7 +32,21 @@ def solve_command(system: str, folder: Path) -> list[str]:
 
 
 def small_plan(system: str, folder: Path) -> Path:
-    """Solve, and return the plan's path in `folder`."""
+    """The plan's path in `folder`, as the command writes it there; the same question is solved once in a process."""
     command = solve_command(system, folder)
-    assert main([*command, "--quiet"]) == 0
-    return Path(command[-1])
+    plan = Path(command[-1])
+    if plan.suffix == ".json":
+        text, elsewhere = _solved(system)
+        plan.write_text(text.replace(elsewhere, str(folder)), encoding="utf-8")
+    else:
+        assert main([*command, "--quiet"]) == 0
+    return plan
+
+
+@cache
+def _solved(system: str) -> tuple[str, str]:
+    """The text of a system's plan file, and the folder that it was written to."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = solve_command(system, Path(folder))
+        assert main([*command, "--quiet"]) == 0
+        return Path(command[-1]).read_text(encoding="utf-8"), folder

@@ -17,8 +17,11 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120.0
 """How long a process may take to end: what is still there by then hangs."""
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script; the commands would inherit it
+# As in the background of a script, or below nohup: the commands would inherit it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def spawn(

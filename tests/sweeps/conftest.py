@@ -21,9 +21,10 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "profile.json").write_text(fusion_profile_text(known_instance()))
     write_training_graph(tmp_path / "chain.json", chain(6))
+    (tmp_path / "little.toml").write_text("least_budget_steps = 100\n")
     grids = [
         {"system": "cupcake", "profile": "profile.json", "method": ["pareto", "one-group"]},
-        {"system": "monet", "graph": "chain.json", "budget": ["2.5x", "20"], "time_limit": 2},
+        {"system": "monet", "graph": "chain.json", "budget": ["2.5x", "20"], "parameters": "little.toml"},
     ]
     return sweep_file(tmp_path, *grids)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import share
 from fusion_instances import KINDS, brute_force_s, known_instance, random_instance, scaled_instance
 
 from gapless.encodings.cupcake import Fusion, timeline
@@ -19,11 +20,10 @@ from gapless.profiles.gradients.profile import FusionProfile
 CASES = 2000
 
 
-@pytest.mark.thorough(but=("affine",))
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_default_method_finds_the_optimum(kind: str) -> None:
     rng = np.random.default_rng(sorted(KINDS).index(kind))
-    for _ in range(CASES):
+    for _ in range(share(CASES)):
         profile = random_instance(rng, kind)
         best = best_fusion(profile)
         assert best.iteration_s == pytest.approx(brute_force_s(profile), rel=1e-9), profile
@@ -32,7 +32,7 @@ def test_the_default_method_finds_the_optimum(kind: str) -> None:
 
 def test_label_setting_agrees_with_the_affine_programme_on_long_instances() -> None:
     rng = np.random.default_rng(7)
-    for _ in range(60):
+    for _ in range(share(60)):
         profile = random_instance(rng, "affine", most=120)
         affine, pareto = best_fusion(profile, method="affine"), best_fusion(profile, method="pareto")
         assert affine.iteration_s == pytest.approx(pareto.iteration_s, rel=1e-9)
@@ -63,7 +63,7 @@ def test_algorithm_1_misses_the_optimum_of_the_known_instance() -> None:
 
 def test_algorithm_1_is_exact_for_affine_costs_unless_one_group_is_best() -> None:
     rng = np.random.default_rng(3)
-    for _ in range(400):
+    for _ in range(share(400)):
         profile = random_instance(rng, "affine")
         best, searched = best_fusion(profile), best_fusion(profile, method="algorithm1")
         if "instead" in searched.details or len(best.groups) == 1:  # as printed it never scores one group

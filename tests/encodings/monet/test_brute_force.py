@@ -19,7 +19,9 @@ from gapless.encodings.monet.relaxation import model as relaxation
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.solvers.registry import solve_model
 
-PARAMETERS = Parameters(bounding=Bounding(small_cells=0), cooling=Cooling(steps_per_node=5, patience=2))
+PARAMETERS = Parameters(
+    bounding=Bounding(small_cells=0), cooling=Cooling(steps_per_node=5, patience=2), least_budget_steps=100
+)
 """Without the exact part, which would hide what the search finds on graphs as small as these, and with so few steps of
 the search that not all plans are the best."""
 

@@ -7,6 +7,7 @@ import json
 import threading
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,9 +26,11 @@ from gapless import Progress, SolveOptions, Status, StopReason
 from gapless.checker import check
 from gapless.encodings.monet import Problem
 from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.reading import keep_set_of
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
-from gapless.encodings.monet.sweep import bisection, sweep
+from gapless.encodings.monet.sweep import bisection
+from gapless.encodings.monet.sweep import sweep as sweep_with
 from gapless.encodings.monet.tradeoff import Row
 from gapless.errors import GaplessError, InputError
 from gapless.io.plan import read_plan
@@ -41,6 +44,8 @@ from gapless.sweeps.solving import Work
 from gapless.workers import outcome_of
 
 OPTIONS = SolveOptions(gap=0.02, time_limit_s=2.0, threads=1)
+sweep = partial(sweep_with, parameters=Parameters(least_budget_steps=100))
+"""For a budget that nothing fits in, the least that is possible is hardly looked for."""
 SCARCE, LITTLE, AMPLE = 20, 45, 1000
 """Budgets of a chain of six: nothing fits, something has to be recomputed, everything can be kept."""
 AMPLE_OF_VGG = 5_200_000_000

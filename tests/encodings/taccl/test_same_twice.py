@@ -17,13 +17,13 @@ QUESTIONS = {
     "few bytes": "--topology ndv2 --collective allgather --size 1KB",
     "sums": "--topology line:4 --collective reducescatter --size 1MB",
     "sketch": "--topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB",
-    "tree, thorough": "--topology line:4 --collective broadcast --size 1MB",
-    "allreduce, thorough": "--topology ring:4 --collective allreduce --size 1MB",
-    "alltoall, thorough": "--topology mesh:2x3 --collective alltoall --size 1MB",
-    "flow, thorough": "--topology dgx-a100 --nodes 2 --collective alltoall --size 64MB",
-    "greedy, thorough": "--topology torus:4x4 --collective allgather --size 1MB --method greedy",
-    "milp, thorough": "--topology ring:4 --collective allgather --size 1MB --method milp --chunks 2",
-    "sketches, thorough": "--topology line:3 --collective allgather --size 1MB --sketch auto --time-limit 500",
+    "tree": "--topology line:4 --collective broadcast --size 1MB",
+    "allreduce": "--topology ring:4 --collective allreduce --size 1MB",
+    "alltoall": "--topology mesh:2x3 --collective alltoall --size 1MB",
+    "flow": "--topology dgx-a100 --nodes 2 --collective alltoall --size 64MB",
+    "greedy": "--topology torus:4x4 --collective allgather --size 1MB --method greedy",
+    "milp": "--topology ring:4 --collective allgather --size 1MB --method milp --chunks 2",
+    "sketches": "--topology line:3 --collective allgather --size 1MB --sketch auto --time-limit 500",
 }
 
 
@@ -49,7 +49,7 @@ def _plan(words: str, seed: str, threads: str, path: Path) -> dict[str, object]:
     return plan
 
 
-@pytest.mark.thorough("thorough")
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", QUESTIONS.values(), ids=list(QUESTIONS))
 def test_a_question_has_the_same_plan_twice(words: str, tmp_path: Path) -> None:
     alone = _plan(words, "1", "1", tmp_path / "alone.json")

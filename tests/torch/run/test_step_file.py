@@ -43,9 +43,17 @@ def planned(model: nn.Module, **options: Any) -> StepPlan:
     return plan(step, Problem(step.graph, 25_000), QUICK)
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What is in the file of a planned step."""
+    path = tmp_path_factory.mktemp("saved") / "step.json"
+    planned(network()).save(path)
+    return path.read_bytes()
+
+
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    planned(network()).save(tmp_path / "step.json")
+def path(saved: bytes, tmp_path: Path) -> Path:
+    (tmp_path / "step.json").write_bytes(saved)
     return tmp_path / "step.json"
 
 
@@ -68,6 +76,7 @@ def test_step_from_a_file_trains_as_the_plan_does(path: Path) -> None:
     assert train.plan.peak_bytes == check(read_plan(path).schedule).peak_bytes[0] <= 25_000
 
 
+@pytest.mark.thorough
 def test_another_process_trains_in_three_lines(path: Path, tmp_path: Path) -> None:
     source = """
 import torch, gapless.torch

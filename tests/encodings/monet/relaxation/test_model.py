@@ -22,10 +22,10 @@ from gapless.solvers.registry import solve_model
 
 
 def relaxed(
-    graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...] = (1,), limit_s: float = 30.0
+    graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...] = (1,), steps: int | None = None
 ) -> tuple[Solution, relaxation.Relaxation]:
     model = relaxation.encode(graph, budget_bytes, cuts)
-    return solve_model(model.milp, SolveOptions(threads=1, time_limit_s=limit_s)), model
+    return solve_model(model.milp, SolveOptions(threads=1, step_limit=steps)), model
 
 
 @examples(60)
@@ -59,7 +59,7 @@ def test_bound_holds_for_the_reference_schedules(reference: Callable[[str], Any]
         known = reference(name)
         graph, stages = known.graph, len(known.graph.backward)
         cuts = tuple(1 + k * stages // windows for k in range(windows))
-        solution, model = relaxed(graph, known.budget_bytes, cuts, limit_s=5.0)
+        solution, model = relaxed(graph, known.budget_bytes, cuts, Bounding().steps)
         assert solution.bound is not None
         bound = solution.bound * model.unit_s * 1e5
         assert 0.9 * known.objective < bound <= known.objective
@@ -71,13 +71,13 @@ def test_vgg16_does_not_fit_into_five_gigabytes(measured: Callable[[str], Traini
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("budget_gib", "best"), [(6, 149_118), (8, 138_322)])
+@pytest.mark.parametrize(("budget_gib", "best"), [(8, 138_322)])
 def test_single_stages_at_the_end_prove_vgg16(
     measured: Callable[[str], TrainingGraph], budget_gib: int, best: int
 ) -> None:
     graph = measured("vgg16_176_inplace_conv_multiway_newnode")
     cuts = next(its for its in cut_lists(graph, is_small=True) if len(its) > len(graph.backward) // 3)
-    solution, model = relaxed(graph, budget_gib * 2**30, cuts, limit_s=120.0)
+    solution, model = relaxed(graph, budget_gib * 2**30, cuts, Bounding().more_steps)
     assert solution.bound is not None
     assert solution.bound * model.unit_s * 1e5 == pytest.approx(best, rel=1e-6)
 
