@@ -18,7 +18,7 @@ from gapless.options import Progress, SolveOptions
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 
-QUICK = SolveOptions(time_limit_s=3.0, gap=0.02)
+QUICK = SolveOptions(gap=0.02)
 
 
 def best_chunking(topology: Topology, collective: str, size_bytes: int) -> int:
@@ -49,7 +49,7 @@ def test_auto_is_as_good_as_either() -> None:
 def test_nothing_is_looked_for_that_can_not_beat_a_pipeline_and_reports_only_get_better() -> None:
     seen: list[Progress] = []
     problem = replace(Chunked.of(load_topology("dgx1", 1), "broadcast", 64_000_000), may_cut=True)
-    result = gapless.solve(problem, replace(QUICK, time_limit_s=30.0, on_progress=seen.append))
+    result = gapless.solve(problem, replace(QUICK, on_progress=seen.append))
     assert result.valid
     assert result.details["method"] == "baseline:ring"
     assert "routing" not in {news.phase for news in seen}
@@ -71,7 +71,7 @@ def test_a_sketch_goes_to_the_milp() -> None:
 
 
 def test_a_solver_that_is_named_is_used_and_the_greedy_takes_none() -> None:
-    topology, options = load_topology("ndv2", 1), SolveOptions(time_limit_s=3.0, gap=0.02, solver="highs")
+    topology, options = load_topology("ndv2", 1), SolveOptions(gap=0.02, solver="highs")
     assert gapless.solve(Chunked.of(topology, "allgather", 10**6), options).details["method"] == "milp"
     with pytest.raises(InputError, match="solver: must be left out with method greedy, which takes none; got 'highs'"):
         gapless.solve(Chunked.of(topology, "allgather", 10**6, method="greedy"), options)
@@ -104,7 +104,7 @@ def test_large_sums_are_within_a_twentieth_of_a_bound_on_both_phases(name: str, 
     chunks = best_chunking(topology, name, size)
     assert chunks > 1
     problem = Chunked.of(topology, name, size, method="greedy", chunks_per_rank=chunks)
-    result = gapless.solve(problem, SolveOptions(time_limit_s=10.0, gap=0.05))
+    result = gapless.solve(problem, SolveOptions(gap=0.05))
     assert result.valid
     assert result.solution.gap is not None
     assert result.solution.gap <= 0.05
@@ -118,7 +118,7 @@ def test_large_sums_are_within_a_twentieth_of_a_bound_on_both_phases(name: str, 
 )
 def test_a_plan_uses_only_what_its_sketch_allows(sketch: str, name: str, method: Method) -> None:
     problem = Chunked.of(load_topology(sketch.split("-")[0], 2), name, 64_000, load_sketch(sketch), method=method)
-    result = gapless.solve(problem, replace(QUICK, gap=0.05))
+    result = gapless.solve(problem, replace(QUICK, gap=0.05, time_limit_s=3.0))
     assert result.valid
     schedule = result.schedule
     assert schedule is not None
@@ -137,7 +137,7 @@ def test_a_plan_uses_only_what_its_sketch_allows(sketch: str, name: str, method:
 def test_a_plan_says_which_method_made_it_in_which_variant_and_how_many_chunks(
     name: str, size: int, method: str
 ) -> None:
-    result = gapless.solve(Problem(load_topology("dgx1", 1), name, size), replace(QUICK, time_limit_s=10.0))
+    result = gapless.solve(Problem(load_topology("dgx1", 1), name, size), QUICK)
     provenance = result.details["provenance"]
     assert set(provenance) == {"method", "variant", "chunks", "sketch"}
     assert provenance["method"].startswith(method)

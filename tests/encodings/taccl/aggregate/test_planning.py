@@ -27,7 +27,7 @@ from gapless.topologies.topology import Topology
 
 ALPHA_S, BETA_S = 1e-6, 20e-12
 COSTS = lambda _: (ALPHA_S, BETA_S)  # noqa: E731
-SOON = SolveOptions(time_limit_s=0.5)
+SOON = SolveOptions()
 
 
 def schedule_of(problem: Chunked, transfers: list[Transfer] | None) -> Schedule:
@@ -57,13 +57,13 @@ def test_every_collective_replays_clean(name: str, shape: str) -> None:
 def test_behind_a_switch_it_is_as_fast_as_recursive_doubling(name: str, ranks: int) -> None:
     problem = Chunked(SHAPES["switch"](ranks, COSTS), collective_by_name(name, ranks), 1_000)
     rounds = (ranks - 1).bit_length()
-    end_s = checked_s(problem, transfers_of(problem, Deadline(SolveOptions(time_limit_s=5)), 0))
+    end_s = checked_s(problem, transfers_of(problem, Deadline(SolveOptions()), 0))
     assert end_s == pytest.approx(rounds * ALPHA_S + (ranks - 1) * 1_000 * BETA_S)
 
 
 def test_parts_for_one_rank_each_go_by_way_of_others() -> None:
     problem = Chunked(SHAPES["switch"](8, COSTS), collective_by_name("alltoall", 8), 10)
-    end_s = checked_s(problem, transfers_of(problem, Deadline(SolveOptions(time_limit_s=5)), 0))
+    end_s = checked_s(problem, transfers_of(problem, Deadline(SolveOptions()), 0))
     assert end_s < 3.1 * ALPHA_S  # 7 messages one by one
 
 
@@ -124,7 +124,7 @@ def test_trees_are_cut_down_to_what_is_wanted() -> None:
 
 def test_all_is_added_up_in_the_middle_of_a_line() -> None:
     problem = Chunked.of(SHAPES["line"](5, COSTS), "allreduce", 5)
-    end_s = checked_s(problem, rooted_transfers(problem, Deadline(SolveOptions(time_limit_s=2)), 0))
+    end_s = checked_s(problem, rooted_transfers(problem, Deadline(SolveOptions()), 0))
     assert end_s < 5.1 * ALPHA_S  # two hops in on one side, the other side's last one after it, two hops out
 
 

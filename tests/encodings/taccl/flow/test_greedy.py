@@ -24,7 +24,7 @@ from gapless.solution import Status
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 
-QUICK = SolveOptions(time_limit_s=0.3, gap=0.01)
+QUICK = SolveOptions(gap=0.01)
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=8, max_size=8)
 
 
@@ -67,9 +67,10 @@ def test_one_switch_is_planned_as_well_as_can_be() -> None:
     assert plan.solution.objective == pytest.approx(7 * (0.7e-6 + 1e6 / 450e9))
 
 
+@pytest.mark.thorough
 def test_a_chunk_enters_a_node_once_where_its_nic_is_scarce() -> None:
     topology = load_topology("ndv2", 2)
-    plan = plan_greedy(Chunked(topology, allgather(16), 10**6), SolveOptions(time_limit_s=2.0))
+    plan = plan_greedy(Chunked(topology, allgather(16), 10**6), SolveOptions())
     assert plan.schedule is not None
     assert topology.is_inter_node[plan.schedule.place].sum() <= 16
     assert plan.schedule.moves.lengths.sum() == 16 * 15
