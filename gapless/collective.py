@@ -84,7 +84,8 @@ class Collective:
         if self.reduces:
             return holders
         return tuple(
-            tuple(rank for rank in ranks if rank != owner) for ranks, owner in zip(holders, self.owners, strict=True)
+            tuple(rank for rank in ranks if rank != owner) if owner in ranks else ranks
+            for ranks, owner in zip(holders, self.owners, strict=True)
         )
 
     def graph(self, chunk_bytes: int) -> Graph:
@@ -96,8 +97,10 @@ class Collective:
         after = [(chunk, rank) for rank, buffer in enumerate(self.outputs) for chunk in buffer]
         parts = whole = None
         if self.reduces:
-            sums = [sum(1 << rank for rank in ranks) for ranks in self.contributors]
-            parts, whole = [1 << rank for _, rank in before], [sums[chunk] for chunk, _ in after]
+            bits = [1 << rank for rank in range(self.rank_count)]
+            sum_of = {ranks: sum(bits[rank] for rank in ranks) for ranks in set(self.contributors)}
+            sums = [sum_of[ranks] for ranks in self.contributors]
+            parts, whole = [bits[rank] for _, rank in before], [sums[chunk] for chunk, _ in after]
         return Graph(
             size_bytes=np.full(self.chunk_count, chunk_bytes, dtype=np.int64),
             initial=Placement.of(before, parts),

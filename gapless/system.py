@@ -35,6 +35,7 @@ __all__ = [
     "Session",
     "System",
     "answering",
+    "answering_in_time",
     "find_system",
     "known_system",
     "lazy",
@@ -131,7 +132,8 @@ class Command:
     """A question beside `solve` that a system answers, as a subcommand of `advise`, `sweep` or `run`.
 
     `answer(values, session)` finds the answer; `fields` are its options. `solving`: the options of solving that it
-    takes, with their defaults; None where it solves nothing. `when_stopped`: what is said when somebody stops it.
+    takes, with their defaults; None where it solves nothing, and may have a time limit alone (`is_limited`).
+    `when_stopped`: what is said when somebody stops it.
     """
 
     name: str
@@ -141,6 +143,7 @@ class Command:
     example: str = ""
     solving: SolveOptions | None = None
     when_stopped: str = "stopping with what is known"
+    is_limited: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,6 +217,19 @@ def answering(target: str) -> Callable[[Mapping[str, Any], Session], Answer]:
     def answer(values: Mapping[str, Any], session: Session) -> Answer:
         found = named(target)(**values)
         return Answer(found.data, found.text)
+
+    return answer
+
+
+def answering_in_time(target: str) -> Callable[[Mapping[str, Any], Session], Answer]:
+    """As `answering`, from a function that takes `options` too; `left_out` of its answer says what there was no time
+    for, in a line, empty where that is nothing.
+    """
+
+    def answer(values: Mapping[str, Any], session: Session) -> Answer:
+        found = named(target)(**values, options=session.options)
+        notes = (f"left out for want of time: {found.left_out}",) if found.left_out else ()
+        return Answer(found.data, found.text, notes, is_complete=not notes)
 
     return answer
 

@@ -154,6 +154,8 @@ class Topology:
         # The last of parallel edges stays: the fastest, and of equally fast ones the first.
         order = np.lexsort((-np.arange(len(chosen)), -duration_s))
         rows = (self.link_source[chosen], self.link_target[chosen], duration_s, chosen)
-        for source, target, its_s, number in zip(*(column[order].tolist() for column in rows), strict=True):
-            graph.add_edge(source, target, duration_s=its_s, link=number)
+        graph.add_edges_from(
+            (source, target, {"duration_s": its_s, "link": number})
+            for source, target, its_s, number in zip(*(column[order].tolist() for column in rows), strict=True)
+        )
         return graph

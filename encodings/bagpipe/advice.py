@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,18 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
-from gapless.encodings.bagpipe.comparison import DesignSummary, LookaheadSummary, compare_designs, lookahead_table
+from gapless.encodings.bagpipe.comparison import (
+    DesignSummary,
+    LookaheadSummary,
+    batches_wanted,
+    compare_designs,
+    lookahead_table,
+)
 from gapless.encodings.bagpipe.system import DESIGNS
 from gapless.encodings.bagpipe.tuning import Tuning, tune_lookahead
 from gapless.errors import InputError
 from gapless.io.record import check_known
+from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.named import find_trace
 from gapless.profiles.traces.trace import Trace
 from gapless.text import described, table
@@ -40,7 +47,10 @@ _SIZED = ("fetched", "critical", "background", "evicted")
 
 @dataclass(frozen=True)
 class Advice:
-    """The designs for the `chosen` lookahead; `tuning` says how it was chosen, None where it was given."""
+    """The designs for the `chosen` lookahead; `tuning` says how it was chosen, None where it was given.
+
+    `left_out`: what there was no time for, empty where that is nothing.
+    """
 
     trace: str
     planning: Planning
@@ -48,6 +58,7 @@ class Advice:
     chosen: LookaheadSummary
     designs: tuple[DesignSummary, ...]
     tuning: Tuning | None
+    left_out: str = ""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -116,12 +127,14 @@ def advise(
     table_rows: Sequence[int] | None = None,
     examples: int | None = None,
     trace_seed: int | None = None,
+    options: SolveOptions | None = None,
     **cluster: Any,
 ) -> Advice:
     """The cache designs for a lookahead; with a cache, the smallest lookahead within 1 % of the fastest for `design`.
 
     `cache_size`: of the cache in bytes, instead of `cache_rows`; `lookahead` is the largest to try then. `batches`: to
-    plan at most each time. The others are as for `problem`; `cluster` takes those from `model` to `control`.
+    plan at most each time. `options`: once their time is up, the answer is made of the batches and the lookaheads that
+    there was time for. The others are as for `problem`; `cluster` takes those from `model` to `control`.
     Raises `InputError` that names an argument which is unknown or doesn't go with the others.
     """
     check_known("design", design, DESIGNS)
@@ -132,13 +145,29 @@ def advise(
     machine = find_cluster(trainers, **cluster)
     rows = _cache_rows(cache_rows, cache_size, machine)
     planning = Planning(trainers, batch_size, lookahead, rows, objective, batches=batches)
-    tuning = None if rows is None else tune_lookahead(found, planning, machine, design)
+    deadline = Deadline(options or SolveOptions())
+    tuning = None if rows is None else tune_lookahead(found, planning, machine, design, deadline)
     if tuning is None:
         assert planning.lookahead is not None, "a planning without a cache has a lookahead"
-        (chosen,) = lookahead_table(found, planning, machine, [planning.lookahead], design)
+        (chosen,) = lookahead_table(found, planning, machine, [planning.lookahead], design, deadline)
     else:
         chosen = tuning.chosen
-    return Advice(found.name, planning, machine, chosen, compare_designs(chosen.counts, machine), tuning)
+    designs, left_out = compare_designs(chosen.counts, machine), _left_out(deadline, planning, tuning, chosen)
+    return Advice(found.name, planning, machine, chosen, designs, tuning, left_out)
+
+
+def _left_out(deadline: Deadline, planning: Planning, tuning: Tuning | None, chosen: LookaheadSummary) -> str:
+    """What the deadline has cut short, if it has."""
+    if not (deadline.over or deadline.has_struck):
+        return ""
+    last = chosen if tuning is None else tuning.tried[-1]
+    most = batches_wanted(replace(planning, lookahead=last.asked))
+    missing = []
+    if last.counts.batches < most:
+        missing.append(f"{most - last.counts.batches} of {most} batches with a lookahead of {last.asked}")
+    if tuning is not None and last.asked < tuning.settled:
+        missing.append(f"lookaheads above {last.asked}")
+    return ", ".join(missing)
 
 
 def _cache_rows(cache_rows: int | None, cache_size: int | None, cluster: Cluster) -> int | None:

@@ -5,23 +5,32 @@ Means over the batches after the first window.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.batch_plans import Planning, batch_plans
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.counts import Counts, counted
 from gapless.encodings.bagpipe.parameters import Bound, Parameters
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.system import DESIGNS
 from gapless.errors import InputError
+from gapless.options import Deadline
 from gapless.profiles.traces.trace import Trace
 
-__all__ = ["DesignSummary", "LookaheadSummary", "compare_designs", "counted_run", "lookahead_table", "summary"]
+__all__ = [
+    "DesignSummary",
+    "LookaheadSummary",
+    "batches_wanted",
+    "compare_designs",
+    "counted_run",
+    "lookahead_table",
+    "summary",
+]
 
 LEAST_MEASURED = 50
 """Batches after the first window that a time is the mean of, if the trace has them."""
@@ -86,31 +95,53 @@ def lookahead_table(
     cluster: Cluster,
     lookaheads: Sequence[int],
     design: str = "lrpp-delayed",
+    deadline: Deadline | None = None,
 ) -> tuple[LookaheadSummary, ...]:
     """Cache and iteration for each lookahead, whatever the one in `planning` is; a cache size in there still holds.
 
+    Once the deadline is over, the run at hand ends with the batches that it has, and those that follow are left out.
     Raises `InputError` for a lookahead below 1, and as `batch_plans` and `pipeline` do.
     """
-    found = []
+    found: list[LookaheadSummary] = []
     for lookahead in lookaheads:
-        counts = counted_run(trace, replace(planning, lookahead=lookahead))
+        if found and deadline is not None and deadline.over:
+            break
+        counts = counted_run(trace, replace(planning, lookahead=lookahead), deadline)
         found.append(summary(lookahead, counts, cluster, design))
     return tuple(found)
 
 
-def counted_run(trace: Trace, planning: Planning) -> Counts:
+def counted_run(trace: Trace, planning: Planning, deadline: Deadline | None = None) -> Counts:
     """Counts of the plans of a trace's first batches: a window, and as many again, or 50 if that is more.
 
     The lookahead is not cut off at the last of them: the batches behind it are looked at as in a longer run. At most
-    `planning.batches` are planned. `planning` must have a lookahead. Partitions get no bounds: nothing needs them.
+    `planning.batches` are planned, and none after the first for which there is no time. `planning` must have a
+    lookahead. Partitions get no bounds: nothing needs them.
     """
+    plans = batch_plans(trace, replace(planning, batches=None), Parameters(bound=Bound(rounds=0)))
+    wanted = islice(plans, batches_wanted(planning))
+    return counted(wanted if deadline is None else _in_time(wanted, deadline))
+
+
+def batches_wanted(planning: Planning) -> int:
+    """How many batches `counted_run` counts where the trace has so many. Raises `InputError` without a lookahead."""
     lookahead = planning.lookahead
     if lookahead is None:
         raise InputError("lookahead: must be given to count a run, got a cache size alone")
     most = lookahead + max(lookahead, LEAST_MEASURED)
-    wanted = most if planning.batches is None else min(most, planning.batches)
-    plans = batch_plans(trace, replace(planning, batches=None), Parameters(bound=Bound(rounds=0)))
-    return counted(islice(plans, wanted))
+    return most if planning.batches is None else min(most, planning.batches)
+
+
+def _in_time(plans: Iterable[BatchPlan], deadline: Deadline) -> Iterator[BatchPlan]:
+    """The plans up to the first after which there is no time for one like the longest of those before."""
+    since_s: float | None = None  # the first plan waits for the whole window
+    for plan in plans:
+        yield plan
+        if since_s is not None:
+            deadline.keep(deadline.elapsed_s - since_s)
+        if deadline.over:
+            return
+        since_s = deadline.elapsed_s
 
 
 def summary(asked: int, counts: Counts, cluster: Cluster, design: str) -> LookaheadSummary:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Size, Text, Whole
-from gapless.system import Command, System, answering, lazy, named
+from gapless.system import Command, System, answering_in_time, lazy, named
 
 __all__ = ["DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
 
@@ -135,8 +135,9 @@ SYSTEM = System(
             "bagpipe",
             "cache designs side by side, and the lookahead for a cache",
             ADVICE,
-            answering("gapless.encodings.bagpipe.advice:advise"),
+            answering_in_time("gapless.encodings.bagpipe.advice:advise"),
             _ADVICE_HELP,
+            is_limited=True,
         ),
     ),
     package="gapless.encodings.bagpipe",

@@ -15,6 +15,7 @@ from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.comparison import LEAST_MEASURED, LookaheadSummary, lookahead_table
 from gapless.encodings.bagpipe.lookahead import lookahead_steps
 from gapless.errors import InputError
+from gapless.options import Deadline
 from gapless.profiles.traces.trace import Trace
 
 __all__ = ["TOLERANCE", "Tuning", "candidates", "fitting_lookahead", "tune_lookahead"]
@@ -38,15 +39,18 @@ class Tuning:
     chosen: LookaheadSummary
 
 
-def tune_lookahead(trace: Trace, planning: Planning, cluster: Cluster, design: str = "lrpp-delayed") -> Tuning:
+def tune_lookahead(
+    trace: Trace, planning: Planning, cluster: Cluster, design: str = "lrpp-delayed", deadline: Deadline | None = None
+) -> Tuning:
     """The lookahead for the cache of `planning`, which must have a size; its lookahead, if any, is the largest tried.
 
+    Once the deadline is over, it is chosen among those that were tried by then.
     Raises `InputError` without a cache size, for a cache smaller than a batch, and as `lookahead_table` does.
     """
     if planning.cache_rows is None:
         raise InputError("cache_rows: must be given to tune the lookahead, got none")
     rule, settled = fitting_lookahead(trace, planning)
-    table = lookahead_table(trace, planning, cluster, candidates(settled), design)
+    table = lookahead_table(trace, planning, cluster, candidates(settled), design, deadline)
     limit_s = (1 + TOLERANCE) * min(entry.iteration_s for entry in table)
     chosen = next(entry for entry in table if entry.iteration_s <= limit_s)
     return Tuning(planning.cache_rows, rule, settled, table, chosen)

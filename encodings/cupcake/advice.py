@@ -13,7 +13,7 @@ from gapless.encodings.cupcake.baselines import Baseline, buckets
 from gapless.encodings.cupcake.problem import DEVICE
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.errors import InputError
-from gapless.options import SolveOptions
+from gapless.options import Deadline, SolveOptions
 from gapless.profiles.devices import Device
 from gapless.profiles.gradients.communication import RingNetwork, find_network
 from gapless.profiles.gradients.compressors import (
@@ -32,6 +32,9 @@ __all__ = ["Advice", "Option", "advise", "compression", "network_data", "pays"]
 
 _PRECISION = 2e-3
 """Of a crossover: times that are estimated don't distinguish bandwidths more closely."""
+
+_SEARCH_S = 60.0
+"""What one search may take at most, as `solve` does by default."""
 
 _ROUNDING = 1e-9
 """Sums in another order differ by less than this share."""
@@ -68,13 +71,17 @@ class Option:
 
 @dataclass(frozen=True)
 class Advice:
-    """Options in the order asked for, and what they compete with: no compression, the best size of buckets."""
+    """Options in the order asked for, and what they compete with: no compression, the best size of buckets.
+
+    `left_out`: the names of the compressors that there was no time for, empty where there are none.
+    """
 
     profile: FusionProfile
     network: RingNetwork
     device: str
     plain: Baseline
     options: tuple[Option, ...]
+    left_out: str = ""
 
     @property
     def plain_scaling(self) -> float:
@@ -135,7 +142,8 @@ def compression(
 ) -> Advice:
     """Whether compressing the gradients of a profile pays on a network, and with which of the compressors.
 
-    `all` among the compressors stands for all of them. `options`: of each search. `network`: as for `find_network`.
+    `all` among the compressors stands for all of them. `options`: of the searches; their time limit is that of all of
+    them together. `network`: as for `find_network`.
     Raises `InputError` as `find_network` and `advise` do.
     """
     ring = find_network(**network)
@@ -153,8 +161,9 @@ def advise(
 ) -> Advice:
     """Compare compressors on a profile's gradients; its own costs are replaced by theirs on the network.
 
-    `none` among the compressors stands for the best fusion without compression. Raises `InputError` for a network of
-    one rank, and for a step that takes no time.
+    `none` among the compressors stands for the best fusion without compression. A compressor whose fusion and
+    crossover aren't found in time is left out. Raises `InputError` for a network of one rank, and for a step that takes
+    no time.
     """
     if network.ranks < 2:
         raise InputError(f"ranks: must be >= 2 for there to be something to communicate, got {network.ranks}")
@@ -162,11 +171,18 @@ def advise(
         raise InputError(
             f"profile {profile.name!r}: forward_s and backward_s must not all be 0: nothing to scale against"
         )
-    case = _Case(profile, network, relative_speed(device), options)
+    deadline = Deadline(options or SolveOptions())
+    case = _Case(profile, network, relative_speed(device), deadline)
     plain = case.plain()
     name = device if isinstance(device, str) else device.name
-    found = tuple(_option(case, compressor, plain) for compressor in compressors)
-    return Advice(profile, network, name, plain, found)
+    found: list[Option] = []
+    for compressor in compressors:
+        option = None if deadline.over else _option(case, compressor, plain)
+        if option is None or deadline.over:  # whatever was cut short is not its best fusion
+            break
+        found.append(option)
+    left_out = ", ".join(compressor.name for compressor in compressors[len(found) :])
+    return Advice(profile, network, name, plain, tuple(found), left_out)
 
 
 def network_data(network: RingNetwork) -> dict[str, Any]:
@@ -188,7 +204,7 @@ class _Case:
     profile: FusionProfile
     network: RingNetwork
     speed: float
-    options: SolveOptions | None
+    deadline: Deadline
 
     def at_bandwidth(self, bytes_per_s: float) -> _Case:
         return replace(self, network=replace(self.network, bytes_per_s=bytes_per_s))
@@ -201,7 +217,7 @@ class _Case:
         return buckets(self.under(NONE))
 
     def best(self, compressor: Compressor) -> BestFusion:
-        return best_fusion(self.under(compressor), self.options)
+        return best_fusion(self.under(compressor), replace(self.deadline.stage(_SEARCH_S), on_progress=None))
 
     def saved_s(self, compressor: Compressor) -> float:
         """What compression saves of the plain step; where its sign shows without a search, some number of that sign."""

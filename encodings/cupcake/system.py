@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gapless.fields import Bandwidth, Choice, Field, Listed, Object, Seconds, Whole
-from gapless.system import Command, Export, System, answering, lazy, named
+from gapless.system import Command, Export, System, answering, answering_in_time, lazy, named
 
 if TYPE_CHECKING:
     from gapless.checker import Report
@@ -148,8 +148,9 @@ SYSTEM = System(
             "compression",
             "every compressor's best plan against none",
             COMPRESSION,
-            answering("gapless.encodings.cupcake.advice:compression"),
+            answering_in_time("gapless.encodings.cupcake.advice:compression"),
             _COMPRESSION_HELP,
+            is_limited=True,
         ),
         Command(
             "what-if",

@@ -16,6 +16,7 @@ from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.sketch.logical import LogicalTopology, apply_sketch
 from gapless.encodings.taccl.sketch.phases import spreads_of
 from gapless.encodings.taccl.symmetry.roots import roots_of
+from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations
 from gapless.errors import InputError
 from gapless.graph import Graph
 from gapless.io.collective_file import collective_data
@@ -158,6 +159,11 @@ class Chunked:
         if self.given is not None:
             return self.given
         return apply_sketch(self.topology, self.collective, self.sketch)
+
+    @cached_property
+    def rotations(self) -> Rotations:
+        """Those of the logical topology, whether or not they keep the collective."""
+        return find_rotations(self.logical.topology)
 
     @cached_property
     def graph(self) -> Graph:

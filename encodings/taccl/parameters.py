@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.errors import InputError
 
-__all__ = ["Aggregation", "Chunking", "Greedy", "Milp", "Parameters", "Sketches"]
+__all__ = ["Aggregation", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Sketches"]
 
 ANY_SIZE = 1 << 30
 """As many chunks in a group as there are."""
@@ -15,6 +15,7 @@ _WORK = {
     "chunking": ("rows",),
     "aggregation": ("messages", "gossip_states", "baseline_transfers"),
     "greedy": ("rows", "rows_before_milp", "rounding_steps"),
+    "matching": ("sends",),
     "milp": ("routing_work", "another_routing_work", "perturbed_rows", "exact_steps"),
 }
 """What counts work."""
@@ -24,8 +25,16 @@ _WORK = {
 class Chunking:
     """The search for the number of chunks."""
 
-    numbers: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
-    """Numbers of chunks that are tried, ascending: more than 16 pay on irregular networks only, and take long."""
+    numbers: tuple[int, ...] = (1, 2, 4, 8)
+    """Numbers of chunks that are tried first, ascending, beside those that bandwidth and latency name."""
+    most_numbers: int = 12
+    """Numbers that are tried in all: the best is known to a few per cent by then."""
+    most_pieces: int = 64
+    """The largest number that bandwidth or latency may name; the search may double it."""
+    patience: int = 2
+    """Numbers in a row that are no better, after which it is left at that."""
+    least_gain: float = 0.002
+    """What counts as better, as a share."""
     most_sends: int = 60_000
     """Sends of chunks to ranks up to which a number is tried: what is large is in many pieces already."""
     tries: int = 150
@@ -90,11 +99,32 @@ class Greedy:
 
 
 @dataclass(frozen=True)
+class Matching:
+    """Matchings on the time-expanded graph, with restarts."""
+
+    sends: int = 400_000
+    """Sends in all tries, of all phases; two hundred thousand take about a second."""
+    restart_share: float = 0.7
+    """The share of tries that go on from a moment of the best plan: without, its end is hardly improved."""
+    alike_share: float = 0.5
+    """The share of tries that choose as the best one did; of the others, of those with groups of one size on all links."""
+    once_share: float = 0.7
+    """The share of tries in which a chunk comes into a bottleneck set once: right where its links are scarce."""
+    groups: tuple[int, ...] = (1, 2, 3, 4, 8, ANY_SIZE)
+    """How many chunks may travel together at most, by kind of link: more share a latency, and arrive later."""
+
+    def __post_init__(self) -> None:
+        _check(self, "matching", shares=("restart_share", "alike_share", "once_share"))
+
+
+@dataclass(frozen=True)
 class Milp:
     """The thesis's three stages."""
 
     most_binaries: int = 2_500
     """Orbits of (chunk, link) of all phases up to which the MILP is tried: larger ones are seldom solved in seconds."""
+    after_greedy: float = 0.1
+    """The part of all work that is done where the greedy came before: its plan is seldom beaten then."""
     hopeless_factor: float = 1.25
     """Where chunks are grouped inside nodes and that is so many times as fast as the greedy, the MILP is left out."""
     routing_work: int = 5_000_000
@@ -119,7 +149,7 @@ class Milp:
     """Steps of the solver for contiguity, the exact stage: it finds most of what it finds at once."""
 
     def __post_init__(self) -> None:
-        _check(self, "milp")
+        _check(self, "milp", shares=("after_greedy",))
 
 
 @dataclass(frozen=True)
@@ -153,6 +183,8 @@ class Parameters:
     """Aggregated sends."""
     greedy: Greedy = field(default_factory=Greedy)
     """The greedy."""
+    matching: Matching = field(default_factory=Matching)
+    """Matchings with restarts."""
     milp: Milp = field(default_factory=Milp)
     """The MILP."""
     sketches: Sketches = field(default_factory=Sketches)

@@ -4,8 +4,8 @@
    whenever the time is up.
 1. *Sketches* (`--sketch auto` only): all that follows for many sketches, side by side (`sketch/search.py`).
 2. *Chunks*, where nobody says how many: the greedy for some numbers of them, 150 orders each (`flow/chunking.py`), some
-   tenths of a second each; the best of these plans counts. Left out for a collective of one's own, and where there are
-   many sends.
+   tenths of a second each; few first, then finer ones as long as the bound says that something is left to gain. The
+   best of these plans counts. Left out for a collective of one's own, and where there are many sends.
 3. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
    2 s, and what libraries do, 4 s at most. Left out above 128 ranks, and where a sketch orders single chunks. Where one
    of them is proven within the gap, nothing else is tried.
@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
-from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
+from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of, class_name
 from gapless.encodings.taccl.chunked import Chunked, claim
 from gapless.encodings.taccl.flow.chunking import Quick, best_chunking
 from gapless.encodings.taccl.flow.first import first_plan, least_limit_s
@@ -62,22 +62,29 @@ def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Paramet
     first = first_plan(problem.coarsest, deadline)
     if first is None and deadline.has_struck:
         return _no_plan(problem.coarsest, options, deadline)
-    quick = _quick_plan(problem, deadline.stage(_GUARD * deadline.remaining_s), parameters)
-    plan = _portfolio(quick, first, deadline, options, parameters)
-    return replace(plan, solution=replace(plan.solution, wall_s=deadline.elapsed_s))
+    bounds = _bounds(problem.coarsest, deadline, parameters)
+    quick = _quick_plan(problem, bounds, deadline.stage(_GUARD * deadline.remaining_s), parameters)
+    return _portfolio(quick, first, bounds, deadline, options, parameters)
 
 
 def in_chunks(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Chunked:
     """The problem in the chunks that are asked for, or in as many as the greedy does best with."""
-    return _quick_plan(problem, options, parameters or Parameters()).problem
+    parameters = parameters or Parameters()
+    return _quick_plan(problem, _bounds(problem.coarsest, Deadline(options), parameters), options, parameters).problem
 
 
-def _quick_plan(problem: Problem, options: SolveOptions, parameters: Parameters) -> Quick:
-    """The problem in so many chunks, with what there is of a plan for them."""
+def _quick_plan(problem: Problem, bounds: Bounds, options: SolveOptions, parameters: Parameters) -> Quick:
+    """The problem in so many chunks, with what there is of a plan for them. `bounds`: of the question."""
     if not problem.is_open:
         return Quick(problem.coarsest)
-    quick = best_chunking(problem, options, parameters)
+    quick = best_chunking(problem, bounds, options, parameters)
     return quick if problem.path_slack is None else Quick(quick.problem)
+
+
+def _bounds(problem: Chunked, deadline: Deadline, parameters: Parameters) -> Bounds:
+    """The bounds of a question, over all paths."""
+    over_all_paths = problem if problem.path_slack is None else replace(problem, path_slack=None)
+    return bounds_of(over_all_paths, parameters.bounds, deadline.stage())
 
 
 def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameters) -> Plan:
@@ -90,7 +97,8 @@ def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameter
     first = first_plan(problem, deadline)
     if first is None and deadline.has_struck:
         return _no_plan(problem, options, deadline)
-    return _portfolio(Quick(problem), first, deadline, options, parameters)
+    bounds = _bounds(problem, deadline, parameters)
+    return _portfolio(Quick(problem, bounds=bounds), first, bounds, deadline, options, parameters)
 
 
 def _no_plan(problem: Chunked, options: SolveOptions, deadline: Deadline) -> Plan:
@@ -105,13 +113,20 @@ def _check_solver(problem: Chunked, options: SolveOptions) -> None:
 
 
 def _portfolio(
-    quick: Quick, first: Plan | None, deadline: Deadline, options: SolveOptions, parameters: Parameters
+    quick: Quick,
+    first: Plan | None,
+    question: Bounds,
+    deadline: Deadline,
+    options: SolveOptions,
+    parameters: Parameters,
 ) -> Plan:
-    """The methods in turn, after a first plan and, of the greedy, a quick one."""
+    """The methods in turn, after a first plan and, of the greedy, a quick one. `question`: the bounds of it."""
     problem = quick.problem
     is_asked = quick.plan is not None and options.solver is None and problem.method != "milp"
-    portfolio = _Portfolio(problem, options, parameters, deadline, first, quick if is_asked else Quick(problem))
+    quick = quick if is_asked else Quick(problem, bounds=quick.bounds)
+    portfolio = _Portfolio(problem, options, parameters, deadline, first, quick, question)
     portfolio.announce(first)
+    portfolio.find_bound()
     if problem.method == "greedy":
         methods: list[Callable[[_Portfolio], None]] = [_take_quick, _try_greedy]
     elif problem.method == "milp" or options.solver is not None:
@@ -129,9 +144,10 @@ def _portfolio(
 
 @dataclass
 class _Portfolio:
-    """The best plan so far, and the best bound for plans that send chunks one by one inside nodes.
+    """The best plan so far, and the bound of the question, 0 as long as there is none.
 
-    `first`: the plan to fall back on; `quick`: likewise, of the greedy. `by_chunks`: the best of those chunk by chunk.
+    `first`: the plan to fall back on; `quick`: likewise, of the greedy. `question`: the bounds that hold for what was
+    asked. `by_chunks`: the best of the plans chunk by chunk, with a bound for those. `class_bounds_s`: by class.
     """
 
     problem: Chunked
@@ -140,13 +156,23 @@ class _Portfolio:
     deadline: Deadline
     first: Plan | None
     quick: Quick
+    question: Bounds
+    bound_s: float = 0.0
     best: Plan | None = None
     by_chunks: Plan | None = None
+    class_bounds_s: dict[str, float] = field(default_factory=dict)
 
     @cached_property
     def bounds(self) -> Bounds:
-        """The bounds of the problem."""
+        """The bounds of the problem in its chunks."""
+        if self.question.problem is self.problem:
+            return self.question
         return self.quick.bounds or bounds_of(self.problem, self.parameters.bounds, self.deadline.stage())
+
+    def find_bound(self) -> None:
+        """Work out the bound of the question."""
+        self.bound_s = self.question.asked_s
+        self.class_bounds_s[self.question.asked_class] = self.bound_s
 
     @property
     def is_alone(self) -> bool:
@@ -155,9 +181,15 @@ class _Portfolio:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is a plan, and the time is up or it is proven within the gap of the best of its kind."""
+        """Whether there is a plan, and the time is up or it is proven within the gap."""
         found = self.best or self.first
-        return found is not None and ((found is self.best and self.is_within_gap(found)) or self.deadline.over)
+        return found is not None and (self.deadline.over or (found is self.best and self.is_proven))
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the best plan is proven within the gap of what was asked."""
+        gap = relative_gap(self.end_s, self.bound_s)
+        return gap is not None and gap <= self.options.gap
 
     def is_within_gap(self, plan: Plan) -> bool:
         """Whether a plan is proven within the gap of the best of its kind."""
@@ -171,29 +203,37 @@ class _Portfolio:
     def stage(self, share: float = 1.0) -> SolveOptions:
         """A part of the time that is left, with reports that go on from the best plan so far."""
         stage = self.deadline.stage(share * self.deadline.remaining_s)
-        report, since_s, best = stage.on_progress, self.deadline.elapsed_s, self.best
-        if report is None or best is None or best.solution.objective is None:
+        report, since_s, end_s, bound_s = stage.on_progress, self.deadline.elapsed_s, self.end_s, self.bound_s or None
+        if report is None:
             return stage
-        end_s, bound_s = best.solution.objective, best.solution.bound
 
         def go_on(news: Progress) -> None:
-            is_better = news.incumbent is not None and news.incumbent < end_s
-            known = news if is_better else replace(news, incumbent=end_s, bound=bound_s)
-            report(replace(known, wall_s=since_s + news.wall_s))
+            found_s = min((one for one in (news.incumbent, end_s) if one is not None), default=None)
+            report(replace(news, incumbent=found_s, bound=bound_s, wall_s=since_s + news.wall_s))
 
-        go_on(Progress(0.0, None, None, str(best.details["method"])))
+        if self.best is not None:
+            go_on(Progress(0.0, None, None, str(self.best.details["method"])))
         return replace(stage, on_progress=go_on)
 
     def offer(self, plan: Plan) -> None:
         """Keep a plan if it is faster than the best; of two of one kind the larger bound holds for both."""
         if plan.schedule is None:
             return
+        self._note_class(plan)
         if plan.details["method"] in ("greedy", "milp"):
             plan = self.by_chunks = plan if self.by_chunks is None else _better(self.by_chunks, plan)
         first, end_s = self.end_s, plan.solution.objective
-        if first is None or (end_s is not None and end_s <= first * (1 + 1e-9)):
+        if first is None or (end_s is not None and end_s < first * (1 - 1e-9)):
             self.best = plan
             self.announce(plan)
+
+    def _note_class(self, plan: Plan) -> None:
+        """A method's bound is one for plans of its kind, in as many chunks."""
+        solved = plan.problem if isinstance(plan.problem, Chunked) else self.problem
+        is_grouped = plan.details["method"] not in ("greedy", "milp")
+        name, bound_s = class_name(solved, is_grouped), plan.solution.bound
+        if bound_s is not None:
+            self.class_bounds_s[name] = max(bound_s, self.class_bounds_s.get(name, 0.0))
 
     def announce(self, plan: Plan | None) -> None:
         """Report a plan that may be the answer if nothing better is found."""
@@ -202,13 +242,11 @@ class _Portfolio:
             self.options.on_plan(end_s, self.answer)
 
     def answer(self) -> Plan:
-        """The best plan, with its provenance."""
+        """The best plan, with the bound of the question, and its provenance."""
         found = [plan for plan in (self.best, self.quick.plan, self.first) if plan is not None]
         if not found:
             return _no_plan(self.problem, self.options, self.deadline)
         plan = min(found, key=_end_s)  # of equal ones the best of the methods
-        if plan is self.first and self.by_chunks is not None and plan.problem is self.problem:
-            plan = _better(self.by_chunks, plan)
         details = dict(plan.details)
         chunked = plan.problem if isinstance(plan.problem, Chunked) else self.problem
         provenance = {
@@ -217,10 +255,17 @@ class _Portfolio:
             "chunks": chunked.chunks,
             "sketch": None if self.problem.sketch is None else self.problem.sketch.name,
         }
-        solution = replace(plan.solution, wall_s=self.deadline.elapsed_s)
+        claimed, end_s = plan.solution, _end_s(plan)
+        solution = claim(end_s, self.bound_s, claimed.solver, claimed.version, self.options, self.deadline)
         if self.options.stop.is_set() and solution.status is Status.FEASIBLE:
             solution = replace(solution, stop_reason=StopReason.INTERRUPTED)
-        return replace(plan, solution=solution, details={**details, "provenance": provenance}, problem=chunked)
+        details |= {
+            "ratio": end_s / self.bound_s if self.bound_s else None,
+            "bounds_s": dict(self.class_bounds_s),
+            "bound_sources_s": details["bounds_s"],
+            "provenance": provenance,
+        }
+        return replace(plan, solution=solution, details=details, problem=chunked)
 
 
 def _try_aggregated(portfolio: _Portfolio) -> None:
@@ -267,6 +312,7 @@ def _try_milp(portfolio: _Portfolio) -> None:
         is_beaten = bound_s is not None and end_s is not None and portfolio.best is not known and bound_s >= end_s
         if is_beaten or portfolio.is_within_gap(known) or _end_s(known) > milp.hopeless_factor * (end_s or math.inf):
             return
+        milp = portfolio.parameters.with_share(milp.after_greedy).milp if is_last else milp
     share = 1.0 if known is not None or portfolio.is_alone else _GUARD
     portfolio.offer(synthesise(portfolio.problem, portfolio.stage(share), milp, portfolio.bounds))
 
@@ -286,7 +332,5 @@ def _better(one: Plan, other: Plan) -> Plan:
         return one
     best, end_s = (one, ends[0]) if ends[0] < ends[1] * (1 - 1e-9) else (other, ends[1])
     bound_s = min(max(bounds[0], bounds[1]), end_s)
-    status = Status.OPTIMAL if relative_gap(end_s, bound_s) == 0 else Status.FEASIBLE
-    solution = replace(best.solution, bound=bound_s, status=status)
     known = {**one.details.get("bounds_s", {}), **other.details.get("bounds_s", {})}
-    return replace(best, solution=solution, details={**best.details, "ratio": end_s / bound_s, "bounds_s": known})
+    return replace(best, solution=replace(best.solution, bound=bound_s), details={**best.details, "bounds_s": known})

@@ -135,10 +135,7 @@ def _sketches() -> list[dict[str, Any]]:
 def _write_taccl_ef(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
     from gapless.encodings.taccl.programs.export import write_taccl_ef
 
-    program = write_taccl_ef(path, plan.schedule, plan.problem, **values)
-    blocks = max(len(gpu.threadblocks) for gpu in program.gpus)
-    size = f"{program.ngpus} GPUs, {program.nchannels} channels, at most {blocks} thread blocks a GPU"
-    return f"{program.coll} on {size}"
+    return write_taccl_ef(path, plan.schedule, plan.problem, **values).summary()
 
 
 def _write_mscclpp(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:

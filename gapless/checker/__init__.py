@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from gapless.checker.contributions import check_required, replay_contributions
-from gapless.checker.copies import check_access, check_reads, copy_log
-from gapless.checker.program import Program, read_program
+from gapless.checker.copies import check_access, check_reads
+from gapless.checker.program import Program
+from gapless.checker.replay import Replay, replayed
 from gapless.checker.report import BusyTime, Findings, Report, Rule, Violation
 from gapless.checker.resources import check_durations, check_memory, check_resources, energy_of
-from gapless.checker.timeline import logical_time
 from gapless.graph import Placement
 from gapless.schedule import Schedule
 
-__all__ = ["BusyTime", "Report", "Rule", "Violation", "check"]
+__all__ = ["BusyTime", "Replay", "Report", "Rule", "Violation", "check", "judged", "replayed"]
 
 
 def check(schedule: Schedule) -> Report:
@@ -23,16 +23,17 @@ def check(schedule: Schedule) -> Report:
     happen, then what starts starts in listed order; an event of no duration ends before the next one starts.
     Events that name unknown things are reported and left out. Raises nothing, whatever the schedule's numbers.
     """
-    findings = Findings()
-    program = read_program(schedule, findings)
-    timeline = logical_time(program.start_s, program.end_s, program.tolerance_s)
+    return judged(replayed(schedule))
+
+
+def judged(replay: Replay) -> Report:
+    """As `check`, for a schedule whose replay is there already."""
+    program, timeline, log, findings = replay.program, replay.timeline, replay.log, replay.new_findings()
     check_durations(program, findings)
     busy_s = check_resources(program, timeline, findings)
-
     initial = program.placed(program.graph.initial)
     _report_unknown_devices(program, findings)
     known = initial >= 0
-    log = copy_log(program, timeline, initial[known])
     check_reads(program, timeline, log, findings)
     check_access(program, timeline, log, findings)
     peak_bytes = check_memory(program, timeline, log, findings)
@@ -46,7 +47,7 @@ def check(schedule: Schedule) -> Report:
         makespan_s=float(program.end_s.max(initial=0.0)),
         peak_bytes=peak_bytes,
         busy_s=busy_s,
-        event_count=len(schedule),
+        event_count=len(program.schedule),
         energy_j=energy_of(program),
         violations=tuple(sorted(findings.violations, key=lambda found: (found.start_s, found.event))),
         violation_counts=findings.counts,

@@ -250,8 +250,10 @@ def _report_losses(
     arrivals, devices = program.arrivals, np.arange(program.device_count)
     suspect = ~flow.merging & (flow.replaced > 0) & (flow.origin[flow.replaced] != flow.origin[flow.sent])
     losses = []
-    for row in np.flatnonzero(suspect).tolist():
-        lost = sets[flow.replaced[row]] & ~sets[flow.sent[row]]
+    rows = np.flatnonzero(suspect)
+    columns = rows.tolist(), flow.replaced[rows].tolist(), flow.sent[rows].tolist()
+    for row, replaced, sent in zip(*columns, strict=True):
+        lost = sets[replaced] & ~sets[sent]
         if lost:
             tensor, target = divmod(int(arrivals.copy[row]), program.device_count)
             copies = tensor * program.device_count + np.delete(devices, target)
@@ -292,10 +294,10 @@ def check_required(program: Program, timeline: Timeline, log: CopyLog, sets: lis
     there = np.flatnonzero(version >= 0)
     held = version_numbers(log)[version[there]].tolist()
     lacking = [
-        (int(copies[place]), required.contributions[place] & ~sets[number])
+        (int(copies[place]), needed & ~sets[number])
         for place, number in zip(known[there].tolist(), held, strict=True)
+        if (needed := required.contributions[place]) != sets[number] and needed & ~sets[number]
     ]
-    lacking = [(copy, bits) for copy, bits in lacking if bits]
 
     def explain_lacking(k: int) -> Violation:
         copy, bits = lacking[k]

@@ -44,7 +44,7 @@ def check_resources(program: Program, timeline: Timeline, findings: Findings) ->
     holds, topology = program.holds, program.schedule.topology
     bits = len(timeline.event_at).bit_length()
     taken = (holds.copy << bits) | timeline.start[holds.event]
-    order = np.argsort(taken)
+    order = np.argsort(taken, kind="stable")
     taken, event = taken[order], holds.event[order]
     held_until = np.maximum.accumulate((holds.copy[order] << bits) | timeline.end[event])
     bad = np.flatnonzero(held_until[:-1] > taken[1:]) + 1
@@ -99,7 +99,7 @@ def memory_levels(
         return levels
     bits = len(timeline.event_at).bit_length()
     moment = (device << bits) | position
-    order = np.argsort(moment)
+    order = np.argsort(moment, kind="stable")
     moment = moment[order]
     level = np.cumsum(size_bytes[order])
     # What one event does at one position happens at once: only the last level of a moment counts.

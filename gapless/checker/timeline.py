@@ -51,7 +51,7 @@ def logical_time(start_s: NDArray[np.float64], end_s: NDArray[np.float64], toler
             ends * base + np.where(lasting, count + event, begin + 2),
         ]
     )
-    order = np.argsort(key)
+    order = np.argsort(key, kind="stable")  # most schedules come in order: a few runs to merge
     position = np.empty(3 * count, dtype=np.int64)
     position[order] = np.arange(1, 3 * count + 1)
     event_at = np.concatenate([[-1], order % max(count, 1)])
@@ -60,7 +60,7 @@ def logical_time(start_s: NDArray[np.float64], end_s: NDArray[np.float64], toler
 
 def _instants(times_s: NDArray[np.float64], tolerance_s: float) -> NDArray[np.int64]:
     """The number of the instant that each time falls in: a new one begins after each gap above the tolerance."""
-    order = np.argsort(times_s)
+    order = np.argsort(times_s, kind="stable")
     gap = np.diff(times_s[order], prepend=times_s[order[:1]]) > tolerance_s
     instant = np.empty(len(times_s), dtype=np.int64)
     instant[order] = np.cumsum(gap)

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.checker.copies import copy_log
-from gapless.checker.program import known_events, read_program
-from gapless.checker.report import Findings
+from gapless.checker.program import known_events
+from gapless.checker.replay import Replay
 from gapless.checker.resources import memory_levels
-from gapless.checker.timeline import logical_time
-from gapless.schedule import Schedule
 
 __all__ = ["MemorySteps", "known_events", "memory_steps"]
 
@@ -29,12 +26,9 @@ class MemorySteps:
     live_bytes: NDArray[np.int64]
 
 
-def memory_steps(schedule: Schedule) -> tuple[MemorySteps, ...]:
+def memory_steps(replay: Replay) -> tuple[MemorySteps, ...]:
     """The memory of each device over time, as the replay has it: workspace and in-place writes included."""
-    program = read_program(schedule, Findings())
-    timeline = logical_time(program.start_s, program.end_s, program.tolerance_s)
-    initial = program.placed(program.graph.initial)
-    log = copy_log(program, timeline, initial[initial >= 0])
+    program, timeline, log = replay.program, replay.timeline, replay.log
     time_s = np.zeros(len(timeline.event_at))
     time_s[timeline.start] = program.start_s
     time_s[timeline.end] = time_s[timeline.free] = program.end_s

@@ -14,6 +14,7 @@ from gapless.cli.options import (
     add_fields,
     add_output_options,
     add_solve_options,
+    add_time_limit,
     naming_options,
     solving_values,
     values_of,
@@ -64,12 +65,15 @@ def add_command(questions: Any, command: Command) -> None:
     add_fields(parser, command.fields)
     if command.solving is not None:
         add_solve_options(parser, command.solving)
+    elif command.is_limited:
+        add_time_limit(parser, "seconds of wall time; what isn't finished by then is left out (default: none)")
     add_output_options(parser)
     parser.set_defaults(run=partial(_answer, command))
 
 
 def _answer(command: Command, arguments: argparse.Namespace) -> int:
     from gapless.cli import output
+    from gapless.cli.in_time import Patience
     from gapless.cli.progress import progress_on_stderr
     from gapless.options import SolveOptions
     from gapless.solution import Status
@@ -79,10 +83,16 @@ def _answer(command: Command, arguments: argparse.Namespace) -> int:
         options = replace(command.solving or SolveOptions(), stop=stop, on_progress=report)
         if command.solving is not None:
             options = _solving(options, arguments)
+        elif command.is_limited:
+            options = options.within(arguments.time_limit)
         say = (lambda _: None) if arguments.quiet else _say
         with naming_options(command.fields):
             session = Session(options, say, command_of(arguments), getattr(arguments, "parameters", None))
-            answer = command.answer(values_of(arguments, command.fields), session)
+            work = partial(command.answer, values_of(arguments, command.fields), session)
+            answer = Patience(options.time_limit_s, stop).given(work) if command.is_limited else work()
+    if answer is None:
+        _say("no answer: the time was up before anything was finished")
+        return output.EXIT_CODES[Status.NO_SOLUTION]
     _print(answer, arguments)
     if not answer.is_valid:
         return output.EXIT_VIOLATIONS

@@ -10,6 +10,7 @@ from gapless.cli import (
     completing,
     doctoring,
     drawing,
+    explaining,
     listing,
     plans,
     reporting,
@@ -44,6 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     sweeping.add_commands(commands)
     asking.add_commands(commands)
     plans.add_commands(commands)
+    explaining.add_commands(commands)
     drawing.add_commands(commands)
     reporting.add_commands(commands)
     listing.add_commands(commands)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
+from gapless.cli.options import add_time_limit
+from gapless.cli.signals import Listening
 from gapless.errors import InputError
 
 if TYPE_CHECKING:
+    from gapless.checker import Replay, Report
+    from gapless.cli.in_time import Patience
     from gapless.io.plan import SavedPlan
     from gapless.schedule import Schedule
 
@@ -52,14 +57,15 @@ def add_commands(commands: Any) -> None:
         "--y", metavar="COLUMN", help="of a sweep's file: makespan_s, peak_bytes, details.NAME, ... (default: the cost)"
     )
     plot.add_argument("--quiet", action="store_true", help="print nothing")
+    add_time_limit(plot, "of a plan: seconds of wall time, after which it isn't replayed (default: none)")
     plot.set_defaults(run=_plot)
 
 
 def _plot(arguments: argparse.Namespace) -> int:
+    from gapless.cli.in_time import Patience
     from gapless.io.record import suggestion
-    from gapless.plot.pictures import is_sweep, kinds, pictures_of
+    from gapless.plot.pictures import is_sweep, kinds
     from gapless.plot.style import check_plot
-    from gapless.result import read_saved
 
     kind = arguments.kind
     if kind not in ("auto", *kinds()):
@@ -76,30 +82,48 @@ def _plot(arguments: argparse.Namespace) -> int:
         return _plot_sweep(arguments, sweep)
     if kind == "tradeoff":
         raise InputError(f"{arguments.file}: --kind tradeoff takes the summary.json of a sweep, got a plan")
-    plan = read_saved(arguments.file)
-    chosen = pictures_of(plan)[0] if kind == "auto" else kind
-    return _plot_plan(arguments, plan, chosen)
+    stop = threading.Event()
+    with Listening(stop, "stopping: what isn't finished is left out"):
+        return _plot_plan(arguments, Patience(arguments.time_limit, stop))
 
 
-def _plot_plan(arguments: argparse.Namespace, plan: SavedPlan, kind: str) -> int:
-    from gapless.cli.output import EXIT_VIOLATIONS
-    from gapless.plot.pictures import draw
-    from gapless.plot.style import save
+def _plot_plan(arguments: argparse.Namespace, patience: Patience) -> int:
+    """The picture first, then the replay, which a picture of the memory shares."""
+    from gapless.checker import replayed
+    from gapless.cli.output import EXIT_CODES, EXIT_VIOLATIONS
+    from gapless.io.atomic import write_bytes
+    from gapless.plot.pictures import draw, pictures_of
+    from gapless.plot.style import rendered
+    from gapless.result import read_saved
+    from gapless.solution import Status
 
-    save(draw(plan, kind).figure, arguments.output)
-    is_large = _copies_named(plan.schedule) > _MOST_REPLAYED
+    kind, replay, picture = arguments.kind, None, None
+    plan = patience.given(lambda: read_saved(arguments.file))
+    if plan is not None:
+        kind = pictures_of(plan)[0] if kind == "auto" else kind
+        replay = patience.given(lambda: replayed(plan.schedule)) if kind == "memory" else None
+        picture = patience.given(lambda: rendered(draw(plan, kind, replay=replay).figure, arguments.output))
+    if plan is None or picture is None:
+        print(f"gapless: no picture: {patience.why_over} before it was finished", file=sys.stderr)
+        return EXIT_CODES[Status.NO_SOLUTION]
+    write_bytes(arguments.output, picture)
+    report = _report(plan, replay, patience)
     if not arguments.quiet:
-        left_out = "; not replayed, `gapless check` does that" if is_large else ""
+        left_out = "; not replayed, `gapless check` does that" if report is None else ""
         print(f"{arguments.output}: {kind} of {len(plan.schedule)} events{left_out}")
-    if is_large:
-        return 0
-    from gapless.checker import check
-
-    report = check(plan.schedule)
-    if not report.valid:
+    if report is not None and not report.valid:
         print(f"gapless: drawn, but it does not replay clean: {report.summary()}", file=sys.stderr)
         return EXIT_VIOLATIONS
     return 0
+
+
+def _report(plan: SavedPlan, replay: Replay | None, patience: Patience) -> Report | None:
+    """What the replay finds; None for a plan that is too large for a picture to wait for it, or in no time."""
+    from gapless.checker import judged, replayed
+
+    if _copies_named(plan.schedule) > _MOST_REPLAYED:
+        return None
+    return patience.given(lambda: judged(replay or replayed(plan.schedule)))
 
 
 def _copies_named(schedule: Schedule) -> int:

@@ -6,13 +6,22 @@ import argparse
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from gapless.errors import InputError
 from gapless.fields import SOLVING, Choice, Field, Flag
 from gapless.options import SolveOptions
 
-__all__ = ["add_fields", "add_output_options", "add_solve_options", "naming_options", "solving_values", "values_of"]
+__all__ = [
+    "add_fields",
+    "add_output_options",
+    "add_solve_options",
+    "add_time_limit",
+    "naming_options",
+    "solving_values",
+    "values_of",
+]
 
 
 def add_fields(parser: argparse.ArgumentParser, fields: Sequence[Field]) -> None:
@@ -74,6 +83,12 @@ def _with_default(field: Field, default: SolveOptions | None) -> Field:
         return Field(**{**vars(field), "group": "solving"})
     help_text = field.help.replace("by system", f"{default.time_limit_s:g}")
     return Field(**{**vars(field), "group": "solving", "help": help_text, "default": default.time_limit_s})
+
+
+def add_time_limit(parser: argparse.ArgumentParser, help_text: str) -> None:
+    """`--time-limit` alone, for what solves nothing."""
+    (time_limit,) = (field for field in SOLVING if field.name == "time_limit")
+    add_fields(parser, [replace(time_limit, help=help_text, group="options")])
 
 
 def solving_values(arguments: argparse.Namespace) -> Mapping[str, Any]:

@@ -97,8 +97,9 @@ def _check_xml(arguments: argparse.Namespace) -> int:
 
     program, warnings = read_program(arguments.file)
     verdict = judge(
-        program, arguments.runtime, collective=arguments.collective, root=arguments.root, warnings=tuple(warnings)
-    )
+        program, arguments.runtime, collective=arguments.collective, root=arguments.root, warnings=tuple(warnings),
+        max_scratch_bytes=arguments.max_scratch,
+    )  # fmt: skip
     judged = {"executed": verdict.executed, "root": verdict.root, "warnings": list(verdict.warnings)}
     return _print_verdict(arguments, verdict, judged)
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gapless.cli.options import add_time_limit
+from gapless.cli.signals import Listening
+
 if TYPE_CHECKING:
-    from gapless.checker import Report
+    from gapless.checker import Replay, Report
+    from gapless.cli.in_time import Patience
     from gapless.io.html_page import Page, Picture, Table
     from gapless.io.plan import SavedPlan
 
 __all__ = ["add_commands"]
 
 _EXAMPLE = """\
+A page whose plan could not be replayed in time says so.
+
+exit codes: 0 replayed clean, 2 bad input, 4 not replayed in time, 5 violations
+
 example:
   gapless report plan.json -o report.html
 """
@@ -40,64 +52,114 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the page to write, such as report.html")
     parser.add_argument("--no-pictures", action="store_true", help="words and numbers only: needs no extra")
     parser.add_argument("--quiet", action="store_true", help="print nothing")
+    add_time_limit(parser, "seconds of wall time; what isn't finished by then is left out (default: none)")
     parser.set_defaults(run=_report)
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from gapless.checker import check
-    from gapless.cli.output import EXIT_VIOLATIONS
+    from gapless.cli.in_time import Patience
+    from gapless.cli.output import EXIT_CODES, EXIT_VIOLATIONS
     from gapless.io.atomic import check_writable
     from gapless.io.html_page import write_page
     from gapless.plot.style import check_plot
     from gapless.result import read_saved
+    from gapless.solution import Status
 
     check_writable(arguments.output)
     if not arguments.no_pictures:
         check_plot()
-    plan = read_saved(arguments.file)
-    report = check(plan.schedule)
-    write_page(arguments.output, _page(plan, report, [] if arguments.no_pictures else _pictures(plan)))
+    stop = threading.Event()
+    with Listening(stop, "stopping: what isn't finished is left out"):
+        patience = Patience(arguments.time_limit, stop)
+        plan = patience.given(lambda: read_saved(arguments.file))
+        if plan is None:
+            print(f"gapless: no report: {patience.why_over} before the plan was read", file=sys.stderr)
+            return EXIT_CODES[Status.NO_SOLUTION]
+        shown = _shown(plan, patience, not arguments.no_pictures)
+        write_page(arguments.output, _page(plan, shown))
+    report = shown.report
     if not arguments.quiet:
-        print(f"{arguments.output}: {report.summary().splitlines()[0]}")
+        verdict = "not replayed" if report is None else report.summary().splitlines()[0]
+        print(f"{arguments.output}: {verdict}")
+    if shown.left_out:
+        print(f"gapless: {shown.left_out}", file=sys.stderr)
+    if report is None:
+        return EXIT_CODES[Status.NO_SOLUTION]
     return 0 if report.valid else EXIT_VIOLATIONS
 
 
-def _pictures(plan: SavedPlan) -> list[Picture]:
+@dataclass(frozen=True)
+class _Shown:
+    """What the page can show of a plan. `report`: None where the replay isn't finished; `left_out`: that, in a line."""
+
+    report: Report | None
+    pictures: Sequence[Picture]
+    left_out: str
+
+
+def _shown(plan: SavedPlan, patience: Patience, with_pictures: bool) -> _Shown:
+    """The replay, then the pictures in turn; the memory's looks at the same replay."""
+    from gapless.checker import judged, replayed
+    from gapless.plot.pictures import pictures_of
+
+    replay = patience.given(lambda: replayed(plan.schedule))
+    report = None if replay is None else patience.given(lambda: judged(replay))
+    missing = ["the replay"] if report is None else []
+    pictures = []
+    for kind in pictures_of(plan) if with_pictures else []:
+        picture = patience.given(partial(_picture, plan, kind, replay))
+        if picture is None:
+            missing.append(kind)
+        else:
+            pictures.append(picture)
+    left_out = f"left out, as {patience.why_over}: {', '.join(missing)}" if missing else ""
+    return _Shown(report, pictures, left_out)
+
+
+def _picture(plan: SavedPlan, kind: str, replay: Replay | None) -> Picture:
     from gapless.io.html_page import Picture
-    from gapless.plot.pictures import draw, pictures_of
+    from gapless.plot.pictures import draw
     from gapless.plot.style import svg_text
 
-    return [Picture(svg_text(draw(plan, kind).figure, kind), _CAPTIONS.get(kind, kind)) for kind in pictures_of(plan)]
+    return Picture(svg_text(draw(plan, kind, replay=replay).figure, kind), _CAPTIONS.get(kind, kind))
 
 
-def _page(plan: SavedPlan, report: Report, pictures: Sequence[Picture]) -> Page:
+def _page(plan: SavedPlan, shown: _Shown) -> Page:
     from gapless import __version__
     from gapless.io.html_page import Page, Table
-    from gapless.units import format_seconds
 
-    verdict = f"Replays clean: {report.event_count} events, makespan {format_seconds(report.makespan_s)}."
-    if not report.valid:
-        verdict = f"Does not replay clean: {report.violation_count} violations in {report.event_count} events."
+    report = shown.report
     command = plan.run.get("command")
     versions = plan.run.get("versions")
     tables = [
         Table("What was asked", _rows(plan.problem)),
         Table("What the solver claims", _rows(plan.claim)),
-        Table("What the replay found", _replayed(report)),
+        *([] if report is None else [Table("What the replay found", _replayed(report))]),
         Table("Details", _rows(plan.details)),
-        _busiest(plan, report),
+        *([] if report is None else [_busiest(plan, report)]),
         Table("Made with", _rows(versions if isinstance(versions, Mapping) else {"gapless": None})),
     ]
+    found = [] if report is None else report.summary().splitlines()[2:]
     return Page(
         title=f"{plan.system}: {plan.schedule.name or 'plan'}",
-        verdict=verdict,
-        is_good=report.valid,
-        messages=report.summary().splitlines()[2:],
+        verdict=_verdict(report),
+        is_good=report is not None and report.valid,
+        messages=[*found, *([shown.left_out] if shown.left_out else [])],
         tables=[table for table in tables if table.rows],
-        pictures=pictures,
+        pictures=shown.pictures,
         command=command if isinstance(command, str) else "",
-        footer=f"Replayed and written by gapless {__version__}.",
+        footer=f"{'Not replayed; written' if report is None else 'Replayed and written'} by gapless {__version__}.",
     )
+
+
+def _verdict(report: Report | None) -> str:
+    from gapless.units import format_seconds
+
+    if report is None:
+        return "Not replayed: whether the plan is valid is not known."
+    if not report.valid:
+        return f"Does not replay clean: {report.violation_count} violations in {report.event_count} events."
+    return f"Replays clean: {report.event_count} events, makespan {format_seconds(report.makespan_s)}."
 
 
 def _rows(section: Mapping[str, Any]) -> list[tuple[str, str]]:

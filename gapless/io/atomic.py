@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
 from gapless.errors import InputError
 from gapless.leaving import undone_on_leaving
 
-__all__ = ["check_writable", "is_special", "make_folder", "rescued", "write_bytes", "write_text"]
+__all__ = ["check_writable", "is_special", "make_folder", "rescued", "write_bytes", "write_lines", "write_text"]
 
 _ADVICE = "; choose another path"
 
@@ -47,7 +47,17 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write `data` to `path`; a file that is there is replaced only once the new one is complete.
+    """Write `data` to `path`; see `_write`."""
+    _write(path, (data,))
+
+
+def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
+    """Write lines, each with its end, as UTF-8, one after the other: they need not be in memory together."""
+    _write(path, (line.encode("utf-8") for line in lines))
+
+
+def _write(path: str | os.PathLike[str], pieces: Iterable[bytes]) -> None:
+    """Write `pieces` to `path`; a file that is there is replaced only once the new one is complete.
 
     What is no regular file, such as `/dev/stdout` or a pipe, is written into and never replaced.
 
@@ -56,9 +66,10 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     target = Path(path)
     try:
         if is_special(target):
-            target.write_bytes(data)
+            with target.open("wb") as stream:
+                stream.writelines(pieces)
         else:
-            _write_beside_then_rename(target, data)
+            _write_beside_then_rename(target, pieces)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise InputError(f"cannot write {target}: {reason}{_ADVICE}") from error
@@ -89,14 +100,14 @@ def is_special(path: str | os.PathLike[str]) -> bool:
     return target.exists() and not target.is_file() and not target.is_dir()
 
 
-def _write_beside_then_rename(target: Path, data: bytes) -> None:
+def _write_beside_then_rename(target: Path, pieces: Iterable[bytes]) -> None:
     if target.is_symlink():
         target = target.resolve()  # the link stays, what it points to is replaced
     beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
     with undone_on_leaving(partial(beside.unlink, missing_ok=True)):
         try:
-            beside.touch(exist_ok=False)
-            beside.write_bytes(data)
+            with beside.open("xb") as stream:
+                stream.writelines(pieces)
             if target.exists():
                 beside.chmod(target.stat().st_mode & 0o777)
             beside.replace(target)

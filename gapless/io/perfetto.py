@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.checker.replay import replayed
 from gapless.checker.usage import known_events, memory_steps
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
@@ -172,7 +173,7 @@ def _add_collective_flows(rows: _Rows, numbers: list[int]) -> None:
 
 def _memory_counters(schedule: Schedule) -> Iterator[dict[str, Any]]:
     """The live bytes of each device, where they change; of several levels at one time a peak, then the last."""
-    for device, steps in enumerate(memory_steps(schedule)):
+    for device, steps in enumerate(memory_steps(replayed(schedule))):
         levels: dict[float, list[int]] = {}
         for time_s, live_bytes in zip(steps.time_s.tolist(), steps.live_bytes.tolist(), strict=True):
             levels.setdefault(_ts(time_s), []).append(live_bytes)

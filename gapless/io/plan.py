@@ -2,14 +2,16 @@
 
 JSON, format `gapless.plan`, version 1. Columns of numbers stand as lists; a list of lists is `start` and `values`
 (list i is `values[start[i]:start[i + 1]]`); a set of contributions is a hexadecimal number, bit i for contribution i.
-An implementation has `power_w` only where its power is known.
+The sets of many copies stand once each, in `sets`, and copy k has the one with the number `of[k]`. An implementation
+has `power_w` only where its power is known.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.graph import Graph, Implementation, Op, Placement
-from gapless.io.atomic import write_text
+from gapless.io.atomic import write_lines
 from gapless.io.record import Record, is_number, load_record
 from gapless.schedule import Ragged, Schedule
 from gapless.solution import Solution, Status, StopReason
@@ -30,6 +32,7 @@ __all__ = ["SavedPlan", "claim_data", "plan_text", "read_plan", "solution_of", "
 
 FORMAT, VERSION = "gapless.plan", 1
 
+_LARGE_COLUMN = 1000
 _MOST_CONTRIBUTION = 2**20
 """A set of contributions has a bit for each number up to the highest."""
 
@@ -95,25 +98,68 @@ def solution_of(claim: Mapping[str, Any], wall_s: float = 0.0) -> Solution:
 
 def write_plan(path: str | Path, plan: SavedPlan) -> None:
     """Write a plan file, whole or not at all. Raises `InputError` where the place can't be written to."""
-    write_text(path, plan_text(plan))
+    write_lines(path, _pieces(plan))
 
 
 def plan_text(plan: SavedPlan) -> str:
     """The plan as JSON, one line for each section; equal plans give equal text."""
-    sections: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "system": plan.system,
-        "problem": dict(plan.problem),
-        "claim": dict(plan.claim),
-        "details": dict(plan.details),
-        "run": dict(plan.run),
-        "graph": _graph_data(plan.schedule.graph),
-        "topology": _topology_data(plan.schedule.topology),
-        "schedule": _schedule_data(plan.schedule),
+    return "".join(_pieces(plan))
+
+
+def _pieces(plan: SavedPlan) -> Iterator[str]:
+    """The text of a plan, so that of a large one no more than a column is in memory."""
+    sections: dict[str, Callable[[], Any]] = {
+        "format": lambda: FORMAT,
+        "version": lambda: VERSION,
+        "system": lambda: plan.system,
+        "problem": lambda: dict(plan.problem),
+        "claim": lambda: dict(plan.claim),
+        "details": lambda: dict(plan.details),
+        "run": lambda: dict(plan.run),
+        "graph": lambda: _graph_data(plan.schedule.graph),
+        "topology": lambda: _topology_data(plan.schedule.topology),
+        "schedule": lambda: _schedule_data(plan.schedule),
     }
-    lines = [f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in sections.items()]
-    return "{" + ",\n ".join(lines) + "}\n"
+    for number, (key, data) in enumerate(sections.items()):
+        yield (",\n " if number else "{") + json.dumps(key) + ": "
+        yield from _json(data())
+    yield "}\n"
+
+
+def _json(value: Any) -> Iterator[str]:
+    """A value as JSON in pieces; arrays are columns."""
+    if isinstance(value, dict):
+        for number, (key, inner) in enumerate(value.items()):
+            yield f"{', ' if number else '{'}{json.dumps(key)}: "
+            yield from _json(inner)
+        yield "}" if value else "{}"
+    elif isinstance(value, np.ndarray):
+        yield f"[{', '.join(_texts_of(value))}]" if len(value) else "[]"
+    else:
+        yield json.dumps(value, allow_nan=False)
+
+
+def _texts_of(column: NDArray[Any]) -> list[str]:
+    """Each number as JSON has it; of a large column, one that stands there often is put into words once.
+
+    Raises `ValueError` for nan and inf.
+    """
+    if len(column) < _LARGE_COLUMN:
+        return _words(column)
+    if column.dtype == np.float64:
+        bits, place = np.unique(column.view(np.int64), return_inverse=True)  # 0.0 is not -0.0
+        values = bits.view(np.float64)
+    else:
+        least, most = int(column.min()), int(column.max())
+        if most - least > len(column):
+            return _words(column)
+        values, place = np.arange(least, most + 1).astype(column.dtype), column.astype(np.int64) - least
+    found: list[str] = np.array(_words(values), dtype=object)[place].tolist()
+    return found
+
+
+def _words(values: NDArray[Any]) -> list[str]:
+    return json.dumps(values.tolist(), allow_nan=False)[1:-1].split(", ")
 
 
 def read_plan(path: str | Path) -> SavedPlan:
@@ -148,7 +194,7 @@ def _mapping(record: Record, key: str) -> dict[str, Any]:
 
 def _graph_data(graph: Graph) -> dict[str, Any]:
     return {
-        "size_bytes": graph.size_bytes.tolist(),
+        "size_bytes": graph.size_bytes,
         "tensor_names": list(graph.tensor_names),
         "ops": [_op_data(op) for op in graph.ops],
         "initial": _placement_data(graph.initial),
@@ -181,12 +227,18 @@ def _op_data(op: Op) -> dict[str, Any]:
 
 
 def _placement_data(placement: Placement) -> dict[str, Any]:
-    sets = placement.contributions
     return {
-        "tensors": placement.tensors.tolist(),
-        "devices": placement.devices.tolist(),
-        "contributions": None if sets is None else [hex(bits) for bits in sets],
+        "tensors": placement.tensors,
+        "devices": placement.devices,
+        "contributions": None if placement.contributions is None else _sets_data(placement.contributions),
     }
+
+
+def _sets_data(sets: Sequence[int]) -> dict[str, Any]:
+    """Each set once, in the order in which they come, and which one each copy has."""
+    numbers = {bits: number for number, bits in enumerate(dict.fromkeys(sets))}
+    of = np.fromiter(map(numbers.__getitem__, sets), dtype=np.int64, count=len(sets))
+    return {"sets": [hex(bits) for bits in numbers], "of": of}
 
 
 def _read_graph(record: Record) -> Graph:
@@ -236,12 +288,23 @@ def _read_placement(record: Record) -> Placement:
     placement = Placement(
         tensors=_int_column(record, "tensors"),
         devices=_int_column(record, "devices"),
-        contributions=None
-        if sets is None
-        else tuple(_bits(record, "contributions", entry) for entry in record.array("contributions")),
+        contributions=None if sets is None else _read_sets(record, sets),
     )
     record.close()
     return placement
+
+
+def _read_sets(placement: Record, sets: object) -> tuple[int, ...]:
+    """The set of each copy; a list has them one by one, as files did before sets stood there once each."""
+    if not isinstance(sets, dict):
+        return tuple(_bits(placement, "contributions", entry) for entry in placement.array("contributions"))
+    record = placement.record("contributions")
+    distinct = [_bits(record, "sets", entry) for entry in record.array("sets")]
+    of = _int_column(record, "of")
+    record.close()
+    if len(of) and not 0 <= of.min() <= of.max() < len(distinct):
+        raise record.fail("of", f"a list of numbers of the {len(distinct)} sets, from 0", of.tolist())
+    return tuple(distinct[number] for number in of.tolist())
 
 
 # -- topology ----------------------------------------------------------------------------------------------------------
@@ -258,10 +321,10 @@ def _topology_data(topology: Topology) -> dict[str, Any]:
         "nics": [{"node": nic.node, "ranks": list(nic.ranks)} for nic in topology.nics],
         "switches": [{"node": switch.node, "ranks": list(switch.ranks)} for switch in topology.switches],
         "links": {
-            "source": topology.link_source.tolist(),
-            "target": topology.link_target.tolist(),
-            "alpha_s": topology.alpha_s.tolist(),
-            "beta_s_per_byte": topology.beta_s_per_byte.tolist(),
+            "source": topology.link_source,
+            "target": topology.link_target,
+            "alpha_s": topology.alpha_s,
+            "beta_s_per_byte": topology.beta_s_per_byte,
             "resources": _ragged_data(shared),
         },
     }
@@ -311,7 +374,7 @@ def _read_links(record: Record) -> Links:
 def _schedule_data(schedule: Schedule) -> dict[str, Any]:
     data: dict[str, Any] = {"name": schedule.name}
     for column in ("kind", "start_s", "end_s", "place", "op", "implementation", "reduces"):
-        data[column] = getattr(schedule, column).tolist()
+        data[column] = getattr(schedule, column)
     for column in ("moves", "freed_tensor", "freed_device"):
         data[column] = _ragged_data(getattr(schedule, column))
     return data
@@ -321,7 +384,7 @@ def _read_schedule(plan: Record) -> Schedule:
     graph, topology = _read_graph(plan.record("graph")), _read_topology(plan.record("topology"))
     record = plan.record("schedule")
     reduces = record.array("reduces")
-    if any(not isinstance(value, bool) for value in reduces):
+    if not set(map(type, reduces)) <= {bool}:
         raise record.fail("reduces", "a list of true and false", reduces)
     schedule = Schedule(
         graph=graph,
@@ -345,8 +408,8 @@ def _read_schedule(plan: Record) -> Schedule:
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
-def _ragged_data(lists: Ragged) -> dict[str, list[int]]:
-    return {"start": lists.start.tolist(), "values": lists.values.tolist()}
+def _ragged_data(lists: Ragged) -> dict[str, NDArray[np.int64]]:
+    return {"start": lists.start, "values": lists.values}
 
 
 def _read_ragged(record: Record) -> Ragged:
@@ -359,14 +422,17 @@ def _read_ragged(record: Record) -> Ragged:
 
 def _int_column(record: Record, key: str) -> NDArray[np.int64]:
     column = record.array(key)
-    if any(type(value) is not int or abs(value) >= 2**62 for value in column):
-        raise record.fail(key, "a list of whole numbers below 2^62", column)
-    return np.array(column, dtype=np.int64)
+    if set(map(type, column)) <= {int}:
+        with suppress(OverflowError):
+            found = np.array(column, dtype=np.int64)
+            if ((found > -(2**62)) & (found < 2**62)).all():
+                return found
+    raise record.fail(key, "a list of whole numbers below 2^62", column)
 
 
 def _float_column(record: Record, key: str) -> NDArray[np.float64]:
     column = record.array(key)
-    if any(type(value) not in (int, float) for value in column):
+    if not set(map(type, column)) <= {int, float}:
         raise record.fail(key, "a list of numbers", column)
     try:
         return np.array(column, dtype=np.float64)

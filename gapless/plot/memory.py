@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.checker.replay import Replay, replayed
 from gapless.checker.usage import MemorySteps, known_events, memory_steps
 from gapless.errors import InputError
 from gapless.plot.style import BLUE, GREEN, ORANGE, VERMILION, bytes_scale, new_axes, time_scale
@@ -24,15 +25,18 @@ _NARROW = 1 / 500
 Floats = NDArray[np.float64]
 
 
-def plot_memory(schedule: Schedule, ax: Any = None, device: int | None = None, device_names: Sequence[str] = ()) -> Any:
+def plot_memory(
+    schedule: Schedule, ax: Any = None, device: int | None = None, device_names: Sequence[str] = (),
+    replay: Replay | None = None,
+) -> Any:  # fmt: skip
     """Draw the bytes that a device holds over time, as the replay has them; returns the axes.
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `device`: None for the one with the highest
-    peak, of those with a limit if there are any. The budget is a line, where the device has one; shaded are runs of
-    ops that ran before (recomputation) and, in a training step, the backward pass. Raises `InputError` for a device
-    that is not there.
+    peak, of those with a limit if there are any. `replay`: the schedule's, where there is one already. The budget is a
+    line, where the device has one; shaded are runs of ops that ran before (recomputation) and, in a training step, the
+    backward pass. Raises `InputError` for a device that is not there.
     """
-    steps = memory_steps(schedule)
+    steps = memory_steps(replay or replayed(schedule))
     if device is not None and not 0 <= device < len(steps):
         raise InputError(f"device must be in 0..{len(steps) - 1}, got {device}")
     chosen = _fullest(schedule, steps) if device is None else device

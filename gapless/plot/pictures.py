@@ -6,11 +6,13 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from gapless.checker.replay import Replay
 from gapless.checker.usage import known_events
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
@@ -53,8 +55,11 @@ def pictures_of(plan: SavedPlan) -> list[str]:
     return kinds + (["convergence"] if convergence_in(plan) is not None else [])
 
 
-def draw(plan: SavedPlan, kind: str, ax: Any = None) -> Any:
-    """Draw one kind of picture of a plan; returns the axes. Raises `InputError` where the plan has nothing to draw."""
+def draw(plan: SavedPlan, kind: str, ax: Any = None, replay: Replay | None = None) -> Any:
+    """Draw one kind of picture of a plan; returns the axes. `replay`: the plan's, where there is one already.
+
+    Raises `InputError` where the plan has nothing to draw.
+    """
     system = known_system(plan.system)
     if system is not None and kind in system.drawers:
         return system.drawers[kind](plan, ax)
@@ -66,7 +71,8 @@ def draw(plan: SavedPlan, kind: str, ax: Any = None) -> Any:
     if kind == "resources" and not _holds_resources(plan):
         raise InputError("--kind resources: no transfer of the plan holds an exclusive resource; draw the gantt")
     drawers: dict[str, Callable[..., Any]] = {
-        "gantt": plot_gantt, "resources": plot_resources, "memory": plot_memory, "topology": plot_topology,
+        "gantt": plot_gantt, "resources": plot_resources, "memory": partial(plot_memory, replay=replay),
+        "topology": plot_topology,
     }  # fmt: skip
     if kind not in drawers:
         raise InputError(f"--kind {kind}: must be one of {', '.join([*drawers, 'convergence'])} for this plan")

@@ -24,6 +24,7 @@ __all__ = [
     "bytes_scale",
     "check_plot",
     "new_axes",
+    "rendered",
     "save",
     "svg_text",
     "time_scale",
@@ -73,7 +74,12 @@ def amounts() -> Any:
 
 def save(figure: Any, path: str) -> None:
     """Write a figure into a file, whole or not at all; its ending says the kind."""
-    write_bytes(path, _bytes_of(figure, Path(path).suffix[1:]))
+    write_bytes(path, rendered(figure, path))
+
+
+def rendered(figure: Any, path: str) -> bytes:
+    """What a file of this name holds of a figure."""
+    return _bytes_of(figure, Path(path).suffix[1:])
 
 
 def svg_text(figure: Any, name: str) -> str:

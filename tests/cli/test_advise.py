@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from calls import run
 
+from gapless.encodings.cupcake import advice
 from gapless.profiles.gradients.named import load_fusion_profile
 from gapless.profiles.gradients.profile_file import write_fusion_profile
 
@@ -49,6 +51,26 @@ def test_json_is_one_object_with_a_row_for_each_option(capsys: pytest.CaptureFix
         assert row["time_saved"] == pytest.approx(1 - row["iteration_s"] / plain["iteration_s"])
         assert row["groups"][0][0] == 0
         assert row["groups"][-1][1] == 31
+
+
+def test_a_time_limit_that_is_long_enough_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*COMPRESSION, "--compressor", "fp16,dgc"]
+    assert run(capsys, *arguments, "--time-limit", "1000") == run(capsys, *arguments)
+
+
+def test_what_there_was_no_time_for_is_named_and_ends_with_4(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = advice.advise
+
+    def stopped(*values: Any) -> advice.Advice:
+        values[-1].stop.set()
+        return asked(*values)
+
+    monkeypatch.setattr(advice, "advise", stopped)
+    code, out, err = run(capsys, *COMPRESSION, "--compressor", "fp16,dgc", "--time-limit", "1000")
+    assert (code, err) == (4, "gapless: left out for want of time: fp16, dgc\n")
+    assert out.splitlines()[1].split()[0] == "none"
 
 
 def test_profile_may_be_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -296,7 +296,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "unknown collective": (fields(coll="AllReduce"), "coll"),
     "protocol in lower case": (fields(proto="simple"), "proto"),
     "wrong ngpus": (lambda p: fields(ngpus=p.ngpus + 1)(p), "gpu-ids"),
-    "wrong nchunksperloop": (wrong_chunks_per_loop, "chunk-count"),
+    "wrong nchunksperloop": (wrong_chunks_per_loop, "chunk-count|missing-chunk"),
     "nchannels too small": (lambda p: fields(nchannels=p.nchannels - 1)(p), "nchannels"),
     "byte range reversed": (fields(min_bytes=8, max_bytes=4), "byte-range"),
     "no placement": (fields(inplace=False, outofplace=False), "placement"),

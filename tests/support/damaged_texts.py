@@ -115,7 +115,7 @@ def judged_in_s(text: str) -> tuple[float, str]:
     start_s = time.perf_counter()
     try:
         program, warnings = parse_xml(text, "text")
-        said = judge(program, warnings=tuple(warnings)).summary()
+        said = judge(program, "executor", warnings=tuple(warnings)).summary()
     except InputError as error:
         said = str(error)
     return time.perf_counter() - start_s, said

@@ -253,3 +253,11 @@ CASES: dict[str, Callable[[], Case]] = {
     "inverse-gather": lambda: gathering_inverse(4),
 }
 """Every collective, most of them twice."""
+
+
+def taker(name: str, placement: str = "out-of-place") -> str:
+    """Whose files a collective can be written in: both runtimes' where they agree, else one's."""
+    if name in ("sendrecv", "custom"):
+        return "original"
+    agreed = name in ("allgather", "allreduce", "broadcast", "reduce")
+    return "both" if agreed or (name, placement) == ("alltoall", "out-of-place") else "executor"

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective
 from gapless.encodings.taccl.bounds.exact_bandwidth import exact_bandwidth
+from gapless.encodings.taccl.bounds.hops import hops_bound_s
 from gapless.encodings.taccl.bounds.latency import farthest_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.bounds.ports import SIDES, most_at_once, port_of_links, rounds_to_reach
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.sketch.phases import is_spread_backwards
+from gapless.encodings.taccl.sketch.phases import is_spread_backwards, turned_round
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
+from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
-__all__ = ["any_bandwidth_s_per_byte", "any_chunking_sources"]
+__all__ = ["any_bandwidth_s_per_byte", "any_chunking_sources", "of_one_byte", "on_the_machine"]
 
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+_MOST_UNLIKE = 1e12
+"""How many times longer a link may take for one byte than another, where single bytes are looked at."""
 
 
 def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str, float]:
@@ -27,8 +34,9 @@ def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str,
 
     `latency`: the alphas of the shortest path. `rounds`: those in which a chunk can reach all that want it. `cuts`: for
     each rank and each node, what must come in, or go out, through all ports at once. `total`: all that must be sent,
-    from all ranks at once. `bandwidth`: see `any_bandwidth_s_per_byte`. Links that share their first (last) resource
-    count as the fastest of them, since one works at a time.
+    from all ranks at once. `hops`: where no two ranks want the same, messages, and the hops that few of them make.
+    `bandwidth`: see `any_bandwidth_s_per_byte`. Links that share their first (last) resource count as the fastest of
+    them, since one works at a time.
     """
     topology, collective = _machine_of(problem), problem.collective
     sources = _holders(collective.contributors, collective.rank_count)
@@ -39,6 +47,7 @@ def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str,
         "rounds": _rounds_s(topology, collective),
         "cuts": _cuts_s(topology, sources, targets, problem.chunk_bytes),
         "total": _total_s(topology, collective, problem.chunk_bytes),
+        "hops": _hops_s(topology, collective, problem.chunk_bytes),
         "bandwidth": problem.chunk_bytes * exact_s_per_byte,
     }
 
@@ -53,11 +62,38 @@ def any_bandwidth_s_per_byte(problem: Chunked, parameters: BoundParameters, opti
     if not (topology.beta_s_per_byte > 0).all() or not is_spread_backwards(problem.collective):
         return 0.0
     best_s = 0.0
-    for phase in Chunked(topology, problem.collective, problem.chunk_bytes).phases:
+    for phase in on_the_machine(problem).phases:
         rate_s = phase.problem.logical.topology.beta_s_per_byte
         rotations = rotations_of(phase.problem)
         best_s = max(best_s, exact_bandwidth(phase.problem, rate_s, rotations, options, parameters).time_s)
     return best_s
+
+
+def of_one_byte(problem: Chunked) -> Chunked | None:
+    """The problem with one byte of each kind of chunk, None where links differ too much for so little.
+
+    However chunks are cut, a byte stays whole. Leave all others out of a plan: it is still one, and takes no longer.
+    So what holds for whole chunks here, however they are grouped, holds for any chunks of the problem.
+    """
+    topology, collective = _machine_of(problem), problem.collective
+    byte_s = topology.alpha_s + topology.beta_s_per_byte
+    if byte_s.max() > _MOST_UNLIKE * byte_s.min():
+        return None
+    kinds = zip(roots_of(collective), collective.contributors, collective.destinations, strict=True)
+    number: dict[object, int] = {}
+    kept = {chunk for chunk, kind in enumerate(kinds) if number.setdefault(kind, chunk) == chunk}
+    place = {chunk: k for k, chunk in enumerate(sorted(kept))}
+    inputs, outputs = (
+        tuple(tuple(place[chunk] for chunk in buffer if chunk in kept) for buffer in buffers)
+        for buffers in (collective.inputs, collective.outputs)
+    )
+    single = replace(collective, chunks_per_rank=max(map(len, inputs)), inputs=inputs, outputs=outputs)
+    return Chunked(topology, single, 1)
+
+
+def on_the_machine(problem: Chunked) -> Chunked:
+    """The problem without its sketch."""
+    return Chunked(_machine_of(problem), problem.collective, problem.chunk_bytes)
 
 
 def _machine_of(problem: Chunked) -> Topology:
@@ -108,7 +144,7 @@ def _cuts_s(topology: Topology, sources: Mask, targets: Mask, chunk_bytes: int) 
 
 
 def _total_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:
-    """Every rank that wants a chunk, and every part of a sum, takes a transfer of it."""
+    """Every rank that wants a chunk, and every part of a sum, takes a transfer of it; nothing comes before an alpha."""
     transfers = 0
     for sources, targets in zip(collective.contributors, collective.destinations, strict=True):
         if collective.reduces:
@@ -119,7 +155,17 @@ def _total_s(topology: Topology, collective: Collective, chunk_bytes: int) -> fl
         _rate_bytes_per_s(topology, np.flatnonzero(topology.link_source == rank))
         for rank in range(topology.device_count)
     ]
-    return transfers * chunk_bytes / sum(rates) if transfers else 0.0
+    return float(topology.alpha_s.min()) + transfers * chunk_bytes / sum(rates) if transfers else 0.0
+
+
+def _hops_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:
+    """Forwards and backwards in time; 0 for what several ranks want, or have parts of."""
+    if collective.reduces or max(map(len, collective.destinations)) > 1:
+        return 0.0
+    wanted = np.zeros((collective.rank_count, collective.rank_count))
+    for owner, targets in zip(collective.owners, collective.destinations, strict=True):
+        wanted[owner, list(targets)] += chunk_bytes
+    return max(hops_bound_s(topology, wanted), hops_bound_s(turned_round(topology), wanted.T))
 
 
 def _rate_bytes_per_s(topology: Topology, links: Ids) -> float:

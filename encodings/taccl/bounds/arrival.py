@@ -1,9 +1,13 @@
-"""Arrival: by when a rank can have h of some chunks, whatever is grouped; a bound that counts latencies and bytes.
+"""Arrival: by when a rank can have so much of some chunks, whatever is grouped; a bound for latencies and bytes.
 
 A rank's last message through a port (links that exclude each other at its end) of x chunks starts when its sender has
 x of them and the port has brought y - x before. So the earliest time for y chunks through a port follows from those for
 fewer, and that for h chunks at a rank from its ports together. What is left out can only help: a sender sends to
 several ranks at once through one port of its own, and chunks may come twice.
+
+*In units*: where chunks may be cut, bytes are counted in units, rounded up. A message of x bytes then counts as i units
+and takes no less than alpha + beta * (i - 1) units, since the last one may be all but empty; all messages of a port
+together take alpha and its bytes at least, of which the last unit counts for nothing either.
 """
 
 from __future__ import annotations
@@ -21,60 +25,109 @@ from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.topologies.topology import Topology
 
-__all__ = ["arrival_bound_s", "earliest_s"]
+__all__ = ["Costs", "arrival_bound_s", "earliest_s", "fluid_arrival_bound_s"]
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+_MOST_UNITS = 240
+"""Units that bytes are counted in, at most; and fewer, so that pairs of them times links stay below `_MOST_STEPS`."""
+_MOST_STEPS = 3_000_000
+_MOST_CLASSES = 4
+"""Sets of chunks that are looked at in units, in the order of the ranks that want them."""
+
 
 @dataclass(frozen=True)
-class _Links:
-    """Links of one port with the same costs, those for one chunk: from any of `senders`."""
+class Costs:
+    """A message of n chunks (or units) over link l takes `alpha_s[l] + beta_s[l] * (n - slack)`."""
 
-    senders: tuple[int, ...]
-    alpha_s: float
-    beta_s: float
+    alpha_s: Floats
+    beta_s: Floats
+    slack: int = 0
 
 
-_Port = tuple[_Links, ...]
+@dataclass(frozen=True)
+class _Ports:
+    """Ports in front of ranks, and their links in groups of the same costs, those of port p from `first[p]` on.
+
+    `rank[p]`: where port p leads. Of each group g, `port[g]`, `senders[g]`, `alpha_s[g]`, `beta_s[g]`, and whether it
+    is `alone[g]`: all that comes through its port is from one sender.
+    """
+
+    rank: Ids
+    first: Ids
+    port: Ids
+    senders: tuple[Ids, ...]
+    alpha_s: Floats
+    beta_s: Floats
+    alone: Mask
+    slack: int
 
 
 def arrival_bound_s(problem: Chunked, most_chunks: int) -> float:
-    """When a rank, or a node, can have all that it wants, of a problem that doesn't reduce.
+    """When a rank, or a node, can have all that it wants in whole chunks, of a problem that doesn't reduce.
 
     Ranks that want more than `most_chunks` are left out.
     """
-    classes = _classes(problem, most_chunks)
-    return max((_class_bound_s(problem, ranks, chunks) for ranks, chunks in classes), default=0.0)
+    topology = problem.logical.topology
+    costs = Costs(topology.alpha_s, topology.beta_s_per_byte * problem.chunk_bytes)
+    best_s = 0.0
+    for ranks, chunks in _classes(problem):
+        if len(chunks) <= most_chunks:
+            own = np.bincount(problem.owners[chunks], minlength=topology.device_count)
+            best_s = max(best_s, _class_bound_s(problem, ranks, chunks, own, costs))
+    return best_s
 
 
-def earliest_s(topology: Topology, alpha_s: Floats, beta_s: Floats, own: Ids) -> Floats:
+def fluid_arrival_bound_s(problem: Chunked) -> float:
+    """The same in chunks of whatever size."""
+    topology, best_s = problem.logical.topology, 0.0
+    for number, (ranks, chunks) in enumerate(_classes(problem)):
+        own = np.bincount(problem.owners[chunks], minlength=topology.device_count)
+        common = int(np.gcd.reduce(own))
+        orbit = _orbit_of(topology, own)
+        groups = len(topology.links) * len(np.unique(orbit)) / topology.device_count
+        most = min(_MOST_UNITS, int(np.sqrt(_MOST_STEPS / groups)))
+        units = most * common // int(own.sum())
+        if number >= _MOST_CLASSES or not units:
+            break
+        beta_s = topology.beta_s_per_byte * (problem.chunk_bytes * common / units)
+        costs = Costs(topology.alpha_s, beta_s, slack=1)
+        best_s = max(best_s, _class_bound_s(problem, ranks, chunks, own // common * units, costs))
+    return best_s
+
+
+def earliest_s(topology: Topology, costs: Costs, own: Ids) -> Floats:
     """`earliest[r, h]`: seconds before which rank r can't have h of the chunks, of which it has `own[r]` at the start.
 
-    Float of shape (ranks, chunks + 1), inf for what it never has. Links cost `alpha_s`, and `beta_s` a chunk. The
-    equations have one solution, since every message takes time: it is approached from above, where only what can be
-    reached is ever written.
+    Float of shape (ranks, chunks + 1), inf for what it never has. In units: before which it can't have more than h - 1.
+    The equations are approached from above, where only what can be reached is ever written; whatever solves them is a
+    bound, since a plan's messages obey them one by one.
     """
-    into = [np.flatnonzero(topology.link_target == rank) for rank in range(topology.device_count)]
-    ports = [_ports(topology, alpha_s, beta_s, links, -1) for links in into]
-    readers = [set(topology.link_target[topology.link_source == rank].tolist()) for rank in range(len(own))]
+    orbit = _orbit_of(topology, own)
+    firsts, place = np.unique(orbit, return_inverse=True)
+    into = np.flatnonzero(np.isin(topology.link_target, firsts))
+    ports = _ports(topology, costs, into, port_of_links(topology, into, -1), topology.link_target[into])
     table = np.full((len(own), int(own.sum()) + 1), np.inf)
     for rank, count in enumerate(own.tolist()):
         table[rank, : count + 1] = 0.0
-    dirty = set(range(len(own)))
-    while dirty:
-        changed = set()
-        for rank in sorted({reader for sender in dirty for reader in readers[sender]}):
-            row = _at_rank(ports[rank], table, int(own[rank]))
-            if (row < table[rank] * (1 - 1e-12)).any():
-                table[rank] = np.minimum(row, table[rank])
-                changed.add(rank)
-        dirty = changed
-    return table
+    while True:
+        brought = _through(ports, table)
+        rows = np.stack([_at_rank(brought[ports.rank == rank], int(own[rank])) for rank in firsts.tolist()])
+        rows = np.minimum(rows, table[firsts])
+        if not (rows < table[firsts] * (1 - 1e-12)).any():
+            return table
+        table = rows[place]
 
 
-def _classes(problem: Chunked, most_chunks: int) -> Iterator[tuple[list[int], Ids]]:
+def _orbit_of(topology: Topology, own: Ids) -> Ids:
+    """The smallest rank that each is carried to by rotations that keep what each rank owns; int64."""
+    orbit = find_rotations(topology).rank_orbit
+    return orbit if np.array_equal(own[orbit], own) else np.arange(topology.device_count)
+
+
+def _classes(problem: Chunked) -> Iterator[tuple[list[int], Ids]]:
     """Ranks that want the same chunks from elsewhere, and these chunks: all of them, and those from other nodes."""
     topology, count = problem.logical.topology, problem.collective.rank_count
     if problem.sketch is not None:
@@ -94,59 +147,72 @@ def _classes(problem: Chunked, most_chunks: int) -> Iterator[tuple[list[int], Id
             masks.append(nodes[problem.owners] != nodes[rank])
         for away in masks:
             chunks = np.flatnonzero(held[:, rank] & away)
-            if 0 < len(chunks) <= most_chunks and problem.wanted[chunks, rank].any():
+            if len(chunks) and problem.wanted[chunks, rank].any():
                 seen.setdefault(chunks.tobytes(), ([], chunks))[0].append(rank)
     return iter(seen.values())
 
 
-def _class_bound_s(problem: Chunked, ranks: list[int], chunks: Ids) -> float:
-    """When the last of the ranks can have all chunks; and where a node wants them, when they are in and spread."""
+def _class_bound_s(problem: Chunked, ranks: list[int], chunks: Ids, own: Ids, costs: Costs) -> float:
+    """When the last of the ranks can have all chunks; and where a node wants them, when they are in and spread.
+
+    `own[r]`: what rank r has of them at the start, in chunks or units.
+    """
     topology = problem.logical.topology
-    own = np.bincount(problem.owners[chunks], minlength=topology.device_count)
-    beta_s = topology.beta_s_per_byte * problem.chunk_bytes
-    had_s = earliest_s(topology, topology.alpha_s, beta_s, own)
-    best_s = max(float(had_s[rank, len(chunks)]) for rank in ranks)
+    had_s = earliest_s(topology, costs, own)
+    best_s = float(had_s[ranks, -1].max())
     inside = topology.node_of == topology.node_of[ranks[0]]
     from_elsewhere = not own[inside].any() and inside.sum() > 1
     if from_elsewhere and problem.wanted[np.ix_(chunks, np.flatnonzero(inside))].all():
-        best_s = max(best_s, _node_bound_s(topology, beta_s, inside, had_s))
+        best_s = max(best_s, _node_bound_s(topology, costs, inside, had_s))
     return best_s
 
 
-def _node_bound_s(topology: Topology, beta_s: Floats, inside: Mask, had_s: Floats) -> float:
+def _node_bound_s(topology: Topology, costs: Costs, inside: Mask, had_s: Floats) -> float:
     """Before this, a set of ranks can't have all of the chunks of `had_s` spread among them; none is inside at first.
 
     The last chunk to come in must still go from where it came in to all others. Through several ports it may come in
     at several ranks at once; through a single one, to another rank no sooner than a message later.
     """
     entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
-    ports = [_ports(topology, topology.alpha_s, beta_s, entering, side) for side in SIDES]
-    all_in_s = max(float(_at_rank(one_side, had_s, 0)[-1]) for one_side in ports)
-    duration_s = topology.alpha_s + beta_s
+    anywhere = np.zeros_like(entering)
+    ports = [_ports(topology, costs, entering, port_of_links(topology, entering, side), anywhere) for side in SIDES]
+    all_in_s = max(float(_at_rank(_through(one_side, had_s), 0)[-1]) for one_side in ports)
+    duration_s = costs.alpha_s + costs.beta_s * (1 - costs.slack)
     apart_s = distances_s(topology, duration_s, np.unique(topology.link_target[entering]))[:, inside]
-    if min(map(len, ports)) > 1:
+    if min(len(one_side.rank) for one_side in ports) > 1:
         return all_in_s + float(apart_s.min(axis=0).max())
     again_s = float(duration_s[entering].min())
     return all_in_s + float(np.minimum(apart_s, again_s).max(axis=1).min())
 
 
-def _ports(topology: Topology, alpha_s: Floats, beta_s: Floats, links: Ids, side: int) -> tuple[_Port, ...]:
-    """Links by what they hold at one side, and in a port by their costs."""
-    ports: dict[int, dict[tuple[float, float], set[int]]] = {}
-    for link, port in zip(links.tolist(), port_of_links(topology, links, side).tolist(), strict=True):
-        costs = float(alpha_s[link]), float(beta_s[link])
-        ports.setdefault(port, {}).setdefault(costs, set()).add(int(topology.link_source[link]))
-    return tuple(
-        tuple(_Links(tuple(sorted(senders)), *costs) for costs, senders in by_costs.items())
-        for by_costs in ports.values()
+def _ports(topology: Topology, costs: Costs, links: Ids, port_of_link: Ids, end_of_link: Ids) -> _Ports:
+    """Links by their ends and ports, and in a port by their costs."""
+    groups: dict[tuple[int, int, float, float], set[int]] = {}
+    for link, port, end in zip(links.tolist(), port_of_link.tolist(), end_of_link.tolist(), strict=True):
+        key = end, port, float(costs.alpha_s[link]), float(costs.beta_s[link])
+        groups.setdefault(key, set()).add(int(topology.link_source[link]))
+    keys = sorted(groups)
+    ends = np.array([key[:2] for key in keys], dtype=np.int64).reshape(-1, 2)
+    _, first, port, sizes = np.unique(
+        ends[:, 0] * (1 << 32) + ends[:, 1], return_index=True, return_inverse=True, return_counts=True
+    )
+    senders = tuple(np.array(sorted(groups[key])) for key in keys)
+    return _Ports(
+        rank=ends[first, 0],
+        first=first,
+        port=port,
+        senders=senders,
+        alpha_s=np.array([key[2] for key in keys]),
+        beta_s=np.array([key[3] for key in keys]),
+        alone=(sizes[port] == 1) & (np.array([len(ranks) for ranks in senders], dtype=np.int64) == 1),
+        slack=costs.slack,
     )
 
 
-def _at_rank(ports: tuple[_Port, ...], table: Floats, own: int) -> Floats:
+def _at_rank(brought: Floats, own: int) -> Floats:
     """The earliest times for 0, 1, 2, ... chunks behind these ports, `own` of which are there at the start."""
-    count = table.shape[1] - 1
-    through = [_through(port, table)[1:] for port in ports]
-    every = np.sort(np.concatenate(through)) if through else np.empty(0)
+    count = brought.shape[1] - 1
+    every = np.sort(brought[:, 1:].ravel())
     row = np.full(count + 1, np.inf)
     row[: own + 1] = 0.0
     fresh = every[: count - own]
@@ -154,18 +220,21 @@ def _at_rank(ports: tuple[_Port, ...], table: Floats, own: int) -> Floats:
     return row
 
 
-def _through(port: _Port, table: Floats) -> Floats:
-    """When y chunks can have come through a port, for y = 0, 1, 2, ..."""
+def _through(ports: _Ports, table: Floats) -> Floats:
+    """`brought[p, y]`: when y chunks can have come through port p; float of shape (ports, chunks + 1)."""
     count = table.shape[1] - 1
-    brought = np.full(count + 1, np.inf)
-    brought[0] = 0.0
-    sizes = np.arange(1, count + 1)
-    single = len(port) == 1 and len(port[0].senders) == 1
-    had = [table[list(links.senders), 1:].min(axis=0) for links in port]
-    took = [links.alpha_s + links.beta_s * sizes for links in port]
+    brought = np.full((len(ports.rank), count + 1), np.inf)
+    brought[:, 0] = 0.0
+    if not len(ports.senders):
+        return brought
+    units = np.arange(1, count + 1) - ports.slack
+    took = ports.alpha_s[:, None] + ports.beta_s[:, None] * units
+    had = np.stack([table[senders].min(axis=0) for senders in ports.senders])
+    least_s = np.minimum.reduceat(had[:, 1] + ports.alpha_s, ports.first)[:, None]
+    least_s = least_s + np.minimum.reduceat(ports.beta_s, ports.first)[:, None] * units
     for y in range(1, count + 1):
-        before = brought[y - 1 :: -1]  # before a last message of 1, 2, ..., y chunks
-        for had_s, took_s in zip(had, took, strict=True):
-            ready = np.maximum(before, had_s[y - 1] if single else had_s[:y])
-            brought[y] = min(brought[y], float((ready + took_s[:y]).min()))
+        before = brought[ports.port, y - 1 :: -1]  # before a last message of 1, 2, ..., y chunks
+        ready = np.maximum(before, np.where(ports.alone[:, None], had[:, y : y + 1], had[:, 1 : y + 1]))
+        brought[:, y] = np.minimum.reduceat((ready + took[:, :y]).min(axis=1), ports.first)
+        brought[:, y] = np.maximum(brought[:, y], least_s[:, y - 1])
     return brought

@@ -15,8 +15,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.any_chunking import any_bandwidth_s_per_byte, any_chunking_sources
-from gapless.encodings.taccl.bounds.arrival import arrival_bound_s
+from gapless.encodings.taccl.bounds.any_chunking import (
+    any_bandwidth_s_per_byte,
+    any_chunking_sources,
+    of_one_byte,
+    on_the_machine,
+)
+from gapless.encodings.taccl.bounds.arrival import arrival_bound_s, fluid_arrival_bound_s
 from gapless.encodings.taccl.bounds.cuts import cuts_bound_s
 from gapless.encodings.taccl.bounds.exact_bandwidth import Bandwidth, exact_bandwidth
 from gapless.encodings.taccl.bounds.latency import farthest_s
@@ -37,7 +42,7 @@ from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations
 from gapless.options import Deadline, SolveOptions
 
-__all__ = ["Bounds", "bounds_of"]
+__all__ = ["Bounds", "bounds_of", "class_name"]
 
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -60,6 +65,14 @@ def bounds_of(
     a rank sends a chunk to one rank at a time. `s_per_byte`: what `Bounds.s_per_byte` was for another size.
     """
     return Bounds(problem, parameters or BoundParameters(), options or SolveOptions(), one_at_a_time, s_per_byte)
+
+
+def class_name(problem: Chunked, is_grouped: bool) -> str:
+    """What a class of plans is called: those in the problem's chunks, grouped at will or one at a time."""
+    chunks = f"{problem.chunks} chunk" + ("s" if problem.chunks != 1 else "")
+    sketch = "" if problem.sketch is None else f", sketch {problem.sketch.name}"
+    apart = "one at a time inside nodes" if problem.may_group.any() else "one at a time"
+    return f"{chunks}{sketch}, {'any grouping' if is_grouped else apart}"
 
 
 @dataclass(frozen=True)
@@ -89,7 +102,17 @@ class Bounds:
     @property
     def any_grouping_s(self) -> float:
         """No plan of whole chunks takes less."""
-        return max(self.any_grouping.values())
+        return max(self.any_chunking_s, *self.any_grouping.values())
+
+    @property
+    def asked_s(self) -> float:
+        """No plan that answers the question takes less: cut at will, unless the question names its chunks."""
+        return self.any_chunking_s if self.problem.may_cut else max(self.any_grouping_s, self.any_chunking_s)
+
+    @property
+    def asked_class(self) -> str:
+        """What `asked_s` holds for."""
+        return "any chunking" if self.problem.may_cut else class_name(self.problem, is_grouped=True)
 
     @property
     def any_chunking_s(self) -> float:
@@ -121,7 +144,7 @@ class Bounds:
         if not self.problem.collective.reduces:
             return self._in_time(
                 latency=lambda: self.latency_s,
-                cuts=lambda: self._cuts_s(self._all_links) if self._is_small else self.any_chunking_s,
+                cuts=lambda: self._cuts_s(self._all_links),
                 arrival=lambda: arrival_bound_s(self.problem, self.parameters.most_counted_chunks),
                 spreading=self._spreading_s,
             )
@@ -150,8 +173,19 @@ class Bounds:
 
     @cached_property
     def any_chunking(self) -> dict[str, float]:
-        """By where they come from, see `any_chunking_sources`."""
-        return any_chunking_sources(self.problem, self.s_per_byte)
+        """By where they come from, see `any_chunking_sources`; what is quick alone, where the time is up.
+
+        `one_byte`: what holds for single bytes grouped at will; `arrival`: by when a rank or a node can have its bytes.
+        """
+        if self.known_s_per_byte is None and Deadline(self.options).over:
+            return any_chunking_sources(self.problem, 0.0)
+        single = of_one_byte(self.problem)
+        of_byte = bounds_of(single, self.parameters, self.options, self.one_at_a_time) if single is not None else None
+        return {
+            **any_chunking_sources(self.problem, self.s_per_byte),
+            "one_byte": max(of_byte.any_grouping.values()) if of_byte is not None else 0.0,
+            "arrival": max(fluid_arrival_bound_s(phase.problem) for phase in on_the_machine(self.problem).phases),
+        }
 
     @cached_property
     def s_per_byte(self) -> float:

@@ -39,14 +39,13 @@ _TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Packing:
-    """`time_s`: no ALLGATHER of a chunk a rank takes less. `chunks`: float, what each link carries in that time.
+    """`time_s`: no ALLGATHER of a chunk a rank takes less.
 
     `exact`: whether an ALLGATHER in arbitrarily small pieces takes no longer, latencies aside. `bottlenecks`: the
     cuts found in front of single ranks, which need `time_s` or less.
     """
 
     time_s: float
-    chunks: Floats
     exact: bool
     bottlenecks: tuple[Bottleneck, ...]
 
@@ -70,19 +69,21 @@ def pack(
 ) -> Packing:
     """The least time of an ALLGATHER of one chunk a rank, each chunk holding link l for `occupancy_s[l]`.
 
-    Where the time limit ends it early the bound is lower than it could be, and not `exact`. Raises `InputError` where
-    the ranks are not all connected.
+    Where links share nothing the worst cut is exact, without a linear program. Where the time limit ends it early the
+    bound is lower than it could be, and not `exact`. Raises `InputError` where the ranks are not all connected.
     """
     deadline = Deadline(options or SolveOptions())
     rotations = rotations or find_rotations(topology)
     bottlenecks = tuple(allgather_bottlenecks(topology, occupancy_s, rotations))
     worst = max(bottlenecks, key=lambda cut: cut.time_s)
+    if np.bincount(topology.held, minlength=1).max() <= 1:
+        return Packing(worst.time_s, True, bottlenecks)
     master = _master(topology, occupancy_s, rotations, worst)
     sinks = np.unique(rotations.rank_orbit).tolist()
     everyone = set(range(topology.device_count))
     cuts = {worst.behind, *(tuple(sorted(everyone - {sink})) for sink in sinks)}
     known: set[tuple[int, ...]] = set()
-    step, time_s, chunks = 0, worst.time_s, np.zeros(len(topology.links))
+    step, time_s = 0, worst.time_s
     while cuts and not deadline.over:
         _add_cuts(master, topology, sorted(cuts), step)
         known |= cuts
@@ -94,7 +95,7 @@ def pack(
         time_s = max(time_s, proven * (1 - _ROUNDING) * master.unit_s)
         broken = {cut for cut in (_broken_cut(topology, chunks, sink) for sink in sinks) if cut is not None}
         cuts = broken - known
-    return Packing(time_s, chunks, not cuts, bottlenecks)
+    return Packing(time_s, not cuts, bottlenecks)
 
 
 def _master(topology: Topology, occupancy_s: Floats, rotations: Rotations, worst: Bottleneck) -> _Master:

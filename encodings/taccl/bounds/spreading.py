@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.arrival import earliest_s
+from gapless.encodings.taccl.bounds.arrival import Costs, earliest_s
 from gapless.encodings.taccl.bounds.latency import distances_s
 from gapless.encodings.taccl.bounds.ports import SIDES, most_at_once, port_of_links
 from gapless.encodings.taccl.chunked import Chunked
@@ -196,7 +196,7 @@ def _influence_s(
         alpha_s, beta_s = problem.duration_s, np.zeros_like(beta_s)
     ports = [len(np.unique(port_of_links(topology, entering, side))) for side in SIDES]
     single = ports[-1] == len(entering)  # every port brings what one rank sends to one rank
-    had_s = earliest_s(topology, alpha_s, beta_s, own)[~inside].min(axis=0)
+    had_s = earliest_s(topology, Costs(alpha_s, beta_s), own)[~inside].min(axis=0)
     entry_s: Floats = float(alpha_s[entering].min()) + float(beta_s[entering].min()) * np.arange(
         len(had_s), dtype=float
     )

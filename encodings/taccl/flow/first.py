@@ -22,9 +22,9 @@ _FEW_SENDS = 2_000
 """Sends up to which shortest paths take a tenth of a second; with more, a matching on orbits is quicker, and better."""
 _MOST_CELLS = 30_000_000
 """Pairs of chunk and link up to which shortest paths can be had at all: a few bytes each."""
-_AFTER_S = 12e-6
+_AFTER_S = 7e-6
 """Seconds for each send of a chunk that are kept for lowering the plan, its replay, and writing it."""
-_TREES_S, _PATHS_S = 16e-6, 30e-6
+_TREES_S, _PATHS_S = 8e-6, 20e-6
 """Seconds for each send of a chunk until a plan is written, where chunks have many destinations, and where one."""
 _FREE_SENDS = 50_000
 """Sends up to which there is a first plan whatever the time limit is."""
@@ -35,7 +35,7 @@ def first_plan(problem: Chunked, deadline: Deadline) -> Plan | None:
 
     Of a time limit, what the replay of such a plan takes is kept.
     """
-    sends = _least_sends(problem)
+    sends = sum(_wanted_by(problem))
     if sends > _FREE_SENDS and least_limit_s(problem) > deadline.remaining_s:
         deadline.strike()
         return None
@@ -57,13 +57,13 @@ def first_plan(problem: Chunked, deadline: Deadline) -> Plan | None:
 
 def least_limit_s(problem: Chunked) -> float:
     """About the least time limit in which there is a plan."""
-    most = max(len(ranks) for phase in problem.phases for ranks in phase.problem.collective.destinations)
-    return (_TREES_S if most > 1 else _PATHS_S) * _least_sends(problem)
+    wanted_by = _wanted_by(problem)
+    return (_TREES_S if max(wanted_by) > 1 else _PATHS_S) * sum(wanted_by)
 
 
-def _least_sends(problem: Chunked) -> int:
-    """How many sends of chunks there are in any plan, at least."""
-    return sum(sum(map(len, phase.problem.collective.destinations)) for phase in problem.phases)
+def _wanted_by(problem: Chunked) -> list[int]:
+    """How many ranks want each chunk of each phase: at least so many sends of it there are in any plan."""
+    return [len(ranks) for phase in problem.phases for ranks in phase.problem.collective.destinations]
 
 
 def _by_shortest_paths(problem: Chunked, deadline: Deadline) -> Plan:

@@ -257,7 +257,7 @@ def _match(search: _Search, quotient: QuotientProblem, bottlenecks: tuple[Bottle
     """Chunks that many ranks want: matchings from other seeds and with more spare sends, each put in order again."""
     sets = find_bottleneck_sets(quotient.topology, list(bottlenecks), quotient.rotations)
     allowed = search.allowed(quotient)
-    quotients = _variants(search.problem, quotient)
+    quotients = [quotient] if search.most_tries == 1 else _variants(search.problem, quotient)
     large = False
     for seed in range(search.options.seed, search.options.seed + search.parameters.seeds):
         for share in search.parameters.spare_shares:

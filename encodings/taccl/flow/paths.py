@@ -77,6 +77,9 @@ class _Finder:
         columns = (quotient.groups, occupancy_s.tolist(), quotient.duration_s.tolist())
         self.kind = [number.setdefault(kind, len(number)) for kind in zip(*columns, strict=True)]
         self.kinds = list(number)
+        self.kinds_into: list[set[int]] = [set() for _ in range(quotient.topology.device_count)]
+        for kind, target in zip(self.kind, self.target, strict=True):
+            self.kinds_into[target].add(kind)
 
     def load(self, path: list[int], sign: float) -> None:
         """Add a path to the load of its clocks, or take it away."""
@@ -90,10 +93,11 @@ class _Finder:
         source, price = self.quotient.owner[chunk], self._prices()
         may_go = None if self.allowed is None else self.allowed[chunk]
         cost, link_to = {source: 0.0}, {source: -1}
+        last = min(price[kind] for kind in self.kinds_into[target])
         heap, done = [(0.0, source)], set()
         while heap:
             so_far, rank = heapq.heappop(heap)
-            if rank == target:
+            if rank == target or so_far + last >= cost.get(target, np.inf):  # no other path is cheaper
                 break
             if rank in done:
                 continue

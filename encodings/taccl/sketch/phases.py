@@ -57,10 +57,11 @@ def is_spread_backwards(collective: Collective) -> bool:
 
     In kind: its sums are wanted by one rank each, or by all, and every rank holds a part of every chunk.
     """
+    if not collective.reduces:
+        return True
     ranks = collective.rank_count
     wanted = {len(some) for some in collective.destinations}
-    everywhere = all(len(some) == ranks for some in collective.contributors)
-    return not collective.reduces or (everywhere and wanted in ({1}, {ranks}))
+    return wanted in ({1}, {ranks}) and all(len(some) == ranks for some in collective.contributors)
 
 
 def turned_round(topology: Topology) -> Topology:

@@ -3,8 +3,7 @@
 Each outline (none at all, or a way out of the nodes and policies for the switches) is tried on its symmetry with one
 part, and with more parts as long as that makes it faster, each time with a part of the work that the parameters allow.
 What cannot beat the best plan any more, by its bound, is skipped. The best tries are repeated with all of the work,
-with and without symmetry. The bound of the whole holds for every sketch with one of the partitions considered: it is
-that of the topology in full, where any chunks may travel together.
+with and without symmetry. The bound of the whole is that of the topology in full, for any chunking.
 
 Answers are taken in the order in which tries were thought of, whichever comes first: so with any number of processes
 the same tries are made, and one that would not have been made with a single process counts for nothing.
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gapless.checker import check
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked, claim
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
@@ -122,6 +122,7 @@ class _Search:
     solve_one: SolveOne
     deadline: Deadline
     first: Plan | None
+    bound_s: float = field(init=False)
     wholes: list[Candidate] = field(init=False)
     outlines: list[Sketch | None] = field(init=False)
     tries: list[_Try] = field(default_factory=list)
@@ -130,6 +131,7 @@ class _Search:
         topology = self.problem.topology
         sketches = self.parameters.sketches
         self.outlines = [None, *outlines(topology, sketches)]
+        self.bound_s = bounds_of(self.problem.coarsest, self.parameters.bounds, self.deadline.stage()).any_chunking_s
         self.wholes = []
         stage = Deadline(self.deadline.stage(_BOUNDS_SHARE * self.deadline.remaining_s))
         for parts in partitions(topology, self.problem.size_bytes, sketches):
@@ -138,7 +140,7 @@ class _Search:
             self.wholes.append(whole(self.problem.under, topology, parts, sketches))
 
     @property
-    def bound_s(self) -> float:
+    def of_partitions_s(self) -> float:
         """Under no sketch, with no partition that is considered, can it be faster."""
         return min(one.bound_s for one in self.wholes)
 
@@ -150,7 +152,7 @@ class _Search:
 
     @property
     def gap(self) -> float | None:
-        """Proven distance of the best plan from the best of all sketches."""
+        """Proven distance of the best plan from the best that there can be."""
         return relative_gap(None if self.best is None else self.best.makespan_s, self.bound_s)
 
     @property
@@ -189,16 +191,22 @@ class _Search:
         if self.first is not None and self.first.solution.objective is not None:
             first_s = self.first.solution.objective
         if self.first is not None and (best is None or first_s < best.makespan_s * (1 - 1e-9)):
-            solution = self._solution(self.first.solution)
-            return replace(self.first, solution=solution, details={**self.first.details, **details}, timings=timings)
+            details = {**self.first.details, **details, **self._bounds(first_s)}
+            return replace(self.first, solution=self._solution(self.first.solution), details=details, timings=timings)
         if best is None or best.plan is None:
             return Plan(self._solution(None), None, details, timings)
         problem = best.plan.problem or best.candidate.problem
-        details = {**best.plan.details, "ratio": best.makespan_s / self.bound_s, **details}
+        details = {**best.plan.details, **details, **self._bounds(best.makespan_s)}
         if best.candidate.problem.sketch is not None:
             details["sketch_file"] = sketch_data(best.candidate.problem.sketch)
         solution = self._solution(best.plan.solution)
         return replace(best.plan, solution=solution, details=details, timings=timings, problem=problem)
+
+    def _bounds(self, end_s: float) -> dict[str, Any]:
+        """What the details say of the bounds of all sketches."""
+        parts = ", ".join(str(one.problem.chunks) for one in self.wholes)
+        bounds_s = {"any chunking": self.bound_s, f"{parts} chunks, any grouping": self.of_partitions_s}
+        return {"ratio": end_s / self.bound_s if self.bound_s else None, "bounds_s": bounds_s}
 
     def _solution(self, best: Solution | None) -> Solution:
         names = ("", "") if best is None else (best.solver, best.version)

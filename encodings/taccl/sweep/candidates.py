@@ -14,7 +14,6 @@ from gapless.encodings.taccl.programs.instances import with_instances
 from gapless.encodings.taccl.sweep.request import Request, larger_buffer
 from gapless.errors import GaplessError, InputError
 from gapless.io.taccl_ef import Program
-from gapless.io.taccl_ef.program import NO_MAX_BYTES
 from gapless.schedule import Schedule
 from gapless.simulate import retime
 
@@ -86,7 +85,8 @@ class Lowering:
         return self._known[key]
 
     def for_range(self, candidate: Candidate, instances: int, name: str, min_bytes: int, max_bytes: int) -> Program:
-        """The program for a range of sizes, under a name; 0 for no upper limit."""
+        """The program for a range of sizes, under a name; 0 for as much as the runtime can serve with it."""
         program = self.program(candidate, instances)
         assert program is not None  # only what was lowered is chosen
-        return replace(program, name=name, min_bytes=min_bytes, max_bytes=max_bytes or NO_MAX_BYTES)
+        most = min(max_bytes or program.max_bytes, program.max_bytes)
+        return replace(program, name=name, min_bytes=min_bytes, max_bytes=most)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.groups import resources_of
 from gapless.encodings.taccl.symmetry.orbits import orbits, rotation
-from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations, no_rotations
+from gapless.encodings.taccl.symmetry.rotations import Rotations, no_rotations
 from gapless.topologies.topology import Topology
 
 __all__ = ["Columns", "QuotientProblem", "quotient_problem", "rotations_of"]
@@ -112,9 +112,9 @@ def quotient_problem(problem: Chunked, rotations: Rotations | None = None) -> Qu
         tuple(numbers[first:last]) if last > first else (link_orbit[link],)
         for link, (first, last) in enumerate(itertools.pairwise(start))
     ]
-    links_of: list[list[int]] = [[] for _ in range(topology.device_count)]
-    for link, source in enumerate(topology.link_source.tolist()):
-        links_of[source].append(link)
+    by_source = np.argsort(topology.link_source, kind="stable")
+    first_of = np.cumsum(np.bincount(topology.link_source, minlength=topology.device_count))[:-1]
+    links_of: list[list[int]] = [links.tolist() for links in np.split(by_source, first_of)]
     return QuotientProblem(
         topology=topology,
         rotations=rotations,
@@ -135,7 +135,7 @@ def rotations_of(problem: Chunked, rotations: Rotations | None = None) -> Rotati
     They are kept if each of their generators has a counterpart for every chunk.
     """
     topology = problem.logical.topology
-    rotations = find_rotations(topology) if rotations is None else rotations
+    rotations = problem.rotations if rotations is None else rotations
     ends, every = _Ends.of(problem), np.arange(len(problem.owners))
     if len(rotations) == 1 or (ends is not None and ends.images(_generators(rotations), every) is not None):
         return rotations

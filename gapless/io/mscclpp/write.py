@@ -7,19 +7,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gapless.io.atomic import write_text
+from gapless.io.atomic import write_lines
 from gapless.io.mscclpp.program import Block, Chunks, Gpu, Operation, Plan
 
-__all__ = ["plan_text", "write_plan"]
+__all__ = ["plan_lines", "plan_text", "write_plan"]
 
 
 def write_plan(path: Path | str, plan: Plan) -> None:
     """Write the file; an existing one is replaced only by a complete new one."""
-    write_text(Path(path), plan_text(plan))
+    write_lines(path, (f"{line}\n" for line in plan_lines(plan)))
 
 
 def plan_text(plan: Plan) -> str:
     """The file's text; the same plan gives the same bytes."""
+    return "".join(f"{line}\n" for line in plan_lines(plan))
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """The same line by line, without the ends of lines."""
     head = {
         "name": plan.name,
         "collective": plan.collective,
@@ -34,11 +39,10 @@ def plan_text(plan: Plan) -> str:
         "min_message_size": plan.min_message_bytes,
         "max_message_size": plan.max_message_bytes,
     }
-    lines = ["{", *_fields(head, 2), '  "gpus": [']
+    yield from ("{", *_fields(head, 2), '  "gpus": [')
     for number, gpu in enumerate(plan.gpus):
-        lines += _gpu(gpu, number + 1 == len(plan.gpus))
-    lines += ["  ],", *_fields(tail, 2, is_last=True), "}\n"]
-    return "\n".join(lines)
+        yield from _gpu(gpu, number + 1 == len(plan.gpus))
+    yield from ("  ],", *_fields(tail, 2, is_last=True), "}")
 
 
 def _fields(data: dict[str, Any], indent: int, is_last: bool = False) -> list[str]:

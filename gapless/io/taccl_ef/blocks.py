@@ -12,10 +12,14 @@ from gapless.io.taccl_ef.buffers import Allocation
 from gapless.io.taccl_ef.hazards import RECEIVE, Access, Needs
 from gapless.io.taccl_ef.program import MAX_CHANNELS, MAX_PEERS_PER_CHANNEL
 
-__all__ = ["MERGE_ABOVE", "Plan", "Shape", "Side", "plan_blocks"]
+__all__ = ["MERGE_ABOVE", "LimitError", "Plan", "Shape", "Side", "plan_blocks"]
 
 MERGE_ABOVE = 80
 """Blocks that surely run at the same time: the multiprocessors of a V100, the smallest GPU of the machines we model."""
+
+
+class LimitError(InputError):
+    """A limit of the runtime is exceeded, which fewer instances may keep."""
 
 
 class Side(NamedTuple):
@@ -62,7 +66,7 @@ def plan_blocks(
     """One block for each direction to each peer, more where its steps exceed the limit, merged if asked or needed.
 
     A step takes a nop for each dependency but one. With `fuse`, a receiving and a sending block are merged where at
-    least half of the steps of either become one step. Raises `InputError` where the channels don't suffice.
+    least half of the steps of either become one step. Raises `LimitError` where the channels don't suffice.
     """
     sends_on = _chains(allocation, needs, instances) if fuse and merge is not False else {}
     lanes, loads, numbers = _lanes(allocation, needs, sends_on, step_limit)
@@ -73,7 +77,7 @@ def plan_blocks(
         return plan_blocks(allocation, needs, instances, merge, False, merge_above, step_limit)
     if slots * instances > MAX_CHANNELS:
         needed = f"{slots * instances} ({slots} for each of {instances} instances)"
-        raise InputError(f"taccl-ef: there are {MAX_CHANNELS} channels, needed are {needed}; use fewer instances")
+        raise LimitError(f"taccl-ef: there are {MAX_CHANNELS} channels, needed are {needed}; use fewer instances")
     partner = _fusing_pairs(allocation, lanes, numbers, sends_on, slot_of, loads, step_limit)
     if merge is None:
         blocks = Counter(side.rank for side in loads)
@@ -162,7 +166,7 @@ def _deal(
 def _check_weights(source: int, target: int, most: int, step_limit: int) -> None:
     if most > step_limit:
         message = f"a message from rank {source} to {target} waits for {most} others, a block has {step_limit} steps"
-        raise InputError(f"taccl-ef: {message}; use fewer instances")
+        raise LimitError(f"taccl-ef: {message}; use fewer instances")
 
 
 def _weight(by_instance: list[list[Access]]) -> int:

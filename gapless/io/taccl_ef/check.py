@@ -9,6 +9,7 @@ from gapless.collective import COLLECTIVES, ROOTED, Collective, collective_by_na
 from gapless.errors import InputError
 from gapless.io.taccl_ef.interpret import Outcome, run
 from gapless.io.taccl_ef.program import RECEIVING, SENDING, Problem, Program
+from gapless.io.taccl_ef.runtimes import MAX_SCRATCH_BYTES, runtime_for
 from gapless.io.taccl_ef.verify import verify
 
 __all__ = ["Verdict", "judge"]
@@ -63,26 +64,25 @@ class Verdict:
 
 def judge(
     program: Program,
-    runtime: str = "both",
+    runtime: str | None = None,
     *,
     collective: str | None = None,
     root: int | None = None,
     warnings: tuple[str, ...] = (),
+    max_scratch_bytes: int = MAX_SCRATCH_BYTES,
 ) -> Verdict:
     """Verify the program, and execute it with 1 and 8 messages in flight in every placement that it claims.
 
-    `runtime`: whose limits must be kept. `collective`, `root`: what it should do, None to go by its `coll` and by who
-    sends more than it receives. A program called `custom` is compared with every collective; where none fits, only
-    deadlocks, races and reads of nothing are looked for. `warnings` are those of the reader. A program that needs two
-    messages in flight, as the protocols allow, is warned of and not refused.
+    `runtime`: who must take the program, None for those who know its `coll`. `collective`, `root`: what it should do,
+    None to go by its `coll` and by who sends more than it receives. A program called `custom` is compared with every
+    collective; where none fits, only deadlocks, races and reads of nothing are looked for. `warnings` are those of the
+    reader. A program that needs two messages in flight, as the protocols allow, is warned of and not refused.
+    `max_scratch_bytes`: what a runtime may allocate on a GPU.
 
     Raises `InputError` for an unknown runtime or collective, or a root that the collective can't have.
     """
-    found = verify(program, runtime)
-    unlimited = [problem for problem in found if problem.rule == "byte-range" and program.max_bytes == 0]
-    if runtime == "both" and program.min_bytes >= 0:
-        found = [problem for problem in found if problem not in unlimited]
-        warnings += tuple(f"{problem.message}; the executor takes it for no limit" for problem in unlimited)
+    runtime = runtime or runtime_for(program.coll)
+    found = verify(program, runtime, max_scratch_bytes=max_scratch_bytes)
     channels = 1 + max((block.chan for gpu in program.gpus for block in gpu.threadblocks), default=0)
     if not found and program.nchannels > channels:
         warnings += (f"nchannels is {program.nchannels}, the program uses {channels}: the others are idle",)
@@ -171,7 +171,9 @@ def _execute_claimed(
 ) -> tuple[tuple[Problem, ...], tuple[str, ...]]:
     """The same, in the placements that the program claims."""
     try:
-        outcomes = [run(program, collective, slots=slots) for slots in SLOTS]
+        outcomes = [run(program, collective, slots=SLOTS[0])]
+        if outcomes[0].is_deadlocked:  # what ends with one message in flight also ends with more, and does the same
+            outcomes.append(run(program, collective, slots=SLOTS[1]))
         if outcomes[0].is_deadlocked and not outcomes[1].is_deadlocked:
             found, notes = _at_capacity(program, collective, outcomes)
         else:

@@ -8,28 +8,25 @@ The loop over slices needs no second round: see execute.py for deadlock, races.p
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass
 
 from gapless.collective import Collective
 from gapless.errors import InputError
+from gapless.io.taccl_ef.columns import columns_of, rounds_of
 from gapless.io.taccl_ef.execute import execute
 from gapless.io.taccl_ef.flat import Flat, flatten
-from gapless.io.taccl_ef.memory import ELEMENTS, Memory, Values
+from gapless.io.taccl_ef.memory import Memory
 from gapless.io.taccl_ef.program import (
     BUFFERS,
     READS_SOURCE,
-    RECEIVING,
-    RUNTIMES,
-    SENDING,
     WRITES,
     Gpu,
     Problem,
     Program,
 )
 from gapless.io.taccl_ef.races import race_problems
+from gapless.io.taccl_ef.replay import replay
+from gapless.io.taccl_ef.runtimes import EXECUTOR
 from gapless.io.taccl_ef.structure import SHAPELESS, structure_problems
 
 __all__ = ["Outcome", "run"]
@@ -66,6 +63,7 @@ def run(
     slots: int = 1,
     in_place: bool | None = None,
     order: int | None = None,
+    flat: Flat | None = None,
 ) -> Outcome:
     """Execute the program and judge the result.
 
@@ -73,14 +71,16 @@ def run(
     the worst case of long messages). `in_place`: whether input and output are one memory; None runs every placement
     that the program claims. `order`: seed of a random interleaving, None for a fixed one; with no race found the result
     is the same for all. A chunk that several ranks have in their inputs is to be summed over them.
+    `flat`: the program's flat form, where it has passed `verify`.
 
     Raises `InputError` where the program has no defined meaning (`verify` lists why) or does not fit the collective.
     """
     if slots < 0:
         raise InputError(f"slots: must be >= 0, got {slots}")
-    flat = _well_formed(program)
+    flat = _well_formed(program) if flat is None else flat
+    columns = columns_of(flat)
     parts = _parts(program, collective)
-    execution = execute(flat, program.nchannels, slots, order)
+    execution = execute(flat, columns, program.nchannels, slots, order)
     placements = [flag for flag, claimed in ((False, program.outofplace), (True, program.inplace)) if claimed]
     problems = list(execution.problems)
     is_complete = len(execution.trace) == len(flat.steps)
@@ -89,13 +89,12 @@ def run(
         for gpu in sorted(program.gpus, key=lambda gpu: gpu.id)
     ]
     wanted = placements if in_place is None else [in_place]
+    rounds = rounds_of(flat, columns)
     for flag in wanted if is_complete else ():
         memory = Memory(sizes, flag)
-        replay = _Replay(flat, memory)
-        replay.run(execution.trace)
-        problems += replay.problems
+        problems += replay(flat, columns, rounds, memory)
         problems += memory.wrong_chunks(collective, parts)
-        problems += race_problems(flat, execution.trace, memory.bases)
+        problems += race_problems(flat, columns, execution.trace, memory)
     return Outcome(
         problems=tuple(dict.fromkeys(problems)),
         steps_run=len(execution.trace),
@@ -105,7 +104,7 @@ def run(
 
 
 def _well_formed(program: Program) -> Flat:
-    for problem in structure_problems(program, RUNTIMES["executor"], "executor"):
+    for problem in structure_problems(program, (EXECUTOR,)):
         if problem.rule in SHAPELESS:
             raise InputError(f"taccl-ef {program.name!r}: can't be run: {problem}")
     flat, problems = flatten(program)
@@ -144,54 +143,3 @@ def _used_chunks(gpu: Gpu) -> dict[str, int]:
             if step.type in WRITES:
                 used[step.dstbuf] = max(used[step.dstbuf], step.dstoff + step.cnt)
     return used
-
-
-@dataclass
-class _Replay:
-    """The data side of a run: applies each step of a trace to the memory."""
-
-    flat: Flat
-    memory: Memory
-    problems: list[Problem] = field(default_factory=list)
-    queues: dict[int, deque[Values]] = field(default_factory=dict)
-
-    def run(self, trace: list[int]) -> None:
-        for number in trace:
-            if self.flat.steps[number].type != "nop":
-                self.step(number)
-
-    def step(self, number: int) -> None:
-        step, block = self.flat.steps[number], self.flat.owner[number]
-        gpu = self.flat.place[block][0]
-        base, cells = self.memory.bases[gpu], self.memory.cells[gpu]
-        source = base[step.srcbuf] + step.srcoff
-        target = base[step.dstbuf] + step.dstoff
-        value: Values = np.zeros((step.cnt, ELEMENTS), dtype=np.int64)
-        if step.type in RECEIVING:
-            value = self.receive(number, block, value)
-        if step.type in READS_SOURCE:
-            self.reads(number, gpu, source, f"{step.srcbuf}[{step.srcoff}]")
-            value = value + cells[source : source + step.cnt]
-        if step.type == "re":
-            self.reads(number, gpu, target, f"{step.dstbuf}[{step.dstoff}]")
-            value = value + cells[target : target + step.cnt]
-        if step.type in WRITES:
-            cells[target : target + step.cnt] = value
-            self.memory.is_written[gpu][target : target + step.cnt] = True
-        if step.type in SENDING:
-            self.queues.setdefault(self.flat.outgoing[block], deque()).append(value)
-
-    def receive(self, number: int, block: int, value: Values) -> Values:
-        message = self.queues[self.flat.incoming[block]].popleft()
-        if len(message) != len(value):
-            text = f"takes {len(value)} chunks of a message of {len(message)}"
-            self.problems.append(Problem("cnt-mismatch", text, *self.flat.where(number)))
-        shared = min(len(message), len(value))
-        value[:shared] = message[:shared]
-        return value
-
-    def reads(self, number: int, gpu: int, start: int, name: str) -> None:
-        count = self.flat.steps[number].cnt
-        if not self.memory.is_written[gpu][start : start + count].all():
-            text = f"reads {count} chunks from {name} on, where nothing was written before"
-            self.problems.append(Problem("unwritten-read", text, *self.flat.where(number)))

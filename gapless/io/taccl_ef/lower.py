@@ -22,32 +22,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from gapless.collective import Collective
 from gapless.errors import InputError
-from gapless.io.taccl_ef.blocks import MERGE_ABOVE, plan_blocks
+from gapless.io.taccl_ef.blocks import MERGE_ABOVE, LimitError, plan_blocks
 from gapless.io.taccl_ef.buffers import MAX_RUN, Allocation, allocate
 from gapless.io.taccl_ef.emit import Builder, compact_scratch, emit
+from gapless.io.taccl_ef.flat import Flat
 from gapless.io.taccl_ef.hazards import find_needs
-from gapless.io.taccl_ef.program import (
-    NO_MAX_BYTES,
-    RUNTIMES,
-    Gpu,
-    Program,
-    Step,
-    ThreadBlock,
-    written_name,
-)
-from gapless.io.taccl_ef.verify import verify
+from gapless.io.taccl_ef.program import Gpu, Program, Step, ThreadBlock
+from gapless.io.taccl_ef.runtimes import MAX_SCRATCH_BYTES, RUNTIMES, default_max_bytes, written_name
+from gapless.io.taccl_ef.verify import examine
 from gapless.schedule import Schedule
 
-__all__ = ["PLACEMENTS", "lower"]
+__all__ = ["PLACEMENTS", "LimitError", "lower", "lowered"]
 
 PLACEMENTS = {"out-of-place": (False, True), "in-place": (True, False), "both": (True, True)}
 """By name: (inplace, outofplace)."""
+LIMITS = frozenset(
+    {"chunk-count", "tb-limit", "step-limit", "node-limit", "child-limit", "channel-limit", "dep-limit", "co-residency"}
+)
+"""Rules that a program of fewer instances may keep."""
 
 
-def lower(
+def lower(schedule: Schedule, collective: Collective, **how: Any) -> Program:
+    """As `lowered`, without the flat form."""
+    return lowered(schedule, collective, **how)[0]
+
+
+def lowered(
     schedule: Schedule,
     collective: Collective,
     *,
@@ -62,25 +66,29 @@ def lower(
     merge_blocks: bool | None = None,
     fuse: bool = True,
     step_limit: int | None = None,
-) -> Program:
-    """The program that does what a clean schedule of transfers does; tensor ids are the collective's chunks.
+    max_scratch_bytes: int = MAX_SCRATCH_BYTES,
+) -> tuple[Program, Flat]:
+    """The program that does what a clean schedule of transfers does, and its flat form; tensor ids are the collective's
+    chunks.
 
     `instances`: parts that each chunk is cut into, each on its own blocks and channels. `placement`: `out-of-place`
     (own chunks are copied from input to output, the input is never written), `in-place` (only the larger buffer is
     used) or `both` (as out-of-place; in place the copy stores what is there already). `min_bytes`, `max_bytes`: range
-    of the larger buffer's size, 0 for no upper limit. `runtime`, `sm_count`: whose limits to keep, see `verify`, and
-    whose name of the collective to write. `merge_blocks`: whether one block may send and receive; None merges only
-    where a GPU would otherwise have more than `sm_count` blocks, 80 if that is unknown, and where steps are fused.
+    of the larger buffer's size, 0 for as much as the runtime can serve. `runtime`, `sm_count`: whose limits to keep,
+    see `verify`, and whose name of the collective to write. `merge_blocks`: whether one block may send and receive;
+    None merges only where a GPU would otherwise have more than `sm_count` blocks, 80 if that is unknown, and where
+    steps are fused.
     `fuse`: whether a block that sends on what it receives does so in one step (rcs, rrs, rrcs). `step_limit`: steps of
-    a block, None for as many as the runtime takes.
+    a block, None for as many as the runtime takes. `max_scratch_bytes`: what a runtime may allocate on a GPU.
 
-    Raises `InputError` where the schedule can't be lowered or a limit is exceeded; the message has both numbers.
+    Raises `InputError` where the schedule can't be lowered, `LimitError` where a limit is exceeded that fewer instances
+    may keep; the message has both numbers.
     """
     _check_options(instances, placement, runtime)
     in_place, out_of_place = PLACEMENTS[placement]
     coll = written_name(collective.name, runtime)
     allocation, builders = _build(
-        schedule, collective, placement, instances, merge_blocks, fuse, step_limit or RUNTIMES[runtime].steps, sm_count
+        schedule, collective, placement, instances, merge_blocks, fuse, step_limit or _most_steps(runtime), sm_count
     )
     program = Program(
         name=name or f"{collective.name}_{collective.rank_count}",
@@ -92,17 +100,24 @@ def lower(
         inplace=in_place,
         outofplace=out_of_place,
         min_bytes=min_bytes,
-        max_bytes=max_bytes or NO_MAX_BYTES,
+        max_bytes=max_bytes,
         redop="sum" if collective.reduces else "nop",
         gpus=tuple(_gpus(collective, allocation, builders, instances, placement == "in-place")),
     )
     if coll == "custom":
         program = replace(program, gpus=tuple(_declared_whole(program)))
-    problems = verify(program, runtime, sm_count)
-    if problems:
-        way_out = f"; use fewer instances than {instances}" if instances > 1 else ""
-        raise InputError(f"taccl-ef: the program breaks a rule of the runtime: {problems[0]}{way_out}")
-    return program
+    if not max_bytes:
+        program = replace(program, max_bytes=default_max_bytes(program, runtime, max_scratch_bytes))
+    problems, flat = examine(program, runtime, sm_count, max_scratch_bytes)
+    if problems or flat is None:
+        kind = LimitError if problems[0].rule in LIMITS else InputError
+        way_out = f"; use fewer instances than {instances}" if instances > 1 and kind is LimitError else ""
+        raise kind(f"taccl-ef: the program breaks a rule of the runtime: {problems[0]}{way_out}")
+    return program, flat
+
+
+def _most_steps(runtime: str) -> int:
+    return min(each.steps for each in RUNTIMES[runtime])
 
 
 def _check_options(instances: int, placement: str, runtime: str) -> None:
@@ -169,4 +184,6 @@ def _declared_whole(program: Program) -> Iterator[Gpu]:
 def _steps(block: Builder) -> Iterator[Step]:
     for number, draft in enumerate(block.steps):
         depid, deps = (draft.awaited[0].id, draft.awaited[1]) if draft.awaited else (-1, -1)
-        yield Step(number, draft.type, *draft.source, *draft.target, draft.cnt, depid, deps, draft.hasdep)
+        # The runtimes take no source from an rcs; a verifier of others wants what is stored to be what is sent.
+        source = draft.target if draft.type == "rcs" else draft.source
+        yield Step(number, draft.type, *source, *draft.target, draft.cnt, depid, deps, draft.hasdep)

@@ -26,52 +26,48 @@ RANDOM_BITS = 40
 class Memory:
     """All GPUs' buffers: `cells[g]` holds the chunks of GPU g, `bases[g]` says where each buffer starts in it.
 
+    `store` is the memory of all GPUs in one, in which that of GPU g starts at `starts[g]`.
     `sizes[g]`: chunks of GPU g's input, output and scratch buffer. `in_place`: whether input and output are one memory.
     """
 
     def __init__(self, sizes: Sequence[tuple[int, int, int]], in_place: bool) -> None:
         rng = np.random.default_rng(0)
-        self.bases: list[dict[str, int]] = []
-        self.cells: list[Values] = []
-        self.is_written: list[NDArray[np.bool_]] = []
+        self.bases = [layout(rank, inputs, outputs, in_place) for rank, (inputs, outputs, _) in enumerate(sizes)]
+        totals = [base["s"] + scratch for base, (_, _, scratch) in zip(self.bases, sizes, strict=True)]
+        self.starts = np.cumsum([0, *totals])
+        self.store: Values = np.zeros((self.starts[-1], ELEMENTS), dtype=np.int64)
+        self.store_is_written: NDArray[np.bool_] = np.zeros(self.starts[-1], dtype=np.bool_)
+        self.cells: list[Values] = np.split(self.store, self.starts[1:-1])
+        self.is_written: list[NDArray[np.bool_]] = np.split(self.store_is_written, self.starts[1:-1])
         self.inputs: list[Values] = []
         start = 1
-        for rank, (count, outputs, scratch) in enumerate(sizes):
-            self.bases.append(layout(rank, count, outputs, in_place))
-            total = self.bases[-1]["s"] + scratch
+        for rank, (count, _, _) in enumerate(sizes):
             value = rng.integers(2**RANDOM_BITS, size=(count, ELEMENTS), dtype=np.int64)
             value[:, 0] = np.arange(start, start + count)
             start += count
-            mine = slice(self.bases[-1]["i"], self.bases[-1]["i"] + count)
+            mine = slice(self.bases[rank]["i"], self.bases[rank]["i"] + count)
             self.inputs.append(value)
-            self.cells.append(np.zeros((total, ELEMENTS), dtype=np.int64))
-            self.is_written.append(np.zeros(total, dtype=np.bool_))
-            self.cells[-1][mine] = value
-            self.is_written[-1][mine] = True
+            self.cells[rank][mine] = value
+            self.is_written[rank][mine] = True
 
     def wrong_chunks(self, collective: Collective, parts: int) -> list[Problem]:
         """Every output chunk that is not what the collective says; `parts`: chunks that each of its own is cut into."""
-        expected: dict[int, Values] = {}
-        holders: dict[int, list[str]] = {}
+        expected = np.zeros((collective.chunk_count, parts, ELEMENTS), dtype=np.int64)
         for rank, buffer in enumerate(collective.inputs):
-            for index, chunk in enumerate(buffer):
-                value = self.inputs[rank][index * parts : (index + 1) * parts]
-                expected[chunk] = expected[chunk] + value if chunk in expected else value
-                holders.setdefault(chunk, []).append(f"rank {rank}'s input {index}")
+            np.add.at(expected, np.array(buffer, dtype=np.intp), self.inputs[rank].reshape(-1, parts, ELEMENTS))
         problems: list[Problem] = []
         unnamed = 0
         for rank, buffer in enumerate(collective.outputs):
             base = self.bases[rank]["o"]
-            for index, chunk in enumerate(buffer):
-                here = slice(base + index * parts, base + (index + 1) * parts)
-                wrong = (self.cells[rank][here] != expected[chunk]).any(axis=1)
-                for part in np.flatnonzero(wrong).tolist():
-                    if len(problems) == NAMED_CHUNKS:
-                        unnamed += 1
-                        continue
-                    cell = base + index * parts + part
-                    name = f"rank {rank} output chunk {index}" + (f" part {part} of {parts}" if parts > 1 else "")
-                    problems.append(self._wrong(rank, cell, name, holders[chunk], parts))
+            got = self.cells[rank][base : base + len(buffer) * parts]
+            wrong = (got != expected[np.array(buffer, dtype=np.intp)].reshape(-1, ELEMENTS)).any(axis=1)
+            for cell in np.flatnonzero(wrong).tolist():
+                if len(problems) == NAMED_CHUNKS:
+                    unnamed += 1
+                    continue
+                index, part = divmod(cell, parts)
+                name = f"rank {rank} output chunk {index}" + (f" part {part} of {parts}" if parts > 1 else "")
+                problems.append(self._wrong(rank, base + cell, name, _holders(collective, buffer[index]), parts))
         if unnamed:
             problems.append(Problem("wrong-chunk", f"{unnamed} more output chunks are wrong"))
         return problems
@@ -87,6 +83,14 @@ class Memory:
                 part = f" part {same[0] % parts}" if parts > 1 else ""
                 got = f"rank {other}'s input {same[0] // parts}{part}"
         return Problem("wrong-chunk", f"{name}: expected {wanted}, got {got}", rank)
+
+
+def _holders(collective: Collective, chunk: int) -> list[str]:
+    """The inputs that a chunk is made of."""
+    found = enumerate(collective.inputs)
+    return [
+        f"rank {rank}'s input {index}" for rank, buffer in found for index, each in enumerate(buffer) if each == chunk
+    ]
 
 
 def layout(rank: int, inputs: int, outputs: int, in_place: bool) -> dict[str, int]:

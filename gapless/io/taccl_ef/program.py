@@ -1,4 +1,4 @@
-"""The TACCL-EF program (MSCCL XML) as data, and the limits of the runtimes that read it.
+"""The TACCL-EF program (MSCCL XML) as data, and the limits that both runtimes that read it have.
 
 A program has one `Gpu` a rank, a gpu has thread blocks, a block has steps that run one after the other. Steps address
 chunks of three buffers of their own GPU: `i` input, `o` output, `s` scratch. All chunks have one size: the larger of
@@ -10,23 +10,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gapless.errors import InputError
-
 __all__ = [
     "BUFFERS",
+    "DEFAULT_MAX_BYTES",
     "NO_MAX_BYTES",
     "PROTOCOLS",
     "RECEIVING",
-    "RUNTIMES",
     "SENDING",
     "STEP_TYPES",
     "Gpu",
     "Problem",
     "Program",
-    "Runtime",
     "Step",
     "ThreadBlock",
-    "written_name",
+    "place_text",
 ]
 
 BUFFERS = ("i", "o", "s")
@@ -61,80 +58,14 @@ MAX_DEPENDENCY_BLOCK = 127
 """The device keeps the block of a dependency in an int8: 128 reads as -128."""
 MAX_OFFSET = 32767
 """The device keeps chunk offsets in an int16."""
+DEFAULT_MAX_BYTES = 2**27
+"""What the original runtime takes where a file has no maxBytes."""
 NO_MAX_BYTES = 2**62
-"""Written for "no upper limit". The executor also takes 0 for that, but the original runtime wants size < maxBytes and
-never chooses an algorithm whose maxBytes is 0."""
+"""Written for "no upper limit" where the original runtime has no scratch to allocate for it. The executor also takes 0
+for that, but the original runtime wants size < maxBytes and never chooses an algorithm whose maxBytes is 0."""
 
 
-@dataclass(frozen=True)
-class Runtime:
-    """What differs between the two runtimes: blocks per GPU, steps per block, the collectives they know."""
-
-    blocks: int
-    steps: int
-    collectives: frozenset[str]
-
-
-_EXECUTOR = Runtime(
-    blocks=1024,
-    steps=64,
-    collectives=frozenset(
-        [
-            "reduce",
-            "broadcast",
-            "allreduce",
-            "reducescatter",
-            "allgather",
-            "send",
-            "recv",
-            "gather",
-            "scatter",
-            "alltoall",
-            "alltoallv",
-        ]
-    ),
-)
-_ORIGINAL = Runtime(
-    blocks=216,
-    steps=256,
-    collectives=frozenset(["allreduce", "allgather", "reduce", "broadcast", "alltoall", "reduce_scatter", "custom"]),
-)
-RUNTIMES = {
-    "executor": _EXECUTOR,
-    "original": _ORIGINAL,
-    # The two name reduce-scatter differently, so a file that both load can only mean: a name that either knows.
-    "both": Runtime(
-        blocks=min(_EXECUTOR.blocks, _ORIGINAL.blocks),
-        steps=min(_EXECUTOR.steps, _ORIGINAL.steps),
-        collectives=_EXECUTOR.collectives | _ORIGINAL.collectives,
-    ),
-}
-"""`executor` is the newer runtime (also RCCL's), `original` the older one, `both` has the narrower of each limit."""
-
-
-def written_name(collective: str, runtime: str) -> str:
-    """The `coll` of a collective in a file for a runtime; `both` prefers the executor's name where they differ.
-
-    What has no name in the original runtime is called `custom` there. Raises `InputError` where the runtime can't
-    offer the collective at all.
-    """
-    names = {
-        "executor": collective,
-        "original": {"reducescatter": "reduce_scatter"}.get(collective, collective),
-    }
-    if names["original"] not in _ORIGINAL.collectives:
-        names["original"] = "custom"
-    names["both"] = names["executor" if collective in _EXECUTOR.collectives else "original"]
-    name = names[runtime]
-    if name not in RUNTIMES[runtime].collectives:
-        known = ", ".join(sorted(RUNTIMES[runtime].collectives))
-        raise InputError(
-            f"runtime: {runtime} knows the collectives {known}, not {collective}; original runs it as custom"
-        )
-    return name
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Step:
     """One instruction. `s` is its number in the block, offsets and `cnt` count chunks.
 
@@ -182,7 +113,8 @@ class Program:
 
     `inplace`, `outofplace`: the placements of the user's buffers that the program serves. `min_bytes`, `max_bytes`: the
     sizes of the larger buffer for which a runtime may choose it. `nthreads`: threads a block, for the original runtime
-    only, None to leave it out.
+    only, None to leave it out. `absent`: the attributes of `<algo>` that a file leaves out although one of the runtimes
+    requires them; their fields have the other one's defaults.
     """
 
     name: str
@@ -194,10 +126,11 @@ class Program:
     inplace: bool
     outofplace: bool
     min_bytes: int = 0
-    max_bytes: int = NO_MAX_BYTES
+    max_bytes: int = DEFAULT_MAX_BYTES
     redop: str = "nop"
     nthreads: int | None = None
     gpus: tuple[Gpu, ...] = ()
+    absent: frozenset[str] = frozenset()
 
     @property
     def step_count(self) -> int:

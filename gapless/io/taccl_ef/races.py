@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.io.taccl_ef.columns import Columns, Numbers, runs
 from gapless.io.taccl_ef.flat import Flat
+from gapless.io.taccl_ef.memory import Memory
 from gapless.io.taccl_ef.program import READS_SOURCE, RECEIVING, SENDING, WRITES, Problem, Step
 
 __all__ = ["race_problems"]
@@ -22,17 +24,72 @@ Bases = list[dict[str, int]]
 """For each GPU, where each buffer starts in its memory; buffers that are the same memory overlap."""
 
 
-def race_problems(flat: Flat, trace: list[int], bases: Bases) -> list[Problem]:
+def race_problems(flat: Flat, columns: Columns, trace: list[int], memory: Memory) -> list[Problem]:
     """Every pair of racing steps, once; `trace` is a complete run of the program."""
-    # Nearly always the dependencies on the GPU itself order its accesses. Clocks over the blocks of the whole program,
-    # carried along with the messages, cost far more and are only needed where those don't suffice.
-    pairs = _Scan(flat, bases, is_global=False).pairs(trace)
+    # Nearly always a step itself waits for those that it must not race with, which arrays decide. Clocks carried along
+    # the run are needed only where one doesn't, and clocks over the blocks of the whole program, carried along with the
+    # messages, only where the dependencies on the GPU itself don't suffice.
+    if _is_ordered_directly(flat, columns, trace, memory):
+        return []
+    pairs = _Scan(flat, memory.bases, is_global=False).pairs(trace)
     if pairs:
-        pairs = _Scan(flat, bases, is_global=True).pairs(trace)
+        pairs = _Scan(flat, memory.bases, is_global=True).pairs(trace)
     return [
         Problem("race", f"{deed} while {flat.name(earlier)} may still use it: nothing orders them", *flat.where(later))
         for (earlier, later), deed in pairs.items()
     ]
+
+
+def _is_ordered_directly(flat: Flat, columns: Columns, trace: list[int], memory: Memory) -> bool:
+    """Whether of two steps that use one chunk, one of them to write, the later is in the same block or waits itself,
+    or the block did before, for the earlier or one after it in its block."""
+    place = np.empty(len(trace), dtype=np.int64)
+    place[trace] = np.arange(len(trace))
+    source, target = columns.places(memory.bases, memory.starts)
+    writes = columns.writes & ~(columns.copies & (source == target))
+    reading, changing = np.flatnonzero(columns.reads), np.flatnonzero(writes)
+    cell = np.concatenate([runs(source[reading], columns.cnt[reading]), runs(target[changing], columns.cnt[changing])])
+    step = np.repeat(np.concatenate([reading, changing]), columns.cnt[np.concatenate([reading, changing])])
+    writing = np.arange(len(step)) >= columns.cnt[reading].sum()
+    order = np.lexsort((writing, place[step], cell))
+    cell, step, writing = cell[order], step[order], writing[order]
+    at = np.arange(len(cell))
+    last = np.maximum.accumulate(np.where(writing, at, -1))
+    before = np.concatenate([[-1], last[:-1]])[: len(at)]  # the write before each access, of this cell or another
+    follows = (before >= 0) & (cell[before] == cell)
+    later = np.minimum.accumulate(np.where(writing, at, len(at))[::-1])[::-1]  # the write that follows each read
+    is_overwritten = ~writing & (later < len(at))
+    is_overwritten[is_overwritten] = cell[later[is_overwritten]] == cell[is_overwritten]
+    earlier_steps = np.concatenate([step[before[follows]], step[is_overwritten]])
+    later_steps = np.concatenate([step[follows], step[later[is_overwritten]]])
+    return _waits_directly(flat, columns, earlier_steps, later_steps)
+
+
+def _waits_directly(flat: Flat, columns: Columns, earlier: Numbers, later: Numbers) -> bool:
+    """Whether every later step, or one before it in its block, waits for the earlier one or one after that."""
+    apart = columns.block[earlier] != columns.block[later]
+    earlier, later = earlier[apart], later[apart]
+    awaited = np.array(flat.awaited, dtype=np.int64)
+    waiting = np.flatnonzero(awaited >= 0)
+    blocks, count = len(flat.place), len(flat.steps) + 1
+
+    def key(of: Numbers, upon: Numbers) -> Numbers:
+        return columns.block[of] * blocks + columns.block[upon]
+
+    # Sorted by (block, block that it waits for, step): the last step waited for so far is a running maximum, since flat
+    # numbers grow from block to block.
+    pair = key(waiting, awaited[waiting])
+    order = np.lexsort((waiting, pair))
+    pair, waiting = pair[order], waiting[order]
+    group = np.cumsum(np.concatenate([[0], pair[1:] != pair[:-1]])) if len(pair) else pair
+    most = np.maximum.accumulate(group * count + awaited[waiting]) - group * count
+    known = np.searchsorted(pair, key(later, earlier))
+    is_known = known < len(pair)
+    is_known[is_known] = pair[known[is_known]] == key(later, earlier)[is_known]
+    if not is_known.all():
+        return False
+    at = np.searchsorted(group * count + waiting, group[known] * count + later, side="right") - 1
+    return bool(((at >= known) & (most[at] >= earlier)).all())
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 The runtimes' parsers are written by hand and misread what an XML library takes in its stride: a tab, single quotes, an
 attribute on a second line. So this reader scans by their rules. What they misread or refuse is an `InputError`, one
-line with file, line, element, attribute, rule and value; what they skip, or what only one of them refuses, is a
-warning. Entities, declarations and DOCTYPE are refused, so nothing expands.
+line with file, line, element, attribute, rule and value; what they skip is a warning; what only one of them requires
+may be missing, and the program says so. Entities, declarations and DOCTYPE are refused, so nothing expands.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from gapless.errors import InputError
 from gapless.io.taccl_ef.program import (
     BUFFERS,
+    DEFAULT_MAX_BYTES,
     MAX_ATTRIBUTES,
     MAX_VALUE,
-    NO_MAX_BYTES,
     STEP_TYPES,
     Gpu,
     Program,
@@ -45,6 +45,8 @@ OPTIONAL = {
     "tb": (),
     "step": (),
 }
+BY_RUNTIME = ("name", "outofplace", "minBytes", "maxBytes")
+"""Those of `<algo>` that one of the runtimes requires."""
 COMPLAINTS = (
     ("<?", "an XML declaration is not allowed: the runtimes' parsers refuse it"),
     ("<!DOCTYPE", "a DOCTYPE is not allowed"),
@@ -237,20 +239,8 @@ class _Reader:
 def _program(reader: _Reader, root: _Element) -> Program:
     inplace = reader.flag(root, "inplace")
     values = root.values
-    if "outofplace" in values:
-        outofplace = reader.flag(root, "outofplace")
-    else:
-        outofplace = not inplace
-        reader.warn(root.line, f"algo: outofplace is missing, the executor refuses the file; taken as {outofplace:d}")
-    if "name" not in values:
-        reader.warn(root.line, "algo: name is missing, the original runtime refuses the file")
-    bounds = {"minBytes": 0, "maxBytes": NO_MAX_BYTES}
-    for title, default in bounds.items():
-        if title in values:
-            bounds[title] = reader.number(root, title)
-        else:
-            meaning = default if title == "minBytes" else "no limit (the original runtime's is 128 MB)"
-            reader.warn(root.line, f"algo: {title} is missing, the executor refuses the file; taken as {meaning}")
+    defaults = {"minBytes": 0, "maxBytes": DEFAULT_MAX_BYTES}
+    bounds = {title: reader.number(root, title) if title in values else default for title, default in defaults.items()}
     return Program(
         name=values.get("name", ""),
         proto=values["proto"],
@@ -259,12 +249,13 @@ def _program(reader: _Reader, root: _Element) -> Program:
         ngpus=reader.number(root, "ngpus"),
         coll=values["coll"],
         inplace=inplace,
-        outofplace=outofplace,
+        outofplace=reader.flag(root, "outofplace") if "outofplace" in values else not inplace,
         min_bytes=bounds["minBytes"],
         max_bytes=bounds["maxBytes"],
         redop=values.get("redop", "nop"),
         nthreads=reader.number(root, "nthreads") if "nthreads" in values else None,
         gpus=tuple(_gpu(reader, child) for child in root.children),
+        absent=frozenset(BY_RUNTIME).difference(values),
     )
 
 

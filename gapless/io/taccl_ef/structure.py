@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gapless.io.taccl_ef.program import (
     BUFFERS,
@@ -22,10 +22,10 @@ from gapless.io.taccl_ef.program import (
     Gpu,
     Problem,
     Program,
-    Runtime,
     Step,
     ThreadBlock,
 )
+from gapless.io.taccl_ef.runtimes import Runtime, load_problems
 
 __all__ = ["SHAPELESS", "buffer_chunks", "structure_problems"]
 
@@ -35,25 +35,23 @@ SHAPELESS = frozenset(
 """Rules without which the program has no defined meaning at all: nothing further can be said about it."""
 
 
-def structure_problems(program: Program, runtime: Runtime, runtime_name: str) -> Iterator[Problem]:
-    """Every broken rule of single elements, outermost first."""
-    yield from _algo(program, runtime, runtime_name)
+def structure_problems(program: Program, runtimes: Sequence[Runtime]) -> Iterator[Problem]:
+    """Every broken rule of single elements, outermost first; `runtimes`: those that must take the program."""
+    most_blocks, most_steps = min(each.blocks for each in runtimes), min(each.steps for each in runtimes)
+    yield from load_problems(program, runtimes)
+    yield from _algo(program)
     yield from _gpus(program)
+    counts_chunks = any(each.counts_chunks for each in runtimes)
     for gpu in program.gpus:
-        yield from _chunk_counts(program, gpu, runtime_name)
-        yield from _blocks(program, gpu, runtime)
+        yield from _chunk_counts(program, gpu, counts_chunks)
+        yield from _blocks(program, gpu, most_blocks)
         for block in gpu.threadblocks:
-            yield from _steps(program, gpu, block, runtime)
+            yield from _steps(program, gpu, block, most_steps)
 
 
-def _algo(program: Program, runtime: Runtime, runtime_name: str) -> Iterator[Problem]:
-    if not program.name and runtime_name == "original":
-        yield Problem("name", "name must be there: the original runtime refuses an algorithm without one")
+def _algo(program: Program) -> Iterator[Problem]:
     if program.proto not in PROTOCOLS:
         yield Problem("proto", f"proto must be one of {', '.join(PROTOCOLS)}, got {program.proto!r}")
-    if program.coll not in runtime.collectives:
-        known = ", ".join(sorted(runtime.collectives))
-        yield Problem("coll", f"coll must be one of {known}, got {program.coll!r}")
     if not 1 <= program.nchunksperloop <= MAX_OFFSET + 1:
         message = f"nchunksperloop must be in 1..{MAX_OFFSET + 1}, got {program.nchunksperloop}"
         yield Problem("chunk-count", message)
@@ -64,8 +62,6 @@ def _algo(program: Program, runtime: Runtime, runtime_name: str) -> Iterator[Pro
     bounds = f"minBytes {program.min_bytes}, maxBytes {program.max_bytes}"
     if program.min_bytes < 0 or program.max_bytes < 0 or 0 < program.max_bytes < program.min_bytes:
         yield Problem("byte-range", f"0 <= minBytes <= maxBytes must hold, got {bounds}")
-    elif program.max_bytes == 0 and runtime_name != "executor":
-        yield Problem("byte-range", "maxBytes must be > 0: the original runtime never chooses an algorithm with 0")
     channels = 1 + max((block.chan for gpu in program.gpus for block in gpu.threadblocks), default=0)
     if not channels <= program.nchannels <= max(channels, MAX_CHANNELS):
         limits = f"at least the largest chan + 1 = {channels}, at most {MAX_CHANNELS}"
@@ -108,7 +104,7 @@ DIVIDED = frozenset({"allgather", "gather", "reducescatter", "reduce_scatter", "
 """Collectives whose larger buffer has an equal part for each rank."""
 
 
-def _chunk_counts(program: Program, gpu: Gpu, runtime_name: str) -> Iterator[Problem]:
+def _chunk_counts(program: Program, gpu: Gpu, counts_chunks: bool) -> Iterator[Problem]:
     sizes = buffer_chunks(program)
     if sizes is not None:
         is_uneven = program.coll in DIVIDED and program.nchunksperloop % max(program.ngpus, 1)
@@ -118,7 +114,7 @@ def _chunk_counts(program: Program, gpu: Gpu, runtime_name: str) -> Iterator[Pro
         # A buffer that the program leaves alone may be declared with 0 chunks; an in-place program has one of those.
         # The executor takes the counts for the limits of offsets only, so a part of the buffer will do.
         for title, count, wanted in zip(("i_chunks", "o_chunks"), (gpu.i_chunks, gpu.o_chunks), sizes, strict=True):
-            if count not in (range(wanted + 1) if runtime_name == "executor" else (0, wanted)):
+            if count not in ((0, wanted) if counts_chunks else range(wanted + 1)):
                 message = f"{title} must be {wanted} for {program.coll} with nchunksperloop {program.nchunksperloop}"
                 yield Problem("chunk-count", f"{message}, got {count}", gpu.id)
     for title in ("i_chunks", "o_chunks", "s_chunks"):
@@ -126,13 +122,13 @@ def _chunk_counts(program: Program, gpu: Gpu, runtime_name: str) -> Iterator[Pro
             yield Problem("chunk-count", f"{title} must be in 0..{MAX_OFFSET + 1}, got {getattr(gpu, title)}", gpu.id)
 
 
-def _blocks(program: Program, gpu: Gpu, runtime: Runtime) -> Iterator[Problem]:
+def _blocks(program: Program, gpu: Gpu, most: int) -> Iterator[Problem]:
     count = len(gpu.threadblocks)
     ids = [block.id for block in gpu.threadblocks]
     if sorted(ids) != list(range(count)):
         yield Problem("tb-ids", f"tb ids must be 0..{count - 1}, each once, got {sorted(ids)}", gpu.id)
-    if count > runtime.blocks:
-        yield Problem("tb-limit", f"a GPU may have {runtime.blocks} thread blocks, got {count}", gpu.id)
+    if count > most:
+        yield Problem("tb-limit", f"a GPU may have {most} thread blocks, got {count}", gpu.id)
     for block in gpu.threadblocks:
         for title, peer in (("send", block.send), ("recv", block.recv)):
             if not -1 <= peer < program.ngpus or peer == gpu.id:
@@ -149,9 +145,9 @@ def _blocks(program: Program, gpu: Gpu, runtime: Runtime) -> Iterator[Problem]:
                 yield Problem("channel-limit", message, gpu.id)
 
 
-def _steps(program: Program, gpu: Gpu, block: ThreadBlock, runtime: Runtime) -> Iterator[Problem]:
-    if len(block.steps) > runtime.steps:
-        message = f"a block may have {runtime.steps} steps, got {len(block.steps)}"
+def _steps(program: Program, gpu: Gpu, block: ThreadBlock, most: int) -> Iterator[Problem]:
+    if len(block.steps) > most:
+        message = f"a block may have {most} steps, got {len(block.steps)}"
         yield Problem("step-limit", message, gpu.id, block.id)
     for number, step in enumerate(block.steps):
         if step.s != number:

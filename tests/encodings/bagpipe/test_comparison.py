@@ -10,12 +10,14 @@ from bagpipe_counts import random_counts, steady_counts
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gapless.encodings.bagpipe.advice import advise
 from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, model_cluster
 from gapless.encodings.bagpipe.comparison import compare_designs, counted_run, lookahead_table
 from gapless.encodings.bagpipe.pipeline import pipeline
 from gapless.encodings.bagpipe.system import DESIGNS
 from gapless.errors import InputError
+from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.generators import criteo_like_trace, zipf_trace
 from gapless.profiles.traces.recommendation import named_dense_model
 
@@ -78,6 +80,31 @@ def test_a_counted_run_is_a_window_and_as_much_again_and_sees_beyond_its_end() -
     assert np.array_equal(cut.evicted, whole.evicted[:12])
     with pytest.raises(InputError, match="lookahead: must be given to count a run"):
         counted_run(trace, Planning(2, 16, cache_rows=1000))
+
+
+def test_a_run_whose_time_is_up_is_counted_as_far_as_it_came() -> None:
+    trace, planning = zipf_trace([5000] * 2, 1.0, 300 * 16), Planning(2, 16, lookahead=10)
+    whole, options = counted_run(trace, planning), SolveOptions()
+    assert np.array_equal(counted_run(trace, planning, Deadline(options)).evicted, whole.evicted)
+    options.stop.set()
+    cut = counted_run(trace, planning, Deadline(options))
+    assert np.array_equal(cut.evicted, whole.evicted[:1])
+    assert [
+        entry.asked for entry in lookahead_table(trace, planning, Cluster(2), [1, 2], deadline=Deadline(options))
+    ] == [1]
+
+
+def test_advice_says_what_there_was_no_time_for() -> None:
+    asked = {"trainers": 2, "batch_size": 16, "lookahead": 10, "table_rows": [5000, 5000], "examples": 4800}
+    assert advise("zipf", **asked, options=SolveOptions(time_limit_s=1e6)).left_out == ""
+    stopped = SolveOptions()
+    stopped.stop.set()
+    cut = advise("zipf", **asked, options=stopped)
+    assert cut.left_out == "59 of 60 batches with a lookahead of 10"
+    assert len(cut.designs) == 4
+    tuned = advise("zipf", **asked, cache_rows=2000, options=stopped)
+    assert tuned.left_out.endswith("batches with a lookahead of 1, lookaheads above 1")
+    assert tuned.chosen.lookahead == 1
 
 
 def test_other_models_have_their_own_dense_part_and_known_passes() -> None:

@@ -14,6 +14,7 @@ from gapless.encodings.cupcake.advice import Advice, Option, advise
 from gapless.encodings.cupcake.baselines import buckets
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.errors import InputError
+from gapless.options import SolveOptions
 from gapless.profiles.gradients.communication import RingNetwork
 from gapless.profiles.gradients.compressors import NONE, compressor_names, named_compressor
 from gapless.profiles.gradients.cost_functions import FREE
@@ -146,3 +147,13 @@ def test_compression_pays_below_its_crossover_and_not_above(
         found = best_fusion(with_compressor(profile, chosen, other))
         plain_s = buckets(with_compressor(profile, NONE, other)).iteration_s
         assert (found.iteration_s < plain_s * (1 - 1e-9)) == pays
+
+
+def test_compressors_that_there_was_no_time_for_are_left_out_and_named() -> None:
+    options, chosen = SolveOptions(), [named_compressor(name) for name in ("fp16", "dgc")]
+    whole = advise(load_fusion_profile("vgg16"), NETWORK, chosen, options=options)
+    assert ([option.compressor.name for option in whole.options], whole.left_out) == (["fp16", "dgc"], "")
+    options.stop.set()
+    cut = advise(load_fusion_profile("vgg16"), NETWORK, chosen, options=options)
+    assert (cut.options, cut.left_out, cut.plain) == ((), "fp16, dgc", whole.plain)
+    assert cut.text.endswith("best: no compression, plain buckets")

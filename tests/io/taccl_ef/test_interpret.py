@@ -183,7 +183,7 @@ def test_a_missing_dependency_between_sums_is_a_race_that_names_both_steps(make_
 
 def test_messages_there_and_back_order_accesses(make_program):
     program, collective = swap(make_program)
-    assert verify(program) == []
+    assert verify(program, "original") == []
     for order in (None, 1, 2, 3):
         assert run(program, collective, order=order).problems == ()
 
@@ -214,7 +214,7 @@ def test_a_full_queue_is_no_order(make_program):
     second = Gpu(1, 1, 1, 2, (ThreadBlock(0, -1, 0, 0, takes), ThreadBlock(1, 0, -1, 0, answer)))
     collective = Collective("custom", 2, 1, inputs=((0,), (1,)), outputs=((1,), (0,)))
     program = make_program("custom", 1, [first, second], inplace=True, outofplace=False)
-    assert verify(program) == []
+    assert verify(program, "original") == []
     for slots in (1, 2):
         assert "race" in rules(program, collective, slots=slots)
 

@@ -64,14 +64,14 @@ def test_chunks_side_by_side_at_both_ends_are_one_step(make_schedule):
 def test_a_chunk_that_a_relay_does_not_keep_goes_through_scratch(make_schedule):
     collective = Collective("custom", 3, 2, inputs=((0, 1), (), ()), outputs=((), (), (0, 1)))
     schedule = make_schedule(collective, [(0, 0, 1, [1]), (1, 0, 1, [0]), (2, 1, 2, [0, 1])])
-    program = lower(schedule, collective, instances=2)
+    program = lower(schedule, collective, instances=2, runtime="original")
     assert [gpu.s_chunks for gpu in program.gpus] == [0, 4, 0]
     assert run(program, collective).is_ok
 
 
 def test_a_send_waits_once_for_each_block_that_brought_its_chunks(make_star):
     collective, schedule = make_star(5, 1)
-    program = lower(schedule, collective)
+    program = lower(schedule, collective, runtime="original")
     to_one = next(block for block in program.gpus[0].threadblocks if block.send == 1)
     # Chunk 0 is rank 0's own (from the input), chunks 2 to 4 (in the output) came from three ranks.
     assert [step.type for step in to_one.steps] == ["s", "nop", "nop", "s"]

@@ -14,6 +14,7 @@ from hand_made_collectives import (
     ring_allgather,
     ring_allreduce,
     ring_reducescatter,
+    taker,
     tree_allreduce,
 )
 from program_edits import Broken
@@ -24,8 +25,8 @@ from gapless.io.taccl_ef import Program, judge, lower, parse_xml, xml_text
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "allgather": lambda: lower(*ring_allgather(4, 2)[::-1], fuse=False),
     "allgather-fused": lambda: lower(*ring_allgather(5, 2)[::-1], placement="both"),
-    "reducescatter": lambda: lower(*pairs_reducescatter(4, 2)[::-1]),
-    "reducescatter-fused": lambda: lower(*ring_reducescatter(4, 2)[::-1], placement="both"),
+    "reducescatter": lambda: lower(*pairs_reducescatter(4, 2)[::-1], runtime="executor"),
+    "reducescatter-fused": lambda: lower(*ring_reducescatter(4, 2)[::-1], placement="both", runtime="executor"),
     "allreduce": lambda: lower(*ring_allreduce(4, 2)[::-1], fuse=False),
     "allreduce-fused": lambda: lower(*ring_allreduce(4, 2)[::-1]),
     "allreduce-tree": lambda: lower(*tree_allreduce(6, 1, root=2)[::-1]),
@@ -59,14 +60,14 @@ def refusals(broken: Broken) -> list[str]:
     """The rules that `gapless check` finds broken, or the reader's message; empty where it accepts."""
     try:
         program, warnings = parse_xml(broken if isinstance(broken, str) else xml_text(broken), "f.xml")
-        return [problem.rule for problem in judge(program, warnings=tuple(warnings)).problems]
+        return [problem.rule for problem in judge(program, taker(program.coll), warnings=tuple(warnings)).problems]
     except InputError as error:
         return str(error).splitlines()
 
 
 def test_the_sound_programs_are_valid(programs):
     for program in programs.values():
-        assert judge(program).summary().count(": valid, executed") == 1
+        assert judge(program, taker(program.coll)).summary().count(": valid, executed") == 1
     types = {
         step.type for program in programs.values() for gpu in program.gpus for b in gpu.threadblocks for step in b.steps
     }

@@ -9,13 +9,12 @@ import pytest
 
 from gapless.errors import InputError
 from gapless.io.taccl_ef import lower, parse_xml, read_program, verify, write_program, xml_text
-from gapless.io.taccl_ef.program import NO_MAX_BYTES
 
 
 @pytest.mark.parametrize("placement", ["in-place", "out-of-place", "both"])
 def test_what_is_written_is_read_back_alike_without_warnings(case, placement):
     collective, schedule = case
-    program = lower(schedule, collective, instances=2, placement=placement, proto="LL128", min_bytes=7, max_bytes=2**40)
+    program = lower(schedule, collective, instances=2, placement=placement, proto="LL128", min_bytes=7, max_bytes=2**30)
     assert parse_xml(xml_text(program), "text") == (program, [])
 
 
@@ -62,21 +61,23 @@ def test_comments_and_attributes_in_another_order_are_read(exchange):
 
 
 @pytest.mark.parametrize(
-    ("attribute", "field", "value"),
-    [("outofplace", "outofplace", True), ("minBytes", "min_bytes", 0), ("maxBytes", "max_bytes", NO_MAX_BYTES)],
+    ("attribute", "runtime", "field", "value"),
+    [
+        ("outofplace", "executor", "outofplace", True),
+        ("minBytes", "executor", "min_bytes", 0),
+        ("maxBytes", "executor", "max_bytes", 2**27),
+        ("name", "original", "name", ""),
+    ],
 )
-def test_an_attribute_that_only_the_executor_needs_may_be_missing_with_a_warning(exchange, attribute, field, value):
+def test_an_attribute_that_one_runtime_requires_is_a_fault_there_and_has_the_others_default(
+    exchange, attribute, runtime, field, value
+):
     program, warnings = parse_xml(re.sub(f' {attribute}="[^"]*"', "", xml_text(exchange)), "f.xml")
-    assert getattr(program, field) == value
-    assert len(warnings) == 1
-    assert warnings[0].startswith(f"f.xml:1: algo: {attribute} is missing, the executor refuses the file")
-
-
-def test_a_missing_name_is_a_warning_and_a_problem_of_the_original_runtime(exchange):
-    program, warnings = parse_xml(xml_text(exchange).replace(' name="by_hand"', ""), "f.xml")
-    assert warnings == ["f.xml:1: algo: name is missing, the original runtime refuses the file"]
-    assert [problem.rule for problem in verify(program, "original")] == ["name"]
-    assert verify(program, "both") == verify(program, "executor") == []
+    assert (getattr(program, field), program.absent, warnings) == (value, {attribute}, [])
+    (other,) = {"executor", "original"} - {runtime}
+    assert verify(program, other) == []
+    for strict in (runtime, "both"):
+        assert [(each.rule, each.message.split()[0]) for each in verify(program, strict)] == [("attribute", attribute)]
 
 
 def test_lines_may_end_as_on_windows(exchange, tmp_path):

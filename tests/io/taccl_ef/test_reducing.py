@@ -14,6 +14,7 @@ from hand_made_collectives import (
     in_rounds,
     random_allreduce,
     ring_allreduce,
+    taker,
     tree_allreduce,
     tree_broadcast,
 )
@@ -42,8 +43,9 @@ def case(request):
 @pytest.mark.parametrize("fuse", [True, False])
 def test_every_collective_runs_clean_with_any_number_of_slots(case, placement, instances, fuse):
     collective, schedule = case
-    program = lower(schedule, collective, instances=instances, placement=placement, fuse=fuse)
-    assert verify(program) == []
+    runtime = taker(collective.name, placement)
+    program = lower(schedule, collective, instances=instances, placement=placement, fuse=fuse, runtime=runtime)
+    assert verify(program, runtime) == []
     for slots in (0, 1, 8):
         outcome = run(program, collective, slots=slots)
         assert outcome.problems == ()
@@ -54,7 +56,7 @@ def test_every_collective_runs_clean_with_any_number_of_slots(case, placement, i
 @pytest.mark.parametrize("merge", [True, False])
 def test_merged_and_separate_blocks_both_run_clean(case, merge):
     collective, schedule = case
-    program = lower(schedule, collective, placement="both", merge_blocks=merge)
+    program = lower(schedule, collective, placement="both", merge_blocks=merge, runtime=taker(collective.name))
     for slots in (0, 1, 2):
         assert run(program, collective, slots=slots, order=3).problems == ()
 
@@ -62,7 +64,7 @@ def test_merged_and_separate_blocks_both_run_clean(case, merge):
 def test_only_scratch_and_outputs_are_written(case):
     collective, schedule = case
     for placement in ("out-of-place", "both"):
-        program = lower(schedule, collective, placement=placement)
+        program = lower(schedule, collective, placement=placement, runtime=taker(collective.name))
         steps = [step for gpu in program.gpus for block in gpu.threadblocks for step in block.steps]
         assert "i" not in {step.dstbuf for step in steps if step.type in WRITES}
 
@@ -73,7 +75,7 @@ def counts(program):
 
 def test_in_place_only_a_ranks_outputs_and_scratch_are_written(case):
     collective, schedule = case
-    program = lower(schedule, collective, placement="in-place")
+    program = lower(schedule, collective, placement="in-place", runtime=taker(collective.name, "in-place"))
     for gpu in program.gpus:
         inputs, outputs = (len(buffers[gpu.id]) for buffers in (collective.inputs, collective.outputs))
         start = gpu.id * outputs if inputs > outputs else 0
@@ -118,7 +120,7 @@ def test_a_sum_that_is_an_output_is_stored_when_it_is_sent_on():
 
 def test_a_block_that_may_not_send_and_receive_fuses_nothing(case):
     collective, schedule = case
-    program = lower(schedule, collective, merge_blocks=False)
+    program = lower(schedule, collective, merge_blocks=False, runtime=taker(collective.name))
     assert not counts(program).keys() & {"rcs", "rrs", "rrcs"}
 
 
@@ -152,13 +154,13 @@ def test_a_message_is_cut_where_its_dependencies_would_not_fit_a_block():
 @pytest.mark.parametrize(
     ("name", "runtime", "coll"),
     [
-        ("reducescatter-ring", "both", "reducescatter"),
         ("reducescatter-ring", "executor", "reducescatter"),
         ("reducescatter-ring", "original", "reduce_scatter"),
-        ("gather-chain", "both", "gather"),
+        ("gather-chain", "executor", "gather"),
         ("gather-chain", "original", "custom"),
-        ("sendrecv-relayed", "both", "custom"),
+        ("sendrecv-relayed", "original", "custom"),
         ("allreduce-ring", "original", "allreduce"),
+        ("allreduce-ring", "both", "allreduce"),
     ],
 )
 def test_the_collective_is_named_as_the_runtime_knows_it(name, runtime, coll):
@@ -166,6 +168,22 @@ def test_the_collective_is_named_as_the_runtime_knows_it(name, runtime, coll):
     program = lower(schedule, collective, runtime=runtime)
     assert program.coll == coll
     assert judge(program, runtime).is_valid
+
+
+@pytest.mark.parametrize(
+    ("name", "way_out"),
+    [
+        ("reducescatter-ring", "export with executor and once with original"),
+        ("gather-chain", "export with executor and once with original"),
+        ("scatter-chain", "export with executor and once with original"),
+        ("sendrecv-relayed", "export with original"),
+        ("inverse-gather", "export with original"),
+    ],
+)
+def test_what_the_two_runtimes_call_by_different_names_is_no_file_for_both(name, way_out):
+    collective, schedule = CASES[name]()
+    with pytest.raises(InputError, match=f"runtime: one file can't serve both with {collective.name}: .*; {way_out}$"):
+        lower(schedule, collective, runtime="both")
 
 
 def test_a_collective_that_a_runtime_does_not_offer_is_refused():
@@ -208,6 +226,6 @@ def test_a_copy_of_what_is_there_is_not_sent():
 def test_random_reductions_run_clean_for_every_interleaving(ranks, parts, seed, is_scattered, placement, how, order):
     collective, schedule = random_allreduce(ranks, parts, random.Random(seed), is_scattered)
     assert check(schedule).valid
-    program = lower(schedule, collective, placement=placement, **how)
+    program = lower(schedule, collective, placement=placement, **{"runtime": taker(collective.name), **how})
     for slots in (0, 1, 2):
         assert run(program, collective, slots=slots, order=order).problems == ()

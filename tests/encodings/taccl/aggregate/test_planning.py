@@ -17,6 +17,7 @@ from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, transfers_of
 from gapless.encodings.taccl.aggregate.spreading import Preferences, spread
 from gapless.encodings.taccl.aggregate.trees import timed, transfers_along
+from gapless.encodings.taccl.parameters import Aggregation
 from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.symmetry.masks import image_of, image_table
 from gapless.encodings.taccl.symmetry.quotient_network import Message, quotient_network
@@ -27,7 +28,7 @@ from gapless.topologies.topology import Topology
 
 ALPHA_S, BETA_S = 1e-6, 20e-12
 COSTS = lambda _: (ALPHA_S, BETA_S)  # noqa: E731
-SOON = SolveOptions()
+FEW = Aggregation(tries=20)
 
 
 def schedule_of(problem: Chunked, transfers: list[Transfer] | None) -> Schedule:
@@ -49,7 +50,7 @@ def test_every_collective_replays_clean(name: str, shape: str) -> None:
     topologies = {"pairs": lambda: pairs_of_nodes(2, COSTS), "rails": lambda: rails(2, 3)}
     topology = topologies[shape]() if shape in topologies else SHAPES[shape](5, COSTS)
     problem = Chunked(topology, collective_by_name(name, topology.device_count), 1_000)
-    checked_s(problem, transfers_of(problem, Deadline(SOON), 0))
+    checked_s(problem, transfers_of(problem, Deadline(SolveOptions()), 0, FEW))
 
 
 @pytest.mark.parametrize("name", ["allgather", "reducescatter"])
@@ -75,7 +76,7 @@ def test_the_same_seed_gives_the_same_plan() -> None:
 
 def test_chunks_keep_to_the_links_that_a_sketch_leaves_them() -> None:
     problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000, load_sketch("ndv2-sk-1"))
-    schedule = schedule_of(problem, transfers_of(problem, Deadline(SOON), 0))
+    schedule = schedule_of(problem, transfers_of(problem, Deadline(SolveOptions()), 0, FEW))
     assert check(schedule).valid
     assert problem.logical.allowed[schedule.moves.values, schedule.place[schedule.moves.owner]].all()
 
@@ -124,7 +125,7 @@ def test_trees_are_cut_down_to_what_is_wanted() -> None:
 
 def test_all_is_added_up_in_the_middle_of_a_line() -> None:
     problem = Chunked.of(SHAPES["line"](5, COSTS), "allreduce", 5)
-    end_s = checked_s(problem, rooted_transfers(problem, Deadline(SolveOptions()), 0))
+    end_s = checked_s(problem, rooted_transfers(problem, Deadline(SolveOptions()), 0, FEW))
     assert end_s < 5.1 * ALPHA_S  # two hops in on one side, the other side's last one after it, two hops out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from little import LITTLE
 from shapes import SHAPES
 
 import gapless
@@ -81,21 +82,21 @@ def test_a_baseline_that_is_fastest_is_named_and_its_chunks_are_cut() -> None:
 
 
 def test_a_chunk_by_chunk_plan_that_is_faster_is_kept() -> None:
-    result = gapless.solve(Chunked.of(load_topology("ndv2", 1), "allgather", 10**6), QUICK)
+    result = gapless.solve(Chunked.of(load_topology("ndv2", 2), "allgather", 10**7), QUICK, LITTLE)
     assert result.details["method"] in ("milp", "greedy")
 
 
 @pytest.mark.parametrize("method", ["milp", "greedy"])
 def test_other_methods_send_chunk_by_chunk(method: str) -> None:
     problem = Chunked.of(load_topology("dgx2", 1), "allgather", 1_000, method=method)  # type: ignore[arg-type]
-    assert gapless.solve(problem, SolveOptions(gap=0.5)).details["method"] == method
+    assert gapless.solve(problem, SolveOptions(gap=0.5), LITTLE).details["method"] == method
 
 
 @pytest.mark.thorough
 def test_a_baseline_that_leaves_the_sketch_is_no_choice() -> None:
     sketch = load_sketch("ndv2-sk-1")
     problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000, sketch)
-    plan = plan_aggregated(problem, SolveOptions())
+    plan = plan_aggregated(problem, SolveOptions(), LITTLE.aggregation)
     assert plan is not None
     assert plan.schedule is not None
     moves = plan.schedule.moves

@@ -17,6 +17,7 @@ from gapless.collective import COLLECTIVES, allgather, collective_by_name
 from gapless.encodings.taccl import Chunked, Sketch, load_sketch
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.flow.greedy import plan_greedy
+from gapless.encodings.taccl.parameters import Greedy
 from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.errors import InputError
 from gapless.options import SolveOptions
@@ -24,7 +25,7 @@ from gapless.solution import Status
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 
-QUICK = SolveOptions(gap=0.01)
+QUICK, FEW = SolveOptions(gap=0.01), Greedy(rows=20_000)
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=8, max_size=8)
 
 
@@ -41,7 +42,7 @@ def EVEN(k: int) -> tuple[float, float]:  # noqa: N802
 )
 def test_every_collective_replays_clean(topology: Topology, collective: str) -> None:
     problem = Chunked(topology, collective_by_name(collective, topology.device_count), 100_000)
-    plan = plan_greedy(problem, QUICK)
+    plan = plan_greedy(problem, QUICK, FEW)
     report = check(plan.schedule)
     assert report.valid, report.summary()
     assert report.makespan_s == pytest.approx(plan.solution.objective, rel=1e-9)
@@ -54,7 +55,7 @@ def test_every_collective_replays_clean(topology: Topology, collective: str) -> 
 def test_uneven_links_replay_clean(shape: str, costs: list[tuple[int, int]], parts: int) -> None:
     topology = SHAPES[shape](4, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
     problem = Chunked(topology, allgather(4, parts), 100_000)
-    plan = plan_greedy(problem, QUICK)
+    plan = plan_greedy(problem, QUICK, FEW)
     report = check(plan.schedule)
     assert report.valid
     assert bounds_of(problem).chunk_by_chunk_s <= report.makespan_s * (1 + 1e-9)
@@ -62,15 +63,14 @@ def test_uneven_links_replay_clean(shape: str, costs: list[tuple[int, int]], par
 
 
 def test_one_switch_is_planned_as_well_as_can_be() -> None:
-    plan = plan_greedy(Chunked(rails(1), allgather(8), 10**6), QUICK)
+    plan = plan_greedy(Chunked(rails(1), allgather(8), 10**6), QUICK, FEW)
     assert plan.solution.status is Status.OPTIMAL
     assert plan.solution.objective == pytest.approx(7 * (0.7e-6 + 1e6 / 450e9))
 
 
-@pytest.mark.thorough
 def test_a_chunk_enters_a_node_once_where_its_nic_is_scarce() -> None:
     topology = load_topology("ndv2", 2)
-    plan = plan_greedy(Chunked(topology, allgather(16), 10**6), SolveOptions())
+    plan = plan_greedy(Chunked(topology, allgather(16), 10**6), SolveOptions(), FEW)
     assert plan.schedule is not None
     assert topology.is_inter_node[plan.schedule.place].sum() <= 16
     assert plan.schedule.moves.lengths.sum() == 16 * 15
@@ -78,7 +78,7 @@ def test_a_chunk_enters_a_node_once_where_its_nic_is_scarce() -> None:
 
 
 def test_rotations_stand_in_the_details() -> None:
-    details = plan_greedy(Chunked(rails(4), allgather(32), 10**6), QUICK).details
+    details = plan_greedy(Chunked(rails(4), allgather(32), 10**6), QUICK, FEW).details
     assert details["method"] == "greedy"
     assert details["rotations"] == 32
     assert details["chunk_transfers"] == 32 * 31
@@ -88,7 +88,7 @@ def test_rotations_stand_in_the_details() -> None:
 def test_reducescatter_is_allgather_backwards() -> None:
     topology = rails(2)
     plans = [
-        plan_greedy(Chunked(topology, collective_by_name(name, 16, 2), 10**7), QUICK)
+        plan_greedy(Chunked(topology, collective_by_name(name, 16, 2), 10**7), QUICK, FEW)
         for name in ("allgather", "reducescatter")
     ]
     forth, back = (plan.solution.objective for plan in plans)
@@ -100,7 +100,7 @@ def test_reducescatter_is_allgather_backwards() -> None:
 
 def test_a_sketch_is_not_ignored() -> None:
     problem = Chunked.of(load_topology("ndv2", 2), "allgather", 10**6, load_sketch("ndv2-sk-1"))
-    schedule = plan_greedy(problem, QUICK).schedule
+    schedule = plan_greedy(problem, QUICK, FEW).schedule
     assert schedule is not None
     assert problem.logical.allowed[schedule.moves.values, schedule.place[schedule.moves.owner]].all()
 
@@ -109,14 +109,14 @@ def test_a_sketch_that_orders_chunks_on_links_is_not_for_the_greedy() -> None:
     inter_node = InterNode({0: (1,)}, relay_rule=(8, 0), enforce_ordering=True)
     problem = Chunked.of(load_topology("ndv2", 2), "allgather", 10**6, Sketch("ordered", inter_node=inter_node))
     with pytest.raises(InputError, match="sends own chunks first"):
-        plan_greedy(problem, QUICK)
+        plan_greedy(problem, QUICK, FEW)
 
 
 def test_sums_of_a_few_ranks_are_refused() -> None:
     whole = collective_by_name("reduce", 4)
     some = replace(whole, inputs=(*whole.inputs[:-1], ()))
     with pytest.raises(InputError, match="sums of all ranks"):
-        plan_greedy(Chunked(ring(4, EVEN), some, 1000), QUICK)
+        plan_greedy(Chunked(ring(4, EVEN), some, 1000), QUICK, FEW)
 
 
 def test_the_same_seed_gives_the_same_plan() -> None:
