@@ -51,6 +51,7 @@ def solve(
         try:
             asked = replace(deadline.stage(), on_progress=log, on_plan=offer)
             plan = find_system(problem.system).plan(problem, asked, parameters)
+            incumbents.close()  # none is replayed and written beside the answer
             is_cut = deadline.has_struck and plan.solution.status is not Status.INFEASIBLE and not options.stop.is_set()
             return _result(problem, _ended(plan, StopReason.TIME_LIMIT) if is_cut else plan, log, command)
         except KeyboardInterrupt:  # as in a notebook: the first one ends the solve, with what there is

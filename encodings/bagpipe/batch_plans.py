@@ -184,11 +184,11 @@ class _Planner:
         batch = Batch(index, owner, planning.trainers)
         found = self._partition(batch, places)
         partition_s = time.perf_counter() - begin_s
-        counts = np.zeros((len(step.ids), planning.trainers), dtype=np.int32)
-        cells = index.astype(np.int64) * planning.trainers + found.trainer[:, None]
-        counts.reshape(-1)[:] = np.bincount(cells.reshape(-1), minlength=counts.size)
-        after = self._settle(step, owner, counts)
-        return BatchPlan(step, index, found, owner, counts > 0, partition_s, lookahead_s, after)
+        used, times = np.unique(index * np.int64(planning.trainers) + found.trainer[:, None], return_counts=True)
+        users = np.zeros((len(step.ids), planning.trainers), dtype=np.bool_)
+        users.reshape(-1)[used] = True
+        after = self._settle(step, owner, used, times)
+        return BatchPlan(step, index, found, owner, users, partition_s, lookahead_s, after)
 
     def _partition(self, batch: Batch, places: Ints) -> Partition:
         """As asked for; the contiguous partition where that finds nothing in time."""
@@ -213,12 +213,16 @@ class _Planner:
             owner[step.prefetched] = _hashed(step.prefetch_ids, self._planning.trainers)
         return owner
 
-    def _settle(self, step: Step, owner: Ints, counts: NDArray[np.int32]) -> Ints:
-        """What has no owner yet gets the trainer that uses it most; ties are spread over the trainers by its number."""
-        after, new = owner.copy(), np.flatnonzero(owner < 0)
+    def _settle(self, step: Step, owner: Ints, used: Ints, times: Ints) -> Ints:
+        """What has no owner yet gets the trainer that uses it most; ties are spread over the trainers by its number.
+
+        `used`: place of the id times trainers plus trainer, of all that use one; `times`: how often.
+        """
         trainers = self._planning.trainers
-        turn = (np.arange(trainers)[None, :] + step.ids[new, None]) % trainers
-        after[new] = (counts[new].astype(np.int64) * trainers + turn).argmax(axis=1)
+        place, trainer = np.divmod(used, trainers)
+        order = np.lexsort((times * trainers + (trainer + step.ids[place]) % trainers, place))
+        most = order[np.append(np.flatnonzero(np.diff(place)), len(place) - 1)]
+        after = np.where(owner < 0, trainer[most], owner)
         self._owner[step.rows] = after
         return after
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.errors import InputError
 
-__all__ = ["Aggregation", "Chunking", "Greedy", "Milp", "Parameters", "Sketches"]
+__all__ = ["Aggregation", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Sketches"]
 
 ANY_SIZE = 1 << 30
 """As many chunks in a group as there are."""
@@ -15,6 +15,7 @@ _WORK = {
     "chunking": ("rows",),
     "aggregation": ("messages", "gossip_states", "baseline_transfers"),
     "greedy": ("rows", "rows_before_milp", "rounding_steps"),
+    "matching": ("sends",),
     "milp": ("routing_work", "another_routing_work", "perturbed_rows", "exact_steps"),
 }
 """What counts work."""
@@ -98,6 +99,25 @@ class Greedy:
 
 
 @dataclass(frozen=True)
+class Matching:
+    """Matchings on the time-expanded graph, with restarts."""
+
+    sends: int = 400_000
+    """Sends in all tries, of all phases; two hundred thousand take about a second."""
+    restart_share: float = 0.7
+    """The share of tries that go on from a moment of the best plan: without, its end is hardly improved."""
+    alike_share: float = 0.5
+    """The share of tries that choose as the best one did; of the others, of those with groups of one size on all links."""
+    once_share: float = 0.7
+    """The share of tries in which a chunk comes into a bottleneck set once: right where its links are scarce."""
+    groups: tuple[int, ...] = (1, 2, 3, 4, 8, ANY_SIZE)
+    """How many chunks may travel together at most, by kind of link: more share a latency, and arrive later."""
+
+    def __post_init__(self) -> None:
+        _check(self, "matching", shares=("restart_share", "alike_share", "once_share"))
+
+
+@dataclass(frozen=True)
 class Milp:
     """The thesis's three stages."""
 
@@ -163,6 +183,8 @@ class Parameters:
     """Aggregated sends."""
     greedy: Greedy = field(default_factory=Greedy)
     """The greedy."""
+    matching: Matching = field(default_factory=Matching)
+    """Matchings with restarts."""
     milp: Milp = field(default_factory=Milp)
     """The MILP."""
     sketches: Sketches = field(default_factory=Sketches)

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from gapless.checker import check
+from gapless.checker import Rule, check, judged
 from gapless.checker.replay import replayed
 from gapless.checker.usage import known_events, memory_steps
 from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
-from gapless.topologies.topology import Topology
+from gapless.topologies.topology import Link, Topology
 
 
 def test_the_highest_level_is_the_peak_of_the_report(random_schedule: Callable[[random.Random], Schedule]) -> None:
@@ -46,3 +46,12 @@ def test_known_events_leave_out_what_names_unknown_things(
     place[1] = 10**6
     assert known_events(schedule).tolist() == list(range(len(schedule)))
     assert known_events(replace(schedule, place=place)).tolist() == [0, *range(2, len(schedule))]
+
+
+def test_rules_may_look_at_one_replay_twice() -> None:
+    graph = Graph(np.array([8]), initial=Placement.of([(0, 0)]), required=Placement.of([(0, 1)]))
+    events = [Event(EventKind.TRANSFER, 0.0, 1.0, link, moves=(0,)) for link in (0, 7)]
+    replay = replayed(schedule_from_events(graph, Topology("two", (0, 0), (Link(0, 1, 2.0, 0.0),)), events))
+    first = judged(replay)
+    assert set(first.violation_counts) == {Rule.UNKNOWN_ID, Rule.DURATION_TOO_SHORT}
+    assert judged(replay) == first

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from calls import run
@@ -287,15 +289,18 @@ def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder, elsewhere = tmp_path / "full", tmp_path / "elsewhere"
     folder.mkdir()
     elsewhere.mkdir()
-    write = Path.write_bytes
+    open_file = Path.open
 
-    def write_bytes(path: Path, data: bytes) -> int:
-        if path.parent == folder:
-            write(path, data[: len(data) // 2])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        return write(path, data)
+    class Half(io.FileIO):
+        def writelines(self, pieces: Iterable[bytes]) -> None:
+            self.write(next(iter(pieces))[:10])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.name))
 
-    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    def opened(path: Path, mode: str = "r", *how: Any, **named: Any) -> Any:
+        is_written = path.parent == folder and "b" in mode and "r" not in mode
+        return Half(path, mode.replace("b", "")) if is_written else open_file(path, mode, *how, **named)
+
+    monkeypatch.setattr(Path, "open", opened)
     monkeypatch.setattr(atomic.tempfile, "tempdir", str(elsewhere))
     return folder
 

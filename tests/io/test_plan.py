@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from gapless.checker import check
+from gapless.errors import InputError
 from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.io.plan import SavedPlan, plan_text, read_plan, write_plan
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Nic, Switch, Topology
 
 
@@ -70,3 +73,44 @@ def test_replay_of_the_file_is_the_replay_of_the_schedule(tmp_path: Path) -> Non
 def test_equal_plans_give_equal_bytes() -> None:
     assert plan_text(saved()) == plan_text(saved())
     assert json.loads(plan_text(saved()))["format"] == "gapless.plan"
+
+
+def test_each_set_of_contributions_stands_there_once() -> None:
+    assert json.loads(plan_text(saved()))["graph"]["initial"]["contributions"] == {
+        "sets": ["0x1", "0x2"],
+        "of": [0, 0, 1],
+    }
+
+
+def test_sets_may_stand_there_one_by_one_as_they_did(tmp_path: Path) -> None:
+    data = json.loads(plan_text(saved()))
+    for placement in (data["graph"]["initial"], data["graph"]["required"]):
+        sets = placement["contributions"]
+        placement["contributions"] = [sets["sets"][number] for number in sets["of"]]
+    (tmp_path / "plan.json").write_text(json.dumps(data))
+    assert plan_text(read_plan(tmp_path / "plan.json")) == plan_text(saved())
+
+
+def test_a_set_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    data = json.loads(plan_text(saved()))
+    data["graph"]["initial"]["contributions"]["of"][2] = 2
+    (tmp_path / "plan.json").write_text(json.dumps(data))
+    with pytest.raises(InputError, match=r"of: must be a list of numbers of the 2 sets, from 0"):
+        read_plan(tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize("count", [3, 5000])
+def test_columns_are_written_as_json_has_them(count: int) -> None:
+    rng = np.random.default_rng(count)
+    numbers = rng.choice([0.0, -0.0, 1e-9, 2.0, 1 / 3], count)
+    places = rng.integers(-1, 7, count)
+    sizes = rng.integers(0, 2**60, count)
+    one = rich_schedule()
+    columns = {"kind": places, "start_s": numbers, "end_s": rng.random(count), "place": places, "op": sizes,
+               "implementation": places, "reduces": rng.random(count) < 0.5}  # fmt: skip
+    lists = Ragged(np.arange(count + 1), places)
+    many = replace(one, moves=lists, freed_tensor=Ragged.empty(count), freed_device=Ragged.empty(count), **columns)
+    written = plan_text(replace(saved(), schedule=many)).splitlines()[-1]
+    for name, column in columns.items():
+        assert f'"{name}": {json.dumps(column.tolist())}' in written
+    assert f'"moves": {json.dumps({"start": lists.start.tolist(), "values": places.tolist()})}' in written

@@ -204,3 +204,26 @@ def test_an_error_does_not_hide_the_plan_of_an_interrupted_solve(
     row = interrupted(2.0)
     solved, (again,) = solved_by(file_of(ONE), tmp_path / "out", fails=[0])
     assert (solved, again) == ([0], replace(row, error="the solver broke"))
+
+
+def test_a_sweep_that_is_killed_has_left_the_best_plan_so_far(
+    file_of: FileOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*question: Any) -> Any:
+        *asked, keep = question
+        result = solve(*asked)
+        keep(replace(result, solution=replace(result.solution, stop_reason=StopReason.INTERRUPTED, objective=2.0)))
+        raise Killed
+
+    monkeypatch.setattr(solving, "solve", killed)
+    with pytest.raises(Killed):
+        sweep(read_instances(file_of(ONE)), tmp_path / "out", Here())
+    monkeypatch.setattr(solving, "solve", solve)
+    row = module.known_rows(read_instances(file_of(ONE)), tmp_path / "out")[0]
+    assert (row.verdict, row.objective_s) == ("interrupted", 2.0)
+    assert check(read_plan(tmp_path / "out" / f"{row.plan}").schedule).valid
+    solved, (later,) = solved_by(file_of(ONE), tmp_path / "out")
+    assert (solved, later.verdict) == ([0], "optimal")

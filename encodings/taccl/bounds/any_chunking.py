@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from gapless.collective import Collective
 from gapless.encodings.taccl.bounds.exact_bandwidth import exact_bandwidth
+from gapless.encodings.taccl.bounds.hops import hops_bound_s
 from gapless.encodings.taccl.bounds.latency import farthest_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.bounds.ports import SIDES, most_at_once, port_of_links, rounds_to_reach
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.sketch.phases import is_spread_backwards
+from gapless.encodings.taccl.sketch.phases import is_spread_backwards, turned_round
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.options import SolveOptions
@@ -33,8 +34,9 @@ def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str,
 
     `latency`: the alphas of the shortest path. `rounds`: those in which a chunk can reach all that want it. `cuts`: for
     each rank and each node, what must come in, or go out, through all ports at once. `total`: all that must be sent,
-    from all ranks at once. `bandwidth`: see `any_bandwidth_s_per_byte`. Links that share their first (last) resource
-    count as the fastest of them, since one works at a time.
+    from all ranks at once. `hops`: where no two ranks want the same, messages, and the hops that few of them make.
+    `bandwidth`: see `any_bandwidth_s_per_byte`. Links that share their first (last) resource count as the fastest of
+    them, since one works at a time.
     """
     topology, collective = _machine_of(problem), problem.collective
     sources = _holders(collective.contributors, collective.rank_count)
@@ -45,6 +47,7 @@ def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str,
         "rounds": _rounds_s(topology, collective),
         "cuts": _cuts_s(topology, sources, targets, problem.chunk_bytes),
         "total": _total_s(topology, collective, problem.chunk_bytes),
+        "hops": _hops_s(topology, collective, problem.chunk_bytes),
         "bandwidth": problem.chunk_bytes * exact_s_per_byte,
     }
 
@@ -153,6 +156,16 @@ def _total_s(topology: Topology, collective: Collective, chunk_bytes: int) -> fl
         for rank in range(topology.device_count)
     ]
     return float(topology.alpha_s.min()) + transfers * chunk_bytes / sum(rates) if transfers else 0.0
+
+
+def _hops_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:
+    """Forwards and backwards in time; 0 for what several ranks want, or have parts of."""
+    if collective.reduces or max(map(len, collective.destinations)) > 1:
+        return 0.0
+    wanted = np.zeros((collective.rank_count, collective.rank_count))
+    for owner, targets in zip(collective.owners, collective.destinations, strict=True):
+        wanted[owner, list(targets)] += chunk_bytes
+    return max(hops_bound_s(topology, wanted), hops_bound_s(turned_round(topology), wanted.T))
 
 
 def _rate_bytes_per_s(topology: Topology, links: Ids) -> float:

@@ -16,7 +16,7 @@ from gapless.io.taccl_ef import (
     RUNTIMES,
     LimitError,
     Program,
-    lower,
+    lowered,
     run,
     runtime_for,
     served_placement,
@@ -34,7 +34,7 @@ _OTHER = "custom"
 
 
 def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Program:
-    """Lower a clean schedule (`how` goes to `lower`) and execute the program with one message in flight.
+    """Lower a clean schedule (`how` goes to `lowered`) and execute the program with one message in flight.
 
     What ends with one also ends with more: a queue that holds more never makes a block wait. Without races the result
     is the same, too.
@@ -50,8 +50,8 @@ def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Progra
         "runtime": runtime,
         "placement": served_placement(how.get("placement"), collective.name, runtime),
     }
-    program = lower(schedule, known, **named)
-    outcome = run(program, collective, slots=1)
+    program, flat = lowered(schedule, known, **named)
+    outcome = run(program, collective, slots=1, flat=flat)
     if not outcome.is_ok:
         raise GaplessError(f"taccl-ef: the lowered program fails its execution: {outcome.problems[0]}")
     return program
@@ -82,7 +82,7 @@ class Written:
 def write_taccl_ef(path: Path | str, schedule: Schedule, description: Mapping[str, Any], **how: Any) -> Written:
     """Write the XML of a plan, whole or not at all, with as many of the instances asked for as the runtime takes.
 
-    `per_rank`: one file a rank; `max_scratch`: what the runtime may allocate on a GPU; the others go to `lower`.
+    `per_rank`: one file a rank; `max_scratch`: what the runtime may allocate on a GPU; the others go to `lowered`.
     """
     collective = _described(schedule, description)
     options = {key: value for key, value in how.items() if key not in ("per_rank", "max_scratch", "instances")}

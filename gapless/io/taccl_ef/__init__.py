@@ -2,7 +2,7 @@
 
 from gapless.io.taccl_ef.check import Verdict, judge
 from gapless.io.taccl_ef.interpret import Outcome, run
-from gapless.io.taccl_ef.lower import PLACEMENTS, LimitError, lower
+from gapless.io.taccl_ef.lower import PLACEMENTS, LimitError, lower, lowered
 from gapless.io.taccl_ef.program import Gpu, Problem, Program, Step, ThreadBlock
 from gapless.io.taccl_ef.read import parse_xml, read_program
 from gapless.io.taccl_ef.runtimes import MAX_SCRATCH_BYTES, RUNTIMES, Runtime, runtime_for, served_placement
@@ -28,6 +28,7 @@ __all__ = [
     "Verdict",
     "judge",
     "lower",
+    "lowered",
     "parse_xml",
     "read_program",
     "run",

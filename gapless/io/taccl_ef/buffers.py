@@ -9,7 +9,7 @@ import numpy as np
 
 from gapless.collective import Collective
 from gapless.errors import InputError
-from gapless.io.taccl_ef.ordering import ordered_transfers
+from gapless.io.taccl_ef.ordering import Transfers, ordered_transfers, transfers_of
 from gapless.schedule import Schedule
 
 __all__ = ["MAX_RUN", "Allocation", "Copy", "Message", "Place", "alias_start", "allocate"]
@@ -23,7 +23,7 @@ Copy = tuple[Place, Place, int]
 """Within one rank: (from, to, count)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Message:
     """`count` chunks that lie side by side at both ends, sent together; places are (buffer, chunk index).
 
@@ -82,13 +82,14 @@ def allocate(
     Raises `InputError` where an event is no transfer, sends what its source doesn't hold, adds a contribution twice, or
     a chunk never arrives.
     """
-    order = ordered_transfers(schedule, fuse)
-    state = _State(schedule, collective, placement, order)
+    transfers = transfers_of(schedule)
+    order = ordered_transfers(schedule, transfers, fuse)
+    state = _State(transfers, collective, placement, order, _first_arrivals(schedule, transfers, collective))
     messages: list[Message] = []
     for position, event in enumerate(order):
-        link = schedule.topology.links[int(schedule.place[event])]
-        moved = state.moves(position, event, link.source, link.target)
-        messages += [Message(link.source, link.target, *run) for run in _runs(moved, max_run)]
+        source, target = transfers.source[event], transfers.target[event]
+        moved = state.moves(position, event, source, target)
+        messages += [Message(source, target, *run) for run in _runs(moved, max_run)]
     for rank, wanted in enumerate(state.wanted):
         missing = sorted(set(wanted) - set(state.held[rank]))
         if missing:
@@ -101,8 +102,15 @@ def allocate(
 class _State:
     """Where every chunk of every rank is while the transfers are gone through in order."""
 
-    def __init__(self, schedule: Schedule, collective: Collective, placement: str, order: list[int]) -> None:
-        self.schedule, self.collective = schedule, collective
+    def __init__(
+        self,
+        transfers: Transfers,
+        collective: Collective,
+        placement: str,
+        order: list[int],
+        arrivals: dict[tuple[int, int], int],
+    ) -> None:
+        self.transfers, self.collective, self.arrivals = transfers, collective, arrivals
         self.held, self.wanted = _user_places(collective, placement == "in-place")
         ranks = range(collective.rank_count)
         self.alias = [_alias(collective, rank) if placement == "both" else {} for rank in ranks]
@@ -110,7 +118,6 @@ class _State:
         self.scratch = [0] * collective.rank_count
         self.overwrites = False
         self.used = [{self.cell(rank, place): chunk for chunk, place in self.held[rank].items()} for rank in ranks]
-        self.arrivals = _first_arrivals(schedule, collective)
         self.last_use = self._last_uses(order)
         self.sets = [dict.fromkeys(held, 1 << rank) for rank, held in enumerate(self.held)]
 
@@ -125,19 +132,20 @@ class _State:
         if not self.is_aliased:
             return found
         for position, event in enumerate(order):
-            link = self.schedule.topology.links[int(self.schedule.place[event])]
-            ranks = (link.source, link.target) if self.schedule.reduces[event] else (link.source,)
-            for chunk in self.schedule.moves[event].tolist():
-                found.update({(rank, chunk): position for rank in ranks})
+            source, reduces = self.transfers.source[event], self.transfers.reduces[event]
+            for chunk in self.transfers.chunks[event]:
+                found[source, chunk] = position
+                if reduces:
+                    found[self.transfers.target[event], chunk] = position
         return found
 
     def moves(self, position: int, event: int, source: int, target: int) -> list[_Moved]:
         """What an event brings: (from, to, 1, added to) for each chunk that is not there yet."""
         moved: list[_Moved] = []
-        reduces = bool(self.schedule.reduces[event])
+        reduces = self.transfers.reduces[event]
         if reduces and not self.collective.reduces:
             raise InputError(f"schedule: event {event} reduces, {self.collective.name} has nothing to reduce")
-        for chunk in self.schedule.moves[event].tolist():
+        for chunk in self.transfers.chunks[event]:
             if chunk not in self.held[source]:
                 raise InputError(
                     f"schedule: event {event} sends chunk {chunk} from rank {source}, which does not hold it then"
@@ -215,17 +223,17 @@ def _user_places(collective: Collective, in_place: bool) -> tuple[list[dict[int,
     return held, wanted
 
 
-def _first_arrivals(schedule: Schedule, collective: Collective) -> dict[tuple[int, int], int]:
+def _first_arrivals(schedule: Schedule, transfers: Transfers, collective: Collective) -> dict[tuple[int, int], int]:
     """For each chunk and rank, the event that brings it there first."""
     found: dict[tuple[int, int], int] = {}
     chunk_count = collective.chunk_count
     for event in np.lexsort((np.arange(len(schedule)), schedule.start_s, schedule.end_s)).tolist():
-        link = schedule.topology.links[int(schedule.place[event])]
-        for chunk in schedule.moves[event].tolist():
+        source, target = transfers.source[event], transfers.target[event]
+        for chunk in transfers.chunks[event]:
             if not 0 <= chunk < chunk_count:
                 raise InputError(f"schedule: event {event}: chunks must be in 0..{chunk_count - 1}, got {chunk}")
-            found.setdefault((chunk, link.target), event)
-        if max(link.source, link.target) >= collective.rank_count:
+            found.setdefault((chunk, target), event)
+        if max(source, target) >= collective.rank_count:
             raise InputError(f"schedule: event {event}: ranks must be in 0..{collective.rank_count - 1}")
     return found
 
@@ -236,6 +244,9 @@ _Moved = tuple[Place, Place, int, "Place | None"]
 
 def _runs(moved: list[_Moved], max_run: int) -> Iterator[tuple[Place, Place, int, Place | None]]:
     """Single chunks joined where they are neighbours at both ends, and in what they are added to."""
+    if len(moved) == 1:
+        yield moved[0]
+        return
     group: list[_Moved] = []
     for each in sorted(moved, key=lambda part: part[:3]):
         if group and (len(group) == max_run or not _is_next(group[-1], each)):

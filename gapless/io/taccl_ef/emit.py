@@ -13,7 +13,7 @@ from gapless.io.taccl_ef.program import READS_SOURCE, WRITES
 __all__ = ["Builder", "Draft", "compact_scratch", "emit"]
 
 
-@dataclass
+@dataclass(slots=True)
 class Draft:
     """A step whose dependency still points to a block that has no number yet. `message`: what a receive brings."""
 
@@ -26,7 +26,7 @@ class Draft:
     message: int = -1
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Builder:
     """A thread block that is being filled; `waited` has the last step of each other block that it waited for."""
 

@@ -3,7 +3,8 @@
 What runs when does not depend on the data, so this is a walk over steps alone. Every thread block is a process. A
 connection is a queue of messages: a send waits while it is full, a receive while it is empty. Since each queue has one
 writer and one reader and a dependency never comes undone, whether the program gets stuck does not depend on the order
-in which ready blocks are taken. The same holds for the runtimes' loop over slices: running slice after slice is one of
+in which ready blocks are taken; where a connection holds at least one message, it is a matter of who waits for whom,
+which columns.py has as arrays. The same holds for the runtimes' loop over slices: running slice after slice is one of
 the possible orders, so a program that ends once ends for any number of slices.
 """
 
@@ -13,6 +14,9 @@ import random
 from collections import deque
 from dataclasses import dataclass
 
+import numpy as np
+
+from gapless.io.taccl_ef.columns import Columns, Flags, rounds_of
 from gapless.io.taccl_ef.flat import Flat
 from gapless.io.taccl_ef.program import RECEIVING, SENDING, Problem
 
@@ -30,16 +34,30 @@ class Execution:
     problems: tuple[Problem, ...]
 
 
-def execute(flat: Flat, nchannels: int, slots: int, order: int | None) -> Execution:
+def execute(flat: Flat, columns: Columns, nchannels: int, slots: int, order: int | None) -> Execution:
     """Run to the end, or until nothing moves.
 
     `slots`: messages that a connection holds. With 0 a send starts only when the other side stands at the receive: the
     worst that cutting a step of several chunks into pieces can do. Connections on channels from `nchannels` on are
     never set up. `order`: None takes the blocks in turn, each as far as it goes; a number seeds a random interleaving.
     """
+    if slots and order is None:
+        rounds = rounds_of(flat, columns, slots, _never(flat, columns, nchannels))
+        if rounds.all():
+            return Execution(np.argsort(rounds, kind="stable").tolist(), ())
     machine = _Machine(flat, nchannels, slots)
     machine.run(None if order is None else random.Random(order))
     return Execution(machine.trace, tuple(machine.stuck()))
+
+
+def _never(flat: Flat, columns: Columns, nchannels: int) -> Flags:
+    """Steps that wait for what never signals, or send where nothing is set up."""
+    awaited = np.array(flat.awaited, dtype=np.int64)
+    signals = np.array([step.hasdep for step in flat.steps])
+    is_set_up = np.array([channel < nchannels for _, _, channel in flat.connections] or [True])
+    sends_in_vain = columns.sends & ~is_set_up[np.array(flat.outgoing, dtype=np.int64)[columns.block]]
+    never: Flags = sends_in_vain | ((awaited >= 0) & ~signals[awaited]) | (columns.receives & (columns.sent_by < 0))
+    return never
 
 
 class _Machine:

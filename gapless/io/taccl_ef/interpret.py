@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gapless.collective import Collective
 from gapless.errors import InputError
-from gapless.io.taccl_ef.columns import columns_of
+from gapless.io.taccl_ef.columns import columns_of, rounds_of
 from gapless.io.taccl_ef.execute import execute
 from gapless.io.taccl_ef.flat import Flat, flatten
 from gapless.io.taccl_ef.memory import Memory
@@ -63,6 +63,7 @@ def run(
     slots: int = 1,
     in_place: bool | None = None,
     order: int | None = None,
+    flat: Flat | None = None,
 ) -> Outcome:
     """Execute the program and judge the result.
 
@@ -70,14 +71,16 @@ def run(
     the worst case of long messages). `in_place`: whether input and output are one memory; None runs every placement
     that the program claims. `order`: seed of a random interleaving, None for a fixed one; with no race found the result
     is the same for all. A chunk that several ranks have in their inputs is to be summed over them.
+    `flat`: the program's flat form, where it has passed `verify`.
 
     Raises `InputError` where the program has no defined meaning (`verify` lists why) or does not fit the collective.
     """
     if slots < 0:
         raise InputError(f"slots: must be >= 0, got {slots}")
-    flat = _well_formed(program)
+    flat = _well_formed(program) if flat is None else flat
+    columns = columns_of(flat)
     parts = _parts(program, collective)
-    execution = execute(flat, program.nchannels, slots, order)
+    execution = execute(flat, columns, program.nchannels, slots, order)
     placements = [flag for flag, claimed in ((False, program.outofplace), (True, program.inplace)) if claimed]
     problems = list(execution.problems)
     is_complete = len(execution.trace) == len(flat.steps)
@@ -86,10 +89,10 @@ def run(
         for gpu in sorted(program.gpus, key=lambda gpu: gpu.id)
     ]
     wanted = placements if in_place is None else [in_place]
-    columns = columns_of(flat, execution.trace)
+    rounds = rounds_of(flat, columns)
     for flag in wanted if is_complete else ():
         memory = Memory(sizes, flag)
-        problems += replay(flat, columns, memory)
+        problems += replay(flat, columns, rounds, memory)
         problems += memory.wrong_chunks(collective, parts)
         problems += race_problems(flat, columns, execution.trace, memory)
     return Outcome(

@@ -22,19 +22,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from gapless.collective import Collective
 from gapless.errors import InputError
 from gapless.io.taccl_ef.blocks import MERGE_ABOVE, LimitError, plan_blocks
 from gapless.io.taccl_ef.buffers import MAX_RUN, Allocation, allocate
 from gapless.io.taccl_ef.emit import Builder, compact_scratch, emit
+from gapless.io.taccl_ef.flat import Flat
 from gapless.io.taccl_ef.hazards import find_needs
 from gapless.io.taccl_ef.program import Gpu, Program, Step, ThreadBlock
 from gapless.io.taccl_ef.runtimes import MAX_SCRATCH_BYTES, RUNTIMES, default_max_bytes, written_name
-from gapless.io.taccl_ef.verify import verify
+from gapless.io.taccl_ef.verify import examine
 from gapless.schedule import Schedule
 
-__all__ = ["PLACEMENTS", "LimitError", "lower"]
+__all__ = ["PLACEMENTS", "LimitError", "lower", "lowered"]
 
 PLACEMENTS = {"out-of-place": (False, True), "in-place": (True, False), "both": (True, True)}
 """By name: (inplace, outofplace)."""
@@ -44,7 +46,12 @@ LIMITS = frozenset(
 """Rules that a program of fewer instances may keep."""
 
 
-def lower(
+def lower(schedule: Schedule, collective: Collective, **how: Any) -> Program:
+    """As `lowered`, without the flat form."""
+    return lowered(schedule, collective, **how)[0]
+
+
+def lowered(
     schedule: Schedule,
     collective: Collective,
     *,
@@ -60,8 +67,9 @@ def lower(
     fuse: bool = True,
     step_limit: int | None = None,
     max_scratch_bytes: int = MAX_SCRATCH_BYTES,
-) -> Program:
-    """The program that does what a clean schedule of transfers does; tensor ids are the collective's chunks.
+) -> tuple[Program, Flat]:
+    """The program that does what a clean schedule of transfers does, and its flat form; tensor ids are the collective's
+    chunks.
 
     `instances`: parts that each chunk is cut into, each on its own blocks and channels. `placement`: `out-of-place`
     (own chunks are copied from input to output, the input is never written), `in-place` (only the larger buffer is
@@ -100,12 +108,12 @@ def lower(
         program = replace(program, gpus=tuple(_declared_whole(program)))
     if not max_bytes:
         program = replace(program, max_bytes=default_max_bytes(program, runtime, max_scratch_bytes))
-    problems = verify(program, runtime, sm_count, max_scratch_bytes)
-    if problems:
+    problems, flat = examine(program, runtime, sm_count, max_scratch_bytes)
+    if problems or flat is None:
         kind = LimitError if problems[0].rule in LIMITS else InputError
         way_out = f"; use fewer instances than {instances}" if instances > 1 and kind is LimitError else ""
         raise kind(f"taccl-ef: the program breaks a rule of the runtime: {problems[0]}{way_out}")
-    return program
+    return program, flat
 
 
 def _most_steps(runtime: str) -> int:

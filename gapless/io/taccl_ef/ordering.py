@@ -2,56 +2,80 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import pairwise
+
 import numpy as np
 
 from gapless.errors import InputError
 from gapless.schedule import EventKind, Schedule
+from gapless.topologies.links import Links
 
-__all__ = ["ordered_transfers"]
+__all__ = ["Transfers", "ordered_transfers", "transfers_of"]
 
 SAME_INSTANT = 1e-9
 """Of the makespan: starts closer than that are one instant, as the checker has it."""
 
 
-def ordered_transfers(schedule: Schedule, fuse: bool) -> list[int]:
+@dataclass(frozen=True)
+class Transfers:
+    """By event: the ranks that it goes from and to, its chunks, whether it reduces."""
+
+    source: list[int]
+    target: list[int]
+    chunks: list[list[int]]
+    reduces: list[bool]
+
+
+def transfers_of(schedule: Schedule) -> Transfers:
+    """The events of a schedule as plain lists. Raises `InputError` where one is no transfer."""
+    for event, kind in enumerate(schedule.kind.tolist()):
+        if kind != EventKind.TRANSFER:
+            raise InputError(f"schedule: event {event} must be a transfer, got {EventKind(kind).name.lower()}")
+    links = Links.of(schedule.topology.links)
+    start, chunks = schedule.moves.start.tolist(), schedule.moves.values.tolist()
+    return Transfers(
+        source=links.source[schedule.place].tolist(),
+        target=links.target[schedule.place].tolist(),
+        chunks=[chunks[begin:end] for begin, end in pairwise(start)],
+        reduces=schedule.reduces.tolist(),
+    )
+
+
+def ordered_transfers(schedule: Schedule, transfers: Transfers, fuse: bool) -> list[int]:
     """Event numbers by start; of equal starts what ends first, then what is listed first.
 
     `fuse`: of equal starts, what leaves a rank comes before what arrives there, as far as there is no cycle. In the
     next round the rank then sends on what it received last, and the two steps lie side by side. Transfers that start
-    together and take time don't depend on each other, so any order of them will do. Raises `InputError` where an event
-    is no transfer.
+    together and take time don't depend on each other, so any order of them will do.
     """
-    for event, kind in enumerate(schedule.kind.tolist()):
-        if kind != EventKind.TRANSFER:
-            raise InputError(f"schedule: event {event} must be a transfer, got {EventKind(kind).name.lower()}")
     order = [int(event) for event in np.lexsort((np.arange(len(schedule)), schedule.end_s, schedule.start_s))]
-    return _outgoing_first(schedule, order) if fuse else order
+    return _outgoing_first(schedule, transfers, order) if fuse else order
 
 
-def _outgoing_first(schedule: Schedule, order: list[int]) -> list[int]:
+def _outgoing_first(schedule: Schedule, transfers: Transfers, order: list[int]) -> list[int]:
     """The same order with each instant's transfers sorted again."""
     tolerance_s = SAME_INSTANT * float(schedule.end_s.max(initial=0.0))
+    start_s, end_s = schedule.start_s.tolist(), schedule.end_s.tolist()
     ordered: list[int] = []
     begin = 0
     for at in range(1, len(order) + 1):
-        first_s = float(schedule.start_s[order[begin]])
-        if at < len(order) and schedule.start_s[order[at]] - first_s <= tolerance_s:
+        first_s = start_s[order[begin]]
+        if at < len(order) and start_s[order[at]] - first_s <= tolerance_s:
             continue
         group = order[begin:at]
-        lasting = all(schedule.end_s[event] - first_s > tolerance_s for event in group)
-        ordered += _sorted_instant(schedule, group) if lasting and len(group) > 1 else group
+        lasting = all(end_s[event] - first_s > tolerance_s for event in group)
+        ordered += _sorted_instant(transfers, group) if lasting and len(group) > 1 else group
         begin = at
     return ordered
 
 
-def _sorted_instant(schedule: Schedule, group: list[int]) -> list[int]:
+def _sorted_instant(transfers: Transfers, group: list[int]) -> list[int]:
     """Depth first from the target of each transfer: all that leaves it comes before."""
     leaving: dict[int, list[int]] = {}
-    target = {}
+    target = transfers.target
     for event in group:
-        link = schedule.topology.links[int(schedule.place[event])]
-        leaving.setdefault(link.source, []).append(event)
-        target[event] = link.target
+        leaving.setdefault(transfers.source[event], []).append(event)
     ordered: list[int] = []
     seen: set[int] = set()
     for root in group:

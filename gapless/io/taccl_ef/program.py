@@ -65,7 +65,7 @@ NO_MAX_BYTES = 2**62
 for that, but the original runtime wants size < maxBytes and never chooses an algorithm whose maxBytes is 0."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Step:
     """One instruction. `s` is its number in the block, offsets and `cnt` count chunks.
 

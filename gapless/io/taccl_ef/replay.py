@@ -12,13 +12,13 @@ from gapless.io.taccl_ef.program import Problem
 __all__ = ["replay"]
 
 
-def replay(flat: Flat, columns: Columns, memory: Memory) -> list[Problem]:
-    """Apply all steps to the memory; returns reads of what nobody wrote, and messages of another count.
+def replay(flat: Flat, columns: Columns, rounds: Numbers, memory: Memory) -> list[Problem]:
+    """Apply all steps to the memory, round after round; returns reads of nothing, and messages of another count.
 
     Steps of one round don't wait for each other, so that they may run together; if two of them touch one chunk, they
     race, which races.py finds.
     """
-    order = np.argsort(columns.round, kind="stable")
+    order = np.argsort(rounds, kind="stable")
     counts = columns.cnt[order]
     step = np.repeat(order, counts)
     k = runs(np.zeros(len(order), dtype=np.int64), counts)
@@ -29,7 +29,7 @@ def replay(flat: Flat, columns: Columns, memory: Memory) -> list[Problem]:
     comes = columns.receives[step] & (k < columns.cnt[sent_by])
     incoming = first_message[sent_by] + k
     messages = np.zeros((int(columns.cnt.sum()), ELEMENTS), dtype=np.int64)
-    ends = np.searchsorted(columns.round[step], np.arange(1, int(columns.round.max(initial=0)) + 2))
+    ends = np.searchsorted(rounds[step], np.arange(1, int(rounds.max(initial=0)) + 2))
     reads, adds, writes, sends = (each[step] for each in (columns.reads, columns.adds, columns.writes, columns.sends))
     unwritten: list[tuple[Numbers, bool]] = []
     for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):

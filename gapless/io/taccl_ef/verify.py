@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from gapless.errors import InputError
+from gapless.io.taccl_ef.columns import columns_of, rounds_of
 from gapless.io.taccl_ef.flat import Flat, flatten
 from gapless.io.taccl_ef.program import MAX_DEPENDENCY_BLOCK, Problem, Program, Step
 from gapless.io.taccl_ef.runtimes import MAX_SCRATCH_BYTES, RUNTIMES, allocation_problems
 from gapless.io.taccl_ef.structure import SHAPELESS, structure_problems
 
-__all__ = ["verify"]
+__all__ = ["examine", "verify"]
 
 SHOWN = 8
 """Steps of a cycle that a message names."""
@@ -33,6 +36,13 @@ def verify(
 
     Raises `InputError` for an unknown runtime.
     """
+    return examine(program, runtime, sm_count, max_scratch_bytes)[0]
+
+
+def examine(
+    program: Program, runtime: str, sm_count: int | None, max_scratch_bytes: int
+) -> tuple[list[Problem], Flat | None]:
+    """What `verify` finds, and the flat form of a program that has one."""
     if runtime not in RUNTIMES:
         raise InputError(f"runtime: must be one of {', '.join(RUNTIMES)}, got {runtime!r}")
     problems = list(structure_problems(program, RUNTIMES[runtime]))
@@ -42,7 +52,7 @@ def verify(
             message = f"all thread blocks must run at once on {sm_count} multiprocessors, got {len(gpu.threadblocks)}"
             problems.append(Problem("co-residency", message, gpu.id))
     if any(problem.rule in SHAPELESS for problem in problems):
-        return problems
+        return problems, None
     flat, found = flatten(program)
     problems += found
     problems += _connections(flat)
@@ -50,7 +60,7 @@ def verify(
     problems += _nops(flat)
     problems += _fusions(flat)
     problems += _cycle(flat)
-    return problems
+    return problems, flat
 
 
 def _connections(flat: Flat) -> Iterator[Problem]:
@@ -127,19 +137,14 @@ def _fuses(head: Step, step: Step) -> bool:
 
 def _cycle(flat: Flat) -> Iterator[Problem]:
     """Program order, dependencies and messages have no cycle; one that stays in a GPU is named `dep-cycle`."""
-    count = len(flat.steps)
-    waits: list[list[int]] = [[] for _ in range(count)]
-    for number, target in enumerate(flat.awaited):
-        if number > flat.first[flat.owner[number]]:
-            waits[number].append(number - 1)
-        if target >= 0 and flat.owner[target] != flat.owner[number]:
-            waits[number].append(target)
-    for connection in range(len(flat.connections)):
-        for one, other in zip(*flat.transfers(connection), strict=False):
-            waits[other].append(one)
-    stuck = _stuck(waits)
+    columns = columns_of(flat)
+    stuck = set(np.flatnonzero(rounds_of(flat, columns) == 0).tolist())
     if not stuck:
         return
+    waits: dict[int, list[int]] = {}
+    for number in stuck:
+        before = number - 1 if number > flat.first[flat.owner[number]] else -1
+        waits[number] = [each for each in (before, flat.awaited[number], int(columns.sent_by[number])) if each >= 0]
     # Each stuck step waits for another stuck one, so following them must come round.
     path: dict[int, int] = {}
     at = min(stuck)
@@ -152,19 +157,3 @@ def _cycle(flat: Flat) -> Iterator[Problem]:
     rule = "dep-cycle" if len({flat.where(number)[0] for number in cycle}) == 1 else "order-cycle"
     message = f"{len(stuck)} steps can never run; they wait for each other: {' <- '.join(names)}"
     yield Problem(rule, message, *flat.where(cycle[0]))
-
-
-def _stuck(waits: list[list[int]]) -> set[int]:
-    """The steps that topological order never reaches."""
-    followers: list[list[int]] = [[] for _ in waits]
-    missing = [len(others) for others in waits]
-    for number, others in enumerate(waits):
-        for other in others:
-            followers[other].append(number)
-    ready = [number for number, count in enumerate(missing) if count == 0]
-    for number in ready:
-        for follower in followers[number]:
-            missing[follower] -= 1
-            if missing[follower] == 0:
-                ready.append(follower)
-    return set(range(len(waits))).difference(ready)

@@ -1,0 +1,302 @@
+"""Matching with restarts: many randomised constructions on the time-expanded graph, and the best of them rebuilt.
+
+A try begins anew, or goes on from a moment of the best plan so far: with other rules, other groups, and other chances
+from there on. It must end sooner than the best by a little, so that slow links take nothing that would end later, and
+fast ones get it. What reduces is planned backwards in time; where sums are spread in a second phase, each starts
+when it is complete, and each link once the first phase is done with it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless import __version__
+from gapless.checker import check
+from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
+from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
+from gapless.encodings.taccl.chunked import Chunked, Phase, claim
+from gapless.encodings.taccl.flow.time_expanded import (
+    PICKS,
+    Choice,
+    Network,
+    Release,
+    State,
+    construct,
+    network_of,
+    start_of,
+)
+from gapless.encodings.taccl.parameters import Matching
+from gapless.encodings.taccl.sends import Sends, Times, to_schedule
+from gapless.encodings.taccl.sketch.phases import is_spread_backwards
+from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
+from gapless.encodings.taccl.symmetry.rotations import no_rotations
+from gapless.options import Deadline, Progress, SolveOptions, charge
+from gapless.schedule import Schedule
+from gapless.system import Plan
+
+__all__ = ["matched_plan", "may_be_matched"]
+
+Floats = NDArray[np.float64]
+
+SOLVER = "matching"
+_DEFAULTS = Matching()
+_MOST_CELLS = 30_000_000
+"""Pairs of chunk and link above which sets of chunks don't fit into memory."""
+_MOST_NEIGHBOURS = 4_000_000
+"""Pairs of links that share a port above which looking at all of them takes longer than anything else."""
+_FEW_ALIKE = 10
+"""Every chunk is planned by itself as well where there is work for so many tries."""
+_ALPHA_SHARE = 0.02
+"""Of a chunk's time on its link; where no latency is more, sharing it is worth nothing."""
+_SHORTER = (1e-9, 0.003, 0.01)
+"""By what share a try must be shorter than the best: little finds more often, much finds more."""
+_NOISE = (0.0, 0.5)
+_SPARE = (0.0, 0.8, 0.9, 0.95, 1.0)
+"""Until when a chunk may come into a bottleneck set again, as a share of the best time."""
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A try that is complete: its end, what it chose, and copies of the states that led to it."""
+
+    state: State
+    choice: Choice
+    copies: Sequence[State]
+    makespan_s: float
+
+
+@dataclass
+class _Search:
+    """Tries for one phase; `left`: how many sends they may still make."""
+
+    parameters: Matching
+    deadline: Deadline
+    chance: random.Random
+    options: SolveOptions
+    enough_s: float
+    left: int
+    tries: int = 0
+    best: tuple[_Made, Network, QuotientProblem] | None = None
+    stage_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def best_s(self) -> float:
+        """When the best try ends, inf without one."""
+        return np.inf if self.best is None else self.best[0].makespan_s
+
+    @property
+    def over(self) -> bool:
+        """Whether the work is done, the time is up, or the best is good enough."""
+        return self.best is not None and (self.left <= 0 or self.best_s <= self.enough_s or self.deadline.over)
+
+
+def may_be_matched(problem: Chunked) -> bool:
+    """Whether a matching can plan it: sums of all ranks, wanted by one or by all, no order on links, and not too many
+    pairs of chunk and link.
+    """
+    small = problem.collective.chunk_count * problem.link_count <= _MOST_CELLS
+    return small and is_spread_backwards(problem.collective) and not problem.logical.own_first.any()
+
+
+def matched_plan(
+    problem: Chunked, options: SolveOptions, parameters: Matching = _DEFAULTS, bounds: Bounds | None = None
+) -> Plan | None:
+    """The best of many matchings, replayed; its bound holds for any grouping of the problem's chunks.
+
+    Without `bounds`, the bound is that of the shortest paths alone, so that no time goes into linear programs. None for what `may_be_matched` rules out, where a single try would take more work than all may, where a sketch
+    leaves some chunk no path, and where the time is up before there is a plan.
+    """
+    if not may_be_matched(problem):
+        return None
+    deadline = Deadline(options)
+    searches, found = list[_Search](), list[Columns]()
+    for number in range(len(problem.phases)):
+        left = len(problem.phases) - number
+        known = None if bounds is None else bounds if left == 1 else bounds.phases[number]
+        enough_s = 0.0 if known is None else known.any_grouping_s / max(1 - options.gap, 1e-9)
+        share = Deadline(deadline.stage(deadline.remaining_s / left))
+        sends = parameters.sends // len(problem.phases)
+        search = _Search(parameters, share, random.Random(options.seed), options, enough_s, sends)
+        within = None if bounds is None else bounds.phases[number]
+        columns = _matched(search, problem.phases[number], within, found[-1] if found else None)
+        if columns is None:
+            return None
+        searches.append(search)
+        found.append(columns)
+    schedule = _lowered(problem, found)
+    report = check(schedule)
+    assert report.valid, report.summary()
+    bounds_s = {"latency": bounds_of(problem).latency_s} if bounds is None else bounds.any_grouping
+    solution = claim(report.makespan_s, max(bounds_s.values()), SOLVER, __version__, options, deadline)
+    details = _details(searches, schedule, bounds_s, report.makespan_s)
+    stages = sorted({stage for search in searches for stage in search.stage_s})
+    timings = {stage: round(sum(search.stage_s.get(stage, 0.0) for search in searches), 6) for stage in stages}
+    return Plan(solution, schedule, details, timings, problem=problem)
+
+
+def _details(
+    searches: Sequence[_Search], schedule: Schedule, bounds_s: dict[str, float], makespan_s: float
+) -> dict[str, Any]:
+    best = [search.best for search in searches if search.best is not None]
+    bound_s = max(bounds_s.values())
+    return {
+        "method": SOLVER,
+        "ratio": makespan_s / bound_s if bound_s else 1.0,
+        "sends": len(schedule),
+        "chunk_transfers": len(schedule.moves.values),
+        "links_used": len(np.unique(schedule.place)),
+        "bounds_s": bounds_s,
+        "rotations": len(best[0][2].rotations),
+        "tries": sum(search.tries for search in searches),
+        "variant": "; ".join(_name(made.choice) for made, _, _ in best),
+    }
+
+
+def _matched(search: _Search, phase: Phase, bounds: Bounds | None, before: Columns | None) -> Columns | None:
+    """All sends of a phase by the best try, in the time of the whole; `before`: those of the phase before it."""
+    problem = phase.problem
+    with charge(search.stage_s, "bounds"):
+        bottlenecks = [] if bounds is None or search.deadline.over else list(bounds.bandwidth.bottlenecks)
+    quotients = _quotients(problem, search)
+    for number, quotient in enumerate(quotients):
+        if _neighbours(quotient) > _MOST_NEIGHBOURS:
+            continue
+        sets = find_bottleneck_sets(quotient.topology, bottlenecks, quotient.rotations)
+        with charge(search.stage_s, "matching"):
+            network = network_of(problem, quotient, sets, phase.backwards, search.options.seed)
+            release = None if before is None else _release(network, quotient, before)
+            reserve = search.left * (len(quotients) - 1 - number) // (len(quotients) - number)
+            _try_all(search, network, quotient, release, reserve)
+    if search.best is None:
+        return None
+    with charge(search.stage_s, "unfolding"):
+        made, network, quotient = search.best
+        columns = _columns(network, quotient, made.state)
+    return _reversed(columns) if phase.backwards else columns
+
+
+def _quotients(problem: Chunked, search: _Search) -> list[QuotientProblem]:
+    """One chunk of each orbit, if there is symmetry, and every chunk by itself, if there is work for that."""
+    alone = no_rotations(problem.logical.topology)
+    quotient = quotient_problem(problem, None if problem.is_free else alone)
+    least = _sends(quotient)
+    if least > search.left:
+        return []
+    if len(quotient.rotations) == 1 or least * len(quotient.rotations) * _FEW_ALIKE > search.left:
+        return [quotient]
+    return [quotient, quotient_problem(problem, alone)]
+
+
+def _try_all(
+    search: _Search, network: Network, quotient: QuotientProblem, release: Release | None, reserve: int
+) -> None:
+    """Tries on one quotient until no more than `reserve` is left of the work; the first may take as long as it likes."""
+    start, own, since = start_of(network, release), None, search.tries
+    while (own is None and search.tries == since) or (search.left > reserve and not search.over):
+        again = own is not None and search.chance.random() < search.parameters.restart_share
+        choice = _choice(search, network, own, search.tries - since)
+        kept = (
+            list(own.copies[: 1 + search.chance.randrange(len(own.copies))]) if own is not None and again else [start]
+        )
+        state, copies = kept.pop().copy(), list[State]()
+        known, shorter = len(state.sends), search.chance.choice(_SHORTER)
+        limit_s = np.inf if search.best is None else search.best_s * (1 - shorter)
+        is_complete = construct(network, choice, search.chance, state, limit_s, copies)
+        search.tries += 1
+        search.left -= 1 + len(state.sends) - known
+        if is_complete and state.makespan_s < search.best_s:
+            own = _Made(state, choice, [*kept, *copies], state.makespan_s)
+            search.best = (own, network, quotient)
+            if search.options.on_progress is not None:
+                search.options.on_progress(Progress(search.deadline.elapsed_s, own.makespan_s, None, SOLVER))
+
+
+def _choice(search: _Search, network: Network, best: _Made | None, number: int) -> Choice:
+    """The first tries take each rule as it is, the others the best one's or any."""
+    chance, groups = search.chance, search.parameters.groups
+    if all(a < _ALPHA_SHARE * (a + b) for a, b in zip(network.alpha_s, network.chunk_s, strict=True)):
+        groups = (1,)
+    if number < len(PICKS):
+        return Choice((1,) * network.kinds, PICKS[-1 - number], once=bool(network.outside))
+    if best is not None and chance.random() < search.parameters.alike_share:
+        return best.choice
+    alike = chance.random() < search.parameters.alike_share
+    most = (chance.choice(groups),) * network.kinds if alike else tuple(chance.choices(groups, k=network.kinds))
+    spare_s = 0.0 if search.best is None else chance.choice(_SPARE) * search.best_s
+    once = bool(network.outside) and chance.random() < search.parameters.once_share
+    return Choice(most, chance.choice(PICKS), chance.choice(_NOISE), once, spare_s)
+
+
+def _release(network: Network, quotient: QuotientProblem, before: Columns) -> Release:
+    """When the phase before is done with each chunk, and with each clock."""
+    chunk_s = np.zeros(int(quotient.images.max()) + 1)
+    np.maximum.at(chunk_s, before.chunk, before.end_s)
+    clock_s = np.zeros(quotient.group_count)
+    for link, end_s in zip(before.link.tolist(), before.end_s.tolist(), strict=True):
+        for clock in quotient.groups[link]:
+            clock_s[clock] = max(clock_s[clock], end_s)
+    return Release(chunk_s[quotient.chunks[network.chunks]].tolist(), clock_s.tolist())
+
+
+def _columns(network: Network, quotient: QuotientProblem, state: State) -> Columns:
+    """All sends, without those that lead nowhere wanted, in order of their starts."""
+    rows = _useful(network, state)
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    return quotient.columns(np.array(network.chunks)[columns[0]], *columns[1:])
+
+
+def _useful(network: Network, state: State) -> list[tuple[int, int, float, float, int]]:
+    """Rows of bit, link, start, end and place of the sends that bring a chunk to a rank that wants it, or on its way."""
+    rows = list[tuple[int, int, float, float, int]]()
+    asked = [0] * len(network.want)  # chunks that a later send takes from each rank
+    for start_s, end_s, link, bits in sorted(state.sends, key=lambda send: -send[0]):
+        source, target = network.source[link], network.target[link]
+        useful = [bit for bit in bits if (network.want[target] | asked[target]) >> bit & 1]
+        for place, bit in enumerate(useful):
+            asked[source] |= 1 << bit
+            rows.append((bit, link, start_s, end_s, place))
+    return rows
+
+
+def _reversed(columns: Columns) -> Columns:
+    """The sends backwards in time, each on its link turned round (which has the same number), in order of starts."""
+    until_s = float(columns.end_s.max(initial=0.0))
+    order = np.argsort(until_s - columns.end_s, kind="stable")
+    start_s, end_s = until_s - columns.end_s[order], until_s - columns.start_s[order]
+    return Columns(columns.chunk[order], columns.link[order], start_s, end_s, columns.place[order])
+
+
+def _lowered(problem: Chunked, found: Sequence[Columns]) -> Schedule:
+    """Both phases, each send as early as possible in the order of the starts."""
+    phase = np.repeat(np.arange(len(found)), [len(columns) for columns in found])
+    chunk, link, start_s, end_s, place = (
+        np.concatenate([getattr(columns, name) for columns in found])
+        for name in ("chunk", "link", "start_s", "end_s", "place")
+    )
+    reduces = np.array([part.backwards for part in problem.phases], dtype=np.bool_)[phase]
+    sends = Sends(chunk, link, (), phase, reduces, np.zeros_like(reduces))
+    times = Times(start_s, end_s, place)
+    return to_schedule(problem.logical.topology, problem.collective, problem.chunk_bytes, sends, times)
+
+
+def _sends(quotient: QuotientProblem) -> int:
+    """How many sends a try makes, at least."""
+    return int(quotient.wanted.sum())
+
+
+def _neighbours(quotient: QuotientProblem) -> int:
+    """Pairs of links that share a clock."""
+    clocks = np.fromiter((clock for clocks in quotient.groups for clock in clocks), dtype=np.int64)
+    return int((np.bincount(clocks).astype(np.int64) ** 2).sum())
+
+
+def _name(choice: Choice) -> str:
+    """For people: `rarest, groups of 1, 4`."""
+    sizes = ", ".join(map(str, sorted(set(choice.most))))
+    return f"{choice.pick}, groups of {sizes}{', into bottlenecks once' if choice.once else ''}"

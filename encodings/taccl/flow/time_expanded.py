@@ -1,0 +1,366 @@
+"""Matching on the time-expanded graph: a free link takes chunks that its sender has and its receiver lacks.
+
+As in TACOS (arXiv 2304.05301), event by event, with sums (backwards in time), shared ports, sketches, chunks that only
+some ranks want, and groups. A set of chunks is a whole number with a bit for each chunk, so that what a link may take is
+the `and` of a few of them: several hundred thousand sends a second. `Network` is what all tries share, `State` is what
+changes in one. States are copied on the way, so that another try can go on from the middle.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.taccl.bounds.bottleneck_sets import BottleneckSet
+from gapless.encodings.taccl.bounds.latency import distances_s
+from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
+
+__all__ = ["PICKS", "Choice", "Network", "Release", "State", "construct", "network_of", "start_of"]
+
+Pick = Literal["any", "rarest", "rarest and handed on"]
+PICKS: tuple[Pick, ...] = ("any", "rarest", "rarest and handed on")
+
+_SAME_TIME = 1e-9
+"""Events that differ by this share of their time happen at once: sums of the same terms in another order."""
+_COPIES = 40
+"""Copies of the state that a try makes on its way."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a try chooses.
+
+    `pick`: which of the chunks that a link may take: any by chance; one that most ranks lack; of those, one that most
+    of the receiver's neighbours lack. `most[k]`: chunks that travel together on links of kind k. `noise`: links that
+    are free at once go fastest first, by times that differ by up to this share. `once`: a chunk comes into a bottleneck
+    set once, but by sends that end by `spare_until_s`, or where nothing else is left.
+    """
+
+    most: tuple[int, ...]
+    pick: Pick = "rarest"
+    noise: float = 0.0
+    once: bool = False
+    spare_until_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Release:
+    """From when on chunks are at their owners (by bit), and clocks are free; seconds."""
+
+    chunk_s: Sequence[float]
+    clock_s: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Network:
+    """Links and chunks of a quotient problem. Bit b of a set of chunks is its chunk `chunks[b]`, owned by `owner[b]`.
+
+    `alpha_s`, `chunk_s`: what a send takes, and each chunk in it. `kind[l]`: a number for links of the same costs.
+    `may_pass[l]`: chunks that may take link l. `next_links[l]`: links to be looked at when link l is done. `enters[l]`:
+    the bottleneck sets that it leads into; `outside[s]`: chunks whose owner isn't in set s. `have`, `need`, `want`: for
+    each rank, chunks that it has at the start, may be given, and is to end with. `lacking[b]`: how many ranks want
+    chunk b. `single`: chunks that one rank wants, which leave the rank that sends them. `one_at_a_time`: a rank sends a
+    chunk to one rank at a time, as where parts are added up backwards in time.
+    """
+
+    source: list[int]
+    target: list[int]
+    alpha_s: list[float]
+    chunk_s: list[float]
+    kind: list[int]
+    clocks: list[tuple[int, ...]]
+    clock_count: int
+    links_of: list[list[int]]
+    next_links: list[tuple[int, ...]]
+    may_pass: list[int]
+    enters: list[tuple[int, ...]]
+    outside: list[int]
+    chunks: list[int]
+    owner: list[int]
+    have: list[int]
+    need: list[int]
+    want: list[int]
+    lacking: list[int]
+    single: int
+    one_at_a_time: bool
+
+    @property
+    def kinds(self) -> int:
+        """How many kinds of links there are."""
+        return max(self.kind) + 1
+
+
+@dataclass
+class State:
+    """A try up to `now_s`.
+
+    `have`, `need`: as in `Network`, now; `sending`: what each rank is sending, where it sends a chunk to one rank at a
+    time. `outside[s]`: chunks that aren't on their way into set s. `lacking[b]`: ranks that nobody sends chunk b yet;
+    `left`: their sum; `by_lacking[n]`: the chunks that n ranks lack. `sends`: (start, end, link, bits). `events`: a heap
+    of (end, send), -1 for clocks that become free by themselves. `arrivals`: (time, bit) of chunks that are still to come to their owners, soonest first.
+    """
+
+    now_s: float
+    have: list[int]
+    need: list[int]
+    sending: list[int]
+    outside: list[int]
+    lacking: list[int]
+    by_lacking: list[int]
+    free_s: list[float]
+    sends: list[tuple[float, float, int, tuple[int, ...]]]
+    events: list[tuple[float, int]]
+    arrivals: list[tuple[float, int]]
+    left: int
+
+    def copy(self) -> State:
+        """Another state that goes on from here."""
+        values = [getattr(self, field.name) for field in fields(self)]
+        return State(*(value[:] if isinstance(value, list) else value for value in values))
+
+    @property
+    def makespan_s(self) -> float:
+        """The end of the last send."""
+        return max((send[1] for send in self.sends), default=0.0)
+
+
+def network_of(
+    problem: Chunked,
+    quotient: QuotientProblem,
+    sets: Sequence[BottleneckSet] = (),
+    one_at_a_time: bool = False,
+    seed: int = 0,
+) -> Network:
+    """The quotient of a problem that doesn't reduce, its chunks numbered by chance: of equal ones any may come first."""
+    topology, ranks = quotient.topology, quotient.topology.device_count
+    chunks = np.random.default_rng(seed).permutation(len(quotient.chunks))
+    owner, wanted = np.array(quotient.owner)[chunks], quotient.wanted[chunks]
+    lacking, everything = wanted.sum(axis=1), (1 << len(chunks)) - 1
+    chunk_s = quotient.duration_s - topology.alpha_s
+    kind = np.unique(np.stack([topology.alpha_s, chunk_s]), axis=1, return_inverse=True)[1].ravel()
+    have = [_bits(owner == rank) for rank in range(ranks)]
+    sets_of = [{number for number, members in enumerate(sets) if rank in members} for rank in range(ranks)]
+    source, target = topology.link_source.tolist(), topology.link_target.tolist()
+    return Network(
+        source=source,
+        target=target,
+        alpha_s=topology.alpha_s.tolist(),
+        chunk_s=chunk_s.tolist(),
+        kind=kind.tolist(),
+        clocks=quotient.groups,
+        clock_count=quotient.group_count,
+        links_of=quotient.links_of,
+        next_links=_next_links(quotient, one_at_a_time),
+        may_pass=_may_pass(problem, quotient, chunks, wanted),
+        enters=[tuple(sorted(sets_of[end] - sets_of[start])) for start, end in zip(source, target, strict=True)],
+        outside=[everything & ~_bits(np.isin(owner, members)) for members in sets],
+        chunks=chunks.tolist(),
+        owner=owner.tolist(),
+        have=have,
+        need=[everything & ~held for held in have],
+        want=[_bits(column) for column in wanted.T],
+        lacking=lacking.tolist(),
+        single=_bits(lacking == 1),
+        one_at_a_time=one_at_a_time,
+    )
+
+
+def start_of(network: Network, release: Release | None = None) -> State:
+    """The state in which nothing has been sent."""
+    by_lacking = [0] * (max(network.lacking) + 1)
+    for bit, count in enumerate(network.lacking):
+        by_lacking[count] |= 1 << bit
+    have, free_s, arrivals = network.have[:], [0.0] * network.clock_count, list[tuple[float, int]]()
+    if release is not None:
+        have, free_s = [0] * len(have), list(release.clock_s)
+        arrivals = sorted((at_s, bit) for bit, at_s in enumerate(release.chunk_s))
+    return State(
+        now_s=0.0, have=have, need=network.need[:], sending=[0] * len(have), outside=network.outside[:],
+        lacking=network.lacking[:], by_lacking=by_lacking, free_s=free_s, sends=[],
+        events=[(at_s, -1) for at_s in sorted({at_s for at_s in free_s if at_s > 0})],
+        arrivals=arrivals, left=sum(network.lacking),
+    )  # fmt: skip
+
+
+def construct(
+    network: Network, choice: Choice, chance: random.Random, state: State, limit_s: float, copies: list[State]
+) -> bool:
+    """Go on from a state until every rank has, or is being sent, what it wants; False where no send by `limit_s` is left.
+
+    `copies` is filled with copies of the state from the way, the first of all.
+    """
+    every = [link for links in network.links_of for link in links]
+    noise = [1 + choice.noise * chance.random() for _ in every]
+    urgency = [0.0] * len(network.source)
+    for link, factor in zip(every, noise, strict=True):
+        urgency[link] = factor * (network.alpha_s[link] + network.chunk_s[link])
+    step, due, links = 1 + sum(network.lacking) // _COPIES, len(state.sends), every
+    while state.left:
+        if len(state.sends) >= due:
+            copies.append(state.copy())
+            due = len(state.sends) + step
+        links.sort(key=urgency.__getitem__)
+        _serve(network, choice, chance, state, links, limit_s, choice.once)
+        if choice.once and choice.spare_until_s > state.now_s:
+            _serve(network, choice, chance, state, links, min(limit_s, choice.spare_until_s), once=False)
+        if not state.left:
+            break
+        links = _advance(network, state)
+        if not links:
+            if not choice.once:
+                return False
+            choice, links = replace(choice, once=False), every  # a rank that gets some chunk in no other way
+    return True
+
+
+def _serve(
+    network: Network,
+    choice: Choice,
+    chance: random.Random,
+    state: State,
+    links: Iterable[int],
+    limit_s: float,
+    once: bool,
+) -> None:
+    """Start a send on every one of some links that is free, and may take something by `limit_s`."""
+    source, target, clocks, may_pass, enters = (
+        network.source, network.target, network.clocks, network.may_pass, network.enters
+    )  # fmt: skip
+    have, need, sending, outside, free_s, now_s = (
+        state.have, state.need, state.sending, state.outside, state.free_s, state.now_s
+    )  # fmt: skip
+    for link in links:
+        for clock in clocks[link]:
+            if free_s[clock] > now_s:
+                break
+        else:
+            rank = source[link]
+            chunks = have[rank] & need[target[link]] & may_pass[link] & ~sending[rank]
+            if chunks and once:
+                for number in enters[link]:
+                    chunks &= outside[number]
+            if chunks and now_s + network.alpha_s[link] + network.chunk_s[link] <= limit_s:
+                _send(network, choice, chance, state, link, chunks, limit_s)
+
+
+def _send(
+    network: Network, choice: Choice, chance: random.Random, state: State, link: int, chunks: int, limit_s: float
+) -> None:
+    """Start a send of as many of some chunks as the choice lets travel together, and as are over by `limit_s`."""
+    source, target, chunk_s = network.source[link], network.target[link], network.chunk_s[link]
+    need, lacking, by_lacking, want = state.need, state.lacking, state.by_lacking, network.want[target]
+    most, end_s, bits, taken = choice.most[network.kind[link]], state.now_s + network.alpha_s[link], list[int](), 0
+    while chunks and len(bits) < most and end_s + chunk_s <= limit_s:
+        bit = _picked(network, choice.pick, chance, state, target, chunks)
+        mask = 1 << bit
+        bits.append(bit)
+        chunks ^= mask
+        taken |= mask
+        end_s += chunk_s
+        if want & mask:
+            count = lacking[bit]
+            lacking[bit] = count - 1
+            by_lacking[count] ^= mask
+            by_lacking[count - 1] |= mask
+            state.left -= 1
+    state.have[source] &= ~(taken & network.single)
+    need[target] &= ~taken | network.single
+    if network.one_at_a_time:
+        state.sending[source] |= taken
+    for number in network.enters[link]:
+        state.outside[number] &= ~taken
+    for clock in network.clocks[link]:
+        state.free_s[clock] = end_s
+    heapq.heappush(state.events, (end_s, len(state.sends)))
+    state.sends.append((state.now_s, end_s, link, tuple(bits)))
+
+
+def _picked(network: Network, pick: Pick, chance: random.Random, state: State, target: int, chunks: int) -> int:
+    """One of some chunks, by its bit."""
+    if pick != "any":
+        by_lacking = state.by_lacking
+        count = len(by_lacking) - 1
+        while not chunks & by_lacking[count]:
+            count -= 1
+        chunks &= by_lacking[count]
+        if pick == "rarest and handed on" and chunks & (chunks - 1):
+            need, ends = state.need, network.target
+            for link in network.links_of[target]:
+                chunks = chunks & need[ends[link]] or chunks
+    at = int(chance.random() * chunks.bit_length())
+    above = chunks >> at  # the next bit from a place by chance on: the last is always there
+    return at + (above & -above).bit_length() - 1
+
+
+def _advance(network: Network, state: State) -> list[int]:
+    """On to the next event: chunks have come, clocks are free. Returns the links to be looked at, none at the end."""
+    events, arrivals, have, sending = state.events, state.arrivals, state.have, state.sending
+    if not events and not arrivals:
+        return []
+    state.now_s = now_s = min(first[0][0] for first in (events, arrivals) if first)
+    until_s, links = now_s * (1 + _SAME_TIME), set[int]()
+    while events and events[0][0] <= until_s:
+        state.now_s, number = heapq.heappop(events)
+        if number < 0:
+            links.update(link for some in network.links_of for link in some)
+            continue
+        _, _, link, bits = state.sends[number]
+        target, came = network.target[link], 0
+        for bit in bits:
+            came |= 1 << bit
+        have[target] |= came & ~(network.single & network.want[target])
+        sending[network.source[link]] &= ~came
+        links.update(network.next_links[link])
+    while arrivals and arrivals[0][0] <= until_s:
+        _, bit = arrivals.pop(0)
+        have[network.owner[bit]] |= 1 << bit
+        links.update(network.links_of[network.owner[bit]])
+    return list(links)
+
+
+def _bits(mask: NDArray[np.bool_]) -> int:
+    """A set of chunks from a mask over them."""
+    return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
+
+
+def _next_links(quotient: QuotientProblem, one_at_a_time: bool) -> list[tuple[int, ...]]:
+    """The links that share a clock with each, lead away from its end, or from its start, where that was sending."""
+    usable = {link for links in quotient.links_of for link in links}
+    by_clock: dict[int, list[int]] = {}
+    for link, clocks in enumerate(quotient.groups):
+        for clock in clocks:
+            by_clock.setdefault(clock, []).append(link)
+    found = []
+    for clocks, start, end in zip(
+        quotient.groups, quotient.topology.link_source.tolist(), quotient.topology.link_target.tolist(), strict=True
+    ):
+        links = {link for clock in clocks for link in by_clock[clock]}.union(quotient.links_of[end])
+        found.append(tuple(sorted(usable & (links.union(quotient.links_of[start]) if one_at_a_time else links))))
+    return found
+
+
+def _may_pass(
+    problem: Chunked, quotient: QuotientProblem, chunks: NDArray[np.int64], wanted: NDArray[np.bool_]
+) -> list[int]:
+    """Those that a sketch lets pass each link; a chunk that only some ranks want must come nearer to one of these."""
+    topology = quotient.topology
+    source, target, links = topology.link_source, topology.link_target, len(topology.links)
+    allowed = np.ones((len(chunks), links), dtype=np.bool_)
+    if not problem.is_free:
+        allowed &= problem.usable[quotient.chunks[chunks]]
+    nearer: dict[tuple[bytes, bytes], NDArray[np.bool_]] = {}
+    for row in np.flatnonzero(wanted.sum(axis=1) < topology.device_count - 1).tolist():
+        key = wanted[row].tobytes(), b"" if problem.is_free else allowed[row].tobytes()
+        if key not in nearer:
+            ends = np.flatnonzero(wanted[row])
+            to_go_s = distances_s(topology, quotient.duration_s, ends, np.flatnonzero(allowed[row]), backwards=True)
+            nearer[key] = (to_go_s[:, target] < to_go_s[:, source] * (1 - _SAME_TIME)).any(axis=0)
+        allowed[row] &= nearer[key]
+    return [_bits(column) for column in allowed.T]
