@@ -39,7 +39,7 @@ class Chunking:
     """Sends of chunks to ranks up to which a number is tried: what is large is in many pieces already."""
     tries: int = 150
     """Orders of sends for one number: those of a few matchings, which say which numbers are better."""
-    rows: int = 80_000
+    rows: int = 40_000
     """Sends in all these orders, some tenths of a second: of many sends, fewer orders are tried."""
     gap: float = 1e-3
     """A number whose plan is proven to be this near to the best possible is not improved."""

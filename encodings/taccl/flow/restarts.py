@@ -222,7 +222,8 @@ def _try_all(
 
 def _choice(search: _Search, network: Network, best: _Made | None, number: int) -> Choice:
     """The first tries take each rule as it is, the others the best one's or any."""
-    chance, groups, waits = search.chance, search.parameters.groups, _WAITS
+    chance, groups = search.chance, search.parameters.groups
+    waits: tuple[float, ...] = _WAITS
     if all(a < _ALPHA_SHARE * (a + b) for a, b in zip(network.alpha_s, network.chunk_s, strict=True)):
         groups, waits = (1,), (0.0,)
     if number < len(PICKS):
