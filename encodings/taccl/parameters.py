@@ -114,13 +114,15 @@ class Matching:
     """The share of tries that choose as the best one did; of the others, of those with groups of one size."""
     once_share: float = 0.7
     """The share of tries in which a chunk comes into a bottleneck set once: right where its links are scarce."""
+    unused_share: float = 0.3
+    """The share of tries without one kind of links: a slow link keeps ports from fast ones."""
     groups: tuple[int, ...] = (1, 2, 3, 4, 8, ANY_SIZE)
     """How many chunks may travel together at most, by kind of link: more share a latency, and arrive later."""
     hopeless_factor: float = 1.05
     """Where the plan of a little work takes so many times as long as the best, no more work makes up for that."""
 
     def __post_init__(self) -> None:
-        _check(self, "matching", shares=("restart_share", "alike_share", "once_share"))
+        _check(self, "matching", shares=("restart_share", "alike_share", "once_share", "unused_share"))
 
 
 @dataclass(frozen=True)

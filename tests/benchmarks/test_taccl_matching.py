@@ -34,7 +34,7 @@ SIZES = {"64 KB": 64 * 10**3, "1 MB": 10**6, "64 MB": 64 * 10**6}
 TACOS_US = {("asym12", "64 KB"): 31.4, ("asym12", "1 MB"): 338.4, ("asym12", "64 MB"): 19_912.0,
             ("torus6x5-uneven", "64 MB"): 14_421.0}  # fmt: skip
 NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-PROBE, BEST, RIVALS = 12_000, 140_000, 2
+PROBE, BEST, RIVALS = 12_000, 180_000, 2
 """Sends for each number of chunks, and for the best of these."""
 WORST = 1.05
 TITLE = "Matching with restarts (us), TACOS, and the bound for any chunking; CPU seconds over all numbers of chunks"

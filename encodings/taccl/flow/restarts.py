@@ -54,8 +54,10 @@ _FEW_ALIKE = 10
 """Every chunk is planned by itself as well where there is work for so many tries."""
 _ALPHA_SHARE = 0.02
 """Of a chunk's time on its link; where no latency is more, sharing it is worth nothing."""
-_LOOK = 0.1
+_LOOK = 0.05
 """How much work it is to look at a link, as a share of a send."""
+_FEW_KINDS = 4
+"""Of so many kinds of links, each is left out in one of the first tries."""
 _SHORTER = (1e-9, 0.003, 0.01)
 """By what share a try must be shorter than the best: little finds more often, much finds more."""
 _NOISE = (0.0, 0.5)
@@ -221,20 +223,24 @@ def _try_all(
 
 
 def _choice(search: _Search, network: Network, best: _Made | None, number: int) -> Choice:
-    """The first tries take each rule as it is, the others the best one's or any."""
-    chance, groups = search.chance, search.parameters.groups
-    waits: tuple[float, ...] = _WAITS
+    """The first tries take each rule as it is, or leave out a kind of links; the others choose as the best, or any."""
+    chance, groups, waits = search.chance, search.parameters.groups, search.chance.choice(_WAITS)
     if all(a < _ALPHA_SHARE * (a + b) for a, b in zip(network.alpha_s, network.chunk_s, strict=True)):
-        groups, waits = (1,), (0.0,)
+        groups, waits = (1,), 0.0
     if number < len(PICKS):
         return Choice((1,) * network.kinds, PICKS[-1 - number], once=bool(network.outside))
+    if number < len(PICKS) + network.kinds <= len(PICKS) + _FEW_KINDS:
+        unused = number - len(PICKS)
+        return Choice(tuple(int(kind != unused) for kind in range(network.kinds)), once=bool(network.outside))
     if best is not None and chance.random() < search.parameters.alike_share:
         return best.choice
     alike = chance.random() < search.parameters.alike_share
-    most = (chance.choice(groups),) * network.kinds if alike else tuple(chance.choices(groups, k=network.kinds))
+    most = [chance.choice(groups)] * network.kinds if alike else chance.choices(groups, k=network.kinds)
+    if network.kinds > 1 and chance.random() < search.parameters.unused_share:
+        most[chance.randrange(network.kinds)] = 0
     spare_s = 0.0 if search.best is None else chance.choice(_SPARE) * search.best_s
     once = bool(network.outside) and chance.random() < search.parameters.once_share
-    return Choice(most, chance.choice(PICKS), chance.choice(_NOISE), once, spare_s, chance.choice(waits))
+    return Choice(tuple(most), chance.choice(PICKS), chance.choice(_NOISE), once, spare_s, waits)
 
 
 def _work(network: Network) -> tuple[float, float]:

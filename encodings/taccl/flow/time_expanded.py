@@ -3,7 +3,7 @@
 As in TACOS (arXiv 2304.05301), event by event, with sums (backwards in time), shared ports, sketches, chunks that only
 some ranks want, and groups. A set of chunks is a whole number with a bit for each chunk, so that what a link may take
 is the `and` of a few of them: two hundred thousand sends a second. `Network` is what all tries share, `State` is what
-changes in one. States are copied on the way, so that another try can go on from the middle.
+changes in one. States are copied in between, so that another try can go on from there.
 """
 
 from __future__ import annotations
@@ -24,24 +24,27 @@ from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 
 __all__ = ["PICKS", "Choice", "Network", "Release", "State", "construct", "network_of", "start_of"]
 
-Pick = Literal["any", "rarest", "rarest and handed on"]
-PICKS: tuple[Pick, ...] = ("any", "rarest", "rarest and handed on")
+Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Pick = Literal["any", "farthest", "rarest", "rarest and handed on"]
+PICKS: tuple[Pick, ...] = ("any", "farthest", "rarest", "rarest and handed on")
 
 _SAME_TIME = 1e-9
 """Events that differ by this share of their time happen at once: sums of the same terms in another order."""
 _COPIES = 40
-"""Copies of the state that a try makes on its way."""
+"""Copies of its states that a try makes."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """How a try chooses.
 
-    `pick`: which of the chunks that a link may take: any by chance; one that most ranks lack; of those, one that most
-    of the receiver's neighbours lack. `most[k]`: chunks that travel together on links of kind k. `noise`: links that
-    are free at once go fastest first, by times that differ by up to this share. `once`: a chunk comes into a bottleneck
-    set once, but by sends that end by `spare_until_s`, or where nothing else is left. `waits`: how often a link that
-    could take something waits for the next event, when there may be more to take along.
+    `pick`: which of the chunks that a link may take: any by chance; one that has farthest to go from the receiver; one
+    that most ranks lack; of those, one that most of the receiver's neighbours lack. `most[k]`: chunks that travel
+    together on links of kind k, 0 where these are not used. `noise`: links that are free at once go fastest first, by
+    times that differ by up to this share. `once`: a chunk comes into a bottleneck set once, but by sends that end by
+    `spare_until_s`, or where nothing else is left. `waits`: how often a link that could take something waits for the
+    next event, when there may be more to take along.
     """
 
     most: tuple[int, ...]
@@ -68,8 +71,9 @@ class Network:
     `may_pass[l]`: chunks that may take link l. `next_links[l]`: links to be looked at when link l is done. `enters[l]`:
     the bottleneck sets that it leads into; `outside[s]`: chunks whose owner isn't in set s. `have`, `need`, `want`: for
     each rank, chunks that it has at the start, may be given, and is to end with. `lacking[b]`: how many ranks want
-    chunk b. `single`: chunks that one rank wants, which leave the rank that sends them. `one_at_a_time`: a rank sends a
-    chunk to one rank at a time, as where parts are added up backwards in time.
+    chunk b. `single`: chunks that one rank wants, which leave the rank that sends them. `to_go[r]`: the chunks by how
+    far it is from rank r to where they are wanted, farthest first, empty where that is equal for all. `one_at_a_time`:
+    a rank sends a chunk to one rank at a time, as where parts are added up backwards in time.
     """
 
     source: list[int]
@@ -91,6 +95,7 @@ class Network:
     want: list[int]
     lacking: list[int]
     single: int
+    to_go: list[list[int]]
     one_at_a_time: bool
 
     @property
@@ -104,7 +109,7 @@ class State:
     """A try up to `now_s`.
 
     `have`, `need`: as in `Network`, now; `sending`: what each rank is sending, where it sends a chunk to one rank at a
-    time. `outside[s]`: chunks that aren't on their way into set s. `lacking[b]`: ranks that nobody sends chunk b yet;
+    time. `outside[s]`: chunks that nobody sends into set s yet. `lacking[b]`: ranks that nobody sends chunk b yet;
     `left`: their sum; `by_lacking[n]`: the chunks that n ranks lack. `sends`: (start, end, link, bits). `events`: a
     heap of (end, send), -1 for clocks that become free by themselves. `arrivals`: (time, bit) of chunks that are still
     to come to their owners, soonest first.
@@ -173,6 +178,7 @@ def network_of(
         want=[_bits(column) for column in wanted.T],
         lacking=lacking.tolist(),
         single=_bits(lacking == 1),
+        to_go=_to_go(quotient, wanted),
         one_at_a_time=one_at_a_time,
     )
 
@@ -199,7 +205,7 @@ def construct(
 ) -> bool:
     """Go on from a state until every rank is sent what it wants; False where no send that ends by `limit_s` is left.
 
-    `copies` is filled with copies of the state from the way, the first of all.
+    `copies` gets copies of the states in between, from the first on.
     """
     every = [link for links in network.links_of for link in links]
     noise = [1 + choice.noise * chance.random() for _ in every]
@@ -221,7 +227,7 @@ def construct(
         if not links:
             if not choice.waits and not choice.once:
                 return False
-            links = every  # nobody waits for nothing, or a rank gets some chunk in no other way
+            links = every  # nobody waits for nothing, or some rank is left without a chunk
             choice = replace(choice, waits=0.0) if choice.waits else replace(choice, once=False)
     return True
 
@@ -252,7 +258,11 @@ def _serve(
             if chunks and once:
                 for number in enters[link]:
                     chunks &= outside[number]
-            if chunks and now_s + network.alpha_s[link] + network.chunk_s[link] <= limit_s:
+            if (
+                chunks
+                and choice.most[network.kind[link]]
+                and now_s + network.alpha_s[link] + network.chunk_s[link] <= limit_s
+            ):
                 if choice.waits and chance.random() < choice.waits:
                     continue
                 _send(network, choice, chance, state, link, chunks, limit_s)
@@ -292,7 +302,12 @@ def _send(
 
 def _picked(network: Network, pick: Pick, chance: random.Random, state: State, target: int, chunks: int) -> int:
     """One of some chunks, by its bit."""
-    if pick != "any":
+    if pick == "farthest":
+        for farthest in network.to_go[target]:
+            if chunks & farthest:
+                chunks &= farthest
+                break
+    elif pick != "any":
         by_lacking = state.by_lacking
         count = len(by_lacking) - 1
         while not chunks & by_lacking[count]:
@@ -333,7 +348,7 @@ def _advance(network: Network, state: State) -> list[int]:
     return list(links)
 
 
-def _bits(mask: NDArray[np.bool_]) -> int:
+def _bits(mask: Mask) -> int:
     """A set of chunks from a mask over them."""
     return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
 
@@ -354,21 +369,30 @@ def _next_links(quotient: QuotientProblem, one_at_a_time: bool) -> list[tuple[in
     return found
 
 
-def _may_pass(
-    problem: Chunked, quotient: QuotientProblem, chunks: NDArray[np.int64], wanted: NDArray[np.bool_]
-) -> list[int]:
+def _to_go(quotient: QuotientProblem, wanted: Mask) -> list[list[int]]:
+    """The chunks by how far it is from each rank to the last that wants them, farthest first."""
+    topology = quotient.topology
+    if (wanted.sum(axis=1) == topology.device_count - 1).all():
+        return [[] for _ in range(topology.device_count)]
+    ends, which = np.unique(wanted, axis=0, return_inverse=True)
+    to_rank_s = distances_s(topology, quotient.duration_s, np.arange(topology.device_count), backwards=True)
+    to_go_s = np.stack([to_rank_s[end].max(axis=0, initial=0.0) for end in ends])[which.ravel()]
+    return [[_bits(column == value) for value in np.unique(column)[::-1]] for column in to_go_s.T]
+
+
+def _may_pass(problem: Chunked, quotient: QuotientProblem, chunks: Ids, wanted: Mask) -> list[int]:
     """Those that a sketch lets pass each link; a chunk that only some ranks want must come nearer to one of these."""
     topology = quotient.topology
     source, target, links = topology.link_source, topology.link_target, len(topology.links)
     allowed = np.ones((len(chunks), links), dtype=np.bool_)
     if not problem.is_free:
         allowed &= problem.usable[quotient.chunks[chunks]]
-    nearer: dict[tuple[bytes, bytes], NDArray[np.bool_]] = {}
+    nearer: dict[tuple[bytes, bytes], Mask] = {}
     for row in np.flatnonzero(wanted.sum(axis=1) < topology.device_count - 1).tolist():
         key = wanted[row].tobytes(), b"" if problem.is_free else allowed[row].tobytes()
         if key not in nearer:
-            ends = np.flatnonzero(wanted[row])
-            to_go_s = distances_s(topology, quotient.duration_s, ends, np.flatnonzero(allowed[row]), backwards=True)
+            ends, usable = np.flatnonzero(wanted[row]), np.flatnonzero(allowed[row])
+            to_go_s = distances_s(topology, quotient.duration_s, ends, usable, backwards=True)
             nearer[key] = np.any(to_go_s[:, target] < to_go_s[:, source] * (1 - _SAME_TIME), axis=0)
         allowed[row] &= nearer[key]
     return [_bits(column) for column in allowed.T]
