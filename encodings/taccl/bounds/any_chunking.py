@@ -8,15 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective
+from gapless.encodings.taccl.bounds.bandwidth import allgather_bottlenecks
 from gapless.encodings.taccl.bounds.exact_bandwidth import exact_bandwidth
 from gapless.encodings.taccl.bounds.hops import hops_bound_s
 from gapless.encodings.taccl.bounds.latency import farthest_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.bounds.ports import SIDES, most_at_once, port_of_links, rounds_to_reach
+from gapless.encodings.taccl.bounds.reduction import crossings, kinds_of, partitions_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards, turned_round
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.encodings.taccl.symmetry.roots import roots_of
+from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
@@ -34,9 +37,9 @@ def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str,
 
     `latency`: the alphas of the shortest path. `rounds`: those in which a chunk can reach all that want it. `cuts`: for
     each rank and each node, what must come in, or go out, through all ports at once. `total`: all that must be sent,
-    from all ranks at once. `hops`: where no two ranks want the same, messages, and the hops that few of them make.
-    `bandwidth`: see `any_bandwidth_s_per_byte`. Links that share their first (last) resource count as the fastest of
-    them, since one works at a time.
+    from all ranks at once; `crossing`: of a sum, between classes of ranks. `hops`: where no two ranks want the same,
+    messages, and the hops that few of them make. `bandwidth`: see `any_bandwidth_s_per_byte`. Links that share their
+    first (last) resource count as the fastest of them, since one works at a time.
     """
     topology, collective = _machine_of(problem), problem.collective
     sources = _holders(collective.contributors, collective.rank_count)
@@ -47,6 +50,7 @@ def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str,
         "rounds": _rounds_s(topology, collective),
         "cuts": _cuts_s(topology, sources, targets, problem.chunk_bytes),
         "total": _total_s(topology, collective, problem.chunk_bytes),
+        "crossing": _crossing_s(problem),
         "hops": _hops_s(topology, collective, problem.chunk_bytes),
         "bandwidth": problem.chunk_bytes * exact_s_per_byte,
     }
@@ -144,18 +148,47 @@ def _cuts_s(topology: Topology, sources: Mask, targets: Mask, chunk_bytes: int) 
 
 
 def _total_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:
-    """Every rank that wants a chunk, and every part of a sum, takes a transfer of it; nothing comes before an alpha."""
-    transfers = 0
-    for sources, targets in zip(collective.contributors, collective.destinations, strict=True):
-        if collective.reduces:
-            transfers += len(sources) + len(targets) - (2 if set(sources) & set(targets) else 1)
-        else:
-            transfers += len(targets)
+    """Every rank that wants a chunk takes a transfer of it, from all ranks at once; nothing comes before an alpha."""
+    transfers = sum(map(len, collective.destinations))
+    if collective.reduces or not transfers:
+        return 0.0
     rates = [
         _rate_bytes_per_s(topology, np.flatnonzero(topology.link_source == rank))
         for rank in range(topology.device_count)
     ]
-    return float(topology.alpha_s.min()) + transfers * chunk_bytes / sum(rates) if transfers else 0.0
+    return float(topology.alpha_s.min()) + transfers * chunk_bytes / sum(rates)
+
+
+def _crossing_s(problem: Chunked) -> float:
+    """Where the ranks are cut into classes, what must cross from one class to another of each byte of a sum."""
+    if not problem.collective.reduces:
+        return 0.0
+    topology, kinds, best_s = _machine_of(problem), kinds_of(problem), 0.0
+    for class_of in [*partitions_of(topology), *_narrow_partitions(topology)]:
+        needed = sum(kind.count * crossings(kind, class_of) for kind in kinds)
+        between = np.flatnonzero(class_of[topology.link_source] != class_of[topology.link_target])
+        if needed and len(between):
+            through_s = needed * problem.chunk_bytes / _rate_bytes_per_s(topology, between)
+            best_s = max(best_s, float(topology.alpha_s[between].min()) + through_s)
+    return best_s
+
+
+def _narrow_partitions(topology: Topology) -> list[Ids]:
+    """`class_of[r]`: a side of a narrowest cut is a class among single ranks, or with its images under rotations."""
+    if not (topology.beta_s_per_byte > 0).all():
+        return []
+    rotations, everyone = find_rotations(topology), np.arange(topology.device_count)
+    found: dict[bytes, Ids] = {}
+    for cut in allgather_bottlenecks(topology, topology.beta_s_per_byte, rotations):
+        behind = np.isin(everyone, cut.behind)
+        for ranks in (np.flatnonzero(behind), np.flatnonzero(~behind)):
+            images = rotations.ranks[:, ranks]
+            first = np.full(len(everyone), len(everyone))
+            np.minimum.at(first, images, images.min(axis=1)[:, None])
+            alone = np.where(np.isin(everyone, ranks), ranks.min(initial=0), everyone)
+            for class_of in (first, alone):
+                found[class_of.tobytes()] = class_of
+    return list(found.values())
 
 
 def _hops_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:

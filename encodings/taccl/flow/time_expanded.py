@@ -1,8 +1,8 @@
 """Matching on the time-expanded graph: a free link takes chunks that its sender has and its receiver lacks.
 
 As in TACOS (arXiv 2304.05301), event by event, with sums (backwards in time), shared ports, sketches, chunks that only
-some ranks want, and groups. A set of chunks is a whole number with a bit for each chunk, so that what a link may take is
-the `and` of a few of them: several hundred thousand sends a second. `Network` is what all tries share, `State` is what
+some ranks want, and groups. A set of chunks is a whole number with a bit for each chunk, so that what a link may take
+is the `and` of a few of them: two hundred thousand sends a second. `Network` is what all tries share, `State` is what
 changes in one. States are copied on the way, so that another try can go on from the middle.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -40,7 +40,8 @@ class Choice:
     `pick`: which of the chunks that a link may take: any by chance; one that most ranks lack; of those, one that most
     of the receiver's neighbours lack. `most[k]`: chunks that travel together on links of kind k. `noise`: links that
     are free at once go fastest first, by times that differ by up to this share. `once`: a chunk comes into a bottleneck
-    set once, but by sends that end by `spare_until_s`, or where nothing else is left.
+    set once, but by sends that end by `spare_until_s`, or where nothing else is left. `waits`: how often a link that
+    could take something waits for the next event, when there may be more to take along.
     """
 
     most: tuple[int, ...]
@@ -48,6 +49,7 @@ class Choice:
     noise: float = 0.0
     once: bool = False
     spare_until_s: float = 0.0
+    waits: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,9 @@ class State:
 
     `have`, `need`: as in `Network`, now; `sending`: what each rank is sending, where it sends a chunk to one rank at a
     time. `outside[s]`: chunks that aren't on their way into set s. `lacking[b]`: ranks that nobody sends chunk b yet;
-    `left`: their sum; `by_lacking[n]`: the chunks that n ranks lack. `sends`: (start, end, link, bits). `events`: a heap
-    of (end, send), -1 for clocks that become free by themselves. `arrivals`: (time, bit) of chunks that are still to come to their owners, soonest first.
+    `left`: their sum; `by_lacking[n]`: the chunks that n ranks lack. `sends`: (start, end, link, bits). `events`: a
+    heap of (end, send), -1 for clocks that become free by themselves. `arrivals`: (time, bit) of chunks that are still
+    to come to their owners, soonest first.
     """
 
     now_s: float
@@ -122,8 +125,10 @@ class State:
 
     def copy(self) -> State:
         """Another state that goes on from here."""
-        values = [getattr(self, field.name) for field in fields(self)]
-        return State(*(value[:] if isinstance(value, list) else value for value in values))
+        return State(
+            self.now_s, self.have[:], self.need[:], self.sending[:], self.outside[:], self.lacking[:],
+            self.by_lacking[:], self.free_s[:], self.sends[:], self.events[:], self.arrivals[:], self.left,
+        )  # fmt: skip
 
     @property
     def makespan_s(self) -> float:
@@ -138,7 +143,7 @@ def network_of(
     one_at_a_time: bool = False,
     seed: int = 0,
 ) -> Network:
-    """The quotient of a problem that doesn't reduce, its chunks numbered by chance: of equal ones any may come first."""
+    """The quotient of a problem that doesn't reduce, its chunks numbered by chance, so that any may come first."""
     topology, ranks = quotient.topology, quotient.topology.device_count
     chunks = np.random.default_rng(seed).permutation(len(quotient.chunks))
     owner, wanted = np.array(quotient.owner)[chunks], quotient.wanted[chunks]
@@ -192,7 +197,7 @@ def start_of(network: Network, release: Release | None = None) -> State:
 def construct(
     network: Network, choice: Choice, chance: random.Random, state: State, limit_s: float, copies: list[State]
 ) -> bool:
-    """Go on from a state until every rank has, or is being sent, what it wants; False where no send by `limit_s` is left.
+    """Go on from a state until every rank is sent what it wants; False where no send that ends by `limit_s` is left.
 
     `copies` is filled with copies of the state from the way, the first of all.
     """
@@ -214,9 +219,10 @@ def construct(
             break
         links = _advance(network, state)
         if not links:
-            if not choice.once:
+            if not choice.waits and not choice.once:
                 return False
-            choice, links = replace(choice, once=False), every  # a rank that gets some chunk in no other way
+            links = every  # nobody waits for nothing, or a rank gets some chunk in no other way
+            choice = replace(choice, waits=0.0) if choice.waits else replace(choice, once=False)
     return True
 
 
@@ -247,6 +253,8 @@ def _serve(
                 for number in enters[link]:
                     chunks &= outside[number]
             if chunks and now_s + network.alpha_s[link] + network.chunk_s[link] <= limit_s:
+                if choice.waits and chance.random() < choice.waits:
+                    continue
                 _send(network, choice, chance, state, link, chunks, limit_s)
 
 
@@ -361,6 +369,6 @@ def _may_pass(
         if key not in nearer:
             ends = np.flatnonzero(wanted[row])
             to_go_s = distances_s(topology, quotient.duration_s, ends, np.flatnonzero(allowed[row]), backwards=True)
-            nearer[key] = (to_go_s[:, target] < to_go_s[:, source] * (1 - _SAME_TIME)).any(axis=0)
+            nearer[key] = np.any(to_go_s[:, target] < to_go_s[:, source] * (1 - _SAME_TIME), axis=0)
         allowed[row] &= nearer[key]
     return [_bits(column) for column in allowed.T]
