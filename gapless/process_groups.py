@@ -100,6 +100,11 @@ class Groups:
                     sizes[excess.index(min(excess))])  # fmt: skip
 
     @property
+    def most_ranks(self) -> int:
+        """The size of the largest group."""
+        return max(len(group.ranks) for group in self.groups)
+
+    @property
     def is_disjoint(self) -> bool:
         """Whether no rank is in two groups."""
         return len({rank for group in self.groups for rank in group.ranks}) == sum(len(g.ranks) for g in self.groups)
