@@ -196,15 +196,17 @@ class Object:
 
 @dataclass(frozen=True)
 class Listed:
-    """Several of a kind: a sequence, or a text with commas between them."""
+    """Several of a kind: a sequence, or a text with commas (or what separates them) between them."""
 
     kind: Kind
+    separator: str = ","
 
     def __call__(self, value: object) -> tuple[Any, ...]:
         """The values."""
-        values = value.split(",") if isinstance(value, str) else value
+        values = value.split(self.separator) if isinstance(value, str) else value
         if not isinstance(values, Sequence) or not values or "" in values:
-            raise InputError(f"must be values with commas between them, got {value!r}")
+            between = "commas" if self.separator == "," else self.separator
+            raise InputError(f"must be values with {between} between them, got {value!r}")
         return tuple(self.kind(entry) for entry in values)
 
 

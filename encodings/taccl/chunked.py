@@ -21,6 +21,7 @@ from gapless.errors import InputError
 from gapless.graph import Graph
 from gapless.io.collective_file import collective_data
 from gapless.options import Deadline, SolveOptions
+from gapless.process_groups import Groups
 from gapless.solution import Solution, Status, StopReason
 from gapless.topologies.topology import Topology
 
@@ -42,8 +43,9 @@ class Chunked:
     `path_slack` s, a chunk takes only links that bring it to their end within (1 + s) times the shortest time: fewer
     variables, and perhaps a worse optimum. `method`: how to plan, `auto` for the best of all methods. `given`: a
     logical topology that takes the place of the one that the sketch makes of the topology. `may_cut`: with `auto`,
-    chunks may be cut into smaller ones, so that the plan is one for another problem. Raises `InputError` where sketch
-    and topology don't fit.
+    chunks may be cut into smaller ones, so that the plan is one for another problem. `groups`: where the collective is
+    that of process groups, these; `topology` has the links that they may use. Raises `InputError` where sketch and
+    topology don't fit.
 
     What reduces is solved in phases, each of which is a problem of its own that doesn't reduce; `owners`, `wanted`
     and what follows from them are for such problems.
@@ -57,6 +59,7 @@ class Chunked:
     method: Method = "auto"
     given: LogicalTopology | None = None
     may_cut: bool = False
+    groups: Groups | None = None
 
     def __post_init__(self) -> None:
         if self.chunk_bytes < 1:
@@ -104,6 +107,7 @@ class Chunked:
             "sketch": None if self.sketch is None else self.sketch.name,
             "path_slack": self.path_slack,
             "method": self.method,
+            **({} if self.groups is None else self.groups.description),
         }
 
     @property
@@ -115,7 +119,7 @@ class Chunked:
     def of(
         cls,
         topology: Topology,
-        collective: str | Collective,
+        collective: str | Collective | Groups,
         input_bytes: int,
         sketch: Sketch | None = None,
         path_slack: float | None = None,
@@ -129,11 +133,16 @@ class Chunked:
 
         `chunks_per_rank`, or the sketch, says into how many chunks a rank's own data are cut, and each chunk of a
         collective that is given: the part that is for one rank (ALLTOALL, SCATTER), that one rank ends with
-        (REDUCESCATTER, ALLREDUCE) or starts with (the others). A chunk is rounded up to whole bytes.
+        (REDUCESCATTER, ALLREDUCE) or starts with (the others). A chunk is rounded up to whole bytes. Of process groups
+        it says so for the smallest share; they know their sizes themselves.
         """
         if input_bytes < 1:
             raise InputError(f"input_bytes must be >= 1, got {input_bytes}")
         parts = chunks_per_rank or (1 if sketch is None else sketch.chunks_per_rank)
+        if isinstance(collective, Groups):
+            joined, kept = divided(collective.joined(topology.device_count), parts), collective.kept(topology)
+            chunk_bytes = -(-collective.chunk_bytes // parts)
+            return cls(kept, joined, chunk_bytes, sketch, path_slack, method, may_cut=may_cut, groups=collective)
         if isinstance(collective, str):
             cut = parts * topology.device_count if collective == "alltoall" else parts
             definition = collective_by_name(collective, topology.device_count, cut, root, target)
@@ -158,7 +167,9 @@ class Chunked:
         """The logical topology."""
         if self.given is not None:
             return self.given
-        return apply_sketch(self.topology, self.collective, self.sketch)
+        logical = apply_sketch(self.topology, self.collective, self.sketch)
+        within = None if self.groups is None else self.groups.allowed(logical.topology, self.collective.chunks_per_rank)
+        return logical if within is None else replace(logical, allowed=logical.allowed & within)
 
     @cached_property
     def rotations(self) -> Rotations:

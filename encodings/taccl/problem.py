@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -11,7 +12,9 @@ from gapless.encodings.taccl.chunked import Chunked, Method
 from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sketch
 from gapless.errors import InputError
 from gapless.io.collective_file import read_collective
+from gapless.io.groups_file import read_groups
 from gapless.options import SolveOptions
+from gapless.process_groups import Group, Groups, groups_of
 from gapless.topologies.families import is_generated
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
@@ -26,8 +29,8 @@ AUTO: Literal["auto"] = "auto"
 class Problem:
     """Carry out a collective on a topology as fast as possible.
 
-    `collective`: a name, which `root` and `target` go with, or one of your own. `size_bytes`: of the largest input
-    buffer of a rank. `sketch`: what a plan keeps to, `auto` for the best that is found, None for all links. With a
+    `collective`: a name, which `root` and `target` go with, one of your own, or those of process groups. `size_bytes`:
+    of the largest input buffer of a rank (of groups, that of the largest). `sketch`: what a plan keeps to, `auto` for the best that is found, None for all links. With a
     `path_slack` s, a chunk takes only links that bring it to its end within (1 + s) times the shortest time. `method`:
     one, or `auto` for the best of all. `chunks`: what is for one rank, or comes from one, in so many chunks; None
     leaves it to the sketch, or else to the search.
@@ -36,7 +39,7 @@ class Problem:
     """
 
     topology: Topology
-    collective: str | Collective
+    collective: str | Collective | Groups
     size_bytes: int
     sketch: Sketch | Literal["auto"] | None = None
     root: int | None = None
@@ -117,6 +120,10 @@ def problem(
     sketch_file: str | None = None,
     collective: str | Collective | None = None,
     collective_file: str | None = None,
+    ranks: str | None = None,
+    group: Sequence[str] | None = None,
+    groups_file: str | None = None,
+    relays: str | None = None,
     root: int | None = None,
     target: int | None = None,
     size: int | None = None,
@@ -124,22 +131,29 @@ def problem(
     method: str = "auto",
     chunks: int | None = None,
 ) -> Problem:
-    """A collective on a machine, for buffers of `size` bytes.
+    """A collective on a machine, for buffers of `size` bytes; or several at once, among the ranks of process groups.
 
-    What is left out: `nodes` and `size` are the sketch's, `collective` is allgather, the rest as for `Problem`.
-    Raises `InputError` that names an argument which is unknown, missing, or doesn't go with the others.
+    `ranks`, `group` and `groups_file` name groups (`gapless/process_groups.py`). What is left out: `nodes` and `size`
+    are the sketch's, `collective` is allgather, `relays` is yes, the rest as for `Problem`. Raises `InputError` that names an argument which is unknown, missing, or doesn't go with the others.
     """
     wanted = find_sketch(sketch, sketch_file)
     if wanted == AUTO:
         _check_search(topology, size, nodes)
     chosen = None if isinstance(wanted, str) else wanted
     size_bytes = size or (None if chosen is None else chosen.input_bytes)
+    sought = AUTO if wanted == AUTO else chosen
+    how = (path_slack, cast("Method", method), chunks)
+    named = {"ranks": ranks, "group": group or None, "groups_file": groups_file}
+    if _is_among_groups(named, relays, collective, collective_file):
+        machine = find_topology(topology, topology_file, nodes, chosen)
+        asked_of_all = (str(collective or "allgather"), size_bytes, root, target)
+        groups = Groups(_find_groups(named, machine.device_count, *asked_of_all), relays != "no")
+        return Problem(machine, groups, max(each.size_bytes for each in groups.groups), sought, None, None, *how)
     if size_bytes is None:
         raise InputError("size: must be given, such as 1MB" + ("; the sketch names no input_size" if chosen else ""))
     asked = _find_collective(collective, collective_file, root, target)
     machine = find_topology(topology, topology_file, nodes, chosen)
-    sought = AUTO if wanted == AUTO else chosen
-    return Problem(machine, asked, size_bytes, sought, root, target, path_slack, cast("Method", method), chunks)
+    return Problem(machine, asked, size_bytes, sought, root, target, *how)
 
 
 def find_sketch(sketch: str | Sketch | None, sketch_file: str | None) -> Sketch | str | None:
@@ -175,6 +189,32 @@ def _find_collective(
         if value is not None:
             raise InputError(f"{name}: must be left out with `collective_file`, which says it all")
     return read_collective(collective_file)
+
+
+def _is_among_groups(
+    named: Mapping[str, object], relays: str | None, collective: object, collective_file: str | None
+) -> bool:
+    """Whether process groups are named, in one form."""
+    given = [name for name, value in named.items() if value is not None]
+    if len(given) > 1:
+        raise InputError(f"give {' or '.join(f'`{name}`' for name in given)}, not both")
+    if relays is not None and not given:
+        raise InputError(f"relays: is for `ranks`, `group` and `groups_file`, got {relays!r} without them")
+    if given and (collective_file is not None or isinstance(collective, Collective)):
+        raise InputError(f"{given[0]}: goes with the name of a collective, not with one of your own")
+    return bool(given)
+
+
+def _find_groups(
+    named: Mapping[str, Any], rank_count: int, collective: str, size: int | None, root: int | None, target: int | None
+) -> tuple[Group, ...]:
+    if named["groups_file"] is None:
+        texts = named["group"] or [named["ranks"]]
+        return tuple(groups_of(texts, rank_count, collective, size, root, target))
+    for name, value in (("root", root), ("target", target)):
+        if value is not None:
+            raise InputError(f"{name}: must be left out with `groups_file`, which says it all")
+    return tuple(read_groups(named["groups_file"], rank_count, collective, size))
 
 
 def _check_search(topology: object, size: int | None, nodes: int | None) -> None:

@@ -19,7 +19,7 @@ from gapless.schedule import EventKind, Ragged, Schedule
 from gapless.simulate import retime
 from gapless.topologies.topology import Topology
 
-__all__ = ["Routing", "Sends", "Times", "Transfer", "sends_in_turn", "sends_of", "to_schedule"]
+__all__ = ["Routing", "Sends", "Times", "Transfer", "fills_of", "sends_in_turn", "sends_of", "to_schedule"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -115,8 +115,15 @@ def sends_of(problem: Chunked, routings: Sequence[Routing]) -> Sends:
         base += count
     chunks, links, phases = np.concatenate(chunk), np.concatenate(link), np.concatenate(phase)
     reduces = np.array([part.backwards for part in problem.phases], dtype=np.bool_)[phases]
+    return Sends(chunks, links, tuple(needs), phases, reduces, fills_of(problem, chunks, links, reduces))
+
+
+def fills_of(problem: Chunked, chunks: Ids, links: Ids, reduces: Mask) -> Mask:
+    """`Sends.fills` of sends of parts to ranks that hold none at the start."""
+    if not reduces.any():
+        return reduces
     target = problem.logical.topology.link_target[links]
-    return Sends(chunks, links, tuple(needs), phases, reduces, reduces & ~_holds_part(problem)[chunks, target])
+    return np.asarray(reduces & ~_holds_part(problem)[chunks, target])
 
 
 @dataclass(frozen=True)
@@ -135,15 +142,19 @@ class Times:
         return float(self.end_s.max(initial=0.0))
 
 
-def sends_in_turn(transfers: Sequence[Transfer]) -> tuple[Sends, Times]:
-    """The sends of transfers, at times that only number these (0, 1, 2, ...)."""
+def sends_in_turn(transfers: Sequence[Transfer], problem: Chunked | None = None) -> tuple[Sends, Times]:
+    """The sends of transfers, at times that only number these (0, 1, 2, ...).
+
+    `problem`: to be given where a rank without a part of a sum may forward others.
+    """
     lengths = [len(transfer.chunks) for transfer in transfers]
     number = np.repeat(np.arange(len(transfers)), lengths)
     first = np.append(0, np.cumsum(lengths))[:-1]
     link = np.array([transfer.link for transfer in transfers], dtype=np.int64)[number]
     reduces = np.array([transfer.reduces for transfer in transfers], dtype=np.bool_)[number]
     chunk = np.array([chunk for transfer in transfers for chunk in transfer.chunks], dtype=np.int64)
-    sends = Sends(chunk, link, (), np.zeros_like(link), reduces, np.zeros_like(reduces))
+    fills = np.zeros_like(reduces) if problem is None else fills_of(problem, chunk, link, reduces)
+    sends = Sends(chunk, link, (), np.zeros_like(link), reduces, fills)
     start_s = number.astype(np.float64)
     return sends, Times(start_s, start_s + np.float64(1), np.arange(len(number)) - first[number])
 
@@ -152,14 +163,18 @@ def to_schedule(
     topology: Topology, collective: Collective, chunk_bytes: int, sends: Sends, times: Times, name: str = "",
     retimed: bool = True,
 ) -> Schedule:  # fmt: skip
-    """One transfer for each send, or for each group of sends that share link and start.
+    """One transfer for each send, or for each group of sends that share link and start, and are added or copied alike.
 
     `retimed`: each as early as possible in the order of the times; else at these times.
     """
     start_s, place = times.start_s, times.place
     reduces = _adds(topology, sends, start_s)
     order = np.lexsort((place, sends.link, start_s))  # groups become runs
-    first = np.flatnonzero(place[order] == 0)
+    begins = place[order] == 0
+    if sends.fills.any():
+        order = order[np.lexsort((reduces[order], np.cumsum(begins)))]
+        begins |= np.diff(reduces[order], prepend=False)
+    first = np.flatnonzero(begins)
     count, head = len(first), order[first]
     schedule = Schedule(
         graph=collective.graph(chunk_bytes),

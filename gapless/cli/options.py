@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.fields import SOLVING, Choice, Field, Flag
+from gapless.fields import SOLVING, Choice, Field, Flag, Listed
 from gapless.options import SolveOptions
 
 __all__ = [
@@ -39,8 +39,13 @@ def add_fields(parser: argparse.ArgumentParser, fields: Sequence[Field]) -> None
         metavar = field.metavar or (f"{{{','.join(field.kind.choices)}}}" if isinstance(field.kind, Choice) else "X")
         groups[field.group].add_argument(
             *names, dest=field.name, type=_typed(field), default=field.default, required=field.is_required,
-            metavar=metavar, help=help_text,
+            metavar=metavar, help=help_text, action="extend" if _is_repeated(field) else "store",
         )  # fmt: skip
+
+
+def _is_repeated(field: Field) -> bool:
+    """Whether the option may stand several times, each of which adds to the values."""
+    return isinstance(field.kind, Listed) and field.default is None
 
 
 def _typed(field: Field) -> Callable[[str], Any]:

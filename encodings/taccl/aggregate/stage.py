@@ -118,7 +118,7 @@ def _constructed(
 def _scheduled(problem: Chunked, transfers: list[Transfer]) -> Schedule:
     topology = problem.logical.topology
     title = f"aggregated {problem.collective.name} on {topology.name}"
-    return to_schedule(topology, problem.collective, problem.chunk_bytes, *sends_in_turn(transfers), title)
+    return to_schedule(topology, problem.collective, problem.chunk_bytes, *sends_in_turn(transfers, problem), title)
 
 
 def _baselines(problem: Chunked, deadline: Deadline, most_transfers: int) -> list[_Candidate]:

@@ -25,7 +25,7 @@ from gapless.encodings.taccl.flow.paths import busiest_s, route_paths
 from gapless.encodings.taccl.flow.rounding import round_flow
 from gapless.encodings.taccl.list_scheduling import Order, Rule, Table, better_orders, list_schedule
 from gapless.encodings.taccl.parameters import Greedy
-from gapless.encodings.taccl.sends import Routing, Sends, Times, to_schedule
+from gapless.encodings.taccl.sends import Routing, Sends, Times, fills_of, to_schedule
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
@@ -120,7 +120,7 @@ class _Search:
 
 
 def may_be_greedy(problem: Chunked) -> bool:
-    """Whether the greedy can plan it: sums of all ranks, wanted by one or by all, and no order on links."""
+    """Whether the greedy can plan it: its phases are parts of every plan, and there is no order on links."""
     return is_spread_backwards(problem.collective) and not problem.logical.own_first.any()
 
 
@@ -142,7 +142,7 @@ def plan_greedy(
     """
     collective = problem.collective
     if not is_spread_backwards(collective):
-        raise InputError(f"{collective.name}: the greedy takes sums of all ranks, wanted by one rank or by all of them")
+        raise InputError(f"{collective.name}: the greedy takes sums that a rank with a part of them wants, or one rank only")
     if not may_be_greedy(problem):
         raise InputError("method: must be milp or auto under a sketch that sends own chunks first, got greedy")
     deadline = Deadline(options)
@@ -351,8 +351,8 @@ def _lowered(problem: Chunked, found: list[Columns]) -> Schedule:
     start_s, end_s = (np.concatenate([getattr(columns, name) for columns in found]) + begin_s[phase]
                       for name in ("start_s", "end_s"))  # fmt: skip
     reduces = np.array([part.backwards for part in problem.phases], dtype=np.bool_)[phase]
-    sends = Sends(chunk, link, (), phase, reduces, np.zeros_like(reduces))
-    retimed = len(found) > 1 and len(chunk) <= _MOST_RETIMED
+    sends = Sends(chunk, link, (), phase, reduces, fills_of(problem, chunk, link, reduces))
+    retimed = bool(sends.fills.any()) or (len(found) > 1 and len(chunk) <= _MOST_RETIMED)
     network, times = problem.logical.topology, Times(start_s, end_s, place)
     return to_schedule(network, problem.collective, problem.chunk_bytes, sends, times, retimed=retimed)
 

@@ -53,15 +53,15 @@ def spreads_of(collective: Collective, logical: LogicalTopology, sketch: Sketch 
 
 
 def is_spread_backwards(collective: Collective) -> bool:
-    """Whether a collective doesn't reduce, or is REDUCESCATTER, REDUCE or ALLREDUCE in kind.
+    """Whether a collective doesn't reduce, or its phases are parts of every plan: what holds for them holds for it.
 
-    In kind: its sums are wanted by one rank each, or by all, and every rank holds a part of every chunk.
+    So it is where each sum is wanted by one rank, or one that wants it has a part of it, or it has one part only.
+    REDUCESCATTER, REDUCE and ALLREDUCE are of that kind, among some ranks, too.
     """
     if not collective.reduces:
         return True
-    ranks = collective.rank_count
-    wanted = {len(some) for some in collective.destinations}
-    return wanted in ({1}, {ranks}) and all(len(some) == ranks for some in collective.contributors)
+    ends = zip(collective.contributors, collective.destinations, strict=True)
+    return all(len(parts) == 1 or len(wants) <= 1 or not {*parts}.isdisjoint(wants) for parts, wants in ends)
 
 
 def turned_round(topology: Topology) -> Topology:

@@ -137,7 +137,7 @@ def rotations_of(problem: Chunked, rotations: Rotations | None = None) -> Rotati
     topology = problem.logical.topology
     rotations = problem.rotations if rotations is None else rotations
     ends, every = _Ends.of(problem), np.arange(len(problem.owners))
-    if len(rotations) == 1 or (ends is not None and ends.images(_generators(rotations), every) is not None):
+    if len(rotations) == 1 or ends.images(_generators(rotations), every) is not None:
         return rotations
     return no_rotations(topology)
 
@@ -150,38 +150,48 @@ def _generators(rotations: Rotations) -> Ids:
 
 @dataclass(frozen=True)
 class _Ends:
-    """Chunks by their ends: from one rank to all others, or to a single one (itself where nobody else wants it).
+    """Chunks by their ends: from one rank to all others, to a single one (itself where nobody else wants it), or some.
 
-    `target[c]`: that one, the number of ranks for all others. `key[c]`: both ends as a number; `order`: chunks by it.
-    `place[c]`: which of those alike chunk c is; the k-th of several goes to the k-th.
+    `target[c]`: that one, the number of ranks for all others, and above that the number of a set of ranks in `sets`,
+    bool, shape (sets, ranks). `key[c]`: both ends as a number; `order`: chunks by it. `place[c]`: which of those alike
+    chunk c is; the k-th of several goes to the k-th.
     """
 
     owner: Ids
     target: Ids
+    sets: NDArray[np.bool_]
     key: Ids
     order: Ids
     place: Ids
-    ranks: int
 
     @classmethod
-    def of(cls, problem: Chunked) -> _Ends | None:
-        """None where a chunk has other ends."""
+    def of(cls, problem: Chunked) -> _Ends:
+        """The ends of all chunks of a problem."""
         ranks, wanted_by = problem.collective.rank_count, problem.wanted.sum(axis=1)
-        if not np.isin(wanted_by, (0, 1, ranks - 1)).all():
-            return None
         target = np.select([wanted_by == 0, wanted_by == 1], [problem.owners, problem.wanted.argmax(axis=1)], ranks)
-        key = problem.owners * (ranks + 1) + target
+        some = np.flatnonzero((wanted_by > 1) & (wanted_by < ranks - 1))
+        sets, number = np.unique(problem.wanted[some], axis=0, return_inverse=True)
+        target[some] = ranks + 1 + number.ravel()
+        key = problem.owners * (ranks + 1 + len(sets)) + target
         order = np.argsort(key, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(len(key)) - np.searchsorted(key[order], key[order])
-        return cls(problem.owners, target, key, order, place, ranks)
+        return cls(problem.owners, target, sets, key, order, place)
 
     def images(self, permutations: Ids, chunks: Ids) -> Ids | None:
         """`images[g, k]`: where permutation g of the ranks takes the k-th of some chunks; None where it can't."""
-        moved = np.concatenate([permutations, np.full((len(permutations), 1), self.ranks)], axis=1)
-        wanted = moved[:, self.owner[chunks]] * (self.ranks + 1) + moved[:, self.target[chunks]]
+        count, ranks = permutations.shape
+        moved = np.full((count, ranks + 1 + len(self.sets)), ranks)
+        moved[:, :ranks] = permutations
+        known = {row.tobytes(): ranks + 1 + number for number, row in enumerate(self.sets)}
+        for images, permutation in zip(moved, permutations, strict=True):
+            carried = np.empty_like(self.sets)
+            carried[:, permutation] = self.sets
+            images[ranks + 1 :] = [known.get(row.tobytes(), -1) for row in carried]
+        targets = moved[:, self.target[chunks]]
+        wanted = moved[:, self.owner[chunks]] * moved.shape[1] + targets
         by_key = self.key[self.order]
         place = np.searchsorted(by_key, wanted) + self.place[chunks]
-        if place.max(initial=0) >= len(by_key) or (by_key[place] != wanted).any():
+        if (targets < 0).any() or place.max(initial=0) >= len(by_key) or (by_key[place] != wanted).any():
             return None
         return np.asarray(self.order[place])

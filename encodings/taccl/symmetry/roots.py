@@ -10,15 +10,17 @@ __all__ = ["roots_of"]
 def roots_of(collective: Collective) -> tuple[int, ...]:
     """`roots[c]`: the rank that owns chunk c; where the collective reduces, one of those that want its sum.
 
-    Of several that want it, chunks that are wanted by the same ranks are dealt to these in equal runs, so that the
-    chunks of an ALLREDUCE have the roots that REDUCESCATTER gives them. A sum that nobody wants has its root where it
-    starts.
+    Of several that want it, it is one that has a part of it, if there is such a rank. Chunks for which the same ranks
+    come into question are dealt to these in equal runs, so that the chunks of an ALLREDUCE have the roots that
+    REDUCESCATTER gives them. A sum of one part, or that nobody wants, has its root where it starts.
     """
     if not collective.reduces:
         return collective.owners
     classes: dict[tuple[int, ...], list[int]] = {}
-    for chunk, ranks in enumerate(collective.destinations):
-        classes.setdefault(ranks or collective.contributors[chunk][:1], []).append(chunk)
+    for chunk, (parts, wants) in enumerate(zip(collective.contributors, collective.destinations, strict=True)):
+        both = tuple(sorted({*parts} & {*wants}))
+        ranks = parts[:1] if len(parts) == 1 or not wants else both or wants
+        classes.setdefault(ranks, []).append(chunk)
     roots = [0] * collective.chunk_count
     for ranks, chunks in classes.items():
         for number, chunk in enumerate(chunks):
