@@ -83,6 +83,7 @@ def test_every_system_has_a_question_here() -> None:
     assert set(SYSTEMS) == set(system_names())
 
 
+@pytest.mark.thorough(but=("size", "budget", "nodes", "chunks", "seed", "ranks"))
 @pytest.mark.parametrize(("system", "field"), FIELDS)
 def test_python_takes_an_extreme_number_or_refuses_it_in_one_line(
     system: str, field: Field, question: dict[str, Any]

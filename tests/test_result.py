@@ -20,7 +20,9 @@ def result() -> Result:
 
 @pytest.fixture(scope="module")
 def nothing() -> Result:
-    found: Result = gapless.monet.solve("vgg16", batch=1, budget="1KB", threads=1)
+    found: Result = gapless.monet.solve(
+        "vgg16", batch=1, budget="1KB", threads=1, parameters={"least_budget_steps": 100}
+    )
     return found
 
 

@@ -39,7 +39,7 @@ class Chunking:
     """Sends of chunks to ranks up to which a number is tried: what is large is in many pieces already."""
     tries: int = 150
     """Orders of sends for one number: those of a few matchings, which say which numbers are better."""
-    rows: int = 80_000
+    rows: int = 40_000
     """Sends in all these orders, some tenths of a second: of many sends, fewer orders are tried."""
     gap: float = 1e-3
     """A number whose plan is proven to be this near to the best possible is not improved."""
@@ -93,6 +93,8 @@ class Greedy:
     """Perturbed orders in a row without improvement, after which it is left at that."""
     rounding_steps: int = 300
     """Steps of the solver for whole numbers of chunks on the paths of a flow."""
+    hopeless_factor: float = 1.02
+    """Where its quick plan takes so many times as long as the best, no more work makes up for that."""
 
     def __post_init__(self) -> None:
         _check(self, "greedy", may_be_zero=("spare_shares",))
@@ -103,18 +105,24 @@ class Matching:
     """Matchings on the time-expanded graph, with restarts."""
 
     sends: int = 400_000
-    """Sends in all tries, of all phases; two hundred thousand take about a second."""
+    """Sends in all tries, of all phases; where links share ports, one counts as several. A second makes 200,000."""
+    patience: int = 1000
+    """Tries in a row without improvement, after which it is left at that."""
     restart_share: float = 0.7
     """The share of tries that go on from a moment of the best plan: without, its end is hardly improved."""
     alike_share: float = 0.5
-    """The share of tries that choose as the best one did; of the others, of those with groups of one size on all links."""
+    """The share of tries that choose as the best one did; of the others, of those with groups of one size."""
     once_share: float = 0.7
     """The share of tries in which a chunk comes into a bottleneck set once: right where its links are scarce."""
+    unused_share: float = 0.3
+    """The share of tries without one kind of links: a slow link keeps ports from fast ones."""
     groups: tuple[int, ...] = (1, 2, 3, 4, 8, ANY_SIZE)
     """How many chunks may travel together at most, by kind of link: more share a latency, and arrive later."""
+    hopeless_factor: float = 1.05
+    """Where the plan of a little work takes so many times as long as the best, no more work makes up for that."""
 
     def __post_init__(self) -> None:
-        _check(self, "matching", shares=("restart_share", "alike_share", "once_share"))
+        _check(self, "matching", shares=("restart_share", "alike_share", "once_share", "unused_share"))
 
 
 @dataclass(frozen=True)

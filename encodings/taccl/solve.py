@@ -9,8 +9,11 @@
 3. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
    2 s, and what libraries do, 4 s at most. Left out above 128 ranks, and where a sketch orders single chunks. Where one
    of them is proven within the gap, nothing else is tried.
-4. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s.
-5. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 2,500 binaries, and where the
+4. *Matching with restarts* (`flow/restarts.py`): in the numbers of chunks around the one found, a second each, then
+   more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy rounds.
+5. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s. Left out
+   where its quick plan is far behind the best.
+6. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 2,500 binaries, and where the
    greedy is neither proven within the gap nor, by its bound, unable to beat the best so far.
 
 These times are what the work takes that `parameters.py` allows: no method looks at the clock, but to end where the time
@@ -31,9 +34,10 @@ from functools import cached_property
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of, class_name
 from gapless.encodings.taccl.chunked import Chunked, claim
-from gapless.encodings.taccl.flow.chunking import Quick, best_chunking
+from gapless.encodings.taccl.flow.chunking import Quick, best_chunking, best_matching
 from gapless.encodings.taccl.flow.first import first_plan, least_limit_s
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
+from gapless.encodings.taccl.flow.restarts import matched_plan, may_be_matched
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.milp.synthesis import synthesise
 from gapless.encodings.taccl.parameters import Parameters
@@ -64,7 +68,7 @@ def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Paramet
         return _no_plan(problem.coarsest, options, deadline)
     bounds = _bounds(problem.coarsest, deadline, parameters)
     quick = _quick_plan(problem, bounds, deadline.stage(_GUARD * deadline.remaining_s), parameters)
-    return _portfolio(quick, first, bounds, deadline, options, parameters)
+    return _portfolio(quick, first, bounds, deadline, options, parameters, problem if problem.is_open else None)
 
 
 def in_chunks(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Chunked:
@@ -119,12 +123,16 @@ def _portfolio(
     deadline: Deadline,
     options: SolveOptions,
     parameters: Parameters,
+    asked: Problem | None = None,
 ) -> Plan:
-    """The methods in turn, after a first plan and, of the greedy, a quick one. `question`: the bounds of it."""
+    """The methods in turn, after a first plan and, of the greedy, a quick one.
+
+    `question`: the bounds of it. `asked`: where nobody has said into how many chunks data are cut.
+    """
     problem = quick.problem
     is_asked = quick.plan is not None and options.solver is None and problem.method != "milp"
     quick = quick if is_asked else Quick(problem, bounds=quick.bounds)
-    portfolio = _Portfolio(problem, options, parameters, deadline, first, quick, question)
+    portfolio = _Portfolio(problem, options, parameters, deadline, first, quick, question, asked)
     portfolio.announce(first)
     portfolio.find_bound()
     if problem.method == "greedy":
@@ -132,9 +140,9 @@ def _portfolio(
     elif problem.method == "milp" or options.solver is not None:
         methods = [_try_milp]
     elif problem.sketch is not None or problem.path_slack is not None or not may_be_greedy(problem):
-        methods = [_try_aggregated, _try_milp, _try_greedy]
+        methods = [_try_aggregated, _try_milp, _try_matching, _try_greedy]
     else:
-        methods = [_try_aggregated, _take_quick, _try_greedy, _try_milp]
+        methods = [_try_aggregated, _take_quick, _try_matching, _try_greedy, _try_milp]
     for method in methods:
         is_due = method is _try_milp and problem.sketch is not None and not deadline.over
         if is_due or not portfolio.is_over:
@@ -157,6 +165,7 @@ class _Portfolio:
     first: Plan | None
     quick: Quick
     question: Bounds
+    asked: Problem | None
     bound_s: float = 0.0
     best: Plan | None = None
     by_chunks: Plan | None = None
@@ -284,6 +293,31 @@ def _take_quick(portfolio: _Portfolio) -> None:
         portfolio.offer(portfolio.quick.plan)
 
 
+def _try_matching(portfolio: _Portfolio) -> None:
+    """Matching with restarts: briefly for some numbers of chunks, then for long in the best of them."""
+    problem, parameters = portfolio.problem, portfolio.parameters
+    if problem.path_slack is not None or not may_be_matched(problem) or _goes_to_one(problem):
+        return
+    bounds = portfolio.bounds
+    if portfolio.asked is not None:
+        quick = best_matching(portfolio.asked, problem.chunks, portfolio.question, portfolio.stage(_GUARD), parameters)
+        if quick is None or quick.plan is None:
+            return
+        portfolio.offer(quick.plan)
+        problem, bounds = quick.problem, quick.bounds or bounds
+        is_behind = quick.end_s > parameters.matching.hopeless_factor * (portfolio.end_s or math.inf)
+        if portfolio.is_over or is_behind:
+            return
+    plan = matched_plan(problem, portfolio.stage(_GUARD), parameters.matching, bounds)
+    if plan is not None:
+        portfolio.offer(plan)
+
+
+def _goes_to_one(problem: Chunked) -> bool:
+    """Whether each chunk is for one rank, and none is a sum."""
+    return not problem.collective.reduces and max(map(len, problem.collective.destinations)) <= 1
+
+
 def _try_greedy(portfolio: _Portfolio) -> None:
     """The greedy; briefly, where the MILP is to follow."""
     problem, bounds, known = portfolio.problem, portfolio.bounds, portfolio.by_chunks
@@ -292,6 +326,8 @@ def _try_greedy(portfolio: _Portfolio) -> None:
         portfolio.offer(plan_greedy(problem, portfolio.stage(), greedy, bounds=bounds))
         return
     if not may_be_greedy(problem) or (known is not None and portfolio.is_within_gap(known)):
+        return
+    if known is not None and _end_s(known) > greedy.hopeless_factor * (portfolio.end_s or math.inf):
         return
     is_first = known is None or known.details["method"] == "greedy"
     if not is_first or milp_binaries(problem) > milp.most_binaries:

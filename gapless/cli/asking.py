@@ -89,9 +89,10 @@ def _answer(command: Command, arguments: argparse.Namespace) -> int:
         with naming_options(command.fields):
             session = Session(options, say, command_of(arguments), getattr(arguments, "parameters", None))
             work = partial(command.answer, values_of(arguments, command.fields), session)
-            answer = Patience(options.time_limit_s, stop).given(work) if command.is_limited else work()
+            patience = Patience(options.time_limit_s, stop)
+            answer = patience.given(work) if command.is_limited else work()
     if answer is None:
-        _say("no answer: the time was up before anything was finished")
+        _say(f"no answer: {patience.why_over} before anything was finished")
         return output.EXIT_CODES[Status.NO_SOLUTION]
     _print(answer, arguments)
     if not answer.is_valid:

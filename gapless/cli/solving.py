@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -95,7 +96,7 @@ def _write(system: System, result: Result, arguments: argparse.Namespace) -> tup
     writers: dict[str, tuple[str | None, Callable[[str], object]]] = {"plan": (arguments.output, result.save)}
     for export in system.exports:
         if export.beside:
-            export_to = partial(_export, result, export, values_of(arguments, export.fields))
+            export_to = partial(_export, result, export, values_of(arguments, export.fields), arguments.quiet)
             writers[export.beside] = (getattr(arguments, export.beside), export_to)
     files, codes = dict[str, str | None](), [0]
     for option, (path, write_to) in writers.items():
@@ -106,8 +107,10 @@ def _write(system: System, result: Result, arguments: argparse.Namespace) -> tup
     return files, max(codes)
 
 
-def _export(result: Result, export: Export, values: Mapping[str, Any], path: str) -> None:
-    export.write(path, result.plan, values)
+def _export(result: Result, export: Export, values: Mapping[str, Any], is_quiet: bool, path: str) -> None:
+    written = export.write(path, result.plan, values)
+    if not is_quiet:
+        print(f"gapless: {path}: {written}", file=sys.stderr)
 
 
 def write_model(model: Any, path: str) -> None:

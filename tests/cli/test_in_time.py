@@ -122,6 +122,16 @@ def test_a_picture_that_is_not_finished_is_not_there(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_advice_that_has_found_nothing_says_so(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, stuck: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr("gapless.encodings.cupcake.advice.find_fusion_profile", stuck)
+    asked = ("advise", "compression", "--profile", "vgg16", "--ranks", "16", "--bandwidth", "10Gbps")
+    code, out, err = run(capfd, *asked)
+    assert (code, out) == (4, "")
+    assert "gapless: no answer: it was stopped before anything was finished\n" in err
+
+
 @needs_matplotlib
 def test_memory_is_drawn_of_the_replay_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gapless.plot import memory

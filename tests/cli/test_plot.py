@@ -22,7 +22,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_plan("taccl", tmp_path_factory.mktemp("plot"))
 
 
-@pytest.mark.thorough("taccl")
+@pytest.mark.thorough(but=("cupcake", "monet"))
 @needs_matplotlib
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_plan_of_every_system_is_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path, system: str) -> None:

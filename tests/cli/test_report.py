@@ -103,7 +103,7 @@ def test_page_has_the_pictures_as_svg(made: tuple[str, Path, Path]) -> None:
     assert read(made[2]).tags.count("svg") == count
 
 
-@pytest.mark.thorough("taccl")
+@pytest.mark.thorough(but=("cupcake",))
 def test_equal_plans_give_equal_pages(made: tuple[str, Path, Path], tmp_path: Path) -> None:
     assert main(["report", str(made[1]), "-o", str(tmp_path / "again.html"), "--quiet"]) == 0
     assert (tmp_path / "again.html").read_bytes() == made[2].read_bytes()

@@ -69,6 +69,7 @@ def test_the_file_may_stand_after_the_options(capsys: pytest.CaptureFixture[str]
     assert run(capsys, "sweep", "-o", "out", "--quiet", "grid.toml") == (0, "", "")
 
 
+@pytest.mark.thorough
 def test_quiet_is_silent(capsys: pytest.CaptureFixture[str], grid: Path) -> None:
     assert run(capsys, "sweep", "grid.toml", "-o", "out", "--quiet") == (0, "", "")
 

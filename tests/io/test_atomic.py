@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from spawned import spawn
 
-from gapless.io.atomic import check_writable, write_text
+from gapless.io.atomic import check_writable, write_lines, write_text
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and devices with names")
 
@@ -53,3 +54,16 @@ def test_a_full_disk_behind_stdout_is_a_line() -> None:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert err == "gapless: error: cannot write to stdout: No space left on device\n"
+
+
+def test_lines_that_end_in_an_error_leave_the_old_file(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        yield "one\n"
+        raise ValueError("no second line")
+
+    target = tmp_path / "plan.xml"
+    write_lines(target, ["old\n", "lines\n"])
+    with pytest.raises(ValueError, match="no second line"):
+        write_lines(target, lines())
+    assert target.read_text() == "old\nlines\n"
+    assert list(tmp_path.iterdir()) == [target]

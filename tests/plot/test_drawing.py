@@ -189,7 +189,7 @@ def test_convergence_has_both_lines_and_no_point_where_nothing_was_known() -> No
     assert ax.get_ylabel() == "objective (ms)"
 
 
-@pytest.mark.thorough("taccl")
+@pytest.mark.thorough(but=("cupcake",))
 def test_equal_pictures_are_equal_files(plan: SavedPlan) -> None:
     first, second = (svg_text(draw(plan, "gantt").figure, "gantt") for _ in range(2))
     assert first == second

@@ -86,7 +86,8 @@ def test_fields_are_the_options_of_solve_but_for_what_is_done_with_a_plan(system
     options = {action.dest for action in commands()["solve", system]._actions}  # noqa: SLF001
     assert set(sweep_fields(system)) <= options
     left_out = options - set(sweep_fields(system))
-    lowering = {"instances", "proto", "placement", "runtime", "min_bytes", "max_bytes", "sm_count", "fuse"}
+    lowering = {"instances", "per_rank", "proto", "placement", "runtime", "min_bytes", "max_bytes", "max_scratch"}
+    lowering |= {"sm_count", "fuse"}
     rest = {"help", "output", "xml", "write_model", "threads", "json", "quiet"}
     assert left_out <= (rest | lowering if system == "taccl" else rest)
 

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective
+from gapless.encodings.taccl.bounds.bandwidth import allgather_bottlenecks
 from gapless.encodings.taccl.bounds.exact_bandwidth import exact_bandwidth
 from gapless.encodings.taccl.bounds.hops import hops_bound_s
 from gapless.encodings.taccl.bounds.latency import farthest_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.bounds.ports import SIDES, most_at_once, port_of_links, rounds_to_reach
+from gapless.encodings.taccl.bounds.reduction import crossings, kinds_of, partitions_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards, turned_round
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.encodings.taccl.symmetry.roots import roots_of
+from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
 __all__ = ["any_bandwidth_s_per_byte", "any_chunking_sources", "of_one_byte", "on_the_machine"]
 
 Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _MOST_UNLIKE = 1e12
@@ -34,20 +39,25 @@ def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str,
 
     `latency`: the alphas of the shortest path. `rounds`: those in which a chunk can reach all that want it. `cuts`: for
     each rank and each node, what must come in, or go out, through all ports at once. `total`: all that must be sent,
-    from all ranks at once. `hops`: where no two ranks want the same, messages, and the hops that few of them make.
-    `bandwidth`: see `any_bandwidth_s_per_byte`. Links that share their first (last) resource count as the fastest of
-    them, since one works at a time.
+    from all ranks at once; `crossing`: of a sum, between classes of ranks. `hops`: where no two ranks want the same,
+    messages, and the hops that few of them make. `bandwidth`: see `any_bandwidth_s_per_byte`. Links that share their
+    first (last) resource count as the fastest of them, since one works at a time.
     """
     topology, collective = _machine_of(problem), problem.collective
-    sources = _holders(collective.contributors, collective.rank_count)
-    targets = _holders(collective.destinations, collective.rank_count)
+    pairs = _pairs(collective)
+    if pairs is None:
+        sources = _holders(collective.contributors, collective.rank_count)
+        targets = _holders(collective.destinations, collective.rank_count)
+    else:  # one row for all chunks of an owner
+        sources, targets = np.eye(collective.rank_count, dtype=np.bool_), pairs > 0
     everyone = np.arange(topology.device_count)
     return {
         "latency": farthest_s(topology, topology.alpha_s, sources, targets, everyone),
         "rounds": _rounds_s(topology, collective),
-        "cuts": _cuts_s(topology, sources, targets, problem.chunk_bytes),
+        "cuts": _cuts_s(topology, lambda inside: _enter(pairs, sources, targets, inside), problem.chunk_bytes),
         "total": _total_s(topology, collective, problem.chunk_bytes),
-        "hops": _hops_s(topology, collective, problem.chunk_bytes),
+        "crossing": _crossing_s(problem),
+        "hops": 0.0 if pairs is None else _hops_s(topology, pairs * problem.chunk_bytes),
         "bandwidth": problem.chunk_bytes * exact_s_per_byte,
     }
 
@@ -69,8 +79,8 @@ def any_bandwidth_s_per_byte(problem: Chunked, parameters: BoundParameters, opti
     return best_s
 
 
-def of_one_byte(problem: Chunked) -> Chunked | None:
-    """The problem with one byte of each kind of chunk, None where links differ too much for so little.
+def of_one_byte(problem: Chunked, most_pairs: int) -> Chunked | None:
+    """The problem with one byte of each kind of chunk, None where links differ too much for it, or kinds are too many.
 
     However chunks are cut, a byte stays whole. Leave all others out of a plan: it is still one, and takes no longer.
     So what holds for whole chunks here, however they are grouped, holds for any chunks of the problem.
@@ -82,6 +92,8 @@ def of_one_byte(problem: Chunked) -> Chunked | None:
     kinds = zip(roots_of(collective), collective.contributors, collective.destinations, strict=True)
     number: dict[object, int] = {}
     kept = {chunk for chunk, kind in enumerate(kinds) if number.setdefault(kind, chunk) == chunk}
+    if len(kept) * collective.rank_count > most_pairs:
+        return None
     place = {chunk: k for k, chunk in enumerate(sorted(kept))}
     inputs, outputs = (
         tuple(tuple(place[chunk] for chunk in buffer if chunk in kept) for buffer in buffers)
@@ -126,7 +138,25 @@ def _rounds_s(topology: Topology, collective: Collective) -> float:
     return rounds * float(topology.alpha_s.min())
 
 
-def _cuts_s(topology: Topology, sources: Mask, targets: Mask, chunk_bytes: int) -> float:
+def _pairs(collective: Collective) -> Floats | None:
+    """`pairs[s, t]`: how many chunks rank t wants from rank s; None where several ranks want one, or it is a sum."""
+    if collective.reduces or max(map(len, collective.destinations)) > 1:
+        return None
+    pairs = np.zeros((collective.rank_count, collective.rank_count))
+    for owner, targets in zip(collective.owners, collective.destinations, strict=True):
+        for target in targets:
+            pairs[owner, target] += 1
+    return pairs
+
+
+def _enter(pairs: Floats | None, sources: Mask, targets: Mask, inside: Mask) -> int:
+    """How many chunks are wanted in a set of ranks, and are outside, or have parts there."""
+    if pairs is not None:
+        return int(pairs[~inside][:, inside].sum())
+    return int((sources[:, ~inside].any(axis=1) & targets[:, inside].any(axis=1)).sum())
+
+
+def _cuts_s(topology: Topology, enter: Callable[[Mask], int], chunk_bytes: int) -> float:
     """For each rank and each node, and all others, the bytes that must come in over the rate at which they can."""
     best_s, sets = 0.0, [[rank] for rank in range(topology.device_count)]
     if topology.node_count > 1:
@@ -135,7 +165,7 @@ def _cuts_s(topology: Topology, sources: Mask, targets: Mask, chunk_bytes: int) 
         members = np.zeros(topology.device_count, dtype=np.bool_)
         members[ranks] = True
         for inside in (members, ~members):
-            count = int((sources[:, ~inside].any(axis=1) & targets[:, inside].any(axis=1)).sum())
+            count = enter(inside)
             entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
             if count and len(entering):
                 in_s = count * chunk_bytes / _rate_bytes_per_s(topology, entering)
@@ -144,27 +174,51 @@ def _cuts_s(topology: Topology, sources: Mask, targets: Mask, chunk_bytes: int) 
 
 
 def _total_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:
-    """Every rank that wants a chunk, and every part of a sum, takes a transfer of it; nothing comes before an alpha."""
-    transfers = 0
-    for sources, targets in zip(collective.contributors, collective.destinations, strict=True):
-        if collective.reduces:
-            transfers += len(sources) + len(targets) - (2 if set(sources) & set(targets) else 1)
-        else:
-            transfers += len(targets)
+    """Every rank that wants a chunk takes a transfer of it, from all ranks at once; nothing comes before an alpha."""
+    transfers = sum(map(len, collective.destinations))
+    if collective.reduces or not transfers:
+        return 0.0
     rates = [
         _rate_bytes_per_s(topology, np.flatnonzero(topology.link_source == rank))
         for rank in range(topology.device_count)
     ]
-    return float(topology.alpha_s.min()) + transfers * chunk_bytes / sum(rates) if transfers else 0.0
+    return float(topology.alpha_s.min()) + transfers * chunk_bytes / sum(rates)
 
 
-def _hops_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:
-    """Forwards and backwards in time; 0 for what several ranks want, or have parts of."""
-    if collective.reduces or max(map(len, collective.destinations)) > 1:
+def _crossing_s(problem: Chunked) -> float:
+    """Where the ranks are cut into classes, what must cross from one class to another of each byte of a sum."""
+    if not problem.collective.reduces:
         return 0.0
-    wanted = np.zeros((collective.rank_count, collective.rank_count))
-    for owner, targets in zip(collective.owners, collective.destinations, strict=True):
-        wanted[owner, list(targets)] += chunk_bytes
+    topology, kinds, best_s = _machine_of(problem), kinds_of(problem), 0.0
+    for class_of in [*partitions_of(topology), *_narrow_partitions(topology)]:
+        needed = sum(kind.count * crossings(kind, class_of) for kind in kinds)
+        between = np.flatnonzero(class_of[topology.link_source] != class_of[topology.link_target])
+        if needed and len(between):
+            through_s = needed * problem.chunk_bytes / _rate_bytes_per_s(topology, between)
+            best_s = max(best_s, float(topology.alpha_s[between].min()) + through_s)
+    return best_s
+
+
+def _narrow_partitions(topology: Topology) -> list[Ids]:
+    """`class_of[r]`: a side of a narrowest cut is a class among single ranks, or with its images under rotations."""
+    if not (topology.beta_s_per_byte > 0).all():
+        return []
+    rotations, everyone = find_rotations(topology), np.arange(topology.device_count)
+    found: dict[bytes, Ids] = {}
+    for cut in allgather_bottlenecks(topology, topology.beta_s_per_byte, rotations):
+        behind = np.isin(everyone, cut.behind)
+        for ranks in (np.flatnonzero(behind), np.flatnonzero(~behind)):
+            images = rotations.ranks[:, ranks]
+            first = np.full(len(everyone), len(everyone))
+            np.minimum.at(first, images, images.min(axis=1)[:, None])
+            alone = np.where(np.isin(everyone, ranks), ranks.min(initial=0), everyone)
+            for class_of in (first, alone):
+                found[class_of.tobytes()] = class_of
+    return list(found.values())
+
+
+def _hops_s(topology: Topology, wanted: Floats) -> float:
+    """Forwards and backwards in time; `wanted[s, t]`: bytes."""
     return max(hops_bound_s(topology, wanted), hops_bound_s(turned_round(topology), wanted.T))
 
 

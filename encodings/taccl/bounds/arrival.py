@@ -72,21 +72,22 @@ def arrival_bound_s(problem: Chunked, most_chunks: int) -> float:
     """
     topology = problem.logical.topology
     costs = Costs(topology.alpha_s, topology.beta_s_per_byte * problem.chunk_bytes)
-    best_s = 0.0
-    for ranks, chunks in _classes(problem):
+    rotated, best_s = find_rotations(topology).rank_orbit, 0.0
+    for ranks, chunks in _classes(problem, rotated):
         if len(chunks) <= most_chunks:
             own = np.bincount(problem.owners[chunks], minlength=topology.device_count)
-            best_s = max(best_s, _class_bound_s(problem, ranks, chunks, own, costs))
+            best_s = max(best_s, _class_bound_s(problem, ranks, chunks, own, costs, _kept(rotated, own)))
     return best_s
 
 
 def fluid_arrival_bound_s(problem: Chunked) -> float:
     """The same in chunks of whatever size."""
     topology, best_s = problem.logical.topology, 0.0
-    for number, (ranks, chunks) in enumerate(_classes(problem)):
+    rotated = find_rotations(topology).rank_orbit
+    for number, (ranks, chunks) in enumerate(_classes(problem, rotated)):
         own = np.bincount(problem.owners[chunks], minlength=topology.device_count)
         common = int(np.gcd.reduce(own))
-        orbit = _orbit_of(topology, own)
+        orbit = _kept(rotated, own)
         groups = len(topology.links) * len(np.unique(orbit)) / topology.device_count
         most = min(_MOST_UNITS, int(np.sqrt(_MOST_STEPS / groups)))
         units = most * common // int(own.sum())
@@ -94,18 +95,17 @@ def fluid_arrival_bound_s(problem: Chunked) -> float:
             break
         beta_s = topology.beta_s_per_byte * (problem.chunk_bytes * common / units)
         costs = Costs(topology.alpha_s, beta_s, slack=1)
-        best_s = max(best_s, _class_bound_s(problem, ranks, chunks, own // common * units, costs))
+        best_s = max(best_s, _class_bound_s(problem, ranks, chunks, own // common * units, costs, orbit))
     return best_s
 
 
-def earliest_s(topology: Topology, costs: Costs, own: Ids) -> Floats:
+def earliest_s(topology: Topology, costs: Costs, own: Ids, orbit: Ids) -> Floats:
     """`earliest[r, h]`: seconds before which rank r can't have h of the chunks, of which it has `own[r]` at the start.
 
-    Float of shape (ranks, chunks + 1), inf for what it never has. In units: before which it can't have more than h - 1.
-    The equations are approached from above, where only what can be reached is ever written; whatever solves them is a
-    bound, since a plan's messages obey them one by one.
+    Float of shape (ranks, chunks + 1), inf for what it never has; `orbit[r]`: a rank that is like rank r. In units it
+    is before these times that a rank can't have more than h - 1. The equations are approached from above, where only
+    what can be reached is ever written; whatever solves them is a bound, since messages obey them one by one.
     """
-    orbit = _orbit_of(topology, own)
     firsts, place = np.unique(orbit, return_inverse=True)
     into = np.flatnonzero(np.isin(topology.link_target, firsts))
     ports = _ports(topology, costs, into, port_of_links(topology, into, -1), topology.link_target[into])
@@ -121,19 +121,18 @@ def earliest_s(topology: Topology, costs: Costs, own: Ids) -> Floats:
         table = rows[place]
 
 
-def _orbit_of(topology: Topology, own: Ids) -> Ids:
-    """The smallest rank that each is carried to by rotations that keep what each rank owns; int64."""
-    orbit = find_rotations(topology).rank_orbit
-    return orbit if np.array_equal(own[orbit], own) else np.arange(topology.device_count)
+def _kept(orbit: Ids, own: Ids) -> Ids:
+    """The orbits of rotations that keep what each rank owns: these, or every rank alone; int64."""
+    return orbit if np.array_equal(own[orbit], own) else np.arange(len(own))
 
 
-def _classes(problem: Chunked) -> Iterator[tuple[list[int], Ids]]:
+def _classes(problem: Chunked, rotated: Ids) -> Iterator[tuple[list[int], Ids]]:
     """Ranks that want the same chunks from elsewhere, and these chunks: all of them, and those from other nodes."""
     topology, count = problem.logical.topology, problem.collective.rank_count
     if problem.sketch is not None:
         orbit = orbits([images.ranks for images in problem.logical.symmetry], count)
     elif len({len(buffer) for buffer in problem.collective.inputs}) == 1:
-        orbit = find_rotations(topology).rank_orbit
+        orbit = rotated
     else:
         orbit = np.arange(count)
     nodes = topology.node_of
@@ -152,13 +151,13 @@ def _classes(problem: Chunked) -> Iterator[tuple[list[int], Ids]]:
     return iter(seen.values())
 
 
-def _class_bound_s(problem: Chunked, ranks: list[int], chunks: Ids, own: Ids, costs: Costs) -> float:
+def _class_bound_s(problem: Chunked, ranks: list[int], chunks: Ids, own: Ids, costs: Costs, orbit: Ids) -> float:
     """When the last of the ranks can have all chunks; and where a node wants them, when they are in and spread.
 
     `own[r]`: what rank r has of them at the start, in chunks or units.
     """
     topology = problem.logical.topology
-    had_s = earliest_s(topology, costs, own)
+    had_s = earliest_s(topology, costs, own, orbit)
     best_s = float(had_s[ranks, -1].max())
     inside = topology.node_of == topology.node_of[ranks[0]]
     from_elsewhere = not own[inside].any() and inside.sum() > 1

@@ -131,7 +131,7 @@ class Bounds:
         return self._in_time(
             latency=lambda: self.latency_s,
             cuts=lambda: max(phase.chunk_by_chunk["cuts"] for phase in self.phases),
-            reduction=lambda: doubling_bound_s(self.problem, self._kinds),
+            reduction=lambda: doubling_bound_s(self.problem, self.kinds),
             crossing=lambda: self.crossing_s,
             trees=lambda: trees_bound_s(self.problem) if self._is_small else 0.0,
         )
@@ -146,7 +146,7 @@ class Bounds:
                 latency=lambda: self.latency_s,
                 cuts=lambda: self._cuts_s(self._all_links),
                 arrival=lambda: arrival_bound_s(self.problem, self.parameters.most_counted_chunks),
-                spreading=self._spreading_s,
+                spreading=self.spreading_s,
             )
         return self._in_time(
             latency=lambda: self.latency_s,
@@ -155,8 +155,8 @@ class Bounds:
             ),
             arrival=lambda: max(phase.any_grouping["arrival"] for phase in self.phases),
             spreading=lambda: max(phase.any_grouping["spreading"] for phase in self.phases),
-            reduction=lambda: doubling_bound_s(self.problem, self._kinds),
-            gossip=lambda: gossip_bound_s(self.problem, self._kinds),
+            reduction=lambda: doubling_bound_s(self.problem, self.kinds),
+            gossip=lambda: gossip_bound_s(self.problem, self.kinds),
         )  # fmt: skip
 
     def _in_time(self, **bounds_s: Callable[[], float]) -> dict[str, float]:
@@ -166,7 +166,8 @@ class Bounds:
             found[name] = 0.0 if found and deadline.over else bound_s()
         return found
 
-    def _spreading_s(self) -> float:
+    def spreading_s(self) -> float:
+        """How fast something can reach many ranks, of a problem that doesn't reduce."""
         steps, most = self.parameters.time_steps, self.parameters.most_counted_chunks
         influence_s = influence_bound_s(self.problem, self.one_at_a_time, steps, most // 2)
         return max(spreading_bound_s(self.problem, self.one_at_a_time), influence_s)
@@ -175,17 +176,32 @@ class Bounds:
     def any_chunking(self) -> dict[str, float]:
         """By where they come from, see `any_chunking_sources`; what is quick alone, where the time is up.
 
-        `one_byte`: what holds for single bytes grouped at will; `arrival`: by when a rank or a node can have its bytes.
+        `one_byte`: spreading and gossip of single bytes; `arrival`: by when a rank or a node can have its bytes.
         """
         if self.known_s_per_byte is None and Deadline(self.options).over:
             return any_chunking_sources(self.problem, 0.0)
-        single = of_one_byte(self.problem)
-        of_byte = bounds_of(single, self.parameters, self.options, self.one_at_a_time) if single is not None else None
         return {
             **any_chunking_sources(self.problem, self.s_per_byte),
-            "one_byte": max(of_byte.any_grouping.values()) if of_byte is not None else 0.0,
-            "arrival": max(fluid_arrival_bound_s(phase.problem) for phase in on_the_machine(self.problem).phases),
+            "one_byte": self._one_byte_s(),
+            "arrival": self._arrival_s(),
         }
+
+    def _arrival_s(self) -> float:
+        """See `fluid_arrival_bound_s`; 0 where there are too many pairs of chunk and rank to look at."""
+        collective = self.problem.collective
+        if collective.chunk_count * collective.rank_count > self.parameters.most_rank_pairs:
+            return 0.0
+        return max(fluid_arrival_bound_s(phase.problem) for phase in on_the_machine(self.problem).phases)
+
+    def _one_byte_s(self) -> float:
+        """See `of_one_byte`."""
+        single = of_one_byte(self.problem, self.parameters.most_rank_pairs)
+        if single is None:
+            return 0.0
+        bounds = bounds_of(single, self.parameters, self.options, self.one_at_a_time)
+        kinds = bounds.kinds if single.collective.reduces else []
+        spreading_s = max(phase.spreading_s() for phase in bounds.phases)
+        return max(spreading_s, doubling_bound_s(single, kinds), gossip_bound_s(single, kinds))
 
     @cached_property
     def s_per_byte(self) -> float:
@@ -220,7 +236,7 @@ class Bounds:
         """The longest of the shortest paths."""
         problem = self.problem
         if problem.collective.reduces:
-            pairs_s = pairs_latency_s(problem, self._kinds) if self._is_small else 0.0
+            pairs_s = pairs_latency_s(problem, self.kinds) if self._is_small else 0.0
             return max(pairs_s, *(phase.latency_s for phase in self.phases))
         if self._is_small or problem.sketch is not None:
             return float(problem.earliest_s[problem.wanted].max(initial=0.0))
@@ -234,10 +250,10 @@ class Bounds:
         return self._crossing_s(self.problem.may_group)
 
     def _crossing_s(self, may_group: Mask) -> float:
-        crossing_s = crossing_bound_s(self.problem, self._kinds, may_group)
+        crossing_s = crossing_bound_s(self.problem, self.kinds, may_group)
         if not self._is_small:
             return crossing_s
-        return max(crossing_s, across_cuts_s(self.problem, self._kinds, may_group, self._symmetry))
+        return max(crossing_s, across_cuts_s(self.problem, self.kinds, may_group, self._symmetry))
 
     def _cuts_s(self, may_group: Mask) -> float:
         if not self._is_small:
@@ -255,7 +271,8 @@ class Bounds:
         return list(of_phases[0]) if is_same else []
 
     @cached_property
-    def _kinds(self) -> list[Kind]:
+    def kinds(self) -> list[Kind]:
+        """The chunks of a sum by who has parts of them and who wants them."""
         return kinds_of(self.problem)
 
     @cached_property

@@ -2,11 +2,11 @@
 
 Let a be the least alpha of all, and let a rank have got M messages by time T. A byte comes to it as the last message of
 a path. If d messages come through that message's port after it, it starts by T - (d + 1) a; so of the message before it
-on the path, too, the number d' of those after it is bounded: all d + 1 on a path add up to at most R = T / a. So no more
-than C(R - 1 - d, h - 1) paths of h messages end with a given one (for one port a rank). Paths from different sources
-differ. So M messages bring what M sources have in one hop, what that many paths bring in two, and so on; the bytes of
-each source take at least its least number of hops. The ranks' ports must carry all of these, and M alphas: a trade-off
-of latency and bandwidth that Bruck's algorithm makes for ALLTOALL.
+on the path, too, the number of those after it is bounded: these d + 1, along a path, add up to at most R = T / a. So no
+more than C(R - 1 - d, h - 1) paths of h messages end with a given one (for one port a rank). Paths from different
+sources differ. So M messages bring what M sources have in one hop, what that many paths bring in two, and so on; the
+bytes of each source take at least its least number of hops. The ranks' ports must carry all of these, and M alphas: a
+trade-off of latency and bandwidth that Bruck's algorithm makes for ALLTOALL.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Rank:
 
 
 def hops_bound_s(topology: Topology, wanted: Floats) -> float:
-    """No plan takes less to bring `wanted[s, t]` bytes from each rank s to each rank t; 0 where some alpha or beta is."""
+    """No plan takes less to bring `wanted[s, t]` bytes from each rank s to each rank t; 0 if some link costs none."""
     alpha_s = float(topology.alpha_s.min(initial=np.inf))
     if not wanted.any() or not 0 < alpha_s < np.inf or not (topology.beta_s_per_byte > 0).all():
         return 0.0

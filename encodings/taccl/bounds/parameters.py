@@ -15,6 +15,8 @@ class BoundParameters:
 
     most_pairs: int = 4_000_000
     """Pairs of chunk and link up to which bounds look at single chunks; at most a few seconds on one core."""
+    most_rank_pairs: int = 1_000_000
+    """Pairs of chunk and rank up to which the bound for any chunking follows single bytes, and bytes in units."""
     cut_times: int = 8
     """Times at the boundary of a cut for which chunks that come later are counted alone; more add little."""
     most_counted_chunks: int = 300

@@ -39,8 +39,10 @@ from gapless.encodings.taccl.bounds.ports import SIDES, all_through_s, most_at_o
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.topologies.topology import Topology
 
-__all__ = ["Kind", "across_cuts_s", "crossing_bound_s", "doubling_bound_s", "gossip_bound_s", "gossip_rounds",
-           "kinds_of", "pairs_latency_s", "trees_bound_s"]  # fmt: skip
+__all__ = [
+    "Kind", "across_cuts_s", "crossing_bound_s", "crossings", "doubling_bound_s", "gossip_bound_s", "gossip_rounds",
+    "kinds_of", "pairs_latency_s", "partitions_of", "trees_bound_s",
+]  # fmt: skip
 
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -111,11 +113,11 @@ def crossing_bound_s(problem: Chunked, kinds: list[Kind], may_group: Mask) -> fl
     topology = problem.logical.topology
     usable = problem.logical.allowed.any(axis=0)
     best_s = 0.0
-    for class_of in _partitions(topology):
-        crossings = sum(kind.count * _crossings(kind, class_of) for kind in kinds)
+    for class_of in partitions_of(topology):
+        needed = sum(kind.count * crossings(kind, class_of) for kind in kinds)
         between = np.flatnonzero((class_of[topology.link_source] != class_of[topology.link_target]) & usable)
-        if crossings and len(between):
-            best_s = max(best_s, *_all_over_s(problem, may_group, between, crossings))
+        if needed and len(between):
+            best_s = max(best_s, *_all_over_s(problem, may_group, between, needed))
     return best_s
 
 
@@ -125,7 +127,7 @@ def _all_over_s(problem: Chunked, may_group: Mask, links: Ids, count: int) -> li
     return [all_through_s(ports.head_s, ports.chunk_s, count) for ports in found]
 
 
-def _partitions(topology: Topology) -> list[Ids]:
+def partitions_of(topology: Topology) -> list[Ids]:
     """`class_of[r]` for each partition of the ranks."""
     ranks, node = np.arange(topology.device_count), topology.node_of
     if topology.node_count == 1:
@@ -134,7 +136,7 @@ def _partitions(topology: Topology) -> list[Ids]:
     return [ranks, node, *alone]
 
 
-def _crossings(kind: Kind, class_of: Ids) -> int:
+def crossings(kind: Kind, class_of: Ids) -> int:
     """How many times a chunk must be sent from one class to another."""
     holding, wanting = set(class_of[list(kind.holders)].tolist()), set(class_of[list(kind.wants)].tolist())
     first_elsewhere = not holding & wanting  # then the first to hold all parts is one more, on either side

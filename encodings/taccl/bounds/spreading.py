@@ -196,7 +196,7 @@ def _influence_s(
         alpha_s, beta_s = problem.duration_s, np.zeros_like(beta_s)
     ports = [len(np.unique(port_of_links(topology, entering, side))) for side in SIDES]
     single = ports[-1] == len(entering)  # every port brings what one rank sends to one rank
-    had_s = earliest_s(topology, Costs(alpha_s, beta_s), own)[~inside].min(axis=0)
+    had_s = earliest_s(topology, Costs(alpha_s, beta_s), own, np.arange(len(own)))[~inside].min(axis=0)
     entry_s: Floats = float(alpha_s[entering].min()) + float(beta_s[entering].min()) * np.arange(
         len(had_s), dtype=float
     )

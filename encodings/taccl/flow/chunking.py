@@ -3,12 +3,14 @@
 Few chunks pay few latencies, many let a rank hand on the beginning of what it is still receiving, and share out over
 unlike links and several paths. Which weighs more depends on size and machine, so numbers are tried with the greedy: a
 few small ones, those that the bandwidth bound and the longest path name, then ones between and beyond the best, as long
-as the bound says that something is left to gain.
+as the bound says that something is left to gain. Matchings with restarts take other numbers, so they are tried with
+those around it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -16,6 +18,7 @@ from gapless.collective import Collective
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.greedy import plan_greedy
+from gapless.encodings.taccl.flow.restarts import matched_plan
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.parameters import Chunking, Parameters
 from gapless.encodings.taccl.problem import Problem
@@ -23,12 +26,12 @@ from gapless.options import Deadline, SolveOptions
 from gapless.process_groups import Groups
 from gapless.system import Plan
 
-__all__ = ["Quick", "best_chunking"]
+__all__ = ["Quick", "best_chunking", "best_matching"]
 
 
 @dataclass(frozen=True)
 class Quick:
-    """A number of chunks with what the greedy makes of it in a moment, None where it was not asked.
+    """A number of chunks with what a method makes of it in a moment, None where it was not asked.
 
     `bounds`: those of plans in so many chunks.
     """
@@ -53,10 +56,17 @@ def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, param
     """
     if isinstance(problem.collective, Collective) or problem.topology.device_count < 2:
         return Quick(problem.coarsest)
-    search = _Search(problem, bounds, Deadline(options), options, parameters)
+    greedy = replace(parameters.greedy, rows=parameters.chunking.rows)
+
+    def attempt(cut: Chunked, stage: SolveOptions) -> Quick:
+        cheap = replace(cut, method="greedy", path_slack=None)
+        of_cut = bounds_of(cheap, parameters.bounds, stage)
+        return Quick(cut, plan_greedy(cheap, stage, greedy, parameters.chunking.tries, of_cut), of_cut)
+
+    search = _Search(problem, bounds, Deadline(options), parameters.chunking, attempt)
     if search.most < 2:
         return Quick(problem.coarsest if search.most < 1 else problem.in_chunks(1))
-    search.run()
+    search.run(_promising(problem, bounds, parameters.chunking, search.most))
     if not search.found:
         return Quick(problem.coarsest)
     fastest = search.found[search.best]
@@ -68,23 +78,37 @@ def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, param
     return for_milp[-1] if for_milp else fastest
 
 
+def best_matching(
+    problem: Problem, around: int, bounds: Bounds, options: SolveOptions, parameters: Parameters
+) -> Quick | None:
+    """The problem in the number of chunks with which matchings are fastest, from `around` on, and that plan."""
+    matching = replace(parameters.matching, sends=parameters.chunking.rows)
+
+    def attempt(cut: Chunked, stage: SolveOptions) -> Quick:
+        of_cut = bounds_of(cut, parameters.bounds, stage)
+        return Quick(cut, matched_plan(cut, stage, matching, of_cut), of_cut)
+
+    search = _Search(problem, bounds, Deadline(options), parameters.chunking, attempt)
+    search.run([number for number in (around, around // 2) if 1 <= number <= max(search.most, around)])
+    return search.found[search.best] if search.found else None
+
+
 @dataclass
 class _Search:
-    """What is known so far: `found[n]` is the greedy's plan in n chunks."""
+    """What is known so far: `found[n]` is the plan in n chunks of one method, `attempt`."""
 
     problem: Problem
     bounds: Bounds
     deadline: Deadline
-    options: SolveOptions
-    parameters: Parameters
+    chunking: Chunking
+    attempt: Callable[[Chunked, SolveOptions], Quick]
 
     def __post_init__(self) -> None:
         self.found: dict[int, Quick] = {}
-        coarsest, chunking = self.problem.coarsest.collective, self.parameters.chunking
-        groups = self.problem.collective
-        among = groups.most_ranks if isinstance(groups, Groups) else self.problem.topology.device_count
+        coarsest, collective = self.problem.coarsest.collective, self.problem.collective
+        among = collective.most_ranks if isinstance(collective, Groups) else self.problem.topology.device_count
         sends = coarsest.chunk_count * among
-        self.most = min(chunking.most_sends // sends, self.problem.size_bytes // max(map(len, coarsest.inputs)))
+        self.most = min(self.chunking.most_sends // sends, self.problem.size_bytes // max(map(len, coarsest.inputs)))
 
     @property
     def best(self) -> int:
@@ -94,39 +118,33 @@ class _Search:
     @property
     def is_over(self) -> bool:
         """Whether the best plan needs no better number, or there is no time for one."""
-        if self.deadline.over or len(self.found) >= self.parameters.chunking.most_numbers:
+        if self.deadline.over or len(self.found) >= self.chunking.most_numbers:
             return True
         if not self.found:
             return False
         end_s = self.found[self.best].end_s
-        return end_s - self.bounds.asked_s <= self.parameters.chunking.gap * end_s
+        return end_s - self.bounds.asked_s <= self.chunking.gap * end_s
 
-    def run(self) -> None:
-        """Numbers that are promising, in ascending order, until they are clearly worse; then those around the best."""
-        chunking = self.parameters.chunking
-        for number in _promising(self.problem, self.bounds, chunking, self.most):
+    def run(self, numbers: Iterable[int]) -> None:
+        """These numbers in turn, until they are clearly worse; then those around the best."""
+        for number in numbers:
             if self.is_over:
                 return
             best_s = self.found[self.best].end_s if self.found else math.inf
-            if self._attempt(number) > chunking.give_up_factor * best_s:
+            if self._try(number) > self.chunking.give_up_factor * best_s:
                 break
         without = 0
-        while self.found and without < chunking.patience and not self.is_over:
+        while self.found and without < self.chunking.patience and not self.is_over:
             beside = self._beside_the_best()
             if beside is None:
                 return
             best_s = self.found[self.best].end_s
-            without = 0 if self._attempt(beside) < best_s * (1 - chunking.least_gain) else without + 1
+            without = 0 if self._try(beside) < best_s * (1 - self.chunking.least_gain) else without + 1
 
-    def _attempt(self, number: int) -> float:
-        """When the greedy's plan in so many chunks is over, inf without one."""
-        cut = self.problem.in_chunks(number)
-        greedy = replace(self.parameters.greedy, rows=self.parameters.chunking.rows)
-        stage = self.deadline.stage()
-        quick = replace(stage, gap=self.parameters.chunking.gap, on_progress=None)
-        cheap = replace(cut, method="greedy", path_slack=None)
-        bounds = bounds_of(cheap, self.parameters.bounds, stage)
-        made = Quick(cut, plan_greedy(cheap, quick, greedy, self.parameters.chunking.tries, bounds), bounds)
+    def _try(self, number: int) -> float:
+        """When the plan in so many chunks is over, inf without one."""
+        stage = replace(self.deadline.stage(), gap=self.chunking.gap, on_progress=None)
+        made = self.attempt(self.problem.in_chunks(number), stage)
         if math.isfinite(made.end_s):
             self.found[number] = made
         return made.end_s

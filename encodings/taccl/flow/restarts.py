@@ -54,9 +54,14 @@ _FEW_ALIKE = 10
 """Every chunk is planned by itself as well where there is work for so many tries."""
 _ALPHA_SHARE = 0.02
 """Of a chunk's time on its link; where no latency is more, sharing it is worth nothing."""
+_LOOK = 0.05
+"""How much work it is to look at a link, as a share of a send."""
+_FEW_KINDS = 4
+"""Of so many kinds of links, each is left out in one of the first tries."""
 _SHORTER = (1e-9, 0.003, 0.01)
 """By what share a try must be shorter than the best: little finds more often, much finds more."""
 _NOISE = (0.0, 0.5)
+_WAITS = (0.0, 0.0, 0.1, 0.3)
 _SPARE = (0.0, 0.8, 0.9, 0.95, 1.0)
 """Until when a chunk may come into a bottleneck set again, as a share of the best time."""
 
@@ -109,8 +114,9 @@ def matched_plan(
 ) -> Plan | None:
     """The best of many matchings, replayed; its bound holds for any grouping of the problem's chunks.
 
-    Without `bounds`, the bound is that of the shortest paths alone, so that no time goes into linear programs. None for what `may_be_matched` rules out, where a single try would take more work than all may, where a sketch
-    leaves some chunk no path, and where the time is up before there is a plan.
+    Without `bounds`, the bound is that of the shortest paths alone, so that no time goes into linear programs. None for
+    what `may_be_matched` rules out, where a single try would take more work than all may, where a sketch leaves some
+    chunk no path, and where the time is up before there is a plan.
     """
     if not may_be_matched(problem):
         return None
@@ -165,7 +171,7 @@ def _matched(search: _Search, phase: Phase, bounds: Bounds | None, before: Colum
         bottlenecks = [] if bounds is None or search.deadline.over else list(bounds.bandwidth.bottlenecks)
     quotients = _quotients(problem, search)
     for number, quotient in enumerate(quotients):
-        if _neighbours(quotient) > _MOST_NEIGHBOURS:
+        if _sends(quotient) > search.left or _neighbours(quotient) > _MOST_NEIGHBOURS:
             continue
         sets = find_bottleneck_sets(quotient.topology, bottlenecks, quotient.rotations)
         with charge(search.stage_s, "matching"):
@@ -186,8 +192,6 @@ def _quotients(problem: Chunked, search: _Search) -> list[QuotientProblem]:
     alone = no_rotations(problem.logical.topology)
     quotient = quotient_problem(problem, None if problem.is_free else alone)
     least = _sends(quotient)
-    if least > search.left:
-        return []
     if len(quotient.rotations) == 1 or least * len(quotient.rotations) * _FEW_ALIKE > search.left:
         return [quotient]
     return [quotient, quotient_problem(problem, alone)]
@@ -196,11 +200,12 @@ def _quotients(problem: Chunked, search: _Search) -> list[QuotientProblem]:
 def _try_all(
     search: _Search, network: Network, quotient: QuotientProblem, release: Release | None, reserve: int
 ) -> None:
-    """Tries on one quotient until no more than `reserve` is left of the work; the first may take as long as it likes."""
-    start, own, since = start_of(network, release), None, search.tries
-    while (own is None and search.tries == since) or (search.left > reserve and not search.over):
+    """Tries on one quotient until no more than `reserve` is left of the work, or the last ones were of no use."""
+    start, own, tries, without = start_of(network, release), None, 0, 0
+    each, once = _work(network)
+    while not tries or (search.left > reserve and without < search.parameters.patience and not search.over):
         again = own is not None and search.chance.random() < search.parameters.restart_share
-        choice = _choice(search, network, own, search.tries - since)
+        choice = _choice(search, network, own, tries)
         kept = (
             list(own.copies[: 1 + search.chance.randrange(len(own.copies))]) if own is not None and again else [start]
         )
@@ -208,29 +213,40 @@ def _try_all(
         known, shorter = len(state.sends), search.chance.choice(_SHORTER)
         limit_s = np.inf if search.best is None else search.best_s * (1 - shorter)
         is_complete = construct(network, choice, search.chance, state, limit_s, copies)
-        search.tries += 1
-        search.left -= 1 + len(state.sends) - known
+        tries, without, search.tries = tries + 1, without + 1, search.tries + 1
+        search.left -= round(once + each * (len(state.sends) - known))
         if is_complete and state.makespan_s < search.best_s:
             own = _Made(state, choice, [*kept, *copies], state.makespan_s)
-            search.best = (own, network, quotient)
+            search.best, without = (own, network, quotient), 0
             if search.options.on_progress is not None:
                 search.options.on_progress(Progress(search.deadline.elapsed_s, own.makespan_s, None, SOLVER))
 
 
 def _choice(search: _Search, network: Network, best: _Made | None, number: int) -> Choice:
-    """The first tries take each rule as it is, the others the best one's or any."""
-    chance, groups = search.chance, search.parameters.groups
+    """The first tries take each rule as it is, or leave out a kind of links; the others choose as the best, or any."""
+    chance, groups, waits = search.chance, search.parameters.groups, search.chance.choice(_WAITS)
     if all(a < _ALPHA_SHARE * (a + b) for a, b in zip(network.alpha_s, network.chunk_s, strict=True)):
-        groups = (1,)
+        groups, waits = (1,), 0.0
     if number < len(PICKS):
         return Choice((1,) * network.kinds, PICKS[-1 - number], once=bool(network.outside))
+    if number < len(PICKS) + network.kinds <= len(PICKS) + _FEW_KINDS:
+        unused = number - len(PICKS)
+        return Choice(tuple(int(kind != unused) for kind in range(network.kinds)), once=bool(network.outside))
     if best is not None and chance.random() < search.parameters.alike_share:
         return best.choice
     alike = chance.random() < search.parameters.alike_share
-    most = (chance.choice(groups),) * network.kinds if alike else tuple(chance.choices(groups, k=network.kinds))
+    most = [chance.choice(groups)] * network.kinds if alike else chance.choices(groups, k=network.kinds)
+    if network.kinds > 1 and chance.random() < search.parameters.unused_share:
+        most[chance.randrange(network.kinds)] = 0
     spare_s = 0.0 if search.best is None else chance.choice(_SPARE) * search.best_s
     once = bool(network.outside) and chance.random() < search.parameters.once_share
-    return Choice(most, chance.choice(PICKS), chance.choice(_NOISE), once, spare_s)
+    return Choice(tuple(most), chance.choice(PICKS), chance.choice(_NOISE), once, spare_s, waits)
+
+
+def _work(network: Network) -> tuple[float, float]:
+    """How much work a send is, and how much a try is beside its sends: links are looked at, most of them to no end."""
+    mean = sum(map(len, network.next_links)) / len(network.next_links)
+    return 1 + _LOOK * mean, 10 + _LOOK * len(network.source)
 
 
 def _release(network: Network, quotient: QuotientProblem, before: Columns) -> Release:
@@ -252,7 +268,7 @@ def _columns(network: Network, quotient: QuotientProblem, state: State) -> Colum
 
 
 def _useful(network: Network, state: State) -> list[tuple[int, int, float, float, int]]:
-    """Rows of bit, link, start, end and place of the sends that bring a chunk to a rank that wants it, or on its way."""
+    """Rows of bit, link, start, end and place of the sends that bring a chunk nearer to a rank that wants it."""
     rows = list[tuple[int, int, float, float, int]]()
     asked = [0] * len(network.want)  # chunks that a later send takes from each rank
     for start_s, end_s, link, bits in sorted(state.sends, key=lambda send: -send[0]):

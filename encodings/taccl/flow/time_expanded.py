@@ -1,9 +1,9 @@
 """Matching on the time-expanded graph: a free link takes chunks that its sender has and its receiver lacks.
 
 As in TACOS (arXiv 2304.05301), event by event, with sums (backwards in time), shared ports, sketches, chunks that only
-some ranks want, and groups. A set of chunks is a whole number with a bit for each chunk, so that what a link may take is
-the `and` of a few of them: several hundred thousand sends a second. `Network` is what all tries share, `State` is what
-changes in one. States are copied on the way, so that another try can go on from the middle.
+some ranks want, and groups. A set of chunks is a whole number with a bit for each chunk, so that what a link may take
+is the `and` of a few of them: two hundred thousand sends a second. `Network` is what all tries share, `State` is what
+changes in one. States are copied in between, so that another try can go on from there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -24,23 +24,27 @@ from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 
 __all__ = ["PICKS", "Choice", "Network", "Release", "State", "construct", "network_of", "start_of"]
 
-Pick = Literal["any", "rarest", "rarest and handed on"]
-PICKS: tuple[Pick, ...] = ("any", "rarest", "rarest and handed on")
+Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Pick = Literal["any", "farthest", "rarest", "rarest and handed on"]
+PICKS: tuple[Pick, ...] = ("any", "farthest", "rarest", "rarest and handed on")
 
 _SAME_TIME = 1e-9
 """Events that differ by this share of their time happen at once: sums of the same terms in another order."""
 _COPIES = 40
-"""Copies of the state that a try makes on its way."""
+"""Copies of its states that a try makes."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """How a try chooses.
 
-    `pick`: which of the chunks that a link may take: any by chance; one that most ranks lack; of those, one that most
-    of the receiver's neighbours lack. `most[k]`: chunks that travel together on links of kind k. `noise`: links that
-    are free at once go fastest first, by times that differ by up to this share. `once`: a chunk comes into a bottleneck
-    set once, but by sends that end by `spare_until_s`, or where nothing else is left.
+    `pick`: which of the chunks that a link may take: any by chance; one that has farthest to go from the receiver; one
+    that most ranks lack; of those, one that most of the receiver's neighbours lack. `most[k]`: chunks that travel
+    together on links of kind k, 0 where these are not used. `noise`: links that are free at once go fastest first, by
+    times that differ by up to this share. `once`: a chunk comes into a bottleneck set once, but by sends that end by
+    `spare_until_s`, or where nothing else is left. `waits`: how often a link that could take something waits for the
+    next event, when there may be more to take along.
     """
 
     most: tuple[int, ...]
@@ -48,6 +52,7 @@ class Choice:
     noise: float = 0.0
     once: bool = False
     spare_until_s: float = 0.0
+    waits: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,9 @@ class Network:
     `may_pass[l]`: chunks that may take link l. `next_links[l]`: links to be looked at when link l is done. `enters[l]`:
     the bottleneck sets that it leads into; `outside[s]`: chunks whose owner isn't in set s. `have`, `need`, `want`: for
     each rank, chunks that it has at the start, may be given, and is to end with. `lacking[b]`: how many ranks want
-    chunk b. `single`: chunks that one rank wants, which leave the rank that sends them. `one_at_a_time`: a rank sends a
-    chunk to one rank at a time, as where parts are added up backwards in time.
+    chunk b. `single`: chunks that one rank wants, which leave the rank that sends them. `to_go[r]`: the chunks by how
+    far it is from rank r to where they are wanted, farthest first, empty where that is equal for all. `one_at_a_time`:
+    a rank sends a chunk to one rank at a time, as where parts are added up backwards in time.
     """
 
     source: list[int]
@@ -89,6 +95,7 @@ class Network:
     want: list[int]
     lacking: list[int]
     single: int
+    to_go: list[list[int]]
     one_at_a_time: bool
 
     @property
@@ -102,9 +109,10 @@ class State:
     """A try up to `now_s`.
 
     `have`, `need`: as in `Network`, now; `sending`: what each rank is sending, where it sends a chunk to one rank at a
-    time. `outside[s]`: chunks that aren't on their way into set s. `lacking[b]`: ranks that nobody sends chunk b yet;
-    `left`: their sum; `by_lacking[n]`: the chunks that n ranks lack. `sends`: (start, end, link, bits). `events`: a heap
-    of (end, send), -1 for clocks that become free by themselves. `arrivals`: (time, bit) of chunks that are still to come to their owners, soonest first.
+    time. `outside[s]`: chunks that nobody sends into set s yet. `lacking[b]`: ranks that nobody sends chunk b yet;
+    `left`: their sum; `by_lacking[n]`: the chunks that n ranks lack. `sends`: (start, end, link, bits). `events`: a
+    heap of (end, send), -1 for clocks that become free by themselves. `arrivals`: (time, bit) of chunks that are still
+    to come to their owners, soonest first.
     """
 
     now_s: float
@@ -122,8 +130,10 @@ class State:
 
     def copy(self) -> State:
         """Another state that goes on from here."""
-        values = [getattr(self, field.name) for field in fields(self)]
-        return State(*(value[:] if isinstance(value, list) else value for value in values))
+        return State(
+            self.now_s, self.have[:], self.need[:], self.sending[:], self.outside[:], self.lacking[:],
+            self.by_lacking[:], self.free_s[:], self.sends[:], self.events[:], self.arrivals[:], self.left,
+        )  # fmt: skip
 
     @property
     def makespan_s(self) -> float:
@@ -138,7 +148,7 @@ def network_of(
     one_at_a_time: bool = False,
     seed: int = 0,
 ) -> Network:
-    """The quotient of a problem that doesn't reduce, its chunks numbered by chance: of equal ones any may come first."""
+    """The quotient of a problem that doesn't reduce, its chunks numbered by chance, so that any may come first."""
     topology, ranks = quotient.topology, quotient.topology.device_count
     chunks = np.random.default_rng(seed).permutation(len(quotient.chunks))
     owner, wanted = np.array(quotient.owner)[chunks], quotient.wanted[chunks]
@@ -168,6 +178,7 @@ def network_of(
         want=[_bits(column) for column in wanted.T],
         lacking=lacking.tolist(),
         single=_bits(lacking == 1),
+        to_go=_to_go(quotient, wanted),
         one_at_a_time=one_at_a_time,
     )
 
@@ -192,9 +203,9 @@ def start_of(network: Network, release: Release | None = None) -> State:
 def construct(
     network: Network, choice: Choice, chance: random.Random, state: State, limit_s: float, copies: list[State]
 ) -> bool:
-    """Go on from a state until every rank has, or is being sent, what it wants; False where no send by `limit_s` is left.
+    """Go on from a state until every rank is sent what it wants; False where no send that ends by `limit_s` is left.
 
-    `copies` is filled with copies of the state from the way, the first of all.
+    `copies` gets copies of the states in between, from the first on.
     """
     every = [link for links in network.links_of for link in links]
     noise = [1 + choice.noise * chance.random() for _ in every]
@@ -214,9 +225,10 @@ def construct(
             break
         links = _advance(network, state)
         if not links:
-            if not choice.once:
+            if not choice.waits and not choice.once:
                 return False
-            choice, links = replace(choice, once=False), every  # a rank that gets some chunk in no other way
+            links = every  # nobody waits for nothing, or some rank is left without a chunk
+            choice = replace(choice, waits=0.0) if choice.waits else replace(choice, once=False)
     return True
 
 
@@ -246,7 +258,13 @@ def _serve(
             if chunks and once:
                 for number in enters[link]:
                     chunks &= outside[number]
-            if chunks and now_s + network.alpha_s[link] + network.chunk_s[link] <= limit_s:
+            if (
+                chunks
+                and choice.most[network.kind[link]]
+                and now_s + network.alpha_s[link] + network.chunk_s[link] <= limit_s
+            ):
+                if choice.waits and chance.random() < choice.waits:
+                    continue
                 _send(network, choice, chance, state, link, chunks, limit_s)
 
 
@@ -284,7 +302,12 @@ def _send(
 
 def _picked(network: Network, pick: Pick, chance: random.Random, state: State, target: int, chunks: int) -> int:
     """One of some chunks, by its bit."""
-    if pick != "any":
+    if pick == "farthest":
+        for farthest in network.to_go[target]:
+            if chunks & farthest:
+                chunks &= farthest
+                break
+    elif pick != "any":
         by_lacking = state.by_lacking
         count = len(by_lacking) - 1
         while not chunks & by_lacking[count]:
@@ -325,7 +348,7 @@ def _advance(network: Network, state: State) -> list[int]:
     return list(links)
 
 
-def _bits(mask: NDArray[np.bool_]) -> int:
+def _bits(mask: Mask) -> int:
     """A set of chunks from a mask over them."""
     return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
 
@@ -346,21 +369,30 @@ def _next_links(quotient: QuotientProblem, one_at_a_time: bool) -> list[tuple[in
     return found
 
 
-def _may_pass(
-    problem: Chunked, quotient: QuotientProblem, chunks: NDArray[np.int64], wanted: NDArray[np.bool_]
-) -> list[int]:
+def _to_go(quotient: QuotientProblem, wanted: Mask) -> list[list[int]]:
+    """The chunks by how far it is from each rank to the last that wants them, farthest first."""
+    topology = quotient.topology
+    if (wanted.sum(axis=1) == topology.device_count - 1).all():
+        return [[] for _ in range(topology.device_count)]
+    ends, which = np.unique(wanted, axis=0, return_inverse=True)
+    to_rank_s = distances_s(topology, quotient.duration_s, np.arange(topology.device_count), backwards=True)
+    to_go_s = np.stack([to_rank_s[end].max(axis=0, initial=0.0) for end in ends])[which.ravel()]
+    return [[_bits(column == value) for value in np.unique(column)[::-1]] for column in to_go_s.T]
+
+
+def _may_pass(problem: Chunked, quotient: QuotientProblem, chunks: Ids, wanted: Mask) -> list[int]:
     """Those that a sketch lets pass each link; a chunk that only some ranks want must come nearer to one of these."""
     topology = quotient.topology
     source, target, links = topology.link_source, topology.link_target, len(topology.links)
     allowed = np.ones((len(chunks), links), dtype=np.bool_)
     if not problem.is_free:
         allowed &= problem.usable[quotient.chunks[chunks]]
-    nearer: dict[tuple[bytes, bytes], NDArray[np.bool_]] = {}
+    nearer: dict[tuple[bytes, bytes], Mask] = {}
     for row in np.flatnonzero(wanted.sum(axis=1) < topology.device_count - 1).tolist():
         key = wanted[row].tobytes(), b"" if problem.is_free else allowed[row].tobytes()
         if key not in nearer:
-            ends = np.flatnonzero(wanted[row])
-            to_go_s = distances_s(topology, quotient.duration_s, ends, np.flatnonzero(allowed[row]), backwards=True)
-            nearer[key] = (to_go_s[:, target] < to_go_s[:, source] * (1 - _SAME_TIME)).any(axis=0)
+            ends, usable = np.flatnonzero(wanted[row]), np.flatnonzero(allowed[row])
+            to_go_s = distances_s(topology, quotient.duration_s, ends, usable, backwards=True)
+            nearer[key] = np.any(to_go_s[:, target] < to_go_s[:, source] * (1 - _SAME_TIME), axis=0)
         allowed[row] &= nearer[key]
     return [_bits(column) for column in allowed.T]

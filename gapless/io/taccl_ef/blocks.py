@@ -111,12 +111,13 @@ def _lanes(
     sending, receiving = ([_weight(found) for found in side] for side in (needs.send, needs.receive))
     chain = _chain_numbers(len(allocation.messages), sends_on)
     lengths = Counter(chain)
+    may_chain = [lengths[each] > 1 for each in chain]
     lanes = [0] * len(allocation.messages)
     loads: dict[Side, int] = {}
     dealt: dict[Side, list[int]] = {}
     for (source, target), numbers in by_link.items():
         _check_weights(source, target, max(max(sending[n], receiving[n]) for n in numbers), step_limit)
-        may_fuse = 2 * sum(lengths[chain[number]] > 1 for number in numbers) >= len(numbers)
+        may_fuse = 2 * sum(may_chain[number] for number in numbers) >= len(numbers)
         hands = _deal(numbers, chain, may_fuse, sending, receiving, step_limit)
         for lane, mine in enumerate(hands):
             ends = (Side(source, True, target, lane), Side(target, False, source, lane))
@@ -148,6 +149,10 @@ def _deal(
     order is kept roughly.
     """
 
+    most = step_limit - step_limit // 8
+    if max(sum(sending[n] for n in numbers), sum(receiving[n] for n in numbers)) <= most:
+        return [numbers]
+
     def fits(hands: list[list[int]], limit: int) -> bool:
         loads = [sum(weights[n] for n in hand) for hand in hands for weights in (sending, receiving)]
         return all(hands) and max(loads) <= limit
@@ -156,7 +161,7 @@ def _deal(
         count for count in range(1, len(numbers) + 1) if fits([numbers[k::count] for k in range(count)], step_limit)
     )
     # A merged block also holds the steps that stay apart, so one more lane may be what lets all the others fuse.
-    for count, limit in ((fewest, step_limit - step_limit // 8), (fewest + 1, step_limit), (fewest, step_limit)):
+    for count, limit in ((fewest, most), (fewest + 1, step_limit), (fewest, step_limit)):
         by_chain = [[n for n in numbers if chain[n] % count == lane] for lane in range(count)]
         if may_fuse and fits(by_chain, limit):
             return by_chain
@@ -171,7 +176,7 @@ def _check_weights(source: int, target: int, most: int, step_limit: int) -> None
 
 def _weight(by_instance: list[list[Access]]) -> int:
     """Steps that a send or receive takes at most: itself and a nop for each dependency but one."""
-    return max(1, *(len(accesses) for accesses in by_instance))
+    return max(1, max(map(len, by_instance)))
 
 
 def _chains(allocation: Allocation, needs: Needs, instances: int) -> dict[int, int]:

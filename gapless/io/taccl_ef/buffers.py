@@ -123,6 +123,8 @@ class _State:
 
     def cell(self, rank: int, place: Place) -> Place:
         """Where a place is in memory."""
+        if not self.alias[rank]:
+            return place
         buffer, shift = self.alias[rank].get(place[0], (place[0], 0))
         return buffer, place[1] + shift
 

@@ -171,9 +171,7 @@ def _execute_claimed(
 ) -> tuple[tuple[Problem, ...], tuple[str, ...]]:
     """The same, in the placements that the program claims."""
     try:
-        outcomes = [run(program, collective, slots=SLOTS[0])]
-        if outcomes[0].is_deadlocked:  # what ends with one message in flight also ends with more, and does the same
-            outcomes.append(run(program, collective, slots=SLOTS[1]))
+        outcomes = [run(program, collective, slots=slots) for slots in SLOTS]
         if outcomes[0].is_deadlocked and not outcomes[1].is_deadlocked:
             found, notes = _at_capacity(program, collective, outcomes)
         else:

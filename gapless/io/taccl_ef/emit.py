@@ -52,10 +52,16 @@ def emit(allocation: Allocation, needs: Needs, plan: Plan, instances: int) -> li
             built[rank, number] = [Builder(shape.send, shape.recv, chan) for chan in chans]
             blocks[rank] += built[rank, number]
     done: Done = {}
+    blocks_of: dict[tuple[int, int, int], tuple[list[Builder], list[Builder]]] = {
+        (side.rank, side.peer, side.lane): (
+            built[side.rank, number],
+            built[side.peer, plan.block_of[Side(side.peer, False, side.rank, side.lane)]],
+        )
+        for side, number in plan.block_of.items()
+        if side.is_send
+    }
     for number, message in enumerate(allocation.messages):
-        lane = plan.lanes[number]
-        sending = built[message.source, plan.block_of[Side(message.source, True, message.target, lane)]]
-        receiving = built[message.target, plan.block_of[Side(message.target, False, message.source, lane)]]
+        sending, receiving = blocks_of[message.source, message.target, plan.lanes[number]]
         for instance in range(instances):
             before = plan.sends_on.get(number, -1)
             _send(sending[instance], allocation.messages, number, instance, instances, before, needs, done)
@@ -69,6 +75,8 @@ def emit(allocation: Allocation, needs: Needs, plan: Plan, instances: int) -> li
 
 def _cut(place: Place, count: int, instance: int, instances: int) -> Place:
     """Where one instance's share of a run of `count` chunks starts: as many parts, side by side again."""
+    if instances == 1:
+        return place
     return place[0], place[1] * instances + instance * count
 
 
@@ -87,7 +95,8 @@ def _send(
     Another block that waits for the receive already must not wait for the send as well.
     """
     message = messages[number]
-    source, target = (_cut(place, message.count, instance, instances) for place in (message.read_at, message.write_at))
+    source = _cut(message.read_at, message.count, instance, instances)
+    target = _cut(message.write_at, message.count, instance, instances)
     here = Access(SEND, message.source, number, instance)
     last = block.steps[-1] if block.steps else None
     if before < 0 or last is None or last.message != before or last.hasdep:
@@ -107,10 +116,8 @@ def _receive(
 ) -> None:
     """Append the receive of a message, which adds it to what is there if the message does."""
     is_added = message.adds_to is not None
-    source, target = (
-        _cut(place, message.count, instance, instances)
-        for place in (message.adds_to or message.read_at, message.write_at)
-    )
+    source = _cut(message.adds_to or message.read_at, message.count, instance, instances)
+    target = _cut(message.write_at, message.count, instance, instances)
     draft = Draft("rrc" if is_added else "r", source, target, message.count, message=number)
     _append(block, draft, needs.receive[number][instance], done)
     done[Access(RECEIVE, message.target, number, instance)] = (block, len(block.steps) - 1)
@@ -118,6 +125,9 @@ def _receive(
 
 def _append(block: Builder, draft: Draft, needed: list[Access], done: Done) -> None:
     """Append a step that waits for others; for all but one of them on nops before it."""
+    if not needed:
+        block.steps.append(draft)
+        return
     awaited: dict[Builder, int] = {}
     for access in needed:
         other, number = done[access]
@@ -164,7 +174,7 @@ def compact_scratch(blocks: list[list[Builder]]) -> list[int]:
     A sum that is sent on and nowhere kept needs none, once its steps are fused.
     """
     index = [{chunk: number for number, chunk in enumerate(sorted(_used(mine)))} for mine in blocks]
-    for rank, mine in enumerate(blocks):
+    for rank, mine in enumerate(blocks) if any(index) else ():
         for block in mine:
             for step in block.steps:
                 # Fields that the step does not use name the place at the peer.

@@ -3,7 +3,7 @@
 What runs when does not depend on the data, so this is a walk over steps alone. Every thread block is a process. A
 connection is a queue of messages: a send waits while it is full, a receive while it is empty. Since each queue has one
 writer and one reader and a dependency never comes undone, whether the program gets stuck does not depend on the order
-in which ready blocks are taken; where a connection holds at least one message, it is a matter of who waits for whom,
+in which ready blocks are taken; where a connection holds at least one message, it follows from what waits for what,
 which columns.py has as arrays. The same holds for the runtimes' loop over slices: running slice after slice is one of
 the possible orders, so a program that ends once ends for any number of slices.
 """

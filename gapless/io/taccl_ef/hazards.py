@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,7 +26,8 @@ class Needs:
     """By number and instance, what sends, receives and (by rank) copies wait for, each list sorted.
 
     `uses[m, k]`: the steps that read what instance k of message m left at its target, in order, before anything else is
-    written there. `kept`: the (message, instance) whose result, or part of it, is there in the end as an output.
+    written there. `kept`: the (message, instance) whose result, or part of it, is there in the end as an output,
+    where there are sums.
     """
 
     send: list[list[list[Access]]] = field(default_factory=list)
@@ -44,7 +44,8 @@ def find_needs(allocation: Allocation, instances: int) -> Needs:
         walk.message(number, message)
     for rank, copies in enumerate(allocation.copies):
         walk.needs.copy.append([walk.copy(rank, number, copy) for number, copy in enumerate(copies)])
-    walk.keep()
+    if any(message.adds_to is not None for message in allocation.messages):
+        walk.keep()
     return walk.needs
 
 
@@ -58,18 +59,17 @@ class _Walk:
         self.writer: dict[_Cell, Access] = {}
         self.readers: dict[_Cell, list[Access]] = {}
 
-    def cells(self, rank: int, place: Place, count: int, instance: int) -> Iterator[_Cell]:
+    def cells(self, rank: int, place: Place, count: int, instance: int) -> list[_Cell]:
         """The parts of a run that an instance has, where they are in memory."""
         buffer, shift = self.allocation.alias[rank].get(place[0], (place[0], 0))
         start = (place[1] + shift) * self.instances + instance * count
-        return ((rank, buffer, cell) for cell in range(start, start + count))
+        return [(rank, buffer, cell) for cell in range(start, start + count)]
 
     def message(self, number: int, message: Message) -> None:
         sends, receives = [], []
         for instance in range(self.instances):
             here = Access(SEND, message.source, number, instance)
-            found = set(self.read(here, message.read_at, message.count))
-            sends.append(sorted(found))
+            sends.append(sorted(set(self.read(here, message.read_at, message.count))))
         for instance in range(self.instances):
             here = Access(RECEIVE, message.target, number, instance)
             found = set()
@@ -87,31 +87,35 @@ class _Walk:
             here = Access(COPY, rank, number, instance)
             needed = set(self.read(here, source, count))
             # In place a copy from input to output stores what is there already, and that is no write.
-            cells = (next(self.cells(rank, place, count, instance)) for place in (source, target))
+            cells = (self.cells(rank, place, count, instance)[0] for place in (source, target))
             if len(set(cells)) == 2:
                 needed.update(self.write(here, target, count))
             found.append(sorted(needed))
         return found
 
-    def read(self, here: Access, place: Place, count: int) -> Iterator[Access]:
+    def read(self, here: Access, place: Place, count: int) -> list[Access]:
+        found = []
         for cell in self.cells(here.rank, place, count, here.instance):
             writer = self.writer.get(cell)
             if writer is not None:
-                yield writer
+                found.append(writer)
                 if writer.kind == RECEIVE:
                     uses = self.needs.uses.setdefault((writer.number, writer.instance), [])
                     if here not in uses[-1:]:
                         uses.append(here)
             if self.allocation.overwrites:
                 self.readers.setdefault(cell, []).append(here)
+        return found
 
-    def write(self, here: Access, place: Place, count: int) -> Iterator[Access]:
+    def write(self, here: Access, place: Place, count: int) -> list[Access]:
+        found = []
         for cell in self.cells(here.rank, place, count, here.instance):
             if self.allocation.overwrites:
                 if cell in self.writer:
-                    yield self.writer[cell]
-                yield from (reader for reader in self.readers.pop(cell, ()) if reader != here)
+                    found.append(self.writer[cell])
+                found += [reader for reader in self.readers.pop(cell, ()) if reader != here]
             self.writer[cell] = here
+        return found
 
     def keep(self) -> None:
         """Note whose results are outputs."""

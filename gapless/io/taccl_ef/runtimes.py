@@ -112,7 +112,8 @@ RUNTIMES: Mapping[str, tuple[Runtime, ...]] = {
 
 
 def runtime_for(collective: str) -> str:
-    """Whom a file is for where nobody says it: both where they have one name for the collective, else who offers it.
+    """The runtime that a file is for where nobody says it: both where they have one name for the collective, else who
+    offers it.
 
     `collective` may also be the `coll` of a file.
     """

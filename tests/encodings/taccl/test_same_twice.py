@@ -14,15 +14,10 @@ import pytest
 from doc_pages import ROOT
 
 QUESTIONS = {
-    "few bytes": "--topology ndv2 --collective allgather --size 1KB",
-    "sums": "--topology line:4 --collective reducescatter --size 1MB",
     "sketch": "--topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB",
     "tree": "--topology line:4 --collective broadcast --size 1MB",
-    "allreduce": "--topology ring:4 --collective allreduce --size 1MB",
-    "alltoall": "--topology mesh:2x3 --collective alltoall --size 1MB",
     "flow": "--topology dgx-a100 --nodes 2 --collective alltoall --size 64MB",
     "greedy": "--topology torus:4x4 --collective allgather --size 1MB --method greedy",
-    "milp": "--topology ring:4 --collective allgather --size 1MB --method milp --chunks 2",
     "sketches": "--topology line:3 --collective allgather --size 1MB --sketch auto --time-limit 500",
 }
 

@@ -46,7 +46,7 @@ def on_nodes(schedule: Schedule, nodes: int) -> Schedule:
     return dataclasses.replace(schedule, topology=dataclasses.replace(schedule.topology, node_of_device=placed))
 
 
-@pytest.mark.thorough("allreduce-tree")
+@pytest.mark.thorough("allreduce-tree", "4-1", "4-3")
 @pytest.mark.parametrize("instances", [1, 3])
 @pytest.mark.parametrize("nodes", [1, 2, 4])
 @pytest.mark.parametrize("placement", ["out-of-place", "in-place"])

@@ -37,7 +37,7 @@ def case(request):
     return collective, schedule
 
 
-@pytest.mark.thorough("random")
+@pytest.mark.thorough("random", "False-")
 @pytest.mark.parametrize("instances", [1, 3])
 @pytest.mark.parametrize("placement", list(PLACEMENTS))
 @pytest.mark.parametrize("fuse", [True, False])

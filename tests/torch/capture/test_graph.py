@@ -118,6 +118,7 @@ def test_inputs_that_are_no_tensors_are_refused() -> None:
 # -- profiles ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_profile_times_every_large_operator_and_counts_workspace(tmp_path: Path) -> None:
     model, (word, target) = Gpt(width=128), cases()["gpt"][1]
     step = profile(capture(model, (word, target)), repeats=2)

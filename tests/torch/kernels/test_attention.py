@@ -67,7 +67,7 @@ def steps_of(mask: torch.Tensor) -> attention.Steps:
     return (("mul", 0.5), ("add", mask))
 
 
-@pytest.mark.thorough("queries", "dtype1")
+@pytest.mark.thorough("queries", "heads-", "dtype1")
 @pytest.mark.parametrize("dtype", list(CLOSE))
 @pytest.mark.parametrize("name", list(MASKS))
 @pytest.mark.usefixtures("pieces")

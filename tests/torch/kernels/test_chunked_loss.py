@@ -37,7 +37,7 @@ def tensors(dtype: torch.dtype, with_bias: bool) -> tuple[Any, Any, Any, Any]:
     return given, weight, torch.randn(WORDS, dtype=dtype) if with_bias else None, label
 
 
-@pytest.mark.thorough("16 chunks", "dtype1")
+@pytest.mark.thorough("16 chunks", "one chunk", "dtype1")
 @pytest.mark.parametrize("dtype", list(CLOSE))
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("is_mean", [True, False])

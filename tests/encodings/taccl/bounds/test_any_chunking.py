@@ -7,11 +7,12 @@ from exact import best_makespan_s
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from shapes import SHAPES, single_nodes
+from shapes import SHAPES, single_nodes, two_way
 
 from gapless.collective import Collective, allgather, allreduce, broadcast, reduce, reducescatter
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.baselines import baselines
+from gapless.encodings.taccl.bounds.any_chunking import any_chunking_sources
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6)
@@ -52,3 +53,33 @@ def test_allreduce_moves_every_chunk_there_and_back() -> None:
 def test_a_line_is_as_slow_as_its_alphas(collective: Collective) -> None:
     topology = SHAPES["line"](5, lambda _: (1e-6, 0.0))
     assert bounds_of(Chunked(topology, collective, 1)).any_chunking_s == pytest.approx(4e-6)
+
+
+@pytest.mark.parametrize("ranks", [4, 7, 16])
+@pytest.mark.parametrize("part_s", [1e-8, 1e-6, 3e-5])
+def test_behind_a_switch_rounds_and_bytes_add_up(ranks: int, part_s: float) -> None:
+    topology = SHAPES["switch"](ranks, lambda _: (1e-6, 1e-11))
+    exact_s = (ranks - 1).bit_length() * 1e-6 + (ranks - 1) * part_s
+    for collective in (allgather(ranks), reducescatter(ranks)):
+        bound_s = bounds_of(Chunked(topology, collective, round(part_s / 1e-11))).any_chunking_s
+        assert 0.96 * exact_s <= bound_s <= exact_s * (1 + 1e-9)
+
+
+def test_into_how_many_chunks_a_problem_is_cut_does_not_change_its_general_bound() -> None:
+    topology = SHAPES["ring"](4, lambda _: (1e-6, 1e-11))
+    for build in (allgather, allreduce, reducescatter):
+        once, often = (bounds_of(Chunked(topology, build(4, parts), 120_000 // parts)) for parts in (1, 4))
+        assert often.any_chunking_s == pytest.approx(once.any_chunking_s)
+
+
+def test_no_class_has_a_smaller_bound_than_a_wider_one() -> None:
+    bounds = bounds_of(Chunked(SHAPES["switch"](8, lambda _: (0.0, 1e-9)), allreduce(8), 1000))
+    assert bounds.any_grouping_s >= bounds.any_chunking_s
+
+
+def test_a_sum_crosses_between_the_sides_of_a_bottleneck() -> None:
+    """Pairs of ranks on fast links, joined to a ring by slow ones: every byte crosses between 3 pairs 4 times."""
+    pairs = [(0, 1), (2, 3), (4, 5), (1, 2), (3, 4), (5, 0)]
+    topology = two_way("pairs", 6, pairs, lambda k: (0.0, 1e-10 if k < 3 else 1e-9))
+    crossing_s = any_chunking_sources(Chunked(topology, allreduce(6), 1000), 0.0)["crossing"]
+    assert crossing_s == pytest.approx(4 * 6000 * 1e-9 / 6)

@@ -26,7 +26,7 @@ def _routed(problem: Chunked) -> tuple[Routing, float, float]:
     quotient = quotient_problem(problem)
     flow = bounds_of(problem).bandwidth.flow
     assert flow is not None
-    routes = round_flow(quotient, problem.occupancy_s, flow, SolveOptions(time_limit_s=5.0, gap=1e-3))
+    routes = round_flow(quotient, problem.occupancy_s, flow, SolveOptions(gap=1e-3))
     topology = quotient.topology
     for chunk in range(len(quotient.chunks)):
         links = routes.link[routes.chunk == chunk]
@@ -56,7 +56,7 @@ def test_six_chunks_a_pair_share_out_within_a_fiftieth_of_the_flow(name: str, no
 def test_large_alltoalls_are_within_a_twentieth_of_the_exact_bound(name: str, nodes: int) -> None:
     chunks = 3 if name in ("dgx1", "ndv2", "mi250") else 2
     problem = Chunked.of(load_topology(name, nodes), "alltoall", 64 * 10**6, method="greedy", chunks_per_rank=chunks)
-    result = gapless.solve(problem, SolveOptions(time_limit_s=20.0, gap=0.02))
+    result = gapless.solve(problem, SolveOptions(gap=0.02))
     assert result.valid
     assert result.details["bound_sources_s"]["bandwidth_is_exact"]
     assert result.details["ratio"] <= 1.05
@@ -65,7 +65,7 @@ def test_large_alltoalls_are_within_a_twentieth_of_the_exact_bound(name: str, no
 def test_where_symmetric_ways_are_uneven_a_small_board_is_routed_without() -> None:
     """Half of what goes to the other side of a ring goes left: with one chunk a pair that breaks the rotations."""
     problem = Chunked.of(load_topology("ring:8", 1), "alltoall", 64 * 10**6, method="greedy")
-    result = gapless.solve(problem, SolveOptions(time_limit_s=10.0, gap=0.01))
+    result = gapless.solve(problem, SolveOptions(gap=0.01))
     assert result.details["rotations"] == 1
     assert result.details["ratio"] <= 1.01
 
