@@ -100,6 +100,11 @@ class Groups:
                     sizes[excess.index(min(excess))])  # fmt: skip
 
     @property
+    def chunk_counts(self) -> list[int]:
+        """Into how many chunks each group's shares are cut."""
+        return [-(-group.share_bytes // self.chunk_bytes) for group in self.groups]
+
+    @property
     def most_ranks(self) -> int:
         """The size of the largest group."""
         return max(len(group.ranks) for group in self.groups)
@@ -172,7 +177,7 @@ class Groups:
     @cached_property
     def _alone(self) -> list[Collective]:
         """Each group by itself, in chunks of the size that all have."""
-        return [group.among_itself(-(-group.share_bytes // self.chunk_bytes)) for group in self.groups]
+        return [group.among_itself(count) for group, count in zip(self.groups, self.chunk_counts, strict=True)]
 
     def _mask(self, group: Group, rank_count: int) -> NDArray[np.bool_]:
         mask = np.zeros(rank_count, dtype=np.bool_)

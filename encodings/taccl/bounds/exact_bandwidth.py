@@ -51,7 +51,8 @@ def exact_bandwidth(
 ) -> Bandwidth:
     """The bound where a chunk holds link l for `occupancy_s[l]`; `rotations` keep topology and collective.
 
-    `short`: of the flows that take the least time, one over short paths. Where the time limit of the options ends a
+    `short`: for a plan rather than a bound, of the flows that take the least time one over short paths, and trees of
+    several groups are not packed. Where the time limit of the options ends a
     linear program, the bound is lower than it could be, and not `exact`.
     """
     topology = problem.logical.topology
@@ -65,7 +66,7 @@ def exact_bandwidth(
     cuts = tuple(_cuts(problem, occupancy_s, rotations))
     time_s = max(cut.time_s for cut in cuts)
     if (demand := _demand(problem)) is None:
-        joint_s = joint_packing_s(problem, occupancy_s, rotations, options, parameters)
+        joint_s = 0.0 if short else joint_packing_s(problem, occupancy_s, rotations, options, parameters)
         return Bandwidth(max(time_s, joint_s), False, cuts)
     flow = concurrent_flow(topology, occupancy_s, demand, options, short, parameters.most_flow_variables)
     if flow is None:

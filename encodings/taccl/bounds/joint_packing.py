@@ -61,7 +61,8 @@ def joint_packing_s(
 ) -> float:
     """Seconds that no plan of a problem that doesn't reduce takes less than; each chunk holds link l `occupancy_s[l]`.
 
-    0 where there would be too many variables. Where the time limit ends it early it is lower than it could be.
+    0 where there would be too many variables. Where the time limit, or the work that the parameters allow, ends it
+    early, it is lower than it could be.
     """
     classes, topology, deadline = _Classes.of(problem), problem.logical.topology, Deadline(options)
     count, links = len(classes.members), len(topology.links)
@@ -83,7 +84,7 @@ def joint_packing_s(
     cuts = {(number, tuple(np.delete(np.arange(topology.device_count), rank).tolist())) for number, rank in sinks}
     known: set[tuple[int, tuple[int, ...]]] = set()
     step, time_s = 0, 0.0
-    while cuts and not deadline.over:
+    while cuts and step < parameters.most_packings and not deadline.over:
         _add_cuts(model, problem, classes, carried, sorted(cuts), step)
         known |= cuts
         solution = solve_model(model, deadline.stage())
