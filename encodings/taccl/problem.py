@@ -30,10 +30,10 @@ class Problem:
     """Carry out a collective on a topology as fast as possible.
 
     `collective`: a name, which `root` and `target` go with, one of your own, or those of process groups. `size_bytes`:
-    of the largest input buffer of a rank (of groups, that of the largest). `sketch`: what a plan keeps to, `auto` for the best that is found, None for all links. With a
-    `path_slack` s, a chunk takes only links that bring it to its end within (1 + s) times the shortest time. `method`:
-    one, or `auto` for the best of all. `chunks`: what is for one rank, or comes from one, in so many chunks; None
-    leaves it to the sketch, or else to the search.
+    of the largest input buffer of a rank (of groups, that of the largest). `sketch`: what a plan keeps to, `auto` for
+    the best that is found, None for all links. With a `path_slack` s, a chunk takes only links that bring it to its end
+    within (1 + s) times the shortest time. `method`: one, or `auto` for the best of all. `chunks`: what is for one
+    rank, or comes from one, in so many chunks; None leaves it to the sketch, or else to the search.
 
     Raises `InputError` for a value out of its range, and where sketch, collective and topology don't fit.
     """
@@ -134,7 +134,8 @@ def problem(
     """A collective on a machine, for buffers of `size` bytes; or several at once, among the ranks of process groups.
 
     `ranks`, `group` and `groups_file` name groups (`gapless/process_groups.py`). What is left out: `nodes` and `size`
-    are the sketch's, `collective` is allgather, `relays` is yes, the rest as for `Problem`. Raises `InputError` that names an argument which is unknown, missing, or doesn't go with the others.
+    are the sketch's, `collective` is allgather, `relays` is yes, the rest as for `Problem`. Raises `InputError` that
+    names an argument which is unknown, missing, or doesn't go with the others.
     """
     wanted = find_sketch(sketch, sketch_file)
     if wanted == AUTO:
