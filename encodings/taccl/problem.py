@@ -123,7 +123,7 @@ def problem(
     ranks: str | None = None,
     group: Sequence[str] | None = None,
     groups_file: str | None = None,
-    relays: str | None = None,
+    relays: str = "yes",
     root: int | None = None,
     target: int | None = None,
     size: int | None = None,
@@ -193,13 +193,13 @@ def _find_collective(
 
 
 def _is_among_groups(
-    named: Mapping[str, object], relays: str | None, collective: object, collective_file: str | None
+    named: Mapping[str, object], relays: str, collective: object, collective_file: str | None
 ) -> bool:
     """Whether process groups are named, in one form."""
     given = [name for name, value in named.items() if value is not None]
     if len(given) > 1:
         raise InputError(f"give {' or '.join(f'`{name}`' for name in given)}, not both")
-    if relays is not None and not given:
+    if relays != "yes" and not given:
         raise InputError(f"relays: is for `ranks`, `group` and `groups_file`, got {relays!r} without them")
     if given and (collective_file is not None or isinstance(collective, Collective)):
         raise InputError(f"{given[0]}: goes with the name of a collective, not with one of your own")

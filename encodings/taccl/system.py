@@ -57,7 +57,7 @@ QUESTION = (
     ),
     Field("groups_file", Text(), "groups in gapless's format", metavar="FILE", group="process groups"),
     Field(
-        "relays", Choice(("yes", "no")), "whether ranks outside of a group may forward its data (default yes)",
+        "relays", Choice(("yes", "no")), "whether ranks outside of a group may forward its data (default yes)", "yes",
         group="process groups",
     ),
     Field("root", Whole(0), "rank, or place in a group, that broadcast, reduce, ... start or end on (0)", metavar="R"),
