@@ -190,7 +190,9 @@ def _crossing_s(problem: Chunked) -> float:
     if not problem.collective.reduces:
         return 0.0
     topology, kinds, best_s = _machine_of(problem), kinds_of(problem), 0.0
-    for class_of in [*partitions_of(topology), *_narrow_partitions(topology)]:
+    ranks = problem.collective.rank_count
+    is_for_all = any(len(kind.holders) == len(kind.wants) == ranks for kind in kinds)  # so all ranks are connected
+    for class_of in [*partitions_of(topology), *(_narrow_partitions(topology) if is_for_all else [])]:
         needed = sum(kind.count * crossings(kind, class_of) for kind in kinds)
         between = np.flatnonzero(class_of[topology.link_source] != class_of[topology.link_target])
         if needed and len(between):
