@@ -14,6 +14,7 @@ from gapless.encodings.taccl.sketch.format import InterNode, Policy, Sketch
 from gapless.encodings.taccl.symmetry.orbits import Automorphism, automorphism, rotation
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.errors import InputError
+from gapless.topologies.congestion import Congestion
 from gapless.topologies.topology import Link, Topology
 
 __all__ = ["Hyperedge", "LogicalTopology", "apply_sketch", "check_reach"]
@@ -80,7 +81,8 @@ def _apply(topology: Topology, collective: Collective, sketch: Sketch) -> Logica
             raise InputError(f"{where}: internode_sketch is missing, and the topology has {nodes} nodes")
         links += _inter_node_links(topology, sketch.inter_node, resources, where)
     links, hyperedges = _switched(topology, links, resources, sketch, where)
-    logical_links = replace(topology, links=tuple(links), resources=tuple(resources))
+    congestion = _with_lanes(topology, resources)
+    logical_links = replace(topology, links=tuple(links), resources=tuple(resources), congestion=congestion)
     allowed = _allowed(logical_links, collective, sketch.inter_node)
     own_first = np.full(len(links), sketch.inter_node is not None and sketch.inter_node.enforce_ordering)
     symmetry = _symmetry(logical_links, collective, sketch, allowed, where)
@@ -161,6 +163,23 @@ def _inter_node_links(topology: Topology, sketch: InterNode, resources: list[str
         links.append(Link(link.source, link.target, link.alpha_s, link.beta_s_per_byte * splits[pair], numbers))
     resources[:] = list(lanes)
     return links
+
+
+def _with_lanes(topology: Topology, resources: list[str]) -> tuple[Congestion, ...]:
+    """The congestion of a topology whose NICs are split: the connections of all lanes of a port count together."""
+    lanes: dict[str, list[int]] = {}
+    for lane in range(len(topology.resources), len(resources)):
+        lanes.setdefault(resources[lane].partition(":lane")[0], []).append(lane)
+    return tuple(
+        replace(
+            one,
+            ports=tuple(
+                (*port, *(lane for number in port for lane in lanes.get(topology.resources[number], ())))
+                for port in one.ports
+            ),
+        )
+        for one in topology.congestion
+    )
 
 
 def _split(topology: Topology, sketch: InterNode, pair: tuple[int, int], connections: list[tuple[int, int]]) -> float:

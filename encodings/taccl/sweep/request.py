@@ -108,7 +108,8 @@ class Request:
         columns = (machine.link_source, machine.link_target, machine.alpha_s, machine.beta_s_per_byte)
         held = [link.resources for link in machine.links]
         asked = [__version__, self.collective, self.sketch, options.gap, options.seed, options.solver, self.parameters]
-        names = [machine.name, machine.node_of_device, machine.resources, machine.nics, machine.switches, held]
+        groups = [machine.nics, machine.switches, held, *machine.congestion]
+        names = [machine.name, machine.node_of_device, machine.resources, *groups]
         content = repr([asked, names, [column.tolist() for column in columns]])
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 

@@ -12,7 +12,8 @@ from gapless.encodings.taccl import Sketch, load_sketch
 from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.encodings.taccl.sketch.logical import apply_sketch
 from gapless.errors import InputError
-from gapless.topologies.files import load_topology
+from gapless.topologies.congestion import Slowdown
+from gapless.topologies.files import load_topology, named_node
 
 NDV2 = load_topology("ndv2", 2)
 DGX2 = load_topology("dgx2", 2)
@@ -55,6 +56,17 @@ def test_shared_nic_is_split_into_lanes_that_exclude_nobody_else() -> None:
     first, second = (next(link for link in logical.links if (link.source, link.target) == (r, r + 16)) for r in (0, 1))
     assert first.beta_s_per_byte * 1e12 == pytest.approx(2 * 106)
     assert not set(first.resources) & set(second.resources)
+
+
+def test_connections_through_the_lanes_of_a_nic_count_together() -> None:
+    node = named_node("dgx2")
+    table = Slowdown((1, 3), (1.0, 2.0))
+    node = replace(node, nics=tuple(replace(nic, congestion=table) for nic in node.nics))
+    logical = apply_sketch(node.cluster(2), allgather(32), load_sketch("dgx2-sk-2")).topology
+    lanes = [k for k, link in enumerate(logical.links) if (link.source, link.target) in ((0, 16), (1, 17))]
+    beta_s = logical.beta_s_per_byte[lanes]
+    assert logical.slowed_beta_s(np.array(lanes[:1]))[lanes].tolist() == pytest.approx((1.0 * beta_s).tolist())
+    assert logical.slowed_beta_s(np.array(lanes))[lanes].tolist() == pytest.approx((1.5 * beta_s).tolist())
 
 
 def test_nic_is_shared_between_all_other_nodes() -> None:
