@@ -100,6 +100,16 @@ class Groups:
                     sizes[excess.index(min(excess))])  # fmt: skip
 
     @property
+    def chunk_counts(self) -> list[int]:
+        """Into how many chunks each group's shares are cut."""
+        return [-(-group.share_bytes // self.chunk_bytes) for group in self.groups]
+
+    @property
+    def most_ranks(self) -> int:
+        """The size of the largest group."""
+        return max(len(group.ranks) for group in self.groups)
+
+    @property
     def is_disjoint(self) -> bool:
         """Whether no rank is in two groups."""
         return len({rank for group in self.groups for rank in group.ranks}) == sum(len(g.ranks) for g in self.groups)
@@ -167,7 +177,7 @@ class Groups:
     @cached_property
     def _alone(self) -> list[Collective]:
         """Each group by itself, in chunks of the size that all have."""
-        return [group.among_itself(-(-group.share_bytes // self.chunk_bytes)) for group in self.groups]
+        return [group.among_itself(count) for group, count in zip(self.groups, self.chunk_counts, strict=True)]
 
     def _mask(self, group: Group, rank_count: int) -> NDArray[np.bool_]:
         mask = np.zeros(rank_count, dtype=np.bool_)

@@ -127,13 +127,19 @@ def test_a_call_ends_when_somebody_says_stop() -> None:
     timer.join()
 
 
-def test_ctrl_c_in_a_call_says_stop() -> None:
-    stop = threading.Event()
-    timer = threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT))
-    timer.start()
+def test_ctrl_c_in_a_call_says_stop(tmp_path: Path) -> None:
+    stop, path = threading.Event(), tmp_path / "pid"
+
+    def press_once_it_is_at_work() -> None:
+        while not path.exists():
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+
+    presser = threading.Thread(target=press_once_it_is_at_work)
+    presser.start()
     with pytest.raises(TimeoutError):
-        call_in_worker(sleeps, 600, stop=stop)
-    timer.join()
+        call_in_worker(sleeps, 600, str(path), stop=stop)
+    presser.join()
     assert stop.is_set()
 
 

@@ -146,12 +146,16 @@ def _sketches() -> list[dict[str, Any]]:
 
 
 def _write_taccl_ef(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
+    from gapless.encodings.taccl.programs.communicators import write_each
     from gapless.encodings.taccl.programs.export import write_taccl_ef
 
-    return write_taccl_ef(path, plan.schedule, plan.problem, **values).summary()
+    return write_each(
+        path, plan.schedule, plan.problem, lambda where, *part: write_taccl_ef(where, *part, **values).summary()
+    )
 
 
 def _write_mscclpp(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
+    from gapless.encodings.taccl.programs.communicators import write_each
     from gapless.encodings.taccl.programs.export import write_mscclpp
 
     if values["proto"] != "Simple":
@@ -159,9 +163,13 @@ def _write_mscclpp(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str
     how = {key: values[key] for key in ("instances", "min_bytes", "max_bytes", "sm_count")}
     # A plan serves one placement; the default of TACCL-EF, both, is taken as the one that is always right to call.
     placement = "in-place" if values["placement"] == "in-place" else "out-of-place"
-    written = write_mscclpp(path, plan.schedule, plan.problem, placement=placement, **how)
-    blocks = max(len(gpu.threadblocks) for gpu in written.gpus)
-    return f"{written.collective} on {len(written.gpus)} GPUs {placement}, at most {blocks} thread blocks a GPU"
+
+    def write(where: str, *part: Any) -> str:
+        written = write_mscclpp(where, *part, placement=placement, **how)
+        blocks = max(len(gpu.threadblocks) for gpu in written.gpus)
+        return f"{written.collective} on {len(written.gpus)} GPUs {placement}, at most {blocks} thread blocks a GPU"
+
+    return write_each(path, plan.schedule, plan.problem, write)
 
 
 def _write_chakra(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:

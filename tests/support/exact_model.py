@@ -31,7 +31,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class Found:
-    """The ticks of the best schedule, None where none ends by the limit; whether it is the best of all."""
+    """Ticks of the best schedule, None where none ends by the limit; whether none of so many messages ends sooner."""
 
     ticks: int | None
     proven: bool

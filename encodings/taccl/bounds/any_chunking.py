@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +27,7 @@ from gapless.topologies.topology import Topology
 __all__ = ["any_bandwidth_s_per_byte", "any_chunking_sources", "of_one_byte", "on_the_machine"]
 
 Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _MOST_UNLIKE = 1e12
@@ -42,16 +44,20 @@ def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str,
     first (last) resource count as the fastest of them, since one works at a time.
     """
     topology, collective = _machine_of(problem), problem.collective
-    sources = _holders(collective.contributors, collective.rank_count)
-    targets = _holders(collective.destinations, collective.rank_count)
+    pairs = _pairs(collective)
+    if pairs is None:
+        sources = _holders(collective.contributors, collective.rank_count)
+        targets = _holders(collective.destinations, collective.rank_count)
+    else:  # one row for all chunks of an owner
+        sources, targets = np.eye(collective.rank_count, dtype=np.bool_), pairs > 0
     everyone = np.arange(topology.device_count)
     return {
         "latency": farthest_s(topology, topology.alpha_s, sources, targets, everyone),
         "rounds": _rounds_s(topology, collective),
-        "cuts": _cuts_s(topology, sources, targets, problem.chunk_bytes),
+        "cuts": _cuts_s(topology, lambda inside: _enter(pairs, sources, targets, inside), problem.chunk_bytes),
         "total": _total_s(topology, collective, problem.chunk_bytes),
         "crossing": _crossing_s(problem),
-        "hops": _hops_s(topology, collective, problem.chunk_bytes),
+        "hops": 0.0 if pairs is None else _hops_s(topology, pairs * problem.chunk_bytes),
         "bandwidth": problem.chunk_bytes * exact_s_per_byte,
     }
 
@@ -73,8 +79,8 @@ def any_bandwidth_s_per_byte(problem: Chunked, parameters: BoundParameters, opti
     return best_s
 
 
-def of_one_byte(problem: Chunked) -> Chunked | None:
-    """The problem with one byte of each kind of chunk, None where links differ too much for so little.
+def of_one_byte(problem: Chunked, most_pairs: int) -> Chunked | None:
+    """The problem with one byte of each kind of chunk, None where links differ too much for it, or kinds are too many.
 
     However chunks are cut, a byte stays whole. Leave all others out of a plan: it is still one, and takes no longer.
     So what holds for whole chunks here, however they are grouped, holds for any chunks of the problem.
@@ -86,6 +92,8 @@ def of_one_byte(problem: Chunked) -> Chunked | None:
     kinds = zip(roots_of(collective), collective.contributors, collective.destinations, strict=True)
     number: dict[object, int] = {}
     kept = {chunk for chunk, kind in enumerate(kinds) if number.setdefault(kind, chunk) == chunk}
+    if len(kept) * collective.rank_count > most_pairs:
+        return None
     place = {chunk: k for k, chunk in enumerate(sorted(kept))}
     inputs, outputs = (
         tuple(tuple(place[chunk] for chunk in buffer if chunk in kept) for buffer in buffers)
@@ -130,7 +138,25 @@ def _rounds_s(topology: Topology, collective: Collective) -> float:
     return rounds * float(topology.alpha_s.min())
 
 
-def _cuts_s(topology: Topology, sources: Mask, targets: Mask, chunk_bytes: int) -> float:
+def _pairs(collective: Collective) -> Floats | None:
+    """`pairs[s, t]`: how many chunks rank t wants from rank s; None where several ranks want one, or it is a sum."""
+    if collective.reduces or max(map(len, collective.destinations)) > 1:
+        return None
+    pairs = np.zeros((collective.rank_count, collective.rank_count))
+    for owner, targets in zip(collective.owners, collective.destinations, strict=True):
+        for target in targets:
+            pairs[owner, target] += 1
+    return pairs
+
+
+def _enter(pairs: Floats | None, sources: Mask, targets: Mask, inside: Mask) -> int:
+    """How many chunks are wanted in a set of ranks, and are outside, or have parts there."""
+    if pairs is not None:
+        return int(pairs[~inside][:, inside].sum())
+    return int((sources[:, ~inside].any(axis=1) & targets[:, inside].any(axis=1)).sum())
+
+
+def _cuts_s(topology: Topology, enter: Callable[[Mask], int], chunk_bytes: int) -> float:
     """For each rank and each node, and all others, the bytes that must come in over the rate at which they can."""
     best_s, sets = 0.0, [[rank] for rank in range(topology.device_count)]
     if topology.node_count > 1:
@@ -139,7 +165,7 @@ def _cuts_s(topology: Topology, sources: Mask, targets: Mask, chunk_bytes: int) 
         members = np.zeros(topology.device_count, dtype=np.bool_)
         members[ranks] = True
         for inside in (members, ~members):
-            count = int((sources[:, ~inside].any(axis=1) & targets[:, inside].any(axis=1)).sum())
+            count = enter(inside)
             entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
             if count and len(entering):
                 in_s = count * chunk_bytes / _rate_bytes_per_s(topology, entering)
@@ -164,7 +190,9 @@ def _crossing_s(problem: Chunked) -> float:
     if not problem.collective.reduces:
         return 0.0
     topology, kinds, best_s = _machine_of(problem), kinds_of(problem), 0.0
-    for class_of in [*partitions_of(topology), *_narrow_partitions(topology)]:
+    ranks = problem.collective.rank_count
+    is_for_all = any(len(kind.holders) == len(kind.wants) == ranks for kind in kinds)  # so all ranks are connected
+    for class_of in [*partitions_of(topology), *(_narrow_partitions(topology) if is_for_all else [])]:
         needed = sum(kind.count * crossings(kind, class_of) for kind in kinds)
         between = np.flatnonzero(class_of[topology.link_source] != class_of[topology.link_target])
         if needed and len(between):
@@ -191,13 +219,8 @@ def _narrow_partitions(topology: Topology) -> list[Ids]:
     return list(found.values())
 
 
-def _hops_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:
-    """Forwards and backwards in time; 0 for what several ranks want, or have parts of."""
-    if collective.reduces or max(map(len, collective.destinations)) > 1:
-        return 0.0
-    wanted = np.zeros((collective.rank_count, collective.rank_count))
-    for owner, targets in zip(collective.owners, collective.destinations, strict=True):
-        wanted[owner, list(targets)] += chunk_bytes
+def _hops_s(topology: Topology, wanted: Floats) -> float:
+    """Forwards and backwards in time; `wanted[s, t]`: bytes."""
     return max(hops_bound_s(topology, wanted), hops_bound_s(turned_round(topology), wanted.T))
 
 

@@ -183,12 +183,19 @@ class Bounds:
         return {
             **any_chunking_sources(self.problem, self.s_per_byte),
             "one_byte": self._one_byte_s(),
-            "arrival": max(fluid_arrival_bound_s(phase.problem) for phase in on_the_machine(self.problem).phases),
+            "arrival": self._arrival_s(),
         }
+
+    def _arrival_s(self) -> float:
+        """See `fluid_arrival_bound_s`; 0 where there are too many pairs of chunk and rank to look at."""
+        collective = self.problem.collective
+        if collective.chunk_count * collective.rank_count > self.parameters.most_rank_pairs:
+            return 0.0
+        return max(fluid_arrival_bound_s(phase.problem) for phase in on_the_machine(self.problem).phases)
 
     def _one_byte_s(self) -> float:
         """See `of_one_byte`."""
-        single = of_one_byte(self.problem)
+        single = of_one_byte(self.problem, self.parameters.most_rank_pairs)
         if single is None:
             return 0.0
         bounds = bounds_of(single, self.parameters, self.options, self.one_at_a_time)

@@ -1,7 +1,7 @@
 """The exact bandwidth bound of a problem that doesn't reduce: trees packed for ALLGATHER, a flow for single targets.
 
-Chunks that several ranks want, but not all, have the bottleneck cuts around ranks and nodes instead. Symmetries of
-topology and collective make orbits, so that the bound is quick on a thousand ranks.
+Chunks that several ranks want, but not all, have the bottleneck cuts around ranks and nodes instead, and trees of all
+groups packed together. Symmetries of topology and collective make orbits, so that the bound is quick on a thousand ranks.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.bandwidth import Bottleneck, Network, allgather_bottlenecks, bottleneck
 from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow, concurrent_flow
+from gapless.encodings.taccl.bounds.joint_packing import joint_packing_s
 from gapless.encodings.taccl.bounds.packing import pack
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.chunked import Chunked
@@ -50,7 +51,8 @@ def exact_bandwidth(
 ) -> Bandwidth:
     """The bound where a chunk holds link l for `occupancy_s[l]`; `rotations` keep topology and collective.
 
-    `short`: of the flows that take the least time, one over short paths. Where the time limit of the options ends a
+    `short`: for a plan rather than a bound, of the flows that take the least time one over short paths, and trees of
+    several groups are not packed. Where the time limit of the options ends a
     linear program, the bound is lower than it could be, and not `exact`.
     """
     topology = problem.logical.topology
@@ -64,7 +66,8 @@ def exact_bandwidth(
     cuts = tuple(_cuts(problem, occupancy_s, rotations))
     time_s = max(cut.time_s for cut in cuts)
     if (demand := _demand(problem)) is None:
-        return Bandwidth(time_s, False, cuts)
+        joint_s = 0.0 if short else joint_packing_s(problem, occupancy_s, rotations, options, parameters)
+        return Bandwidth(max(time_s, joint_s), False, cuts)
     flow = concurrent_flow(topology, occupancy_s, demand, options, short, parameters.most_flow_variables)
     if flow is None:
         return Bandwidth(time_s, False, cuts)

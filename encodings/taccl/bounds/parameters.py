@@ -15,6 +15,8 @@ class BoundParameters:
 
     most_pairs: int = 4_000_000
     """Pairs of chunk and link up to which bounds look at single chunks; at most a few seconds on one core."""
+    most_rank_pairs: int = 1_000_000
+    """Pairs of chunk and rank up to which the bound for any chunking follows single bytes, and bytes in units."""
     cut_times: int = 8
     """Times at the boundary of a cut for which chunks that come later are counted alone; more add little."""
     most_counted_chunks: int = 300
@@ -25,6 +27,8 @@ class BoundParameters:
     """Orbits of pairs of commodity and link up to which a concurrent flow is solved: the simplex takes seconds."""
     most_tree_variables: int = 20_000
     """Orbits of links up to which trees are packed, in several linear programs; above, cuts alone have to do."""
+    most_packings: int = 60
+    """Linear programs for the trees of several groups together; each adds the sets of ranks that the last one missed."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from gapless.collective import Collective
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.greedy import plan_greedy
@@ -22,6 +23,7 @@ from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.parameters import Chunking, Parameters
 from gapless.encodings.taccl.problem import Problem
 from gapless.options import Deadline, SolveOptions
+from gapless.process_groups import Groups
 from gapless.system import Plan
 
 __all__ = ["Quick", "best_chunking", "best_matching"]
@@ -52,7 +54,7 @@ def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, param
     good are as good, and it is the largest that the MILP takes easily, with half of its binaries. In as few chunks as
     there can be where a plan has more sends than the parameters allow, and for a collective of one's own.
     """
-    if not isinstance(problem.collective, str) or problem.topology.device_count < 2:
+    if isinstance(problem.collective, Collective) or problem.topology.device_count < 2:
         return Quick(problem.coarsest)
     greedy = replace(parameters.greedy, rows=parameters.chunking.rows)
 
@@ -103,8 +105,9 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.found: dict[int, Quick] = {}
-        coarsest = self.problem.coarsest.collective
-        sends = coarsest.chunk_count * self.problem.topology.device_count
+        coarsest, collective = self.problem.coarsest.collective, self.problem.collective
+        among = collective.most_ranks if isinstance(collective, Groups) else self.problem.topology.device_count
+        sends = coarsest.chunk_count * among
         self.most = min(self.chunking.most_sends // sends, self.problem.size_bytes // max(map(len, coarsest.inputs)))
 
     @property

@@ -32,7 +32,7 @@ from gapless.encodings.taccl.flow.time_expanded import (
     start_of,
 )
 from gapless.encodings.taccl.parameters import Matching
-from gapless.encodings.taccl.sends import Sends, Times, to_schedule
+from gapless.encodings.taccl.sends import Sends, Times, fills_of, to_schedule
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
@@ -102,7 +102,7 @@ class _Search:
 
 
 def may_be_matched(problem: Chunked) -> bool:
-    """Whether a matching can plan it: sums of all ranks, wanted by one or by all, no order on links, and not too many
+    """Whether a matching can plan it: its phases are parts of every plan, there is no order on links, and not too many
     pairs of chunk and link.
     """
     small = problem.collective.chunk_count * problem.link_count <= _MOST_CELLS
@@ -296,7 +296,7 @@ def _lowered(problem: Chunked, found: Sequence[Columns]) -> Schedule:
         for name in ("chunk", "link", "start_s", "end_s", "place")
     )
     reduces = np.array([part.backwards for part in problem.phases], dtype=np.bool_)[phase]
-    sends = Sends(chunk, link, (), phase, reduces, np.zeros_like(reduces))
+    sends = Sends(chunk, link, (), phase, reduces, fills_of(problem, chunk, link, reduces))
     times = Times(start_s, end_s, place)
     return to_schedule(problem.logical.topology, problem.collective, problem.chunk_bytes, sends, times)
 

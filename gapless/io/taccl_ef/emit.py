@@ -174,7 +174,7 @@ def compact_scratch(blocks: list[list[Builder]]) -> list[int]:
     A sum that is sent on and nowhere kept needs none, once its steps are fused.
     """
     index = [{chunk: number for number, chunk in enumerate(sorted(_used(mine)))} for mine in blocks]
-    for rank, mine in enumerate(blocks):
+    for rank, mine in enumerate(blocks) if any(index) else ():
         for block in mine:
             for step in block.steps:
                 # Fields that the step does not use name the place at the peer.

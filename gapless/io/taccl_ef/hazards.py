@@ -26,7 +26,8 @@ class Needs:
     """By number and instance, what sends, receives and (by rank) copies wait for, each list sorted.
 
     `uses[m, k]`: the steps that read what instance k of message m left at its target, in order, before anything else is
-    written there. `kept`: the (message, instance) whose result, or part of it, is there in the end as an output.
+    written there. `kept`: the (message, instance) whose result, or part of it, is there in the end as an output,
+    where there are sums.
     """
 
     send: list[list[list[Access]]] = field(default_factory=list)
@@ -43,7 +44,8 @@ def find_needs(allocation: Allocation, instances: int) -> Needs:
         walk.message(number, message)
     for rank, copies in enumerate(allocation.copies):
         walk.needs.copy.append([walk.copy(rank, number, copy) for number, copy in enumerate(copies)])
-    walk.keep()
+    if any(message.adds_to is not None for message in allocation.messages):
+        walk.keep()
     return walk.needs
 
 

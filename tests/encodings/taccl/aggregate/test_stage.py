@@ -19,7 +19,7 @@ from gapless.topologies.files import load_topology
 QUICK = SolveOptions(gap=0.02)
 
 
-@pytest.mark.thorough("ndv2-2", "hub", "64000-ring", "dgx-a100-2")
+@pytest.mark.thorough("ndv2-2", "hub", "64000", "dgx-a100-2")
 @pytest.mark.parametrize(
     ("machine", "nodes", "name"),
     [
@@ -81,9 +81,9 @@ def test_a_baseline_that_is_fastest_is_named_and_its_chunks_are_cut() -> None:
     assert whole.problem.chunk_bytes == problem.chunk_bytes
 
 
-def test_a_chunk_by_chunk_plan_that_is_faster_is_kept() -> None:
+def test_a_plan_of_other_methods_that_is_faster_is_kept() -> None:
     result = gapless.solve(Chunked.of(load_topology("ndv2", 2), "allgather", 10**7), QUICK, LITTLE)
-    assert result.details["method"] in ("milp", "greedy")
+    assert result.details["method"] in ("milp", "greedy", "matching")
 
 
 @pytest.mark.parametrize("method", ["milp", "greedy"])

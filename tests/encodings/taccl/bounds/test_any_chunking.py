@@ -14,6 +14,7 @@ from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.baselines import baselines
 from gapless.encodings.taccl.bounds.any_chunking import any_chunking_sources
 from gapless.encodings.taccl.bounds.bounds import bounds_of
+from gapless.topologies.topology import Link, Topology
 
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6)
 
@@ -83,3 +84,11 @@ def test_a_sum_crosses_between_the_sides_of_a_bottleneck() -> None:
     topology = two_way("pairs", 6, pairs, lambda k: (0.0, 1e-10 if k < 3 else 1e-9))
     crossing_s = any_chunking_sources(Chunked(topology, allreduce(6), 1000), 0.0)["crossing"]
     assert crossing_s == pytest.approx(4 * 6000 * 1e-9 / 6)
+
+
+def test_a_sum_may_be_one_that_only_flows_to_its_root() -> None:
+    """No link leads back, so nothing is known of cuts that everybody's data must cross."""
+    links = (Link(1, 0, 1e-6, 1e-9), Link(2, 0, 1e-6, 1e-9))
+    problem = Chunked(Topology("inwards", (0, 0, 0), links), reduce(3), 1000)
+    one_after_the_other_s = 2 * (1e-6 + 1e-9 * 1)
+    assert bounds_of(problem).any_chunking_s == pytest.approx(one_after_the_other_s)  # of a byte each

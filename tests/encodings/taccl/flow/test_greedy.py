@@ -13,7 +13,7 @@ from rails import rails
 from shapes import SHAPES, line, pairs_of_nodes, ring, star, two_way
 
 from gapless.checker import check
-from gapless.collective import COLLECTIVES, allgather, collective_by_name
+from gapless.collective import COLLECTIVES, Collective, allgather, collective_by_name
 from gapless.encodings.taccl import Chunked, Sketch, load_sketch
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.flow.greedy import plan_greedy
@@ -112,11 +112,19 @@ def test_a_sketch_that_orders_chunks_on_links_is_not_for_the_greedy() -> None:
         plan_greedy(problem, QUICK, FEW)
 
 
-def test_sums_of_a_few_ranks_are_refused() -> None:
+def test_sums_of_a_few_ranks_are_forwarded_by_the_others() -> None:
     whole = collective_by_name("reduce", 4)
-    some = replace(whole, inputs=(*whole.inputs[:-1], ()))
-    with pytest.raises(InputError, match="sums of all ranks"):
-        plan_greedy(Chunked(ring(4, EVEN), some, 1000), QUICK, FEW)
+    some = replace(whole, name="two", inputs=((), (), (0,), (0,)))
+    plan = plan_greedy(Chunked(line(4, EVEN), some, 1000), QUICK, FEW)
+    assert plan.schedule is not None
+    assert check(plan.schedule).valid
+    assert len(plan.schedule) == 3  # rank 1 has no part, and passes the sum on
+
+
+def test_sums_that_nobody_with_a_part_wants_are_refused() -> None:
+    swapped = Collective("swapped", 4, 1, ((0,), (0,), (), ()), ((), (), (0,), (0,)), reduces=True)
+    with pytest.raises(InputError, match="wants"):
+        plan_greedy(Chunked(ring(4, EVEN), swapped, 1000), QUICK, FEW)
 
 
 def test_the_same_seed_gives_the_same_plan() -> None:

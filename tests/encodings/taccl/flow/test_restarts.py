@@ -14,7 +14,7 @@ from rails import rails
 from shapes import SHAPES, line, pairs_of_nodes, ring, star
 
 from gapless.checker import check
-from gapless.collective import COLLECTIVES, allgather, collective_by_name
+from gapless.collective import COLLECTIVES, Collective, allgather, collective_by_name
 from gapless.encodings.taccl import Chunked, Sketch, load_sketch
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.flow.restarts import matched_plan
@@ -133,6 +133,14 @@ def test_sums_begin_to_spread_before_all_are_complete() -> None:
     assert schedule.start_s[~schedule.reduces].min() < schedule.end_s[schedule.reduces].max()
 
 
+def test_sums_of_some_ranks_may_pass_the_others() -> None:
+    whole = collective_by_name("reduce", 4, 2)
+    some = replace(whole, inputs=(whole.inputs[0], (), *whole.inputs[2:]))
+    plan = matched_plan(Chunked(line(4, EVEN), some, 1000), SolveOptions(), FEW)
+    assert plan is not None
+    assert check(plan.schedule).valid
+
+
 @pytest.mark.parametrize("collective", ["allgather", "alltoall"])
 def test_a_sketch_is_not_ignored(collective: str) -> None:
     problem = Chunked.of(load_topology("ndv2", 2), collective, 10**6, load_sketch("ndv2-sk-1"))
@@ -143,9 +151,8 @@ def test_a_sketch_is_not_ignored(collective: str) -> None:
 
 
 def test_what_it_cannot_plan_is_left_out() -> None:
-    whole = collective_by_name("reduce", 4)
-    some = replace(whole, inputs=(*whole.inputs[:-1], ()))
-    assert matched_plan(Chunked(ring(4, EVEN), some, 1000), SolveOptions(), FEW) is None
+    elsewhere = Collective("sum for others", 4, 1, ((0,), (0,), (), ()), ((), (), (0,), (0,)), reduces=True)
+    assert matched_plan(Chunked(ring(4, EVEN), elsewhere, 1000), SolveOptions(), FEW) is None
     inter_node = InterNode({0: (1,)}, relay_rule=(8, 0), enforce_ordering=True)
     ordered = Chunked.of(load_topology("ndv2", 2), "allgather", 10**6, Sketch("ordered", inter_node=inter_node))
     assert matched_plan(ordered, SolveOptions(), FEW) is None
