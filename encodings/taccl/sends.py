@@ -165,8 +165,8 @@ def to_schedule(
 ) -> Schedule:  # fmt: skip
     """One transfer for each send, or for each group of sends that share link and start, and are added or copied alike.
 
-    `retimed`: each as early as possible in the order of the times; else at these times, which a topology with congestion
-    never leaves: only the whole says how many connections a port has.
+    `retimed`: each as early as possible in the order of the times; else at these times, but where the topology has
+    congestion: only the whole says how many connections a port has.
     """
     start_s, place = times.start_s, times.place
     reduces = _adds(topology, sends, start_s)

@@ -60,8 +60,8 @@ def test_a_size_is_that_of_the_larger_buffer(name: str) -> None:
 
 def test_chunks_are_cut_only_where_latency_does_not_rule() -> None:
     jobs = Request(NDV2, "allgather", (1000, 10**6, 10**9), parts=(1, 2)).jobs
-    assert jobs[:3] == ((1000, 1), (10**9, 1), (10**6, 1))
-    assert jobs[3:] == ((10**9, 2), (10**6, 2))
+    assert jobs[:3] == ((1000, 1, 0), (10**9, 1, 0), (10**6, 1, 0))
+    assert jobs[3:] == ((10**9, 2, 0), (10**6, 2, 0))
     assert Request(NDV2, "allgather", (10**9,)).problem(10**9, 2).collective.chunks_per_rank == 2
 
 
@@ -69,9 +69,9 @@ def test_chunks_are_cut_only_where_latency_does_not_rule() -> None:
 def test_without_a_sketch_the_best_number_of_parts_is_among_those_tried() -> None:
     """On its way to a GPU of another node, a large buffer is worth cutting for all NICs."""
     machine = load_topology("dgx2", 2)
-    assert Request(machine, "sendrecv", (10**9,)).cuts[-1] > 2
-    assert Request(machine, "sendrecv", (10**9,), parts=(1, 3)).cuts == (1, 3)
-    assert Request(machine, "allgather", (10**9,), sketch=load_sketch("dgx2-sk-1")).cuts == (1, 2)
+    assert Request(machine, "sendrecv", (10**9,)).cuts()[-1] > 2
+    assert Request(machine, "sendrecv", (10**9,), parts=(1, 3)).cuts() == (1, 3)
+    assert Request(machine, "allgather", (10**9,), sketches=(load_sketch("dgx2-sk-1"),)).cuts() == (1, 2)
 
 
 @pytest.mark.thorough("allreduce")
