@@ -228,6 +228,7 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     lighter="--threads 1, fewer --chunks, or fewer ranks",
     remarks=_remarks,
     pictures=("gantt", "topology", "resources"),
+    tables={"gapless.size-sweep": lazy("gapless.encodings.taccl.sweep.picture:draw_sizes")},
     model=_model,
     exports=(
         Export("taccl-ef", "TACCL-EF XML", _write_taccl_ef, LOWERING, beside="xml"),

@@ -22,9 +22,9 @@ from gapless.text import described, table
 __all__ = ["answer", "request"]
 
 _COLUMNS = {
-    "size_bytes": "size", "plan": "plan", "sketch": "sketch", "instances": "x", "makespan_s": "time", "algbw_bytes_per_s": "algbw",
-    "ratio_to_bound": "/ bound", "ratio_to_baseline": "/ baseline", "synthesised_ratio": "synthesised /",
-    "baseline": "best baseline", "baseline_s": "its time", "solve_s": "solved in",
+    "size_bytes": "size", "plan": "plan", "sketch": "sketch", "instances": "x", "makespan_s": "time",
+    "algbw_bytes_per_s": "algbw", "ratio_to_bound": "/ bound", "ratio_to_baseline": "/ baseline",
+    "synthesised_ratio": "synthesised /", "baseline": "best baseline", "baseline_s": "its time", "solve_s": "solved in",
 }  # fmt: skip
 
 
@@ -34,7 +34,9 @@ def request(values: Mapping[str, Any]) -> Request:
     named = [sketch for sketch in sketches if isinstance(sketch, Sketch) and sketch.node_count is not None]
     sizes = values["sizes"] or sizes_between(values["min_size"], values["max_size"], values["factor"])
     return Request(
-        topology=find_topology(values["topology"], values["topology_file"], values["nodes"], named[0] if named else None),
+        topology=find_topology(
+            values["topology"], values["topology_file"], values["nodes"], named[0] if named else None
+        ),
         collective=values["collective"] or "allgather",
         sizes_bytes=sizes,
         instances=values["instances"],

@@ -128,11 +128,19 @@ class Request:
         return -(-size_bytes * max(map(len, self.definition.inputs)) // larger_buffer(self.definition))
 
     def key(self, options: SolveOptions, number: int = 0) -> str:
-        """A hash of all that a plan under the sketch of this number depends on, but for size, threads and time limit."""
+        """A hash of all that a plan under this sketch depends on, but for its size, threads and time limit."""
         machine = self.topology
         columns = (machine.link_source, machine.link_target, machine.alpha_s, machine.beta_s_per_byte)
         held = [link.resources for link in machine.links]
-        asked = [__version__, self.collective, self.sketches[number], options.gap, options.seed, options.solver, self.parameters]
+        asked = [
+            __version__,
+            self.collective,
+            self.sketches[number],
+            options.gap,
+            options.seed,
+            options.solver,
+            self.parameters,
+        ]
         groups = [machine.nics, machine.switches, held, *machine.congestion]
         names = [machine.name, machine.node_of_device, machine.resources, *groups]
         content = repr([asked, names, [column.tolist() for column in columns]])

@@ -35,8 +35,8 @@ from gapless.sweeps.question import Given, limits_of
 from gapless.sweeps.results import Row as Known
 from gapless.sweeps.run import answers, known_rows
 from gapless.sweeps.solving import Work
-from gapless.sweeps.sweep_file import Value
 from gapless.sweeps.summary import SUMMARY_JSON, write_table
+from gapless.sweeps.sweep_file import Value
 from gapless.units import format_bytes
 
 __all__ = ["Outcome", "sweep"]
@@ -272,7 +272,14 @@ def _write(state: _Sweep, s_per_byte: float) -> Outcome:
         {"plan": name, "instances": instances, "reason": reason}
         for (name, instances), reason in state.lowering.refused.items()
     ]
-    more = {"format": FORMAT, "version": VERSION, "collective": request.collective, "topology": request.topology.name, "ranges": listed, "refused": refused}
+    more = {
+        "format": FORMAT,
+        "version": VERSION,
+        "collective": request.collective,
+        "topology": request.topology.name,
+        "ranges": listed,
+        "refused": refused,
+    }
     data = [row.data for row in rows]
     write_table(state.folder, [column.name for column in fields(Row)], data, {**more, "rows": data})
     return Outcome(rows, listed, refused, state.done == len(state.rows) and bool(ranges))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,13 +13,14 @@ from hypothesis import strategies as st
 
 from gapless.checker import check
 from gapless.collective import COLLECTIVES, collective_by_name
-from gapless.encodings.taccl import load_sketch
+from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.baselines import Baselines
 from gapless.encodings.taccl.sweep import Request, sizes_between
 from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times
 from gapless.encodings.taccl.sweep.pipelining import pipelined
 from gapless.encodings.taccl.sweep.ranges import Choice, choose, to_ranges
 from gapless.errors import InputError
+from gapless.options import SolveOptions
 from gapless.simulate import retime
 from gapless.topologies.files import load_topology
 
@@ -54,6 +56,7 @@ def test_requests_are_checked() -> None:
 @pytest.mark.parametrize("name", ["allgather", "alltoall", "broadcast", "gather", "scatter"])
 def test_a_size_is_that_of_the_larger_buffer(name: str) -> None:
     problem = Request(NDV2, name, (8_000_000,)).problem(8_000_000, 1)
+    assert isinstance(problem, Chunked)
     buffers = (*problem.collective.inputs, *problem.collective.outputs)
     assert problem.chunk_bytes * max(map(len, buffers)) == 8_000_000
 
@@ -62,7 +65,19 @@ def test_chunks_are_cut_only_where_latency_does_not_rule() -> None:
     jobs = Request(NDV2, "allgather", (1000, 10**6, 10**9), parts=(1, 2)).jobs
     assert jobs[:3] == ((1000, 1, 0), (10**9, 1, 0), (10**6, 1, 0))
     assert jobs[3:] == ((10**9, 2, 0), (10**6, 2, 0))
-    assert Request(NDV2, "allgather", (10**9,)).problem(10**9, 2).collective.chunks_per_rank == 2
+    assert Request(NDV2, "allgather", (10**9,)).problem(10**9, 2).description["chunks_per_rank"] == 2
+
+
+def test_every_size_is_planned_under_every_sketch_and_a_search_chooses_its_own_parts() -> None:
+    sketches = (load_sketch("ndv2-sk-1"), "auto")
+    request = Request(load_topology("ndv2", 2), "allgather", (1000, 10**9), parts=(1, 2), sketches=sketches)
+    ends = [(size, 1, number) for size in (1000, 10**9) for number in (0, 1)]
+    assert request.jobs == (*ends, (10**9, 2, 0))
+    assert [request.sketch_name(number) for number in (0, 1)] == ["ndv2-sk-1", "auto"]
+    assert request.problem(10**9, 2, 0).description["sketch"] == "ndv2-sk-1"
+    assert request.problem(10**9, 1, 1).description["sketch"] == "auto"
+    alone = replace(request, sketches=sketches[:1])
+    assert alone.key(SolveOptions()) == request.key(SolveOptions(), 0) != request.key(SolveOptions(), 1)
 
 
 @pytest.mark.thorough
