@@ -27,7 +27,7 @@ from gapless.units import format_bytes, parse_bytes
 __all__ = ["Group", "Groups", "along_axes", "groups_of", "read_group"]
 
 _SPLITS = 16
-"""The smallest share of a rank is cut into at most so many chunks, so that the others are nearly whole numbers of it."""
+"""The smallest share is cut into at most so many chunks, so that the others are nearly whole numbers of these."""
 _CLOSE = 0.01
 """The part by which all shares together may be rounded up, for fewer chunks."""
 _MOST_UNLIKE = 256
@@ -67,8 +67,8 @@ class Group:
 class Groups:
     """Groups that work at the same time. `relays`: ranks outside of a group may forward its data.
 
-    All chunks have `chunk_bytes` bytes. These are such that the shares of all groups are nearly whole numbers of chunks,
-    and are rounded up to that: at most 1 %, unless they are very unlike.
+    All chunks have `chunk_bytes` bytes, such that the shares of all groups are nearly whole numbers of chunks. They are
+    rounded up to that: together by at most 1 %, unless 16 chunks for the smallest are too few.
     """
 
     groups: tuple[Group, ...]
@@ -81,7 +81,7 @@ class Groups:
         if max(shares) > _MOST_UNLIKE * min(shares):
             got = f"{format_bytes(min(shares))} and {format_bytes(max(shares))}"
             raise InputError(
-                f"groups: what goes from rank to rank must be within a factor of {_MOST_UNLIKE} in all groups, got {got}"
+                f"groups: what goes from rank to rank must be within a factor of {_MOST_UNLIKE} in all, got {got}"
                 "; plan the smaller ones by themselves"
             )
 
@@ -112,7 +112,8 @@ class Groups:
     @property
     def is_disjoint(self) -> bool:
         """Whether no rank is in two groups."""
-        return len({rank for group in self.groups for rank in group.ranks}) == sum(len(g.ranks) for g in self.groups)
+        members = [rank for group in self.groups for rank in group.ranks]
+        return len(set(members)) == len(members)
 
     def joined(self, rank_count: int) -> Collective:
         """All groups as one collective, in as few chunks as there can be, group after group.
@@ -148,7 +149,7 @@ class Groups:
             network = topology.to_networkx(links=np.flatnonzero(links).tolist()).subgraph(group.ranks)
             if not nx.is_strongly_connected(network):
                 raise InputError(
-                    f"relays: must be yes where a group is not connected by itself, as is {_listed(group.ranks)}; got no"
+                    f"relays: must be yes where a group is not connected by itself, as {_listed(group.ranks)}; got no"
                 )
         rows = np.flatnonzero(np.any(inside, axis=0))
         return replace(topology, links=Links.of([topology.links[row] for row in rows.tolist()]))
@@ -200,12 +201,12 @@ def groups_of(
     found = []
     for text in texts:
         ranks, named, size = read_group(text)
-        size_here = size or size_bytes
-        if size_here is None:
-            raise InputError("size: must be given, such as 1MB, or behind each group, such as tp=8:allgather:1MB")
         name = named or collective
         if name not in COLLECTIVES:
             collective_by_name(name, rank_count)  # it says which there are
+        size_here = size or size_bytes
+        if size_here is None:
+            raise InputError("size: must be given, such as 1MB, or behind each group, such as tp=8:allgather:1MB")
         ends = (root if name in ROOTED else None, target if name == "sendrecv" else None)
         lists = along_axes(ranks, rank_count) if isinstance(ranks, Mapping) else [ranks]
         found += [Group(name, tuple(members), size_here, *ends) for members in lists]
@@ -250,7 +251,9 @@ def along_axes(axes: Mapping[str, int], rank_count: int) -> list[list[int]]:
     if length < 2:
         raise InputError(f"group: axis {last} must have two ranks or more, got {length}")
     stride = block // length
-    return [list(range(at + start, at + block, stride)) for at in range(0, rank_count, block) for start in range(stride)]
+    return [
+        list(range(at + start, at + block, stride)) for at in range(0, rank_count, block) for start in range(stride)
+    ]
 
 
 def _size(text: str) -> int | None:

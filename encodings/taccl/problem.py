@@ -30,10 +30,10 @@ class Problem:
     """Carry out a collective on a topology as fast as possible.
 
     `collective`: a name, which `root` and `target` go with, one of your own, or those of process groups. `size_bytes`:
-    of the largest input buffer of a rank (of groups, that of the largest). `sketch`: what a plan keeps to, `auto` for the best that is found, None for all links. With a
-    `path_slack` s, a chunk takes only links that bring it to its end within (1 + s) times the shortest time. `method`:
-    one, or `auto` for the best of all. `chunks`: what is for one rank, or comes from one, in so many chunks; None
-    leaves it to the sketch, or else to the search.
+    of the largest input buffer of a rank (of groups, that of the largest). `sketch`: what a plan keeps to, `auto` for
+    the best that is found, None for all links. With a `path_slack` s, a chunk takes only links that bring it to its end
+    within (1 + s) times the shortest time. `method`: one, or `auto` for the best of all. `chunks`: what is for one
+    rank, or comes from one, in so many chunks; None leaves it to the sketch, or else to the search.
 
     Raises `InputError` for a value out of its range, and where sketch, collective and topology don't fit.
     """
@@ -123,7 +123,7 @@ def problem(
     ranks: str | None = None,
     group: Sequence[str] | None = None,
     groups_file: str | None = None,
-    relays: str | None = None,
+    relays: str = "yes",
     root: int | None = None,
     target: int | None = None,
     size: int | None = None,
@@ -134,7 +134,8 @@ def problem(
     """A collective on a machine, for buffers of `size` bytes; or several at once, among the ranks of process groups.
 
     `ranks`, `group` and `groups_file` name groups (`gapless/process_groups.py`). What is left out: `nodes` and `size`
-    are the sketch's, `collective` is allgather, `relays` is yes, the rest as for `Problem`. Raises `InputError` that names an argument which is unknown, missing, or doesn't go with the others.
+    are the sketch's, `collective` is allgather, `relays` is yes, the rest as for `Problem`. Raises `InputError` that
+    names an argument which is unknown, missing, or doesn't go with the others.
     """
     wanted = find_sketch(sketch, sketch_file)
     if wanted == AUTO:
@@ -192,13 +193,13 @@ def _find_collective(
 
 
 def _is_among_groups(
-    named: Mapping[str, object], relays: str | None, collective: object, collective_file: str | None
+    named: Mapping[str, object], relays: str, collective: object, collective_file: str | None
 ) -> bool:
     """Whether process groups are named, in one form."""
     given = [name for name, value in named.items() if value is not None]
     if len(given) > 1:
         raise InputError(f"give {' or '.join(f'`{name}`' for name in given)}, not both")
-    if relays is not None and not given:
+    if relays != "yes" and not given:
         raise InputError(f"relays: is for `ranks`, `group` and `groups_file`, got {relays!r} without them")
     if given and (collective_file is not None or isinstance(collective, Collective)):
         raise InputError(f"{given[0]}: goes with the name of a collective, not with one of your own")

@@ -47,19 +47,20 @@ QUESTION = (
     _COLLECTIVE,
     Field("collective_file", Text(), "one of your own, in gapless's format", metavar="FILE"),
     Field(
-        "ranks", Text(), "a collective among these ranks alone, such as 0-7,16-23", metavar="RANKS", group="process groups",
+        "ranks", Text(), "a collective among these ranks alone, such as 0-7,16-23", metavar="RANKS",
+        group="process groups",
     ),
     Field(
-        "group", Listed(Text(), "+"), "one in each group along the last axis of a layout, the first axis fastest: tp=8, or "
-        "tp=8,dp=4; or among RANKS; then :COLLECTIVE:SIZE, if they differ. Several work at the same time",
+        "group", Listed(Text(), "+"), "one in each group along the last axis of a layout, the first axis fastest: tp=8, "
+        "or tp=8,dp=4; or among RANKS; then :COLLECTIVE:SIZE, if they differ. Several work at once",
         metavar="AXES|RANKS[:COLLECTIVE[:SIZE]]", group="process groups",
     ),
     Field("groups_file", Text(), "groups in gapless's format", metavar="FILE", group="process groups"),
     Field(
-        "relays", Choice(("yes", "no")), "whether ranks outside of a group may forward its data (default yes)",
+        "relays", Choice(("yes", "no")), "whether ranks outside of a group may forward its data (default yes)", "yes",
         group="process groups",
     ),
-    Field("root", Whole(0), "rank, or position in a group, that broadcast, reduce, ... start or end on (0)", metavar="R"),
+    Field("root", Whole(0), "rank, or place in a group, that broadcast, reduce, ... start or end on (0)", metavar="R"),
     Field("target", Whole(0), "rank that sendrecv ends on (the last)", metavar="R"),
     Field("size", Size(), "one rank's input buffer, such as 1MB = 10^6 bytes", metavar="SIZE"),
     Field(

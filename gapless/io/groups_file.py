@@ -37,14 +37,15 @@ def read_groups(path: str | Path, rank_count: int, collective: str, size_bytes: 
     found: list[Group] = []
     for entry in record.records("groups"):
         name = entry.text("collective", COLLECTIVES, default=collective)
-        size = parse_bytes(entry.text("size"), f"{entry.where}: size") if "size" in entry else size_bytes
+        text = entry.text("size", default=None)
+        size = size_bytes if text is None else parse_bytes(text, f"{entry.where}: size")
         ends = (entry.integer("root", 0, default=None), entry.integer("target", 0, default=None))
         if ("axes" in entry) == ("ranks" in entry):
-            raise InputError(f"{entry.where}: must have `axes` or `ranks`, one of them")
-        text = entry.text("axes") if "axes" in entry else ",".join(map(str, entry.integers("ranks", 0)))
+            raise InputError(f"{entry.where}: must have axes or ranks, one of them")
+        where = entry.text("axes") if "axes" in entry else ",".join(map(str, entry.integers("ranks", 0)))
         entry.close()
         try:
-            found += groups_of([text], rank_count, name, size, *ends)
+            found += groups_of([where], rank_count, name, size, *ends)
         except InputError as error:
             raise InputError(f"{entry.where}: {error}") from None
     record.close()

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 
 from exact_model import least_ticks
-from random_networks import TICK_S, question
+from random_networks import TICK_S, Question, question
 
 import gapless
 from gapless import SolveOptions
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 
-__all__ = ["Compared", "compare"]
+__all__ = ["Compared", "compare", "compared"]
 
 _ROUNDING = 1e-9
 _MOST_MESSAGES = {False: 4, True: 3}
@@ -39,7 +39,11 @@ class Compared:
 
 def compare(seed: int, work: float) -> Compared:
     """The question of this seed; `work`: the deterministic time of CP-SAT, after which its best counts as one plan."""
-    asked = question(seed)
+    return compared(question(seed), work)
+
+
+def compared(asked: Question, work: float) -> Compared:
+    """What is found of a question."""
     result = gapless.solve(asked.problem, SolveOptions(threads=1, gap=0.0))
     assert result.valid
     assert result.report is not None

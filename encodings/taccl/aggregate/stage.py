@@ -122,7 +122,7 @@ def _scheduled(problem: Chunked, transfers: list[Transfer]) -> Schedule:
 
 
 def _baselines(problem: Chunked, deadline: Deadline, most_transfers: int) -> list[_Candidate]:
-    """Those that the sketch allows, in chunks as they are unless these may be cut."""
+    """Those that chunks are allowed, in chunks as they are unless these may be cut."""
     if problem.collective.reduces and standard_name(problem.collective) is None:
         return []
     library = Baselines(problem.logical.topology, problem.collective)
@@ -130,7 +130,7 @@ def _baselines(problem: Chunked, deadline: Deadline, most_transfers: int) -> lis
     for baseline in library.of_size(
         problem.chunk_bytes, None, problem.may_cut, most_transfers, is_over=lambda: deadline.over
     ):
-        if _keeps_to_sketch(problem, baseline):
+        if _keeps_to_links(problem, baseline):
             collective, chunk_bytes = baseline.collective, baseline.chunk_bytes
             uncut = collective.chunk_count == problem.collective.chunk_count
             solved = problem if uncut else replace(problem, collective=collective, chunk_bytes=chunk_bytes)
@@ -138,9 +138,9 @@ def _baselines(problem: Chunked, deadline: Deadline, most_transfers: int) -> lis
     return found
 
 
-def _keeps_to_sketch(problem: Chunked, baseline: Baseline) -> bool:
-    """Whether every chunk stays on the links that the sketch leaves it, as a part of a sum and as a sum."""
-    if problem.sketch is None:
+def _keeps_to_links(problem: Chunked, baseline: Baseline) -> bool:
+    """Whether every chunk stays on the links that it may use, as a part of a sum and as a sum."""
+    if problem.is_free:
         return True
     schedule, cuts = baseline.schedule, baseline.collective.chunk_count // problem.collective.chunk_count
     link, chunk = schedule.place[schedule.moves.owner], schedule.moves.values // cuts

@@ -12,7 +12,7 @@ from gapless.collective import Collective
 from gapless.encodings.taccl.bounds.bandwidth import allgather_bottlenecks
 from gapless.encodings.taccl.bounds.exact_bandwidth import exact_bandwidth
 from gapless.encodings.taccl.bounds.hops import hops_bound_s
-from gapless.encodings.taccl.bounds.latency import farthest_s
+from gapless.encodings.taccl.bounds.latency import distances_s, farthest_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.bounds.ports import SIDES, most_at_once, port_of_links, rounds_to_reach
 from gapless.encodings.taccl.bounds.reduction import crossings, kinds_of, partitions_of
@@ -202,8 +202,13 @@ def _crossing_s(problem: Chunked) -> float:
 
 
 def _narrow_partitions(topology: Topology) -> list[Ids]:
-    """`class_of[r]`: a side of a narrowest cut is a class among single ranks, or with its images under rotations."""
-    if not (topology.beta_s_per_byte > 0).all():
+    """`class_of[r]`: a side of a narrowest cut is a class among single ranks, or with its images under rotations.
+
+    None where process groups leave no links between some ranks, or some link takes no time.
+    """
+    rate_s, one = topology.beta_s_per_byte, np.array([0])
+    reached = [distances_s(topology, rate_s, one, backwards=backwards) for backwards in (False, True)]
+    if not (rate_s > 0).all() or not np.isfinite(reached).all():
         return []
     rotations, everyone = find_rotations(topology), np.arange(topology.device_count)
     found: dict[bytes, Ids] = {}

@@ -1,7 +1,7 @@
 """The exact bandwidth bound of a problem that doesn't reduce: trees packed for ALLGATHER, a flow for single targets.
 
 Chunks that several ranks want, but not all, have the bottleneck cuts around ranks and nodes instead, and trees of all
-groups packed together. Symmetries of topology and collective make orbits, so that the bound is quick on a thousand ranks.
+groups packed together. Symmetries of topology and collective make orbits, so the bound is quick on a thousand ranks.
 """
 
 from __future__ import annotations

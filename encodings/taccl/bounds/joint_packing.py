@@ -1,9 +1,9 @@
-"""The bandwidth bound where several groups spread chunks to all of theirs at once: trees packed into links that they share.
+"""The bandwidth bound where several groups spread chunks among themselves: trees packed into links that they share.
 
 As in `packing.py`, but with a variable for each group and link. Chunks that are wanted by the same ranks, their owners
 among these, are of one group. A set of ranks that not all of a group are in sends out at least what it owns of the
-group's chunks, over whatever ranks. Maximum flows find the sets for which a solution breaks that; with those found so far
-the optimum is a lower bound. Pairs of group and link that a rotation carries onto each other share a variable.
+group's chunks, over whatever ranks. Maximum flows find the sets for which a solution breaks that; with those found so
+far the optimum is a lower bound. Pairs of group and link that a rotation carries onto each other share a variable.
 """
 
 from __future__ import annotations

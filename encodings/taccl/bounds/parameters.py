@@ -28,7 +28,7 @@ class BoundParameters:
     most_tree_variables: int = 20_000
     """Orbits of links up to which trees are packed, in several linear programs; above, cuts alone have to do."""
     most_packings: int = 60
-    """Linear programs for the trees of several groups together; each adds the sets of ranks that the last one missed."""
+    """Linear programs for the trees of several groups together; each adds sets of ranks that the last one missed."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

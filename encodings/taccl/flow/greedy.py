@@ -142,7 +142,7 @@ def plan_greedy(
     """
     collective = problem.collective
     if not is_spread_backwards(collective):
-        raise InputError(f"{collective.name}: the greedy takes sums that a rank with a part of them wants, or one rank only")
+        raise InputError(f"{collective.name}: the greedy takes sums that a rank with a part wants, or a single rank")
     if not may_be_greedy(problem):
         raise InputError("method: must be milp or auto under a sketch that sends own chunks first, got greedy")
     deadline = Deadline(options)

@@ -251,7 +251,7 @@ def _work(network: Network) -> tuple[float, float]:
 
 def _release(network: Network, quotient: QuotientProblem, before: Columns) -> Release:
     """When the phase before is done with each chunk, and with each clock."""
-    chunk_s = np.zeros(int(quotient.images.max()) + 1)
+    chunk_s = np.zeros(1 + max(int(quotient.images.max()), int(before.chunk.max())))
     np.maximum.at(chunk_s, before.chunk, before.end_s)
     clock_s = np.zeros(quotient.group_count)
     for link, end_s in zip(before.link.tolist(), before.end_s.tolist(), strict=True):

@@ -62,7 +62,10 @@ def communicators(schedule: Schedule, description: Mapping[str, Any]) -> list[Co
 
 
 def write_each(
-    path: str, schedule: Schedule, description: Mapping[str, Any], write: Callable[[str, Schedule, Mapping[str, Any]], str]
+    path: str,
+    schedule: Schedule,
+    description: Mapping[str, Any],
+    write: Callable[[str, Schedule, Mapping[str, Any]], str],
 ) -> str:
     """A file for each communicator, or one where they all do the same; returns what they are, and which is whose.
 
@@ -74,7 +77,9 @@ def write_each(
         line = write(path, only.schedule, only.description)
         if "groups" not in description:
             return line
-        return f"{line}; for a communicator of {_named(only.ranks)}"
+        if len(only.ranks) < schedule.topology.device_count:
+            return f"{line}; for a communicator of {_named(only.ranks)}"
+        return f"{line}; for a communicator of all {len(only.ranks)} ranks: groups share ranks, or others forward"
     if all(each.is_like(found[0]) for each in found[1:]):
         line = write(path, found[0].schedule, found[0].description)
         return f"{line}; one file for all {len(found)} communicators of {len(found[0].ranks)} ranks, which do the same"
@@ -85,9 +90,7 @@ def write_each(
     return "\n".join([f"{len(found)} files, one for the communicator of each group", *lines])
 
 
-def _part(
-    schedule: Schedule, group: Group, events: np.ndarray[Any, Any], chunks: int, first: int
-) -> Communicator:
+def _part(schedule: Schedule, group: Group, events: np.ndarray[Any, Any], chunks: int, first: int) -> Communicator:
     """The events of one group, its chunks being numbered from `first` on."""
     collective, chunk_bytes = group.among_itself(chunks), int(schedule.graph.size_bytes[first])
     topology, place = _among(schedule.topology, group)
