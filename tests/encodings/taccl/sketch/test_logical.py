@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gapless.collective import allgather
+from gapless.collective import allgather, alltoall
 from gapless.encodings.taccl import Sketch, load_sketch
 from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.encodings.taccl.sketch.logical import apply_sketch
@@ -170,3 +170,26 @@ def test_sketch_that_cuts_the_topology_apart_is_refused() -> None:
 def test_rotation_by_the_whole_group_is_no_symmetry_at_all() -> None:
     logical = apply_sketch(load_topology("ndv2", 1), allgather(8), load_sketch("ndv2-sk-1"))
     assert logical.symmetry == ()
+
+
+SWAP = Sketch("swap", inter_node=InterNode({1: (0,)}), permutations=((*range(8, 16), *range(8)),))
+
+
+@pytest.mark.parametrize(
+    ("partition", "message"),
+    [
+        ((range(8),), "sketch swap: symmetry_partition: must hold each of the 16 ranks once"),
+        ((range(9), range(8, 16)), "sketch swap: symmetry_partition: must hold each of the 16 ranks once"),
+        ((range(7), range(7, 16)), r"symmetry_partition\[0\]: a symmetry must map it to a part, it becomes \[8, 9, "),
+    ],
+)
+def test_symmetries_map_parts_of_a_partition_to_parts(partition: tuple[range, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        apply_sketch(NDV2, allgather(16), replace(SWAP, partition=tuple(map(tuple, partition))))
+
+
+def test_a_partition_is_named_as_unused_where_chunks_take_paths_of_their_own() -> None:
+    halves = tuple(range(8)), tuple(range(8, 16))
+    logical = apply_sketch(NDV2, alltoall(16), replace(SWAP, partition=halves))
+    assert logical.unused == ("symmetry_permutations[0]",)
+    assert (logical.symmetry, logical.inside) == ((), ())
