@@ -127,7 +127,7 @@ class Groups:
         for group, alone in zip(self.groups, self._alone, strict=True):
             outside = [rank for rank in group.ranks if not 0 <= rank < rank_count]
             if outside:
-                raise InputError(f"group: ranks must be in 0..{rank_count - 1}, got {outside[0]}")
+                raise InputError(f"process groups: ranks must be in 0..{rank_count - 1}, got {outside[0]}")
             for sides, buffers in ((inputs, alone.inputs), (outputs, alone.outputs)):
                 for rank, buffer in zip(group.ranks, buffers, strict=True):
                     sides[rank] += [first + chunk for chunk in buffer]
