@@ -51,8 +51,8 @@ QUESTION = (
         group="process groups",
     ),
     Field(
-        "group", Listed(Text(), "+"), "one in each group along the last axis of a layout, the first axis fastest: tp=8, "
-        "or tp=8,dp=4; or among RANKS; then :COLLECTIVE:SIZE, if they differ. Several work at once",
+        "group", Listed(Text(), "+"), "one in each group along the last axis of a layout, the first axis fastest: tp=8 "
+        "or tp=8,dp=4; or among RANKS; then :COLLECTIVE:SIZE, if they differ; several at once",
         metavar="AXES|RANKS[:COLLECTIVE[:SIZE]]", group="process groups",
     ),
     Field("groups_file", Text(), "groups in gapless's format", metavar="FILE", group="process groups"),

@@ -35,7 +35,9 @@ def read_groups(path: str | Path, rank_count: int, collective: str, size_bytes: 
     record.of_format(FORMAT)
     record.integer("version", VERSION, VERSION)
     found: list[Group] = []
-    for entry in record.records("groups"):
+    if not (entries := record.records("groups")):
+        raise record.fail("groups", "at least one group", [])
+    for entry in entries:
         name = entry.text("collective", COLLECTIVES, default=collective)
         text = entry.text("size", default=None)
         size = size_bytes if text is None else parse_bytes(text, f"{entry.where}: size")

@@ -26,6 +26,7 @@ _TAKEN_BY = {
     "gapless.plan": "a plan, which check, show, plot, report and export take",
     "gapless.topology": "a topology, which --topology-file takes",
     "gapless.collective": "a collective, which --collective-file takes",
+    "gapless.groups": "process groups, which --groups-file takes",
     "gapless.training-graph": "a training graph, which --graph takes",
     "gapless.fusion-profile": "a fusion profile, which --profile takes",
     "gapless.sweep": "a sweep, which sweep takes",

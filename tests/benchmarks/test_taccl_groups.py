@@ -29,7 +29,7 @@ CASES = {
     "mesh:8x8, every eighth of all ranks": ("mesh:8x8", None, "y=8,x=8"),
 }
 OPTIONS = SolveOptions(gap=0.02)
-TITLE = "Eight ALLGATHERs at once (us): planned together, each alone and run together, alone in an idle network; the bound"
+TITLE = "Eight ALLGATHERs (us): planned together; each alone, run at once, and by itself; over the joint bound"
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -16,6 +16,7 @@ from gapless.cli.main import main
 from gapless.encodings.taccl import read_sketch
 from gapless.errors import InputError
 from gapless.io import collective_file, ddp_buckets, mscclpp
+from gapless.io.groups_file import read_groups
 from gapless.io.plan import read_plan
 from gapless.io.record import parse_record
 from gapless.profiles.gradients import profile_file as fusion_profile_file
@@ -55,6 +56,10 @@ BY_RANK = """
 {"format": "gapless.collective", "version": 1, "name": "swap", "ranks": 2, "reduces": false, "chunks_per_rank": 1,
  "inputs": [[0], [1]], "outputs": [[1], [0]]}"""
 
+GROUPS = """
+{"format": "gapless.groups", "version": 1, "groups": [
+  {"axes": "ep=2", "size": "2KB"}, {"ranks": [0, 3], "collective": "reduce", "root": 1, "size": "1KB"}]}"""
+
 BY_CHUNK = """
 {"format": "gapless.collective", "version": 1, "name": "swap", "ranks": 2,
  "chunks": [{"from": [0], "to": [1]}, {"from": [1], "to": [0]}]}"""
@@ -72,6 +77,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "training-graph": training_graph_file.read_training_graph,
     "fusion-profile": fusion_profile_file.read_fusion_profile,
     "collective": collective_file.read_collective,
+    "groups": lambda path: read_groups(path, 4, "broadcast", 1000),
     "ddp-buckets": ddp_buckets.read_ddp_buckets,
     "plan": read_plan,
     "mscclpp-plan": mscclpp.read_plan,
@@ -242,7 +248,7 @@ def examples(name: str, plans: dict[str, Path]) -> list[dict[str, Any]]:
         return [json.loads(plans[f"{system}.json"].read_text()) for system in ("taccl", "monet")]
     if name == "mscclpp-plan":
         return [json.loads(plans["mscclpp.json"].read_text())]
-    texts = {"topology": [TOPOLOGY], "sketch": [SKETCH], "collective": [BY_RANK, BY_CHUNK], "sweep": [SWEEP]}
+    texts = {"topology": [TOPOLOGY], "sketch": [SKETCH], "collective": [BY_RANK, BY_CHUNK], "groups": [GROUPS], "sweep": [SWEEP]}
     if name in texts:
         return [parsed(text) for text in texts[name]]
     modules = {

@@ -190,9 +190,7 @@ def _crossing_s(problem: Chunked) -> float:
     if not problem.collective.reduces:
         return 0.0
     topology, kinds, best_s = _machine_of(problem), kinds_of(problem), 0.0
-    ranks = problem.collective.rank_count
-    is_for_all = any(len(kind.holders) == len(kind.wants) == ranks for kind in kinds)  # so all ranks are connected
-    for class_of in [*partitions_of(topology), *(_narrow_partitions(topology) if is_for_all else [])]:
+    for class_of in [*partitions_of(topology), *_narrow_partitions(topology)]:
         needed = sum(kind.count * crossings(kind, class_of) for kind in kinds)
         between = np.flatnonzero(class_of[topology.link_source] != class_of[topology.link_target])
         if needed and len(between):
@@ -204,7 +202,7 @@ def _crossing_s(problem: Chunked) -> float:
 def _narrow_partitions(topology: Topology) -> list[Ids]:
     """`class_of[r]`: a side of a narrowest cut is a class among single ranks, or with its images under rotations.
 
-    None where process groups leave no links between some ranks, or some link takes no time.
+    None where some ranks don't reach some others, as between process groups, or some link takes no time.
     """
     rate_s, one = topology.beta_s_per_byte, np.array([0])
     reached = [distances_s(topology, rate_s, one, backwards=backwards) for backwards in (False, True)]

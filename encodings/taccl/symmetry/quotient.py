@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.groups import resources_of
 from gapless.encodings.taccl.symmetry.orbits import orbits, rotation
-from gapless.encodings.taccl.symmetry.rotations import Rotations, no_rotations
+from gapless.encodings.taccl.symmetry.rotations import Rotations, no_rotations, subgroup
 from gapless.topologies.topology import Topology
 
 __all__ = ["Columns", "QuotientProblem", "quotient_problem", "rotations_of"]
@@ -130,16 +130,19 @@ def quotient_problem(problem: Chunked, rotations: Rotations | None = None) -> Qu
 
 
 def rotations_of(problem: Chunked, rotations: Rotations | None = None) -> Rotations:
-    """The rotations that keep a problem: those of the topology, or those given, or else the identity alone.
+    """The rotations that keep a problem: of the topology's, or of those given, what the generators make that keep it.
 
-    They are kept if each of their generators has a counterpart for every chunk.
+    A generator keeps it if every chunk has a counterpart.
     """
-    topology = problem.logical.topology
     rotations = problem.rotations if rotations is None else rotations
-    ends, every = _Ends.of(problem), np.arange(len(problem.owners))
-    if len(rotations) == 1 or ends.images(_generators(rotations), every) is not None:
+    if len(rotations) == 1:
         return rotations
-    return no_rotations(topology)
+    ends, every = _Ends.of(problem), np.arange(len(problem.owners))
+    pairs = zip(rotations.generators, _generators(rotations), strict=True)
+    kept = [pair for pair, ranks in pairs if ends.images(ranks[None, :], every) is not None]
+    if len(kept) == len(rotations.generators):
+        return rotations
+    return subgroup(rotations, kept) if kept else no_rotations(rotations.topology)
 
 
 def _generators(rotations: Rotations) -> Ids:

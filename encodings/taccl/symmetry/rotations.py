@@ -8,7 +8,7 @@ different resources: they can all start at the same time, and one send stands fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from gapless.encodings.taccl.symmetry.groups import Image, Images, free_closure,
 from gapless.encodings.taccl.symmetry.orbits import orbits, rotation
 from gapless.topologies.topology import Topology
 
-__all__ = ["Rotations", "automorphic_rotations", "find_rotations", "no_rotations", "rotation_candidates"]
+__all__ = ["Rotations", "automorphic_rotations", "find_rotations", "no_rotations", "rotation_candidates", "subgroup"]
 
 Ids = NDArray[np.int64]
 
@@ -57,6 +57,19 @@ class Rotations:
 def no_rotations(topology: Topology) -> Rotations:
     """The group of the identity alone."""
     return _group(topology, np.arange(topology.device_count)[None, :], [], [])
+
+
+def subgroup(rotations: Rotations, generators: Sequence[tuple[int, int]]) -> Rotations:
+    """Those that some of the generators make."""
+    topology, count = rotations.topology, rotations.topology.device_count
+    images = [image for pair in generators if (image := Images(topology).of(rotation(*pair, count))) is not None]
+    found = {row.tobytes(): row for row in [np.arange(count)]}
+    fresh = list(found.values())
+    while fresh:
+        made = [image.ranks[row] for row in fresh for image in images]
+        fresh = list({row.tobytes(): row for row in made if row.tobytes() not in found}.values())
+        found |= {row.tobytes(): row for row in fresh}
+    return _group(topology, np.stack(list(found.values())), images, list(generators))
 
 
 def find_rotations(topology: Topology) -> Rotations:

@@ -84,7 +84,9 @@ def test_a_rotation_that_permutes_groups_is_kept() -> None:
     rows = problem(torus, group=["x=4"], size=1_000_000).coarsest
     assert len(rotations_of(rows)) == 16
     one = problem(torus, ranks="0-3", size=1_000_000).coarsest
-    assert len(rotations_of(one)) == 1
+    assert len(rotations_of(one)) == 4  # along the row, all rows at once
+    none = problem(torus, ranks="0,1,4", size=1_000_000).coarsest
+    assert len(rotations_of(none)) == 1
 
 
 def test_the_joint_bound_counts_what_groups_send_over_the_same_links() -> None:
