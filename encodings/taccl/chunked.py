@@ -173,7 +173,7 @@ class Chunked:
 
     @cached_property
     def machine(self) -> Topology:
-        """The topology; the logical one where the sketch makes more of it than there is (lanes side by side, planes)."""
+        """The topology; the logical one where the sketch makes more of it than there is (lanes at once, planes)."""
         is_whole = self.sketch is None or is_part(self.logical.topology, self.topology)
         return self.topology if is_whole else self.logical.topology
 
