@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gapless.collective import Collective, collective_by_name, divided
 from gapless.encodings.taccl.bounds.latency import distances_s
 from gapless.encodings.taccl.sketch.format import Sketch
-from gapless.encodings.taccl.sketch.logical import LogicalTopology, apply_sketch
+from gapless.encodings.taccl.sketch.logical import LogicalTopology, apply_sketch, is_part
 from gapless.encodings.taccl.sketch.phases import spreads_of
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations
@@ -170,6 +170,12 @@ class Chunked:
         logical = apply_sketch(self.topology, self.collective, self.sketch)
         within = None if self.groups is None else self.groups.allowed(logical.topology, self.collective.chunks_per_rank)
         return logical if within is None else replace(logical, allowed=logical.allowed & within)
+
+    @cached_property
+    def machine(self) -> Topology:
+        """The topology; the logical one where the sketch makes more of it than there is (lanes at once, planes)."""
+        is_whole = self.sketch is None or is_part(self.logical.topology, self.topology)
+        return self.topology if is_whole else self.logical.topology
 
     @cached_property
     def rotations(self) -> Rotations:

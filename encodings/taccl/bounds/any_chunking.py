@@ -110,7 +110,7 @@ def on_the_machine(problem: Chunked) -> Chunked:
 
 def _machine_of(problem: Chunked) -> Topology:
     """What plans run on whatever the sketch; of a phase, the links that it has."""
-    return problem.topology if problem.given is None else problem.logical.topology
+    return problem.machine if problem.given is None else problem.logical.topology
 
 
 def _holders(ranks_of_chunk: tuple[tuple[int, ...], ...], rank_count: int) -> Mask:

@@ -17,7 +17,7 @@ from gapless.errors import InputError
 from gapless.topologies.congestion import Congestion
 from gapless.topologies.topology import Link, Topology
 
-__all__ = ["Hyperedge", "LogicalTopology", "apply_sketch", "check_reach"]
+__all__ = ["Hyperedge", "LogicalTopology", "apply_sketch", "check_reach", "is_part"]
 
 
 @dataclass(frozen=True)
@@ -327,6 +327,22 @@ def _is_between(
     for number, part in enumerate(sketch.partition):
         part_of[list(part)] = number
     return np.asarray(part_of[topology.link_source] != part_of[topology.link_target])
+
+
+def is_part(logical: Topology, machine: Topology) -> bool:
+    """Whether each logical link is one of the machine's, as slow or slower, and holds what that holds or more."""
+    held: dict[tuple[int, int], list[Link]] = {}
+    for link in machine.links:
+        held.setdefault((link.source, link.target), []).append(link)
+    return all(
+        any(
+            own.alpha_s <= link.alpha_s
+            and own.beta_s_per_byte <= link.beta_s_per_byte
+            and {*own.resources} <= {*link.resources}
+            for own in held[link.source, link.target]
+        )
+        for link in logical.links
+    )
 
 
 def check_reach(logical: LogicalTopology, collective: Collective, where: str) -> None:

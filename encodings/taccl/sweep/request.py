@@ -119,6 +119,16 @@ class Request:
             if parts == its_parts[0] or (parts in its_parts and self._is_worth(size, parts))
         )
 
+    @cached_property
+    def machines(self) -> tuple[Topology, ...]:
+        """What the plans run on: the topology, or what sketches make of it, each once."""
+        found = [
+            Chunked(self.topology, self.definition, 1, sketch).machine
+            for sketch in self.sketches
+            if not isinstance(sketch, str)
+        ]
+        return tuple({id(machine): machine for machine in found or [self.topology]}.values())
+
     def _is_worth(self, size_bytes: int, parts: int) -> bool:
         chunk_bytes = size_bytes / larger_buffer(self.definition) / parts
         return bool((self.topology.beta_s_per_byte * chunk_bytes > self.topology.alpha_s).any())

@@ -145,12 +145,12 @@ def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcom
     known = known_rows(list(questions.values()), state.folder)
     state.rows = {job: known[place] for place, job in enumerate(questions) if place in known}
     state.deadline.keep(_AFTER_SHARE * (options.time_limit_s or 0.0))
-    whole = Chunked(request.topology, request.definition, 1)
-    s_per_byte = bounds_of(whole, request.parameters.bounds, state.deadline.stage()).s_per_byte
+    wholes = [Chunked(machine, request.definition, 1) for machine in request.machines]
+    rates = [bounds_of(whole, request.parameters.bounds, state.deadline.stage()).s_per_byte for whole in wholes]
     _find_baselines(state)
     _synthesise(state)
     _pipeline(state)
-    return _write(state, s_per_byte)
+    return _write(state, rates)
 
 
 def _questions(request: Request, options: SolveOptions) -> dict[Job, Given]:
@@ -244,7 +244,8 @@ def _pipeline(state: _Sweep) -> None:
 # -- the choice, and its files -----------------------------------------------------------------------------------------
 
 
-def _write(state: _Sweep, s_per_byte: float) -> Outcome:
+def _write(state: _Sweep, rates: list[float]) -> Outcome:
+    """`rates`: for each machine the seconds for each byte that no plan can beat."""
     request = state.request
     sizes = request.sizes_bytes
     choices = [_choices(state, place) for place in range(len(sizes))]
@@ -264,7 +265,7 @@ def _write(state: _Sweep, s_per_byte: float) -> Outcome:
         write_program(state.folder / XML_FOLDER / name, program)
     xml_of = {size: name for name, one in zip(files, ranges, strict=True) for size in one.sizes_bytes}
     rows = [
-        _row(state, place, choices[place], chosen[place] if chosen else None, xml_of.get(size), s_per_byte)
+        _row(state, place, choices[place], chosen[place] if chosen else None, xml_of.get(size), rates)
         for place, size in enumerate(sizes)
     ]
     listed = [_range_data(one, name) for name, one in zip(files, ranges, strict=True)]
@@ -294,12 +295,14 @@ def _choices(state: _Sweep, place: int) -> list[Choice]:
 
 
 def _row(
-    state: _Sweep, place: int, choices: list[Choice], chosen: Choice | None, xml: str | None, s_per_byte: float
+    state: _Sweep, place: int, choices: list[Choice], chosen: Choice | None, xml: str | None, rates: list[float]
 ) -> Row:
     request, size = state.request, state.request.sizes_bytes[place]
     chunk_bytes = -(-size // larger_buffer(request.definition))
-    question = Chunked(request.topology, request.definition, chunk_bytes)
-    bound_s = bounds_of(question, s_per_byte=s_per_byte).any_chunking_s
+    questions = [Chunked(machine, request.definition, chunk_bytes) for machine in request.machines]
+    bound_s = min(
+        bounds_of(question, s_per_byte=rate).any_chunking_s for question, rate in zip(questions, rates, strict=True)
+    )
     found = [_fastest(state, size, choices, is_baseline) for is_baseline in (False, True)]
     (synthesised, synthesised_s), (baseline, baseline_s) = found
     makespan_s = None if chosen is None else state.times.checked_s(chosen[0], size, chosen[1])

@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES, single_nodes, two_way
 
+import gapless
+from gapless import SolveOptions
 from gapless.collective import Collective, allgather, allreduce, broadcast, reduce, reducescatter
-from gapless.encodings.taccl import Chunked
+from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.baselines import baselines
 from gapless.encodings.taccl.bounds.any_chunking import any_chunking_sources
 from gapless.encodings.taccl.bounds.bounds import bounds_of
+from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Link, Topology
 
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6)
@@ -92,3 +95,19 @@ def test_a_sum_may_be_one_that_only_flows_to_its_root() -> None:
     problem = Chunked(Topology("inwards", (0, 0, 0), links), reduce(3), 1000)
     one_after_the_other_s = 2 * (1e-6 + 1e-9 * 1)
     assert bounds_of(problem).any_chunking_s == pytest.approx(one_after_the_other_s)  # of a byte each
+
+
+def test_lanes_that_work_side_by_side_are_not_bounded_by_the_nic_that_takes_turns() -> None:
+    """Of few bytes, alphas on 64 lanes of a NIC overlap, which they don't on the NIC as the machine has it."""
+    problem = Chunked.of(load_topology("ndv2", 2), "allgather", 63, load_sketch("ndv2-sk-2"))
+    assert problem.machine is problem.logical.topology
+    result = gapless.solve(problem, SolveOptions(threads=1))
+    assert result.valid
+    assert result.report is not None
+    assert bounds_of(problem).any_chunking_s <= result.report.makespan_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["ndv2-sk-1", "dgx2-sk-1"])
+def test_a_sketch_that_only_leaves_links_out_has_the_bounds_of_the_machine(name: str) -> None:
+    machine = load_topology(name.partition("-")[0], 2)
+    assert Chunked.of(machine, "allgather", 1000, load_sketch(name)).machine is machine
