@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from little import LITTLE
 from result_tables import ResultTables
 
 from gapless import SolveOptions
@@ -39,7 +40,7 @@ def test_groups_planned_together_are_no_slower_than_alone(case: str, size: str, 
     name, nodes, group = CASES[case]
     begin_s = time.process_time()
     joint = problem(name, nodes=nodes, group=[group], size=SIZES[size])
-    plan = solve(joint, OPTIONS)
+    plan = solve(joint, OPTIONS, LITTLE)
     cpu_s = time.process_time() - begin_s
     assert isinstance(joint.collective, Groups)
     alone = [_alone(joint, number) for number in range(len(joint.collective.groups))]
@@ -65,7 +66,7 @@ def test_groups_planned_together_are_no_slower_than_alone(case: str, size: str, 
 def _alone(joint: Problem, number: int) -> Plan:
     assert isinstance(joint.collective, Groups)
     group = joint.collective.groups[number]
-    return solve(Problem(joint.topology, Groups((group,)), joint.size_bytes), OPTIONS)
+    return solve(Problem(joint.topology, Groups((group,)), joint.size_bytes), OPTIONS, LITTLE)
 
 
 def _at_once(schedules: list[Schedule]) -> Schedule:
