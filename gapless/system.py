@@ -160,6 +160,8 @@ class System:
     its plan files; `write` and `read` are for a system with files of its own. `view(plan, report)`: what `show` prints
     below the replay, instead of the busiest links and engines. `device_names`: what its devices are called, empty where
     they go by number. `pictures`: the kinds that suit its plans, the most telling first; `drawers`: kinds of its own.
+    `tables`: the formats of the `summary.json` that its own sweeps write, and what draws each: from the file and the
+    column along the axis (None: the system's choice) a figure, and what it shows in words.
     `model`: the model behind a problem, for those who write it to a file. `exports`, `listings` (tables of `list`),
     `advice`, `sweeps`, `runs`: what else it has. `package`: where its data lie, `schemas/*.json` of its files and
     `references.bib`. `trial`: a small question for the self test of `doctor`, with the options to solve it under.
@@ -183,6 +185,7 @@ class System:
     device_names: Callable[[SavedPlan], tuple[str, ...]] | None = None
     pictures: tuple[str, ...] = ("gantt",)
     drawers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    tables: Mapping[str, Callable[[str, str | None], tuple[Any, str]]] = field(default_factory=dict)
     model: Callable[[Any], Model] | None = None
     exports: tuple[Export, ...] = ()
     listings: Mapping[str, Callable[[], list[dict[str, Any]]]] = field(default_factory=dict)

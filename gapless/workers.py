@@ -137,8 +137,9 @@ def call_in_worker(
     takes about 0.2 s to start and to import numpy.
     """
     end_s, news = time.monotonic() + limit_s, queue.SimpleQueue[Worker[T]]()
-    worker = Worker(partial(_heedless, call, arguments), getattr(call, "__name__", "a worker"), news)
+    worker: Worker[T] | None = None
     try:
+        worker = Worker(partial(_heedless, call, arguments), getattr(call, "__name__", "a worker"), news)
         while not (stop is not None and stop.is_set()) and (left_s := end_s - time.monotonic()) > 0:
             with suppress(queue.Empty):
                 news.get(timeout=min(left_s, _POLL_S))
@@ -152,8 +153,9 @@ def call_in_worker(
         stop.set()
         raise TimeoutError from None
     finally:
-        worker.kill()
-        worker.join()
+        if worker is not None:  # else a signal came first: what was started ends with its pipe
+            worker.kill()
+            worker.join()
 
 
 def _heedless(call: Callable[..., T], arguments: tuple[Any, ...], stop: threading.Event) -> T:

@@ -91,10 +91,13 @@ def test_every_parameter_of_a_system_has_a_sentence(name: str) -> None:
 
 
 def test_parameters_reach_the_search() -> None:
-    """With one number of chunks to try, that one is taken."""
-    asked = {"topology": "ring:4", "size": "1MB", "gap": 0.5, "threads": 1, "method": "greedy"}
-    tuned = gapless.taccl.solve(**asked, parameters={"chunking": {"numbers": [3]}})
-    assert tuned.problem.description["chunks_per_rank"] == 3
+    """With few sends for a number of chunks to be tried, there is one chunk."""
+    asked = {"topology": "ring:4", "size": "1MB", "gap": 0.01, "threads": 1, "method": "greedy"}
+    chunks = [
+        gapless.taccl.solve(**asked, parameters=parameters).problem.description["chunks_per_rank"]
+        for parameters in ({}, {"chunking": {"most_sends": 4 * 4}})
+    ]
+    assert chunks[0] > chunks[1] == 1
 
 
 @pytest.mark.parametrize(

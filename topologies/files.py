@@ -9,9 +9,10 @@ Our format, version 1, describes one node; `//` comments are allowed::
      "fabric":   {"rails": true, "nodes_per_leaf": 16, "uplinks_per_leaf": 8, "alpha_us": 0.3, "beta_us_per_mb": 40},
      "source": "where the numbers are from"}
 
-A link may name `resources` that it shares with others: only one transfer at a time holds a resource. `fabric` joins the
-NICs of different nodes (see `Fabric`); without it, every NIC reaches every other at full bandwidth. docs/topologies.md
-explains each field.
+A switch or a NIC may have `"congestion": {"connections": [1, 8], "slowdown": [1.0, 1.3]}`: its ports are slower the
+more links a plan uses through them. A link may name `resources` that it shares with others: only one transfer at a time
+holds a resource. `fabric` joins the NICs of different nodes (see `Fabric`); without it, every NIC reaches every other
+at full bandwidth. docs/topologies.md explains each field.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.record import Record, load_record, parse_record, suggestion
+from gapless.topologies.congestion import read_slowdown
 from gapless.topologies.families import FAMILIES, family_topology, is_generated, read_options
 from gapless.topologies.node import Fabric, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
 from gapless.topologies.topology import Topology
@@ -116,11 +118,11 @@ def _read_own(record: Record) -> NodeTemplate:
         ranks_per_node=(count := record.integer("ranks_per_node", 1)),
         links=tuple(link for entry in record.records("links", default=[]) for link in _read_link(entry, count)),
         switches=tuple(
-            SwitchTemplate(entry.integers("ranks", 0, count - 1), *_read_costs(entry))
+            SwitchTemplate(entry.integers("ranks", 0, count - 1), **_read_port(entry))
             for entry in record.records("switches", default=[])
         ),
         nics=tuple(
-            NicTemplate(entry.integers("ranks", 0, count - 1), *_read_costs(entry))
+            NicTemplate(entry.integers("ranks", 0, count - 1), **_read_port(entry))
             for entry in record.records("nics", default=[])
         ),
         source=record.text("source", default=""),
@@ -153,6 +155,14 @@ def _read_link(entry: Record, count: int) -> list[LocalLink]:
     costs = _read_costs(entry)
     ends = [(source, target), (target, source)] if both_ways else [(source, target)]
     return [LocalLink(start, end, *costs, tuple(names)) for start, end in ends]
+
+
+def _read_port(entry: Record) -> dict[str, Any]:
+    """The costs of a switch or a NIC, with its table of congestion; the last fields of an entry."""
+    table = entry.record("congestion", default=None)
+    congestion = None if table is None else read_slowdown(table)
+    alpha_s, beta_s_per_byte = _read_costs(entry)
+    return {"alpha_s": alpha_s, "beta_s_per_byte": beta_s_per_byte, "congestion": congestion}
 
 
 def _read_costs(entry: Record, **default: float) -> tuple[float, float]:
@@ -241,5 +251,7 @@ def _known_links(
     rising = sorted(record.real(f"node_betas_list[{k}]", beta, 0) for k, beta in enumerate(betas))
     cost = {kind: beta * scale for kind, beta in zip(kinds, rising, strict=True)}
     links = tuple(LocalLink(link.source, link.target, alpha_s, cost[link.beta_s_per_byte]) for link in base.links)
-    switches = tuple(SwitchTemplate(switch.ranks, alpha_s, cost[switch.beta_s_per_byte]) for switch in base.switches)
+    switches = tuple(
+        replace(switch, alpha_s=alpha_s, beta_s_per_byte=cost[switch.beta_s_per_byte]) for switch in base.switches
+    )
     return links, switches, len(base.nics)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.topologies.building import MOST_LINKS, LinkBuilder, refuse_too_many
+from gapless.topologies.congestion import Congestion, Slowdown
 from gapless.topologies.topology import Nic, Switch, Topology
 
 __all__ = ["Fabric", "LocalLink", "NicTemplate", "NodeTemplate", "SwitchTemplate"]
@@ -32,20 +35,28 @@ class LocalLink:
 
 @dataclass(frozen=True)
 class SwitchTemplate:
-    """A non-blocking switch: every pair of its ranks is joined; a rank sends, and receives, one transfer at a time."""
+    """A non-blocking switch: every pair of its ranks is joined; a rank sends, and receives, one transfer at a time.
+
+    `congestion`: of each rank's ports, one out and one in.
+    """
 
     ranks: tuple[int, ...]
     alpha_s: float
     beta_s_per_byte: float
+    congestion: Slowdown | None = None
 
 
 @dataclass(frozen=True)
 class NicTemplate:
-    """A network interface and the ranks that share it; it sends, and receives, one transfer at a time."""
+    """A network interface and the ranks that share it; it sends, and receives, one transfer at a time.
+
+    `congestion`: of its two sides, out and in.
+    """
 
     ranks: tuple[int, ...]
     alpha_s: float
     beta_s_per_byte: float
+    congestion: Slowdown | None = None
 
 
 @dataclass(frozen=True)
@@ -133,13 +144,15 @@ class NodeTemplate:
         if nodes > 1:
             names += _join_nodes(builder, self, nodes)
         links, keys = builder.finish()
+        resources = tuple(names[key] for key in keys.tolist())
         return Topology(
             name=f"{self.name} x {nodes}",
             node_of_device=tuple(np.repeat(np.arange(nodes), self.ranks_per_node).tolist()),
             links=links,
-            resources=tuple(names[key] for key in keys.tolist()),
+            resources=resources,
             nics=tuple(Nic(node, self._globals(node, nic.ranks)) for node in range(nodes) for nic in self.nics),
             switches=tuple(Switch(n, self._globals(n, switch.ranks)) for n in range(nodes) for switch in self.switches),
+            congestion=tuple(self._congestion(resources)),
         )
 
     def _refuse_too_many(self, nodes: int) -> None:
@@ -152,6 +165,15 @@ class NodeTemplate:
         total = nodes * local + nodes * (nodes - 1) * joined
         way_out = "ask for fewer nodes" if self.fabric.rails else "ask for fewer nodes, or for rails"
         refuse_too_many(f"{self.name} x {nodes}", total, way_out)
+
+    def _congestion(self, resources: tuple[str, ...]) -> Iterator[Congestion]:
+        """The tables of switches and NICs, with the sides that are in use, by their names."""
+        tables = [(f"switch{number}", switch.congestion) for number, switch in enumerate(self.switches)]
+        tables += [(f"nic{number}", nic.congestion) for number, nic in enumerate(self.nics)]
+        for title, table in tables:
+            if table is not None:
+                side = re.compile(rf"node\d+:{title}:(out|in)\d*")
+                yield Congestion(tuple((k,) for k, name in enumerate(resources) if side.fullmatch(name)), table)
 
     def _globals(self, node: int, ranks: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(node * self.ranks_per_node + rank for rank in ranks)

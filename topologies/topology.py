@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
+from gapless.topologies.congestion import Congestion, slowdown_of
 from gapless.topologies.links import Link, Links
 
 __all__ = ["Link", "Links", "Nic", "Switch", "Topology"]
@@ -42,6 +43,7 @@ class Topology:
     `engines[e]`: (device, name) of compute stream e; without any, every device has one. `resources`: names of what only
     one transfer may hold at a time; each link and each engine is exclusive besides. `links` may be given as any
     sequence of `Link` or as `Links`, and is held as `Links`: columns for algorithms, rows on demand for people.
+    `congestion`: of which resources the bandwidth falls with the number of links through them that a plan uses.
     Raises `InputError` where a number is out of range; the message names link and field.
     """
 
@@ -53,6 +55,7 @@ class Topology:
     switches: tuple[Switch, ...] = ()
     engines: tuple[tuple[int, str], ...] = ()
     memory_bytes: tuple[float, ...] = ()
+    congestion: tuple[Congestion, ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.node_of_device)
@@ -76,6 +79,10 @@ class Topology:
             for rank in group.ranks:
                 if not 0 <= rank < count:
                     raise InputError(f"{type(group).__name__.lower()}: ranks must be in 0..{count - 1}, got {rank}")
+        for resource in (number for one in self.congestion for port in one.ports for number in port):
+            if not 0 <= resource < len(self.resources):
+                most = len(self.resources) - 1
+                raise InputError(f"congestion: ports must hold resources in 0..{most}, got {resource}")
 
     @property
     def columns(self) -> Links:
@@ -136,6 +143,12 @@ class Topology:
     def is_inter_node(self) -> NDArray[np.bool_]:
         """Whether each link joins two nodes, bool."""
         return np.asarray(self.node_of[self.link_source] != self.node_of[self.link_target])
+
+    def slowed_beta_s(self, used: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Inverse bandwidth of each link in a plan that uses these, float: `beta_s_per_byte` without congestion."""
+        if not self.congestion:
+            return self.beta_s_per_byte
+        return self.beta_s_per_byte * slowdown_of(self.congestion, self.columns, len(self.resources), used)
 
     def ranks_of_node(self, node: int) -> list[int]:
         """The devices of one node, ascending."""

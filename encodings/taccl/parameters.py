@@ -139,6 +139,8 @@ class Milp:
     """Work for the first routing of all phases: steps of the solver, each as large as the model; some seconds."""
     routing_gap: float = 0.01
     """The first routing is proven to within this, or to within the gap asked for where that is less."""
+    connection_s: float = 1e-8
+    """Where switches have congestion: the time that a link less (uc-min) or more (uc-max) of theirs is worth."""
     routings: int = 5
     """More routings of least time: their schedules differ by a tenth, and only scheduling them says which is best."""
     another_routing_work: int = 1_000_000

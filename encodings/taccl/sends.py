@@ -165,7 +165,8 @@ def to_schedule(
 ) -> Schedule:  # fmt: skip
     """One transfer for each send, or for each group of sends that share link and start, and are added or copied alike.
 
-    `retimed`: each as early as possible in the order of the times; else at these times.
+    `retimed`: each as early as possible in the order of the times; else at these times, but where the topology has
+    congestion: only the whole says how many connections a port has.
     """
     start_s, place = times.start_s, times.place
     reduces = _adds(topology, sends, start_s)
@@ -191,7 +192,7 @@ def to_schedule(
         freed_device=Ragged.empty(count),
         name=name or f"{collective.name} on {topology.name}",
     )
-    return retime(schedule) if retimed else schedule
+    return retime(schedule) if retimed or topology.congestion else schedule
 
 
 def _adds(topology: Topology, sends: Sends, start_s: Floats) -> Mask:

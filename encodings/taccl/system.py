@@ -79,7 +79,13 @@ QUESTION = (
 )  # fmt: skip
 
 SWEEP = (
-    *_MACHINE,
+    *_MACHINE[:3],
+    Field(
+        "sketch", Listed(Object(("gapless.encodings.taccl.sketch.format.Sketch",))),
+        "shipped sketches, and auto for a search; each size is planned under each of them", metavar="NAME,NAME,...",
+        names=lambda: (*_SKETCHES(), "auto"),
+    ),
+    Field("sketch_file", Text(), "one more sketch, in TACCL's format", metavar="FILE"),
     _COLLECTIVE,
     Field("min_size", Size(), "(default 1KB)", 1000, metavar="SIZE"),
     Field("max_size", Size(), "(default 1GB)", 10**9, metavar="SIZE"),
@@ -198,6 +204,8 @@ exit codes: 0 every size has its plan and is served, 2 bad input, 4 some have no
 example:
   gapless sweep taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather \\
       --min-size 1KB --max-size 1GB --factor 4 --time-limit 120 -o allgather
+  gapless sweep taccl --topology dgx2 --nodes 2 --sketch dgx2-sk-1,dgx2-sk-2,auto --time-limit 1200 -o dgx2
+  gapless plot dgx2/summary.json -o dgx2.svg
 """
 
 SYSTEM = System(
@@ -221,6 +229,7 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     lighter="--threads 1, fewer --chunks, or fewer ranks",
     remarks=_remarks,
     pictures=("gantt", "topology", "resources"),
+    tables={"gapless.size-sweep": lazy("gapless.encodings.taccl.sweep.picture:draw_sizes")},
     model=_model,
     exports=(
         Export("taccl-ef", "TACCL-EF XML", _write_taccl_ef, LOWERING, beside="xml"),

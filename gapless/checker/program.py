@@ -245,12 +245,15 @@ def _program(schedule: Schedule, numbers: NDArray[np.int64], tolerance: float) -
 
 
 def _transfer_s(schedule: Schedule, link: NDArray[np.int64], moves: Ragged) -> NDArray[np.float64]:
-    """The least duration of each transfer: alpha + beta * the bytes of all that it moves."""
+    """The least duration of each transfer: alpha + beta * the bytes of all that it moves.
+
+    Where the topology has congestion, beta is larger the more links the schedule itself uses through a port.
+    """
     topology = schedule.topology
     sent = np.concatenate([[0], np.cumsum(schedule.graph.size_bytes.astype(np.int64)[moves.values])])
     size_bytes = sent[moves.start[1:]] - sent[moves.start[:-1]]
     with np.errstate(over="ignore"):
-        return np.asarray(topology.alpha_s[link] + topology.beta_s_per_byte[link] * size_bytes)
+        return np.asarray(topology.alpha_s[link] + topology.slowed_beta_s(link)[link] * size_bytes)
 
 
 def _on_device(tensors: Ragged, device: NDArray[np.int64], device_count: int) -> Ragged:

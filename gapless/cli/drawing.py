@@ -74,10 +74,9 @@ def _plot(arguments: argparse.Namespace) -> int:
         raise InputError(f"--kind: {rule}, got {kind!r}" + (f"; {hint}" if hint else ""))
     check_plot(arguments.output)
     sweep = is_sweep(arguments.file)
-    if sweep != "file":
-        for option in ("x", "y"):
-            if getattr(arguments, option) is not None:
-                raise InputError(f"--{option}: goes with the summary.json of a sweep's file, got {arguments.file}")
+    for option, is_for in (("x", sweep == "file"), ("y", sweep not in ("", "budgets"))):
+        if not is_for and getattr(arguments, option) is not None:
+            raise InputError(f"--{option}: goes with the summary.json of a sweep's file, got {arguments.file}")
     if sweep:
         return _plot_sweep(arguments, sweep)
     if kind == "tradeoff":
@@ -135,7 +134,7 @@ def _copies_named(schedule: Schedule) -> int:
 
 def _plot_sweep(arguments: argparse.Namespace, sweep: str) -> int:
     from gapless.plot import write_plot
-    from gapless.plot.pictures import read_sweep
+    from gapless.plot.pictures import read_sweep, tables
     from gapless.plot.style import save
     from gapless.plot.sweep_curves import draw_sweep
     from gapless.sweeps.summary import read_summary
@@ -146,6 +145,9 @@ def _plot_sweep(arguments: argparse.Namespace, sweep: str) -> int:
         rows = read_summary(arguments.file)
         save(draw_sweep(rows, arguments.x, arguments.y), arguments.output)
         drawn = f"curves of {len(rows)} instances"
+    elif sweep in tables():
+        figure, drawn = tables()[sweep](arguments.file, arguments.y)
+        save(figure, arguments.output)
     else:
         points = read_sweep(arguments.file)
         write_plot(arguments.output, points)

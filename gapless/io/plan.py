@@ -25,6 +25,7 @@ from gapless.io.atomic import write_lines
 from gapless.io.record import Record, is_number, load_record
 from gapless.schedule import Ragged, Schedule
 from gapless.solution import Solution, Status, StopReason
+from gapless.topologies.congestion import Congestion, read_slowdown
 from gapless.topologies.topology import Links, Nic, Switch, Topology
 from gapless.units import Unit
 
@@ -327,7 +328,13 @@ def _topology_data(topology: Topology) -> dict[str, Any]:
             "beta_s_per_byte": topology.beta_s_per_byte,
             "resources": _ragged_data(shared),
         },
+        **({"congestion": [_congestion_data(one) for one in topology.congestion]} if topology.congestion else {}),
     }
+
+
+def _congestion_data(one: Congestion) -> dict[str, Any]:
+    ports, table = [list(port) for port in one.ports], one.table
+    return {"ports": ports, "connections": list(table.connections), "slowdown": list(table.slowdown)}
 
 
 def _read_topology(record: Record) -> Topology:
@@ -347,9 +354,19 @@ def _read_topology(record: Record) -> Topology:
         nics=tuple(Nic(*_read_group(entry)) for entry in record.records("nics")),
         switches=tuple(Switch(*_read_group(entry)) for entry in record.records("switches")),
         links=_read_links(record.record("links")),
+        congestion=tuple(_read_congestion(entry) for entry in record.records("congestion", default=[])),
     )
     record.close()
     return topology
+
+
+def _read_congestion(entry: Record) -> Congestion:
+    ports = entry.array("ports")
+    for port in ports:
+        if not isinstance(port, list):
+            raise entry.fail("ports", "a list of lists of resources", port)
+    numbers = tuple(tuple(entry.whole("ports", resource, 0) for resource in port) for port in ports)
+    return Congestion(numbers, read_slowdown(entry))
 
 
 def _read_group(entry: Record) -> tuple[int, tuple[int, ...]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from gapless.plot.network import plot_topology
 from gapless.progress_log import Convergence, convergence_of
 from gapless.system import find_system, known_system, system_names
 
-__all__ = ["Point", "convergence_in", "draw", "is_sweep", "kinds", "pictures_of", "read_sweep"]
+__all__ = ["Point", "convergence_in", "draw", "is_sweep", "kinds", "pictures_of", "read_sweep", "tables"]
 
 _KINDS = ("gantt", "resources", "memory", "topology", "convergence", "tradeoff")
 """The kinds of pictures that any system may have; `tradeoff` is of a sweep, the others are of a plan."""
@@ -93,17 +93,27 @@ def convergence_in(plan: SavedPlan) -> Convergence | None:
     return None if data is None else convergence_of(data, "run: convergence")
 
 
-def is_sweep(path: str) -> Literal["", "budgets", "file"]:
-    """Whether a file looks like the table of a sweep: of budgets, a JSON list, or of a file's instances.
+def tables() -> dict[str, Callable[[str, str | None], tuple[Any, str]]]:
+    """What draws the tables of the systems' own sweeps, by format."""
+    return {format_: draws for name in system_names() for format_, draws in find_system(name).tables.items()}
+
+
+def is_sweep(path: str) -> str:
+    """Whether a file looks like the table of a sweep: of `budgets`, a JSON list; of a `file`'s instances; or a system's
+    own, by the name of its format. Empty for none.
 
     Raises `InputError` where it can't be read.
     """
     try:
         with open(path, "rb") as file:
             start = file.read(64).lstrip()
-            return "budgets" if start[:1] == b"[" else "file" if b"gapless.sweep-summary" in start else ""
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    if start[:1] == b"[":
+        return "budgets"
+    if b"gapless.sweep-summary" in start:
+        return "file"
+    return next((format_ for format_ in tables() if f'"{format_}"'.encode() in start), "")
 
 
 def read_sweep(path: str | Path) -> list[Point]:

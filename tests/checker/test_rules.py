@@ -12,6 +12,7 @@ from gapless.checker import copies as copies_module
 from gapless.checker.report import STORED_PER_RULE
 from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
+from gapless.topologies.congestion import Congestion, Slowdown
 from gapless.topologies.topology import Link, Topology
 
 COMPUTE, TRANSFER = EventKind.COMPUTE, EventKind.TRANSFER
@@ -127,6 +128,23 @@ def test_taking_less_time_than_it_needs_is_duration_too_short(event: int) -> Non
     report = replay(*events)
     assert rules(report) == {"duration-too-short"}
     assert report.violations[0].event == event
+
+
+def test_a_second_link_through_a_port_makes_both_transfers_too_short() -> None:
+    graph = Graph(np.array([10, 10]), (), Placement.of([(0, 0), (1, 0)]), Placement.of([(0, 1)]))
+    sides = Congestion(((0,), (1,), (2,)), Slowdown((1, 2), (1.0, 1.5)))
+    links = (Link(0, 1, 1.0, 0.1, (0, 1)), Link(0, 2, 1.0, 0.1, (0, 2)))
+    star = Topology("star", (0, 0, 0), links, resources=("out0", "in1", "in2"), congestion=(sides,))
+    first = Event(TRANSFER, 0.0, 2.0, 0, moves=(0,))
+    assert replay(first, replace(first, start_s=2.0, end_s=4.0), graph=graph, topology=star).valid  # one link, twice
+    second = Event(TRANSFER, 2.0, 4.0, 1, moves=(1,))
+    report = replay(first, second, graph=graph, topology=star)
+    assert [violation.message for violation in report.violations] == [
+        "event 0 (transfer on link 0->1): takes 2 s, but needs 2.5 s",
+        "event 1 (transfer on link 0->2): takes 2 s, but needs 2.5 s",
+    ]
+    slow = replace(first, end_s=2.5), replace(second, start_s=2.5, end_s=5.0)
+    assert replay(*slow, graph=graph, topology=star).valid
 
 
 def test_several_tensors_in_one_transfer_pay_alpha_once() -> None:

@@ -124,9 +124,32 @@ def test_tables_are_printed_and_progress_goes_to_stderr(capsys: pytest.CaptureFi
     assert "baselines" in err
 
 
+def test_each_size_tries_every_sketch_and_the_table_says_which_served_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    sketch = tmp_path / "mine.json"
+    sketch.write_text(json.dumps({"intranode_sketch": {"strategy": "none"}}))
+    arguments = sweep_of(tmp_path, "--parts", "1", "--gap", "1", "--json", "--quiet", "--sketch-file", str(sketch))
+    arguments[arguments.index("4KB,1MB,400MB")] = "4KB,1MB"
+    assert run(capsys, *arguments)[0] == 0
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.plan.json")}
+    assert len(before) == 2
+    code, out, _ = run(capsys, *arguments, "--sketch", "auto")
+    assert code == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before  # what was planned is not planned again
+    assert len(list((tmp_path / "out").glob("*.plan.json"))) == 4
+    for row in json.loads(out)["rows"]:
+        assert row["sketch"] in ("mine", "auto", None)
+        assert (row["sketch"] is None) == (row["plan"] == row["baseline"])
+        assert row["plan"] is None or row["sketch"] is None or row["plan"].split(" in ")[0].endswith(row["sketch"])
+    assert any(row["sketch"] for row in summary(tmp_path)["rows"])
+
+
 @pytest.mark.parametrize(
     ("more", "rule"),
     [
+        (["--sketch", "auto,auto"], "--sketch: must name each sketch once, got 'auto' 2 times"),
+        (["--sketch", "nothing"], "sketch: must be one of"),
         (["--collective", "allgatter"], "collective: must be one of"),
         (["--sizes", "0"], "at least 1"),
         (["--instances", "0"], "must be a whole number in 1..64"),

@@ -15,11 +15,12 @@ from gapless.errors import InputError
 from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.io.plan import SavedPlan, plan_text, read_plan, write_plan
 from gapless.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
+from gapless.topologies.congestion import Congestion, Slowdown
 from gapless.topologies.topology import Link, Nic, Switch, Topology
 
 
 def rich_schedule() -> Schedule:
-    """A schedule that uses every field: updates, needs, in-place, frees, reductions, memory, NICs, switches."""
+    """A schedule that uses every field: updates, needs, in-place, frees, reductions, memory, NICs, congestion."""
     graph = Graph(
         size_bytes=np.array([8, 8, 4, 4]),
         tensor_names=("weight", "weight'", "gradient", "step"),
@@ -40,6 +41,7 @@ def rich_schedule() -> Schedule:
         switches=(Switch(0, (0,)),),
         engines=((0, "stream"), (0, "copy"), (1, "stream")),
         memory_bytes=(1000, math.inf),
+        congestion=(Congestion(((0,),), Slowdown((1, 2), (1.0, 1.5))),),
     )
     events = [
         Event(EventKind.COMPUTE, 0.0, 1.0, 0, op=0, implementation=0),

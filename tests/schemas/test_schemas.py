@@ -48,7 +48,8 @@ SKETCH = """
 {"intranode_sketch": {"strategy": "switch", "switches": [[0, 1]], "switch_hyperedge_strategy": ["uc-min"]},
  "internode_sketch": {"strategy": "relay", "internode_conn": {"0": [1]}, "beta_split": {"0": 2},
                       "gpus_to_sender_rev_map": {"0": [0, 1]}, "enforce_ordering": true},
- "symmetry_offsets": [[2, 4]], "symmetry_permutations": [[1, 0]], "nnodes": 2,
+ "symmetry_offsets": [[2, 4]], "symmetry_permutations": [[1, 0]],
+ "symmetry_partition": [[0], [1]], "nnodes": 2,
  "hyperparameters": {"input_chunkup": 2, "input_size": "1MB"}}"""
 
 BY_RANK = """

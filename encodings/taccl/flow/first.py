@@ -13,13 +13,14 @@ from gapless.encodings.taccl.list_scheduling import RULES, list_schedule
 from gapless.encodings.taccl.milp.tables import single_sends, times_of
 from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
 from gapless.encodings.taccl.sends import sends_of, to_schedule
+from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.options import Deadline, Progress
 from gapless.system import Plan
 
 __all__ = ["first_plan", "least_limit_s"]
 
 _FEW_SENDS = 2_000
-"""Sends up to which shortest paths take a tenth of a second; with more, a matching on orbits is quicker, and better."""
+"""Sends up to which shortest paths take a tenth of a second; with more, a matching on orbits is quicker."""
 _MOST_CELLS = 30_000_000
 """Pairs of chunk and link up to which shortest paths can be had at all: a few bytes each."""
 _AFTER_S = 7e-6
@@ -42,7 +43,7 @@ def first_plan(problem: Chunked, deadline: Deadline) -> Plan | None:
     deadline.keep(_AFTER_S * sends)
     is_quotient = problem.is_free and may_be_greedy(problem)
     fits = problem.collective.chunk_count * problem.link_count <= _MOST_CELLS
-    if fits and (sends <= _FEW_SENDS or not is_quotient):
+    if fits and (sends <= _FEW_SENDS or not is_quotient or _has_no_rotations(problem)):
         plan = _by_shortest_paths(problem, deadline)
     elif is_quotient:
         plan = plan_greedy(problem, deadline.stage(), most_tries=1)
@@ -53,6 +54,11 @@ def first_plan(problem: Chunked, deadline: Deadline) -> Plan | None:
         found = plan.solution
         options.on_progress(Progress(deadline.elapsed_s, found.objective, found.bound, "first plan"))
     return plan
+
+
+def _has_no_rotations(problem: Chunked) -> bool:
+    """Whether a matching, or paths by load, would have to look at every chunk."""
+    return all(len(rotations_of(phase.problem)) == 1 for phase in problem.phases)
 
 
 def least_limit_s(problem: Chunked) -> float:

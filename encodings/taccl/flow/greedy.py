@@ -195,7 +195,7 @@ def _find(search: _Search, bounds: Bounds) -> Columns | None:
 def _route(search: _Search, quotient: QuotientProblem) -> None:
     """Chunks that one rank wants: paths of the flow, and by load, then every rule, then other orders."""
     for routed in _routings(search, quotient):
-        if len(routed.routing) <= _MOST_BY_LOAD:
+        if len(routed.routing) <= _MOST_BY_LOAD and search.most_tries > 1:
             with charge(search.stage_s, "ordering"):
                 search.offer(routed, search.ordered(search.table(routed), Rule("most left to do")))
         orders = _schedule(search, routed)

@@ -22,6 +22,8 @@ Mask = NDArray[np.bool_]
 
 _POWER = 6.0
 """Of the load: the higher, the more a busy resource is avoided."""
+_TIME_SHARE = 1e-3
+"""Of a link's time, which decides where loads are equal."""
 
 
 def route_paths(
@@ -42,9 +44,9 @@ def route_paths(
             finder.load(paths[number], -1.0)
             paths[number] = finder.path(number, target)
             finder.load(paths[number], 1.0)
-        if max(finder.load_s) >= best_s * (1 - 1e-9):
+        if finder.load_s.max() >= best_s * (1 - 1e-9):
             break
-        best, best_s = [list(path) for path in paths], max(finder.load_s)
+        best, best_s = [list(path) for path in paths], float(finder.load_s.max())
     return routing_of(best)
 
 
@@ -71,8 +73,7 @@ class _Finder:
 
     def __init__(self, quotient: QuotientProblem, occupancy_s: Floats, allowed: Mask | None) -> None:
         self.quotient, self.target, self.allowed = quotient, quotient.topology.link_target.tolist(), allowed
-        self.load_s = [0.0] * quotient.group_count
-        self.kinds: list[tuple[tuple[int, ...], float, float]] = []
+        self.load_s = np.zeros(quotient.group_count)
         number: dict[tuple[tuple[int, ...], float, float], int] = {}
         columns = (quotient.groups, occupancy_s.tolist(), quotient.duration_s.tolist())
         self.kind = [number.setdefault(kind, len(number)) for kind in zip(*columns, strict=True)]
@@ -80,6 +81,10 @@ class _Finder:
         self.kinds_into: list[set[int]] = [set() for _ in range(quotient.topology.device_count)]
         for kind, target in zip(self.kind, self.target, strict=True):
             self.kinds_into[target].add(kind)
+        most = max(len(groups) for groups, _, _ in self.kinds)
+        self.held = np.array([[*groups, *[0] * (most - len(groups))] for groups, _, _ in self.kinds], dtype=np.int64)
+        self.holds = np.array([[k < len(groups) for k in range(most)] for groups, _, _ in self.kinds], dtype=np.bool_)
+        self.occupancy_s, self.duration_s = (np.array([kind[place] for kind in self.kinds]) for place in (1, 2))
 
     def load(self, path: list[int], sign: float) -> None:
         """Add a path to the load of its clocks, or take it away."""
@@ -114,9 +119,10 @@ class _Finder:
         return path[::-1]
 
     def _prices(self) -> list[float]:
-        top_s = max(self.load_s) or 1.0
-        prices = []
-        for groups, occupancy_s, duration_s in self.kinds:
-            heat = sum(((self.load_s[group] + occupancy_s) / top_s) ** _POWER for group in groups)
-            prices.append(occupancy_s * heat + 1e-3 * duration_s)
+        """By kind: what one more chunk costs."""
+        top_s = float(self.load_s.max(initial=0.0)) or 1.0
+        heat = ((self.load_s[self.held] + self.occupancy_s[:, None]) / top_s) ** _POWER
+        prices: list[float] = (
+            self.occupancy_s * heat.sum(axis=1, where=self.holds) + _TIME_SHARE * self.duration_s
+        ).tolist()
         return prices

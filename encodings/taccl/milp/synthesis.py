@@ -82,6 +82,11 @@ class _Search:
         return math.inf if self.best is None else self.best.makespan_s
 
     @property
+    def connection_s(self) -> float:
+        """gamma of (5.11), in seconds; without congestion, links of equal time only are chosen between."""
+        return self.parameters.connection_s if self.problem.logical.topology.congestion else 0.0
+
+    @property
     def gap(self) -> float | None:
         """Proven distance of the best schedule from the best possible."""
         return relative_gap(None if self.best is None else self.best.makespan_s, self.bounds.chunk_by_chunk_s)
@@ -147,8 +152,11 @@ def synthesise(
         _schedule(search, [[shortest_path_routing(phase.problem) for phase in problem.phases]])
     else:
         search.routers = routers
-        _schedule(search, [found] if policy is None else [found, policy])
-        _schedule_others(search, routers)
+        if policy is not None and search.connection_s:
+            _schedule(search, [policy])  # its links are imposed, whatever the others would take
+        else:
+            _schedule(search, [found] if policy is None else [found, policy])
+            _schedule_others(search, routers)
     return _plan(search, versions)
 
 
@@ -210,7 +218,8 @@ def _route_for_least_time(search: _Search, router: Router, phases_left: int) -> 
     search.report("routing")
     if solution.values is None or solution.objective is None:
         return None
-    router.model.add("time_is_least", (1.0, [router.time]), upper=solution.objective * (1 + 1e-9))
+    worth = search.connection_s / router.unit_s * np.count_nonzero(router.problem.link_weight)  # of all links together
+    router.model.add("time_is_least", (1.0, [router.time]), upper=(solution.objective + worth) * (1 + 1e-9))
     return router.decode(solution.values), solution.objective * router.unit_s
 
 
@@ -222,14 +231,19 @@ def _note_bound(search: _Search, router: Router, bound: float | None) -> None:
 
 
 def _route_for_policy(search: _Search, routers: list[Router]) -> list[Routing] | None:
-    """Of the routings of least time, those with few (uc-min) or many (uc-max) links of the switch-hyperedges (5.11)."""
+    """Of the routings of least time, those with few (uc-min) or many (uc-max) links of the switch-hyperedges (5.11).
+
+    Where the topology has congestion, a link is worth time.
+    """
     found = []
     for router in routers:
         weight = router.problem.link_weight
         weighed = np.flatnonzero((weight != 0) & (router.is_util >= 0))
         if not len(weighed):
             return None
-        router.model.minimize((weight[weighed], router.is_util[weighed]))
+        gamma = search.connection_s / router.unit_s
+        links = ((gamma or 1.0) * weight[weighed], router.is_util[weighed])
+        router.model.minimize(*([(1.0, [router.time])] if gamma else []), links)
         routing = _route_on(search, router, search.options.seed, len(routers))
         if routing is None:
             return None

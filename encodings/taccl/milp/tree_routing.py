@@ -108,9 +108,14 @@ def shortest_path_routing(problem: Chunked) -> Routing:
 
 
 def _is_sent(model: Model, problem: Chunked) -> Ids:
-    """is_sent[c, src, r] for each orbit of (chunk, link)."""
-    link_count = problem.link_count
-    moves = [(s.chunks[:, None] * link_count + s.links[None, :]).reshape(-1) for s in problem.logical.symmetry]
+    """is_sent[c, src, r] for each orbit of (chunk, link); with a partition, of the links within its parts."""
+    link_count, logical = problem.link_count, problem.logical
+    pairs = np.arange(problem.usable.size).reshape(problem.usable.shape)
+    is_free = False if logical.is_between is None else logical.is_between[None, :]
+    moves = [
+        np.where(is_free, pairs, s.chunks[:, None] * link_count + s.links[None, :]).reshape(-1)
+        for s in (*logical.symmetry, *logical.inside)
+    ]
     label = orbits(moves, problem.usable.size)
     usable = problem.usable.reshape(-1)
     firsts, column = np.unique(label[usable], return_inverse=True)

@@ -56,8 +56,9 @@ class Sketch:
 
     `switches[k]` are the local ranks of a switch-hyperedge, `policies[k]` its policy. `symmetry` holds (offset, group)
     pairs: rank r goes to (r + offset) mod group within its group; group 0 stands for all ranks. `permutations` are
-    more symmetries, each as the images of all ranks of the cluster. `input_bytes` is the default size of one rank's
-    input buffer. `node_count` is the number of nodes that the sketch is for, None for any.
+    more symmetries, each as the images of all ranks of the cluster. `partition`: parts of those ranks, each of which
+    every symmetry maps to a part; sends between parts are free then (Example 5.4.3). `input_bytes` is the default size
+    of one rank's input buffer. `node_count` is the number of nodes that the sketch is for, None for any.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Sketch:
     inter_node: InterNode | None = None
     symmetry: tuple[tuple[int, int], ...] = ()
     permutations: tuple[tuple[int, ...], ...] = ()
+    partition: tuple[tuple[int, ...], ...] = ()
     chunks_per_rank: int = 1
     input_bytes: int | None = None
     node_count: int | None = None
@@ -85,6 +87,8 @@ def sketch_data(sketch: Sketch) -> dict[str, Any]:
         data["symmetry_offsets"] = [[offset, group or "all"] for offset, group in sketch.symmetry]
     if sketch.permutations:
         data["symmetry_permutations"] = [list(images) for images in sketch.permutations]
+    if sketch.partition:
+        data["symmetry_partition"] = [list(ranks) for ranks in sketch.partition]
     if sketch.node_count is not None:
         data["nnodes"] = sketch.node_count
     data["hyperparameters"] = {"input_chunkup": sketch.chunks_per_rank}
@@ -145,7 +149,8 @@ def _read(record: Record, name: str) -> Sketch:
         policies=policies,
         inter_node=None if inter_node is None else _read_inter_node(inter_node),
         symmetry=_read_symmetry(record),
-        permutations=_read_permutations(record),
+        permutations=_read_ranks(record, "symmetry_permutations"),
+        partition=_read_ranks(record, "symmetry_partition"),
         chunks_per_rank=hyper.integer("input_chunkup", 1, default=1),
         input_bytes=None if size is None else parse_bytes(size, f"{hyper.where}: input_size"),
         node_count=record.integer("nnodes", 1, default=None),
@@ -225,15 +230,11 @@ def _read_symmetry(record: Record) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
-def _read_permutations(record: Record) -> tuple[tuple[int, ...], ...]:
-    """`symmetry_permutations`, our addition to the format: lists of images of ranks."""
-    entries = record.array("symmetry_permutations", default=[])
+def _read_ranks(record: Record, key: str) -> tuple[tuple[int, ...], ...]:
+    """Lists of ranks, each once: `symmetry_permutations`, `symmetry_partition`, our additions to the format."""
     return tuple(
-        tuple(
-            record.whole(f"symmetry_permutations[{k}][{n}]", rank, 0)
-            for n, rank in enumerate(_ranks(record, f"symmetry_permutations[{k}]", entry))
-        )
-        for k, entry in enumerate(entries)
+        tuple(record.whole(f"{key}[{k}][{n}]", rank, 0) for n, rank in enumerate(_ranks(record, f"{key}[{k}]", entry)))
+        for k, entry in enumerate(record.array(key, default=[]))
     )
 
 

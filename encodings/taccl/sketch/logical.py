@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import networkx as nx
@@ -14,6 +14,7 @@ from gapless.encodings.taccl.sketch.format import InterNode, Policy, Sketch
 from gapless.encodings.taccl.symmetry.orbits import Automorphism, automorphism, rotation
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.errors import InputError
+from gapless.topologies.congestion import Congestion
 from gapless.topologies.topology import Link, Topology
 
 __all__ = ["Hyperedge", "LogicalTopology", "apply_sketch", "check_reach"]
@@ -34,7 +35,9 @@ class LogicalTopology:
     `topology` holds the links that the sketch keeps; a NIC that it splits is there as lanes. `allowed[c, l]`: bool,
     whether chunk c may travel on link l (a part of its sum as well, where it is reduced). `own_first[l]`: whether
     link l must carry its sender's own chunks first. `unused`: the symmetries of the sketch that the collective hasn't.
-    `one_by_one`: a rank sends a chunk to one rank at a time; so it is backwards in time where parts are added up.
+    `inside`: symmetries that bind sends within a part of the sketch's partition only; `is_between[l]`: whether link l
+    joins two parts, None without a partition. `one_by_one`: a rank sends a chunk to one rank at a time; so it is
+    backwards in time where parts are added up.
     """
 
     topology: Topology
@@ -44,6 +47,8 @@ class LogicalTopology:
     own_first: NDArray[np.bool_]
     unused: tuple[str, ...] = ()
     one_by_one: bool = False
+    inside: tuple[Automorphism, ...] = ()
+    is_between: NDArray[np.bool_] | None = None
 
 
 def apply_sketch(topology: Topology, collective: Collective, sketch: Sketch | None) -> LogicalTopology:
@@ -80,17 +85,25 @@ def _apply(topology: Topology, collective: Collective, sketch: Sketch) -> Logica
             raise InputError(f"{where}: internode_sketch is missing, and the topology has {nodes} nodes")
         links += _inter_node_links(topology, sketch.inter_node, resources, where)
     links, hyperedges = _switched(topology, links, resources, sketch, where)
-    logical_links = replace(topology, links=tuple(links), resources=tuple(resources))
+    congestion = _with_lanes(topology, resources)
+    logical_links = replace(topology, links=tuple(links), resources=tuple(resources), congestion=congestion)
     allowed = _allowed(logical_links, collective, sketch.inter_node)
     own_first = np.full(len(links), sketch.inter_node is not None and sketch.inter_node.enforce_ordering)
     symmetry = _symmetry(logical_links, collective, sketch, allowed, where)
+    kept = tuple(found for found in symmetry.values() if found is not None)
+    unused = tuple(title for title, found in symmetry.items() if found is None)
+    is_between = _is_between(logical_links, sketch, kept, where)
+    if is_between is not None and not collective.reduces and max(map(len, collective.destinations)) <= 1:
+        kept, unused = (), tuple(symmetry)  # each chunk takes a path of its own: symmetries bind whole paths
     return LogicalTopology(
         topology=logical_links,
         allowed=allowed,
         hyperedges=hyperedges,
-        symmetry=tuple(found for found in symmetry.values() if found is not None),
+        symmetry=kept if is_between is None else (),
         own_first=own_first & logical_links.is_inter_node,
-        unused=tuple(title for title, found in symmetry.items() if found is None),
+        unused=unused,
+        inside=() if is_between is None else kept,
+        is_between=is_between,
     )
 
 
@@ -161,6 +174,23 @@ def _inter_node_links(topology: Topology, sketch: InterNode, resources: list[str
         links.append(Link(link.source, link.target, link.alpha_s, link.beta_s_per_byte * splits[pair], numbers))
     resources[:] = list(lanes)
     return links
+
+
+def _with_lanes(topology: Topology, resources: list[str]) -> tuple[Congestion, ...]:
+    """The congestion of a topology whose NICs are split: the connections of all lanes of a port count together."""
+    lanes: dict[str, list[int]] = {}
+    for lane in range(len(topology.resources), len(resources)):
+        lanes.setdefault(resources[lane].partition(":lane")[0], []).append(lane)
+    return tuple(
+        replace(
+            one,
+            ports=tuple(
+                (*port, *(lane for number in port for lane in lanes.get(topology.resources[number], ())))
+                for port in one.ports
+            ),
+        )
+        for one in topology.congestion
+    )
 
 
 def _split(topology: Topology, sketch: InterNode, pair: tuple[int, int], connections: list[tuple[int, int]]) -> float:
@@ -276,6 +306,27 @@ def _symmetry(
             raise InputError(f"{title}: must hold each of the {topology.device_count} ranks once")
         found[name] = automorphism(np.array(images, dtype=np.int64), topology, collective, allowed, title)
     return found
+
+
+def _is_between(
+    topology: Topology, sketch: Sketch, symmetry: Sequence[Automorphism], where: str
+) -> NDArray[np.bool_] | None:
+    """Whether each link joins two parts of the sketch's partition, bool; None without one."""
+    if not sketch.partition:
+        return None
+    title, count = f"{where}: symmetry_partition", topology.device_count
+    if sorted(rank for part in sketch.partition for rank in part) != list(range(count)):
+        raise InputError(f"{title}: must hold each of the {count} ranks once")
+    parts = {frozenset(part) for part in sketch.partition}
+    for number, part in enumerate(sketch.partition):
+        for images in symmetry:
+            image = frozenset(images.ranks[list(part)].tolist())
+            if image not in parts:
+                raise InputError(f"{title}[{number}]: a symmetry must map it to a part, it becomes {sorted(image)}")
+    part_of = np.empty(count, dtype=np.int64)
+    for number, part in enumerate(sketch.partition):
+        part_of[list(part)] = number
+    return np.asarray(part_of[topology.link_source] != part_of[topology.link_target])
 
 
 def check_reach(logical: LogicalTopology, collective: Collective, where: str) -> None:

@@ -22,12 +22,16 @@ __all__ = ["Candidate", "Lowering", "Times"]
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A schedule of the collective, in chunks of its own. `is_baseline`: by template, not synthesised."""
+    """A schedule of the collective, in chunks of its own.
+
+    `is_baseline`: by template, not synthesised. `sketch`: what it was synthesised under, None for none.
+    """
 
     name: str
     collective: Collective
     schedule: Schedule
     is_baseline: bool
+    sketch: str | None = None
 
     @cached_property
     def chunks(self) -> int:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gapless.encodings.taccl.parameters import Parameters
-from gapless.encodings.taccl.problem import find_sketch, find_topology
+from gapless.encodings.taccl.problem import AUTO, find_topology
 from gapless.encodings.taccl.programs.instances import InstanceCosts
-from gapless.encodings.taccl.sketch.format import Sketch
-from gapless.encodings.taccl.sweep.request import Request, sizes_between
+from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sketch
+from gapless.encodings.taccl.sweep.request import Choice, Request, sizes_between
 from gapless.encodings.taccl.sweep.run import Outcome, sweep
 from gapless.errors import InputError
 from gapless.parameters import parameters_of
@@ -22,30 +22,44 @@ from gapless.text import described, table
 __all__ = ["answer", "request"]
 
 _COLUMNS = {
-    "size_bytes": "size", "plan": "plan", "instances": "x", "makespan_s": "time", "algbw_bytes_per_s": "algbw",
-    "ratio_to_bound": "/ bound", "ratio_to_baseline": "/ baseline", "synthesised_ratio": "synthesised /",
-    "baseline": "best baseline", "baseline_s": "its time", "solve_s": "solved in",
+    "size_bytes": "size", "plan": "plan", "sketch": "sketch", "instances": "x", "makespan_s": "time",
+    "algbw_bytes_per_s": "algbw", "ratio_to_bound": "/ bound", "ratio_to_baseline": "/ baseline",
+    "synthesised_ratio": "synthesised /", "baseline": "best baseline", "baseline_s": "its time", "solve_s": "solved in",
 }  # fmt: skip
 
 
 def request(values: Mapping[str, Any]) -> Request:
     """What is asked for, from the values of the fields. Raises `InputError` as `problem` does."""
-    sketch = find_sketch(values["sketch"], values["sketch_file"])
-    if isinstance(sketch, str):
-        raise InputError(f"sketch: must be one sketch for a sweep, got {sketch!r}")
-    assert sketch is None or isinstance(sketch, Sketch)
+    sketches = _sketches(values["sketch"] or (), values["sketch_file"])
+    named = [sketch for sketch in sketches if isinstance(sketch, Sketch) and sketch.node_count is not None]
     sizes = values["sizes"] or sizes_between(values["min_size"], values["max_size"], values["factor"])
     return Request(
-        topology=find_topology(values["topology"], values["topology_file"], values["nodes"], sketch),
+        topology=find_topology(
+            values["topology"], values["topology_file"], values["nodes"], named[0] if named else None
+        ),
         collective=values["collective"] or "allgather",
         sizes_bytes=sizes,
         instances=values["instances"],
         parts=values["parts"],
-        sketch=sketch,
+        sketches=sketches,
         costs=InstanceCosts(values["block_bandwidth"], values["alpha_growth"]),
         lowering={key: values[key] for key in ("proto", "placement", "runtime")},
         tolerance=values["tolerance"],
     )
+
+
+def _sketches(sketches: Sequence[str | Sketch], sketch_file: str | None) -> tuple[Choice, ...]:
+    """Those that are named or given, and that in a file; none where there is none of these."""
+    found: list[Choice] = []
+    for sketch in sketches:
+        found.append(AUTO if sketch == AUTO else load_sketch(sketch) if isinstance(sketch, str) else sketch)
+    if sketch_file is not None:
+        found.append(read_sketch(sketch_file))
+    names = [sketch.name if isinstance(sketch, Sketch) else sketch for sketch in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"sketch: must name each sketch once, got {name!r} {names.count(name)} times")
+    return tuple(found) or (None,)
 
 
 def answer(values: Mapping[str, Any], session: Session) -> Answer:

@@ -25,4 +25,5 @@ def pipelined(candidate: Candidate, pieces: int) -> Candidate:
         for piece in range(pieces)
     ]
     schedule = to_schedule(old.topology, collective, chunk_bytes, *sends_in_turn(transfers), old.name, retimed=False)
-    return Candidate(f"{candidate.name} in {pieces} pieces", collective, schedule, candidate.is_baseline)
+    title = f"{candidate.name} in {pieces} pieces"
+    return Candidate(title, collective, schedule, candidate.is_baseline, candidate.sketch)

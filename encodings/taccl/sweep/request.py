@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from itertools import chain
+from typing import Any, Literal
 
 from gapless import __version__
 from gapless.collective import Collective, collective_by_name, divided
@@ -20,8 +21,13 @@ from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
-__all__ = ["Request", "larger_buffer", "sizes_between"]
+__all__ = ["Choice", "Job", "Request", "larger_buffer", "sizes_between"]
 
+
+Choice = Sketch | Literal["auto"] | None
+"""A sketch, a search over sketches, or none."""
+Job = tuple[int, int, int]
+"""(size, parts, number of the sketch)."""
 
 _PARTS = (1, 2)
 """Into how many parts chunks are cut, unless it is said."""
@@ -31,9 +37,10 @@ _PARTS = (1, 2)
 class Request:
     """A collective by name, for buffers of `sizes_bytes` (ascending), lowered with any of `instances`.
 
-    A size is that of the larger of one rank's two buffers, as the runtimes compare it with minBytes and maxBytes. The
-    sketch's chunks are cut into each of `parts` and synthesised so, but for sizes at which latency rules; None is 1, 2
-    and, without a sketch, the number that suits the largest size. `costs`: of thread blocks. `lowering`: `proto`,
+    A size is that of the larger of one rank's two buffers, as the runtimes compare it with minBytes and maxBytes. Each
+    size is planned under each of `sketches`, None for none, `auto` for a search over sketches of its own. A sketch's
+    chunks are cut into each of `parts` and synthesised so, but for sizes at which latency rules; None is 1, 2 and,
+    without a sketch, the number that suits the largest size. `costs`: of thread blocks. `lowering`: `proto`,
     `placement`, `runtime`, see `lower`. With `tolerance` t, a plan serves a size if it is at most (1 + t) times as slow
     as the fastest, so that fewer files are needed. `parameters`: of the synthesis.
 
@@ -45,7 +52,7 @@ class Request:
     sizes_bytes: tuple[int, ...]
     instances: tuple[int, ...] = (1, 2, 4, 8)
     parts: tuple[int, ...] | None = None
-    sketch: Sketch | None = None
+    sketches: tuple[Choice, ...] = (None,)
     costs: InstanceCosts = field(default_factory=InstanceCosts)
     lowering: Mapping[str, Any] = field(default_factory=dict)
     tolerance: float = 0.0
@@ -59,6 +66,8 @@ class Request:
             object.__setattr__(self, title, tuple(sorted(set(values))))
         if not self.tolerance >= 0:
             raise InputError(f"tolerance must be >= 0, got {self.tolerance}")
+        if not self.sketches:
+            raise InputError("sketches: must hold at least one sketch, or None for none")
         assert self.definition is not None  # the name is checked at once
 
     @cached_property
@@ -66,35 +75,51 @@ class Request:
         """The collective with one chunk for each rank, or each pair of ranks."""
         return collective_by_name(self.collective, self.topology.device_count)
 
-    def problem(self, size_bytes: int, parts: int) -> Chunked:
-        """The synthesis problem for a size, with each chunk of the sketch cut into `parts`."""
-        whole = Chunked.of(self.topology, self.collective, self._input_bytes(size_bytes), self.sketch)
+    def problem(self, size_bytes: int, parts: int, number: int = 0) -> Chunked | Problem:
+        """The synthesis problem for a size, with each chunk of the sketch of this number cut into `parts`."""
+        sketch = self.sketches[number]
+        if isinstance(sketch, str):
+            return Problem(self.topology, self.collective, self._input_bytes(size_bytes), sketch)
+        whole = Chunked.of(self.topology, self.collective, self._input_bytes(size_bytes), sketch)
         fine = divided(whole.collective, parts)
         return replace(whole, collective=fine, chunk_bytes=-(-size_bytes // larger_buffer(fine)))
 
-    @cached_property
-    def cuts(self) -> tuple[int, ...]:
-        """The numbers of parts, ascending."""
+    def sketch_name(self, number: int) -> str | None:
+        """What the sketch of this number is called, None for no sketch."""
+        sketch = self.sketches[number]
+        return sketch.name if isinstance(sketch, Sketch) else sketch
+
+    def cuts(self, number: int = 0) -> tuple[int, ...]:
+        """The numbers of parts for the sketch of this number, ascending; a search over sketches chooses for itself."""
+        sketch = self.sketches[number]
+        if isinstance(sketch, str):
+            return (1,)
         if self.parts is not None:
             return self.parts
-        if self.sketch is not None:
-            return _PARTS
+        return _PARTS if sketch is not None else self._cuts_of_all_links
+
+    @cached_property
+    def _cuts_of_all_links(self) -> tuple[int, ...]:
         most_bytes = self._input_bytes(self.sizes_bytes[-1])
         largest = in_chunks(Problem(self.topology, self.collective, most_bytes), SolveOptions(), self.parameters)
         return tuple(sorted({*_PARTS, largest.chunks}))
 
     @cached_property
-    def jobs(self) -> tuple[tuple[int, int], ...]:
-        """What is synthesised, as (size, parts), in this order: whole chunks first, the ends of the range first.
+    def jobs(self) -> tuple[Job, ...]:
+        """What is synthesised, in this order: whole chunks first, the ends of the range first.
 
         Chunks are cut only where a part still takes some link longer than the link's latency.
         """
-        order = _spread_out(self.sizes_bytes)
-        return tuple((size, parts) for parts in self.cuts for size in order if self._is_worth(size, parts))
+        cuts = [self.cuts(number) for number in range(len(self.sketches))]
+        return tuple(
+            (size, parts, number)
+            for parts in sorted(set(chain.from_iterable(cuts)))
+            for size in _spread_out(self.sizes_bytes)
+            for number, its_parts in enumerate(cuts)
+            if parts == its_parts[0] or (parts in its_parts and self._is_worth(size, parts))
+        )
 
     def _is_worth(self, size_bytes: int, parts: int) -> bool:
-        if parts == self.cuts[0]:
-            return True
         chunk_bytes = size_bytes / larger_buffer(self.definition) / parts
         return bool((self.topology.beta_s_per_byte * chunk_bytes > self.topology.alpha_s).any())
 
@@ -102,13 +127,22 @@ class Request:
         """The larger input where the larger buffer is of that size."""
         return -(-size_bytes * max(map(len, self.definition.inputs)) // larger_buffer(self.definition))
 
-    def key(self, options: SolveOptions) -> str:
-        """A hash of all that a synthesised plan depends on, but for its size, threads and time limit."""
+    def key(self, options: SolveOptions, number: int = 0) -> str:
+        """A hash of all that a plan under this sketch depends on, but for its size, threads and time limit."""
         machine = self.topology
         columns = (machine.link_source, machine.link_target, machine.alpha_s, machine.beta_s_per_byte)
         held = [link.resources for link in machine.links]
-        asked = [__version__, self.collective, self.sketch, options.gap, options.seed, options.solver, self.parameters]
-        names = [machine.name, machine.node_of_device, machine.resources, machine.nics, machine.switches, held]
+        asked = [
+            __version__,
+            self.collective,
+            self.sketches[number],
+            options.gap,
+            options.seed,
+            options.solver,
+            self.parameters,
+        ]
+        groups = [machine.nics, machine.switches, held, *machine.congestion]
+        names = [machine.name, machine.node_of_device, machine.resources, *groups]
         content = repr([asked, names, [column.tolist() for column in columns]])
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 

@@ -21,9 +21,10 @@ from gapless.encodings.taccl.programs.instances import with_instances
 from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times
 from gapless.encodings.taccl.sweep.pipelining import pipelined
 from gapless.encodings.taccl.sweep.ranges import Choice, Range, choose, to_ranges
-from gapless.encodings.taccl.sweep.request import Request, larger_buffer
-from gapless.encodings.taccl.sweep.table import Row
+from gapless.encodings.taccl.sweep.request import Job, Request, larger_buffer
+from gapless.encodings.taccl.sweep.table import FORMAT, VERSION, Row
 from gapless.io.atomic import make_folder
+from gapless.io.collective_file import collective_of
 from gapless.io.plan import read_plan
 from gapless.io.taccl_ef import write_program
 from gapless.options import Deadline, Progress, SolveOptions
@@ -35,12 +36,10 @@ from gapless.sweeps.results import Row as Known
 from gapless.sweeps.run import answers, known_rows
 from gapless.sweeps.solving import Work
 from gapless.sweeps.summary import SUMMARY_JSON, write_table
+from gapless.sweeps.sweep_file import Value
 from gapless.units import format_bytes
 
 __all__ = ["Outcome", "sweep"]
-
-Job = tuple[int, int]
-"""(size, parts)."""
 
 XML_FOLDER = "xml"
 _PIPELINED = 2
@@ -70,7 +69,7 @@ class Outcome:
 
 @dataclass
 class _Sweep:
-    """What is asked, and what is known by now: results by job (size, parts), the rest by size."""
+    """What is asked, and what is known by now: results by job, the rest by size."""
 
     request: Request
     options: SolveOptions
@@ -156,14 +155,17 @@ def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcom
 
 def _questions(request: Request, options: SolveOptions) -> dict[Job, Given]:
     """The synthesis of each job; the hash holds all that a plan depends on, but for its threads and time limit."""
-    key = request.key(options)
+    keys = [request.key(options, number) for number in range(len(request.sketches))]
     questions = {}
-    for size, parts in request.jobs:
+    for job in request.jobs:
+        size, parts, number = job
+        sketch = request.sketch_name(number)
         title = format_bytes(size) + ("" if parts == 1 else f" in {parts} parts")
-        values = {"size": size, "parts": parts}
-        name = f"{request.collective}-{size}-{parts}-{key}"
-        problem, limits = request.problem(size, parts), limits_of(options)
-        questions[size, parts] = Given(problem, limits, name, title, values, parameters=request.parameters)
+        title += f" under {sketch}" if len(keys) > 1 and sketch else ""
+        values: dict[str, Value] = {"size": size, "parts": parts, **({} if sketch is None else {"sketch": sketch})}
+        name = f"{request.collective}-{size}-{parts}-{keys[number]}"
+        problem, limits = request.problem(*job), limits_of(options)
+        questions[job] = Given(problem, limits, name, title, values, parameters=request.parameters)
     return questions
 
 
@@ -180,7 +182,7 @@ def _find_baselines(state: _Sweep) -> None:
     known: dict[tuple[str, bytes], Candidate] = {}
     library = Baselines(request.topology, definition)
     stage = Deadline(state.deadline.stage(_BASELINES_SHARE * state.deadline.remaining_s))
-    for size in dict.fromkeys(size for size, _ in request.jobs):  # the ends of the range first
+    for size in dict.fromkeys(size for size, *_ in request.jobs):  # the ends of the range first
         if stage.over:
             return
         found_here = state.baselines.setdefault(size, [])
@@ -207,9 +209,16 @@ def _synthesise(state: _Sweep) -> None:
     state.rows = dict(zip(state.questions, found, strict=True))
     for job, row in state.rows.items():
         if row.plan is not None:
-            name = f"plan-{format_bytes(job[0]).replace(' ', '')}" + (f"-{job[1]}" if job[1] > 1 else "")
-            schedule = read_plan(state.folder / row.plan).schedule
-            state.candidates[job] = Candidate(name, state.request.problem(*job).collective, schedule, False)
+            state.candidates[job] = _candidate(state, job, state.folder / row.plan)
+
+
+def _candidate(state: _Sweep, job: Job, path: Path) -> Candidate:
+    """The plan of a job; where there are several sketches, its name ends in its own."""
+    size, parts, number = job
+    sketch, saved = state.request.sketch_name(number), read_plan(path)
+    name = f"plan-{format_bytes(size).replace(' ', '')}" + (f"-{parts}" if parts > 1 else "")
+    name += f"-{sketch}" if len(state.request.sketches) > 1 and sketch else ""
+    return Candidate(name, collective_of(saved.problem, str(path)), saved.schedule, False, sketch)
 
 
 def _pipeline(state: _Sweep) -> None:
@@ -263,7 +272,14 @@ def _write(state: _Sweep, s_per_byte: float) -> Outcome:
         {"plan": name, "instances": instances, "reason": reason}
         for (name, instances), reason in state.lowering.refused.items()
     ]
-    more = {"collective": request.collective, "topology": request.topology.name, "ranges": listed, "refused": refused}
+    more = {
+        "format": FORMAT,
+        "version": VERSION,
+        "collective": request.collective,
+        "topology": request.topology.name,
+        "ranges": listed,
+        "refused": refused,
+    }
     data = [row.data for row in rows]
     write_table(state.folder, [column.name for column in fields(Row)], data, {**more, "rows": data})
     return Outcome(rows, listed, refused, state.done == len(state.rows) and bool(ranges))
@@ -291,6 +307,7 @@ def _row(
     return Row(
         size_bytes=size,
         plan=None if chosen is None else chosen[0].name,
+        sketch=None if chosen is None else chosen[0].sketch,
         instances=None if chosen is None else chosen[1],
         makespan_s=makespan_s,
         algbw_bytes_per_s=None if not makespan_s else size / makespan_s,

@@ -159,6 +159,36 @@ def test_symmetric_routing_carries_every_send_to_a_send() -> None:
         assert {(int(automorphism.chunks[c]), int(automorphism.links[link])) for c, link in sends} == sends
 
 
+def test_a_partition_binds_the_sends_of_its_parts_and_leaves_those_between_them_free() -> None:
+    """Example 5.4.3: two NDv2 nodes under the permutation that swaps them."""
+    nodes = tuple(range(8)), tuple(range(8, 16))
+    swap = replace(load_sketch("ndv2-sk-1"), symmetry=(), permutations=((*nodes[1], *nodes[0]),))
+    whole, inside, free = (
+        Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, sketch)
+        for sketch in (swap, replace(swap, partition=nodes), replace(swap, permutations=()))
+    )
+    (images,), is_between = inside.logical.inside, inside.logical.is_between
+    assert is_between is not None
+    assert is_between.tolist() == inside.logical.topology.is_inter_node.tolist()
+    column, image = (encode(inside).is_sent[np.ix_(*cells)] for cells in (
+        (range(16), range(inside.link_count)), (images.chunks, images.links),
+    ))  # fmt: skip
+    allowed = inside.usable
+    assert (column == image)[allowed & ~is_between].all()
+    assert (column != image)[allowed & is_between].all()
+    sizes = [encode(problem).model.column_count for problem in (whole, inside, free)]
+    assert sizes == sorted(set(sizes))
+    least_s, routing = solved_s(inside)
+    assert solved_s(free)[0] <= least_s * (1 + 1e-6)
+    assert least_s <= solved_s(whole)[0] * (1 + 1e-6)
+    sends = {
+        (chunk, link)
+        for chunk, link in zip(routing.chunk.tolist(), routing.link.tolist(), strict=True)
+        if not is_between[link]
+    }
+    assert {(int(images.chunks[chunk]), int(images.links[link])) for chunk, link in sends} == sends
+
+
 @pytest.mark.parametrize("routing_of", [lambda p: solved_s(p)[1], shortest_path_routing])
 def test_each_chunk_travels_along_a_tree_that_reaches_every_rank(
     routing_of: Callable[[Chunked], Routing],

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gapless.collective import allgather
+from gapless.collective import allgather, alltoall
 from gapless.encodings.taccl import Sketch, load_sketch
 from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.encodings.taccl.sketch.logical import apply_sketch
 from gapless.errors import InputError
-from gapless.topologies.files import load_topology
+from gapless.topologies.congestion import Slowdown
+from gapless.topologies.files import load_topology, named_node
 
 NDV2 = load_topology("ndv2", 2)
 DGX2 = load_topology("dgx2", 2)
@@ -55,6 +56,17 @@ def test_shared_nic_is_split_into_lanes_that_exclude_nobody_else() -> None:
     first, second = (next(link for link in logical.links if (link.source, link.target) == (r, r + 16)) for r in (0, 1))
     assert first.beta_s_per_byte * 1e12 == pytest.approx(2 * 106)
     assert not set(first.resources) & set(second.resources)
+
+
+def test_connections_through_the_lanes_of_a_nic_count_together() -> None:
+    node = named_node("dgx2")
+    table = Slowdown((1, 3), (1.0, 2.0))
+    node = replace(node, nics=tuple(replace(nic, congestion=table) for nic in node.nics))
+    logical = apply_sketch(node.cluster(2), allgather(32), load_sketch("dgx2-sk-2")).topology
+    lanes = [k for k, link in enumerate(logical.links) if (link.source, link.target) in ((0, 16), (1, 17))]
+    beta_s = logical.beta_s_per_byte[lanes]
+    assert logical.slowed_beta_s(np.array(lanes[:1]))[lanes].tolist() == pytest.approx((1.0 * beta_s).tolist())
+    assert logical.slowed_beta_s(np.array(lanes))[lanes].tolist() == pytest.approx((1.5 * beta_s).tolist())
 
 
 def test_nic_is_shared_between_all_other_nodes() -> None:
@@ -158,3 +170,26 @@ def test_sketch_that_cuts_the_topology_apart_is_refused() -> None:
 def test_rotation_by_the_whole_group_is_no_symmetry_at_all() -> None:
     logical = apply_sketch(load_topology("ndv2", 1), allgather(8), load_sketch("ndv2-sk-1"))
     assert logical.symmetry == ()
+
+
+SWAP = Sketch("swap", inter_node=InterNode({1: (0,)}), permutations=((*range(8, 16), *range(8)),))
+
+
+@pytest.mark.parametrize(
+    ("partition", "message"),
+    [
+        ((range(8),), "sketch swap: symmetry_partition: must hold each of the 16 ranks once"),
+        ((range(9), range(8, 16)), "sketch swap: symmetry_partition: must hold each of the 16 ranks once"),
+        ((range(7), range(7, 16)), r"symmetry_partition\[0\]: a symmetry must map it to a part, it becomes \[8, 9, "),
+    ],
+)
+def test_symmetries_map_parts_of_a_partition_to_parts(partition: tuple[range, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        apply_sketch(NDV2, allgather(16), replace(SWAP, partition=tuple(map(tuple, partition))))
+
+
+def test_a_partition_is_named_as_unused_where_chunks_take_paths_of_their_own() -> None:
+    halves = tuple(range(8)), tuple(range(8, 16))
+    logical = apply_sketch(NDV2, alltoall(16), replace(SWAP, partition=halves))
+    assert logical.unused == ("symmetry_permutations[0]",)
+    assert (logical.symmetry, logical.inside) == ((), ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,13 +13,14 @@ from hypothesis import strategies as st
 
 from gapless.checker import check
 from gapless.collective import COLLECTIVES, collective_by_name
-from gapless.encodings.taccl import load_sketch
+from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.baselines import Baselines
 from gapless.encodings.taccl.sweep import Request, sizes_between
 from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times
 from gapless.encodings.taccl.sweep.pipelining import pipelined
 from gapless.encodings.taccl.sweep.ranges import Choice, choose, to_ranges
 from gapless.errors import InputError
+from gapless.options import SolveOptions
 from gapless.simulate import retime
 from gapless.topologies.files import load_topology
 
@@ -54,24 +56,37 @@ def test_requests_are_checked() -> None:
 @pytest.mark.parametrize("name", ["allgather", "alltoall", "broadcast", "gather", "scatter"])
 def test_a_size_is_that_of_the_larger_buffer(name: str) -> None:
     problem = Request(NDV2, name, (8_000_000,)).problem(8_000_000, 1)
+    assert isinstance(problem, Chunked)
     buffers = (*problem.collective.inputs, *problem.collective.outputs)
     assert problem.chunk_bytes * max(map(len, buffers)) == 8_000_000
 
 
 def test_chunks_are_cut_only_where_latency_does_not_rule() -> None:
     jobs = Request(NDV2, "allgather", (1000, 10**6, 10**9), parts=(1, 2)).jobs
-    assert jobs[:3] == ((1000, 1), (10**9, 1), (10**6, 1))
-    assert jobs[3:] == ((10**9, 2), (10**6, 2))
-    assert Request(NDV2, "allgather", (10**9,)).problem(10**9, 2).collective.chunks_per_rank == 2
+    assert jobs[:3] == ((1000, 1, 0), (10**9, 1, 0), (10**6, 1, 0))
+    assert jobs[3:] == ((10**9, 2, 0), (10**6, 2, 0))
+    assert Request(NDV2, "allgather", (10**9,)).problem(10**9, 2).description["chunks_per_rank"] == 2
+
+
+def test_every_size_is_planned_under_every_sketch_and_a_search_chooses_its_own_parts() -> None:
+    sketches = (load_sketch("ndv2-sk-1"), "auto")
+    request = Request(load_topology("ndv2", 2), "allgather", (1000, 10**9), parts=(1, 2), sketches=sketches)
+    ends = [(size, 1, number) for size in (1000, 10**9) for number in (0, 1)]
+    assert request.jobs == (*ends, (10**9, 2, 0))
+    assert [request.sketch_name(number) for number in (0, 1)] == ["ndv2-sk-1", "auto"]
+    assert request.problem(10**9, 2, 0).description["sketch"] == "ndv2-sk-1"
+    assert request.problem(10**9, 1, 1).description["sketch"] == "auto"
+    alone = replace(request, sketches=sketches[:1])
+    assert alone.key(SolveOptions()) == request.key(SolveOptions(), 0) != request.key(SolveOptions(), 1)
 
 
 @pytest.mark.thorough
 def test_without_a_sketch_the_best_number_of_parts_is_among_those_tried() -> None:
     """On its way to a GPU of another node, a large buffer is worth cutting for all NICs."""
     machine = load_topology("dgx2", 2)
-    assert Request(machine, "sendrecv", (10**9,)).cuts[-1] > 2
-    assert Request(machine, "sendrecv", (10**9,), parts=(1, 3)).cuts == (1, 3)
-    assert Request(machine, "allgather", (10**9,), sketch=load_sketch("dgx2-sk-1")).cuts == (1, 2)
+    assert Request(machine, "sendrecv", (10**9,)).cuts()[-1] > 2
+    assert Request(machine, "sendrecv", (10**9,), parts=(1, 3)).cuts() == (1, 3)
+    assert Request(machine, "allgather", (10**9,), sketches=(load_sketch("dgx2-sk-1"),)).cuts() == (1, 2)
 
 
 @pytest.mark.thorough("allreduce")
