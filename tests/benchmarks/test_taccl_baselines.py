@@ -69,7 +69,10 @@ def test_no_size_is_served_slower_than_by_the_best_baseline(
     if machine in LARGE and not large:
         pytest.skip("it takes minutes: --large")
     request = Request(
-        load_topology(machine, nodes), collective, tuple(SIZES.values()), sketches=(load_sketch(sketch) if sketch else None,)
+        load_topology(machine, nodes),
+        collective,
+        tuple(SIZES.values()),
+        sketches=(load_sketch(sketch) if sketch else None,),
     )
     try:
         request.problem(10**9, 1)
