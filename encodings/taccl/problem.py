@@ -192,9 +192,7 @@ def _find_collective(
     return read_collective(collective_file)
 
 
-def _is_among_groups(
-    named: Mapping[str, object], relays: str, collective: object, collective_file: str | None
-) -> bool:
+def _is_among_groups(named: Mapping[str, object], relays: str, collective: object, collective_file: str | None) -> bool:
     """Whether process groups are named, in one form."""
     given = [name for name, value in named.items() if value is not None]
     if len(given) > 1:

@@ -44,7 +44,10 @@ def test_a_text_with_a_plus_and_a_file_say_the_same(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--ranks", "0,5", "--relays", "no"], "--relays: must be yes where a group is not connected by itself, as 0, 5"),
+        (
+            ["--ranks", "0,5", "--relays", "no"],
+            "--relays: must be yes where a group is not connected by itself, as 0, 5",
+        ),
         (["--ranks", "0,8"], "process groups: ranks must be in 0..7, got 8"),
         (["--group", "tp=3"], "--group: the 3 ranks of tp=3 must divide the 8"),
         (["--relays", "no"], "--relays: is for --ranks, --group and --groups-file, got 'no' without them"),

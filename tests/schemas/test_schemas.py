@@ -248,7 +248,13 @@ def examples(name: str, plans: dict[str, Path]) -> list[dict[str, Any]]:
         return [json.loads(plans[f"{system}.json"].read_text()) for system in ("taccl", "monet")]
     if name == "mscclpp-plan":
         return [json.loads(plans["mscclpp.json"].read_text())]
-    texts = {"topology": [TOPOLOGY], "sketch": [SKETCH], "collective": [BY_RANK, BY_CHUNK], "groups": [GROUPS], "sweep": [SWEEP]}
+    texts = {
+        "topology": [TOPOLOGY],
+        "sketch": [SKETCH],
+        "collective": [BY_RANK, BY_CHUNK],
+        "groups": [GROUPS],
+        "sweep": [SWEEP],
+    }
     if name in texts:
         return [parsed(text) for text in texts[name]]
     modules = {

@@ -81,7 +81,7 @@ def joint_packing_s(
     model.minimize((1.0, [time]))
     firsts = np.flatnonzero(class_orbit == np.arange(count)).tolist()
     sinks = [(number, rank) for number in firsts for rank in np.flatnonzero(classes.members[number]).tolist()]
-    cuts = {(number, tuple(np.delete(np.arange(topology.device_count), rank).tolist())) for number, rank in sinks}
+    cuts = _first_cuts(classes, sinks)
     known: set[tuple[int, tuple[int, ...]]] = set()
     step, time_s = 0, 0.0
     while cuts and step < parameters.most_packings and not deadline.over:
@@ -96,6 +96,19 @@ def joint_packing_s(
         broken = (_broken_cut(problem, chunks[number], classes.owned[number], rank) for number, rank in sinks)
         cuts = {(number, cut) for (number, _), cut in zip(sinks, broken, strict=True) if cut is not None} - known
     return time_s
+
+
+def _first_cuts(classes: _Classes, sinks: list[tuple[int, int]]) -> set[tuple[int, tuple[int, ...]]]:
+    """All ranks but one; and all members that come first in their classes, or at one place, or all ranks but these."""
+    everyone = np.arange(classes.members.shape[1])
+    cuts = {(number, tuple(np.delete(everyone, rank).tolist())) for number, rank in sinks}
+    place = np.where(classes.members, classes.members.cumsum(axis=1) - 1, -1).max(axis=0)
+    for at in range(int(place.max())):
+        for inside in ((place >= 0) & (place <= at), place == at):
+            for behind in (inside, ~inside):
+                some = (classes.members & ~behind).any(axis=1) & (classes.owned * behind).any(axis=1)
+                cuts |= {(number, tuple(np.flatnonzero(behind).tolist())) for number in np.flatnonzero(some).tolist()}
+    return cuts
 
 
 def _orbits(classes: _Classes, rotations: Rotations) -> tuple[Ids, Ids]:

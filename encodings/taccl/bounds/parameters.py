@@ -27,7 +27,7 @@ class BoundParameters:
     """Orbits of pairs of commodity and link up to which a concurrent flow is solved: the simplex takes seconds."""
     most_tree_variables: int = 20_000
     """Orbits of links up to which trees are packed, in several linear programs; above, cuts alone have to do."""
-    most_packings: int = 60
+    most_packings: int = 20
     """Linear programs for the trees of several groups together; each adds sets of ranks that the last one missed."""
 
     def __post_init__(self) -> None:

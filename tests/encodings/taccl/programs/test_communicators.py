@@ -80,4 +80,6 @@ def test_others_have_a_file_each(tmp_path: Path) -> None:
 
 def test_one_group_is_a_small_communicator() -> None:
     schedule, description = _planned(line(4, EVEN), "2,1")
-    assert write_each("", schedule, description, lambda *_: "allgather") == "allgather; for a communicator of ranks 2, 1"
+    assert (
+        write_each("", schedule, description, lambda *_: "allgather") == "allgather; for a communicator of ranks 2, 1"
+    )
