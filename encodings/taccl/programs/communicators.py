@@ -128,6 +128,7 @@ def _among(topology: Topology, group: Group) -> tuple[Topology, np.ndarray[Any, 
         node_of_device=tuple(nodes[topology.node_of_device[rank]] for rank in group.ranks),
         links=Links.of(numbered),
         resources=topology.resources,
+        congestion=topology.congestion,
     ), place
 
 
