@@ -25,9 +25,9 @@ _WORK = {
 class Chunking:
     """The search for the number of chunks."""
 
-    numbers: tuple[int, ...] = (1, 2, 4, 8)
+    numbers: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
     """Numbers of chunks that are tried first, ascending, beside those that bandwidth and latency name."""
-    most_numbers: int = 12
+    most_numbers: int = 16
     """Numbers that are tried in all: the best is known to a few per cent by then."""
     most_pieces: int = 64
     """The largest number that bandwidth or latency may name; the search may double it."""
@@ -43,8 +43,8 @@ class Chunking:
     """Sends in all these orders, some tenths of a second: of many sends, fewer orders are tried."""
     gap: float = 1e-3
     """A number whose plan is proven to be this near to the best possible is not improved."""
-    near: float = 0.004
-    """Plans that differ by this share are equally good where the MILP follows: it then gets the finer chunks."""
+    near_for_milp: float = 0.1
+    """The MILP takes fewer chunks than the greedy; those in which the greedy's plan is longer by more don't help it."""
     give_up_factor: float = 1.3
     """Larger numbers are not tried once one is this many times as slow as the best."""
 
@@ -131,7 +131,7 @@ class Milp:
 
     most_binaries: int = 2_500
     """Orbits of (chunk, link) of all phases up to which the MILP is tried: larger ones are seldom solved in seconds."""
-    after_greedy: float = 0.1
+    after_greedy: float = 0.05
     """The part of all work that is done where the greedy came before: its plan is seldom beaten then."""
     hopeless_factor: float = 1.25
     """Where chunks are grouped inside nodes and that is so many times as fast as the greedy, the MILP is left out."""

@@ -230,7 +230,11 @@ class _Portfolio:
             return
         self._note_class(plan)
         if plan.details["method"] in ("greedy", "milp"):
-            plan = self.by_chunks = plan if self.by_chunks is None else _better(self.by_chunks, plan)
+            known = self.by_chunks
+            if known is not None and known.problem is plan.problem:
+                plan = _better(known, plan)
+            if known is None or _end_s(plan) <= _end_s(known):
+                self.by_chunks = plan
         first, end_s = self.end_s, plan.solution.objective
         if first is None or (end_s is not None and end_s < first * (1 - 1e-9)):
             self.best = plan
@@ -340,8 +344,9 @@ def _try_greedy(portfolio: _Portfolio) -> None:
 def _try_milp(portfolio: _Portfolio) -> None:
     """The MILP; after the greedy, only where it is small and may still be better."""
     known, milp = portfolio.by_chunks, portfolio.parameters.milp
-    is_last = not portfolio.is_alone and may_be_greedy(portfolio.problem) and portfolio.problem.sketch is None
-    if is_last and milp_binaries(portfolio.problem) > milp.most_binaries:
+    problem = portfolio.quick.for_milp or portfolio.problem
+    is_last = not portfolio.is_alone and may_be_greedy(problem) and problem.sketch is None
+    if is_last and milp_binaries(problem) > milp.most_binaries:
         return
     if known is not None:
         bound_s, end_s = known.solution.bound, portfolio.end_s
@@ -350,7 +355,9 @@ def _try_milp(portfolio: _Portfolio) -> None:
             return
         milp = portfolio.parameters.with_share(milp.after_greedy).milp if is_last else milp
     share = 1.0 if known is not None or portfolio.is_alone else _GUARD
-    portfolio.offer(synthesise(portfolio.problem, portfolio.stage(share), milp, portfolio.bounds))
+    bounds = portfolio.bounds if problem is portfolio.problem else None
+    plan = synthesise(problem, portfolio.stage(share), milp, bounds)
+    portfolio.offer(replace(plan, problem=problem))
 
 
 def _end_s(plan: Plan) -> float:

@@ -33,12 +33,13 @@ __all__ = ["Quick", "best_chunking", "best_matching"]
 class Quick:
     """A number of chunks with what a method makes of it in a moment, None where it was not asked.
 
-    `bounds`: those of plans in so many chunks.
+    `bounds`: those of plans in so many chunks. `for_milp`: the problem in as many chunks as the MILP is to take.
     """
 
     problem: Chunked
     plan: Plan | None = None
     bounds: Bounds | None = None
+    for_milp: Chunked | None = None
 
     @property
     def end_s(self) -> float:
@@ -50,9 +51,8 @@ class Quick:
 def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, parameters: Parameters) -> Quick:
     """The problem in the number of chunks with which the greedy is fastest, and that plan. `bounds`: of the question.
 
-    Where the MILP is to follow, since no number is proven within the gap that was asked for, numbers that are nearly as
-    good are as good, and it is the largest that the MILP takes easily, with half of its binaries. In as few chunks as
-    there can be where a plan has more sends than the parameters allow, and for a collective of one's own.
+    For the MILP it is the largest number of those nearly as good that is small enough for it. In as few chunks as there
+    can be where a plan has more sends than the parameters allow, and for a collective of one's own.
     """
     if isinstance(problem.collective, Collective) or problem.topology.device_count < 2:
         return Quick(problem.coarsest)
@@ -70,12 +70,13 @@ def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, param
     if not search.found:
         return Quick(problem.coarsest)
     fastest = search.found[search.best]
-    if fastest.end_s - bounds.asked_s <= options.gap * fastest.end_s:
-        return fastest
-    near_s = (1 + parameters.chunking.near) * fastest.end_s
-    near = [quick for _, quick in sorted(search.found.items()) if quick.end_s <= near_s]
-    for_milp = [quick for quick in near if 2 * milp_binaries(quick.problem) <= parameters.milp.most_binaries]
-    return for_milp[-1] if for_milp else fastest
+    near_s = (1 + parameters.chunking.near_for_milp) * fastest.end_s
+    easy = [
+        quick.problem
+        for _, quick in sorted(search.found.items())
+        if quick.end_s <= near_s and milp_binaries(quick.problem) <= parameters.milp.most_binaries
+    ]
+    return replace(fastest, for_milp=easy[-1] if easy else None)
 
 
 def best_matching(
