@@ -199,13 +199,14 @@ serves the size. The folder gets xml/ with one program for each range of sizes, 
 and summary.json. The same command again goes on with the sizes that have no plan yet, or would get more time now.
 Ctrl-C ends the synthesis and chooses from what is there.
 
+`gapless plot DIR/summary.json` draws the table.
+
 exit codes: 0 every size has its plan and is served, 2 bad input, 4 some have no plan yet or nothing can be lowered
 
 example:
   gapless sweep taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather \\
       --min-size 1KB --max-size 1GB --factor 4 --time-limit 120 -o allgather
   gapless sweep taccl --topology dgx2 --nodes 2 --sketch dgx2-sk-1,dgx2-sk-2,auto --time-limit 1200 -o dgx2
-  gapless plot dgx2/summary.json -o dgx2.svg
 """
 
 SYSTEM = System(

@@ -15,7 +15,6 @@ from calls import run
 from small_plans import small_plan
 
 from gapless import checker
-from gapless.cli import signals
 from gapless.cli.in_time import Patience
 from gapless.plot import pictures
 
@@ -38,17 +37,14 @@ def never() -> Iterator[threading.Event]:
 
 
 @pytest.fixture
-def stuck(never: threading.Event) -> Iterator[Callable[..., Any]]:
+def stuck(never: threading.Event, heard: None) -> Callable[..., Any]:
     """Work during which somebody stops the command, and which doesn't end by itself."""
-    before = signal.getsignal(signal.SIGTERM)
-    signals.take_over()
 
     def work(*values: object, **named: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         never.wait()
 
-    yield work
-    signal.signal(signal.SIGTERM, before)
+    return work
 
 
 def test_what_ends_in_time_is_handed_on_and_what_it_raises_is_raised() -> None:

@@ -10,7 +10,7 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from calls import run
 from spawned import PATIENCE_S, ended, goes, hears, signalled, spawn
 
 from gapless.checker import check
-from gapless.cli import commands, signals
+from gapless.cli import commands
 from gapless.errors import OutOfMemoryError
 from gapless.incumbents import Incumbents
 from gapless.io import atomic
@@ -44,16 +44,6 @@ QUESTIONS = {
     ),
 }
 """A question to each system, the name of its plan, and how long it takes."""
-
-
-@pytest.fixture
-def heard() -> Iterator[None]:
-    """Signals in this process are the command's, as in a shell."""
-    before = {number: signal.getsignal(number) for number in NUMBERS}
-    signals.take_over()
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def begun(*arguments: str) -> subprocess.Popen[str]:
