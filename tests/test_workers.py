@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -127,6 +128,15 @@ def test_a_call_ends_when_somebody_says_stop() -> None:
     timer.join()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C is Python's own, whatever this process was started with."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_in_a_call_says_stop(tmp_path: Path) -> None:
     stop, path = threading.Event(), tmp_path / "pid"
 

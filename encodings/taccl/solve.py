@@ -7,21 +7,26 @@
    tenths of a second each; few first, then finer ones as long as the bound says that something is left to gain. The
    best of these plans counts. Left out for a collective of one's own, and where there are many sends.
 3. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
-   2 s, and what libraries do, 4 s at most. Left out above 128 ranks, and where a sketch orders single chunks. Where one
-   of them is proven within the gap, nothing else is tried.
+   2 s, and what libraries do, 4 s at most. Left out above 128 ranks, and where a sketch orders single chunks.
 4. *Matching with restarts* (`flow/restarts.py`): in the numbers of chunks around the one found, a second each, then
    more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy rounds.
 5. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s. Left out
    where its quick plan is far behind the best.
 6. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 2,500 binaries, and where the
-   greedy is neither proven within the gap nor, by its bound, unable to beat the best so far.
+   greedy is neither proven within the gap of its class nor, by its bound, unable to beat the best so far; in the
+   largest number of chunks that is small enough for it.
 
-These times are what the work takes that `parameters.py` allows: no method looks at the clock, but to end where the time
-limit does. Of a limit, a method takes at most a part where others follow.
+Once a plan is proven within the gap of the question's bound, nothing else is tried. These times are what the work takes
+that `parameters.py` allows: no method looks at the clock, but to end where the time limit does. Of a limit, a method
+takes at most a part where others follow.
 
 A sketch is written for the MILP. So under one the MILP is never left out, and comes before the greedy, which follows
 where the MILP isn't proven within the gap. Everything keeps to what the sketch allows. Each method ends with the best
 that it has, and `details["provenance"]` says whose plan won, in which variant and in how many chunks.
+
+The bound of the answer is for the question: for any chunking, grouping and routing, or where the question names its
+chunks (by number, or by a sketch) for those, grouped at will. A method knows bounds for narrower classes of plans. They
+end its search and say whether the next method can do better; `details["bounds_s"]` has them by class.
 """
 
 from __future__ import annotations
