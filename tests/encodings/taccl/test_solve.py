@@ -16,6 +16,7 @@ from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.solve import in_chunks
 from gapless.errors import InputError
 from gapless.options import Progress, SolveOptions
+from gapless.solution import Status
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 
@@ -154,3 +155,25 @@ def test_a_plan_says_which_method_made_it_in_which_variant_and_how_many_chunks(
     assert provenance["variant"]
     assert result.problem.description["chunks_per_rank"] >= provenance["chunks"]
     assert result.timings
+
+
+def test_a_bound_holds_for_every_number_of_chunks_unless_the_question_names_one() -> None:
+    asked = {"topology": "line:5", "collective": "broadcast", "size": "64MB", "parameters": LITTLE}
+    open_question = gapless.taccl.solve(**asked)
+    for chunks in (4, 64):
+        named = gapless.taccl.solve(**asked, chunks=chunks)
+        assert named.report is not None
+        assert open_question.solution.bound <= named.report.makespan_s
+        assert open_question.report.makespan_s <= named.report.makespan_s * (1 + 1e-9)
+        assert named.solution.bound >= open_question.solution.bound * (1 - 1e-9)
+        assert f"{chunks} chunks, any grouping" in named.details["bounds_s"]
+    assert open_question.details["bounds_s"]["any chunking"] == open_question.solution.bound
+
+
+def test_an_optimal_plan_is_not_beaten_in_any_number_of_chunks() -> None:
+    asked = {"topology": "fat-tree:k=4", "collective": "alltoall", "size": "1KB", "parameters": LITTLE}
+    best = gapless.taccl.solve(**asked)
+    assert best.status is Status.OPTIMAL
+    for chunks in (1, 2, 3, 8):
+        other = gapless.taccl.solve(**asked, chunks=chunks)
+        assert other.report.makespan_s >= best.report.makespan_s * (1 - 1e-9)
