@@ -1,0 +1,151 @@
+"""The graph of a plan file: tensors, ops with their implementations, and where copies are at first and in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gapless.errors import InputError
+from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.io.columns import int_column, texts
+from gapless.io.record import Record, is_number
+
+__all__ = ["graph_data", "read_graph"]
+
+_MOST_CONTRIBUTION = 2**20
+"""A set of contributions has a bit for each number up to the highest."""
+
+
+def graph_data(graph: Graph) -> dict[str, Any]:
+    """What `read_graph` reads back."""
+    return {
+        "size_bytes": graph.size_bytes,
+        "tensor_names": list(graph.tensor_names),
+        "ops": [_op_data(op) for op in graph.ops],
+        "initial": _placement_data(graph.initial),
+        "required": _placement_data(graph.required),
+    }
+
+
+def _op_data(op: Op) -> dict[str, Any]:
+    return {
+        "name": op.name,
+        "kind": op.kind,
+        "inputs": list(op.inputs),
+        "outputs": list(op.outputs),
+        "adds": op.adds,
+        "reduces": op.reduces,
+        "needs": {str(tensor): hex(bits) for tensor, bits in sorted(op.needs.items())},
+        **({"updates": list(op.updates)} if op.updates else {}),
+        "implementations": [
+            {
+                "name": implementation.name,
+                "duration_s": implementation.duration_s,
+                "workspace_bytes": implementation.workspace_bytes,
+                "inputs": None if implementation.inputs is None else list(implementation.inputs),
+                "overwrites": list(implementation.overwrites),
+                **({} if implementation.power_w is None else {"power_w": implementation.power_w}),
+            }
+            for implementation in op.implementations
+        ],
+    }
+
+
+def _placement_data(placement: Placement) -> dict[str, Any]:
+    return {
+        "tensors": placement.tensors,
+        "devices": placement.devices,
+        "contributions": None if placement.contributions is None else _sets_data(placement.contributions),
+    }
+
+
+def _sets_data(sets: Sequence[int]) -> dict[str, Any]:
+    """Each set once, in the order in which they come, and which one each copy has."""
+    numbers = {bits: number for number, bits in enumerate(dict.fromkeys(sets))}
+    of = np.fromiter(map(numbers.__getitem__, sets), dtype=np.int64, count=len(sets))
+    return {"sets": [hex(bits) for bits in numbers], "of": of}
+
+
+def read_graph(record: Record) -> Graph:
+    """The graph of a plan. Raises `InputError` that names the field."""
+    graph = Graph(
+        size_bytes=int_column(record, "size_bytes"),
+        ops=tuple(_read_op(entry) for entry in record.records("ops")),
+        initial=_read_placement(record.record("initial")),
+        required=_read_placement(record.record("required")),
+        tensor_names=tuple(texts(record, "tensor_names")),
+    )
+    record.close()
+    return graph
+
+
+def _read_op(entry: Record) -> Op:
+    needs = entry.record("needs")
+    op = Op(
+        name=entry.text("name"),
+        kind=entry.text("kind"),
+        inputs=entry.integers("inputs", 0),
+        outputs=entry.integers("outputs", 0),
+        adds=None if entry.raw("adds") is None else entry.integer("adds", 0, _MOST_CONTRIBUTION),
+        reduces=entry.boolean("reduces"),
+        needs={_digits(needs, key): _bits(needs, key, needs.raw(key)) for key in needs.names()},
+        updates=entry.integers("updates", 0, default=()),
+        implementations=tuple(_read_implementation(record) for record in entry.records("implementations")),
+    )
+    entry.close()
+    return op
+
+
+def _read_implementation(entry: Record) -> Implementation:
+    implementation = Implementation(
+        duration_s=entry.number("duration_s"),
+        workspace_bytes=entry.integer("workspace_bytes", 0),
+        inputs=None if entry.raw("inputs") is None else entry.integers("inputs", 0),
+        overwrites=entry.integers("overwrites", 0),
+        name=entry.text("name"),
+        power_w=entry.number("power_w", default=None),
+    )
+    entry.close()
+    return implementation
+
+
+def _read_placement(record: Record) -> Placement:
+    sets = record.raw("contributions")
+    placement = Placement(
+        tensors=int_column(record, "tensors"),
+        devices=int_column(record, "devices"),
+        contributions=None if sets is None else _read_sets(record, sets),
+    )
+    record.close()
+    return placement
+
+
+def _read_sets(placement: Record, sets: object) -> tuple[int, ...]:
+    """The set of each copy; a list has them one by one, as files did before sets stood there once each."""
+    if not isinstance(sets, dict):
+        return tuple(_bits(placement, "contributions", entry) for entry in placement.array("contributions"))
+    record = placement.record("contributions")
+    distinct = [_bits(record, "sets", entry) for entry in record.array("sets")]
+    of = int_column(record, "of")
+    record.close()
+    if len(of) and not 0 <= of.min() <= of.max() < len(distinct):
+        raise record.fail("of", f"a list of numbers of the {len(distinct)} sets, from 0", of.tolist())
+    return tuple(distinct[number] for number in of.tolist())
+
+
+def _bits(record: Record, key: str, value: object) -> int:
+    try:
+        bits = int(value, 16) if isinstance(value, str) else -1
+    except ValueError:
+        bits = -1
+    if bits < 0:
+        raise record.fail(key, "a set of contributions as a hexadecimal number such as 0x5", value)
+    return bits
+
+
+def _digits(record: Record, key: str) -> int:
+    if not is_number(key):
+        raise InputError(f"{record.where}: fields must be tensor numbers, got {key!r}")
+    return int(key)
