@@ -52,8 +52,8 @@ def exact_bandwidth(
     """The bound where a chunk holds link l for `occupancy_s[l]`; `rotations` keep topology and collective.
 
     `short`: for a plan rather than a bound, of the flows that take the least time one over short paths, and trees of
-    several groups are not packed. Where the time limit of the options ends a
-    linear program, the bound is lower than it could be, and not `exact`.
+    several groups are not packed. Where the time limit of the options ends a linear program, the bound is lower than it
+    could be, and not `exact`.
     """
     topology = problem.logical.topology
     if _is_allgather(problem):

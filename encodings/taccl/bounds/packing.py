@@ -25,15 +25,18 @@ from gapless.solvers.proofs import dual_bound
 from gapless.solvers.registry import solve_model
 from gapless.topologies.topology import Topology
 
-__all__ = ["Packing", "pack"]
+__all__ = ["TOLERANCE", "Cut", "Master", "Packing", "least_time", "master_of", "pack"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_STEPS = 2**30
-"""A chunk is this many units of flow."""
+Cut = tuple[int, tuple[int, ...]]
+"""A class of chunks, and a set of ranks that owns some of it."""
+
+_MOST_STEPS, _MOST_FLOW = 2**30, 2**50
+"""A chunk is at most so many units of flow, and all chunks together."""
 _ROUNDING = 1e-9
-_TOLERANCE = 1e-6
+TOLERANCE = 1e-6
 """Sets of ranks that lack no more than this part of what they own are served; LP solvers work to 1e-7."""
 
 
@@ -56,11 +59,17 @@ class Packing:
 
 
 @dataclass(frozen=True)
-class _Master:
-    """The linear program: the column `carried[l]` of each link, shared along orbits; times in units of `unit_s`."""
+class Master:
+    """The linear program, for chunks of one class or several, whose trees share the links.
+
+    `carried[k, l]`: the column that says how many chunks of class k link l carries. `owned[k, r]`: how many of them
+    rank r owns. Times are in units of `unit_s`.
+    """
 
     model: Model
+    topology: Topology
     carried: Ids
+    owned: Ids
     unit_s: float
 
 
@@ -78,14 +87,46 @@ def pack(
     worst = max(bottlenecks, key=lambda cut: cut.time_s)
     if np.bincount(topology.held, minlength=1).max() <= 1:
         return Packing(worst.time_s, True, bottlenecks)
-    master = _master(topology, occupancy_s, rotations, worst)
+    column = np.unique(rotations.link_orbit, return_inverse=True)[1][None, :]
+    owned = np.ones((1, topology.device_count), dtype=np.int64)
+    master = master_of("taccl_packing", owned, column, occupancy_s, rotations, worst.time_s, 1.0 - TOLERANCE)
     sinks = np.unique(rotations.rank_orbit).tolist()
     everyone = set(range(topology.device_count))
-    cuts = {worst.behind, *(tuple(sorted(everyone - {sink})) for sink in sinks)}
-    known: set[tuple[int, ...]] = set()
-    step, time_s = 0, worst.time_s
-    while cuts and not deadline.over:
-        _add_cuts(master, topology, sorted(cuts), step)
+    cuts = {(0, worst.behind), *((0, tuple(sorted(everyone - {sink}))) for sink in sinks)}
+    time_s, is_exact = least_time(master, cuts, [(0, sink) for sink in sinks], deadline)
+    return Packing(max(worst.time_s, time_s), is_exact, bottlenecks)
+
+
+def master_of(
+    name: str, owned: Ids, column: Ids, occupancy_s: Floats, rotations: Rotations, unit_s: float, least: float = 0.0
+) -> Master:
+    """Least time (in `unit_s`, at least `least`) such that no resource, and no link, is held for longer.
+
+    `column[k, l]`: the number of the column of class k on link l, shared along orbits. No link need carry a chunk
+    twice: columns are bounded, so that any prices prove something.
+    """
+    topology, most = rotations.topology, float(owned.sum(axis=1).max())
+    model = Model(name)
+    carried = model.continuous("carried", int(column.max()) + 1, upper=most)[column]
+    longest = most * len(owned) * float(occupancy_s.sum()) / unit_s
+    time = int(model.continuous("time", lower=least, upper=max(longest, 1.0)))
+    lanes = np.concatenate([rotations.resource_orbit, len(topology.resources) + rotations.link_orbit])
+    time_covers_every_lane(model, time, topology, carried, occupancy_s / unit_s, lanes)
+    model.minimize((1.0, [time]))
+    return Master(model, topology, carried, owned, unit_s)
+
+
+def least_time(
+    master: Master, cuts: set[Cut], sinks: list[tuple[int, int]], deadline: Deadline, most_steps: float = np.inf
+) -> tuple[float, bool]:
+    """Seconds that no packing takes less than, and whether that is exact: no set of ranks is broken any more.
+
+    `cuts`: the sets to begin with. `sinks`: classes, and a rank of each that its chunks must get to.
+    """
+    known: set[Cut] = set()
+    step, time_s = 0, 0.0
+    while cuts and step < most_steps and not deadline.over:
+        _add_cuts(master, sorted(cuts), step)
         known |= cuts
         solution = solve_model(master.model, deadline.stage())
         if solution.values is None or solution.row_prices is None:
@@ -93,46 +134,33 @@ def pack(
         step, chunks = step + 1, solution.values[master.carried]
         proven = dual_bound(master.model.arrays(), solution.row_prices)  # whatever the prices are
         time_s = max(time_s, proven * (1 - _ROUNDING) * master.unit_s)
-        broken = {cut for cut in (_broken_cut(topology, chunks, sink) for sink in sinks) if cut is not None}
-        cuts = broken - known
-    return Packing(time_s, not cuts, bottlenecks)
+        broken = (_broken_cut(master, number, chunks[number], sink) for number, sink in sinks)
+        cuts = {(number, cut) for (number, _), cut in zip(sinks, broken, strict=True) if cut is not None} - known
+    return time_s, not cuts
 
 
-def _master(topology: Topology, occupancy_s: Floats, rotations: Rotations, worst: Bottleneck) -> _Master:
-    """Least time (in units of the worst cut's) such that no resource, and no link, is held for longer.
-
-    No link need carry a chunk twice: columns are bounded, so that any prices prove something.
-    """
-    orbits, orbit = np.unique(rotations.link_orbit, return_inverse=True)
-    model, unit_s, count = Model("taccl_packing"), worst.time_s, topology.device_count
-    carried = model.continuous("carried", len(orbits), upper=float(count))[orbit]
-    longest = count * float(occupancy_s.sum()) / unit_s
-    time = int(model.continuous("time", lower=1.0 - _TOLERANCE, upper=max(longest, 1.0)))
-    lanes = np.concatenate([rotations.resource_orbit, len(topology.resources) + rotations.link_orbit])
-    time_covers_every_lane(model, time, topology, carried[None, :], occupancy_s / unit_s, lanes)
-    model.minimize((1.0, [time]))
-    return _Master(model, carried, unit_s)
-
-
-def _add_cuts(master: _Master, topology: Topology, cuts: list[tuple[int, ...]], step: int) -> None:
-    """Each set of ranks sends out at least the chunks that it owns."""
+def _add_cuts(master: Master, cuts: list[Cut], step: int) -> None:
+    """Each set of ranks sends out at least the chunks of the class that it owns."""
+    topology, numbers = master.topology, np.array([number for number, _ in cuts])
     inside = np.zeros((len(cuts), topology.device_count), dtype=np.bool_)
-    for number, behind in enumerate(cuts):
-        inside[number, list(behind)] = True
+    for row, (_, behind) in enumerate(cuts):
+        inside[row, list(behind)] = True
     cut, link = np.nonzero(inside[:, topology.link_source] & ~inside[:, topology.link_target])
-    family, owned = f"set_sends_what_it_owns_{step}", inside.sum(axis=1)
-    master.model.add_sparse(family, len(cuts), cut, master.carried[link], 1.0, lower=owned)
+    family, owned = f"set_sends_what_it_owns_{step}", (master.owned[numbers] * inside).sum(axis=1)
+    master.model.add_sparse(family, len(cuts), cut, master.carried[numbers[cut], link], 1.0, lower=owned)
 
 
-def _broken_cut(topology: Topology, chunks: Floats, sink: int) -> tuple[int, ...] | None:
-    """A set of ranks that does not get its chunks to the sink, None if every set does."""
-    count = topology.device_count
+def _broken_cut(master: Master, number: int, chunks: Floats, sink: int) -> tuple[int, ...] | None:
+    """A set of ranks that does not get its chunks of a class to the sink, None if every set does."""
+    topology, owned = master.topology, master.owned[number]
+    count, total, owners = topology.device_count, int(owned.sum()), np.flatnonzero(owned)
+    steps = min(_MOST_STEPS, _MOST_FLOW // total)
     used = np.flatnonzero(chunks > 0)
-    units = np.minimum(np.ceil(chunks[used] * _STEPS), float(count * _STEPS)).astype(np.int64)
-    tail = np.concatenate([np.full(count, count), topology.link_source[used]])
-    head = np.concatenate([np.arange(count), topology.link_target[used]])
-    capacity = np.concatenate([np.full(count, _STEPS), units])
+    units = np.minimum(np.ceil(chunks[used] * steps), float(total * steps)).astype(np.int64)
+    tail = np.concatenate([np.full(len(owners), count), topology.link_source[used]])
+    head = np.concatenate([owners, topology.link_target[used]])
+    capacity = np.concatenate([owned[owners] * steps, units])
     cut = max_flow(tail, head, capacity, count + 1, count, sink)
-    if cut.value >= count * _STEPS * (1 - _TOLERANCE):
+    if cut.value >= total * steps * (1 - TOLERANCE):
         return None
     return tuple(np.flatnonzero(cut.inside[:count]).tolist())
