@@ -2,8 +2,8 @@
 
 The linear program is that of `packing.py`, with a variable for each group and link. Chunks that are wanted by the same
 ranks, their owners among these, are of one group. A set of ranks that not all of a group are in sends out at least what
-it owns of the group's chunks, over whatever ranks. Pairs of group and link that a rotation carries onto each other share
-a variable.
+it owns of the group's chunks, over whatever ranks. Pairs of group and link that a rotation carries onto each other
+share a variable.
 """
 
 from __future__ import annotations

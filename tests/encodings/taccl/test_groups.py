@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from exact_bounds import compared
 from random_groups import groups_question
-from shapes import line, ring
+from shapes import even, line, ring
 
 from gapless.checker import check
 from gapless.encodings.taccl import Chunked
@@ -21,10 +21,6 @@ from gapless.system import Plan
 from gapless.topologies.files import load_topology
 
 BRIEF = SolveOptions(gap=0.3, threads=1)
-
-
-def EVEN(_: int) -> tuple[float, float]:  # noqa: N802
-    return 1e-6, 1e-10
 
 
 @pytest.mark.thorough(*map(str, range(8, 24)))
@@ -43,7 +39,7 @@ def _solved(asked: Problem) -> Plan:
 
 @pytest.mark.parametrize("collective", ["allgather", "alltoall", "allreduce", "reducescatter"])
 def test_others_forward_only_where_they_may(collective: str) -> None:
-    among = {"collective": collective, "group": ["a=2,b=2"], "size": 100_000, "topology": ring(8, EVEN)}
+    among = {"collective": collective, "group": ["a=2,b=2"], "size": 100_000, "topology": ring(8, even)}
     plan = _solved(problem(**among))  # 0 and 2 are no neighbours: 1 forwards
     assert plan.schedule is not None
     assert {1, 3} & set(plan.schedule.topology.link_target[plan.schedule.place].tolist())
@@ -53,7 +49,7 @@ def test_others_forward_only_where_they_may(collective: str) -> None:
 
 @pytest.mark.parametrize("groups", [["0-3", "4-7"], ["0-3:allgather", "2-5:alltoall"]])
 def test_without_relays_chunks_stay_in_their_group(groups: list[str]) -> None:
-    asked = problem(ring(8, EVEN), group=groups, size=100_000, relays="no")
+    asked = problem(ring(8, even), group=groups, size=100_000, relays="no")
     plan = _solved(asked)
     schedule = plan.schedule
     assert schedule is not None
@@ -71,7 +67,7 @@ def test_without_relays_chunks_stay_in_their_group(groups: list[str]) -> None:
 
 
 def test_sums_and_plain_chunks_of_other_sizes_are_planned_together() -> None:
-    plan = _solved(problem(ring(4, EVEN), group=["0,1:alltoall:4MB", "0-3:allreduce:2MB"]))
+    plan = _solved(problem(ring(4, even), group=["0,1:alltoall:4MB", "0-3:allreduce:2MB"]))
     asked = plan.problem
     assert isinstance(asked, Chunked)
     assert asked.chunk_bytes * asked.collective.chunks_per_rank == 500_000
@@ -100,8 +96,8 @@ def test_the_joint_bound_counts_what_groups_send_over_the_same_links() -> None:
 
 
 def test_a_plan_of_one_group_is_that_of_a_small_topology() -> None:
-    plan = _solved(problem(line(6, EVEN), ranks="1-4", collective="reduce", root=2, size=100_000))
-    same = _solved(problem(line(4, EVEN), collective="reduce", root=2, size=100_000))
+    plan = _solved(problem(line(6, even), ranks="1-4", collective="reduce", root=2, size=100_000))
+    same = _solved(problem(line(4, even), collective="reduce", root=2, size=100_000))
     assert plan.solution.objective == pytest.approx(same.solution.objective)
 
 

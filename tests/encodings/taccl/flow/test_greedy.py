@@ -10,7 +10,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from rails import rails
-from shapes import SHAPES, line, pairs_of_nodes, ring, star, two_way
+from shapes import SHAPES, even, line, pairs_of_nodes, ring, star, two_way
 
 from gapless.checker import check
 from gapless.collective import COLLECTIVES, Collective, allgather, collective_by_name
@@ -29,15 +29,11 @@ QUICK, FEW = SolveOptions(gap=0.01), Greedy(rows=20_000)
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=8, max_size=8)
 
 
-def EVEN(k: int) -> tuple[float, float]:  # noqa: N802
-    return 1e-6, 1e-10
-
-
 @pytest.mark.thorough(but=("ring", "star"))
 @pytest.mark.parametrize("collective", sorted(COLLECTIVES))
 @pytest.mark.parametrize(
     "topology",
-    [rails(3, 2), pairs_of_nodes(3, EVEN), ring(5, EVEN), line(4, EVEN), star(4, EVEN)],
+    [rails(3, 2), pairs_of_nodes(3, even), ring(5, even), line(4, even), star(4, even)],
     ids=lambda t: t.name,
 )
 def test_every_collective_replays_clean(topology: Topology, collective: str) -> None:
@@ -115,7 +111,7 @@ def test_a_sketch_that_orders_chunks_on_links_is_not_for_the_greedy() -> None:
 def test_sums_of_a_few_ranks_are_forwarded_by_the_others() -> None:
     whole = collective_by_name("reduce", 4)
     some = replace(whole, name="two", inputs=((), (), (0,), (0,)))
-    plan = plan_greedy(Chunked(line(4, EVEN), some, 1000), QUICK, FEW)
+    plan = plan_greedy(Chunked(line(4, even), some, 1000), QUICK, FEW)
     assert plan.schedule is not None
     assert check(plan.schedule).valid
     assert len(plan.schedule) == 3  # rank 1 has no part, and passes the sum on
@@ -124,11 +120,11 @@ def test_sums_of_a_few_ranks_are_forwarded_by_the_others() -> None:
 def test_sums_that_nobody_with_a_part_wants_are_refused() -> None:
     swapped = Collective("swapped", 4, 1, ((0,), (0,), (), ()), ((), (), (0,), (0,)), reduces=True)
     with pytest.raises(InputError, match="wants"):
-        plan_greedy(Chunked(ring(4, EVEN), swapped, 1000), QUICK, FEW)
+        plan_greedy(Chunked(ring(4, even), swapped, 1000), QUICK, FEW)
 
 
 def test_the_same_seed_gives_the_same_plan() -> None:
-    problem = Chunked(two_way("odd", 5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2)], EVEN), allgather(5, 2), 10**6)
+    problem = Chunked(two_way("odd", 5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2)], even), allgather(5, 2), 10**6)
     first, second = (plan_greedy(problem, SolveOptions(gap=0.01)).schedule for _ in range(2))
     assert first is not None
     assert second is not None

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from irregular_networks import mixed_bandwidths, regular_graph
 from rails import rails
-from shapes import SHAPES, line, pairs_of_nodes, ring, star
+from shapes import SHAPES, even, line, pairs_of_nodes, ring, star
 
 from gapless.checker import check
 from gapless.collective import COLLECTIVES, Collective, allgather, collective_by_name
@@ -30,15 +30,11 @@ FEW = Matching(sends=4_000)
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=8, max_size=8)
 
 
-def EVEN(k: int) -> tuple[float, float]:  # noqa: N802
-    return 1e-6, 1e-10
-
-
 @pytest.mark.thorough(but=("ring", "pair"))
 @pytest.mark.parametrize("collective", sorted(COLLECTIVES))
 @pytest.mark.parametrize(
     "topology",
-    [rails(3, 2), pairs_of_nodes(3, EVEN), ring(5, EVEN), line(4, EVEN), star(4, EVEN)],
+    [rails(3, 2), pairs_of_nodes(3, even), ring(5, even), line(4, even), star(4, even)],
     ids=lambda t: t.name,
 )
 def test_every_collective_replays_clean(topology: Topology, collective: str) -> None:
@@ -111,7 +107,7 @@ def test_a_regular_graph_is_near_its_bandwidth() -> None:
 
 
 def test_without_bounds_the_claim_is_that_of_the_shortest_paths() -> None:
-    problem = Chunked(line(4, EVEN), allgather(4), 10**6)
+    problem = Chunked(line(4, even), allgather(4), 10**6)
     plan = matched_plan(problem, SolveOptions(), FEW)
     assert plan is not None
     assert set(plan.details["bounds_s"]) == {"latency"}
@@ -119,7 +115,7 @@ def test_without_bounds_the_claim_is_that_of_the_shortest_paths() -> None:
 
 
 def test_a_line_is_proven_optimal_with_bounds() -> None:
-    problem = Chunked(line(4, EVEN), allgather(4), 10**6)
+    problem = Chunked(line(4, even), allgather(4), 10**6)
     plan = matched_plan(problem, SolveOptions(), FEW, bounds_of(problem))
     assert plan is not None
     assert plan.solution.status is Status.OPTIMAL
@@ -136,7 +132,7 @@ def test_sums_begin_to_spread_before_all_are_complete() -> None:
 def test_sums_of_some_ranks_may_pass_the_others() -> None:
     whole = collective_by_name("reduce", 4, 2)
     some = replace(whole, inputs=(whole.inputs[0], (), *whole.inputs[2:]))
-    plan = matched_plan(Chunked(line(4, EVEN), some, 1000), SolveOptions(), FEW)
+    plan = matched_plan(Chunked(line(4, even), some, 1000), SolveOptions(), FEW)
     assert plan is not None
     assert check(plan.schedule).valid
 
@@ -152,7 +148,7 @@ def test_a_sketch_is_not_ignored(collective: str) -> None:
 
 def test_what_it_cannot_plan_is_left_out() -> None:
     elsewhere = Collective("sum for others", 4, 1, ((0,), (0,), (), ()), ((), (), (0,), (0,)), reduces=True)
-    assert matched_plan(Chunked(ring(4, EVEN), elsewhere, 1000), SolveOptions(), FEW) is None
+    assert matched_plan(Chunked(ring(4, even), elsewhere, 1000), SolveOptions(), FEW) is None
     inter_node = InterNode({0: (1,)}, relay_rule=(8, 0), enforce_ordering=True)
     ordered = Chunked.of(load_topology("ndv2", 2), "allgather", 10**6, Sketch("ordered", inter_node=inter_node))
     assert matched_plan(ordered, SolveOptions(), FEW) is None

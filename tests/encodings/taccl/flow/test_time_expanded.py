@@ -9,7 +9,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from shapes import SHAPES, line, pairs_of_nodes, ring
+from shapes import SHAPES, even, line, pairs_of_nodes, ring
 
 from gapless.collective import allgather, collective_by_name
 from gapless.encodings.taccl import Chunked
@@ -18,10 +18,6 @@ from gapless.encodings.taccl.symmetry.quotient import quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
 
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=8, max_size=8)
-
-
-def EVEN(k: int) -> tuple[float, float]:  # noqa: N802
-    return 1e-6, 1e-10
 
 
 def _network(problem: Chunked, sets: tuple[tuple[int, ...], ...] = (), one_at_a_time: bool = False) -> Network:
@@ -65,14 +61,14 @@ def test_every_rank_gets_every_chunk_once_from_one_that_has_it(
 
 
 def test_a_chunk_for_one_rank_takes_a_shortest_path_and_leaves_where_it_was() -> None:
-    network = _network(Chunked(ring(5, EVEN), collective_by_name("alltoall", 5, 5), 1000))
+    network = _network(Chunked(ring(5, even), collective_by_name("alltoall", 5, 5), 1000))
     state, _ = _complete(network, Choice((1,)))
     assert len(state.sends) == 5 * (1 + 1 + 2 + 2)
     assert not any(state.have)
 
 
 def test_nothing_ends_after_the_limit() -> None:
-    network = _network(Chunked(line(4, EVEN), allgather(4), 10_000))
+    network = _network(Chunked(line(4, even), allgather(4), 10_000))
     least_s = _complete(network, Choice((1,)))[0].makespan_s
     state = start_of(network)
     assert not construct(network, Choice((1,)), random.Random(0), state, 0.9 * least_s, [])
@@ -81,7 +77,7 @@ def test_nothing_ends_after_the_limit() -> None:
 
 
 def test_a_copy_goes_on_as_the_try_that_it_is_of() -> None:
-    network = _network(Chunked(ring(5, EVEN), allgather(5, 3), 10_000))
+    network = _network(Chunked(ring(5, even), allgather(5, 3), 10_000))
     state, copies = _complete(network, Choice((1,), "rarest"))
     for copy in copies:
         again = copy.copy()
@@ -104,12 +100,12 @@ def test_a_bottleneck_set_is_entered_once_unless_there_is_time_to_spare() -> Non
 
 
 def test_a_set_that_no_other_link_leads_into_is_entered_again() -> None:
-    network = _network(Chunked(line(4, EVEN), allgather(4), 1000), ((0, 3),))  # not connected inside
+    network = _network(Chunked(line(4, even), allgather(4), 1000), ((0, 3),))  # not connected inside
     assert not _complete(network, Choice((1,), once=True))[0].left
 
 
 def test_links_that_wait_make_larger_groups() -> None:
-    network = _network(Chunked(ring(5, EVEN), allgather(5), 1000))
+    network = _network(Chunked(ring(5, even), allgather(5), 1000))
     counts = [
         np.mean([len(_complete(network, Choice((8,), waits=waits), seed)[0].sends) for seed in range(20)])
         for waits in (0.0, 0.3)

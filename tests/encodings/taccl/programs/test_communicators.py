@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from shapes import line, ring
+from shapes import even, line, ring
 
 from gapless.checker import check
 from gapless.encodings.taccl.problem import problem
@@ -19,10 +19,6 @@ from gapless.schedule import Schedule
 from gapless.topologies.topology import Topology
 
 
-def EVEN(_: int) -> tuple[float, float]:  # noqa: N802
-    return 1e-6, 1e-10
-
-
 def _planned(topology: Topology, *group: str, **how: object) -> tuple[Schedule, dict[str, object]]:
     plan = solve(problem(topology, group=group, size=10_000, **how), SolveOptions(gap=0.3, threads=1))  # type: ignore[arg-type]
     assert plan.schedule is not None
@@ -31,7 +27,7 @@ def _planned(topology: Topology, *group: str, **how: object) -> tuple[Schedule, 
 
 
 def test_groups_that_keep_to_themselves_have_communicators_of_their_own() -> None:
-    schedule, description = _planned(ring(8, EVEN), "5,4,6:allreduce", "0-3:alltoall", relays="no")
+    schedule, description = _planned(ring(8, even), "5,4,6:allreduce", "0-3:alltoall", relays="no")
     found = communicators(schedule, description)
     assert [each.ranks for each in found] == [(5, 4, 6), (0, 1, 2, 3)]
     assert [collective_of(each.description, "").name for each in found] == ["allreduce", "alltoall"]
@@ -46,7 +42,7 @@ def test_groups_that_keep_to_themselves_have_communicators_of_their_own() -> Non
 
 @pytest.mark.parametrize("groups", [("0,2",), ("0-1", "1-2")])
 def test_all_ranks_call_what_others_forward_or_groups_share(groups: tuple[str, ...]) -> None:
-    schedule, description = _planned(line(4, EVEN), *groups)
+    schedule, description = _planned(line(4, even), *groups)
     (only,) = communicators(schedule, description)
     assert only.ranks == (0, 1, 2, 3)
     assert np.array_equal(only.schedule.place, schedule.place)
@@ -56,7 +52,7 @@ def test_all_ranks_call_what_others_forward_or_groups_share(groups: tuple[str, .
 
 def test_one_file_serves_groups_that_do_the_same(tmp_path: Path) -> None:
     path = str(tmp_path / "plan.xml")
-    schedule, description = _planned(ring(8, EVEN), "x=2", relays="no")
+    schedule, description = _planned(ring(8, even), "x=2", relays="no")
     line_of = write_each(path, schedule, description, lambda where, *part: write_taccl_ef(where, *part).summary())
     assert line_of.endswith("; one file for all 4 communicators of 2 ranks, which do the same")
     program, _ = read_program(path)
@@ -66,7 +62,7 @@ def test_one_file_serves_groups_that_do_the_same(tmp_path: Path) -> None:
 
 def test_others_have_a_file_each(tmp_path: Path) -> None:
     path = str(tmp_path / "plan.json")
-    schedule, description = _planned(ring(8, EVEN), "0-2:allgather", "3-7:reducescatter", relays="no")
+    schedule, description = _planned(ring(8, even), "0-2:allgather", "3-7:reducescatter", relays="no")
 
     def write(where: str, part: Schedule, about: dict[str, object]) -> str:
         return write_mscclpp(where, part, about, placement="out-of-place").collective
@@ -79,7 +75,7 @@ def test_others_have_a_file_each(tmp_path: Path) -> None:
 
 
 def test_one_group_is_a_small_communicator() -> None:
-    schedule, description = _planned(line(4, EVEN), "2,1")
+    schedule, description = _planned(line(4, even), "2,1")
     assert (
         write_each("", schedule, description, lambda *_: "allgather") == "allgather; for a communicator of ranks 2, 1"
     )

@@ -5,22 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rails import rails
-from shapes import line, pairs_of_nodes, ring, star
+from shapes import even, line, pairs_of_nodes, ring, star
 
 from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations, no_rotations
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 
 
-def EVEN(k: int) -> tuple[float, float]:  # noqa: N802
-    return 1e-6, 1e-10
-
-
 @pytest.mark.parametrize(
     ("topology", "size"),
     [
-        (rails(4), 32), (ring(6, EVEN), 6), (pairs_of_nodes(3, EVEN), 3), (load_topology("dgx2", 2), 16),
-        (load_topology("ndv2", 3), 3), (line(4, EVEN), 1), (star(4, EVEN), 1),
+        (rails(4), 32), (ring(6, even), 6), (pairs_of_nodes(3, even), 3), (load_topology("dgx2", 2), 16),
+        (load_topology("ndv2", 3), 3), (line(4, even), 1), (star(4, even), 1),
     ],
 )  # fmt: skip
 def test_size_of_the_group(topology: Topology, size: int) -> None:
@@ -54,6 +50,6 @@ def _orbit_sizes(label: np.ndarray) -> set[int]:
 
 
 def test_no_rotations_is_the_identity() -> None:
-    rotations: Rotations = no_rotations(ring(4, EVEN))
+    rotations: Rotations = no_rotations(ring(4, even))
     assert rotations.ranks.tolist() == [[0, 1, 2, 3]]
     assert rotations.rank_orbit.tolist() == [0, 1, 2, 3]
