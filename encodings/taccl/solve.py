@@ -76,10 +76,13 @@ def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Paramet
     return _portfolio(quick, first, bounds, deadline, options, parameters, problem if problem.is_open else None)
 
 
-def in_chunks(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Chunked:
-    """The problem in the chunks that are asked for, or in as many as the greedy does best with."""
+def in_chunks(
+    problem: Problem, options: SolveOptions, parameters: Parameters | None = None, for_milp: bool = False
+) -> Chunked:
+    """The problem in the chunks that are asked for, or in as many as the greedy does best with, or the MILP takes."""
     parameters = parameters or Parameters()
-    return _quick_plan(problem, _bounds(problem.coarsest, Deadline(options), parameters), options, parameters).problem
+    quick = _quick_plan(problem, _bounds(problem.coarsest, Deadline(options), parameters), options, parameters)
+    return (quick.for_milp if for_milp else None) or quick.problem
 
 
 def _quick_plan(problem: Problem, bounds: Bounds, options: SolveOptions, parameters: Parameters) -> Quick:
@@ -87,7 +90,7 @@ def _quick_plan(problem: Problem, bounds: Bounds, options: SolveOptions, paramet
     if not problem.is_open:
         return Quick(problem.coarsest)
     quick = best_chunking(problem, bounds, options, parameters)
-    return quick if problem.path_slack is None else Quick(quick.problem)
+    return quick if problem.path_slack is None else Quick(quick.problem, for_milp=quick.for_milp)
 
 
 def _bounds(problem: Chunked, deadline: Deadline, parameters: Parameters) -> Bounds:
@@ -134,9 +137,9 @@ def _portfolio(
 
     `question`: the bounds of it. `asked`: where nobody has said into how many chunks data are cut.
     """
+    if quick.problem.method == "milp" or options.solver is not None:
+        quick = Quick(quick.for_milp or quick.problem, bounds=None if quick.for_milp else quick.bounds)
     problem = quick.problem
-    is_asked = quick.plan is not None and options.solver is None and problem.method != "milp"
-    quick = quick if is_asked else Quick(problem, bounds=quick.bounds)
     portfolio = _Portfolio(problem, options, parameters, deadline, first, quick, question, asked)
     portfolio.announce(first)
     portfolio.find_bound()

@@ -121,7 +121,7 @@ def _model(problem: Any) -> Model:
     from gapless.encodings.taccl.milp.routers import routing_model
     from gapless.encodings.taccl.solve import in_chunks
 
-    return routing_model(in_chunks(problem, problem.default_options))
+    return routing_model(in_chunks(problem, problem.default_options, for_milp=True))
 
 
 def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:

@@ -51,8 +51,8 @@ class Quick:
 def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, parameters: Parameters) -> Quick:
     """The problem in the number of chunks with which the greedy is fastest, and that plan. `bounds`: of the question.
 
-    For the MILP it is the largest number of those nearly as good that is small enough for it. In as few chunks as there
-    can be where a plan has more sends than the parameters allow, and for a collective of one's own.
+    In as few chunks as there can be where a plan has more sends than the parameters allow, and for a collective that is
+    given chunk by chunk.
     """
     if isinstance(problem.collective, Collective) or problem.topology.device_count < 2:
         return Quick(problem.coarsest)
@@ -70,13 +70,22 @@ def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, param
     if not search.found:
         return Quick(problem.coarsest)
     fastest = search.found[search.best]
-    near_s = (1 + parameters.chunking.near_for_milp) * fastest.end_s
-    easy = [
-        quick.problem
-        for _, quick in sorted(search.found.items())
-        if quick.end_s <= near_s and milp_binaries(quick.problem) <= parameters.milp.most_binaries
-    ]
-    return replace(fastest, for_milp=easy[-1] if easy else None)
+    for_milp = _for_milp(search.found, problem.method == "milp" or options.solver is not None, parameters)
+    return replace(fastest, for_milp=for_milp)
+
+
+def _for_milp(found: dict[int, Quick], is_alone: bool, parameters: Parameters) -> Chunked | None:
+    """The problem in the largest number of chunks that the MILP can take, of those nearly as good as the best.
+
+    Where the MILP is alone, it is the best of those that are small enough, or else the smallest number.
+    """
+    tried = [quick for _, quick in sorted(found.items())]
+    easy = [quick for quick in tried if milp_binaries(quick.problem) <= parameters.milp.most_binaries]
+    if is_alone:
+        easy = easy or tried[:1]
+    best_s = min(quick.end_s for quick in (easy if is_alone else tried))
+    near = [quick for quick in easy if quick.end_s <= (1 + parameters.chunking.near_for_milp) * best_s]
+    return near[-1].problem if near else None
 
 
 def best_matching(

@@ -177,3 +177,10 @@ def test_an_optimal_plan_is_not_beaten_in_any_number_of_chunks() -> None:
     for chunks in (1, 2, 3, 8):
         other = gapless.taccl.solve(**asked, chunks=chunks)
         assert other.report.makespan_s >= best.report.makespan_s * (1 - 1e-9)
+
+
+def test_the_milp_alone_takes_as_many_chunks_as_are_small_enough_for_it() -> None:
+    problem = Problem(load_topology("mesh:3x4", 1), "broadcast", 64 * 10**6, method="milp")
+    fastest, for_milp = (in_chunks(problem, SolveOptions(), LITTLE, for_milp=asked) for asked in (False, True))
+    assert 1 < for_milp.chunks < fastest.chunks
+    assert milp_binaries(for_milp) <= LITTLE.milp.most_binaries < milp_binaries(fastest)
