@@ -20,12 +20,13 @@ from gapless.encodings.taccl.bounds.bandwidth import Bottleneck
 from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.flow.lowering import in_turn, lowered, turned_back
 from gapless.encodings.taccl.flow.matching import match
 from gapless.encodings.taccl.flow.paths import busiest_s, route_paths
 from gapless.encodings.taccl.flow.rounding import round_flow
 from gapless.encodings.taccl.list_scheduling import Order, Rule, Table, better_orders, list_schedule
 from gapless.encodings.taccl.parameters import Greedy
-from gapless.encodings.taccl.sends import Routing, Sends, Times, fills_of, to_schedule
+from gapless.encodings.taccl.sends import Routing
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
@@ -53,8 +54,6 @@ _PROMISING, _GROUPS_PERTURBED = 1.1, 3
 """Orders are perturbed that are at most so much worse than the best, of so many sizes of groups."""
 _ROWS_FOR_ALL_TRIES = 20_000
 """With more sends than this in all, a single seed is tried."""
-_MOST_RETIMED = 200_000
-"""Sends of several phases up to which the second phase starts as soon as it can, and not when the first is over."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +158,8 @@ def plan_greedy(
         if columns is None:
             return Plan(claim(None, 0.0, SOLVER, __version__, options, deadline), None, {"method": "greedy"})
         searches.append(search)
-        found.append(_reversed(columns) if phase.backwards else columns)
-    schedule = _lowered(problem, found)
+        found.append(turned_back(columns) if phase.backwards else columns)
+    schedule = lowered(problem, in_turn(found), retimed=len(found) > 1)  # so that phases overlap
     makespan_s, bound_s = float(schedule.end_s.max(initial=0.0)), _bound_s(bounds, searches)
     solution = claim(makespan_s, bound_s, SOLVER, __version__, options, deadline)
     stages = sorted({stage for search in searches for stage in search.stage_s})
@@ -332,29 +331,6 @@ def _table_of(problem: Chunked, routed: _Routed, one_at_a_time: bool) -> Table:
         beta_s=problem.duration_s[link] - topology.alpha_s[link],
         may_join=problem.may_group[link],
     )
-
-
-def _reversed(columns: Columns) -> Columns:
-    """The sends backwards in time, each on its link turned round (which has the same number), in order of starts."""
-    until_s = float(columns.end_s.max(initial=0.0))
-    order = np.argsort(until_s - columns.end_s, kind="stable")
-    start_s, end_s = until_s - columns.end_s[order], until_s - columns.start_s[order]
-    return Columns(columns.chunk[order], columns.link[order], start_s, end_s, columns.place[order])
-
-
-def _lowered(problem: Chunked, found: list[Columns]) -> Schedule:
-    """The phases one after the other, or overlapped where there are not too many sends."""
-    begin_s = np.cumsum([0.0, *(float(columns.end_s.max(initial=0.0)) for columns in found)])
-    phase = np.repeat(np.arange(len(found)), [len(columns) for columns in found])
-    chunk, link, place = (np.concatenate([getattr(columns, name) for columns in found])
-                          for name in ("chunk", "link", "place"))  # fmt: skip
-    start_s, end_s = (np.concatenate([getattr(columns, name) for columns in found]) + begin_s[phase]
-                      for name in ("start_s", "end_s"))  # fmt: skip
-    reduces = np.array([part.backwards for part in problem.phases], dtype=np.bool_)[phase]
-    sends = Sends(chunk, link, (), phase, reduces, fills_of(problem, chunk, link, reduces))
-    retimed = bool(sends.fills.any()) or (len(found) > 1 and len(chunk) <= _MOST_RETIMED)
-    network, times = problem.logical.topology, Times(start_s, end_s, place)
-    return to_schedule(network, problem.collective, problem.chunk_bytes, sends, times, retimed=retimed)
 
 
 def _bound_s(bounds: Bounds, searches: list[_Search]) -> float:

@@ -21,6 +21,7 @@ from gapless.checker import check
 from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked, Phase, claim
+from gapless.encodings.taccl.flow.lowering import lowered, turned_back
 from gapless.encodings.taccl.flow.time_expanded import (
     PICKS,
     Choice,
@@ -32,7 +33,6 @@ from gapless.encodings.taccl.flow.time_expanded import (
     start_of,
 )
 from gapless.encodings.taccl.parameters import Matching
-from gapless.encodings.taccl.sends import Sends, Times, fills_of, to_schedule
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
@@ -135,7 +135,7 @@ def matched_plan(
             return None
         searches.append(search)
         found.append(columns)
-    schedule = _lowered(problem, found)
+    schedule = lowered(problem, found, retimed=True)
     report = check(schedule)
     assert report.valid, report.summary()
     bounds_s = {"latency": bounds_of(problem).latency_s} if bounds is None else bounds.any_grouping
@@ -184,7 +184,7 @@ def _matched(search: _Search, phase: Phase, bounds: Bounds | None, before: Colum
     with charge(search.stage_s, "unfolding"):
         made, network, quotient = search.best
         columns = _columns(network, quotient, made.state)
-    return _reversed(columns) if phase.backwards else columns
+    return turned_back(columns) if phase.backwards else columns
 
 
 def _quotients(problem: Chunked, search: _Search) -> list[QuotientProblem]:
@@ -278,27 +278,6 @@ def _useful(network: Network, state: State) -> list[tuple[int, int, float, float
             asked[source] |= 1 << bit
             rows.append((bit, link, start_s, end_s, place))
     return rows
-
-
-def _reversed(columns: Columns) -> Columns:
-    """The sends backwards in time, each on its link turned round (which has the same number), in order of starts."""
-    until_s = float(columns.end_s.max(initial=0.0))
-    order = np.argsort(until_s - columns.end_s, kind="stable")
-    start_s, end_s = until_s - columns.end_s[order], until_s - columns.start_s[order]
-    return Columns(columns.chunk[order], columns.link[order], start_s, end_s, columns.place[order])
-
-
-def _lowered(problem: Chunked, found: Sequence[Columns]) -> Schedule:
-    """Both phases, each send as early as possible in the order of the starts."""
-    phase = np.repeat(np.arange(len(found)), [len(columns) for columns in found])
-    chunk, link, start_s, end_s, place = (
-        np.concatenate([getattr(columns, name) for columns in found])
-        for name in ("chunk", "link", "start_s", "end_s", "place")
-    )
-    reduces = np.array([part.backwards for part in problem.phases], dtype=np.bool_)[phase]
-    sends = Sends(chunk, link, (), phase, reduces, fills_of(problem, chunk, link, reduces))
-    times = Times(start_s, end_s, place)
-    return to_schedule(problem.logical.topology, problem.collective, problem.chunk_bytes, sends, times)
 
 
 def _sends(quotient: QuotientProblem) -> int:
