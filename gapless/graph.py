@@ -13,10 +13,25 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 
-__all__ = ["Graph", "Implementation", "Op", "Placement"]
+__all__ = ["Budget", "Graph", "Implementation", "Op", "Placement"]
 
 MOST_BYTES = 2**62
 """Sizes must sum to less, so that no sum of them leaves int64."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A limit on what the implementations that run may spend in sum, of what time and memory don't measure: an error.
+
+    Raises `InputError` where the limit is not a number >= 0.
+    """
+
+    name: str
+    limit: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.limit) and self.limit >= 0):
+            raise InputError(f"budget {self.name!r}: limit must be finite and >= 0, got {self.limit}")
 
 
 @dataclass(frozen=True)
@@ -25,7 +40,8 @@ class Implementation:
 
     `inputs` replaces the op's inputs where this implementation reads other tensors (a backward pass that needs the
     output instead of the input); None keeps them. `overwrites` names inputs whose bytes the outputs take over: they are
-    gone as soon as the op starts. `power_w`: mean power draw while it runs, None if unknown.
+    gone as soon as the op starts. `power_w`: mean power draw while it runs, None if unknown. `spends`: (budget of the
+    graph, amount) each time it runs.
     """
 
     duration_s: float
@@ -34,6 +50,7 @@ class Implementation:
     overwrites: tuple[int, ...] = ()
     name: str = ""
     power_w: float | None = None
+    spends: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,7 +110,8 @@ class Graph:
     """Tensors, ops, and what must be where before and after.
 
     `size_bytes`: int64, shape (tensors,). `initial` and `required`: the copies that are there at the start, and those
-    that must be there at the end, with the contributions that they must hold. `tensor_names` may be empty.
+    that must be there at the end, with the contributions that they must hold. `tensor_names` may be empty. `budgets`:
+    limits on what the implementations that run spend.
 
     The graph checks itself: sizes and times are finite and not negative, ids are in range, the ops are acyclic
     (recomputation is a matter of the schedule, not of the graph). Raises `InputError`.
@@ -104,6 +122,7 @@ class Graph:
     initial: Placement = EMPTY
     required: Placement = EMPTY
     tensor_names: tuple[str, ...] = ()
+    budgets: tuple[Budget, ...] = ()
 
     def __post_init__(self) -> None:
         if self.size_bytes.ndim != 1 or not np.issubdtype(self.size_bytes.dtype, np.integer):
@@ -119,7 +138,7 @@ class Graph:
         if self.tensor_names and len(self.tensor_names) != self.tensor_count:
             raise InputError(f"graph: {len(self.tensor_names)} tensor names for {self.tensor_count} tensors")
         for op in self.ops:
-            _check_op(op, self.tensor_count)
+            _check_op(op, self.tensor_count, len(self.budgets))
         for title, placement in (("initial", self.initial), ("required", self.required)):
             _check_placement(title, placement, self.tensor_count)
         if self.ops:
@@ -152,7 +171,7 @@ class Graph:
         return graph
 
 
-def _check_op(op: Op, tensor_count: int) -> None:
+def _check_op(op: Op, tensor_count: int, budget_count: int) -> None:
     where = f"op {op.name!r}"
     if not op.implementations:
         raise InputError(f"{where}: implementations must hold at least one, got none")
@@ -165,6 +184,10 @@ def _check_op(op: Op, tensor_count: int) -> None:
         power_w = implementation.power_w
         if power_w is not None and not (power_w >= 0 and math.isfinite(power_w)):
             raise InputError(f"{where}: power_w must be finite and >= 0, got {power_w}")
+        for budget, amount in implementation.spends:
+            if not (0 <= budget < budget_count and math.isfinite(amount) and amount >= 0):
+                rule = f"spends must be (budget in 0..{budget_count - 1}, a number >= 0)"
+                raise InputError(f"{where}: {rule}, got {(budget, amount)}")
         reads = op.inputs if implementation.inputs is None else implementation.inputs
         strays = sorted(set(implementation.overwrites) - set(reads))
         if strays:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gapless.checker.budgets import check_budgets
 from gapless.checker.contributions import check_required, replay_contributions
 from gapless.checker.copies import check_access, check_reads
 from gapless.checker.program import Program
@@ -43,12 +44,14 @@ def judged(replay: Replay) -> Report:
         start = [part for part, there in zip(held, known.tolist(), strict=True) if there]
         sets = replay_contributions(program, timeline, log, start, findings)
     check_required(program, timeline, log, sets, findings)
+    spent = check_budgets(program, findings)
     return Report(
         makespan_s=float(program.end_s.max(initial=0.0)),
         peak_bytes=peak_bytes,
         busy_s=busy_s,
         event_count=len(program.schedule),
         energy_j=energy_of(program),
+        spent=spent,
         violations=tuple(sorted(findings.violations, key=lambda found: (found.start_s, found.event))),
         violation_counts=findings.counts,
     )

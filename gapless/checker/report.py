@@ -33,6 +33,8 @@ class Rule(str, Enum):
     """A required copy is not there at the end, or lacks contributions."""
     NOT_FREE = "not-free"
     """A copy is written, freed or overwritten while another event still reads or writes it."""
+    BUDGET_EXCEEDED = "budget-exceeded"
+    """The implementations that run spend more than a budget of the graph allows."""
     UNKNOWN_ID = "unknown-id"
     """An event names what graph and topology do not have, or its times make no sense; it is left out of the replay."""
 
@@ -69,7 +71,8 @@ class Report:
 
     `makespan_s`: the latest end. `energy_j`: what the events draw while they run, None where a power is unknown.
     `peak_bytes[d]`: the most bytes live at once on device d. `event_count` counts all events, also those left out as
-    unknown. `violation_counts` is complete; `violations`, by start time, holds at most `STORED_PER_RULE` of each rule.
+    unknown. `spent[b]`: what is spent of the graph's budget b.
+    `violation_counts` is complete; `violations`, by start time, holds at most `STORED_PER_RULE` of each rule.
     """
 
     makespan_s: float
@@ -79,6 +82,7 @@ class Report:
     violations: tuple[Violation, ...] = ()
     violation_counts: dict[Rule, int] = field(default_factory=dict)
     energy_j: float | None = None
+    spent: tuple[float, ...] = ()
 
     @property
     def violation_count(self) -> int:

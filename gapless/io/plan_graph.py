@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gapless.errors import InputError
-from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.graph import Budget, Graph, Implementation, Op, Placement
 from gapless.io.columns import int_column, texts
 from gapless.io.record import Record, is_number
 
@@ -26,6 +26,7 @@ def graph_data(graph: Graph) -> dict[str, Any]:
         "ops": [_op_data(op) for op in graph.ops],
         "initial": _placement_data(graph.initial),
         "required": _placement_data(graph.required),
+        **({"budgets": [{"name": one.name, "limit": one.limit} for one in graph.budgets]} if graph.budgets else {}),
     }
 
 
@@ -47,6 +48,7 @@ def _op_data(op: Op) -> dict[str, Any]:
                 "inputs": None if implementation.inputs is None else list(implementation.inputs),
                 "overwrites": list(implementation.overwrites),
                 **({} if implementation.power_w is None else {"power_w": implementation.power_w}),
+                **({"spends": [list(pair) for pair in implementation.spends]} if implementation.spends else {}),
             }
             for implementation in op.implementations
         ],
@@ -76,9 +78,16 @@ def read_graph(record: Record) -> Graph:
         initial=_read_placement(record.record("initial")),
         required=_read_placement(record.record("required")),
         tensor_names=tuple(texts(record, "tensor_names")),
+        budgets=tuple(_read_budget(entry) for entry in record.records("budgets", default=[])),
     )
     record.close()
     return graph
+
+
+def _read_budget(entry: Record) -> Budget:
+    budget = Budget(entry.text("name"), entry.number("limit", 0))
+    entry.close()
+    return budget
 
 
 def _read_op(entry: Record) -> Op:
@@ -106,9 +115,16 @@ def _read_implementation(entry: Record) -> Implementation:
         overwrites=entry.integers("overwrites", 0),
         name=entry.text("name"),
         power_w=entry.number("power_w", default=None),
+        spends=tuple(_read_spending(entry, pair) for pair in entry.array("spends", default=[])),
     )
     entry.close()
     return implementation
+
+
+def _read_spending(entry: Record, pair: object) -> tuple[int, float]:
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise entry.fail("spends", "pairs of a budget's number and an amount", pair)
+    return entry.whole("spends", pair[0], 0), entry.real("spends", pair[1], 0)
 
 
 def _read_placement(record: Record) -> Placement:

@@ -1,0 +1,16 @@
+"""Pipelines: where to cut a model, in which order ranks run micro-batches, what to recompute and to compress."""
+
+from typing import TYPE_CHECKING
+
+from gapless.lazy import names_of
+
+if TYPE_CHECKING:
+    from gapless.encodings.pipeline.problem import Problem
+    from gapless.encodings.pipeline.system import METHODS
+
+__all__ = ["METHODS", "Problem"]
+
+__getattr__ = names_of(__name__, {
+    "problem": ("Problem",),
+    "system": ("METHODS",),
+})  # fmt: skip

@@ -1,0 +1,304 @@
+"""From an order and its timeline to a schedule in the graph IR: a device a rank, messages on links, micro-batches as
+contributions to the gradients of weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from gapless.encodings.pipeline.errors import Spoiling
+from gapless.encodings.pipeline.order import Kind, Order, Timeline, number
+from gapless.encodings.pipeline.problem import Problem
+from gapless.encodings.pipeline.stages import Stages
+from gapless.graph import Budget, Graph, Implementation, Op, Placement
+from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.topologies.topology import Link, Topology
+
+__all__ = ["ERROR", "to_schedule"]
+
+ERROR = "compression error"
+"""The budget of what compression spoils."""
+
+_PLAIN = 0
+
+
+def to_schedule(
+    problem: Problem, stages: Stages, order: Order, timeline: Timeline, spoiling: Spoiling | None = None
+) -> Schedule:
+    """One training step: every forward, backward, weight gradient, message and sum at its time.
+
+    A rank's memory holds its states, what its micro-batches keep, and messages until they are sent or used; where the
+    question counts micro-batches in flight, there is room for all messages besides.
+    """
+    lowering = _Lowering(problem, stages, order, timeline, spoiling)
+    for stage in range(stages.count):
+        for micro_batch in range(stages.micro_batches):
+            lowering.forward(stage, micro_batch)
+            lowering.backward(stage, micro_batch)
+            if stages.splits:
+                lowering.weight(stage, micro_batch)
+        lowering.reduce(stage)
+    if stages.embedding_s:
+        lowering.exchange_embedding()
+    return lowering.schedule()
+
+
+@dataclass
+class _Lowering:
+    """Tensors, ops and events in the making; `ids` numbers the tensors by name."""
+
+    problem: Problem
+    stages: Stages
+    order: Order
+    timeline: Timeline
+    spoiling: Spoiling | None
+    ids: dict[str, int] = field(default_factory=dict)
+    size_bytes: list[int] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        stages, rank = self.stages, self.stages.rank.tolist()
+        pairs = {pair for a, b in pairwise(rank) if a != b for pair in ((a, b), (b, a))}
+        self.links = {pair: k for k, pair in enumerate(sorted(pairs))}
+        self.shared_bytes = self.problem.profile.embedding_bytes if stages.embedding_s else 0
+        for stage in range(stages.count):
+            gradient_bytes = int(stages.parameter_bytes[stage])
+            self.tensor(f"state {stage}", int(stages.state_bytes[stage]) - gradient_bytes)
+            self.tensor(f"gradients {stage}", gradient_bytes - (self.shared_bytes if self._is_end(stage) else 0))
+
+    def _is_end(self, stage: int) -> bool:
+        return stage in (0, self.stages.count - 1)
+
+    def tensor(self, name: str, size_bytes: float = 0) -> int:
+        """Its number; where it is named first it gets its size."""
+        if name not in self.ids:
+            self.ids[name] = len(self.size_bytes)
+            self.size_bytes.append(int(size_bytes))
+        return self.ids[name]
+
+    def run(
+        self, name: str, kind: str, stage: int, start_s: float, duration_s: float, reads: list[int], writes: list[int],
+        frees: list[int], adds: int | None = None, spends: float = 0.0, mode: str = "",
+    ) -> float:  # fmt: skip
+        """An op on its stage's rank, and the event that runs it; its end. What it reads and writes, it updates."""
+        rank = int(self.stages.rank[stage])
+        implementation = Implementation(duration_s, name=mode, spends=((0, spends),) if spends else ())
+        updates = tuple(tensor for tensor in reads if tensor in writes)
+        self.ops.append(Op(name, tuple(reads), tuple(writes), (implementation,), kind, adds, updates=updates))
+        end_s, freed = start_s + duration_s, tuple((tensor, rank) for tensor in frees)
+        self.events.append(Event(EventKind.COMPUTE, start_s, end_s, rank, len(self.ops) - 1, frees=freed))
+        return end_s
+
+    def send(self, what: str, size_bytes: int, source: int, target: int, start_s: float, hop_s: float) -> None:
+        """A message from a stage to its neighbour; the sender's copy goes when it is there.
+
+        Where sends block, the sender's engine is held as long as a message takes, and then it is there.
+        """
+        here, there = int(self.stages.rank[source]), int(self.stages.rank[target])
+        message = self.tensor(what, size_bytes)
+        if self.stages.blocks:
+            posted = self.tensor(f"posted {what}", size_bytes)
+            start_s, hop_s = (
+                self.run(f"send {what}", "send", source, start_s, hop_s, [message], [posted], [message]),
+                0.0,
+            )
+            message = posted
+        moved = Event(EventKind.TRANSFER, start_s, start_s + hop_s, self.links[here, there], moves=(message,),
+                      frees=((message, here),))  # fmt: skip
+        self.events.append(moved)
+
+    def arriving(self, what: str, source: int, target: int) -> int:
+        """The message as the receiver has it."""
+        crosses = self.stages.rank[source] != self.stages.rank[target]
+        return self.tensor(f"posted {what}" if crosses and self.stages.blocks else what, self._message_bytes(what))
+
+    def _message_bytes(self, what: str) -> float:
+        """Of a message that is named before it is sent, as where a stage's receiver comes first."""
+        kind, stage, micro_batch = what.rsplit(" ", 2)
+        plain_bytes = int(self.stages.boundary_bytes[int(stage)])
+        if kind != "encoded gradient":
+            return plain_bytes
+        return self.encoded_bytes(int(stage), int(micro_batch))
+
+    def encoded_bytes(self, hop: int, micro_batch: int) -> float:
+        """What is sent of the gradient that goes from stage hop + 1 to hop."""
+        mode, plain_bytes = int(self.order.hop_modes[hop, micro_batch]), int(self.stages.boundary_bytes[hop])
+        if mode == _PLAIN or self.problem.compression is None:
+            return plain_bytes
+        ratio = self.problem.compression.modes[mode - 1].hop_ratio(self.problem.profile.boundary_shape)
+        return float(np.ceil(plain_bytes * ratio))
+
+    def forward(self, stage: int, micro_batch: int) -> None:
+        """Reads what the stage before it sent; keeps the stash, or only its input where that is recomputed."""
+        stages, at = self.stages, f"{stage} {micro_batch}"
+        op = number(stages, Kind.FORWARD, stage, micro_batch)
+        kept = self.tensor(
+            f"kept {at}", (stages.input_bytes if stages.recomputes[stage] else stages.stash_bytes)[stage]
+        )
+        reads, writes = [self.tensor(f"state {stage}")], [kept]
+        used = [self.arriving(f"activation {stage - 1} {micro_batch}", stage - 1, stage)] if stage else []
+        is_last = stage == stages.count - 1
+        if not is_last:
+            writes.append(self.tensor(f"activation {at}", stages.boundary_bytes[stage]))
+        start_s = float(self.timeline.start_s[op])
+        self.run(f"F {at}", "forward", stage, start_s, float(stages.forward_s[stage]), reads + used, writes, used)
+        if not is_last and stages.crosses[stage]:
+            sent_s, hop_s = float(self.timeline.sent_s[0, stage, micro_batch]), float(stages.forward_hop_s[stage])
+            self.send(f"activation {at}", int(stages.boundary_bytes[stage]), stage, stage + 1, sent_s, hop_s)
+
+    def backward(self, stage: int, micro_batch: int) -> None:
+        """Decodes what the stage after it sent, runs the forward again where that is so, and encodes what it sends."""
+        stages, at = self.stages, f"{stage} {micro_batch}"
+        at_s = float(self.timeline.start_s[number(stages, Kind.BACKWARD, stage, micro_batch)])
+        kept, used = [self.tensor(f"kept {at}")], list[int]()
+        if stage < stages.count - 1:
+            at_s, gradient = self._received(stage, micro_batch, at_s)
+            used.append(gradient)
+        duration_s = float(stages.backward_s[stage])
+        if stages.recomputes[stage]:
+            again = self.tensor(f"recomputed {at}", stages.stash_bytes[stage] - stages.input_bytes[stage])
+            forward_s = float(stages.forward_s[stage])
+            at_s = self.run(f"R {at}", "recompute", stage, at_s, forward_s, [*kept], [again], [])
+            kept.append(again)
+            duration_s -= forward_s
+        writes = [self.tensor(f"gradient {stage - 1} {micro_batch}", stages.boundary_bytes[stage - 1])] if stage else []
+        pending = self.tensor(f"pending {at}")
+        frees = used if stages.splits else kept + used
+        name = "I" if stages.splits else "B"
+        at_s = self.run(f"{name} {at}", "backward", stage, at_s, duration_s, kept + used, [*writes, pending], frees)
+        if not stages.splits:
+            self._accumulate(f"A {at}", "accumulate", stage, micro_batch, at_s, 0.0, [pending])
+        if stage and stages.crosses[stage - 1]:
+            self._send_gradient(stage, micro_batch, at_s)
+
+    def _received(self, stage: int, micro_batch: int, at_s: float) -> tuple[float, int]:
+        """When the gradient of the stage's output can be used, and its tensor."""
+        name, mode = f"{stage} {micro_batch}", int(self.order.hop_modes[stage, micro_batch])
+        if mode == _PLAIN or not self.stages.crosses[stage]:
+            return at_s, self.arriving(f"gradient {name}", stage + 1, stage)
+        message = self.arriving(f"encoded gradient {name}", stage + 1, stage)
+        gradient = self.tensor(f"decoded gradient {name}", self.stages.boundary_bytes[stage])
+        decode_s = float(self.stages.decode_s[mode, stage])
+        return self.run(f"decode {name}", "decode", stage, at_s, decode_s, [message], [gradient], [message]), gradient
+
+    def _send_gradient(self, stage: int, micro_batch: int, at_s: float) -> None:
+        """Encoded as its mode says, to the stage before."""
+        hop, name = stage - 1, f"{stage - 1} {micro_batch}"
+        mode, what = int(self.order.hop_modes[hop, micro_batch]), f"gradient {name}"
+        if mode != _PLAIN:
+            assert self.problem.compression is not None
+            assert self.spoiling is not None
+            message = self.tensor(f"encoded {what}", self.encoded_bytes(hop, micro_batch))
+            gradient, spends = self.tensor(what), float(self.spoiling.hop[mode, hop])
+            self.run(f"encode {name}", "encode", stage, at_s, float(self.stages.encode_s[mode, hop]), [gradient],
+                     [message], [gradient], spends=spends, mode=self.problem.compression.modes[mode - 1].name)  # fmt: skip
+            what = f"encoded {what}"
+        sent_s, hop_s = float(self.timeline.sent_s[1, hop, micro_batch]), float(self.stages.hop_s[mode, hop])
+        self.send(what, int(self.encoded_bytes(hop, micro_batch)), stage, hop, sent_s, hop_s)
+
+    def weight(self, stage: int, micro_batch: int) -> None:
+        """Adds the micro-batch to the stage's gradients, and lets go of what was kept of it."""
+        stages, at = self.stages, f"{stage} {micro_batch}"
+        start_s = float(self.timeline.start_s[number(stages, Kind.WEIGHT, stage, micro_batch)])
+        kept = [self.tensor(f"kept {at}"), *([self.tensor(f"recomputed {at}")] if stages.recomputes[stage] else [])]
+        used = [*kept, self.tensor(f"pending {at}")]
+        self._accumulate(f"W {at}", "weight", stage, micro_batch, start_s, float(stages.weight_s[stage]), used)
+
+    def _accumulate(
+        self, name: str, kind: str, stage: int, micro_batch: int, start_s: float, duration_s: float, used: list[int]
+    ) -> None:
+        """The micro-batch's part of the gradients is added to them, and what it was computed from goes."""
+        sums, adds = self._sums(stage), self._contribution(stage, micro_batch)
+        self.run(name, kind, stage, start_s, duration_s, used + sums, sums, used, adds)
+
+    def _sums(self, stage: int) -> list[int]:
+        """What the stage's micro-batches add to."""
+        shared = (
+            [self.tensor("embedding gradients", self.shared_bytes)] if self.shared_bytes and self._is_end(stage) else []
+        )
+        return [self.tensor(f"gradients {stage}"), *shared]
+
+    def _contribution(self, stage: int, micro_batch: int) -> int:
+        """The first and the last stage share the embedding, so their contributions have numbers of their own."""
+        is_second = stage == self.stages.count - 1 and stage > 0
+        return micro_batch + (self.stages.micro_batches if is_second else 0)
+
+    def _all_of(self, stage: int) -> int:
+        """Every micro-batch's contribution, as bits."""
+        return ((1 << self.stages.micro_batches) - 1) << self._contribution(stage, 0)
+
+    def reduce(self, stage: int) -> None:
+        """The sum among replicas, on the rank's network engine, of gradients to which every micro-batch was added."""
+        stages, mode = self.stages, int(self.order.reduce_modes[stage])
+        duration_s = float(stages.reduce_s[mode, stage])
+        if self.problem.replicas.count == 1:
+            return
+        sums = self._sums(stage)
+        summed = self.tensor(f"summed {stage}")
+        spends = 0.0 if self.spoiling is None else float(self.spoiling.reduce[mode, stage])
+        name = (
+            "" if mode == _PLAIN or self.problem.compression is None else self.problem.compression.modes[mode - 1].name
+        )
+        implementation = Implementation(duration_s, name=name, spends=((0, spends),) if spends else ())
+        needs = dict.fromkeys(sums, self._all_of(stage))
+        self.ops.append(Op(f"sum {stage}", tuple(sums), (summed,), (implementation,), "sum", needs=needs))
+        end_s, engine = float(self.timeline.reduced_s[stage]), stages.ranks + int(stages.rank[stage])
+        self.events.append(Event(EventKind.COLLECTIVE, end_s - duration_s, end_s, engine, len(self.ops) - 1))
+
+    def exchange_embedding(self) -> None:
+        """The ranks of the first and the last stage add each other's gradient of the shared weights."""
+        ends = int(self.stages.rank[0]), int(self.stages.rank[-1])
+        end_s = float(self.timeline.finish_s[list(ends)].max())
+        for link in (len(self.links), len(self.links) + 1):
+            start_s, moves = end_s - self.stages.embedding_s, (self.tensor("embedding gradients"),)
+            self.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=moves, reduces=True))
+
+    def schedule(self) -> Schedule:
+        """All of it, in order of starts."""
+        stages, profile = self.stages, self.problem.profile
+        initial = [(self.tensor(f"{what} {stage}"), int(stages.rank[stage]))
+                   for what in ("state", "gradients") for stage in range(stages.count)]  # fmt: skip
+        required = [(self.tensor(f"gradients {stage}"), int(stages.rank[stage])) for stage in range(stages.count)]
+        complete = [self._all_of(stage) for stage in range(stages.count)]
+        if self.problem.replicas.count > 1:
+            required += [(self.tensor(f"summed {stage}"), int(stages.rank[stage])) for stage in range(stages.count)]
+            complete += complete
+        if self.shared_bytes:
+            ends = [(self.tensor("embedding gradients"), int(stages.rank[stage])) for stage in (0, -1)]
+            initial, required = initial + ends, required + ends
+            complete += 2 * [self._all_of(0) | self._all_of(stages.count - 1)]
+        graph = Graph(
+            np.array(self.size_bytes, dtype=np.int64), tuple(self.ops), Placement.of(initial, [0] * len(initial)),
+            Placement.of(required, complete), tuple(self.ids),
+            () if self.spoiling is None else (Budget(ERROR, self.spoiling.budget),),
+        )  # fmt: skip
+        events = sorted(self.events, key=lambda event: (event.start_s, event.end_s))
+        name = f"{profile.name} on {stages.ranks} ranks, {stages.micro_batches} micro-batches"
+        return schedule_from_events(graph, self._topology(), events, name)
+
+    def _topology(self) -> Topology:
+        """The ranks with a compute and a network engine each, and the links that the pipeline uses."""
+        stages, hops = self.stages, self.problem.hops
+        links = [Link(a, b, *((0.0, 0.0) if stages.blocks else hops.cost(a, b))) for a, b in self.links]
+        if stages.embedding_s:
+            first, last = int(stages.rank[0]), int(stages.rank[-1])
+            links += [Link(a, b, stages.embedding_s, 0.0) for a, b in ((first, last), (last, first))]
+        engines = [(rank, name) for name in ("compute", "network") for rank in range(stages.ranks)]
+        return Topology(
+            self.problem.profile.name, tuple(range(stages.ranks)), tuple(links), engines=tuple(engines),
+            memory_bytes=tuple(self._memory_bytes().tolist()),
+        )  # fmt: skip
+
+    def _memory_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """The question's; micro-batches in flight are counted without their messages."""
+        stages = self.stages
+        if self.problem.in_flight is None:
+            return stages.memory_bytes
+        messages = np.zeros(stages.ranks)
+        for hop, size in enumerate(stages.boundary_bytes.tolist()):
+            for stage in (hop, hop + 1):
+                messages[stages.rank[stage]] += 4 * size * stages.micro_batches
+        return np.asarray(stages.memory_bytes + messages)

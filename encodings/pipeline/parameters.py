@@ -1,0 +1,28 @@
+"""What a searcher may tune, and why it is as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gapless.errors import InputError
+
+__all__ = ["DEFAULTS", "Parameters"]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Of the search for an order. All are whole numbers >= 1."""
+
+    exact_ops: int = 128
+    """Ranks times micro-batches up to which the whole order is left to the exact method."""
+
+    exact_steps: int = 4000
+    """Steps of the exact method on a whole order."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise InputError(f"{name}: must be >= 1, got {value}")
+
+
+DEFAULTS = Parameters()

@@ -1,0 +1,206 @@
+"""Problem: one training step of a pipeline, to be cut into stages, ordered, and compressed where that is allowed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from gapless.encodings.pipeline.hops import EvenHops, Hops, Replicas, TopologyHops
+from gapless.encodings.pipeline.placement import PLACEMENTS, rank_of_stages
+from gapless.encodings.pipeline.system import BACKWARDS, CUTS, METHODS, RECOMPUTATIONS
+from gapless.errors import InputError
+from gapless.io.record import check_known
+from gapless.options import SolveOptions
+from gapless.profiles.pipelines.compression import CompressionTable
+from gapless.profiles.pipelines.named import find_compression, find_pipeline_profile
+from gapless.profiles.pipelines.profile import PipelineProfile
+from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Topology
+
+__all__ = ["Problem", "problem"]
+
+_MOST_OPS = 200_000
+"""Forwards, backwards and weight gradients that are ordered: 64 stages of a thousand micro-batches."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """In which order P ranks run the micro-batches of a model that is cut into stages, so that a step takes least time.
+
+    `ranks`: P. `micro_batches`: M. `placement`, `chunks`: which rank runs which stage. `hops`: costs between ranks.
+    `memory_bytes`: of a rank, inf for no limit; or `in_flight`: as many micro-batches as fit into it (None: no limit),
+    each with what all stages of the rank keep of it. `backward`: whether the gradients of inputs and of weights are
+    computed apart. `cut`: how layers are cut, or the first layer of each stage but the first. `recomputation`: whether
+    stages may run their forward again. `compression`: the modes of gradients (None: all are plain); `error_budget`: the
+    most that they may spoil in sum. `blocking_sends`: whether a rank computes nothing while it sends.
+    Raises `InputError` naming the field.
+    """
+
+    profile: PipelineProfile
+    ranks: int
+    micro_batches: int
+    placement: str = "linear"
+    chunks: int = 1
+    hops: Hops = EvenHops(0.0)  # noqa: RUF009, frozen
+    replicas: Replicas = Replicas()  # noqa: RUF009, frozen
+    memory_bytes: float = math.inf
+    in_flight: int | None = None
+    backward: str = "split"
+    cut: str | tuple[int, ...] = "auto"
+    recomputation: str = "none"
+    compression: CompressionTable | None = field(default=None, repr=False)
+    error_budget: float = 0.0
+    blocking_sends: bool = False
+    method: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name, known in (("placement", PLACEMENTS), ("backward", BACKWARDS), ("recomputation", RECOMPUTATIONS)):
+            check_known(name, getattr(self, name), known)
+        check_known("method", self.method, METHODS)
+        least = 1 if self.placement == "linear" else 2
+        if (self.chunks != 1) if self.placement == "linear" else (self.chunks < 2):
+            rule = "must be 1 for a linear placement" if self.placement == "linear" else f"must be >= {least}"
+            raise InputError(f"chunks: {rule}, got {self.chunks}")
+        if self.stage_count > self.profile.layer_count:
+            stages = f"{self.ranks} ranks x {self.chunks}" if self.chunks > 1 else f"{self.ranks} ranks"
+            rule = f"ranks: {stages} need as many layers, profile {self.profile.name!r} has {self.profile.layer_count}"
+            raise InputError(rule)
+        if self.stage_count * self.micro_batches * 3 > _MOST_OPS:
+            most = _MOST_OPS // (3 * self.stage_count)
+            raise InputError(
+                f"micro_batches: must be at most {most} for {self.stage_count} stages, got {self.micro_batches}"
+            )
+        if self.in_flight is not None and not math.isinf(self.memory_bytes):
+            raise InputError("in_flight: goes without memory; give one of them")
+        if self.error_budget and self.compression is None:
+            raise InputError(
+                "error_budget: needs compression, a table of measured errors; without one nothing is compressed"
+            )
+        self._check_cut()
+        rank = rank_of_stages(self.placement, self.ranks, self.chunks).tolist()
+        pairs = [(a, b) for a, b in pairwise(rank) if a != b]
+        self.hops.check([*pairs, *((b, a) for a, b in pairs)])
+
+    def _check_cut(self) -> None:
+        if isinstance(self.cut, str):
+            check_known("cut", self.cut, CUTS)
+            return
+        ends = (0, *self.cut, self.profile.layer_count)
+        if len(self.cut) != self.stage_count - 1 or any(a >= b for a, b in pairwise(ends)):
+            rule = f"must be {self.stage_count - 1} first layers that grow, in 1..{self.profile.layer_count - 1}"
+            raise InputError(f"cut: {rule}, got {','.join(map(str, self.cut))}")
+
+    @property
+    def stage_count(self) -> int:
+        """S: the number of stages."""
+        return self.ranks * self.chunks
+
+    @property
+    def system(self) -> str:
+        """`pipeline`."""
+        return "pipeline"
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What was asked, for the plan file."""
+        limit = {} if math.isinf(self.memory_bytes) else {"memory_bytes": self.memory_bytes}
+        flight = {} if self.in_flight is None else {"in_flight": self.in_flight}
+        table = self.compression
+        compression = {} if table is None else {"compression": table.name, "error_budget": self.error_budget}
+        return {
+            "profile": self.profile.name,
+            "layers": self.profile.layer_count,
+            "ranks": self.ranks,
+            "micro_batches": self.micro_batches,
+            "placement": self.placement,
+            "chunks": self.chunks,
+            **limit,
+            **flight,
+            "backward": self.backward,
+            "cut": self.cut if isinstance(self.cut, str) else list(self.cut),
+            "recomputation": self.recomputation,
+            "replicas": self.replicas.count,
+            "fuses_embedding": self.replicas.fuses_embedding,
+            **compression,
+            "blocking_sends": self.blocking_sends,
+            "method": self.method,
+            "source": self.profile.source,
+        }
+
+    @property
+    def default_options(self) -> SolveOptions:
+        """Optimal, within a minute."""
+        return SolveOptions(time_limit_s=60.0)
+
+
+def problem(
+    profile: str | Path | PipelineProfile,
+    *,
+    ranks: int,
+    micro_batches: int,
+    placement: str = "linear",
+    chunks: int | None = None,
+    hop: float | None = None,
+    bandwidth: float | None = None,
+    latency: float | None = None,
+    topology: str | Topology | None = None,
+    nodes: int | None = None,
+    memory: int | None = None,
+    in_flight: int | None = None,
+    replicas: int = 1,
+    replica_bandwidth: float | None = None,
+    embedding: str = "fused",
+    backward: str = "split",
+    cut: str | tuple[int, ...] = "auto",
+    recomputation: str = "none",
+    compression: str | Path | CompressionTable | None = None,
+    error_budget: float = 0.0,
+    blocking_sends: bool = False,
+    method: str = "auto",
+) -> Problem:
+    """The pipeline of a profile's layers on so many ranks.
+
+    `profile`: the name of a shipped one, `uniform:f=10,b=12,w=8` (seconds of a rank's part), a file, or the profile
+    itself. `hop`: seconds of a message as large as the largest boundary; or `bandwidth` and `latency`; or a topology.
+    `replica_bandwidth`: of the sum among replicas, by default `bandwidth`. The others: the fields of `Problem`.
+    Raises `InputError` that names an argument which is unknown, missing, or doesn't go with the others.
+    """
+    chunks = (1 if placement == "linear" else 2) if chunks is None else chunks
+    found = find_pipeline_profile(profile, ranks, chunks)
+    hops = _hops(found, hop, bandwidth, latency, topology, nodes)
+    return Problem(
+        found, ranks, micro_batches, placement, chunks, hops,
+        _replicas(replicas, replica_bandwidth or bandwidth, latency, embedding == "fused"),
+        math.inf if memory is None else float(memory), in_flight, backward, cut, recomputation,
+        None if compression is None else find_compression(compression), error_budget, blocking_sends, method,
+    )  # fmt: skip
+
+
+def _hops(
+    profile: PipelineProfile, hop: float | None, bandwidth: float | None, latency: float | None,
+    topology: str | Topology | None, nodes: int | None,
+) -> Hops:  # fmt: skip
+    given = [
+        name for name, value in (("hop", hop), ("bandwidth", bandwidth), ("topology", topology)) if value is not None
+    ]
+    if len(given) > 1:
+        raise InputError(f"{given[1]}: goes without {given[0]}; give one of them")
+    if nodes is not None and not isinstance(topology, str):
+        raise InputError("nodes: goes with topology, a name")
+    if latency is not None and bandwidth is None:
+        raise InputError("latency: goes with bandwidth")
+    if topology is not None:
+        return TopologyHops(load_topology(topology, nodes) if isinstance(topology, str) else topology)
+    if bandwidth is not None:
+        return EvenHops(latency or 0.0, 1 / bandwidth)
+    largest = int(profile.boundary_bytes[:-1].max(initial=0))
+    return EvenHops(0.0, hop / largest) if hop and largest else EvenHops(hop or 0.0)
+
+
+def _replicas(count: int, bandwidth: float | None, latency: float | None, fuses: bool) -> Replicas:
+    if count > 1 and bandwidth is None:
+        raise InputError("replicas: more than one need a bandwidth (or replica_bandwidth) to sum their gradients over")
+    return Replicas(count, latency or 0.0, 0.0 if bandwidth is None else 1 / bandwidth, fuses)

@@ -1,0 +1,105 @@
+"""Pipelines as the rest of gapless sees them."""
+
+from __future__ import annotations
+
+from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Object, Scaled, Seconds, Size, Whole
+from gapless.options import MOST_SECONDS
+from gapless.system import System, lazy, named
+from gapless.units import parse_seconds
+
+__all__ = ["BACKWARDS", "CUTS", "EMBEDDINGS", "METHODS", "RECOMPUTATIONS", "SYSTEM"]
+
+METHODS = (
+    "auto", "search", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "zero-bubble",
+)  # fmt: skip
+"""`auto` tries all and searches on; `search`: without the exact method; `zero-bubble`: the heuristic with memory."""
+BACKWARDS = ("split", "whole")
+CUTS = ("auto", "even", "bottleneck")
+RECOMPUTATIONS = ("none", "auto", "all")
+EMBEDDINGS = ("fused", "separate")
+
+_PROFILES = lazy("gapless.profiles.pipelines.named:pipeline_profile_names")
+_TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
+
+
+def _seconds(text: str, what: str) -> float:
+    """A time with a unit, or a number of seconds, as profiles for trials have them."""
+    try:
+        return float(text)
+    except ValueError:
+        return parse_seconds(text, what)
+
+
+def _cut(value: object) -> str | tuple[int, ...]:
+    """The name of a rule, or first layers."""
+    if isinstance(value, str) and value in CUTS:
+        return value
+    firsts: tuple[int, ...] = Listed(Whole(1))(value)
+    return firsts
+
+
+QUESTION = (
+    Field(
+        "profile", Object(("gapless.profiles.pipelines.profile.PipelineProfile",)),
+        "`gapless list profiles`, uniform:f=10,b=12,w=8 (seconds of a rank's part), or a file", is_required=True,
+        metavar="NAME|FILE", names=_PROFILES,
+    ),
+    Field("ranks", Whole(1, 1024), "ranks of the pipeline", is_required=True, metavar="P"),
+    Field("micro_batches", Whole(1, 65536), "micro-batches of a step", is_required=True, metavar="M"),
+    Field("placement", Choice(("linear", "looped", "v")), "linear (default), looped, v", "linear"),
+    Field("chunks", Whole(1, 64), "stages a rank has (looped, v: 2 by default)", metavar="N"),
+    Field(
+        "cut", _cut, f"{', '.join(CUTS)}, or the first layers of all stages but the first (default auto)", "auto",
+        metavar="NAME|L,L,...",
+    ),
+    Field("backward", Choice(BACKWARDS), "gradients of inputs and weights: split (default), whole", "split"),
+    Field(
+        "recomputation", Choice(RECOMPUTATIONS), "stages that run forward again: none (default), auto, all", "none",
+    ),
+    Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
+    Field("memory", Size(), "of a rank, such as 40GiB", metavar="SIZE", group="memory"),
+    Field("in_flight", Whole(1, 65536), "or so many micro-batches at once on a rank", metavar="N", group="memory"),
+    Field(
+        "hop", Scaled(_seconds, Number(0, maximum=MOST_SECONDS)),
+        "seconds of a plain message between neighbours: 2, 1.5ms", metavar="T", group="network",
+    ),
+    Field("bandwidth", Bandwidth(), "or between neighbours: 200Gbps", metavar="B", group="network"),
+    Field("latency", Seconds(), "of a message (default 0)", metavar="T", group="network"),
+    Field(
+        "topology", Object(("gapless.topologies.topology.Topology",)), "or the links of ndv2, ring:8, ...",
+        metavar="NAME", names=_TOPOLOGIES, group="network",
+    ),
+    Field("nodes", Whole(1, 10**6), "number of its nodes (default 1)", metavar="N", group="network"),
+    Field("blocking_sends", Flag(), "a rank computes nothing while it sends", False, group="network"),
+    Field("replicas", Whole(1, 10**6), "data-parallel degree (default 1)", 1, metavar="D", group="replicas"),
+    Field(
+        "replica_bandwidth", Bandwidth(), "of the sum among replicas (default: bandwidth)", metavar="B",
+        group="replicas",
+    ),
+    Field(
+        "embedding", Choice(EMBEDDINGS), "how a shared embedding's gradients are summed: fused (default), separate",
+        "fused", group="replicas",
+    ),
+
+    Field(
+        "compression", Object(("gapless.profiles.pipelines.compression.CompressionTable",)),
+        "a table of measured errors; without one nothing is compressed", metavar="FILE", group="compression",
+    ),
+    Field("error_budget", Number(0), "the most that compression may spoil", 0.0, metavar="E", group="compression"),
+)  # fmt: skip
+
+SYSTEM = System(
+    name="pipeline",
+    what="cut, order and compression of pipeline-parallel training",
+    fields=QUESTION,
+    problem=lazy("gapless.encodings.pipeline.problem:problem"),
+    plan=lazy("gapless.encodings.pipeline.solve:solve"),
+    parameters=lambda: named("gapless.encodings.pipeline.parameters:Parameters"),
+    example="""\
+  gapless solve pipeline --profile uniform:f=10,b=12,w=8 --ranks 4 --micro-batches 8 --hop 2 --in-flight 5
+  gapless solve pipeline --profile gpt-8.3b --ranks 4 --micro-batches 16 --bandwidth 200Gbps --replicas 4 -o plan.json
+""",
+    summary=("method", "peak_in_flight", "spread_s", "bubble"),
+    lighter="fewer micro-batches",
+    package="gapless.encodings.pipeline",
+)

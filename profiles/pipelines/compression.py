@@ -1,0 +1,91 @@
+"""Compression tables: the modes in which gradients may be sent, what they cost, and what they spoil, as measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.errors import InputError
+
+__all__ = ["CompressionMode", "CompressionTable"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CompressionMode:
+    """One compressor at one setting.
+
+    `rank`: of the matrices that stand for a message of a known shape; 0 where `ratio`, the share of the bytes that is
+    sent, says it all. `encode_s_per_byte`, `decode_s_per_byte`: of the bytes before compression.
+    `hop_error[k]`: float, at the depths of the table: the relative squared error of the whole gradient if each
+    micro-batch's gradient at this depth of the model is compressed. `reduce_error[k]`: the same if the sum of the
+    layers at this depth is compressed, as a density: a stage has the mean over its depths times its share of the model.
+    """
+
+    name: str
+    ratio: float
+    rank: int
+    encode_s_per_byte: float
+    decode_s_per_byte: float
+    hop_error: Floats
+    reduce_error: Floats
+
+    def __post_init__(self) -> None:
+        where = f"mode {self.name!r}"
+        if not 0 < self.ratio <= 1:
+            raise InputError(f"{where}: ratio must be > 0 and <= 1, got {self.ratio}")
+        for title in ("encode_s_per_byte", "decode_s_per_byte"):
+            value = getattr(self, title)
+            if not (math.isfinite(value) and value >= 0):
+                raise InputError(f"{where}: {title} must be finite and >= 0, got {value}")
+        for title in ("hop_error", "reduce_error"):
+            column = getattr(self, title)
+            wrong = ~(np.isfinite(column) & (column >= 0))
+            if wrong.any():
+                raise InputError(f"{where}: {title} must be finite and >= 0, got {column[int(wrong.argmax())]}")
+
+    def hop_ratio(self, shape: tuple[int, int] | None) -> float:
+        """The share of a message's bytes that is sent: r (n + m) / (n m) for rank r where the shape n x m is known."""
+        if not self.rank or shape is None:
+            return self.ratio
+        rows, columns = shape
+        return min(1.0, self.rank * (rows + columns) / (rows * columns))
+
+
+@dataclass(frozen=True)
+class CompressionTable:
+    """Modes measured on a model. `depth`: float, where in the model (0: its input, 1: its output); `source`: how."""
+
+    name: str
+    depth: Floats
+    modes: tuple[CompressionMode, ...]
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        where = f"table {self.name!r}"
+        if not self.modes:
+            raise InputError(f"{where}: modes must hold at least one, got none")
+        if not len(self.depth) or (np.diff(self.depth) <= 0).any() or self.depth[0] < 0 or self.depth[-1] > 1:
+            raise InputError(f"{where}: depth must be numbers in 0..1 that grow, got {self.depth.tolist()}")
+        for mode in self.modes:
+            for title in ("hop_error", "reduce_error"):
+                if getattr(mode, title).shape != self.depth.shape:
+                    raise InputError(
+                        f"mode {mode.name!r}: {title} must have one entry for each of {len(self.depth)} depths"
+                    )
+        names = [mode.name for mode in self.modes]
+        if len(set(names)) < len(names):
+            twice = next(name for k, name in enumerate(names) if name in names[:k])
+            raise InputError(f"{where}: names of modes must differ, got {twice!r} twice")
+
+    def hop_error(self, mode: int, depth: Floats) -> Floats:
+        """Between the measured depths it is interpolated, beyond them it stays; float, shape of `depth`."""
+        return np.interp(depth, self.depth, self.modes[mode].hop_error)
+
+    def reduce_error(self, mode: int, depth: Floats) -> Floats:
+        """As `hop_error`, of the sums."""
+        return np.interp(depth, self.depth, self.modes[mode].reduce_error)

@@ -1,0 +1,104 @@
+"""PipelineProfile: the layers of a model in order, and what one micro-batch costs in each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.errors import InputError
+
+__all__ = ["PipelineProfile", "uniform_profile"]
+
+_LARGEST_BYTES = 2**53  # up to which sums of sizes are exact in floating point
+_LONGEST_S = 1e9
+"""A layer's longest time, thirty years: sums over micro-batches stay far within floating point."""
+
+UNIFORM_STASH_BYTES, UNIFORM_BOUNDARY_BYTES = 10**9, 10**6
+"""Of a rank's part of a uniform profile: memory there is counted in micro-batches, and messages are small beside it."""
+
+
+@dataclass(frozen=True)
+class PipelineProfile:
+    """Layers in order, each of them whole on one rank; all columns have the shape (layers,).
+
+    `forward_s`, `backward_s`, `weight_s`: float, seconds of one micro-batch: F, the gradient of the input (I), the
+    gradient of the weights (W). `parameter_bytes`: int64, the gradients that data parallelism sums. `state_bytes`: what
+    stays on the rank whatever happens: weights, gradients, optimiser. `stash_bytes`: what a micro-batch keeps from its
+    forward to the gradient of the weights. `boundary_bytes`: the activation that goes on to the next layer, and the
+    size of the gradient that comes back. `embedding_bytes`: gradients of weights that the first and the last layer
+    share, 0 for none; they are among the parameter bytes of both. `boundary_shape`: rows and columns of the activation
+    as a matrix, where it is known: compressors by rank need it. `source`: where the numbers are from.
+    Raises `InputError` where lengths differ or a number is negative, not finite or too large.
+    """
+
+    name: str
+    layer_names: tuple[str, ...]
+    forward_s: NDArray[np.float64]
+    backward_s: NDArray[np.float64]
+    weight_s: NDArray[np.float64]
+    parameter_bytes: NDArray[np.int64]
+    state_bytes: NDArray[np.int64]
+    stash_bytes: NDArray[np.int64]
+    boundary_bytes: NDArray[np.int64]
+    embedding_bytes: int = 0
+    boundary_shape: tuple[int, int] | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        where, count = f"profile {self.name!r}", len(self.layer_names)
+        if not count:
+            raise InputError(f"{where}: layers must hold at least one, got none")
+        for title in ("forward_s", "backward_s", "weight_s"):
+            self._check_column(title, count, _LONGEST_S)
+        for title in ("parameter_bytes", "state_bytes", "stash_bytes", "boundary_bytes"):
+            self._check_column(title, count, _LARGEST_BYTES)
+            total = sum(getattr(self, title).tolist())
+            if total > _LARGEST_BYTES:
+                raise InputError(f"{where}: {title} must sum to at most 2^53, got {total}")
+        for layer in np.flatnonzero(self.state_bytes < self.parameter_bytes).tolist():
+            got = f"{self.state_bytes[layer]} of {self.parameter_bytes[layer]}"
+            raise InputError(f"layer {self.layer_names[layer]!r}: state_bytes must be >= parameter_bytes, got {got}")
+        most = int(min(self.parameter_bytes[0], self.parameter_bytes[-1]))
+        if not 0 <= self.embedding_bytes <= most:
+            rule = f"must be in 0..{most}, the first and the last layer's parameter_bytes"
+            raise InputError(f"{where}: embedding_bytes {rule}, got {self.embedding_bytes}")
+
+    def _check_column(self, title: str, count: int, most: float) -> None:
+        column = getattr(self, title)
+        if column.shape != (count,):
+            raise InputError(f"profile {self.name!r}: {title} must have one entry for each of {count} layers")
+        wrong = ~(np.isfinite(column) & (column >= 0) & (column <= most))
+        if wrong.any():
+            first = int(wrong.argmax())
+            rule = f"{title} must be in 0..{most:g}"
+            raise InputError(f"layer {self.layer_names[first]!r}: {rule}, got {column[first]}")
+
+    @property
+    def layer_count(self) -> int:
+        """The number of layers."""
+        return len(self.layer_names)
+
+
+def uniform_profile(
+    forward_s: float, backward_s: float, weight_s: float, ranks: int, chunks: int, name: str
+) -> PipelineProfile:
+    """As many equal layers as there are stages, for trials; the times are of one rank's part, of `chunks` layers.
+
+    A micro-batch keeps 1 GB on each rank. No parameters: there is nothing to sum among replicas.
+    """
+    count = ranks * chunks
+    none = np.zeros(count, dtype=np.int64)
+    return PipelineProfile(
+        name=name,
+        layer_names=tuple(f"part{k}" for k in range(count)),
+        forward_s=np.full(count, forward_s / chunks),
+        backward_s=np.full(count, backward_s / chunks),
+        weight_s=np.full(count, weight_s / chunks),
+        parameter_bytes=none,
+        state_bytes=none,
+        stash_bytes=np.full(count, UNIFORM_STASH_BYTES // chunks, dtype=np.int64),
+        boundary_bytes=np.full(count, UNIFORM_BOUNDARY_BYTES, dtype=np.int64),
+        source="equal parts, made up for trials",
+    )
