@@ -77,6 +77,10 @@ def test_a_graph_that_breaks_a_rule_is_refused_with_the_rule(arguments: dict[str
         (Op("f", (0,), (1,), STEP, needs={0: -2}), "needs must be sets of contributions as bits >= 0, got -2"),
         (Op("f", (0,), (1,), STEP, adds=-1), "adds must be a contribution number >= 0, got -1"),
         (Op("f", (0,), (1,), STEP, updates=(0,)), "updates must name inputs that are outputs too, got tensor 0"),
+        (
+            Op("f", (0,), (1,), (Implementation(1.0, spends=((0, 1.0),)),)),
+            r"spends must be \(budget in 0\.\.-1, a number >= 0\), got \(0, 1.0\)",
+        ),
     ],
 )
 def test_an_op_that_breaks_a_rule_is_refused_with_the_rule(op: Op, message: str) -> None:

@@ -193,8 +193,9 @@ class _Lowering:
             assert self.spoiling is not None
             message = self.tensor(f"encoded {what}", self.encoded_bytes(hop, micro_batch))
             gradient, spends = self.tensor(what), float(self.spoiling.hop[mode, hop])
-            self.run(f"encode {name}", "encode", stage, at_s, float(self.stages.encode_s[mode, hop]), [gradient],
-                     [message], [gradient], spends=spends, mode=self.problem.compression.modes[mode - 1].name)  # fmt: skip
+            encode_s, named = float(self.stages.encode_s[mode, hop]), self.problem.compression.modes[mode - 1].name
+            self.run(f"encode {name}", "encode", stage, at_s, encode_s, [gradient], [message], [gradient],
+                     spends=spends, mode=named)  # fmt: skip
             what = f"encoded {what}"
         sent_s, hop_s = float(self.timeline.sent_s[1, hop, micro_batch]), float(self.stages.hop_s[mode, hop])
         self.send(what, int(self.encoded_bytes(hop, micro_batch)), stage, hop, sent_s, hop_s)
@@ -211,24 +212,20 @@ class _Lowering:
         self, name: str, kind: str, stage: int, micro_batch: int, start_s: float, duration_s: float, used: list[int]
     ) -> None:
         """The micro-batch's part of the gradients is added to them, and what it was computed from goes."""
-        sums, adds = self._sums(stage), self._contribution(stage, micro_batch)
-        self.run(name, kind, stage, start_s, duration_s, used + sums, sums, used, adds)
+        sums = self._sums(stage)
+        self.run(name, kind, stage, start_s, duration_s, used + sums, sums, used, adds=micro_batch)
 
     def _sums(self, stage: int) -> list[int]:
         """What the stage's micro-batches add to."""
-        shared = (
-            [self.tensor("embedding gradients", self.shared_bytes)] if self.shared_bytes and self._is_end(stage) else []
-        )
-        return [self.tensor(f"gradients {stage}"), *shared]
+        own = self.tensor(f"gradients {stage}")
+        if not (self.shared_bytes and self._is_end(stage)):
+            return [own]
+        return [own, self.tensor(f"embedding gradients {stage}", self.shared_bytes)]
 
-    def _contribution(self, stage: int, micro_batch: int) -> int:
-        """The first and the last stage share the embedding, so their contributions have numbers of their own."""
-        is_second = stage == self.stages.count - 1 and stage > 0
-        return micro_batch + (self.stages.micro_batches if is_second else 0)
-
-    def _all_of(self, stage: int) -> int:
+    @property
+    def _all(self) -> int:
         """Every micro-batch's contribution, as bits."""
-        return ((1 << self.stages.micro_batches) - 1) << self._contribution(stage, 0)
+        return (1 << self.stages.micro_batches) - 1
 
     def reduce(self, stage: int) -> None:
         """The sum among replicas, on the rank's network engine, of gradients to which every micro-batch was added."""
@@ -243,40 +240,37 @@ class _Lowering:
             "" if mode == _PLAIN or self.problem.compression is None else self.problem.compression.modes[mode - 1].name
         )
         implementation = Implementation(duration_s, name=name, spends=((0, spends),) if spends else ())
-        needs = dict.fromkeys(sums, self._all_of(stage))
+        needs = dict.fromkeys(sums, self._all)
         self.ops.append(Op(f"sum {stage}", tuple(sums), (summed,), (implementation,), "sum", needs=needs))
         end_s, engine = float(self.timeline.reduced_s[stage]), stages.ranks + int(stages.rank[stage])
         self.events.append(Event(EventKind.COLLECTIVE, end_s - duration_s, end_s, engine, len(self.ops) - 1))
 
     def exchange_embedding(self) -> None:
-        """The ranks of the first and the last stage add each other's gradient of the shared weights."""
-        ends = int(self.stages.rank[0]), int(self.stages.rank[-1])
-        end_s = float(self.timeline.finish_s[list(ends)].max())
-        for link in (len(self.links), len(self.links) + 1):
-            start_s, moves = end_s - self.stages.embedding_s, (self.tensor("embedding gradients"),)
-            self.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=moves, reduces=True))
+        """The ranks of the first and the last stage send each other their gradient of the shared weights."""
+        ends = [0, self.stages.count - 1]
+        end_s = float(self.timeline.finish_s[self.stages.rank[ends]].max())
+        for side, stage in enumerate(ends):
+            start_s, moves = end_s - self.stages.embedding_s, (self.tensor(f"embedding gradients {stage}"),)
+            self.events.append(Event(EventKind.TRANSFER, start_s, end_s, len(self.links) + side, moves=moves))
 
     def schedule(self) -> Schedule:
         """All of it, in order of starts."""
-        stages, profile = self.stages, self.problem.profile
-        initial = [(self.tensor(f"{what} {stage}"), int(stages.rank[stage]))
-                   for what in ("state", "gradients") for stage in range(stages.count)]  # fmt: skip
-        required = [(self.tensor(f"gradients {stage}"), int(stages.rank[stage])) for stage in range(stages.count)]
-        complete = [self._all_of(stage) for stage in range(stages.count)]
+        stages, rank = self.stages, self.stages.rank.tolist()
+        initial = [(self.tensor(f"state {stage}"), rank[stage]) for stage in range(stages.count)]
+        initial += [(tensor, rank[stage]) for stage in range(stages.count) for tensor in self._sums(stage)]
+        required = [(tensor, rank[stage]) for stage in range(stages.count) for tensor in self._sums(stage)]
         if self.problem.replicas.count > 1:
-            required += [(self.tensor(f"summed {stage}"), int(stages.rank[stage])) for stage in range(stages.count)]
-            complete += complete
+            required += [(self.tensor(f"summed {stage}"), rank[stage]) for stage in range(stages.count)]
         if self.shared_bytes:
-            ends = [(self.tensor("embedding gradients"), int(stages.rank[stage])) for stage in (0, -1)]
-            initial, required = initial + ends, required + ends
-            complete += 2 * [self._all_of(0) | self._all_of(stages.count - 1)]
+            first, last = self._sums(0)[-1], self._sums(stages.count - 1)[-1]
+            required += [(first, rank[-1]), (last, rank[0])]
         graph = Graph(
             np.array(self.size_bytes, dtype=np.int64), tuple(self.ops), Placement.of(initial, [0] * len(initial)),
-            Placement.of(required, complete), tuple(self.ids),
+            Placement.of(required, [self._all] * len(required)), tuple(self.ids),
             () if self.spoiling is None else (Budget(ERROR, self.spoiling.budget),),
         )  # fmt: skip
         events = sorted(self.events, key=lambda event: (event.start_s, event.end_s))
-        name = f"{profile.name} on {stages.ranks} ranks, {stages.micro_batches} micro-batches"
+        name = f"{self.problem.profile.name} on {stages.ranks} ranks, {stages.micro_batches} micro-batches"
         return schedule_from_events(graph, self._topology(), events, name)
 
     def _topology(self) -> Topology:

@@ -195,7 +195,7 @@ class _Walk:
 
 
 def peak_bytes(stages: Stages, timeline: Timeline) -> Floats:
-    """The most that micro-batches keep on each rank at once, float of shape (P,); what ends at an instant ends first."""
+    """The most that micro-batches keep on each rank at once, float of shape (P,); what ends goes before what starts."""
     count, micro_batches = stages.count, stages.micro_batches
     shape = (count, micro_batches)
     start_s, end_s = (column.reshape(-1, *shape) for column in (timeline.start_s, timeline.end_s))

@@ -10,7 +10,7 @@ import pytest
 from gapless.checker import Report, Rule, check
 from gapless.checker import copies as copies_module
 from gapless.checker.report import STORED_PER_RULE
-from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.graph import Budget, Graph, Implementation, Op, Placement
 from gapless.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
 from gapless.topologies.congestion import Congestion, Slowdown
 from gapless.topologies.topology import Link, Topology
@@ -295,6 +295,22 @@ def test_the_summary_of_a_valid_schedule_says_so_with_makespan_and_peak() -> Non
     assert replay(SEND, RUN, RETURN).summary() == ("3 events: valid\nmakespan 7 s, peak memory 33 bytes on device 1")
 
 
+def test_what_runs_spends_no_more_than_a_budget() -> None:
+    spending = (Implementation(2.0, spends=((0, 0.5), (1, 3.0))), Implementation(2.0, spends=((0, 0.25),)))
+    op = Op("f", (X,), (Y,), spending)
+    for limit, implementation, spent in ((0.5, 0, (0.5, 3.0)), (0.4, 0, (0.5, 3.0)), (0.4, 1, (0.25, 0.0))):
+        graph = replace(GRAPH, ops=(op,), budgets=(Budget("error", limit), Budget("words", 3.0)))
+        report = replay(SEND, replace(RUN, implementation=implementation), RETURN, graph=graph)
+        assert report.spent == spent
+        assert rules(report) == ({"budget-exceeded"} if spent[0] > limit else set())
+    assert (
+        "budget 'error': 0.5 is spent of 0.4"
+        in replay(
+            SEND, RUN, RETURN, graph=replace(GRAPH, ops=(op,), budgets=(Budget("error", 0.4), Budget("words", 3.0)))
+        ).summary()
+    )
+
+
 def test_rules_have_exactly_the_names_of_the_design() -> None:
     assert [rule.value for rule in Rule] == [
         "input-missing",
@@ -306,6 +322,7 @@ def test_rules_have_exactly_the_names_of_the_design() -> None:
         "double-reduction",
         "required-missing",
         "not-free",
+        "budget-exceeded",
         "unknown-id",
     ]
 
