@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Object, Scaled, Seconds, Size, Whole
 from gapless.options import MOST_SECONDS
 from gapless.system import System, lazy, named
 from gapless.units import parse_seconds
+
+if TYPE_CHECKING:
+    from gapless.io.plan import SavedPlan
 
 __all__ = ["BACKWARDS", "CUTS", "EMBEDDINGS", "METHODS", "RECOMPUTATIONS", "SYSTEM"]
 
@@ -36,6 +41,10 @@ def _cut(value: object) -> str | tuple[int, ...]:
         return value
     firsts: tuple[int, ...] = Listed(Whole(1))(value)
     return firsts
+
+
+def _rank_names(plan: SavedPlan) -> tuple[str, ...]:
+    return tuple(f"rank {rank}" for rank in range(plan.schedule.topology.device_count))
 
 
 QUESTION = (
@@ -101,5 +110,9 @@ SYSTEM = System(
 """,
     summary=("method", "peak_in_flight", "spread_s", "bubble"),
     lighter="fewer micro-batches",
+    view=lazy("gapless.encodings.pipeline.view:render"),
+    device_names=_rank_names,
+    pictures=("pipeline", "memory", "gantt"),
+    drawers={"pipeline": lazy("gapless.encodings.pipeline.diagram:draw_pipeline")},
     package="gapless.encodings.pipeline",
 )
