@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Object, Scaled, Seconds, Size, Whole
 from gapless.options import MOST_SECONDS
-from gapless.system import System, lazy, named
+from gapless.system import Export, System, lazy, named
 from gapless.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -97,6 +97,33 @@ QUESTION = (
     Field("error_budget", Number(0), "the most that compression may spoil", 0.0, metavar="E", group="compression"),
 )  # fmt: skip
 
+_FORMS = ("compute", "communication")
+
+EXPORTS = (
+    Export(
+        "torch-pipeline", "a schedule for torch.distributed.pipelining",
+        lazy("gapless.encodings.pipeline.exporting:export_torch"),
+        (
+            Field(
+                "form", Choice(_FORMS), "compute (default: torch adds messages), or communication: messages too",
+                "compute", group="torch-pipeline",
+            ),
+            Field(
+                "compressed", Flag(), "the stages compress what the plan compresses", False, group="torch-pipeline",
+            ),
+        ),
+    ),
+    Export(
+        "megatron", "arguments of Megatron-LM", lazy("gapless.encodings.pipeline.exporting:export_megatron"),
+        (
+            Field(
+                "micro_batch_size", Whole(1), "sequences of a micro-batch (default 1)", 1, metavar="N",
+                group="megatron",
+            ),
+        ),
+    ),
+)  # fmt: skip
+
 SYSTEM = System(
     name="pipeline",
     what="cut, order and compression of pipeline-parallel training",
@@ -110,6 +137,7 @@ SYSTEM = System(
 """,
     summary=("method", "peak_in_flight", "spread_s", "bubble"),
     lighter="fewer micro-batches",
+    exports=EXPORTS,
     view=lazy("gapless.encodings.pipeline.view:render"),
     device_names=_rank_names,
     pictures=("pipeline", "memory", "gantt"),
