@@ -43,6 +43,7 @@ from gapless.encodings.taccl.flow.chunking import Quick, best_chunking, best_mat
 from gapless.encodings.taccl.flow.first import first_plan, least_limit_s
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
 from gapless.encodings.taccl.flow.restarts import matched_plan, may_be_matched
+from gapless.encodings.taccl.flow.spanning_trees import doubled_chunks, may_pack_trees, plan_on_trees
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.milp.synthesis import synthesise
 from gapless.encodings.taccl.parameters import Parameters
@@ -148,9 +149,9 @@ def _portfolio(
     elif problem.method == "milp" or options.solver is not None:
         methods = [_try_milp]
     elif problem.sketch is not None or problem.path_slack is not None or not may_be_greedy(problem):
-        methods = [_try_aggregated, _try_milp, _try_matching, _try_greedy]
+        methods = [_try_aggregated, _try_milp, _try_matching, _try_trees, _try_greedy]
     else:
-        methods = [_try_aggregated, _take_quick, _try_matching, _try_greedy, _try_milp]
+        methods = [_try_aggregated, _take_quick, _try_matching, _try_trees, _try_greedy, _try_milp]
     for method in methods:
         is_due = method is _try_milp and problem.sketch is not None and not deadline.over
         if is_due or not portfolio.is_over:
@@ -321,6 +322,18 @@ def _try_matching(portfolio: _Portfolio) -> None:
         if portfolio.is_over or is_behind:
             return
     plan = matched_plan(problem, portfolio.stage(_GUARD), parameters.matching, bounds)
+    if plan is not None:
+        portfolio.offer(plan)
+
+
+def _try_trees(portfolio: _Portfolio) -> None:
+    """Packed spanning trees, where they may be faster than the best."""
+    problem, asked, parameters = portfolio.problem, portfolio.asked, portfolio.parameters
+    if not may_pack_trees(problem):
+        return
+    problems = [problem] if asked is None else map(asked.in_chunks, doubled_chunks(problem, parameters.trees))
+    limit_s = portfolio.end_s or math.inf
+    plan = plan_on_trees(problems, portfolio.stage(_GUARD), portfolio.question, limit_s, parameters.trees)
     if plan is not None:
         portfolio.offer(plan)
 
