@@ -132,11 +132,11 @@ class Trees:
 
     rows: int = 60_000
     """Sends in all orders that are tried; a hundred thousand take about a second."""
-    grown: int = 1_500
-    """Trees grown for one number of chunks, each chunk's anew in turn: a few times even the load; a tenth of a second."""
+    grown: int = 800
+    """Trees grown for one number of chunks, each chunk's anew in turn: a few times even the load, in 0.1 s."""
     numbers: int = 2
     """Numbers of chunks whose plans are put in order, those first that loads and the longest tree promise most of."""
-    hopeless_factor: float = 1.1
+    hopeless_factor: float = 1.0
     """Where they promise so many times as long as the best plan takes, nothing is put in order."""
 
     def __post_init__(self) -> None:

@@ -149,9 +149,9 @@ def _portfolio(
     elif problem.method == "milp" or options.solver is not None:
         methods = [_try_milp]
     elif problem.sketch is not None or problem.path_slack is not None or not may_be_greedy(problem):
-        methods = [_try_aggregated, _try_milp, _try_matching, _try_trees, _try_greedy]
+        methods = [_try_aggregated, _try_milp, _try_matching, _try_greedy]
     else:
-        methods = [_try_aggregated, _take_quick, _try_matching, _try_trees, _try_greedy, _try_milp]
+        methods = [_try_aggregated, _take_quick, _try_trees, _try_matching, _try_greedy, _try_milp]
     for method in methods:
         is_due = method is _try_milp and problem.sketch is not None and not deadline.over
         if is_due or not portfolio.is_over:

@@ -36,12 +36,10 @@ Floats = NDArray[np.float64]
 
 SOLVER = "trees"
 _DEFAULTS = Trees()
-_POWER = 6
-"""Of what a link has to do: the higher, the more the busiest decides alone."""
+_POWERS = (4, 8, 16, 32)
+"""Of what a link has to do, pass by pass: the higher, the more the busiest decides alone."""
 _DEEP = 0.1
 """How much dearer each step away from the first rank makes a link: of trees with equal loads, shallow ones."""
-_NOISE = (0.0, 0.0, 0.3)
-"""How far prices are perturbed, pass by pass."""
 _PACE = 0.5
 """How soon chunks are due, as a share of the time that their number gives them: links then choose among several."""
 _RULES = tuple(Rule("as given", backwards, most) for most in (1, 2) for backwards in (False, True))
@@ -70,6 +68,11 @@ class _Pairs:
             seen |= new
             front += new
         return len(seen) == len(self.at)
+
+    def link(self, pair: int, target: int) -> int:
+        """The link of a pair that leads to one of its ranks."""
+        there, back = self.links[pair]
+        return there if self.ends[pair][1] == target else back
 
     def other(self, pair: int, rank: int) -> int:
         """The rank at the other end."""
@@ -175,16 +178,16 @@ def _pack(problem: Chunked, pairs: _Pairs, chance: random.Random, grown: int) ->
             for pair in trees[chunk]:
                 for clock, each_s in pairs.loads[pair]:
                     load_s[clock] -= each_s
-            trees[chunk] = _grown(pairs, load_s, chance, _NOISE[number % len(_NOISE)])
+            trees[chunk] = _grown(pairs, load_s, chance, _POWERS[min(number, len(_POWERS) - 1)])
         without = 0 if max(load_s) < best_s * (1 - 1e-3) else without + 1
         if max(load_s) < best_s:
             best, best_s = list(trees), max(load_s)
-        if without > len(_NOISE):
+        if without >= len(_POWERS):
             break
     return _rooted(problem, pairs, best, best_s)
 
 
-def _grown(pairs: _Pairs, load_s: list[float], chance: random.Random, noise: float) -> list[int]:
+def _grown(pairs: _Pairs, load_s: list[float], chance: random.Random, power: int) -> list[int]:
     """A spanning tree along the pairs with least to do, from any rank on; what it takes is added to `load_s`."""
     start = chance.randrange(len(pairs.at))
     depth, tree, open_pairs = {start: 0}, list[int](), list(pairs.at[start])
@@ -197,11 +200,11 @@ def _grown(pairs: _Pairs, load_s: list[float], chance: random.Random, noise: flo
                 continue
             still_open.append(pair)
             price = sum(
-                ((load_s[clock] + each_s) / most_s) ** _POWER - (load_s[clock] / most_s) ** _POWER
+                ((load_s[clock] + each_s) / most_s) ** power - (load_s[clock] / most_s) ** power
                 for clock, each_s in pairs.loads[pair]
             )
             deep = depth[one] if one in depth else depth[other]
-            price *= (1 + noise * chance.random()) * (1 + _DEEP * deep) * (1 + 1e-9 * chance.random())
+            price *= (1 + _DEEP * deep) * (1 + 1e-9 * chance.random())
             if price < least:
                 best, least = pair, price
         one, other = pairs.ends[best]
@@ -215,32 +218,67 @@ def _grown(pairs: _Pairs, load_s: list[float], chance: random.Random, noise: flo
 
 
 def _rooted(problem: Chunked, pairs: _Pairs, trees: list[list[int]], busiest_s: float) -> _Packed:
-    """The trees from their centres on: from the rank whose farthest is nearest."""
+    """The trees from their centres on, and how long a chunk takes up and down the longest of them."""
     duration_s = problem.duration_s.tolist()
-    roots, rooted, longest_s = [], [], 0.0
+    both_s = [sum(duration_s[link] for link in links) for links in pairs.links]
+    roots, rooted, longest_s = list[int](), list[list[tuple[int, int, int]]](), 0.0
     for tree in trees:
         at: list[list[int]] = [[] for _ in pairs.at]
         for pair in tree:
             for rank in pairs.ends[pair]:
                 at[rank].append(pair)
-
-        def from_rank(root: int, at: list[list[int]] = at) -> tuple[float, list[tuple[int, int, int]]]:
-            away_s, steps, front = {root: 0.0}, [], [root]
-            for rank in front:
-                for pair in at[rank]:
-                    child = pairs.other(pair, rank)
-                    if child not in away_s:
-                        away_s[child] = away_s[rank] + sum(duration_s[link] for link in pairs.links[pair])
-                        steps.append((pair, rank, child))
-                        front.append(child)
-            return max(away_s.values()), steps
-
-        depth_s, root, steps = min((from_rank(rank)[0], rank, from_rank(rank)[1]) for rank in range(len(at)))
-        longest_s = max(longest_s, depth_s)
+        root = _centre(pairs, at, both_s)
+        steps = _steps(pairs, at, root)
+        longest_s = max(longest_s, _length_s(pairs, root, steps, duration_s))
         roots.append(root)
         rooted.append(steps)
-    least_s = min(duration_s)
-    return _Packed(problem, roots, rooted, busiest_s, busiest_s + max(longest_s - least_s, 0.0))
+    return _Packed(problem, roots, rooted, busiest_s, busiest_s + longest_s - min(duration_s))
+
+
+def _steps(pairs: _Pairs, at: list[list[int]], root: int) -> list[tuple[int, int, int]]:
+    """A tree from a rank on: (pair, parent, child), parents first; `at[r]`: its pairs at rank r."""
+    steps, front, seen = list[tuple[int, int, int]](), [root], {root}
+    for rank in front:
+        for pair in at[rank]:
+            child = pairs.other(pair, rank)
+            if child not in seen:
+                seen.add(child)
+                front.append(child)
+                steps.append((pair, rank, child))
+    return steps
+
+
+def _centre(pairs: _Pairs, at: list[list[int]], both_s: list[float]) -> int:
+    """The rank in the middle of a tree's longest path."""
+    end, away_s, parent = 0, {0: 0.0}, dict[int, int]()
+    for _ in range(2):
+        start, away_s, parent = end, {end: 0.0}, {}
+        for pair, rank, child in _steps(pairs, at, start):
+            away_s[child], parent[child] = away_s[rank] + both_s[pair], rank
+        end = max(away_s, key=away_s.__getitem__)
+    middle_s, rank = away_s[end] / 2, end
+    while away_s[parent[rank]] >= middle_s:
+        rank = parent[rank]
+    return min(rank, parent[rank], key=lambda one: abs(away_s[one] - middle_s))
+
+
+def _length_s(pairs: _Pairs, root: int, steps: list[tuple[int, int, int]], duration_s: list[float]) -> float:
+    """How long a chunk takes up a tree, whose ranks add one part at a time, and down again."""
+    parts: dict[int, list[tuple[float, float]]] = {}  # when each part is ready to be sent, and how long that takes
+    for pair, parent, child in reversed(steps):
+        parts.setdefault(parent, []).append((_added_s(parts.get(child, [])), duration_s[pairs.link(pair, parent)]))
+    down_s = {root: 0.0}
+    for pair, parent, child in steps:
+        down_s[child] = down_s[parent] + duration_s[pairs.link(pair, child)]
+    return _added_s(parts[root]) + max(down_s.values())
+
+
+def _added_s(parts: list[tuple[float, float]]) -> float:
+    """When all parts are added up."""
+    end_s = 0.0
+    for ready_s, takes_s in sorted(parts):
+        end_s = max(end_s, ready_s) + takes_s
+    return end_s
 
 
 def _sends(packed: _Packed) -> tuple[Sends, Ids]:
@@ -255,9 +293,8 @@ def _sends(packed: _Packed) -> tuple[Sends, Ids]:
     )
 
     def add(chunk: int, pair: int, target: int, needed: list[int], is_sum: bool) -> int:
-        there, back = pairs.links[pair]
         chunks.append(chunk)
-        links.append(there if pairs.ends[pair][1] == target else back)
+        links.append(pairs.link(pair, target))
         targets.append(target)
         needs.append(tuple(needed))
         reduces.append(is_sum)
