@@ -16,7 +16,7 @@ _WORK = {
     "aggregation": ("messages", "gossip_states", "baseline_transfers"),
     "greedy": ("rows", "rows_before_milp", "rounding_steps"),
     "matching": ("sends",),
-    "trees": ("rows", "grown"),
+    "trees": ("rows", "looks"),
     "milp": ("routing_work", "another_routing_work", "perturbed_rows", "exact_steps"),
 }
 """What counts work."""
@@ -132,8 +132,8 @@ class Trees:
 
     rows: int = 60_000
     """Sends in all orders that are tried; a hundred thousand take about a second."""
-    grown: int = 800
-    """Trees grown for one number of chunks, each chunk's anew in turn: a few times even the load, in 0.1 s."""
+    looks: int = 300_000
+    """How much growing trees may take for a number of chunks: passes over all chunks, times ranks, times links."""
     numbers: int = 2
     """Numbers of chunks whose plans are put in order, those first that loads and the longest tree promise most of."""
     hopeless_factor: float = 1.0

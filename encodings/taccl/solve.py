@@ -8,11 +8,13 @@
    best of these plans counts. Left out for a collective of one's own, and where there are many sends.
 3. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
    2 s, and what libraries do, 4 s at most. Left out above 128 ranks, and where a sketch orders single chunks.
-4. *Matching with restarts* (`flow/restarts.py`): in the numbers of chunks around the one found, a second each, then
+4. *Packed trees* (`flow/spanning_trees.py`): an ALLREDUCE up and down trees that load all links alike, a second at most.
+   Left out under a sketch, and where loads and the longest tree promise nothing better than the best.
+5. *Matching with restarts* (`flow/restarts.py`): in the numbers of chunks around the one found, a second each, then
    more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy rounds.
-5. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s. Left out
+6. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s. Left out
    where its quick plan is far behind the best.
-6. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 2,500 binaries, and where the
+7. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 2,500 binaries, and where the
    greedy is neither proven within the gap of its class nor, by its bound, unable to beat the best so far; in the
    largest number of chunks that is small enough for it.
 

@@ -128,7 +128,10 @@ def plan_on_trees(
         pairs = _pairs(problem)
         if not pairs.is_connected() or deadline.over:
             break
-        packed.append(_pack(problem, pairs, chance, parameters.grown))
+        passes = parameters.looks // (problem.collective.chunk_count * len(pairs.at) * problem.link_count)
+        if not passes:
+            break
+        packed.append(_pack(problem, pairs, chance, passes))
         if len(packed) > 1 and packed[-1].end_s > packed[-2].end_s:
             break
     promising = [
@@ -168,12 +171,12 @@ def _pairs(problem: Chunked) -> _Pairs:
     return pairs
 
 
-def _pack(problem: Chunked, pairs: _Pairs, chance: random.Random, grown: int) -> _Packed:
-    """A tree for each chunk, all grown anew in turn while that evens the load, and no more than `grown` in all."""
+def _pack(problem: Chunked, pairs: _Pairs, chance: random.Random, passes: int) -> _Packed:
+    """A tree for each chunk, all grown anew in turn, in so many passes at most, while that evens the load."""
     load_s = [0.0] * pairs.clocks
     trees: list[list[int]] = [[] for _ in range(problem.collective.chunk_count)]
     best, best_s, without = trees, math.inf, 0
-    for number in range(max(1, grown // len(trees))):
+    for number in range(passes):
         for chunk in chance.sample(range(len(trees)), len(trees)):
             for pair in trees[chunk]:
                 for clock, each_s in pairs.loads[pair]:
