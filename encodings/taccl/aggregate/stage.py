@@ -9,6 +9,7 @@ import numpy as np
 
 from gapless import __version__
 from gapless.checker import check
+from gapless.encodings.taccl.aggregate.exchange import exchange_transfers
 from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, transfers_of
 from gapless.encodings.taccl.baselines import Baseline, Baselines
@@ -73,7 +74,8 @@ def plan_aggregated(
     with charge(timings, "baselines"):  # first, since they are quick: constructions take what is left
         baselines = _baselines(problem, deadline, parameters.baseline_transfers)
     with charge(timings, "aggregated"):
-        found = [*_constructed(problem, deadline, options.seed, parameters, enough_s), *baselines]
+        baseline_s = min((candidate.end_s for candidate in baselines), default=math.inf)
+        found = [*_constructed(problem, deadline, options.seed, parameters, enough_s, baseline_s), *baselines]
     if not found:
         return None
     best = min(found, key=lambda candidate: candidate.end_s * (1 if candidate.problem is problem else 1 + 1e-9))
@@ -95,21 +97,30 @@ def plan_aggregated(
 
 
 def _constructed(
-    problem: Chunked, deadline: Deadline, seed: int, parameters: Aggregation, enough_s: list[float]
+    problem: Chunked,
+    deadline: Deadline,
+    seed: int,
+    parameters: Aggregation,
+    enough_s: list[float],
+    known_s: float,
 ) -> list[_Candidate]:
-    """Our own plans; none where latencies don't count. `enough_s`: when a phase is good enough."""
+    """Our own plans; none where latencies don't count. `enough_s`: when a phase is good enough; `known_s`: what gossip
+    and exchanges are to beat besides.
+    """
     topology = problem.logical.topology
     if (topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all():
         return []
     found: list[_Candidate] = []
-    for variant in ("phase by phase", "through one rank", "gossip"):
+    for variant in ("phase by phase", "through one rank", "gossip", "exchange"):
+        best_s = min((candidate.end_s for candidate in found), default=known_s)
         if variant == "phase by phase":
             transfers = transfers_of(problem, deadline, seed, parameters, enough_s)
         elif variant == "through one rank":
             transfers = rooted_transfers(problem, deadline, seed, parameters)
-        else:
-            best_s = min((candidate.end_s for candidate in found), default=math.inf)
+        elif variant == "gossip":
             transfers = gossip_transfers(problem, deadline, best_s, parameters.gossip_states)
+        else:
+            transfers = exchange_transfers(problem, deadline, seed, best_s, parameters.exchange_looks)
         if transfers:
             found.append(_Candidate(problem, _scheduled(problem, transfers), "aggregated", variant))
     return found
