@@ -116,13 +116,15 @@ class Matching:
     """The share of tries in which a chunk comes into a bottleneck set once: right where its links are scarce."""
     unused_share: float = 0.3
     """The share of tries without one kind of links: a slow link keeps ports from fast ones."""
+    paired_share: float = 0.7
+    """The share of tries in which a port between bottleneck sets has one partner: of three, two may leave one idle."""
     groups: tuple[int, ...] = (1, 2, 3, 4, 8, ANY_SIZE)
     """How many chunks may travel together at most, by kind of link: more share a latency, and arrive later."""
     hopeless_factor: float = 1.05
     """Where the plan of a little work takes so many times as long as the best, no more work makes up for that."""
 
     def __post_init__(self) -> None:
-        _check(self, "matching", shares=("restart_share", "alike_share", "once_share", "unused_share"))
+        _check(self, "matching", shares=("restart_share", "alike_share", "once_share", "unused_share", "paired_share"))
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Choice:
     together on links of kind k, 0 where these are not used. `noise`: links that are free at once go fastest first, by
     times that differ by up to this share. `once`: a chunk comes into a bottleneck set once, but by sends that end by
     `spare_until_s`, or where nothing else is left. `waits`: how often a link that could take something waits for the
-    next event, when there may be more to take along.
+    next event, when there may be more to take along. `closed`: links that are not used unless nothing else is left.
     """
 
     most: tuple[int, ...]
@@ -53,6 +53,19 @@ class Choice:
     once: bool = False
     spare_until_s: float = 0.0
     waits: float = 0.0
+    closed: frozenset[int] = frozenset()
+
+    def opens(self, network: Network) -> list[bool]:
+        """Whether each link may be used."""
+        return [self.most[kind] > 0 and link not in self.closed for link, kind in enumerate(network.kind)]
+
+    def relaxed(self) -> Choice | None:
+        """Without the first of its rules that may have left a rank without a chunk; None if there is none."""
+        if self.waits:
+            return replace(self, waits=0.0)
+        if self.closed:
+            return replace(self, closed=frozenset())
+        return replace(self, once=False) if self.once else None
 
 
 @dataclass(frozen=True)
@@ -213,11 +226,12 @@ def construct(
     for link, factor in zip(every, noise, strict=True):
         urgency[link] = factor * (network.alpha_s[link] + network.chunk_s[link])
     step, due, links = 1 + sum(network.lacking) // _COPIES, len(state.sends), every
+    is_open = choice.opens(network)
     while state.left:
         if len(state.sends) >= due:
             copies.append(state.copy())
             due = len(state.sends) + step
-        links.sort(key=urgency.__getitem__)
+        links = sorted((link for link in links if is_open[link]), key=urgency.__getitem__)
         _serve(network, choice, chance, state, links, limit_s, choice.once)
         if choice.once and choice.spare_until_s > state.now_s:
             _serve(network, choice, chance, state, links, min(limit_s, choice.spare_until_s), once=False)
@@ -225,10 +239,10 @@ def construct(
             break
         links = _advance(network, state)
         if not links:
-            if not choice.waits and not choice.once:
+            less = choice.relaxed()
+            if less is None:
                 return False
-            links = every  # nobody waits for nothing, or some rank is left without a chunk
-            choice = replace(choice, waits=0.0) if choice.waits else replace(choice, once=False)
+            choice, is_open, links = less, less.opens(network), every
     return True
 
 
@@ -258,11 +272,7 @@ def _serve(
             if chunks and once:
                 for number in enters[link]:
                     chunks &= outside[number]
-            if (
-                chunks
-                and choice.most[network.kind[link]]
-                and now_s + network.alpha_s[link] + network.chunk_s[link] <= limit_s
-            ):
+            if chunks and now_s + network.alpha_s[link] + network.chunk_s[link] <= limit_s:
                 if choice.waits and chance.random() < choice.waits:
                     continue
                 _send(network, choice, chance, state, link, chunks, limit_s)
