@@ -20,8 +20,9 @@ from result_tables import ResultTables
 from gapless import SolveOptions
 from gapless.encodings.taccl import Chunked, Problem
 from gapless.encodings.taccl.bounds.bounds import bounds_of
+from gapless.encodings.taccl.flow.network import network_of
 from gapless.encodings.taccl.flow.restarts import matched_plan
-from gapless.encodings.taccl.flow.time_expanded import Choice, construct, network_of, start_of
+from gapless.encodings.taccl.flow.time_expanded import Choice, construct, start_of
 from gapless.encodings.taccl.parameters import Matching
 from gapless.encodings.taccl.symmetry.quotient import quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from gapless.encodings.taccl.flow.time_expanded import Network
+from gapless.encodings.taccl.flow.network import Network
 
 __all__ = ["Ports", "closed_links", "contested_ports"]
 

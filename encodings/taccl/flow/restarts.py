@@ -22,15 +22,14 @@ from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked, Phase, claim
 from gapless.encodings.taccl.flow.lowering import lowered, turned_back
+from gapless.encodings.taccl.flow.network import Network, network_of
 from gapless.encodings.taccl.flow.pairing import Ports, closed_links, contested_ports
 from gapless.encodings.taccl.flow.time_expanded import (
     PICKS,
     Choice,
-    Network,
     Release,
     State,
     construct,
-    network_of,
     start_of,
 )
 from gapless.encodings.taccl.parameters import Matching
