@@ -22,8 +22,9 @@ from gapless.encodings.taccl.bounds.any_chunking import (
     on_the_machine,
 )
 from gapless.encodings.taccl.bounds.arrival import arrival_bound_s, fluid_arrival_bound_s
+from gapless.encodings.taccl.bounds.bandwidth import Bottleneck
 from gapless.encodings.taccl.bounds.cuts import cuts_bound_s
-from gapless.encodings.taccl.bounds.exact_bandwidth import Bandwidth, exact_bandwidth
+from gapless.encodings.taccl.bounds.exact_bandwidth import Bandwidth, bottlenecks_of, exact_bandwidth
 from gapless.encodings.taccl.bounds.latency import farthest_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.bounds.reduction import (
@@ -215,6 +216,11 @@ class Bounds:
         """What links take chunk by chunk at least, of a problem that doesn't reduce and whose chunks use every link."""
         occupancy_s = self.problem.occupancy_s
         return exact_bandwidth(self.problem, occupancy_s, self._rotations, self._stage, self.parameters, short=True)
+
+    @cached_property
+    def bottlenecks(self) -> tuple[Bottleneck, ...]:
+        """Of `bandwidth` the cuts alone, which are there at once."""
+        return bottlenecks_of(self.problem, self.problem.occupancy_s, self._rotations)
 
     @property
     def _stage(self) -> SolveOptions:

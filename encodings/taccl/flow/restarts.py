@@ -168,7 +168,7 @@ def _matched(search: _Search, phase: Phase, bounds: Bounds | None, before: Colum
     """All sends of a phase by the best try, in the time of the whole; `before`: those of the phase before it."""
     problem = phase.problem
     with charge(search.stage_s, "bounds"):
-        bottlenecks = [] if bounds is None or search.deadline.over else list(bounds.bandwidth.bottlenecks)
+        bottlenecks = [] if bounds is None or search.deadline.over else list(bounds.bottlenecks)
     quotients = _quotients(problem, search)
     for number, quotient in enumerate(quotients):
         if _sends(quotient) > search.left or _neighbours(quotient) > _MOST_NEIGHBOURS:
