@@ -9,6 +9,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from rails import rails
 from shapes import SHAPES, even, line, pairs_of_nodes, ring
 
 from gapless.collective import allgather, collective_by_name
@@ -112,3 +113,21 @@ def test_links_that_wait_make_larger_groups() -> None:
         for waits in (0.0, 0.3)
     ]
     assert counts[1] < counts[0]
+
+
+def test_closed_links_are_used_only_where_nothing_else_is_left() -> None:
+    network = _network(Chunked(ring(5, even), allgather(5), 1000))
+    backwards = frozenset(link for link in range(10) if (network.target[link] - network.source[link]) % 5 == 4)
+    state, _ = _complete(network, Choice((1,), closed=backwards))
+    assert not backwards & {send[2] for send in state.sends}
+    all_links = frozenset(range(10))
+    assert not _complete(network, Choice((1,), closed=all_links))[0].left
+
+
+def test_no_rank_is_served_last_where_links_share_ports() -> None:
+    network = _network(Chunked(rails(1), allgather(8, 8), 10**6))
+    state, _ = _complete(network, Choice((1,), "rarest"))
+    came = [0] * 8
+    for _, end_s, link, _ in state.sends:
+        came[network.target[link]] += end_s <= state.makespan_s / 2
+    assert max(came) - min(came) <= 2
