@@ -22,6 +22,7 @@ from gapless.encodings.taccl.bounds.any_chunking import (
     on_the_machine,
 )
 from gapless.encodings.taccl.bounds.arrival import arrival_bound_s, fluid_arrival_bound_s
+from gapless.encodings.taccl.bounds.byte_trees import byte_trees_bound_s
 from gapless.encodings.taccl.bounds.cuts import cuts_bound_s
 from gapless.encodings.taccl.bounds.exact_bandwidth import Bandwidth, exact_bandwidth
 from gapless.encodings.taccl.bounds.latency import farthest_s
@@ -184,6 +185,7 @@ class Bounds:
             **any_chunking_sources(self.problem, self.s_per_byte),
             "one_byte": self._one_byte_s(),
             "arrival": self._arrival_s(),
+            "byte_trees": byte_trees_bound_s(on_the_machine(self.problem)),
         }
 
     def _arrival_s(self) -> float:
