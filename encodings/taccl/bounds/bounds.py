@@ -26,6 +26,7 @@ from gapless.encodings.taccl.bounds.byte_trees import byte_trees_bound_s
 from gapless.encodings.taccl.bounds.cuts import cuts_bound_s
 from gapless.encodings.taccl.bounds.exact_bandwidth import Bandwidth, exact_bandwidth
 from gapless.encodings.taccl.bounds.latency import farthest_s
+from gapless.encodings.taccl.bounds.one_sum import one_sum_bound_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.bounds.reduction import (
     Kind,
@@ -108,6 +109,19 @@ class Bounds:
     @property
     def asked_s(self) -> float:
         """No plan that answers the question takes less: cut at will, unless the question names its chunks."""
+        return max(self._quick_asked_s, self.one_sum_s)
+
+    @cached_property
+    def one_sum_s(self) -> float:
+        """See `one_sum_bound_s`; it takes longer than all others, so that only the bound of a question has it."""
+        machine = on_the_machine(self.problem)
+        if not machine.collective.reduces or Deadline(self.options).over:
+            return 0.0
+        topology, kinds = machine.logical.topology, kinds_of(machine)
+        return one_sum_bound_s(topology, kinds, self._quick_asked_s, self.parameters, self._stage)
+
+    @property
+    def _quick_asked_s(self) -> float:
         return self.any_chunking_s if self.problem.may_cut else max(self.any_grouping_s, self.any_chunking_s)
 
     @property
@@ -177,7 +191,8 @@ class Bounds:
     def any_chunking(self) -> dict[str, float]:
         """By where they come from, see `any_chunking_sources`; what is quick alone, where the time is up.
 
-        `one_byte`: spreading and gossip of single bytes; `arrival`: by when a rank or a node can have its bytes.
+        `one_byte`: spreading and gossip of single bytes; `arrival`: by when a rank or a node can have its bytes;
+        `byte_trees`: alphas of small messages against the wait for large ones.
         """
         if self.known_s_per_byte is None and Deadline(self.options).over:
             return any_chunking_sources(self.problem, 0.0)
