@@ -24,6 +24,7 @@ from gapless.encodings.taccl.bounds.any_chunking import (
 from gapless.encodings.taccl.bounds.arrival import arrival_bound_s, fluid_arrival_bound_s
 from gapless.encodings.taccl.bounds.byte_trees import byte_trees_bound_s
 from gapless.encodings.taccl.bounds.cuts import cuts_bound_s
+from gapless.encodings.taccl.bounds.departure import departure_bound_s
 from gapless.encodings.taccl.bounds.exact_bandwidth import Bandwidth, exact_bandwidth
 from gapless.encodings.taccl.bounds.latency import farthest_s
 from gapless.encodings.taccl.bounds.one_sum import one_sum_bound_s
@@ -192,15 +193,17 @@ class Bounds:
         """By where they come from, see `any_chunking_sources`; what is quick alone, where the time is up.
 
         `one_byte`: spreading and gossip of single bytes; `arrival`: by when a rank or a node can have its bytes;
-        `byte_trees`: alphas of small messages against the wait for large ones.
+        `byte_trees`: alphas of small messages against the wait for large ones; `departure`: likewise, out of a source.
         """
         if self.known_s_per_byte is None and Deadline(self.options).over:
             return any_chunking_sources(self.problem, 0.0)
+        machine = on_the_machine(self.problem)
         return {
             **any_chunking_sources(self.problem, self.s_per_byte),
             "one_byte": self._one_byte_s(),
             "arrival": self._arrival_s(),
-            "byte_trees": byte_trees_bound_s(on_the_machine(self.problem)),
+            "byte_trees": byte_trees_bound_s(machine),
+            "departure": max(departure_bound_s(phase.problem) for phase in machine.phases),
         }
 
     def _arrival_s(self) -> float:
