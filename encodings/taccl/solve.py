@@ -254,7 +254,7 @@ class _Portfolio:
         is_grouped = plan.details["method"] not in ("greedy", "milp")
         name, bound_s = class_name(solved, is_grouped), plan.solution.bound
         if bound_s is not None:
-            self.class_bounds_s[name] = max(bound_s, self.class_bounds_s.get(name, 0.0))
+            self.class_bounds_s[name] = max(bound_s, self.bound_s, self.class_bounds_s.get(name, 0.0))
 
     def announce(self, plan: Plan | None) -> None:
         """Report a plan that may be the answer if nothing better is found."""
