@@ -219,7 +219,7 @@ class _Portfolio:
 
     def stage(self, share: float = 1.0) -> SolveOptions:
         """A part of the time that is left, with reports that go on from the best plan so far."""
-        stage = self.deadline.stage(share * self.deadline.remaining_s)
+        stage = replace(self.deadline.stage(share * self.deadline.remaining_s), on_plan=self._on_plan())
         report, since_s, end_s, bound_s = stage.on_progress, self.deadline.elapsed_s, self.end_s, self.bound_s or None
         if report is None:
             return stage
@@ -231,6 +231,11 @@ class _Portfolio:
         if self.best is not None:
             go_on(Progress(0.0, None, None, str(self.best.details["method"])))
         return replace(stage, on_progress=go_on)
+
+    def _on_plan(self) -> Callable[[float, Callable[[], Plan]], None] | None:
+        """Takes what a method finds before its end, and offers it as the answer to the question."""
+        on_plan = self.options.on_plan
+        return None if on_plan is None else lambda end_s, make: on_plan(end_s, lambda: self.answer(make()))
 
     def offer(self, plan: Plan) -> None:
         """Keep a plan if it is faster than the best; of two of one kind the larger bound holds for both."""
@@ -262,9 +267,9 @@ class _Portfolio:
         if self.options.on_plan is not None and end_s is not None:
             self.options.on_plan(end_s, self.answer)
 
-    def answer(self) -> Plan:
-        """The best plan, with the bound of the question, and its provenance."""
-        found = [plan for plan in (self.best, self.quick.plan, self.first) if plan is not None]
+    def answer(self, news: Plan | None = None) -> Plan:
+        """The best plan, with the bound of the question, and its provenance. `news`: of a method that goes on."""
+        found = [plan for plan in (self.best, self.quick.plan, self.first, news) if plan is not None]
         if not found:
             return _no_plan(self.problem, self.options, self.deadline)
         plan = min(found, key=_end_s)  # of equal ones the best of the methods
