@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.errors import InputError
 
-__all__ = ["Aggregation", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Sketches"]
+__all__ = ["Aggregation", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Sketches", "Trees"]
 
 ANY_SIZE = 1 << 30
 """As many chunks in a group as there are."""
@@ -16,6 +16,7 @@ _WORK = {
     "aggregation": ("messages", "gossip_states", "baseline_transfers"),
     "greedy": ("rows", "rows_before_milp", "rounding_steps"),
     "matching": ("sends",),
+    "trees": ("rows", "looks"),
     "milp": ("routing_work", "another_routing_work", "perturbed_rows", "exact_steps"),
 }
 """What counts work."""
@@ -128,6 +129,23 @@ class Matching:
 
 
 @dataclass(frozen=True)
+class Trees:
+    """Packed spanning trees, which an ALLREDUCE goes up and down."""
+
+    rows: int = 60_000
+    """Sends in all orders that are tried; a hundred thousand take about a second."""
+    looks: int = 300_000
+    """How much growing trees may take for a number of chunks: passes over all chunks, times ranks, times links."""
+    numbers: int = 2
+    """Numbers of chunks whose plans are put in order, those first that loads and the longest tree promise most of."""
+    hopeless_factor: float = 1.0
+    """Where they promise so many times as long as the best plan takes, nothing is put in order."""
+
+    def __post_init__(self) -> None:
+        _check(self, "trees")
+
+
+@dataclass(frozen=True)
 class Milp:
     """The thesis's three stages."""
 
@@ -197,6 +215,8 @@ class Parameters:
     """The greedy."""
     matching: Matching = field(default_factory=Matching)
     """Matchings with restarts."""
+    trees: Trees = field(default_factory=Trees)
+    """Packed spanning trees."""
     milp: Milp = field(default_factory=Milp)
     """The MILP."""
     sketches: Sketches = field(default_factory=Sketches)

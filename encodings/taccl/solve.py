@@ -8,11 +8,13 @@
    best of these plans counts. Left out for a collective of one's own, and where there are many sends.
 3. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
    2 s, and what libraries do, 4 s at most. Left out above 128 ranks, and where a sketch orders single chunks.
-4. *Matching with restarts* (`flow/restarts.py`): in the numbers of chunks around the one found, a second each, then
+4. *Packed trees* (`flow/spanning_trees.py`): an ALLREDUCE up and down trees that load all links alike, a second at most.
+   Left out under a sketch, and where loads and the longest tree promise nothing better than the best.
+5. *Matching with restarts* (`flow/restarts.py`): in the numbers of chunks around the one found, a second each, then
    more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy rounds.
-5. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s. Left out
+6. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s. Left out
    where its quick plan is far behind the best.
-6. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 2,500 binaries, and where the
+7. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 2,500 binaries, and where the
    greedy is neither proven within the gap of its class nor, by its bound, unable to beat the best so far; in the
    largest number of chunks that is small enough for it.
 
@@ -43,6 +45,7 @@ from gapless.encodings.taccl.flow.chunking import Quick, best_chunking, best_mat
 from gapless.encodings.taccl.flow.first import first_plan, least_limit_s
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
 from gapless.encodings.taccl.flow.restarts import matched_plan, may_be_matched
+from gapless.encodings.taccl.flow.spanning_trees import doubled_chunks, may_pack_trees, plan_on_trees
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.milp.synthesis import synthesise
 from gapless.encodings.taccl.parameters import Parameters
@@ -150,7 +153,7 @@ def _portfolio(
     elif problem.sketch is not None or problem.path_slack is not None or not may_be_greedy(problem):
         methods = [_try_aggregated, _try_milp, _try_matching, _try_greedy]
     else:
-        methods = [_try_aggregated, _take_quick, _try_matching, _try_greedy, _try_milp]
+        methods = [_try_aggregated, _take_quick, _try_trees, _try_matching, _try_greedy, _try_milp]
     for method in methods:
         is_due = method is _try_milp and problem.sketch is not None and not deadline.over
         if is_due or not portfolio.is_over:
@@ -326,6 +329,18 @@ def _try_matching(portfolio: _Portfolio) -> None:
         if portfolio.is_over or is_behind:
             return
     plan = matched_plan(problem, portfolio.stage(_GUARD), parameters.matching, bounds)
+    if plan is not None:
+        portfolio.offer(plan)
+
+
+def _try_trees(portfolio: _Portfolio) -> None:
+    """Packed spanning trees, where they may be faster than the best."""
+    problem, asked, parameters = portfolio.problem, portfolio.asked, portfolio.parameters
+    if not may_pack_trees(problem):
+        return
+    problems = [problem] if asked is None else map(asked.in_chunks, doubled_chunks(problem, parameters.trees))
+    limit_s = portfolio.end_s or math.inf
+    plan = plan_on_trees(problems, portfolio.stage(_GUARD), portfolio.question, limit_s, parameters.trees)
     if plan is not None:
         portfolio.offer(plan)
 
