@@ -145,19 +145,19 @@ def _portfolio(
     problem = quick.problem
     portfolio = _Portfolio(problem, options, parameters, deadline, first, quick, question, asked)
     portfolio.announce(first)
-    portfolio.find_bound()
     if problem.method == "greedy":
         methods: list[Callable[[_Portfolio], None]] = [_take_quick, _try_greedy]
     elif problem.method == "milp" or options.solver is not None:
         methods = [_try_milp]
     elif problem.sketch is not None or problem.path_slack is not None or not may_be_greedy(problem):
-        methods = [_try_aggregated, _try_milp, _try_matching, _try_greedy]
+        methods = [_try_milp, _try_aggregated] if portfolio.milp_may_do else [_try_aggregated, _try_milp]
+        methods += [_try_matching, _try_greedy]
     else:
         methods = [_try_aggregated, _take_quick, _try_trees, _try_matching, _try_greedy, _try_milp]
     for method in methods:
-        is_due = method is _try_milp and problem.sketch is not None and not deadline.over
-        if is_due or not portfolio.is_over:
+        if not portfolio.is_over:
             method(portfolio)
+    portfolio.prove()
     return portfolio.answer()
 
 
@@ -189,10 +189,10 @@ class _Portfolio:
             return self.question
         return self.quick.bounds or bounds_of(self.problem, self.parameters.bounds, self.deadline.stage())
 
-    def find_bound(self) -> None:
-        """Work out the bound of the question."""
-        self.bound_s = self.question.asked_s
-        self.class_bounds_s[self.question.asked_class] = self.bound_s
+    @property
+    def milp_may_do(self) -> bool:
+        """Whether a plan chunk by chunk may be proven within the gap of what was asked."""
+        return self.question.quick_asked_s >= (1 - self.options.gap) * self.bounds.chunk_by_chunk_s
 
     @property
     def is_alone(self) -> bool:
@@ -202,14 +202,19 @@ class _Portfolio:
     @property
     def is_over(self) -> bool:
         """Whether there is a plan, and the time is up or it is proven within the gap."""
-        found = self.best or self.first
-        return found is not None and (self.deadline.over or (found is self.best and self.is_proven))
+        if self.best is None:
+            return self.first is not None and self.deadline.over
+        return self.deadline.over or self.prove()
 
-    @property
-    def is_proven(self) -> bool:
-        """Whether the best plan is proven within the gap of what was asked."""
-        gap = relative_gap(self.end_s, self.bound_s)
-        return gap is not None and gap <= self.options.gap
+    def prove(self) -> bool:
+        """Whether the best plan is proven within the gap of what was asked: by the quick bounds, or by all of them."""
+        for is_quick in (True, False):
+            self.bound_s = max(self.bound_s, self.question.quick_asked_s if is_quick else self.question.asked_s)
+            self.class_bounds_s[self.question.asked_class] = self.bound_s
+            gap = relative_gap(self.end_s, self.bound_s)
+            if gap is not None and gap <= self.options.gap:
+                return True
+        return False
 
     def is_within_gap(self, plan: Plan) -> bool:
         """Whether a plan is proven within the gap of the best of its kind."""
@@ -222,7 +227,7 @@ class _Portfolio:
 
     def stage(self, share: float = 1.0) -> SolveOptions:
         """A part of the time that is left, with reports that go on from the best plan so far."""
-        stage = self.deadline.stage(share * self.deadline.remaining_s)
+        stage = replace(self.deadline.stage(share * self.deadline.remaining_s), on_plan=self._on_plan())
         report, since_s, end_s, bound_s = stage.on_progress, self.deadline.elapsed_s, self.end_s, self.bound_s or None
         if report is None:
             return stage
@@ -234,6 +239,11 @@ class _Portfolio:
         if self.best is not None:
             go_on(Progress(0.0, None, None, str(self.best.details["method"])))
         return replace(stage, on_progress=go_on)
+
+    def _on_plan(self) -> Callable[[float, Callable[[], Plan]], None] | None:
+        """Takes what a method finds before its end, and offers it as the answer to the question."""
+        on_plan = self.options.on_plan
+        return None if on_plan is None else lambda end_s, make: on_plan(end_s, lambda: self.answer(make()))
 
     def offer(self, plan: Plan) -> None:
         """Keep a plan if it is faster than the best; of two of one kind the larger bound holds for both."""
@@ -257,7 +267,7 @@ class _Portfolio:
         is_grouped = plan.details["method"] not in ("greedy", "milp")
         name, bound_s = class_name(solved, is_grouped), plan.solution.bound
         if bound_s is not None:
-            self.class_bounds_s[name] = max(bound_s, self.class_bounds_s.get(name, 0.0))
+            self.class_bounds_s[name] = max(bound_s, self.bound_s, self.class_bounds_s.get(name, 0.0))
 
     def announce(self, plan: Plan | None) -> None:
         """Report a plan that may be the answer if nothing better is found."""
@@ -265,9 +275,9 @@ class _Portfolio:
         if self.options.on_plan is not None and end_s is not None:
             self.options.on_plan(end_s, self.answer)
 
-    def answer(self) -> Plan:
-        """The best plan, with the bound of the question, and its provenance."""
-        found = [plan for plan in (self.best, self.quick.plan, self.first) if plan is not None]
+    def answer(self, news: Plan | None = None) -> Plan:
+        """The best plan, with the bound of the question, and its provenance. `news`: of a method that goes on."""
+        found = [plan for plan in (self.best, self.quick.plan, self.first, news) if plan is not None]
         if not found:
             return _no_plan(self.problem, self.options, self.deadline)
         plan = min(found, key=_end_s)  # of equal ones the best of the methods
@@ -373,7 +383,8 @@ def _try_milp(portfolio: _Portfolio) -> None:
         return
     if known is not None:
         bound_s, end_s = known.solution.bound, portfolio.end_s
-        is_beaten = bound_s is not None and end_s is not None and portfolio.best is not known and bound_s >= end_s
+        hope = milp.least_hope if is_last else 0.0
+        is_beaten = bound_s is not None and end_s is not None and bound_s >= (1 - hope) * end_s
         if is_beaten or portfolio.is_within_gap(known) or _end_s(known) > milp.hopeless_factor * (end_s or math.inf):
             return
         milp = portfolio.parameters.with_share(milp.after_greedy).milp if is_last else milp
