@@ -241,7 +241,7 @@ def _had_apart(ports: _Ports, table: Floats, brought: Floats, own: Ids) -> Float
         into = ports.rank == sender
         back = into & (only_from == receiver)
         if not back.any():
-            return table[sender]
+            return np.asarray(table[sender])
         if (sender, receiver) not in known:
             known[sender, receiver] = _at_rank(brought[into & ~back], int(own[sender]))
         return known[sender, receiver]
