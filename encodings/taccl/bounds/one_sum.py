@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gapless.encodings.taccl.bounds.latency import distances_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.bounds.reduction import Kind
-from gapless.model import Model
+from gapless.model import Model, Term
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import Status
 from gapless.solvers.registry import solve_model
@@ -142,9 +142,9 @@ def _a_copy_changes_with_a_message_alone(parts: _Parts) -> None:
             ends = (topology.link_target == rank) & (parts.whole <= step)
             brings = parts.sent[ends, step - parts.whole[ends]]
             pair = np.stack([parts.has[rank, :, step], parts.has[rank, :, step - 1]], axis=-1)
-            terms: list[tuple[list[float], Ids]] = [([1.0, -1.0], pair)]
+            terms: list[Term] = [([1.0, -1.0], pair)]
             if len(brings):
-                terms.append(([-1.0] * len(brings), np.broadcast_to(brings, (count, len(brings)))))
+                terms.append((-1.0, np.broadcast_to(brings, (count, len(brings)))))
             parts.model.add(f"brought_{rank}_{step}", *terms, upper=0.0)
 
 
