@@ -72,7 +72,7 @@ def assert_same(first: list[Any], second: list[Any], questions: list[Asked]) -> 
 
 
 def test_some_questions_have_one_plan_under_any_hashes(tmp_path: Path) -> None:
-    some = [(system, question) for system, questions in QUESTIONS.items() for question in questions[:5:4]]
+    some = [(system, question) for system, questions in QUESTIONS.items() for question in questions[:1]]
     assert_same(plans(some, tmp_path / "a", "0"), plans(some, tmp_path / "b", "1"), some)
 
 

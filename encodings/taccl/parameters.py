@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.errors import InputError
 
-__all__ = ["Aggregation", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Sketches"]
+__all__ = ["Aggregation", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Sketches", "Trees"]
 
 ANY_SIZE = 1 << 30
 """As many chunks in a group as there are."""
@@ -16,6 +16,7 @@ _WORK = {
     "aggregation": ("messages", "gossip_states", "baseline_transfers"),
     "greedy": ("rows", "rows_before_milp", "rounding_steps"),
     "matching": ("sends",),
+    "trees": ("rows", "looks"),
     "milp": ("routing_work", "another_routing_work", "perturbed_rows", "exact_steps"),
 }
 """What counts work."""
@@ -120,17 +121,36 @@ class Matching:
     """The share of tries in which a chunk comes into a bottleneck set once: right where its links are scarce."""
     unused_share: float = 0.3
     """The share of tries without one kind of links: a slow link keeps ports from fast ones."""
+    paired_share: float = 0.7
+    """The share of tries in which a port between bottleneck sets has one partner: of three, two may leave one idle."""
     groups: tuple[int, ...] = (1, 2, 3, 4, 8, ANY_SIZE)
     """How many chunks may travel together at most, by kind of link: more share a latency, and arrive later."""
     hopeless_factor: float = 1.05
     """Where the plan of a little work takes so many times as long as the best, no more work makes up for that."""
 
     def __post_init__(self) -> None:
-        _check(self, "matching", shares=("restart_share", "alike_share", "once_share", "unused_share"))
+        _check(self, "matching", shares=("restart_share", "alike_share", "once_share", "unused_share", "paired_share"))
 
     def are_enough(self, tries: int, sends: int) -> bool:
         """Whether so many tries in a row, of so many sends, without improvement are enough."""
         return tries >= self.patience or (tries >= self.long_patience and sends >= self.patience_sends)
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Packed spanning trees, which an ALLREDUCE goes up and down."""
+
+    rows: int = 60_000
+    """Sends in all orders that are tried; a hundred thousand take about a second."""
+    looks: int = 300_000
+    """How much growing trees may take for a number of chunks: passes over all chunks, times ranks, times links."""
+    numbers: int = 2
+    """Numbers of chunks whose plans are put in order, those first that loads and the longest tree promise most of."""
+    hopeless_factor: float = 1.0
+    """Where they promise so many times as long as the best plan takes, nothing is put in order."""
+
+    def __post_init__(self) -> None:
+        _check(self, "trees")
 
 
 @dataclass(frozen=True)
@@ -205,6 +225,8 @@ class Parameters:
     """The greedy."""
     matching: Matching = field(default_factory=Matching)
     """Matchings with restarts."""
+    trees: Trees = field(default_factory=Trees)
+    """Packed spanning trees."""
     milp: Milp = field(default_factory=Milp)
     """The MILP."""
     sketches: Sketches = field(default_factory=Sketches)

@@ -9,11 +9,13 @@
    there are many sends.
 3. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
    2 s, and what libraries do, 4 s at most, first. Left out above 128 ranks, and where a sketch orders single chunks.
-4. *Matching with restarts* (`flow/restarts.py`): in the numbers of chunks around the one found, tenths of a second
+4. *Packed trees* (`flow/spanning_trees.py`): an ALLREDUCE up and down trees that load all links alike, a second at
+   most. Left out under a sketch, and where loads and the longest tree promise nothing better than the best.
+5. *Matching with restarts* (`flow/restarts.py`): in the numbers of chunks around the one found, tenths of a second
    each, then more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy rounds.
-5. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s. Left out
+6. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s. Left out
    where its quick plan is far behind the best.
-6. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 2,500 binaries, and where the
+7. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 2,500 binaries, and where the
    greedy is neither proven within the gap of its class nor, by its bound, unable to beat the best so far by much; in
    the largest number of chunks that is small enough for it.
 
@@ -45,6 +47,7 @@ from gapless.encodings.taccl.flow.chunking import Quick, best_chunking, best_mat
 from gapless.encodings.taccl.flow.first import first_plan, least_limit_s
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
 from gapless.encodings.taccl.flow.restarts import matched_plan, may_be_matched
+from gapless.encodings.taccl.flow.spanning_trees import doubled_chunks, may_pack_trees, plan_on_trees
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.milp.synthesis import synthesise
 from gapless.encodings.taccl.parameters import Parameters
@@ -153,7 +156,7 @@ def _portfolio(
         methods = [_try_milp, _try_aggregated] if portfolio.milp_may_do else [_try_aggregated, _try_milp]
         methods += [_try_matching, _try_greedy]
     else:
-        methods = [_try_aggregated, _take_quick, _try_matching, _try_greedy, _try_milp]
+        methods = [_try_aggregated, _take_quick, _try_trees, _try_matching, _try_greedy, _try_milp]
     for method in methods:
         if not portfolio.is_over:
             method(portfolio)
@@ -233,7 +236,7 @@ class _Portfolio:
 
     def stage(self, share: float = 1.0) -> SolveOptions:
         """A part of the time that is left, with reports that go on from the best plan so far."""
-        stage = self.deadline.stage(share * self.deadline.remaining_s)
+        stage = replace(self.deadline.stage(share * self.deadline.remaining_s), on_plan=self._on_plan())
         report, since_s, end_s, bound_s = stage.on_progress, self.deadline.elapsed_s, self.end_s, self.bound_s or None
         if report is None:
             return stage
@@ -245,6 +248,11 @@ class _Portfolio:
         if self.best is not None:
             go_on(Progress(0.0, None, None, str(self.best.details["method"])))
         return replace(stage, on_progress=go_on)
+
+    def _on_plan(self) -> Callable[[float, Callable[[], Plan]], None] | None:
+        """Takes what a method finds before its end, and offers it as the answer to the question."""
+        on_plan = self.options.on_plan
+        return None if on_plan is None else lambda end_s, make: on_plan(end_s, lambda: self.answer(make()))
 
     def offer(self, plan: Plan) -> None:
         """Keep a plan if it is faster than the best; of two of one kind the larger bound holds for both."""
@@ -268,7 +276,7 @@ class _Portfolio:
         is_grouped = plan.details["method"] not in ("greedy", "milp")
         name, bound_s = class_name(solved, is_grouped), plan.solution.bound
         if bound_s is not None:
-            self.class_bounds_s[name] = max(bound_s, self.class_bounds_s.get(name, 0.0))
+            self.class_bounds_s[name] = max(bound_s, self.bound_s, self.class_bounds_s.get(name, 0.0))
 
     def announce(self, plan: Plan | None) -> None:
         """Report a plan that may be the answer if nothing better is found."""
@@ -276,9 +284,9 @@ class _Portfolio:
         if self.options.on_plan is not None and end_s is not None:
             self.options.on_plan(end_s, self.answer)
 
-    def answer(self) -> Plan:
-        """The best plan, with the bound of the question, and its provenance."""
-        found = [plan for plan in (self.best, self.quick.plan, self.first) if plan is not None]
+    def answer(self, news: Plan | None = None) -> Plan:
+        """The best plan, with the bound of the question, and its provenance. `news`: of a method that goes on."""
+        found = [plan for plan in (self.best, self.quick.plan, self.first, news) if plan is not None]
         if not found:
             return _no_plan(self.problem, self.options, self.deadline)
         plan = min(found, key=_end_s)  # of equal ones the best of the methods
@@ -335,6 +343,18 @@ def _try_matching(portfolio: _Portfolio) -> None:
         if portfolio.is_over or is_behind:
             return
     plan = matched_plan(problem, portfolio.stage(_GUARD), parameters.matching, bounds)
+    if plan is not None:
+        portfolio.offer(plan)
+
+
+def _try_trees(portfolio: _Portfolio) -> None:
+    """Packed spanning trees, where they may be faster than the best."""
+    problem, asked, parameters = portfolio.problem, portfolio.asked, portfolio.parameters
+    if not may_pack_trees(problem):
+        return
+    problems = [problem] if asked is None else map(asked.in_chunks, doubled_chunks(problem, parameters.trees))
+    limit_s = portfolio.end_s or math.inf
+    plan = plan_on_trees(problems, portfolio.stage(_GUARD), portfolio.question, limit_s, parameters.trees)
     if plan is not None:
         portfolio.offer(plan)
 

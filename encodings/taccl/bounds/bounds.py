@@ -22,9 +22,13 @@ from gapless.encodings.taccl.bounds.any_chunking import (
     on_the_machine,
 )
 from gapless.encodings.taccl.bounds.arrival import arrival_bound_s, fluid_arrival_bound_s
+from gapless.encodings.taccl.bounds.bandwidth import Bottleneck
+from gapless.encodings.taccl.bounds.byte_trees import byte_trees_bound_s
 from gapless.encodings.taccl.bounds.cuts import cuts_bound_s
-from gapless.encodings.taccl.bounds.exact_bandwidth import Bandwidth, exact_bandwidth
+from gapless.encodings.taccl.bounds.departure import departure_bound_s
+from gapless.encodings.taccl.bounds.exact_bandwidth import Bandwidth, bottlenecks_of, exact_bandwidth
 from gapless.encodings.taccl.bounds.latency import farthest_s
+from gapless.encodings.taccl.bounds.one_sum import one_sum_bound_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.bounds.reduction import (
     Kind,
@@ -123,6 +127,19 @@ class Bounds:
     @property
     def asked_s(self) -> float:
         """No plan that answers the question takes less: cut at will, unless the question names its chunks."""
+        return max(self._quick_asked_s, self.one_sum_s)
+
+    @cached_property
+    def one_sum_s(self) -> float:
+        """See `one_sum_bound_s`; it takes longer than all others, so that only the bound of a question has it."""
+        machine = on_the_machine(self.problem)
+        if not machine.collective.reduces or Deadline(self.options).over:
+            return 0.0
+        topology, kinds = machine.logical.topology, kinds_of(machine)
+        return one_sum_bound_s(topology, kinds, self._quick_asked_s, self.parameters, self._stage)
+
+    @property
+    def _quick_asked_s(self) -> float:
         return self.any_chunking_s if self.problem.may_cut else max(self.any_grouping_s, self.any_chunking_s)
 
     @property
@@ -207,16 +224,20 @@ class Bounds:
     def any_chunking(self) -> dict[str, float]:
         """By where they come from, see `any_chunking_sources`; what is quick alone, where the time is up.
 
-        `one_byte`: spreading and gossip of single bytes; `arrival`: by when a rank or a node can have its bytes.
+        `one_byte`: spreading and gossip of single bytes; `arrival`: by when a rank or a node can have its bytes;
+        `byte_trees`: alphas of small messages against the wait for large ones; `departure`: likewise, out of a source.
         """
         if self.question is not None:
             return self.question.any_chunking
         if self.known_s_per_byte is None and Deadline(self.options).over:
             return any_chunking_sources(self.problem, 0.0)
+        machine = on_the_machine(self.problem)
         return {
             **any_chunking_sources(self.problem, self.s_per_byte),
             "one_byte": self._one_byte_s(),
             "arrival": self._arrival_s(),
+            "byte_trees": byte_trees_bound_s(machine),
+            "departure": max(departure_bound_s(phase.problem) for phase in machine.phases),
         }
 
     def _arrival_s(self) -> float:
@@ -248,6 +269,11 @@ class Bounds:
         """What links take chunk by chunk at least, of a problem that doesn't reduce and whose chunks use every link."""
         occupancy_s = self.problem.occupancy_s
         return exact_bandwidth(self.problem, occupancy_s, self._rotations, self._stage, self.parameters, short=True)
+
+    @cached_property
+    def bottlenecks(self) -> tuple[Bottleneck, ...]:
+        """Of `bandwidth` the cuts alone, which are there at once."""
+        return bottlenecks_of(self.problem, self.problem.occupancy_s, self._rotations)
 
     @property
     def _stage(self) -> SolveOptions:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import numpy as np
+
 from gapless.collective import Collective
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked
@@ -110,7 +112,8 @@ def best_matching(
         return Quick(cut, matched_plan(cut, stage, matching, of_cut, is_quick=True), of_cut)
 
     search = _Search(problem, bounds, Deadline(options), parameters.chunking, attempt)
-    search.run([number for number in (around, around // 2) if 1 <= number <= max(search.most, around)])
+    numbers = dict.fromkeys([around, around // 2, *_denominators(problem, bounds, parameters.chunking)])
+    search.run([number for number in numbers if 1 <= number <= max(search.most, around)])
     if not search.found:
         return None
     best = search.found[search.best]
@@ -202,21 +205,31 @@ def _between(low: int, high: int) -> int:
 def _promising(problem: Problem, bounds: Bounds, chunking: Chunking, most: int) -> list[int]:
     """A few small numbers, and what bandwidth and latency name, ascending.
 
-    Bandwidth: where its bound is p/q times what all data of a rank take on the fastest link, they must be cut in q
-    pieces for links to be busy without a break. Latency: of n pieces that are handed on over h links the last one is
-    there after about n messages on the busiest link and h - 1 more, which is least for sqrt((h - 1) T / (alpha m)), T
-    being the time of all data on the fastest link, and m how many times that the busiest link needs.
+    Bandwidth: the denominator on the fastest of the links that have one. Latency: of n pieces that are handed on over h
+    links the last one is there after about n messages on the busiest link and h - 1 more, which is least for sqrt((h -
+    1) T / (alpha m)), T being the time of all data on the fastest link, and m how many times that the busiest link
+    needs.
     """
     topology, sources_s = problem.topology, bounds.any_chunking
     data_s = float(topology.beta_s_per_byte.min()) * problem.size_bytes
     least_s = max(sources_s["bandwidth"], sources_s["cuts"] - sources_s["latency"])
-    named = set(chunking.numbers)
+    named = {*chunking.numbers, *_denominators(problem, bounds, chunking)[:1]}
     if data_s > 0 and least_s > 0:
-        share = Fraction(sources_s["bandwidth"] / data_s).limit_denominator(chunking.most_pieces)
-        if share and abs(float(share) * data_s - sources_s["bandwidth"]) <= 1e-9 * least_s:
-            named.add(share.denominator)
         alpha_s = float(topology.alpha_s.min())
         if alpha_s > 0:
             further = max(sources_s["latency"] / alpha_s - 1, 0.0)
             named.add(round(math.sqrt(further * data_s / (alpha_s * least_s / data_s))))
     return sorted(number for number in named if 1 <= number <= min(most, chunking.most_pieces))
+
+
+def _denominators(problem: Problem, bounds: Bounds, chunking: Chunking) -> list[int]:
+    """Where the bandwidth bound is p/q times what all data of a rank take on a kind of links, they must be cut in q
+    pieces for these to be busy without a break: such q, of the fastest links first.
+    """
+    bandwidth_s, found = bounds.any_chunking["bandwidth"], list[int]()
+    for beta_s_per_byte in np.unique(problem.topology.beta_s_per_byte).tolist():
+        data_s = beta_s_per_byte * problem.size_bytes
+        share = Fraction(bandwidth_s / data_s if data_s > 0 else 0.0).limit_denominator(chunking.most_pieces)
+        if share and abs(float(share) * data_s - bandwidth_s) <= 1e-9 * bandwidth_s:
+            found.append(share.denominator)
+    return found

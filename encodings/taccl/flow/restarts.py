@@ -22,14 +22,14 @@ from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked, Phase, claim
 from gapless.encodings.taccl.flow.lowering import lowered, turned_back
+from gapless.encodings.taccl.flow.network import Network, network_of
+from gapless.encodings.taccl.flow.pairing import Ports, closed_links, contested_ports
 from gapless.encodings.taccl.flow.time_expanded import (
     PICKS,
     Choice,
-    Network,
     Release,
     State,
     construct,
-    network_of,
     start_of,
 )
 from gapless.encodings.taccl.parameters import Matching
@@ -195,7 +195,7 @@ def _matched(
     """
     problem = phase.problem
     with charge(search.stage_s, "bounds"):
-        bottlenecks = [] if bounds is None or search.deadline.over else list(bounds.bandwidth.bottlenecks)
+        bottlenecks = [] if bounds is None or search.deadline.over else list(bounds.bottlenecks)
     quotients = _quotients(problem, search)
     for number, quotient in enumerate(quotients[:1] if is_quick else quotients):
         if _sends(quotient) > search.left or _neighbours(quotient) > _MOST_NEIGHBOURS:
@@ -229,12 +229,12 @@ def _try_all(
 ) -> None:
     """Tries on one quotient until no more than `reserve` is left of the work, or the last ones were of no use."""
     start, own, tries, found_at, found_left = start_of(network, release), None, 0, 0, search.left
-    each, once = _work(network)
+    each, once, ports = *_work(network), contested_ports(network)
     while not tries or (search.left > reserve and not search.over):
         if search.parameters.are_enough(tries - found_at, found_left - search.left):
             break
         again = own is not None and search.chance.random() < search.parameters.restart_share
-        choice = _choice(search, network, own, tries)
+        choice = _paired(search, ports, _choice(search, network, own, tries), own, tries)
         kept = (
             list(own.copies[: 1 + search.chance.randrange(len(own.copies))]) if own is not None and again else [start]
         )
@@ -270,6 +270,16 @@ def _choice(search: _Search, network: Network, best: _Made | None, number: int) 
     spare_s = 0.0 if search.best is None else chance.choice(_SPARE) * search.best_s
     once = bool(network.outside) and chance.random() < search.parameters.once_share
     return Choice(tuple(most), chance.choice(PICKS), chance.choice(_NOISE), once, spare_s, waits)
+
+
+def _paired(search: _Search, ports: Ports, choice: Choice, best: _Made | None, number: int) -> Choice:
+    """With a single partner for each port, where ports are contested: the best try's, or others."""
+    chance, parameters = search.chance, search.parameters
+    if not ports or (number and chance.random() >= parameters.paired_share):
+        return choice
+    if best is not None and best.choice.closed and chance.random() < parameters.alike_share:
+        return replace(choice, closed=best.choice.closed)
+    return replace(choice, closed=closed_links(ports, chance))
 
 
 def _work(network: Network) -> tuple[float, float]:
@@ -323,4 +333,5 @@ def _neighbours(quotient: QuotientProblem) -> int:
 def _name(choice: Choice) -> str:
     """For people: `rarest, groups of 1, 4`."""
     sizes = ", ".join(map(str, sorted(set(choice.most))))
-    return f"{choice.pick}, groups of {sizes}{', into bottlenecks once' if choice.once else ''}"
+    rules = [", into bottlenecks once"] * choice.once + [", a partner a port"] * bool(choice.closed)
+    return f"{choice.pick}, groups of {sizes}{''.join(rules)}"
