@@ -3,6 +3,7 @@
 All else is imported in `main`, so that a signal ends in a line from the very start.
 """
 
+import gc
 import os
 import sys
 
@@ -16,9 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["main", "script"]
 
 
+_FEW_COLLECTIONS = 100_000
+"""Objects that are made before garbage is looked for: imports make many, and all of them stay."""
+
+
 def script() -> "NoReturn":
     """`gapless` in a shell: signals end in a line and an exit code."""
     take_over()
+    gc.set_threshold(_FEW_COLLECTIONS)
     code = main()
     is_over()
     from gapless.solvers.interruptible import leave
