@@ -12,7 +12,7 @@ __all__ = ["Aggregation", "Chunking", "Greedy", "Matching", "Milp", "Parameters"
 ANY_SIZE = 1 << 30
 """As many chunks in a group as there are."""
 _WORK = {
-    "chunking": ("rows", "matched_sends"),
+    "chunking": ("rows",),
     "aggregation": ("messages", "gossip_states", "exchange_looks", "baseline_transfers"),
     "greedy": ("rows", "rows_before_milp", "rounding_steps"),
     "matching": ("sends",),
@@ -42,8 +42,6 @@ class Chunking:
     """Orders of sends for one number: those of a few matchings, which say which numbers are better."""
     rows: int = 40_000
     """Sends in all these orders, some tenths of a second: of many sends, fewer orders are tried."""
-    matched_sends: int = 16_000
-    """Sends in the matchings of one number: enough to say which number is better, as the best gets many more."""
     gap: float = 1e-3
     """A number whose plan is proven to be this near to the best possible is not improved."""
     near_for_milp: float = 0.1
