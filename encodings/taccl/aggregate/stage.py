@@ -71,18 +71,19 @@ def plan_aggregated(
     bounds = bounds or bounds_of(problem, options=deadline.stage())
     with charge(timings, "baselines"):  # first, since they are quick: constructions take what is left
         found = _baselines(problem, deadline, parameters.baseline_transfers)
-    is_proven = min((one.end_s for one in found), default=math.inf) * (1 - options.gap) <= bounds.quick_asked_s
-    if not is_proven:
-        enough_s = [phase.any_grouping_s / max(1 - options.gap, 1e-9) for phase in bounds.phases]
+    enough_s = min((one.end_s for one in found), default=math.inf) * (1 - options.gap)
+    is_quick = enough_s <= bounds.quick_asked_s
+    if not is_quick and enough_s > bounds.asked_s:
+        each_s = [phase.any_grouping_s / max(1 - options.gap, 1e-9) for phase in bounds.phases]
         with charge(timings, "aggregated"):
-            found = [*_constructed(problem, deadline, options.seed, parameters, enough_s), *found]
+            found = [*_constructed(problem, deadline, options.seed, parameters, each_s), *found]
     if not found:
         return None
     best = min(found, key=lambda candidate: candidate.end_s * (1 if candidate.problem is problem else 1 + 1e-9))
     report = check(best.schedule)
     assert report.valid, report.summary()
     bounds = bounds if best.problem is problem else replace(bounds, problem=best.problem)
-    sources_s = bounds.quick_any_grouping if is_proven else bounds.any_grouping
+    sources_s = bounds.quick_any_grouping if is_quick else bounds.any_grouping
     bound_s = max(bounds.any_chunking_s, *sources_s.values())
     solution = claim(report.makespan_s, bound_s, best.method, __version__, options, deadline)
     details = {
