@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
 from gapless.units import Unit
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["MOST_GAP", "MOST_SECONDS", "MOST_THREADS", "Deadline", "Progress", "SolveOptions", "charge"]
 

@@ -13,7 +13,7 @@ ANY_SIZE = 1 << 30
 """As many chunks in a group as there are."""
 _WORK = {
     "chunking": ("rows",),
-    "aggregation": ("messages", "gossip_states", "baseline_transfers"),
+    "aggregation": ("messages", "gossip_states", "exchange_looks", "baseline_transfers"),
     "greedy": ("rows", "rows_before_milp", "rounding_steps"),
     "matching": ("sends",),
     "trees": ("rows", "looks"),
@@ -67,6 +67,8 @@ class Aggregation:
     """The share of constructions that begin as the best one did: without, the best of many is hardly improved."""
     gossip_states: int = 300_000
     """States of the beam search over rounds of an ALLREDUCE without a root, about a second's: it wins on few bytes."""
+    exchange_looks: int = 200_000
+    """Links looked at while an ALLREDUCE is built from exchanges of whole sums, some 0.2 s: it wins on few bytes."""
     baseline_transfers: int = 120_000
     """Transfers of the libraries' variants, after which no more pieces of a pipeline are tried: some seconds."""
     most_ranks: int = 128
@@ -142,7 +144,7 @@ class Trees:
 
     rows: int = 60_000
     """Sends in all orders that are tried; a hundred thousand take about a second."""
-    looks: int = 300_000
+    looks: int = 1_000_000
     """How much growing trees may take for a number of chunks: passes over all chunks, times ranks, times links."""
     numbers: int = 2
     """Numbers of chunks whose plans are put in order, those first that loads and the longest tree promise most of."""

@@ -9,8 +9,8 @@
    there are many sends.
 3. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
    2 s, and what libraries do, 4 s at most, first. Left out above 128 ranks, and where a sketch orders single chunks.
-4. *Packed trees* (`flow/spanning_trees.py`): an ALLREDUCE up and down trees that load all links alike, a second at
-   most. Left out under a sketch, and where loads and the longest tree promise nothing better than the best.
+4. *Packed trees* (`flow/spanning_trees.py`): an ALLREDUCE up and down trees that load links alike, some 2 s. Left
+   out under a sketch, and where loads and the longest tree promise nothing better than the best.
 5. *Matching with restarts* (`flow/restarts.py`): in the numbers of chunks around the one found, tenths of a second
    each, then more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy rounds.
 6. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s. Left out

@@ -2,7 +2,8 @@
 
 The published profiles and sketches; sizes are those of the text (section 5.8.2): chunks of 1 MB for dgx2-sk-1 and for
 ndv2-sk-1, of 1 KB for the others. Three rows are of sums: the table's times are for inverting and joining an ALLGATHER
-that was there already, ours are for routing, ordering and scheduling both phases from nothing. All methods run, in turn, until 5 % are proven.
+that was there already, ours are for routing, ordering and scheduling both phases from nothing. All methods
+run, in turn, until 5 % are proven.
 """
 
 from __future__ import annotations

@@ -224,6 +224,7 @@ def test_commands_without_a_search_leave_at_once(
         assert not [path for path in tmp_path.iterdir() if path.name.endswith(".tmp")]
 
 
+@pytest.mark.thorough("report")
 @pytest.mark.parametrize("words", ["report PLAN -o report.html", "plot PLAN -o plan.svg"])
 def test_pages_and_pictures_leave_out_what_is_not_finished(tmp_path: Path, words: str) -> None:
     plan = tmp_path / "plan.json"
