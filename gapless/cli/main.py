@@ -3,7 +3,6 @@
 All else is imported in `main`, so that a signal ends in a line from the very start.
 """
 
-import gc
 import os
 import sys
 
@@ -24,6 +23,8 @@ _FEW_COLLECTIONS = 100_000
 def script() -> "NoReturn":
     """`gapless` in a shell: signals end in a line and an exit code."""
     take_over()
+    import gc
+
     gc.set_threshold(_FEW_COLLECTIONS)
     code = main()
     is_over()

@@ -73,8 +73,8 @@ def plan_aggregated(
     with charge(timings, "baselines"):  # first, since they are quick: constructions take what is left
         found = _baselines(problem, deadline, parameters.baseline_transfers)
     known_s = min((one.end_s for one in found), default=math.inf)
-    is_proven = known_s * (1 - options.gap) <= bounds.quick_asked_s
-    if not is_proven:
+    is_quick = known_s * (1 - options.gap) <= bounds.quick_asked_s
+    if not is_quick and known_s * (1 - options.gap) > bounds.asked_s:
         enough_s = [phase.any_grouping_s / max(1 - options.gap, 1e-9) for phase in bounds.phases]
         with charge(timings, "aggregated"):
             found = [*_constructed(problem, deadline, options.seed, parameters, enough_s, known_s), *found]
@@ -84,7 +84,7 @@ def plan_aggregated(
     report = check(best.schedule)
     assert report.valid, report.summary()
     bounds = bounds if best.problem is problem else replace(bounds, problem=best.problem)
-    sources_s = bounds.quick_any_grouping if is_proven else bounds.any_grouping
+    sources_s = bounds.quick_any_grouping if is_quick else bounds.any_grouping
     bound_s = max(bounds.any_chunking_s, *sources_s.values())
     solution = claim(report.makespan_s, bound_s, best.method, __version__, options, deadline)
     details = {
