@@ -12,8 +12,8 @@ __all__ = ["Aggregation", "Chunking", "Greedy", "Matching", "Milp", "Parameters"
 ANY_SIZE = 1 << 30
 """As many chunks in a group as there are."""
 _WORK = {
-    "chunking": ("rows", "matched_sends"),
-    "aggregation": ("messages", "gossip_states", "baseline_transfers"),
+    "chunking": ("rows",),
+    "aggregation": ("messages", "gossip_states", "exchange_looks", "baseline_transfers"),
     "greedy": ("rows", "rows_before_milp", "rounding_steps"),
     "matching": ("sends",),
     "trees": ("rows", "looks"),
@@ -42,8 +42,6 @@ class Chunking:
     """Orders of sends for one number: those of a few matchings, which say which numbers are better."""
     rows: int = 40_000
     """Sends in all these orders, some tenths of a second: of many sends, fewer orders are tried."""
-    matched_sends: int = 16_000
-    """Sends in the matchings of one number: enough to say which number is better, as the best gets many more."""
     gap: float = 1e-3
     """A number whose plan is proven to be this near to the best possible is not improved."""
     near_for_milp: float = 0.1
@@ -69,6 +67,8 @@ class Aggregation:
     """The share of constructions that begin as the best one did: without, the best of many is hardly improved."""
     gossip_states: int = 300_000
     """States of the beam search over rounds of an ALLREDUCE without a root, about a second's: it wins on few bytes."""
+    exchange_looks: int = 200_000
+    """Links looked at while an ALLREDUCE is built from exchanges of whole sums, some 0.2 s: it wins on few bytes."""
     baseline_transfers: int = 120_000
     """Transfers of the libraries' variants, after which no more pieces of a pipeline are tried: some seconds."""
     most_ranks: int = 128
@@ -144,7 +144,7 @@ class Trees:
 
     rows: int = 60_000
     """Sends in all orders that are tried; a hundred thousand take about a second."""
-    looks: int = 300_000
+    looks: int = 1_000_000
     """How much growing trees may take for a number of chunks: passes over all chunks, times ranks, times links."""
     numbers: int = 2
     """Numbers of chunks whose plans are put in order, those first that loads and the longest tree promise most of."""

@@ -4,27 +4,29 @@
    whenever the time is up.
 1. *Sketches* (`--sketch auto` only): all that follows for many sketches, side by side (`sketch/search.py`).
 2. *Chunks*, where nobody says how many: the greedy for some numbers of them, 150 orders each (`flow/chunking.py`), some
-   tenths of a second each; few first, then finer ones as long as the bound says that something is left to gain. The
-   best of these plans counts. Left out for a collective of one's own, and where there are many sends.
+   tenths of a second each; few first, then finer ones as long as the bound says that something is left to gain, but
+   none that its own bound rules out. The best of these plans counts. Left out for a collective of one's own, and where
+   there are many sends.
 3. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
-   2 s, and what libraries do, 4 s at most. Left out above 128 ranks, and where a sketch orders single chunks.
-4. *Packed trees* (`flow/spanning_trees.py`): an ALLREDUCE up and down trees that load all links alike, a second at
-   most. Left out under a sketch, and where loads and the longest tree promise nothing better than the best.
-5. *Matching with restarts* (`flow/restarts.py`): in the numbers of chunks around the one found, a second each, then
-   more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy rounds.
+   2 s, and what libraries do, 4 s at most, first. Left out above 128 ranks, and where a sketch orders single chunks.
+4. *Packed trees* (`flow/spanning_trees.py`): an ALLREDUCE up and down trees that load links alike, some 2 s. Left
+   out under a sketch, and where loads and the longest tree promise nothing better than the best.
+5. *Matching with restarts* (`flow/restarts.py`): in the numbers of chunks around the one found, tenths of a second
+   each, then more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy rounds.
 6. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s. Left out
    where its quick plan is far behind the best.
 7. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 2,500 binaries, and where the
-   greedy is neither proven within the gap of its class nor, by its bound, unable to beat the best so far; in the
-   largest number of chunks that is small enough for it.
+   greedy is neither proven within the gap of its class nor, by its bound, unable to beat the best so far by much; in
+   the largest number of chunks that is small enough for it.
 
-Once a plan is proven within the gap of the question's bound, nothing else is tried. These times are what the work takes
-that `parameters.py` allows: no method looks at the clock, but to end where the time limit does. Of a limit, a method
-takes at most a part where others follow.
+Once a plan is proven within the gap of the question's bound, nothing else is tried: by the bounds that are worked out
+at once, or else by all of them. These times are what the work takes that `parameters.py` allows: no method looks at the
+clock, but to end where the time limit does. Of a limit, a method takes at most a part where others follow.
 
-A sketch is written for the MILP. So under one the MILP is never left out, and comes before the greedy, which follows
-where the MILP isn't proven within the gap. Everything keeps to what the sketch allows. Each method ends with the best
-that it has, and `details["provenance"]` says whose plan won, in which variant and in how many chunks.
+A sketch is written for the MILP. So under one it is first, unless bounds say that no plan chunk by chunk can be proven
+within the gap; then aggregated sends are. Matching and greedy follow. Everything keeps to what the sketch allows. Each
+method ends with the best that it has, and `details["provenance"]` says whose plan won, in which variant and in how many
+chunks.
 
 The bound of the answer is for the question: for any chunking, grouping and routing, or where the question names its
 chunks (by number, or by a sketch) for those, grouped at will. A method knows bounds for narrower classes of plans. They
@@ -145,6 +147,7 @@ def _portfolio(
     problem = quick.problem
     portfolio = _Portfolio(problem, options, parameters, deadline, first, quick, question, asked)
     portfolio.announce(first)
+    portfolio.note_bound(question.quick_asked_s)
     if problem.method == "greedy":
         methods: list[Callable[[_Portfolio], None]] = [_take_quick, _try_greedy]
     elif problem.method == "milp" or options.solver is not None:
@@ -208,13 +211,19 @@ class _Portfolio:
 
     def prove(self) -> bool:
         """Whether the best plan is proven within the gap of what was asked: by the quick bounds, or by all of them."""
-        for is_quick in (True, False):
-            self.bound_s = max(self.bound_s, self.question.quick_asked_s if is_quick else self.question.asked_s)
-            self.class_bounds_s[self.question.asked_class] = self.bound_s
-            gap = relative_gap(self.end_s, self.bound_s)
-            if gap is not None and gap <= self.options.gap:
-                return True
-        return False
+        if not self._is_proven:
+            self.note_bound(self.question.asked_s)
+        return self._is_proven
+
+    @property
+    def _is_proven(self) -> bool:
+        gap = relative_gap(self.end_s, self.bound_s)
+        return gap is not None and gap <= self.options.gap
+
+    def note_bound(self, bound_s: float) -> None:
+        """A bound of the question."""
+        self.bound_s = max(self.bound_s, bound_s)
+        self.class_bounds_s[self.question.asked_class] = self.bound_s
 
     def is_within_gap(self, plan: Plan) -> bool:
         """Whether a plan is proven within the gap of the best of its kind."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from gapless import __version__
 from gapless.checker import check
+from gapless.encodings.taccl.aggregate.exchange import exchange_transfers
 from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, transfers_of
 from gapless.encodings.taccl.baselines import Baseline, Baselines
@@ -71,11 +72,12 @@ def plan_aggregated(
     bounds = bounds or bounds_of(problem, options=deadline.stage())
     with charge(timings, "baselines"):  # first, since they are quick: constructions take what is left
         found = _baselines(problem, deadline, parameters.baseline_transfers)
-    is_proven = min((one.end_s for one in found), default=math.inf) * (1 - options.gap) <= bounds.quick_asked_s
+    known_s = min((one.end_s for one in found), default=math.inf)
+    is_proven = known_s * (1 - options.gap) <= bounds.quick_asked_s
     if not is_proven:
         enough_s = [phase.any_grouping_s / max(1 - options.gap, 1e-9) for phase in bounds.phases]
         with charge(timings, "aggregated"):
-            found = [*_constructed(problem, deadline, options.seed, parameters, enough_s), *found]
+            found = [*_constructed(problem, deadline, options.seed, parameters, enough_s, known_s), *found]
     if not found:
         return None
     best = min(found, key=lambda candidate: candidate.end_s * (1 if candidate.problem is problem else 1 + 1e-9))
@@ -99,21 +101,30 @@ def plan_aggregated(
 
 
 def _constructed(
-    problem: Chunked, deadline: Deadline, seed: int, parameters: Aggregation, enough_s: list[float]
+    problem: Chunked,
+    deadline: Deadline,
+    seed: int,
+    parameters: Aggregation,
+    enough_s: list[float],
+    known_s: float,
 ) -> list[_Candidate]:
-    """Our own plans; none where latencies don't count. `enough_s`: when a phase is good enough."""
+    """Our own plans; none where latencies don't count. `enough_s`: when a phase is good enough; `known_s`: what gossip
+    and exchanges are to beat besides.
+    """
     topology = problem.logical.topology
     if (topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all():
         return []
     found: list[_Candidate] = []
-    for variant in ("phase by phase", "through one rank", "gossip"):
+    for variant in ("phase by phase", "through one rank", "gossip", "exchange"):
+        best_s = min((candidate.end_s for candidate in found), default=known_s)
         if variant == "phase by phase":
             transfers = transfers_of(problem, deadline, seed, parameters, enough_s)
         elif variant == "through one rank":
             transfers = rooted_transfers(problem, deadline, seed, parameters)
-        else:
-            best_s = min((candidate.end_s for candidate in found), default=math.inf)
+        elif variant == "gossip":
             transfers = gossip_transfers(problem, deadline, best_s, parameters.gossip_states)
+        else:
+            transfers = exchange_transfers(problem, deadline, seed, best_s, parameters.exchange_looks)
         if transfers:
             found.append(_Candidate(problem, _scheduled(problem, transfers), "aggregated", variant))
     return found

@@ -180,7 +180,8 @@ class Bounds:
         parts come together, and come to all.
         """
         if not self.problem.collective.reduces:
-            return self._in_time(self.quick_any_grouping, spreading=self.spreading_s)
+            known_s = max(self.quick_any_grouping.values())
+            return self._in_time(self.quick_any_grouping, spreading=lambda: self.spreading_s(known_s))
         return self._in_time(
             self.quick_any_grouping,
             spreading=lambda: max(phase.any_grouping["spreading"] for phase in self.phases),
@@ -213,10 +214,10 @@ class Bounds:
             found[name] = 0.0 if found and deadline.over else bound_s()
         return found
 
-    def spreading_s(self) -> float:
-        """How fast something can reach many ranks, of a problem that doesn't reduce."""
+    def spreading_s(self, known_s: float = 0.0) -> float:
+        """How fast something can reach many ranks, of a problem that doesn't reduce; see `influence_bound_s`."""
         steps, most = self.parameters.time_steps, self.parameters.most_counted_chunks
-        influence_s = influence_bound_s(self.problem, self.one_at_a_time, steps, most // 2)
+        influence_s = influence_bound_s(self.problem, self.one_at_a_time, steps, most // 2, known_s)
         return max(spreading_bound_s(self.problem, self.one_at_a_time), influence_s)
 
     @cached_property

@@ -115,7 +115,7 @@ def _spread(leaves: int) -> float:
 
 @dataclass(frozen=True)
 class _Waits:
-    """`hops[r, v]`: links between rank r and v; `excess_s[r, v]`: what alphas above the least add up to on the way."""
+    """`hops[r, v]`: links between rank r and v; `excess_s[r, v]`: what alphas above the least add up to on that path."""
 
     alpha_s: float
     hops: Floats
@@ -160,7 +160,7 @@ def _least_s(trees: list[_Tree], alpha_s: float, rate: float) -> float:
         return sum(needed) <= time_s * rate
 
     latest_s = max(late_s for tree in trees for _, late_s in tree.terms)
-    low_s, high_s = latest_s, 2 * latest_s
+    low_s, high_s = latest_s, 2 * max(latest_s, alpha_s)  # nobody is late where a rank has no path to the root
     while not is_enough(high_s):
         low_s, high_s = high_s, 2 * high_s
     while high_s - low_s > _LAST_DIGITS * high_s:

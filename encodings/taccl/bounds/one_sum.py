@@ -105,7 +105,7 @@ class _Parts:
         has = model.integers("has", can_have.shape, lower=must_have, upper=can_have)
         return cls(model, topology, whole, steps, sent, model.binaries("adds", sent.shape), has)
 
-    def under_way(self, links: Ids, step: int) -> Ids:
+    def in_transit(self, links: Ids, step: int) -> Ids:
         """The columns of messages on some links that are under way in a step."""
         return np.concatenate([self.sent[link, max(0, step + 1 - self.whole[link]) : step + 1] for link in links])
 
@@ -116,9 +116,9 @@ def _copies_are_in_one_message_at_a_time(parts: _Parts) -> None:
     for rank in range(topology.device_count):
         into, out = np.flatnonzero(topology.link_target == rank), np.flatnonzero(topology.link_source == rank)
         for step in range(parts.steps):
-            writes = [parts.under_way(into, step)] if len(into) else []
+            writes = [parts.in_transit(into, step)] if len(into) else []
             for link in out.tolist() or [-1]:
-                reads = [parts.under_way(np.array([link]), step)] if link >= 0 else []
+                reads = [parts.in_transit(np.array([link]), step)] if link >= 0 else []
                 if columns := writes + reads:
                     parts.model.add(f"one_at_a_time_{number}", (1.0, np.concatenate(columns)), upper=1.0)
                     number += 1
@@ -130,7 +130,7 @@ def _ports_take_turns(parts: _Parts) -> None:
     for resource in np.unique(topology.held).tolist():
         links = np.unique(topology.held_by[topology.held == resource])
         for step in range(parts.steps):
-            parts.model.add(f"turns_{resource}_{step}", (1.0, parts.under_way(links, step)), upper=1.0)
+            parts.model.add(f"turns_{resource}_{step}", (1.0, parts.in_transit(links, step)), upper=1.0)
 
 
 def _a_copy_changes_with_a_message_alone(parts: _Parts) -> None:

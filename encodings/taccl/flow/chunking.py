@@ -102,7 +102,7 @@ def best_matching(
     problem: Problem, around: int, bounds: Bounds, options: SolveOptions, parameters: Parameters
 ) -> Quick | None:
     """The problem in the number of chunks with which matchings are fastest, from `around` on, and that plan."""
-    matching = replace(parameters.matching, sends=parameters.chunking.matched_sends)
+    matching = replace(parameters.matching, sends=parameters.chunking.rows)
 
     def attempt(cut: Chunked, stage: SolveOptions, best_s: float) -> Quick:
         of_cut = bounds_of(cut, parameters.bounds, stage, question=bounds)

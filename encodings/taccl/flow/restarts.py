@@ -118,7 +118,8 @@ def matched_plan(
 ) -> Plan | None:
     """The best of many matchings, replayed; its bound holds for any grouping of the problem's chunks.
 
-    `is_quick`: the bound is one that is worked out at once (`proven_by` replaces it). Without `bounds`, it is that of
+    `is_quick`: with symmetry, chunks are not planned one by one as well, and the bound is one that is worked out at
+    once (`proven_by` replaces it). Without `bounds`, it is that of
     the shortest paths alone, so that no time goes into linear programs. None for what `may_be_matched` rules out, where
     a single try would take more work than all may, where a sketch leaves some chunk no path, and where the time is up
     before there is a plan.
@@ -138,7 +139,7 @@ def matched_plan(
         sends = parameters.sends // len(problem.phases)
         search = _Search(parameters, share, random.Random(options.seed), options, enough_s, sends)
         within = None if bounds is None else bounds.phases[number]
-        columns = _matched(search, problem.phases[number], within, found[-1] if found else None)
+        columns = _matched(search, problem.phases[number], within, found[-1] if found else None, is_quick)
         if columns is None:
             return None
         searches.append(search)
@@ -185,13 +186,18 @@ def _details(
     }
 
 
-def _matched(search: _Search, phase: Phase, bounds: Bounds | None, before: Columns | None) -> Columns | None:
-    """All sends of a phase by the best try, in the time of the whole; `before`: those of the phase before it."""
+def _matched(
+    search: _Search, phase: Phase, bounds: Bounds | None, before: Columns | None, is_quick: bool
+) -> Columns | None:
+    """All sends of a phase by the best try, in the time of the whole; `before`: those of the phase before it.
+
+    `is_quick`: with symmetry, chunks are not planned one by one as well.
+    """
     problem = phase.problem
     with charge(search.stage_s, "bounds"):
         bottlenecks = [] if bounds is None or search.deadline.over else list(bounds.bottlenecks)
     quotients = _quotients(problem, search)
-    for number, quotient in enumerate(quotients):
+    for number, quotient in enumerate(quotients[:1] if is_quick else quotients):
         if _sends(quotient) > search.left or _neighbours(quotient) > _MOST_NEIGHBOURS:
             continue
         sets = find_bottleneck_sets(quotient.topology, bottlenecks, quotient.rotations)

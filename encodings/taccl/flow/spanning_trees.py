@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from gapless import __version__
 from gapless.checker import check
+from gapless.encodings.taccl.aggregate.gossip import sums_for_all
 from gapless.encodings.taccl.bounds.bounds import Bounds
 from gapless.encodings.taccl.chunked import Chunked, claim
 from gapless.encodings.taccl.list_scheduling import Order, Rule, Table, better_orders, list_schedule
@@ -97,9 +98,7 @@ class _Packed:
 
 def may_pack_trees(problem: Chunked) -> bool:
     """Whether it is an ALLREDUCE of all ranks, more than two, in which every chunk may take every link."""
-    everybody = tuple(range(problem.collective.rank_count))
-    wanted = all(ranks == everybody for ranks in (*problem.collective.contributors, *problem.collective.destinations))
-    return problem.collective.reduces and len(everybody) > 2 and wanted and problem.is_free and problem.sketch is None
+    return problem.collective.rank_count > 2 and problem.sketch is None and problem.is_free and sums_for_all(problem)
 
 
 def doubled_chunks(problem: Chunked, parameters: Trees = _DEFAULTS) -> Iterator[int]:
