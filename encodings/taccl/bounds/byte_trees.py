@@ -115,7 +115,7 @@ def _spread(leaves: int) -> float:
 
 @dataclass(frozen=True)
 class _Waits:
-    """`hops[r, v]`: links between rank r and v; `excess_s[r, v]`: what alphas above the least add up to on that path."""
+    """`hops[r, v]`: links between rank r and v; `excess_s[r, v]`: alphas above the least, added up on the path."""
 
     alpha_s: float
     hops: Floats

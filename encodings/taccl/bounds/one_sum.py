@@ -106,7 +106,7 @@ class _Parts:
         return cls(model, topology, whole, steps, sent, model.binaries("adds", sent.shape), has)
 
     def in_transit(self, links: Ids, step: int) -> Ids:
-        """The columns of messages on some links that are under way in a step."""
+        """The columns of messages on some links in transit in a step."""
         return np.concatenate([self.sent[link, max(0, step + 1 - self.whole[link]) : step + 1] for link in links])
 
 
