@@ -22,6 +22,15 @@ class Parameters:
     exact_steps: int = 4000
     """Steps of the exact method on a whole order."""
 
+    rounds: int = 60
+    """Windows that the large-neighbourhood search reorders where the exact method leaves a gap."""
+
+    window_ops: int = 120
+    """Ops of a window."""
+
+    window_steps: int = 60
+    """Steps of the exact method on a window."""
+
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value < 1:
