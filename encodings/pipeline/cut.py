@@ -214,7 +214,7 @@ class _Costs:
         if self.problem.recomputation == "none":
             return turn_s
         twice_s = self.problem.micro_batches * (self.forward[ends] - self.forward[first])
-        return np.minimum(turn_s, self.load_s(first, ends) + twice_s)
+        return np.asarray(np.minimum(turn_s, self.load_s(first, ends) + twice_s))
 
     def kept_bytes(self, first: int, ends: Ints) -> Floats:
         """What there must be room for: states, one micro-batch, and of a rank with one stage the messages in and out
@@ -231,7 +231,8 @@ class _Costs:
         """Seconds of the sum among replicas in the fastest mode, and of the exchange of a shared embedding."""
         is_end = stage in (0, self.problem.stage_count - 1)
         sizes = self.parameter[ends] - self.parameter[first] - (self.shared_bytes if is_end else 0)
-        return sums_s(self.problem, np.maximum(sizes, 0.0)).min(axis=0) + (self.embedding_s if is_end else 0.0)
+        exchange_s = self.embedding_s if is_end else 0.0
+        return np.asarray(sums_s(self.problem, np.maximum(sizes, 0.0)).min(axis=0) + exchange_s)
 
     def last_s(self, ends: Ints) -> Floats:
         """After the last gradient is back at the first stage: that of its weights, and its sum."""

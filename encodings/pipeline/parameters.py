@@ -41,6 +41,15 @@ class Parameters:
     message_rounds: int = 4
     """How often a cut is ordered again with less memory, where messages didn't fit beside what micro-batches keep."""
 
+    moded_orders: int = 6
+    """Orders whose modes are chosen by the solver, in each round: those that are fast with and without compression."""
+
+    mode_steps: int = 2000
+    """Steps of the solver on the modes of one order."""
+
+    mode_rounds: int = 3
+    """Turns of modes for the best orders and orders for the best modes."""
+
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value < 1:

@@ -9,11 +9,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.pipeline.baselines import whole
 from gapless.encodings.pipeline.bounds import bounds_of
 from gapless.encodings.pipeline.building import Cut, stages_of
 from gapless.encodings.pipeline.cut import CutSearch, bottleneck_of, fixed_cut
+from gapless.encodings.pipeline.errors import Spoiling, spoiling_of
 from gapless.encodings.pipeline.heuristic import zero_bubble
+from gapless.encodings.pipeline.joint import compressed, mean_stages, relaxed_bound_s
 from gapless.encodings.pipeline.memory import held_bytes
+from gapless.encodings.pipeline.order import Order, timed
 from gapless.encodings.pipeline.ordering import Candidate, baselines, best_orders
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem
@@ -79,10 +83,12 @@ class Search:
             self.cut_count += 1
             self._try(cut, bound_s)
         ranked = sorted((case for case in self.cases if case.best is not None), key=_rank)
-        for case in ranked[: self.parameters.refined_cuts]:
-            if self.deadline.over or self.is_beaten(case.bound_s):
-                continue
-            self._refine(case)
+        fastest = ranked[: self.parameters.refined_cuts]
+        for case in fastest:
+            if not self.deadline.over and not self.is_beaten(case.bound_s):
+                self._refine(case)
+        if self.problem.compression is not None:
+            self._compress(fastest)
 
     @property
     def bound_s(self) -> float:
@@ -102,6 +108,8 @@ class Search:
 
     def add(self, case: Case, found: list[Candidate]) -> None:
         """Orders of a case that stay within memory."""
+        there = {(known.method, known.rank) for known in case.known}
+        found = [candidate for candidate in found if (candidate.method, candidate.rank) not in there]
         case.known += found
         best = min(found, key=lambda candidate: candidate.rank, default=None)
         if best is not None and (self.best is None or best.rank < self.best.rank):
@@ -141,7 +149,10 @@ class Search:
                 self.rest_s = min(self.rest_s, bound_s)
                 return
             stages = stages_of(self.problem, cut, choice)
-            case = Case(cut, stages, {"cut": bound_s, **bounds_of(stages)} if bound_s else bounds_of(stages))
+            case = Case(cut, stages, bounds_of(stages) | ({"cut": bound_s} if bound_s else {}))
+            spoiling = spoiling_of(self.problem, cut, stages.crosses)
+            if spoiling is not None:
+                case.bounds_s["modes"] = relaxed_bound_s(stages, spoiling, self.deadline.stage())
             self.cases.append(case)
             if not self.is_beaten(case.bound_s):
                 self.ordered_count += 1
@@ -170,6 +181,45 @@ class Search:
         best = case.best
         if case.is_proven and best is not None and self.problem.compression is None:
             case.bounds_s["exact"] = best.timeline.step_s
+
+    def _compress(self, cases: list[Case]) -> None:
+        """The best modes for the orders of some cases; then orders for the best modes, and so on in turns."""
+        of_case = [(case, found) for case in cases for found in case.known]
+        for _ in range(self.parameters.mode_rounds):
+            cases_of = {id(found.order): case for case, found in of_case}
+            before = self.best
+            moded = compressed(
+                [found for _, found in of_case], self._spoiling, before.timeline.step_s if before else math.inf,
+                self.parameters.moded_orders, self.parameters.mode_steps, self.deadline,
+            )  # fmt: skip
+            for origin, found in moded:
+                self._keep(cases_of[id(origin.order)], [found])
+            best = self.best
+            if best is None or best is before or self.deadline.over:
+                return
+            case = next(case for case in cases if any(found is best for found in case.known))
+            of_case = [(case, found) for found in self._for_modes(case, best.order)]
+
+    def _spoiling(self, candidate: Candidate) -> Spoiling:
+        spoiling = spoiling_of(self.problem, candidate.cut, candidate.stages.crosses)
+        assert spoiling is not None, "compression is offered"
+        return spoiling
+
+    def _for_modes(self, case: Case, modes: Order) -> list[Candidate]:
+        """Orders made for hops that cost what they do in these modes."""
+        planned = replace(case.stages, memory_bytes=case.stages.memory_bytes - case.reserve_bytes)
+        found = []
+        for made in self._quick(case.cut, mean_stages(planned, modes)):
+            own = case.stages if made.stages.splits else whole(case.stages)
+            order = replace(made.order, hop_modes=modes.hop_modes, reduce_modes=modes.reduce_modes)
+            timeline = timed(own, order)
+            if timeline is not None:
+                found.append(replace(made, stages=own, order=order, timeline=timeline))
+        return found
+
+    def _keep(self, case: Case, candidates: list[Candidate]) -> None:
+        """Those that fit into memory with their messages."""
+        self.add(case, [found for found in candidates if (self._held(found) <= found.stages.room_bytes).all()])
 
     def _fit(self, case: Case, orders_of: Callable[[Stages], list[Candidate]]) -> None:
         """Orders whose messages fit into memory too: what they lack is kept free in the next round."""

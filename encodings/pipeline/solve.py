@@ -10,7 +10,7 @@ import numpy as np
 
 from gapless import __version__
 from gapless.encodings.pipeline.cut import least_memory_bytes
-from gapless.encodings.pipeline.errors import spoiling_of
+from gapless.encodings.pipeline.errors import Spoiling, spoiling_of
 from gapless.encodings.pipeline.lowering import to_schedule
 from gapless.encodings.pipeline.order import peak_bytes
 from gapless.encodings.pipeline.ordering import Candidate
@@ -75,7 +75,20 @@ def _plan(
     )
     spoiling = spoiling_of(problem, best.cut, best.stages.crosses)
     schedule = to_schedule(problem, best.stages, best.order, best.timeline, spoiling)
-    return Plan(solution, schedule, {**_details(best, search), **memory})
+    compression = {} if spoiling is None else _compression(problem, best, spoiling)
+    return Plan(solution, schedule, {**_details(best, search), **memory, **compression})
+
+
+def _compression(problem: Problem, best: Candidate, spoiling: Spoiling) -> dict[str, Any]:
+    """How many micro-batches of each hop, and which sums, are in each mode, by name; and what that spoils."""
+    assert problem.compression is not None
+    names = ["plain", *(mode.name for mode in problem.compression.modes)]
+    order = best.order
+    return {
+        "hop_modes": [{names[k]: int((row == k).sum()) for k in np.unique(row)} for row in order.hop_modes],
+        "sum_modes": [names[k] for k in order.reduce_modes],
+        "error": spoiling.total(order),
+    }
 
 
 def _details(best: Candidate, search: Search) -> dict[str, Any]:
