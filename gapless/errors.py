@@ -7,6 +7,7 @@
     │   └── ModelError      a model or graph was built wrongly
     ├── OutOfMemoryError    a MemoryError as well
     ├── DifferenceError     a planned training step differs from eager's by more than the tolerance
+    ├── RunError            a process of a run failed, was killed, or waited for too long
     └── SolverError         a backend crashed or is not installed
 
 That a problem is infeasible, or that no plan was found in time, is an answer, not an error: see `gapless.Status`.
@@ -15,7 +16,8 @@ That a problem is infeasible, or that no plan was found in time, is an answer, n
 from __future__ import annotations
 
 __all__ = [
-    "DifferenceError", "GaplessError", "InputError", "ModelError", "OutOfMemoryError", "SolverError", "lacks_memory",
+    "DifferenceError", "GaplessError", "InputError", "ModelError", "OutOfMemoryError", "RunError", "SolverError",
+    "lacks_memory",
 ]  # fmt: skip
 
 
@@ -47,6 +49,10 @@ class SolverError(GaplessError, RuntimeError):
 
 class DifferenceError(GaplessError, RuntimeError):
     """A planned training step differs from eager's by more than the tolerance; says which tensor, and by how much."""
+
+
+class RunError(GaplessError, RuntimeError):
+    """A process of a run failed, was killed, or waited for too long; says which."""
 
 
 def lacks_memory(error: BaseException) -> bool:

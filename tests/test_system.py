@@ -38,6 +38,10 @@ def name_of(system: str) -> str:
     return rf"(?<![A-Za-z]){system}(?![A-Za-z])"
 
 
+ORDINARY = {"pipeline": r"encodings[./]pipeline|gapless\.pipeline(?!-)|[\"']pipeline[\"']"}
+"""Systems whose name is a word that others need: what names the system itself."""
+
+
 def test_no_file_names_a_system_but_its_own() -> None:
     """Names of formats, such as TACCL-EF, and of what other people's files hold are no names of systems."""
     formats = r"taccl[-_ ]ef|taccl_ef"

@@ -126,6 +126,7 @@ class Problem:
         return {
             "profile": self.profile.name,
             "layers": self.profile.layer_count,
+            "layer_names": list(self.profile.layer_names),
             "ranks": self.ranks,
             "micro_batches": self.micro_batches,
             "placement": self.placement,

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Object, Scaled, Seconds, Size, Whole
+from gapless.fields import (
+    Bandwidth,
+    Choice,
+    Field,
+    Flag,
+    Listed,
+    Number,
+    Object,
+    Scaled,
+    Seconds,
+    Size,
+    Text,
+    Whole,
+)
 from gapless.options import MOST_SECONDS
-from gapless.system import System, lazy, named
+from gapless.system import Command, Export, System, lazy, named
 from gapless.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -97,6 +110,62 @@ QUESTION = (
     Field("error_budget", Number(0), "the most that compression may spoil", 0.0, metavar="E", group="compression"),
 )  # fmt: skip
 
+_FORMS = ("compute", "communication")
+
+EXPORTS = (
+    Export(
+        "torch-pipeline", "a schedule for torch.distributed.pipelining",
+        lazy("gapless.encodings.pipeline.exporting:export_torch"),
+        (
+            Field(
+                "form", Choice(_FORMS), "compute (default: torch adds messages), or communication: messages too",
+                "compute", group="torch-pipeline",
+            ),
+            Field(
+                "compressed", Flag(), "the stages compress what the plan compresses", False, group="torch-pipeline",
+            ),
+        ),
+    ),
+    Export(
+        "megatron", "arguments of Megatron-LM", lazy("gapless.encodings.pipeline.exporting:export_megatron"),
+        (
+            Field(
+                "micro_batch_size", Whole(1), "sequences of a micro-batch (default 1)", 1, metavar="N",
+                group="megatron",
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+_FACTORY = Field(
+    "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
+    metavar="MODULE:FACTORY[,OPTION=N]",
+)  # fmt: skip
+
+RUN = (
+    _FACTORY,
+    Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
+    Field("ranks", Whole(1, 1024), "processes, as many as the plan has ranks", is_required=True, metavar="P"),
+    Field("form", Choice(_FORMS), "of the schedule that torch gets: compute (default), communication", "compute"),
+    Field("error_propagation", Flag(), "add what compression loses to the hop's next gradient", False),
+    Field("wait", Seconds(), "the longest that a process waits for another (default 120s)", 120.0, metavar="T"),
+)
+
+_MODEL_HELP = """\
+FACTORY makes (model, inputs, loss, targets): a torch.nn.Sequential of layers, a batch, the mean loss of
+loss(outputs, targets). train:gpt, with layers, hidden, heads, vocabulary, sequence and micro_batch, is a small GPT of
+gapless, unless there is a train.py.
+"""
+_RUN_HELP = f"""\
+{_MODEL_HELP}
+Compared with one process without a pipeline: gradients and losses bit by bit. Compared with the replay: micro-batches
+in flight, bytes sent. exit codes: 0 all are equal (under compression gradients needn't be), 2 bad input, or a process
+failed, 5 something differs
+
+example:
+  gapless run pipeline --model train:gpt --ranks 4 --plan plan.json
+"""
+
 SYSTEM = System(
     name="pipeline",
     what="cut, order and compression of pipeline-parallel training",
@@ -110,9 +179,17 @@ SYSTEM = System(
 """,
     summary=("method", "peak_in_flight", "spread_s", "bubble"),
     lighter="fewer micro-batches",
+    exports=EXPORTS,
+    runs=(
+        Command(
+            "pipeline", "a plan by torch.distributed.pipelining, on processes of this machine", RUN,
+            lazy("gapless.encodings.pipeline.execution:execute"), _RUN_HELP,
+            when_stopped="ending the processes",
+        ),
+    ),
     view=lazy("gapless.encodings.pipeline.view:render"),
     device_names=_rank_names,
     pictures=("pipeline", "memory", "gantt"),
     drawers={"pipeline": lazy("gapless.encodings.pipeline.diagram:draw_pipeline")},
     package="gapless.encodings.pipeline",
-)
+)  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -42,13 +43,18 @@ class Workload:
         return step(*self.inputs, *self.targets)
 
 
-def load_workload(name: str) -> Workload:
-    """What a factory makes, named MODULE:FACTORY or FILE.py:FACTORY.
+def load_workload(name: str, **options: int) -> Workload:
+    """What a factory makes, named MODULE:FACTORY or FILE.py:FACTORY, of these options.
 
     It returns (model, inputs), where the model returns its loss, or (model, inputs, loss, targets). Raises `InputError`
-    for what is no factory.
+    for what is no factory, or takes no such options.
     """
-    made = _factory(name)()
+    factory = _factory(name)
+    for option in options:
+        if option not in inspect.signature(factory).parameters:
+            known = ", ".join(inspect.signature(factory).parameters) or "none"
+            raise InputError(f"model: {name} has no option {option!r}; it has {known}")
+    made = factory(**options)
     if not isinstance(made, tuple) or not 2 <= len(made) <= 4:
         raise InputError(f"model: {name} must return (model, inputs) or (model, inputs, loss, targets)")
     model, inputs, loss, targets = (*made, None, ())[:4] if len(made) != 3 else (*made, ())

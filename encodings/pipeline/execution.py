@@ -1,0 +1,142 @@
+"""A plan run by torch.distributed.pipelining on processes of this machine, beside one process: `gapless run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from gapless.checker import check
+from gapless.encodings.pipeline.exporting import check_torch_runs
+from gapless.encodings.pipeline.program import Program, program_of
+from gapless.errors import InputError
+from gapless.io.plan import SavedPlan
+from gapless.io.record import Record
+from gapless.result import read_saved
+from gapless.schedule import EventKind
+from gapless.system import Answer, Session
+
+if TYPE_CHECKING:
+    from gapless.torch.pipeline.run import RanksRun
+
+__all__ = ["execute"]
+
+
+def execute(values: Mapping[str, Any], session: Session) -> Answer:
+    """What ran, and whether it is what the replay and one process say. Needs the extra `torch`."""
+    path = values["plan"]
+    plan = read_saved(path)
+    if plan.system != "pipeline":
+        raise InputError(f"{path}: run takes a plan of pipeline, got one of {plan.system}")
+    report = check(plan.schedule)
+    if not report.valid:
+        return Answer({"valid": False}, f"not run: {report.summary()}", is_valid=False)
+    try:
+        program = program_of(plan)
+        check_torch_runs(program)
+        layers = Record(dict(plan.problem), "problem").integer("layers", 1)
+        cut = Record(dict(plan.details), "details").integers("cut", 1, layers - 1)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    if values["ranks"] != program.order.ranks:
+        raise InputError(f"ranks: {path} is a plan for {program.order.ranks} ranks, got {values['ranks']}")
+    return _run(values, session, plan, program, cut, layers, report.spent)
+
+
+def _run(
+    values: Mapping[str, Any], session: Session, plan: SavedPlan, program: Program, cut: tuple[int, ...], layers: int,
+    spent: tuple[float, ...],
+) -> Answer:  # fmt: skip
+    from gapless.torch.pipeline.rank import Task
+    from gapless.torch.pipeline.run import run_ranks
+
+    task = Task(
+        model=values["model"],
+        defaults={"layers": max(layers - 2, 1)},
+        seed=session.options.seed,
+        cut=cut,
+        rank_of_stage=program.order.rank_of_stage,
+        micro_batches=program.order.micro_batches,
+        hop_modes=tuple((hop, m, mode) for (hop, m), mode in sorted(program.hop_modes.items())),
+        propagates=values["error_propagation"],
+        form=values["form"],
+        wait_s=values["wait"],
+    )
+    model = task.load()
+    if len(model.layers) != layers:
+        rule = f"the plan is for {layers} layers, {task.model} has {len(model.layers)}"
+        raise InputError(f"model: {rule}; give a model of as many, or solve with its profile")
+    session.say(f"running {program.order.ranks} processes ...")
+    found = run_ranks(program.order, task, session.options.stop)
+    boundary_bytes = _boundary_bytes(model, task)
+    return _answer(plan, program, found, boundary_bytes, spent)
+
+
+def _boundary_bytes(model: Any, task: Any) -> tuple[int, ...]:
+    """Of the model's activations at the plan's cut."""
+    import torch
+
+    (value, _), *_ = model.split(task.micro_batches)
+    sizes = []
+    with torch.no_grad():
+        for stage in model.stages(task.cut)[:-1]:
+            value = stage(value)
+            sizes.append(value.numel() * value.element_size())
+    return tuple(sizes)
+
+
+def _answer(
+    plan: SavedPlan, program: Program, found: RanksRun, boundary_bytes: tuple[int, ...], spent: tuple[float, ...]
+) -> Answer:
+    compressed, same_sizes = bool(program.hop_modes), boundary_bytes == program.boundary_bytes
+    in_flight = found.in_flight == program.in_flight
+    sent = found.sent_bytes == program.sent_bytes
+    exact = found.equal == found.gradients
+    data = {
+        **asdict(found),
+        "compressed_hops": len(program.hop_modes),
+        "planned_in_flight": list(program.in_flight),
+        "planned_sent_bytes": list(program.sent_bytes),
+        "same_boundaries": same_sizes,
+        "ledger": {"hops": _spent_by_hops(plan), "all": sum(spent), "budget": plan.problem.get("error_budget", 0.0)},
+    }
+    is_valid = in_flight and (sent or not same_sizes) and (exact or compressed)
+    return Answer(data, _text(program, found, data), is_valid=is_valid)
+
+
+def _spent_by_hops(plan: SavedPlan) -> float:
+    """What the ledger has for gradients that are compressed between stages: sums among replicas don't run here."""
+    schedule, spent = plan.schedule, 0.0
+    for event in schedule.events():
+        if event.kind is EventKind.COMPUTE and schedule.graph.ops[event.op].kind == "encode":
+            implementation = schedule.graph.ops[event.op].implementations[event.implementation]
+            spent += sum(amount for _, amount in implementation.spends)
+    return spent
+
+
+def _text(program: Program, found: RanksRun, data: Mapping[str, Any]) -> str:
+    order = program.order
+    planned = "the replay's" if found.in_flight == program.in_flight else f"the replay has {_row(program.in_flight)}"
+    if not data["same_boundaries"]:
+        sent = "the plan's profile has other boundaries than this model"
+    else:
+        sent = "the plan's" if found.sent_bytes == program.sent_bytes else f"the plan has {_row(program.sent_bytes)}"
+    lines = [
+        ("ran", f"{order.ranks} processes, {len(order.rank_of_stage)} stages, {order.micro_batches} micro-batches"),
+        ("gradients", f"{found.equal} of {found.gradients} bit-equal to one process"),
+        ("losses", f"{found.losses} of {order.micro_batches} bit-equal to one process"),
+        ("in flight", f"{_row(found.in_flight)} at most, once a stage: {planned}"),
+        ("sent bytes", f"{_row(found.sent_bytes)}: {sent}"),
+    ]
+    if program.hop_modes:
+        ledger = data["ledger"]
+        said = f"ledger {ledger['hops']:.3g} for hops, {ledger['all']:.3g} in all, budget {ledger['budget']:.3g}"
+        lines += [
+            ("compressed", f"{len(program.hop_modes)} hops: {', '.join(sorted(set(program.hop_modes.values())))}"),
+            ("gradient error", f"{found.error:.3g} of the squared norm, measured; {said}"),
+        ]
+    return "\n".join(f"{title:<16} {text}" for title, text in lines)
+
+
+def _row(numbers: tuple[int, ...]) -> str:
+    return " ".join(map(str, numbers))

@@ -1,0 +1,71 @@
+"""A small GPT as a sequence of layers, to try pipelines on: embedding, blocks, head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gapless.torch.library import torch
+
+__all__ = ["gpt"]
+
+nn, functional = torch.nn, torch.nn.functional
+
+
+class Embedding(nn.Module):
+    """Tokens and their positions."""
+
+    def __init__(self, vocabulary: int, sequence: int, hidden: int) -> None:
+        super().__init__()
+        self.token = nn.Embedding(vocabulary, hidden)
+        self.position = nn.Embedding(sequence, hidden)
+
+    def forward(self, tokens: Any) -> Any:
+        return self.token(tokens) + self.position.weight[: tokens.shape[1]]
+
+
+class Block(nn.Module):
+    """Causal attention and a perceptron, each after a layer norm and beside a residual connection."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.attention, self.projection = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+        self.widen, self.narrow = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+
+    def forward(self, inputs: Any) -> Any:
+        batch, sequence, hidden = inputs.shape
+        mixed = self.attention(self.norm1(inputs)).view(batch, sequence, 3, self.heads, hidden // self.heads)
+        query, key, value = mixed.permute(2, 0, 3, 1, 4).unbind()
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        inputs = inputs + self.projection(attended.transpose(1, 2).reshape(batch, sequence, hidden))
+        return inputs + self.narrow(functional.gelu(self.widen(self.norm2(inputs))))
+
+
+class Head(nn.Module):
+    """The scores of all tokens."""
+
+    def __init__(self, vocabulary: int, hidden: int) -> None:
+        super().__init__()
+        self.norm, self.scores = nn.LayerNorm(hidden), nn.Linear(hidden, vocabulary, bias=False)
+
+    def forward(self, inputs: Any) -> Any:
+        return self.scores(self.norm(inputs))
+
+
+def gpt(
+    layers: int = 4, hidden: int = 64, heads: int = 4, vocabulary: int = 128, sequence: int = 32, micro_batch: int = 1,
+    micro_batches: int = 1,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    """The model, random tokens for `micro_batches` times `micro_batch` sequences, the loss, and the tokens to guess."""
+    blocks = {f"layer{number}": Block(hidden, heads) for number in range(1, layers + 1)}
+    model = nn.Sequential()
+    for name, layer in {"embedding": Embedding(vocabulary, sequence, hidden), **blocks}.items():
+        model.add_module(name, layer)
+    model.add_module("head", Head(vocabulary, hidden))
+    tokens = torch.randint(vocabulary, (micro_batches * micro_batch, sequence + 1))
+    return model, tokens[:, :-1].contiguous(), _loss, tokens[:, 1:].contiguous()
+
+
+def _loss(scores: Any, targets: Any) -> Any:
+    return functional.cross_entropy(scores.flatten(0, 1), targets.flatten())

@@ -1,0 +1,101 @@
+"""Models as layers in order, by the names that users give them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from gapless.errors import InputError
+from gapless.fields import Whole
+from gapless.torch.library import torch
+from gapless.torch.run.workload import load_workload
+
+__all__ = ["LayeredModel", "load_layers"]
+
+_OWN = "train:gpt"
+"""Our own, unless there is a module `train`."""
+
+
+@dataclass(frozen=True)
+class LayeredModel:
+    """Layers of which each takes what the one before it makes, a tensor with the batch as its first dimension.
+
+    `name`: as it was asked for. `inputs`, `targets`: of all micro-batches of a step; `loss(outputs, targets)`: the mean
+    over a micro-batch.
+    """
+
+    name: str
+    layers: tuple[tuple[str, Any], ...]
+    inputs: Any
+    loss: Callable[[Any, Any], Any]
+    targets: Any
+
+    def stage(self, first: int, last: int) -> Any:
+        """The layers `first` .. `last` - 1 as one module, with the names that they have here."""
+        module = torch.nn.Sequential()
+        for name, layer in self.layers[first:last]:
+            module.add_module(name, layer)
+        return module
+
+    def stages(self, cut: tuple[int, ...]) -> list[Any]:
+        """All layers; `cut`: the first layer of each stage but the first."""
+        return [self.stage(first, last) for first, last in pairwise((0, *cut, len(self.layers)))]
+
+    def split(self, micro_batches: int) -> list[tuple[Any, Any]]:
+        """Inputs and targets of each micro-batch. Raises `InputError` where the batch doesn't divide into them."""
+        if len(self.inputs) % micro_batches:
+            rule = f"the batch of {len(self.inputs)} must divide into {micro_batches} micro-batches"
+            raise InputError(f"model: {rule}; let the factory make another batch")
+        return list(zip(self.inputs.chunk(micro_batches), self.targets.chunk(micro_batches), strict=True))
+
+
+def load_layers(
+    text: str, micro_batches: int = 1, seed: int = 0, defaults: Mapping[str, int] | None = None
+) -> LayeredModel:
+    """The model that a factory makes, named MODULE:FACTORY or FILE.py:FACTORY, with options: `train:gpt,layers=4`.
+
+    The factory returns (model, inputs, loss, targets), the model a `torch.nn.Sequential` of its layers. `train:gpt` is
+    our own small GPT unless there is a module `train`; `defaults`: its options where the text doesn't say them. The
+    random numbers of the factory are those of the seed. Raises `InputError`.
+    """
+    place, *given = text.split(",")
+    options = _options(given)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if place == _OWN and not _has_train():
+            options = {**(defaults or {}), "micro_batches": micro_batches, **options}
+            work = load_workload("gapless.torch.pipeline.gpt:gpt", **options)
+        else:
+            work = load_workload(place, **options)
+    if not isinstance(work.model, torch.nn.Sequential):
+        rule = "must be a torch.nn.Sequential of its layers: embedding, blocks, head"
+        raise InputError(f"model: {place} {rule}, got {type(work.model).__name__}")
+    inputs, targets = work.inputs, work.targets
+    if work.loss is None or isinstance(inputs, Mapping) or len(inputs) != 1 or len(targets) != 1:
+        raise InputError(f"model: {place} must return (model, inputs, loss, targets), inputs and targets a tensor each")
+    return LayeredModel(text, tuple(work.model.named_children()), inputs[0], work.loss, targets[0])
+
+
+def _options(given: list[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for option in given:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise InputError(f"model: options must be as in train:gpt,layers=4,hidden=64, got {option!r}")
+        try:
+            found[name] = Whole(1)(value)
+        except InputError as error:
+            raise InputError(f"model: {name}: {error}") from None
+    return found
+
+
+def _has_train() -> bool:
+    """Whether a module of this name can be imported, as `python -m` finds it."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    return importlib.util.find_spec(_OWN.partition(":")[0]) is not None

@@ -1,0 +1,78 @@
+"""A process for each rank, all of which end: with an answer, with an error, or because another one did."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from gapless.errors import RunError
+from gapless.leaving import undone_on_leaving
+from gapless.torch.library import torch
+
+__all__ = ["run_processes"]
+
+_LOOK_S = 0.05
+_GRACE_S = 30.0
+"""What processes may take beyond their waits for each other, to start and to load their libraries."""
+
+
+def run_processes(folder: Path, ranks: int, wait_s: float, stop: threading.Event | None = None) -> list[dict[str, Any]]:
+    """What each rank found, of the task in a folder.
+
+    Raises `RunError` where a rank fails or is killed, where they take longer than they may wait, or `stop` is set; no
+    process is left then.
+    """
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    processes: list[subprocess.Popen[bytes]] = []
+    with undone_on_leaving(lambda: _end(processes)), (folder / "output").open("wb") as output:
+        try:
+            for rank in range(ranks):
+                command = [sys.executable, "-m", "gapless.torch.pipeline.rank", str(folder), str(rank)]
+                processes.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment,
+                                                  stdin=subprocess.DEVNULL, start_new_session=True))  # fmt: skip
+            _wait(folder, processes, time.monotonic() + wait_s + _GRACE_S, stop)
+        finally:
+            _end(processes)
+    return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(ranks)]
+
+
+def _wait(
+    folder: Path, processes: list[subprocess.Popen[bytes]], deadline_s: float, stop: threading.Event | None
+) -> None:
+    """Until all have ended well."""
+    while True:
+        codes = [process.poll() for process in processes]
+        if any(codes):
+            raise RunError(_what_failed(folder, codes))
+        if None not in codes:
+            return
+        if stop is not None and stop.is_set():
+            raise RunError("the ranks were stopped before they were done")
+        if time.monotonic() > deadline_s:
+            waiting = ", ".join(str(rank) for rank, code in enumerate(codes) if code is None)
+            raise RunError(f"ranks {waiting}: no end within the time that they may wait; give a longer --wait")
+        time.sleep(_LOOK_S)
+
+
+def _what_failed(folder: Path, codes: list[int | None]) -> str:
+    """One line: of a process that was killed, if there is one, since others fail for want of it."""
+    killed = [rank for rank, code in enumerate(codes) if code is not None and code < 0]
+    if killed:
+        return f"rank {killed[0]}: its process was killed by signal {-(codes[killed[0]] or 0)}; the others were ended"
+    rank = next(rank for rank, code in enumerate(codes) if code)
+    found = folder / f"rank{rank}.error"
+    return f"rank {rank}: {found.read_text('utf-8') if found.exists() else f'ended with {codes[rank]}'}"
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+    for process in processes:
+        process.wait()

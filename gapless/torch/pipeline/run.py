@@ -1,0 +1,106 @@
+"""A plan's step in one process a rank, beside the same step in one process. Needs the extra `torch`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gapless.io.torch_pipeline import ActionOrder, write_torch_pipeline
+from gapless.leaving import temporary_folder
+from gapless.torch.library import torch
+from gapless.torch.pipeline.compressors import compressor_of
+from gapless.torch.pipeline.layers import LayeredModel
+from gapless.torch.pipeline.processes import run_processes
+from gapless.torch.pipeline.rank import Task, write_task
+
+__all__ = ["RanksRun", "one_process", "run_ranks", "squared_error"]
+
+
+@dataclass(frozen=True)
+class RanksRun:
+    """What a step on ranks came to.
+
+    `gradients`: of how many parameters there is one; `equal`: how many have the bits that one process finds, `losses`:
+    how many micro-batches' losses have. `error`: the squared distance of all gradients from those, relative to them.
+    `in_flight[r]`: the most micro-batches, counted once a stage, that rank r kept at once. `sent_bytes[r]`: by rank r.
+    """
+
+    gradients: int
+    equal: int
+    losses: int
+    error: float
+    in_flight: tuple[int, ...]
+    sent_bytes: tuple[int, ...]
+
+
+def run_ranks(order: ActionOrder, task: Task, stop: threading.Event | None = None) -> RanksRun:
+    """Run a step in as many processes as there are ranks, and in this one.
+
+    Raises `InputError` for what can't run, `RunError` where a process fails.
+    """
+    for mode in sorted({mode for *_, mode in task.hop_modes}):
+        compressor_of(mode)  # refused here, not in each rank
+    model = task.load()
+    model.split(task.micro_batches)
+    with temporary_folder("gapless-ranks-") as name:
+        folder = Path(name)
+        write_task(folder, task)
+        write_torch_pipeline(folder / "schedule.csv", order, task.form)
+        found = run_processes(folder, order.ranks, task.wait_s, stop)
+    expected, losses = one_process(model, task.micro_batches)
+    gradients = {name: gradient for rank in found for name, gradient in rank["gradients"].items()}
+    seen = next(rank["losses"] for rank in found if rank["losses"])
+    return RanksRun(
+        gradients=len(expected),
+        equal=sum(_are_equal(gradients.get(name), gradient) for name, gradient in expected.items()),
+        losses=sum(map(float.__eq__, seen, losses)),
+        error=squared_error(gradients, expected),
+        in_flight=tuple(rank["in_flight"] for rank in found),
+        sent_bytes=tuple(rank["sent_bytes"] for rank in found),
+    )
+
+
+def _are_equal(found: Any, expected: Any) -> bool:
+    return (found is None) == (expected is None) and (expected is None or bool(torch.equal(found, expected)))
+
+
+def one_process(model: LayeredModel, micro_batches: int) -> tuple[dict[str, Any], list[float]]:
+    """Gradients by name and the loss of each micro-batch, one after the other on one thread; means over the batch."""
+    whole, losses = model.stage(0, len(model.layers)), []
+    with _one_thread():
+        whole.zero_grad(set_to_none=True)
+        for inputs, targets in model.split(micro_batches):
+            loss = model.loss(whole(inputs), targets)
+            loss.backward()
+            losses.append(float(loss.detach()))
+    gradients = {name: parameter.grad for name, parameter in whole.named_parameters()}
+    for gradient in gradients.values():
+        if gradient is not None:
+            gradient.div_(micro_batches)
+    return gradients, losses
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """As the ranks have it: with more, sums come in another order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def squared_error(found: dict[str, Any], expected: dict[str, Any]) -> float:
+    """The squared distance of gradients from those expected, relative to their squared norm."""
+    apart = norm = 0.0
+    for name, gradient in expected.items():
+        if gradient is not None:
+            gradient = gradient.double()
+            apart += float((found[name].double() - gradient).square().sum())
+            norm += float(gradient.square().sum())
+    return apart / norm if norm else apart

@@ -1,0 +1,92 @@
+"""A stage of torch.distributed.pipelining that compresses gradients on their path to the stage before, and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gapless.torch.library import torch
+from gapless.torch.pipeline.compressors import Compressor, compressor_of
+
+__all__ = ["CompressedStage"]
+
+_PipelineStage = torch.distributed.pipelining.PipelineStage
+
+
+class CompressedStage(_PipelineStage):
+    """As `PipelineStage`, for a model whose stages send one tensor each.
+
+    `modes[hop, m]`: the mode of the gradient that micro-batch m sends from stage hop + 1 to hop; all others go plain.
+    `propagates`: whether what a hop's compression lost is added to its next gradient (Optimus-CC's lazy error
+    propagation). `sent_bytes`: of all messages so far.
+    """
+
+    def __init__(
+        self, *stage: Any, modes: Mapping[tuple[int, int], str] | None = None, propagates: bool = False, **options: Any
+    ) -> None:
+        super().__init__(*stage, **options)
+        self.modes, self.propagates, self.sent_bytes = dict(modes or {}), propagates, 0
+        self._compressors: dict[tuple[int, str], Compressor] = {}
+        self._arriving: dict[int, Any] = {}
+        self._lost: Any = None
+
+    @property
+    def in_flight(self) -> int:
+        """Micro-batches of which something is kept for a gradient that is still to come."""
+        return len(self.fwd_cache) + len(self.backward_state)
+
+    def _compressor(self, hop: int, micro_batch: int) -> Compressor | None:
+        mode = self.modes.get((hop, micro_batch))
+        if mode is None:
+            return None
+        return self._compressors.setdefault((hop, mode), compressor_of(mode))
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[Any]:
+        """The activation, plain."""
+        return self._counted(super().get_fwd_send_ops(fwd_chunk_id))
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[Any]:
+        """The gradient, in the mode of its hop."""
+        ops = super().get_bwd_send_ops(bwd_chunk_id)
+        compressor = self._compressor(self.stage_index - 1, bwd_chunk_id)
+        if ops and (compressor is not None or self._lost is not None):
+            (op,) = ops
+            ops = [_with(op, self._encoded(op.tensor, compressor))]
+        return self._counted(ops)
+
+    def _encoded(self, gradient: Any, compressor: Compressor | None) -> Any:
+        if self._lost is not None:
+            gradient, self._lost = gradient + self._lost, None
+        if compressor is None:
+            return gradient
+        payload = compressor.encode(gradient)
+        if self.propagates:
+            self._lost = gradient - compressor.decode(payload, gradient)
+        return payload
+
+    def _counted(self, ops: list[Any]) -> list[Any]:
+        self.sent_bytes += sum(op.tensor.numel() * op.tensor.element_size() for op in ops)
+        return ops
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[Any]:
+        """Into the gradient's buffer, or room for what stands for it."""
+        ops = super().get_bwd_recv_ops(bwd_chunk_id)
+        compressor = self._compressor(self.stage_index, bwd_chunk_id)
+        if compressor is None or not ops:
+            return ops
+        (op,) = ops
+        self._arriving[bwd_chunk_id] = compressor.empty(op.tensor)
+        return [_with(op, self._arriving[bwd_chunk_id])]
+
+    def _retrieve_recv_grads(self, bwd_chunk_id: int) -> Any:
+        """Decoded, when the backward is about to use it."""
+        compressor = self._compressor(self.stage_index, bwd_chunk_id)
+        if compressor is not None and bwd_chunk_id in self._arriving:
+            (received,) = self.grad_recv_info[bwd_chunk_id]
+            received.buffer.copy_(compressor.decode(self._arriving.pop(bwd_chunk_id), received.buffer))
+        return super()._retrieve_recv_grads(bwd_chunk_id)
+
+
+def _with(op: Any, tensor: Any) -> Any:
+    """The same message, of another tensor."""
+    return torch.distributed.P2POp(op.op, tensor, group=op.group, tag=op.tag, group_peer=op.group_peer)
