@@ -17,10 +17,11 @@ from gapless.encodings.pipeline.errors import Spoiling, spoiling_of
 from gapless.encodings.pipeline.heuristic import zero_bubble
 from gapless.encodings.pipeline.joint import compressed, mean_stages, relaxed_bound_s
 from gapless.encodings.pipeline.memory import held_bytes
-from gapless.encodings.pipeline.order import Order, timed
+from gapless.encodings.pipeline.order import Order, peak_bytes, timed
 from gapless.encodings.pipeline.ordering import Candidate, baselines, best_orders
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem
+from gapless.encodings.pipeline.recipes import RECIPES, followed
 from gapless.encodings.pipeline.recomputation import are_all_choices, recomputation_choices
 from gapless.encodings.pipeline.stages import Stages
 from gapless.options import Deadline, SolveOptions
@@ -184,6 +185,10 @@ class Search:
 
     def _compress(self, cases: list[Case]) -> None:
         """The best modes for the orders of some cases; then orders for the best modes, and so on in turns."""
+        for case in cases:
+            fuses = self.problem.replicas.fuses_embedding
+            made = followed(self.problem, case.cut).items() if not case.stages.recomputes.any() else ()
+            self._keep(case, [found for name, (found, _) in made if RECIPES[name].fuses_embedding == fuses])
         of_case = [(case, found) for case in cases for found in case.known]
         for _ in range(self.parameters.mode_rounds):
             cases_of = {id(found.order): case for case, found in of_case}
@@ -219,7 +224,9 @@ class Search:
 
     def _keep(self, case: Case, candidates: list[Candidate]) -> None:
         """Those that fit into memory with their messages."""
-        self.add(case, [found for found in candidates if (self._held(found) <= found.stages.room_bytes).all()])
+        kept_bytes = [np.maximum(self._held(found), peak_bytes(found.stages, found.timeline)) for found in candidates]
+        pairs = zip(candidates, kept_bytes, strict=True)
+        self.add(case, [found for found, kept in pairs if (kept <= found.stages.room_bytes).all()])
 
     def _fit(self, case: Case, orders_of: Callable[[Stages], list[Candidate]]) -> None:
         """Orders whose messages fit into memory too: what they lack is kept free in the next round."""

@@ -16,6 +16,7 @@ from gapless.encodings.pipeline.order import peak_bytes
 from gapless.encodings.pipeline.ordering import Candidate
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem
+from gapless.encodings.pipeline.recipes import followed
 from gapless.encodings.pipeline.search import ROUNDING, Search
 from gapless.options import Deadline, SolveOptions, relative_gap
 from gapless.solution import Solution, Status, StopReason
@@ -80,7 +81,9 @@ def _plan(
 
 
 def _compression(problem: Problem, best: Candidate, spoiling: Spoiling) -> dict[str, Any]:
-    """How many micro-batches of each hop, and which sums, are in each mode, by name; and what that spoils."""
+    """How many micro-batches of each hop, and which sums, are in each mode, by name; what that spoils; and what the
+    recipes of the literature make of the same cut at no more error.
+    """
     assert problem.compression is not None
     names = ["plain", *(mode.name for mode in problem.compression.modes)]
     order = best.order
@@ -88,6 +91,10 @@ def _compression(problem: Problem, best: Candidate, spoiling: Spoiling) -> dict[
         "hop_modes": [{names[k]: int((row == k).sum()) for k in np.unique(row)} for row in order.hop_modes],
         "sum_modes": [names[k] for k in order.reduce_modes],
         "error": spoiling.total(order),
+        "recipes": {
+            name: {"step_s": found.timeline.step_s, "error": error}
+            for name, (found, error) in followed(problem, best.cut).items()
+        },
     }
 
 
