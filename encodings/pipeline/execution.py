@@ -68,21 +68,7 @@ def _run(
         raise InputError(f"model: {rule}; give a model of as many, or solve with its profile")
     session.say(f"running {program.order.ranks} processes ...")
     found = run_ranks(program.order, task, session.options.stop)
-    boundary_bytes = _boundary_bytes(model, task)
-    return _answer(plan, program, found, boundary_bytes, spent)
-
-
-def _boundary_bytes(model: Any, task: Any) -> tuple[int, ...]:
-    """Of the model's activations at the plan's cut."""
-    import torch
-
-    (value, _), *_ = model.split(task.micro_batches)
-    sizes = []
-    with torch.no_grad():
-        for stage in model.stages(task.cut)[:-1]:
-            value = stage(value)
-            sizes.append(value.numel() * value.element_size())
-    return tuple(sizes)
+    return _answer(plan, program, found, model.boundary_bytes(cut, task.micro_batches), spent)
 
 
 def _answer(
