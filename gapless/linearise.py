@@ -21,10 +21,14 @@ def linearise(arrays: ModelArrays) -> ModelArrays:
 
     A conditional row gets a big-M term for each of its finite bounds, with M from the bounds of its columns. Each pair
     of activities of a disjunction gets a binary that says which goes first; these columns are appended to the others.
-    Raises `ModelError` where a column without a finite bound leaves no finite M.
+    Raises `ModelError` where a column without a finite bound leaves no finite M, and for activities that share a
+    capacity: the binaries that those need grow with the square of their number, and no solver gets far with them.
     """
     if arrays.is_linear:
         return arrays
+    if arrays.cumulatives:
+        family = arrays.cumulatives[0].family
+        raise ModelError(f"family {family!r}: activities that share a capacity are not linearised; use --solver cpsat")
     return _without_conditions(_without_disjunctions(arrays))
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gapless.errors import ModelError
-from gapless.model_arrays import Disjunction, Floats, Ids, ModelArrays
+from gapless.model_arrays import Cumulative, Disjunction, Floats, Ids, ModelArrays
 
 __all__ = ["Family", "Model"]
 
@@ -66,6 +66,7 @@ class Model:
         self._entries: list[tuple[Ids, Ids, Floats]] = []
         self._only_if: list[Ids] = []
         self._disjunctions: list[Disjunction] = []
+        self._cumulatives: list[Cumulative] = []
         self._objective: tuple[Term, ...] = ()
         self._offset = 0.0
         self._maximize = False
@@ -184,17 +185,40 @@ class Model:
 
     def no_overlap(self, family: str, activities: Sequence[tuple[ArrayLike, ArrayLike]], cite: str = "") -> None:
         """Add a family of disjunctions: of each (start columns, durations) no two activities overlap in time."""
+        self._add_logic(family, cite)
+        for starts, durations in activities:
+            ids, times = self._activities(family, starts, durations, "durations")
+            self._disjunctions.append(Disjunction(family, ids, times))
+
+    def cumulative(
+        self, family: str, starts: ArrayLike, ends: ArrayLike, delays: ArrayLike, demands: ArrayLike, capacity: float,
+        cite: str = "",
+    ) -> None:  # fmt: skip
+        """Add a family of one rule: the activities that run at once demand no more than the capacity.
+
+        An activity runs from the value of its start column to that of its end column plus its delay.
+        """
+        self._add_logic(family, cite)
+        start_ids, held = self._activities(family, starts, demands, "demands")
+        end_ids, late = self._activities(family, ends, delays, "delays")
+        if start_ids.shape != end_ids.shape or not np.isfinite(capacity):
+            raise ModelError(f"family {family!r}: needs as many ends as starts, and a finite capacity")
+        self._cumulatives.append(Cumulative(family, start_ids, end_ids, late, held, float(capacity)))
+
+    def _add_logic(self, family: str, cite: str) -> None:
         if any(known.name == family for known in self.families):
             raise ModelError(f"model {self.name!r}: row family {family!r} is there already; family names must differ")
         self.families.append(Family(family, self.row_count, 0, cite, None))
-        for starts, durations in activities:
-            ids = np.asarray(starts, dtype=np.int64)
-            times = np.broadcast_to(np.asarray(durations, dtype=np.float64), ids.shape)
-            if ids.size and not (ids.min() >= 0 and ids.max() < self.column_count):
-                raise ModelError(f"family {family!r}: start columns must be in 0..{self.column_count - 1}")
-            if not (np.isfinite(times) & (times >= 0)).all():
-                raise ModelError(f"family {family!r}: durations must be finite and >= 0")
-            self._disjunctions.append(Disjunction(family, ids, times))
+
+    def _activities(self, family: str, columns: ArrayLike, numbers: ArrayLike, what: str) -> tuple[Ids, Floats]:
+        """Columns in range, and a finite number >= 0 for each."""
+        ids = np.asarray(columns, dtype=np.int64).reshape(-1)
+        values = np.broadcast_to(np.asarray(numbers, dtype=np.float64).reshape(-1), ids.shape)
+        if ids.size and not (ids.min() >= 0 and ids.max() < self.column_count):
+            raise ModelError(f"family {family!r}: columns must be in 0..{self.column_count - 1}")
+        if not (np.isfinite(values) & (values >= 0)).all():
+            raise ModelError(f"family {family!r}: {what} must be finite and >= 0")
+        return ids, values
 
     def _is_binary(self, column: int) -> bool:
         for block, lower, upper, integer in zip(self._blocks, self._lower, self._upper, self._is_integer, strict=True):
@@ -253,6 +277,7 @@ class Model:
             value=value,
             only_if=_join(self._only_if, np.int64),
             disjunctions=tuple(self._disjunctions),
+            cumulatives=tuple(self._cumulatives),
         )
 
     def _csr(self) -> tuple[Ids, Ids, Floats]:

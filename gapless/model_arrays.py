@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Disjunction", "Floats", "Ids", "ModelArrays"]
+__all__ = ["Cumulative", "Disjunction", "Floats", "Ids", "ModelArrays"]
 
 Ids: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -24,6 +24,30 @@ class Disjunction:
 
 
 @dataclass(frozen=True)
+class Cumulative:
+    """Activities that share a capacity: activity k holds `demands[k]` of it from the time of column `starts[k]` until
+    that of column `ends[k]` plus `delays[k]`, which is no earlier; what ends at an instant ends before others start.
+    """
+
+    family: str
+    starts: Ids
+    ends: Ids
+    delays: Floats
+    demands: Floats
+    capacity: float
+
+    def violation(self, values: Floats) -> float:
+        """The most by which an activity ends before it starts, or a share of the capacity lacks; 0 for neither."""
+        start, end = values[self.starts], values[self.ends] + self.delays
+        at = np.concatenate([start, end])
+        change = np.concatenate([self.demands, -self.demands])
+        lasts = np.tile(end > start, 2)
+        held = np.cumsum(change[lasts][np.lexsort((change[lasts], at[lasts]))])
+        excess = float(held.max(initial=0.0) - self.capacity) / max(self.capacity, 1.0)
+        return max(excess, float((start - end).max(initial=0.0)), 0.0)
+
+
+@dataclass(frozen=True)
 class ModelArrays:
     """The model as a solver wants it.
 
@@ -31,8 +55,9 @@ class ModelArrays:
     columns `index[start[i]:start[i + 1]]`, ascending, and coefficients `value[...]`, none zero, none repeated;
     `row_lower[i] <= row <= row_upper[i]`. The objective is `cost @ x + offset`, minimised unless `maximize`.
 
-    Row i holds only where the binary column `only_if[i]` is 1, always where that is -1; `disjunctions` hold besides.
-    `gapless.linearise` turns both into plain rows for the solvers that know nothing else.
+    Row i holds only where the binary column `only_if[i]` is 1, always where that is -1; `disjunctions` and
+    `cumulatives` hold besides. `gapless.linearise` turns the first two into plain rows for the solvers that know
+    nothing else.
     """
 
     cost: Floats
@@ -48,11 +73,12 @@ class ModelArrays:
     value: Floats
     only_if: Ids
     disjunctions: tuple[Disjunction, ...] = ()
+    cumulatives: tuple[Cumulative, ...] = ()
 
     @property
     def is_linear(self) -> bool:
         """Whether plain rows are all there is."""
-        return not self.disjunctions and bool((self.only_if < 0).all())
+        return not self.disjunctions and not self.cumulatives and bool((self.only_if < 0).all())
 
     @property
     def row_of_entry(self) -> Ids:
@@ -94,4 +120,5 @@ class ModelArrays:
             order = np.argsort(x[disjunction.starts], kind="stable")
             start, duration = x[disjunction.starts][order], disjunction.durations[order]
             gaps.append(start[:-1] + duration[:-1] - start[1:])
+        gaps.append(np.array([cumulative.violation(x) for cumulative in self.cumulatives]))
         return max(float(gap.max(initial=0.0)) for gap in gaps)

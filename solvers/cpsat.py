@@ -28,6 +28,9 @@ _STATUS: dict[str, Status] = {
 
 _LARGEST_BOUND = 2.0**52
 
+_LONGEST = 2**52
+"""More than what lies between the bounds of any two columns: an activity's length has no limit of its own."""
+
 _STEP = 0.005
 """CP-SAT's deterministic time for a step: about what a linear program of a few thousand rows takes."""
 
@@ -131,6 +134,7 @@ def _build(
         if only_if[row] >= 0:
             constraint.only_enforce_if(columns[only_if[row]])
     _add_disjunctions(model, columns, arrays)
+    _add_cumulatives(model, columns, arrays)
     if arrays.cost.any():
         total = cp_model.LinearExpr.weighted_sum(columns, _ints(arrays.cost * cost_scale))
         (model.maximize if arrays.maximize else model.minimize)(total)
@@ -144,15 +148,29 @@ def _build(
 def _add_disjunctions(model: Any, columns: list[Any], arrays: ModelArrays) -> None:
     interval_of: dict[tuple[int, int], Any] = {}
     for disjunction in arrays.disjunctions:
-        if not np.array_equal(disjunction.durations, np.round(disjunction.durations)):
-            rule = "durations must be whole numbers for cpsat"
-            raise InputError(f"family {disjunction.family!r}: {rule}; use --solver highs")
+        _check_whole(disjunction.family, "durations", disjunction.durations)
         activities = list(zip(disjunction.starts.tolist(), _ints(disjunction.durations), strict=True))
         for activity in activities:
             if activity not in interval_of:
                 start, duration = activity
                 interval_of[activity] = model.new_fixed_size_interval_var(columns[start], duration, "")
         model.add_no_overlap([interval_of[activity] for activity in activities])
+
+
+def _add_cumulatives(model: Any, columns: list[Any], arrays: ModelArrays) -> None:
+    for cumulative in arrays.cumulatives:
+        _check_whole(cumulative.family, "delays and demands", np.append(cumulative.delays, cumulative.demands))
+        held = zip(cumulative.starts.tolist(), cumulative.ends.tolist(), _ints(cumulative.delays), strict=True)
+        intervals = []
+        for start, end, delay in held:
+            length = model.new_int_var(0, _LONGEST, "")
+            intervals.append(model.new_interval_var(columns[start], length, columns[end] + delay, ""))
+        model.add_cumulative(intervals, _ints(cumulative.demands), math.floor(cumulative.capacity))
+
+
+def _check_whole(family: str, what: str, values: NDArray[np.float64]) -> None:
+    if not np.array_equal(values, np.round(values)):
+        raise InputError(f"family {family!r}: {what} must be whole numbers for cpsat; use --solver highs")
 
 
 def _ints(values: NDArray[np.float64]) -> list[int]:
@@ -168,6 +186,7 @@ def _unscaled(arrays: ModelArrays, objective: float, cost_scale: float) -> float
 def _configured(solver: Any, task: Task) -> Any:
     options, parameters = task.options, solver.parameters
     parameters.num_workers = options.thread_count
+    parameters.cp_model_presolve = options.presolve
     parameters.interleave_search = options.thread_count > 1  # the workers exchange at fixed points: the same twice
     if options.step_limit is not None:
         parameters.max_deterministic_time = options.step_limit * _STEP

@@ -13,6 +13,9 @@ __all__ = ["DEFAULTS", "Parameters"]
 class Parameters:
     """Of the search for an order. All are whole numbers >= 1."""
 
+    heuristic_ops: int = 1_000_000
+    """Ops that the zero-bubble heuristic schedules, in all of its sets of rules together."""
+
     exact_ops: int = 128
     """Ranks times micro-batches up to which the whole order is left to the exact method."""
 

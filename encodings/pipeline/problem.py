@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from gapless.encodings.pipeline.baselines import BASELINES
 from gapless.encodings.pipeline.hops import EvenHops, Hops, Replicas, TopologyHops
 from gapless.encodings.pipeline.placement import PLACEMENTS, rank_of_stages
 from gapless.encodings.pipeline.system import BACKWARDS, CUTS, METHODS, RECOMPUTATIONS
@@ -80,6 +81,7 @@ class Problem:
                 "error_budget: needs compression, a table of measured errors; without one nothing is compressed"
             )
         self._check_cut()
+        self._check_method()
         rank = rank_of_stages(self.placement, self.ranks, self.chunks).tolist()
         pairs = [(a, b) for a, b in pairwise(rank) if a != b]
         self.hops.check([*pairs, *((b, a) for a, b in pairs)])
@@ -92,6 +94,17 @@ class Problem:
         if len(self.cut) != self.stage_count - 1 or any(a >= b for a, b in pairwise(ends)):
             rule = f"must be {self.stage_count - 1} first layers that grow, in 1..{self.profile.layer_count - 1}"
             raise InputError(f"cut: {rule}, got {','.join(map(str, self.cut))}")
+
+    def _check_method(self) -> None:
+        baseline = BASELINES.get(self.method)
+        if baseline is None:
+            return
+        if baseline.placement != self.placement:
+            raise InputError(f"method: {self.method} is for placement {baseline.placement}, got {self.placement}")
+        if baseline.splits and self.backward == "whole":
+            raise InputError(f"method: {self.method} needs backward split, got whole")
+        if self.placement == "v" and self.chunks != 2:
+            raise InputError(f"method: {self.method} needs chunks 2, got {self.chunks}")
 
     @property
     def stage_count(self) -> int:

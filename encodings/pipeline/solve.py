@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gapless import __version__
-from gapless.encodings.pipeline.baselines import BASELINES, suits, whole
-from gapless.encodings.pipeline.bounds import bounds_of
-from gapless.encodings.pipeline.building import Cut, even_cut, stages_of
+from gapless.encodings.pipeline.building import even_cut, stages_of
 from gapless.encodings.pipeline.errors import spoiling_of
 from gapless.encodings.pipeline.lowering import to_schedule
-from gapless.encodings.pipeline.order import Order, Timeline, peak_bytes, timed
+from gapless.encodings.pipeline.order import peak_bytes
+from gapless.encodings.pipeline.ordering import Candidate, best_orders
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem
-from gapless.encodings.pipeline.stages import Stages
 from gapless.options import Deadline, SolveOptions, relative_gap
 from gapless.solution import Solution, Status, StopReason
 from gapless.system import Plan
 
-__all__ = ["Candidate", "solve"]
+__all__ = ["solve"]
 
 _ROUNDING = 1e-9
 """Sums in another order differ by less than this share; what differs by less is equal."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """An order of some stages that stays within memory, and what made it."""
-
-    method: str
-    cut: Cut
-    stages: Stages
-    order: Order
-    timeline: Timeline
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        """The step time, and among equals the spread of the ranks' ends."""
-        return self.timeline.step_s, self.timeline.spread_s
 
 
 def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
@@ -48,23 +29,9 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     deadline, parameters = Deadline(options), parameters or DEFAULTS
     cut = even_cut(problem.profile.layer_count, problem.stage_count)
     stages = stages_of(problem, cut)
-    known = baselines(problem, cut, stages)
-    best = min(known, key=lambda found: found.rank)
-    bounds_s = bounds_of(stages)
-    return _plan(problem, best, max(bounds_s.values()), known, bounds_s, options, deadline)
-
-
-def baselines(problem: Problem, cut: Cut, stages: Stages) -> list[Candidate]:
-    """The schedules that the field runs, where they suit the placement and stay within memory."""
-    found = []
-    for name, baseline in BASELINES.items():
-        if suits(name, problem.placement, stages) and problem.method in ("auto", "search", name):
-            costs = stages if baseline.splits else whole(stages)
-            order = baseline.order(costs)
-            timeline = timed(costs, order)
-            if timeline is not None and (peak_bytes(costs, timeline) <= costs.room_bytes).all():
-                found.append(Candidate(name, cut, costs, order, timeline))
-    return found
+    orders = best_orders(problem, cut, stages, options, deadline, parameters)
+    assert orders.best is not None
+    return _plan(problem, orders.best, orders.bound_s, orders.known, orders.bounds_s, options, deadline)
 
 
 def _plan(

@@ -90,13 +90,15 @@ def _collectives() -> Rows:
 def _profiles() -> Rows:
     from gapless.profiles.devices import device_names, named_device
     from gapless.profiles.gradients.named import fusion_profile_names
+    from gapless.profiles.pipelines.transformer import NAMED
     from gapless.profiles.training.networks import network_names
     from gapless.units import format_bytes
 
     fusion = [{"name": name, "kind": "fusion", "what": _fusion_text(name)} for name in fusion_profile_names()]
     networks = [{"name": name, "kind": "network", "what": "for --graph"} for name in network_names()]
+    layers = [{"name": name, "kind": "layers", "what": _layers_text(name)} for name in NAMED]
     devices = [named_device(name) for name in device_names()]
-    return networks + fusion + [
+    return networks + fusion + layers + [
         {"name": device.name, "kind": "device", "what": f"{device.flops_per_s / 1e12:.4g} TFLOP/s, "
          f"{format_bytes(device.bytes_per_s)}/s, {format_bytes(device.memory_bytes)}, {device.busy_w:g} W"}
         for device in devices
@@ -110,6 +112,16 @@ def _fusion_text(name: str) -> str:
     profile = load_fusion_profile(name)
     gradients = f"{profile.tensor_count} gradients of {format_bytes(profile.total_bytes)}"
     return f"for --profile: {gradients}, step {format_seconds(profile.compute_s)}"
+
+
+def _layers_text(name: str) -> str:
+    from gapless.profiles.pipelines.transformer import NAMED
+    from gapless.units import format_bytes, format_seconds
+
+    profile = NAMED[name]()
+    step_s = float((profile.forward_s + profile.backward_s + profile.weight_s).sum())
+    states = format_bytes(int(profile.state_bytes.sum()))
+    return f"for --profile: {profile.layer_count} layers, {states} of states, micro-batch {format_seconds(step_s)}"
 
 
 def _compressors() -> Rows:

@@ -29,6 +29,8 @@ _TAKEN_BY = {
     "gapless.groups": "process groups, which --groups-file takes",
     "gapless.training-graph": "a training graph, which --graph takes",
     "gapless.fusion-profile": "a fusion profile, which --profile takes",
+    "gapless.pipeline-profile": "a profile of a model's layers, which --profile takes",
+    "gapless.compression-errors": "a table of measured errors, which --compression takes",
     "gapless.sweep": "a sweep, which sweep takes",
     "gapless.ddp-buckets": "a set of buckets, which `gapless.torch.ddp.distribute` takes",
 }

@@ -51,7 +51,7 @@ def test_every_command_is_one_that_the_command_line_knows(page: Path, capsys: py
 
 def test_every_tutorial_has_five_commands_and_a_picture() -> None:
     tutorials = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-    assert [page.stem for page in tutorials] == ["bagpipe", "cupcake", "monet", "taccl"]
+    assert [page.stem for page in tutorials] == ["bagpipe", "cupcake", "monet", "pipeline", "taccl"]
     for page in tutorials:
         run = [list(commands(block)) for block in blocks(page.read_text(encoding="utf-8")) if block.mark == "run"]
         assert len(run[0]) == 5

@@ -20,6 +20,9 @@ from gapless.io.groups_file import read_groups
 from gapless.io.plan import read_plan
 from gapless.io.record import parse_record
 from gapless.profiles.gradients import profile_file as fusion_profile_file
+from gapless.profiles.pipelines import compression_file as compression_errors_file
+from gapless.profiles.pipelines import profile_file as pipeline_profile_file
+from gapless.profiles.pipelines.transformer import NAMED
 from gapless.profiles.traces.files import read_npy_trace
 from gapless.profiles.training import graph_file as training_graph_file
 from gapless.profiles.training.networks import build
@@ -76,6 +79,8 @@ READERS: dict[str, Callable[[Path], object]] = {
     "sketch": read_sketch,
     "training-graph": training_graph_file.read_training_graph,
     "fusion-profile": fusion_profile_file.read_fusion_profile,
+    "pipeline-profile": pipeline_profile_file.read_pipeline_profile,
+    "compression-errors": compression_errors_file.read_compression_table,
     "collective": collective_file.read_collective,
     "groups": lambda path: read_groups(path, 4, "broadcast", 1000),
     "ddp-buckets": ddp_buckets.read_ddp_buckets,
@@ -163,6 +168,9 @@ def test_freshly_written_buckets_graphs_and_profiles_are_valid(plans: dict[str, 
     assert not faults("ddp-buckets", json.loads(plans["b.json"].read_text()))
     assert not faults("mscclpp-plan", json.loads(plans["mscclpp.json"].read_text()))
     assert not faults("training-graph", json.loads(training_graph_file.training_graph_text(build("resnet50", 8))))
+    for build_profile in NAMED.values():
+        text = pipeline_profile_file.pipeline_profile_text(build_profile())
+        assert not faults("pipeline-profile", json.loads(text))
 
 
 @pytest.mark.parametrize(
@@ -259,6 +267,7 @@ def examples(name: str, plans: dict[str, Path]) -> list[dict[str, Any]]:
         return [parsed(text) for text in texts[name]]
     modules = {
         "training-graph": training_graph_file, "fusion-profile": fusion_profile_file, "ddp-buckets": ddp_buckets,
+        "pipeline-profile": pipeline_profile_file, "compression-errors": compression_errors_file,
     }  # fmt: skip
     return [example_of(modules[name])]
 
