@@ -77,7 +77,7 @@ def run_rank(rank: int, task: Task, folder: Path) -> dict[str, Any]:
         "gradients": {
             name: parameter.grad for stage in stages for name, parameter in stage.submod.named_parameters()
         },
-        "losses": [float(loss) for loss in losses],
+        "losses": [float(loss.detach()) for loss in losses],
         "in_flight": tally.peak,
         "sent_bytes": sum(stage.sent_bytes for stage in stages),
     }  # fmt: skip

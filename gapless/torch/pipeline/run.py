@@ -17,7 +17,7 @@ from gapless.torch.pipeline.layers import LayeredModel
 from gapless.torch.pipeline.processes import run_processes
 from gapless.torch.pipeline.rank import Task, write_task
 
-__all__ = ["RanksRun", "one_process", "run_ranks", "squared_error"]
+__all__ = ["RanksRun", "compared", "one_process", "run_ranks", "squared_error"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,12 @@ def run_ranks(order: ActionOrder, task: Task, stop: threading.Event | None = Non
         write_task(folder, task)
         write_torch_pipeline(folder / "schedule.csv", order, task.form)
         found = run_processes(folder, order.ranks, task.wait_s, stop)
-    expected, losses = one_process(model, task.micro_batches)
+    return compared(model, task.micro_batches, found)
+
+
+def compared(model: LayeredModel, micro_batches: int, found: list[dict[str, Any]]) -> RanksRun:
+    """What ranks found (see `run_rank`), beside a step of the same micro-batches in this process."""
+    expected, losses = one_process(model, micro_batches)
     gradients = {name: gradient for rank in found for name, gradient in rank["gradients"].items()}
     seen = next(rank["losses"] for rank in found if rank["losses"])
     return RanksRun(
