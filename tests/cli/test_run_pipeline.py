@@ -85,7 +85,7 @@ def stuck():
     [
         ("killed", "rank 1: its process was killed by signal 9; the others were ended"),
         ("failing", "rank 1: ZeroDivisionError: division by zero"),
-        ("stuck", "rank 0: "),
+        ("stuck", "rank 0: no message from another rank within the time that it may wait"),
     ],
 )
 def test_a_rank_that_does_not_come_through_is_one_line(

@@ -16,7 +16,7 @@ from gapless.profiles.pipelines.compression import CompressionMode, CompressionT
 from gapless.torch.library import Marks, device_name, torch
 from gapless.torch.pipeline.compressors import Cast, Compressor, LowRank, compressor_of
 from gapless.torch.pipeline.layers import LayeredModel
-from gapless.torch.pipeline.run import one_process, squared_error
+from gapless.torch.pipeline.reference import one_process, squared_error
 
 __all__ = ["MODES", "measure_errors"]
 

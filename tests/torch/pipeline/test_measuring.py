@@ -20,7 +20,7 @@ from gapless.profiles.pipelines.profile_file import read_pipeline_profile, write
 from gapless.torch.pipeline.calibration import measure_errors
 from gapless.torch.pipeline.layers import LayeredModel, load_layers
 from gapless.torch.pipeline.measuring import measure_layers
-from gapless.torch.pipeline.run import one_process
+from gapless.torch.pipeline.reference import one_process
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
