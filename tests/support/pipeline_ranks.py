@@ -10,14 +10,13 @@ from gapless.io.torch_pipeline import write_torch_pipeline
 from gapless.torch.pipeline.rank import Task, read_task, run_rank, write_task
 
 
-def task_of(
-    program: Program, cut: tuple[int, ...], blocks: int, form: str = "compute", propagates: bool = False
-) -> Task:
+def task_of(program: Program, blocks: int, form: str, propagates: bool = False) -> Task:
     """A task on a small GPT with so many blocks."""
     modes = tuple((hop, m, mode) for (hop, m), mode in sorted(program.hop_modes.items()))
     order = program.order
     defaults = {"layers": blocks, "hidden": 32, "sequence": 16}
-    return Task("train:gpt", defaults, 0, cut, order.rank_of_stage, order.micro_batches, modes, propagates, form, 120.0)
+    return Task("train:gpt", defaults, 0, program.cut, order.rank_of_stage, order.micro_batches, modes, propagates,
+                form, 120.0)  # fmt: skip
 
 
 def leave_task(folder: Path, task: Task, program: Program) -> None:

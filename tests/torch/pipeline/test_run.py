@@ -38,7 +38,7 @@ def asked(name: str, blocks: int, form: str, modes: bool = False, propagates: bo
     extra = {"compression": errors_table("rank 2", "float16"), "error_budget": 1.0} if modes else {}
     plan = baseline_plan(name, hop_modes=COMPRESSED if modes else {}, profile=gpt_profile(blocks, SHAPE), **extra)
     program = program_of(plan)
-    return program, task_of(program, tuple(plan.details["cut"]), blocks, form, propagates)
+    return program, task_of(program, blocks, form, propagates)
 
 
 @pytest.fixture(scope="module")
