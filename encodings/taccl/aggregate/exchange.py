@@ -31,6 +31,8 @@ Ranks = tuple[int, ...]
 
 _GROUPS_OF_A_SIZE = 3
 """Groups of rotations of one size that are tried, the largest first."""
+_MOST_PAIRED = 32
+"""Rotations up to which any two generate a group; of more, each by itself: there are thousands of pairs."""
 _RESTART_SHARE = 0.6
 _NOISE = (0.3, 0.6, 1.0)
 _SKIPS = (0.0, 0.0, 0.1, 0.3)
@@ -221,11 +223,11 @@ def _groups(topology: Topology) -> list[list[Ranks]]:
     elements = [tuple(row) for row in find_rotations(topology).ranks.tolist()]
     everyone, nothing = range(topology.device_count), tuple(range(topology.device_count))
     moving = [one for one in elements if all(one[rank] != rank for rank in everyone)]
-    found = {frozenset([nothing]): None}
+    free, found = {nothing, *moving}, {frozenset([nothing]): None}
     for number, one in enumerate(moving):
-        for other in moving[number:]:
+        for other in moving[number:] if len(moving) <= _MOST_PAIRED else [one]:
             group = closure(one, other)
-            if len(group) < len(nothing) and all(element == nothing or element in moving for element in group):
+            if len(group) < len(nothing) and group <= free:
                 found.setdefault(group)
     sizes: dict[int, list[list[Ranks]]] = {}
     for group in found:
