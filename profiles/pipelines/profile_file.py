@@ -55,8 +55,8 @@ def read_pipeline_profile(path: str | Path) -> PipelineProfile:
         return PipelineProfile(
             name,
             tuple(names),
-            *(np.array(columns[title], dtype=np.float64) for title in _TIMES),
-            *(np.array(columns[title], dtype=np.int64) for title in _SIZES),
+            **{title: np.array(columns[title], dtype=np.float64) for title in _TIMES},
+            **{title: np.array(columns[title], dtype=np.int64) for title in _SIZES},
             embedding_bytes=embedding_bytes,
             boundary_shape=shape,
             source=source,
