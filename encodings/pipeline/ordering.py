@@ -79,19 +79,14 @@ def best_orders(
         made = zero_bubble(stages, parameters.heuristic_ops, deadline)
         found += [] if made is None else [Candidate("zero-bubble", cut, stages, *made)]
     best, bounds_s = min(found, key=lambda candidate: candidate.rank, default=None), bounds_of(stages)
-    if best is None or offer is None:
-        offer = _ignore
-    else:
+    offer = offer or _ignore
+    if best is not None:
         offer(best)
     if best is not None and problem.method in ("auto", "search") and not _is_proven(best, bounds_s):
-        is_small = stages.ranks * stages.micro_batches <= parameters.exact_ops
         start = min((each for each in found if each.stages.splits == stages.splits), key=lambda each: each.rank)
-        if problem.method == "auto" and is_small:
-            start = _exact(start, bounds_s, deadline, parameters, offer)
-            best = min(best, start, key=lambda candidate: candidate.rank)
-        if not _is_proven(best, bounds_s):
-            start = _improved(start, bounds_s, options, deadline, parameters, offer)
-            best = min(best, start, key=lambda candidate: candidate.rank)
+        search = _Search(options, deadline, parameters, offer, bounds_s)
+        start = search.run(start, problem.method == "auto")
+        best = min(best, start, key=lambda candidate: candidate.rank)
     return Ordered(best, found, bounds_s)
 
 
@@ -122,43 +117,63 @@ def _candidate(method: str, cut: Cut, stages: Stages, order: Order) -> Candidate
     return Candidate(method, cut, stages, order, timeline)
 
 
-def _exact(
-    best: Candidate, bounds_s: dict[str, float], deadline: Deadline, parameters: Parameters, offer: Offer
-) -> Candidate:
-    """The order as one model, from the best that is known; adds the bound `exact`.
+@dataclass(frozen=True)
+class _Search:
+    """What improves an order until a bound says that it is the best; adds the bound `exact` to `bounds_s`."""
 
-    One thread, so that the plan doesn't depend on their number. An optimum counts as proven where a bound of our own
-    says the same, or a second run, of another seed and without presolve.
-    """
-    ticked = in_ticks(best.stages, best.timeline.step_s)
-    start = timed(ticked.stages, best.order)
-    assert start is not None, "an order that was timed can be timed in ticks"
-    least = max(bounds_of(ticked.stages).values())
-    ordered = order_model(ticked.stages, start.step_s, least)
-    options = replace(deadline.stage(), threads=1, gap=0.0, step_limit=parameters.exact_steps, on_progress=None,
-                      on_plan=None, presolve=True)  # fmt: skip
-    claimed = solve_model(ordered.model, options, "cpsat", values_of(ordered, start))
-    if claimed.values is not None:
-        candidate = _candidate("exact", best.cut, best.stages, order_of(ordered, claimed.values))
-        if candidate is not None and candidate.rank < best.rank:
-            best = candidate
-            offer(best)
-    if claimed.status is Status.OPTIMAL and not _is_proven(best, bounds_s):
-        claimed = confirmed(ordered.model, claimed, replace(options, seed=options.seed + 1), "cpsat")
-    if claimed.bound is not None:
-        bounds_s["exact"] = claimed.bound * ticked.tick_s
-    return best
+    options: SolveOptions
+    deadline: Deadline
+    parameters: Parameters
+    offer: Offer
+    bounds_s: dict[str, float]
 
+    def run(self, best: Candidate, is_exact: bool) -> Candidate:
+        """The exact method where there are few ops, briefly and then at length; neighbourhoods in between, or alone.
 
-def _improved(
-    best: Candidate, bounds_s: dict[str, float], options: SolveOptions, deadline: Deadline, parameters: Parameters,
-    offer: Offer,
-) -> Candidate:  # fmt: skip
-    """The best order after rounds of neighbourhoods; never worse than before."""
-    goal_s, stages, cut = max(bounds_s.values()), best.stages, best.cut
-    for order in improved(stages, best.order, goal_s, options.seed, deadline, parameters):
-        candidate = _candidate("neighbourhood", cut, stages, order)
-        if candidate is not None and candidate.rank < best.rank:
-            best = candidate
-            offer(best)
-    return best
+        Where ranks have several stages, it hardly ever ends briefly.
+        """
+        stages, parameters = best.stages, self.parameters
+        is_small = is_exact and stages.ranks * stages.micro_batches <= parameters.exact_ops
+        if is_small and stages.count == stages.ranks:
+            best = self.exact(best, parameters.first_steps)
+        if not _is_proven(best, self.bounds_s):
+            best = self.improved(best)
+        if is_small and not _is_proven(best, self.bounds_s) and not self.deadline.over:
+            best = self.exact(best, parameters.exact_steps)
+        return best
+
+    def exact(self, best: Candidate, steps: int) -> Candidate:
+        """The order as one model, from the best that is known; never worse than that.
+
+        One thread, so that the plan doesn't depend on their number. An optimum counts as proven where a bound of our
+        own says the same, or a second run, of another seed and without presolve.
+        """
+        ticked = in_ticks(best.stages, best.timeline.step_s)
+        start = timed(ticked.stages, best.order)
+        assert start is not None, "an order that was timed can be timed in ticks"
+        ordered = order_model(ticked.stages, start.step_s, max(bounds_of(ticked.stages).values()))
+        options = replace(self.deadline.stage(), threads=1, gap=0.0, step_limit=steps, on_progress=None, on_plan=None)
+        claimed = solve_model(ordered.model, options, "cpsat", values_of(ordered, start))
+        if claimed.values is not None:
+            candidate = _candidate("exact", best.cut, best.stages, order_of(ordered, claimed.values))
+            best = self.better(best, candidate)
+        if claimed.status is Status.OPTIMAL and not _is_proven(best, self.bounds_s):
+            claimed = confirmed(ordered.model, claimed, replace(options, seed=(options.seed + 1) % 2**31), "cpsat")
+        if claimed.bound is not None:
+            bound_s = claimed.bound * ticked.tick_s
+            self.bounds_s["exact"] = max(bound_s, self.bounds_s.get("exact", 0.0))
+        return best
+
+    def improved(self, best: Candidate) -> Candidate:
+        """The best order after rounds of neighbourhoods; never worse than before."""
+        goal_s, seed = max(self.bounds_s.values()), self.options.seed
+        for order in improved(best.stages, best.order, goal_s, seed, self.deadline, self.parameters):
+            best = self.better(best, _candidate("neighbourhood", best.cut, best.stages, order))
+        return best
+
+    def better(self, best: Candidate, candidate: Candidate | None) -> Candidate:
+        """The candidate, where it is one and better."""
+        if candidate is None or candidate.rank >= best.rank:
+            return best
+        self.offer(candidate)
+        return candidate

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice, product
+from typing import Any
 
 import numpy as np
 
+from gapless.encodings.pipeline.building import even_cut, stages_of
 from gapless.encodings.pipeline.order import Kind, number, peak_bytes, plain, timed
 from gapless.encodings.pipeline.placement import rank_of_stages
+from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.stages import Stages
 
 MOST_ORDERS = 2500
@@ -91,3 +95,21 @@ def best_step_s(stages: Stages) -> float:
             assert (peak_bytes(stages, timeline) <= stages.room_bytes).all()
             best_s = min(best_s, timeline.step_s)
     return best_s
+
+
+@cache
+def tiny(seed: int) -> tuple[Stages, float]:
+    """Random stages and the least step time of all of their orders."""
+    stages = random_stages(seed)
+    return stages, best_step_s(stages)
+
+
+def trial(
+    ranks: int, micro_batches: int, in_flight: int, placement: str = "linear", **values: Any
+) -> tuple[Problem, Stages]:
+    """Forward, backward and weight gradient of 10, 12 and 8 s, hops of 2 s."""
+    asked: dict[str, Any] = {"profile": "uniform:f=10,b=12,w=8", "hop": 2.0, **values}
+    question = problem(
+        ranks=ranks, micro_batches=micro_batches, in_flight=in_flight, placement=placement, **asked
+    )  # fmt: skip
+    return question, stages_of(question, even_cut(question.profile.layer_count, question.stage_count))
