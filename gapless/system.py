@@ -129,7 +129,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Command:
-    """A question beside `solve` that a system answers, as a subcommand of `advise`, `sweep` or `run`.
+    """A question beside `solve` that a system answers, as a subcommand of `advise`, `sweep`, `run` or `profile`.
 
     `answer(values, session)` finds the answer; `fields` are its options. `solving`: the options of solving that it
     takes, with their defaults; None where it solves nothing, and may have a time limit alone (`is_limited`).
@@ -163,8 +163,9 @@ class System:
     `tables`: the formats of the `summary.json` that its own sweeps write, and what draws each: from the file and the
     column along the axis (None: the system's choice) a figure, and what it shows in words.
     `model`: the model behind a problem, for those who write it to a file. `exports`, `listings` (tables of `list`),
-    `advice`, `sweeps`, `runs`: what else it has. `package`: where its data lie, `schemas/*.json` of its files and
-    `references.bib`. `trial`: a small question for the self test of `doctor`, with the options to solve it under.
+    `advice`, `sweeps`, `runs`, `profiles`: what else it has. `package`: where its data lie, `schemas/*.json` of its
+    files and `references.bib`. `trial`: a small question for the self test of `doctor`, with the options to solve it
+    under.
     """
 
     name: str
@@ -192,6 +193,7 @@ class System:
     advice: tuple[Command, ...] = ()
     sweeps: tuple[Command, ...] = ()
     runs: tuple[Command, ...] = ()
+    profiles: tuple[Command, ...] = ()
     package: str = ""
     trial: Callable[[], tuple[Any, SolveOptions]] | None = None
 

@@ -34,12 +34,8 @@ WORDS = {"pipeline"}
 
 def name_of(system: str) -> str:
     if system in WORDS:
-        return rf"(encodings|gapless)[./]{system}\b"
+        return rf"(encodings|gapless)[./]{system}(?![-\w])"
     return rf"(?<![A-Za-z]){system}(?![A-Za-z])"
-
-
-ORDINARY = {"pipeline": r"encodings[./]pipeline|gapless\.pipeline(?!-)|[\"']pipeline[\"']"}
-"""Systems whose name is a word that others need: what names the system itself."""
 
 
 def test_no_file_names_a_system_but_its_own() -> None:

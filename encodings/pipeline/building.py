@@ -75,7 +75,7 @@ def _hop_costs(problem: Problem, rank: NDArray[np.int64], sizes: NDArray[np.int6
         sent = (
             sizes.astype(np.float64)
             if mode is None
-            else np.ceil(sizes * mode.hop_ratio(problem.profile.boundary_shape))
+            else np.rint(sizes * mode.hop_ratio(problem.profile.boundary_shape))
         )
         hop_s[number] = [_seconds(problem, b, a, size) for (a, b), size in zip(pairs, sent.tolist(), strict=True)]
         if mode is not None:

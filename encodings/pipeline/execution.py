@@ -34,17 +34,19 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     try:
         program = program_of(plan)
         check_torch_runs(program)
-        layers = Record(dict(plan.problem), "problem").integer("layers", 1)
-        cut = Record(dict(plan.details), "details").integers("cut", 1, layers - 1)
+        asked = Record(dict(plan.problem), "problem")
+        layers, replicas = asked.integer("layers", 1), asked.integer("replicas", 1)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     if values["ranks"] != program.order.ranks:
         raise InputError(f"ranks: {path} is a plan for {program.order.ranks} ranks, got {values['ranks']}")
-    return _run(values, session, plan, program, cut, layers, report.spent)
+    if replicas > 1:
+        session.say(f"sums among {replicas} replicas are left out: one replica runs")
+    return _run(values, session, plan, program, layers, report.spent)
 
 
 def _run(
-    values: Mapping[str, Any], session: Session, plan: SavedPlan, program: Program, cut: tuple[int, ...], layers: int,
+    values: Mapping[str, Any], session: Session, plan: SavedPlan, program: Program, layers: int,
     spent: tuple[float, ...],
 ) -> Answer:  # fmt: skip
     from gapless.torch.pipeline.rank import Task
@@ -54,7 +56,7 @@ def _run(
         model=values["model"],
         defaults={"layers": max(layers - 2, 1)},
         seed=session.options.seed,
-        cut=cut,
+        cut=program.cut,
         rank_of_stage=program.order.rank_of_stage,
         micro_batches=program.order.micro_batches,
         hop_modes=tuple((hop, m, mode) for (hop, m), mode in sorted(program.hop_modes.items())),
@@ -68,21 +70,7 @@ def _run(
         raise InputError(f"model: {rule}; give a model of as many, or solve with its profile")
     session.say(f"running {program.order.ranks} processes ...")
     found = run_ranks(program.order, task, session.options.stop)
-    boundary_bytes = _boundary_bytes(model, task)
-    return _answer(plan, program, found, boundary_bytes, spent)
-
-
-def _boundary_bytes(model: Any, task: Any) -> tuple[int, ...]:
-    """Of the model's activations at the plan's cut."""
-    import torch
-
-    (value, _), *_ = model.split(task.micro_batches)
-    sizes = []
-    with torch.no_grad():
-        for stage in model.stages(task.cut)[:-1]:
-            value = stage(value)
-            sizes.append(value.numel() * value.element_size())
-    return tuple(sizes)
+    return _answer(plan, program, found, model.boundary_bytes(program.cut, task.micro_batches), spent)
 
 
 def _answer(

@@ -129,7 +129,7 @@ class _Lowering:
         if mode == _PLAIN or self.problem.compression is None:
             return plain_bytes
         ratio = self.problem.compression.modes[mode - 1].hop_ratio(self.problem.profile.boundary_shape)
-        return float(np.ceil(plain_bytes * ratio))
+        return float(np.rint(plain_bytes * ratio))
 
     def forward(self, stage: int, micro_batch: int) -> None:
         """Reads what the stage before it sent; keeps the stash, or only its input where that is recomputed."""

@@ -38,7 +38,7 @@ def megatron_arguments(plan: SavedPlan, program: Program, micro_batch_size: int)
     if chunks > 1 and (order.micro_batches % ranks or order.micro_batches == ranks):
         rule = f"must be a multiple of {ranks} ranks, and more, for Megatron-LM to interleave"
         raise InputError(f"micro_batches: {rule}, got {order.micro_batches}")
-    blocks, split = _split(plan, chunks)
+    blocks, split = _split(asked, program.cut, chunks)
     arguments = {
         "pipeline-model-parallel-size": ranks,
         "num-layers": sum(blocks),
@@ -67,12 +67,11 @@ def _is(order: ActionOrder, name: str) -> bool:
     )
 
 
-def _split(plan: SavedPlan, chunks: int) -> tuple[list[int], list[str]]:
+def _split(asked: Record, cut: tuple[int, ...], chunks: int) -> tuple[list[int], list[str]]:
     """How many transformer layers each stage has, and the arguments that make Megatron-LM cut so."""
-    names = Record(dict(plan.problem), "problem").array("layer_names")
+    names = asked.array("layer_names")
     if len(names) < 3 or names[0] != "embedding" or names[-1] != "head":
         raise InputError("Megatron-LM needs the layers of a transformer: embedding, ..., head; use such a profile")
-    cut = Record(dict(plan.details), "details").integers("cut", 1, len(names) - 1)
     sizes = [last - first for first, last in pairwise((0, *cut, len(names)))]
     blocks = [size - (stage == 0) - (stage == len(sizes) - 1) for stage, size in enumerate(sizes)]
     per_chunk = [] if chunks == 1 else [f"--num-layers-per-virtual-pipeline-stage {sizes[0]}"]

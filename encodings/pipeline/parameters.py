@@ -19,8 +19,20 @@ class Parameters:
     exact_ops: int = 128
     """Ranks times micro-batches up to which the whole order is left to the exact method."""
 
+    first_steps: int = 800
+    """Steps of the exact method on a whole order, before neighbourhoods are searched."""
+
     exact_steps: int = 4000
-    """Steps of the exact method on a whole order."""
+    """Steps of the exact method on a whole order, after that."""
+
+    rounds: int = 60
+    """Windows that the large-neighbourhood search reorders where the exact method leaves a gap."""
+
+    window_ops: int = 120
+    """Ops of a window."""
+
+    window_steps: int = 60
+    """Steps of the exact method on a window."""
 
     partial_cuts: int = 20_000
     """Partial cuts that the search for cuts extends; each is extended by every length of its next stage."""

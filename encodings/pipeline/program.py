@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from gapless.encodings.pipeline.placement import rank_of_stages
@@ -23,13 +24,15 @@ _KINDS = {"forward": "F", "backward": "", "weight": "W", "encode": "E", "recompu
 class Program:
     """A plan as ranks run it.
 
-    `order`: of all actions. `recomputed`: the stages that run their forward again. `hop_modes[hop, m]`: the name of the
-    mode in which the gradient of micro-batch m goes from stage hop + 1 to hop, where it is compressed. `in_flight[r]`:
-    the most micro-batches, counted once a stage, that rank r keeps at once in the replay. `boundary_bytes[s]`: of the
-    activation after stage s; `sent_bytes[r]`: all that rank r sends.
+    `order`: of all actions. `cut`: the first layer of each stage but the first. `recomputed`: the stages that run their
+    forward again. `hop_modes[hop, m]`: the name of the mode in which the gradient of micro-batch m goes from stage
+    hop + 1 to hop, where it is compressed. `in_flight[r]`: the most micro-batches, counted once a stage, that rank r
+    keeps at once in the replay. `boundary_bytes[s]`: of the activation after stage s; `sent_bytes[r]`: all that rank r
+    sends.
     """
 
     order: ActionOrder
+    cut: tuple[int, ...]
     recomputed: tuple[int, ...]
     hop_modes: Mapping[tuple[int, int], str]
     in_flight: tuple[int, ...]
@@ -58,11 +61,20 @@ def program_of(plan: SavedPlan) -> Program:
     encoded = [each for each in found if each.action.kind == "E"]
     return Program(
         order=ActionOrder(rank_of_stage, micro_batches, tuple(each.action for each in computed)),
+        cut=_cut(plan, asked.integer("layers", 1), len(rank_of_stage)),
         recomputed=tuple(sorted({each.action.stage for each in found if each.action.kind == "R"})),
         hop_modes={(each.action.stage, each.action.micro_batch): each.mode for each in encoded},
         in_flight=_in_flight(computed, rank_of_stage),
         **_messages(plan.schedule, len(rank_of_stage), ranks),
     )
+
+
+def _cut(plan: SavedPlan, layers: int, stages: int) -> tuple[int, ...]:
+    details = Record(dict(plan.details), "details")
+    cut = tuple(details.integers("cut", 1, layers - 1))
+    if len(cut) != stages - 1 or any(first >= second for first, second in pairwise(cut)):
+        raise details.fail("cut", f"{stages - 1} first layers that grow", list(cut))
+    return cut
 
 
 def _found(schedule: Schedule, stages: int) -> Iterator[_Found]:
@@ -98,13 +110,13 @@ def _in_flight(found: list[_Found], rank_of_stage: tuple[int, ...]) -> tuple[int
 def _messages(schedule: Schedule, stages: int, ranks: int) -> dict[str, Any]:
     graph, sent, boundary = schedule.graph, [0] * ranks, [0] * (stages - 1)
     sizes = graph.size_bytes.tolist()
-    for tensor, name in enumerate(graph.tensor_names):
-        match = re.fullmatch(r"activation (\d+) \d+", name)
+    for tensor in range(graph.tensor_count):
+        match = re.fullmatch(r"activation (\d+) \d+", graph.tensor_name(tensor))
         if match and int(match[1]) < stages - 1:
             boundary[int(match[1])] = sizes[tensor]
     for event in schedule.events():
         if event.kind is EventKind.TRANSFER and not event.reduces:
             for tensor in event.moves:
-                if re.search(r"(activation|gradient) \d+ \d+$", graph.tensor_names[tensor]):
+                if re.search(r"(activation|gradient) \d+ \d+$", graph.tensor_name(tensor)):
                     sent[schedule.topology.links[event.place].source] += sizes[tensor]
     return {"boundary_bytes": tuple(boundary), "sent_bytes": tuple(sent)}

@@ -185,6 +185,43 @@ example:
   gapless run pipeline --model train:gpt --ranks 4 --plan plan.json
 """
 
+_MEASURED = (
+    _FACTORY,
+    Field("micro_batches", Whole(1, 65536), "into which the batch is cut (default 1)", 1, metavar="M"),
+    Field("repeats", Whole(1), "runs of which the median is taken (default 9)", 9, metavar="N"),
+)  # fmt: skip
+
+LAYERS = (
+    *_MEASURED,
+    Field("optimizer_ratio", Number(0), "bytes of the optimiser for one of parameters (default 2: Adam)", 2.0),
+    Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
+)
+
+ERRORS = (
+    *_MEASURED,
+    Field(
+        "modes", Listed(Text()), "rank N, top X%, float16, bfloat16, with commas between them",
+        ("rank 4", "rank 16", "top 1%", "float16", "bfloat16"), metavar="MODE,MODE,...",
+    ),
+    Field("depths", Whole(1), "boundaries between layers at which hops are measured (default 8)", 8, metavar="N"),
+    Field("output", Text(), "the table to write", is_required=True, metavar="FILE", short="-o"),
+)  # fmt: skip
+
+_LAYERS_HELP = f"""\
+{_MODEL_HELP}
+Times are of one micro-batch on this machine: forward (F), gradient of the input (I), of the weights (W).
+
+example:
+  gapless profile pipeline --model train:gpt,layers=6 -o profile.json
+"""
+_ERRORS_HELP = f"""\
+{_MODEL_HELP}
+The batch is for calibration: errors are of its gradient. Without such a table no plan compresses anything.
+
+example:
+  gapless profile compression-error --model train:gpt,layers=6 --micro-batches 8 -o errors.json
+"""
+
 SYSTEM = System(
     name="pipeline",
     what="cut, order and compression of pipeline-parallel training",
@@ -216,5 +253,15 @@ SYSTEM = System(
     device_names=_rank_names,
     pictures=("pipeline", "memory", "gantt"),
     drawers={"pipeline": lazy("gapless.encodings.pipeline.diagram:draw_pipeline")},
+    profiles=(
+        Command(
+            "pipeline", "what the layers of a PyTorch model take on this machine", LAYERS,
+            lazy("gapless.encodings.pipeline.profiling:profile_layers"), _LAYERS_HELP,
+        ),
+        Command(
+            "compression-error", "what compressors of gradients spoil on a calibration batch", ERRORS,
+            lazy("gapless.encodings.pipeline.profiling:profile_errors"), _ERRORS_HELP,
+        ),
+    ),
     package="gapless.encodings.pipeline",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The commands that systems bring themselves, as subcommands of `advise`, `sweep` and `run`."""
+"""The commands that systems bring themselves, as subcommands of `advise`, `sweep`, `run` and `profile`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ __all__ = ["add_command", "add_commands"]
 _WORDS: dict[str, tuple[str, Callable[[System], Sequence[Command]]]] = {
     "advise": ("what would pay, and what would change that", lambda system: system.advice),
     "run": ("execute a plan and measure it", lambda system: system.runs),
+    "profile": ("measure what questions need to know", lambda system: system.profiles),
 }
 """Commands that have only what systems bring: what the help says of each, and where a system has its own."""
 
 
 def add_commands(commands: Any) -> None:
-    """Add `advise` and `run`, with what the systems bring."""
+    """Add the words with what the systems bring."""
     systems = [find_system(name) for name in system_names()]
     for word, (what, found) in _WORDS.items():
         examples = [_examples(command) for system in systems for command in found(system)]

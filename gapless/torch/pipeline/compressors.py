@@ -50,7 +50,7 @@ class LowRank:
         self._right: Any = None
 
     def _numbers(self, gradient: Any) -> int:
-        rows, columns = _matrix(gradient).shape
+        rows, columns = map(int, _matrix(gradient).shape)
         return min(self.rank * (rows + columns), rows * columns)
 
     def encode(self, gradient: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gapless.errors import InputError
 from gapless.torch.library import torch
 
 __all__ = ["gpt"]
@@ -11,7 +12,7 @@ __all__ = ["gpt"]
 nn, functional = torch.nn, torch.nn.functional
 
 
-class Embedding(nn.Module):
+class Embedding(torch.nn.Module):  # type: ignore[misc,unused-ignore]
     """Tokens and their positions."""
 
     def __init__(self, vocabulary: int, sequence: int, hidden: int) -> None:
@@ -23,7 +24,7 @@ class Embedding(nn.Module):
         return self.token(tokens) + self.position.weight[: tokens.shape[1]]
 
 
-class Block(nn.Module):
+class Block(torch.nn.Module):  # type: ignore[misc,unused-ignore]
     """Causal attention and a perceptron, each after a layer norm and beside a residual connection."""
 
     def __init__(self, hidden: int, heads: int) -> None:
@@ -42,7 +43,7 @@ class Block(nn.Module):
         return inputs + self.narrow(functional.gelu(self.widen(self.norm2(inputs))))
 
 
-class Head(nn.Module):
+class Head(torch.nn.Module):  # type: ignore[misc,unused-ignore]
     """The scores of all tokens."""
 
     def __init__(self, vocabulary: int, hidden: int) -> None:
@@ -57,7 +58,12 @@ def gpt(
     layers: int = 4, hidden: int = 64, heads: int = 4, vocabulary: int = 128, sequence: int = 32, micro_batch: int = 1,
     micro_batches: int = 1,
 ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
-    """The model, random tokens for `micro_batches` times `micro_batch` sequences, the loss, and the tokens to guess."""
+    """The model, random tokens for `micro_batches` times `micro_batch` sequences, the loss, and the tokens to guess.
+
+    Raises `InputError` where heads don't divide what is hidden.
+    """
+    if hidden % heads:
+        raise InputError(f"model: hidden must be a multiple of {heads} heads, got {hidden}")
     blocks = {f"layer{number}": Block(hidden, heads) for number in range(1, layers + 1)}
     model = nn.Sequential()
     for name, layer in {"embedding": Embedding(vocabulary, sequence, hidden), **blocks}.items():

@@ -46,6 +46,16 @@ class LayeredModel:
         """All layers; `cut`: the first layer of each stage but the first."""
         return [self.stage(first, last) for first, last in pairwise((0, *cut, len(self.layers)))]
 
+    def boundary_bytes(self, cut: tuple[int, ...], micro_batches: int) -> tuple[int, ...]:
+        """Of what each stage but the last sends on of a micro-batch."""
+        (value, _), *_ = self.split(micro_batches)
+        sizes = []
+        with torch.no_grad():
+            for stage in self.stages(cut)[:-1]:
+                value = stage(value)
+                sizes.append(int(value.numel() * value.element_size()))
+        return tuple(sizes)
+
     def split(self, micro_batches: int) -> list[tuple[Any, Any]]:
         """Inputs and targets of each micro-batch. Raises `InputError` where the batch doesn't divide into them."""
         if len(self.inputs) % micro_batches:
@@ -78,7 +88,17 @@ def load_layers(
     inputs, targets = work.inputs, work.targets
     if work.loss is None or isinstance(inputs, Mapping) or len(inputs) != 1 or len(targets) != 1:
         raise InputError(f"model: {place} must return (model, inputs, loss, targets), inputs and targets a tensor each")
+    _check_parameters(work.model)
     return LayeredModel(text, tuple(work.model.named_children()), inputs[0], work.loss, targets[0])
+
+
+def _check_parameters(model: Any) -> None:
+    """Raise `InputError` where layers share weights: neither a profile nor torch's stages add up their gradients."""
+    owner: dict[int, str] = {}
+    for name, layer in model.named_children():
+        for parameter in layer.parameters():
+            if owner.setdefault(id(parameter), name) != name:
+                raise InputError(f"model: layers {owner[id(parameter)]} and {name} share weights; give each its own")
 
 
 def _options(given: list[str]) -> dict[str, int]:

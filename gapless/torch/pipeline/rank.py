@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 import warnings
@@ -77,7 +78,7 @@ def run_rank(rank: int, task: Task, folder: Path) -> dict[str, Any]:
         "gradients": {
             name: parameter.grad for stage in stages for name, parameter in stage.submod.named_parameters()
         },
-        "losses": [float(loss) for loss in losses],
+        "losses": [float(loss.detach()) for loss in losses],
         "in_flight": tally.peak,
         "sent_bytes": sum(stage.sent_bytes for stage in stages),
     }  # fmt: skip
@@ -123,11 +124,18 @@ def _main(folder: Path, rank: int) -> None:
         time.sleep(0.02)  # a rank that leaves early can break what another still receives
 
 
+def _line(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    if re.search(r"timed? ?out", str(error), re.IGNORECASE):
+        return "no message from another rank within the time that it may wait; give a longer --wait"
+    line = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {line}"
+
+
 if __name__ == "__main__":
     try:
         _main(Path(sys.argv[1]), int(sys.argv[2]))
     except BaseException as error:
-        line = next(iter(str(error).strip().splitlines()), "")
-        (Path(sys.argv[1]) / f"rank{sys.argv[2]}.error").write_text(f"{type(error).__name__}: {line}", "utf-8")
+        (Path(sys.argv[1]) / f"rank{sys.argv[2]}.error").write_text(_line(error), "utf-8")
         os._exit(1)
     os._exit(0)  # gloo's threads now and then abort a process that ends as usual

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,9 @@ from gapless.torch.pipeline.compressors import compressor_of
 from gapless.torch.pipeline.layers import LayeredModel
 from gapless.torch.pipeline.processes import run_processes
 from gapless.torch.pipeline.rank import Task, write_task
+from gapless.torch.pipeline.reference import one_process, squared_error
 
-__all__ = ["RanksRun", "one_process", "run_ranks", "squared_error"]
+__all__ = ["RanksRun", "compared", "run_ranks"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,12 @@ def run_ranks(order: ActionOrder, task: Task, stop: threading.Event | None = Non
         write_task(folder, task)
         write_torch_pipeline(folder / "schedule.csv", order, task.form)
         found = run_processes(folder, order.ranks, task.wait_s, stop)
-    expected, losses = one_process(model, task.micro_batches)
+    return compared(model, task.micro_batches, found)
+
+
+def compared(model: LayeredModel, micro_batches: int, found: list[dict[str, Any]]) -> RanksRun:
+    """What ranks found (see `run_rank`), beside a step of the same micro-batches in this process."""
+    expected, losses = one_process(model, micro_batches)
     gradients = {name: gradient for rank in found for name, gradient in rank["gradients"].items()}
     seen = next(rank["losses"] for rank in found if rank["losses"])
     return RanksRun(
@@ -66,41 +70,3 @@ def run_ranks(order: ActionOrder, task: Task, stop: threading.Event | None = Non
 
 def _are_equal(found: Any, expected: Any) -> bool:
     return (found is None) == (expected is None) and (expected is None or bool(torch.equal(found, expected)))
-
-
-def one_process(model: LayeredModel, micro_batches: int) -> tuple[dict[str, Any], list[float]]:
-    """Gradients by name and the loss of each micro-batch, one after the other on one thread; means over the batch."""
-    whole, losses = model.stage(0, len(model.layers)), []
-    with _one_thread():
-        whole.zero_grad(set_to_none=True)
-        for inputs, targets in model.split(micro_batches):
-            loss = model.loss(whole(inputs), targets)
-            loss.backward()
-            losses.append(float(loss.detach()))
-    gradients = {name: parameter.grad for name, parameter in whole.named_parameters()}
-    for gradient in gradients.values():
-        if gradient is not None:
-            gradient.div_(micro_batches)
-    return gradients, losses
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """As the ranks have it: with more, sums come in another order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def squared_error(found: dict[str, Any], expected: dict[str, Any]) -> float:
-    """The squared distance of gradients from those expected, relative to their squared norm."""
-    apart = norm = 0.0
-    for name, gradient in expected.items():
-        if gradient is not None:
-            gradient = gradient.double()
-            apart += float((found[name].double() - gradient).square().sum())
-            norm += float(gradient.square().sum())
-    return apart / norm if norm else apart

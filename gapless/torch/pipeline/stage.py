@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch.distributed.pipelining import PipelineStage
+
 from gapless.torch.library import torch
 from gapless.torch.pipeline.compressors import Compressor, compressor_of
 
 __all__ = ["CompressedStage"]
 
-_PipelineStage = torch.distributed.pipelining.PipelineStage
 
-
-class CompressedStage(_PipelineStage):
+class CompressedStage(PipelineStage):  # type: ignore[misc,unused-ignore]
     """As `PipelineStage`, for a model whose stages send one tensor each.
 
     `modes[hop, m]`: the mode of the gradient that micro-batch m sends from stage hop + 1 to hop; all others go plain.
@@ -70,7 +70,7 @@ class CompressedStage(_PipelineStage):
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[Any]:
         """Into the gradient's buffer, or room for what stands for it."""
-        ops = super().get_bwd_recv_ops(bwd_chunk_id)
+        ops: list[Any] = super().get_bwd_recv_ops(bwd_chunk_id)
         compressor = self._compressor(self.stage_index, bwd_chunk_id)
         if compressor is None or not ops:
             return ops

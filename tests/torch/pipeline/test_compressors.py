@@ -1,0 +1,67 @@
+"""Compressors of gradients between stages. Without torch these tests are skipped."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
+
+import torch
+
+from gapless.errors import InputError
+from gapless.torch.pipeline.compressors import compressor_of
+
+NAMES = ["rank 1", "rank 3", "rank 40", "top 1%", "top 2.5%", "float16", "bfloat16"]
+
+
+def gradient(rank: int = 20) -> torch.Tensor:
+    """2 x 15 x 20 numbers that are a matrix of this rank."""
+    generator = torch.Generator().manual_seed(3)
+    left, right = torch.randn(30, rank, generator=generator), torch.randn(rank, 20, generator=generator)
+    return (left @ right).view(2, 15, 20)
+
+
+def off(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found - expected).square().sum() / expected.square().sum())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_payload_fits_the_room_for_it_and_comes_back_in_shape(name: str) -> None:
+    compressor, given = compressor_of(name), gradient()
+    payload, room = compressor.encode(given), compressor.empty(given)
+    assert (payload.shape, payload.dtype) == (room.shape, room.dtype)
+    found = compressor.decode(payload, given)
+    assert (found.shape, found.dtype) == (given.shape, given.dtype)
+    assert off(found, given) < 1
+
+
+def test_rank_sends_that_many_rows_and_columns_and_no_more_than_plain() -> None:
+    sizes = [len(compressor_of(f"rank {rank}").encode(gradient())) for rank in (1, 3, 12, 13)]
+    assert sizes == [30 + 20, 3 * (30 + 20), 600, 600]
+    assert torch.equal(compressor_of("rank 13").decode(gradient().reshape(-1), gradient()), gradient())
+
+
+def test_a_matrix_of_low_rank_comes_back_whole() -> None:
+    compressor = compressor_of("rank 4")
+    assert off(compressor.decode(compressor.encode(gradient(4)), gradient(4)), gradient(4)) < 1e-10
+
+
+def test_the_next_gradient_starts_from_the_last_one() -> None:
+    again, fresh = compressor_of("rank 2"), compressor_of("rank 2")
+    first = off(fresh.decode(fresh.encode(gradient()), gradient()), gradient())
+    for _ in range(5):
+        found = again.decode(again.encode(gradient()), gradient())
+    assert off(found, gradient()) < first
+
+
+def test_top_keeps_the_largest() -> None:
+    compressor, given = compressor_of("top 1%"), gradient()
+    found = compressor.decode(compressor.encode(given), given)
+    kept = given.abs().reshape(-1).topk(6).values
+    assert sorted(found.abs().reshape(-1).tolist(), reverse=True)[:7] == [*kept.tolist(), 0.0]
+
+
+@pytest.mark.parametrize("name", ["rank", "rank -1", "rank 0", "top 0%", "top 200%", "fp16", "quarter", "rank 1 "])
+def test_a_name_of_no_compressor_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"mode: must be rank N|rank: must be >= 1|kept: must be a fraction"):
+        compressor_of(name)

@@ -1,0 +1,94 @@
+"""Plans run by torch.distributed.pipelining on four processes, beside one process. Without torch these are skipped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
+
+from gloo_ranks import run_ranks
+from pipeline_plans import baseline_plan, errors_table, gpt_profile
+from pipeline_ranks import leave_task, run_tasks, task_of
+
+from gapless.encodings.pipeline.program import Program, program_of
+from gapless.torch.pipeline.rank import Task
+from gapless.torch.pipeline.run import RanksRun, compared
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SHAPE = (16, 32)
+"""Rows and columns of what the small GPT sends: positions, hidden."""
+COMPRESSED = {(hop, m): 1 + m % 2 for hop in range(3) for m in range(4, 8)}
+"""The last half of the micro-batches, at rank 2 and in half precision in turn."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A plan, and what became of it."""
+
+    program: Program
+    task: Task
+    found: RanksRun
+
+
+def asked(name: str, blocks: int, form: str, modes: bool = False, propagates: bool = False) -> tuple[Program, Task]:
+    """A baseline's plan for a GPT with so many blocks, and the task that it is for ranks."""
+    extra = {"compression": errors_table("rank 2", "float16"), "error_budget": 1.0} if modes else {}
+    plan = baseline_plan(name, hop_modes=COMPRESSED if modes else {}, profile=gpt_profile(blocks, SHAPE), **extra)
+    program = program_of(plan)
+    return program, task_of(program, blocks, form, propagates)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    folder = tmp_path_factory.mktemp("ranks")
+    tasks = {
+        "1f1b": asked("1f1b", 4, "compute"),
+        "zb-h1": asked("zb-h1", 4, "communication"),
+        "zb-v": asked("zb-v", 6, "communication"),
+        "interleaved": asked("interleaved-1f1b", 6, "compute"),
+        "compressed": asked("zb-h1", 4, "compute", modes=True),
+        "propagated": asked("zb-h1", 4, "communication", modes=True, propagates=True),
+    }
+    for name, (program, task) in tasks.items():
+        leave_task(folder / name, task, program)
+    found = run_ranks(run_tasks, 4, folder)
+    return {
+        name: Ran(program, task, compared(task.load(), task.micro_batches, [rank[name] for rank in found]))
+        for name, (program, task) in tasks.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "interleaved"])
+def test_gradients_and_losses_are_those_of_one_process_bit_by_bit(ran: dict[str, Ran], name: str) -> None:
+    found, blocks = ran[name].found, ran[name].task.defaults["layers"]
+    assert found.gradients == found.equal == 5 + 12 * blocks  # 53 of four blocks
+    assert found.losses == 8
+    assert found.error == 0.0
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "interleaved", "compressed"])
+def test_micro_batches_in_flight_and_bytes_sent_are_the_replays(ran: dict[str, Ran], name: str) -> None:
+    assert ran[name].found.in_flight == ran[name].program.in_flight
+    assert ran[name].found.sent_bytes == ran[name].program.sent_bytes
+    assert ran[name].task.load().boundary_bytes(ran[name].task.cut, 8) == ran[name].program.boundary_bytes
+
+
+def test_compression_sends_less_and_spoils_gradients_but_no_losses(ran: dict[str, Ran]) -> None:
+    plain, compressed = ran["zb-h1"].found, ran["compressed"].found
+    message = 4 * 16 * 32
+    sent = (0, *[4 * message + 2 * (4 * 2 * (16 + 32)) + 2 * message // 2] * 3)
+    assert plain.sent_bytes == (8 * message, 16 * message, 16 * message, 8 * message)
+    assert compressed.sent_bytes == tuple(
+        more if rank == 0 else more - 8 * message + sent[rank] for rank, more in enumerate(plain.sent_bytes)
+    )
+    assert compressed.losses == 8
+    assert 0.0 < compressed.error < 1.0
+    assert compressed.equal == 3, "those of the head, which gets no gradient from another stage"
+
+
+def test_error_propagation_is_measured_and_sends_the_same_bytes(ran: dict[str, Ran]) -> None:
+    assert ran["propagated"].found.sent_bytes == ran["compressed"].found.sent_bytes
+    assert ran["propagated"].found.error != ran["compressed"].found.error
