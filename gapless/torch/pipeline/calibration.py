@@ -33,9 +33,9 @@ def measure_errors(
     """The table of a model: for each mode what hops and sums of gradients spoil, and what encoding and decoding take.
 
     `depths`: at how many boundaries between layers hops are measured, spread evenly; each micro-batch's gradient there
-    is compressed by a new compressor, as the first one of a plan is: one that remembers the last gradient errs less. Sums are measured in every layer: those of
-    matrices are compressed, vectors go plain but for casts. Raises `InputError` for a mode that sends no less than
-    plain.
+    is compressed by a new compressor, as the first one of a plan is: one that remembers the last gradient errs less.
+    Sums are measured in every layer: those of matrices are compressed, vectors go plain but for casts. Raises
+    `InputError` for a mode that sends no less than plain.
     """
     count = len(model.layers)
     if count < 2:
