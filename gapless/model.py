@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from gapless.errors import ModelError
 from gapless.model_arrays import Cumulative, Disjunction, Floats, Ids, ModelArrays
 
-__all__ = ["Family", "Model"]
+__all__ = ["Family", "Model", "Term"]
 
 Labels: TypeAlias = "Sequence[str] | Callable[[int], str] | None"
 Term: TypeAlias = tuple[ArrayLike, ArrayLike]

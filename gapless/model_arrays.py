@@ -117,7 +117,7 @@ class ModelArrays:
             np.abs(x - np.round(x))[self.is_integer],
         ]
         for disjunction in self.disjunctions:
-            order = np.argsort(x[disjunction.starts], kind="stable")
+            order = np.lexsort((disjunction.durations, x[disjunction.starts]))  # what takes no time goes first
             start, duration = x[disjunction.starts][order], disjunction.durations[order]
             gaps.append(start[:-1] + duration[:-1] - start[1:])
         gaps.append(np.array([cumulative.violation(x) for cumulative in self.cumulatives]))

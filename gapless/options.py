@@ -9,10 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
 from gapless.units import Unit
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["MOST_GAP", "MOST_SECONDS", "MOST_THREADS", "Deadline", "Progress", "SolveOptions", "charge"]
 
@@ -56,6 +60,7 @@ class SolveOptions:
     it. `solver` names the backend of the encoding's own model (`gapless list solvers`), None leaves the choice to the
     encoding. `on_progress` is called from the solving thread. `on_plan` takes what a system finds before its end: the
     cost of a plan, and what makes it, which is called later, in another thread, if at all (`gapless.incumbents`).
+    `on_point` takes every better point of a model that HiGHS finds: its objective, and its values, one per column.
     `stop` may be set from anywhere, as Ctrl-C does: the solver returns its incumbent. `within_deadline`: the deadline
     of the solve that this one is a stage of.
 
@@ -70,6 +75,7 @@ class SolveOptions:
     solver: str | None = None
     on_progress: Callable[[Progress], None] | None = None
     on_plan: Callable[[float, Callable[[], Any]], None] | None = field(default=None, repr=False, compare=False)
+    on_point: Callable[[float, NDArray[np.float64]], None] | None = field(default=None, repr=False, compare=False)
     stop: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
     step_limit: int | None = None
     presolve: bool = True

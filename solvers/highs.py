@@ -186,6 +186,8 @@ class _Run:
         try:
             if improves:
                 self._values = np.array(data_out.mip_solution)
+                if self._task.options.on_point is not None:
+                    self._task.options.on_point(data_out.objective_function_value / self._cost_scale, self._values)
             if (improves or looks_up) and not self._cancelled:
                 self._bound = data_out.mip_dual_bound / self._cost_scale
                 self._report(data_out)

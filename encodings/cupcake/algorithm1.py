@@ -7,6 +7,7 @@ first where h is superadditive; and it never scores the fusion of everything int
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -47,9 +48,14 @@ class _Frame:
     best_rest: tuple[int, ...] = ()
 
 
-def search(costs: Costs, deadline: Deadline) -> Searched:
-    """Run Algorithm 1 until it is finished or the deadline is over. Line numbers are the paper's."""
-    run = _Run(costs)
+def search(
+    costs: Costs, deadline: Deadline, on_better: Callable[[float, Fusion], None] = lambda end_s, fusion: None
+) -> Searched:
+    """Run Algorithm 1 until it is finished or the deadline is over. Line numbers are the paper's.
+
+    `on_better` takes every better fusion, and when it ends.
+    """
+    run = _Run(costs, on_better)
     for k in range(1, costs.count + 1):  # lines 1-5
         compressed_s = run.ready_s[k] + run.h(0, k)
         if not run.find(_Frame(k, compressed_s, compressed_s + run.g(0, k), k), deadline):
@@ -60,7 +66,8 @@ def search(costs: Costs, deadline: Deadline) -> Searched:
 class _Run:
     """The state of a search: costs as nested lists, for speed, and global_opt_fuse with its time."""
 
-    def __init__(self, costs: Costs) -> None:
+    def __init__(self, costs: Costs, on_better: Callable[[float, Fusion], None]) -> None:
+        self.on_better = on_better
         self.count = costs.count
         self.ready_s = costs.ready_s.tolist()
         self.costs = costs
@@ -146,3 +153,4 @@ class _Run:
             self.best_s = child.best_s
             ends = [parent.end for parent in stack] + [child.end, *child.best_rest]
             self.fusion = Fusion(tuple(ends))
+            self.on_better(self.best_s, self.fusion)

@@ -148,7 +148,7 @@ def _stopped(options: SolveOptions) -> StopReason:
 
 def _search(profile: FusionProfile, options: SolveOptions, deadline: Deadline, start: Baseline) -> BestFusion:
     """Algorithm 1; where it has scored no fusion, as of a single gradient, the best baseline stands in for it."""
-    searched = algorithm1.search(Costs.of(profile), deadline)
+    searched = algorithm1.search(Costs.of(profile), deadline, _offering(profile, options, "algorithm1"))
     details: dict[str, Any] = {"nodes": searched.nodes, "search_finished": searched.finished}
     if searched.fusion is None:
         details["instead"] = start.name
@@ -184,11 +184,23 @@ def _solve_milp(profile: FusionProfile, options: SolveOptions, deadline: Deadlin
     unit_s = times.end_s or 1.0
     encoding = milp.encode(Costs.of(profile), unit_s)
     point = milp.point(encoding, start.fusion, times)
-    solution = solve_proven(encoding.model, deadline.stage(), solver, point)
+    offer = _offering(profile, options, method)
+    stage = replace(deadline.stage(), on_point=lambda end, at: offer(end * unit_s, milp.decode(encoding, at)))
+    solution = solve_proven(encoding.model, stage, solver, point)
     bound_s = None if solution.bound is None else solution.bound * unit_s
     fusion = start.fusion if solution.values is None else milp.decode(encoding, solution.values)
     details = {"rows": encoding.model.row_count, "columns": encoding.model.column_count}
     return _judged(profile, fusion, method, bound_s, details, solution.stop_reason)
+
+
+def _offering(profile: FusionProfile, options: SolveOptions, method: str) -> Callable[[float, Fusion], None]:
+    """Offers what a method has found while it goes on: a fusion, and when its time line ends."""
+
+    def offer(end_s: float, fusion: Fusion) -> None:
+        if options.on_plan is not None:
+            options.on_plan(profile.forward_s + end_s, lambda: _judged(profile, fusion, method, None, {}))
+
+    return offer
 
 
 def _report(options: SolveOptions, deadline: Deadline, profile: FusionProfile, start: Baseline) -> None:

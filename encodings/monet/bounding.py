@@ -20,7 +20,6 @@ from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.encodings.monet.state import Found, State
 from gapless.model import Model
 from gapless.options import Progress
-from gapless.profiles.training.graph import TrainingGraph
 from gapless.solution import Solution, Status
 from gapless.solvers.proofs import confirmed, dual_bound
 from gapless.solvers.registry import solve_model
@@ -31,7 +30,6 @@ __all__ = [
     "confirm",
     "first_relaxation",
     "least_budget",
-    "least_row_bytes",
     "linear_least_bytes",
 ]
 
@@ -191,26 +189,6 @@ def _again(state: State, found: Found) -> Solution:
         on_progress=None, on_plan=None,
     )  # fmt: skip
     return solve_model(found.milp, stage, state.solver, found.solution.values)
-
-
-def least_row_bytes(graph: TrainingGraph) -> int:
-    """What the steps that every plan has take at least, each by itself: the forward and the backward nodes."""
-    size = graph.output_bytes
-    rows = [
-        graph.fixed_bytes
-        + int(size[number] + size[graph.local[number]].sum())
-        + min(impl.workspace_bytes for impl in (*node.implementations, *node.in_place))
-        for number, node in enumerate(graph.forward)
-        if node.creator is None
-    ]
-    for number, back in enumerate(graph.backward):
-        least = min(
-            sum(int(size[need]) for need in set(variant.needs))
-            + min(impl.workspace_bytes for impl in variant.implementations)
-            for variant in back.variants
-        )
-        rows.append(back.fixed_bytes + int(graph.gradient_bytes[number]) + back.output_bytes + least)
-    return max(rows)
 
 
 def linear_least_bytes(state: State) -> int:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from gapless.checker import check
 from gapless.encodings.monet.attempt import Attempt
 from gapless.encodings.monet.beside import Beside
 from gapless.encodings.monet.bounding import (
@@ -21,21 +20,18 @@ from gapless.encodings.monet.bounding import (
     confirm,
     first_relaxation,
     least_budget,
-    least_row_bytes,
     linear_least_bytes,
 )
-from gapless.encodings.monet.evaluate import evaluate, unlimited_s
-from gapless.encodings.monet.first_plans import first_plans
-from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.evaluate import unlimited_s
+from gapless.encodings.monet.first_plans import first_plans, nested_plans
+from gapless.encodings.monet.must_hold import is_refuted, least_row_bytes, refuted_bytes
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
-from gapless.encodings.monet.retention import fit_implementations
 from gapless.encodings.monet.search.annealing import STEPS, Annealing
 from gapless.encodings.monet.search.keepset import Keeper
 from gapless.encodings.monet.state import Found, State
-from gapless.encodings.monet.study.baselines import revolve
-from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions, charge
+from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.solution import StopReason
 
 __all__ = ["optimise"]
@@ -90,6 +86,8 @@ def _least_budget(state: State) -> dict[str, object]:
     """For a budget that nothing fits: what every plan has to have, proven, and the least that a plan was found for."""
     graph, parameters = state.problem.graph, state.parameters
     bound_bytes, keep = max(state.least_bytes, state.problem.budget_bytes + 1), None
+    if state.cells <= parameters.nesting.most_cells:
+        bound_bytes = 1 + refuted_bytes(graph, bound_bytes - 1, peak_without_saving_bytes(graph))
     if can_relax(state):
         proven_bytes, keep = least_budget(state)
         bound_bytes = max(bound_bytes, proven_bytes)
@@ -108,20 +106,17 @@ def _least_budget(state: State) -> dict[str, object]:
 
 
 def _look_at_first_plans(state: State, keeper: Keeper) -> None:
-    """Plans of simple rules, and those that the problem brings along; on a chain Griewank's where none of them fits."""
+    """Plans that the problem brings along, and of simple rules; where none fits, a proof, or nested checkpoints."""
+    graph, budget_bytes = state.problem.graph, state.problem.budget_bytes
     for keep in (*state.problem.starts, *first_plans(keeper)):
         state.starts.append(state.annealing.look_at(keep).keep)
         if state.incumbent_s is not None and state.is_over():
             break
-    graph, budget_bytes = state.problem.graph, state.problem.budget_bytes
-    if state.incumbent_s is None:
-        try:
-            decisions = fit_implementations(graph, revolve(graph), budget_bytes)
-        except InputError:  # no chain
-            return
-        judged = evaluate(graph, decisions)
-        if judged.peak_bytes <= budget_bytes and check(to_schedule(graph, decisions, budget_bytes)).valid:
-            state.plan = (decisions, judged.cost_s)
+    if state.incumbent_s is None and state.cells <= state.parameters.nesting.most_cells:
+        if is_refuted(graph, budget_bytes):
+            state.least_bytes, state.is_infeasible = budget_bytes + 1, True
+        else:
+            state.plan = next(nested_plans(state.problem, state.parameters.nesting), None)
     state.report("start")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gapless.errors import InputError
 
-__all__ = ["Bounding", "Cooling", "Moves", "Parameters"]
+__all__ = ["Bounding", "Cooling", "Moves", "Nesting", "Parameters"]
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,27 @@ class Moves:
 
 
 @dataclass(frozen=True)
+class Nesting:
+    """The dynamic programme over nested checkpoints, where no plan of a simple rule fits."""
+
+    most_places: int = 48
+    """Places that may be checkpoints: of equal stretches of the forward pass, the one that the least passes each."""
+    levels: int = 100
+    """Levels of the budget in which held bytes are counted, rounded up."""
+    excess: tuple[float, ...] = (1.0, 1.1)
+    """Budgets to reckon with, as shares of the budget: plans take less than is reckoned, so more may fit."""
+    most_cells: int = 2_000_000
+    """Forward times backward nodes up to which it is tried, and the proof that nothing fits that comes before it."""
+
+    def __post_init__(self) -> None:
+        _check("nesting.most_cells", self.most_cells, 0)
+        _check("nesting.most_places", self.most_places, 2)
+        _check("nesting.levels", self.levels, 1)
+        for share in self.excess:
+            _check("nesting.excess", share, 1.0)
+
+
+@dataclass(frozen=True)
 class Parameters:
     """All of them."""
 
@@ -117,6 +138,8 @@ class Parameters:
     """The rounds of the search."""
     moves: Moves = field(default_factory=Moves)
     """The steps of the search."""
+    nesting: Nesting = field(default_factory=Nesting)
+    """A first plan for the least budgets."""
     least_budget_steps: int = 20_000
     """Steps of the search for the least budget that a plan fits in, where the one that was given is impossible."""
 

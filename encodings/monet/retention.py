@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Recomputation:
-    """What runs again in one stage: `needed` was missing for its backward node, `ran` (increasing) makes it.
+    """What runs again in one stage: `needed` was missing, mostly for its backward node; `ran` (increasing) makes it.
 
     `available`: what was there when the stage began.
     """
@@ -41,36 +41,39 @@ def just_in_time(graph: TrainingGraph, kept_after_forward: Mask, variants: Ints)
     their creator runs and a backward node will need them. Operators run in place wherever nothing needs their input any
     more, each as by default (see `fit_implementations`). The decisions can be executed, whatever the set.
     """
-    last = last_needs(graph, variants)
-    return recompute_on_need(
-        graph, kept_after_forward, variants, lambda found: {node: last[node] for node in found.ran}
-    )
+    nodes, stages = len(graph.forward), len(graph.backward) + 1
+    if kept_after_forward.shape != (nodes,) or variants.shape != (stages - 1,):
+        raise InputError(f"retention: must have a kept flag for {nodes} nodes and a variant for {stages - 1}")
+    last, kept = last_needs(graph, variants), dict.fromkeys(np.flatnonzero(kept_after_forward).tolist(), stages)
+    return recompute_on_need(graph, kept, variants, lambda found: {node: last[node] for node in found.ran})
 
 
 def recompute_on_need(
     graph: TrainingGraph,
-    kept_after_forward: Mask,
+    kept: Mapping[int, int],
     variants: Ints,
-    retain: Callable[[Recomputation], dict[int, int]],
+    retain: Callable[[Recomputation], Mapping[int, int]],
+    beside_needs: Mapping[int, Iterable[int]] | None = None,
 ) -> Decisions:
-    """As `just_in_time`, with another rule for what recomputed tensors are kept.
+    """As `just_in_time`, with another rule for what is kept and how long.
 
-    `retain` says of each recomputation which of the nodes that ran stay available, and up to which stage; they take
-    memory only up to the last stage that reads them.
+    `kept`: which nodes stay available after the forward pass, and up to which stage; `retain` says it of those that ran
+    in a recomputation. They take memory only up to the last stage that reads them. `beside_needs`: what is to be there
+    in a stage although its backward node doesn't read it.
     """
     nodes, stages = len(graph.forward), len(graph.backward) + 1
-    if kept_after_forward.shape != (nodes,) or variants.shape != (stages - 1,):
-        raise InputError(f"retention: must have a kept flag for {nodes} nodes and a variant for {stages - 1}")
     last = last_needs(graph, variants)
     beside = np.array([node.creator is not None for node in graph.forward])
     runs = np.zeros((stages, nodes), dtype=np.bool_)
-    runs[0] = ~beside | kept_after_forward
+    runs[0] = ~beside
+    runs[0, list(kept)] = True
     reads = np.zeros((stages, nodes), dtype=np.bool_)
-    until = dict.fromkeys(np.flatnonzero(kept_after_forward).tolist(), stages)
+    until = dict(kept)
     for stage in range(1, stages):
         needs = graph.backward[stage - 1].variants[int(variants[stage - 1])].needs
         reads[stage, list(needs)] = True
-        missing = tuple(need for need in needs if until.get(need, -1) < stage)
+        aims = (*needs, *(beside_needs or {}).get(stage, ()))
+        missing = tuple(aim for aim in dict.fromkeys(aims) if until.get(aim, -1) < stage)
         if missing:
             available = frozenset(node for node, end in until.items() if end >= stage)
             found = Recomputation(stage, missing, _to_run(graph, missing, available, stage, last), available)
@@ -79,7 +82,7 @@ def recompute_on_need(
                 reads[stage, list(graph.forward[node].sources)] = True
             until.update(retain(found))
     stored = stored_for(reads, runs)
-    runs[0] &= ~beside | stored[1]
+    runs &= ~beside | stored[1:] | reads
     return Decisions(
         stored=stored,
         recomputed=runs,

@@ -11,7 +11,7 @@ from gapless.encodings.pipeline.placement import rank_of_stages
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.stages import Stages
 
-__all__ = ["Cut", "even_cut", "stages_of"]
+__all__ = ["Cut", "even_cut", "stages_of", "sums_s"]
 
 Cut = tuple[int, ...]
 """The first layer of each stage but the first, growing."""
@@ -106,11 +106,17 @@ def _reduce_costs(problem: Problem, rank: NDArray[np.int64], parameter_bytes: ND
         embedding_s = replicas.reduce_s(shared, 2 * replicas.count)
     elif shared:
         embedding_s = replicas.reduce_s(shared, 2)
+    return {"reduce_s": sums_s(problem, sizes), "embedding_s": embedding_s}
+
+
+def sums_s(problem: Problem, sizes: Floats) -> Floats:
+    """Seconds of the sums of so many bytes among replicas in each mode, float of shape (modes, len(sizes))."""
+    each_s, s_per_byte = problem.replicas.cost(problem.replicas.count)
     modes = () if problem.compression is None else problem.compression.modes
-    ratios = [(1.0, 0.0), *((mode.ratio, mode.encode_s_per_byte + mode.decode_s_per_byte) for mode in modes)]
-    reduce_s = [[replicas.reduce_s(size * ratio) + (size * each_s if replicas.count > 1 else 0.0) for size in sizes]
-                for ratio, each_s in ratios]  # fmt: skip
-    return {"reduce_s": np.array(reduce_s), "embedding_s": embedding_s}
+    if problem.replicas.count == 1:
+        return np.zeros((1 + len(modes), len(sizes)))
+    coding = [(1.0, 0.0), *((mode.ratio, mode.encode_s_per_byte + mode.decode_s_per_byte) for mode in modes)]
+    return np.array([each_s + sizes * (ratio * s_per_byte + coding_s) for ratio, coding_s in coding])
 
 
 def _memory(

@@ -15,6 +15,9 @@ __all__ = ["Spoiling", "spoiling_of"]
 
 Floats = NDArray[np.float64]
 
+_ROUNDING = 1e-9
+"""Sums in another order differ by less than this share."""
+
 
 @dataclass(frozen=True)
 class Spoiling:
@@ -27,6 +30,10 @@ class Spoiling:
     hop: Floats
     reduce: Floats
     budget: float
+
+    def allows(self, order: Order) -> bool:
+        """Whether an order's modes stay within the budget, rounding errors of sums apart."""
+        return self.total(order) <= self.budget * (1 + _ROUNDING)
 
     def total(self, order: Order) -> float:
         """What an order's modes spoil."""

@@ -16,7 +16,7 @@ from gapless.encodings.pipeline.order import Kind, Order, Timeline, plain
 from gapless.encodings.pipeline.stages import Stages
 from gapless.model import Model
 
-__all__ = ["OrderModel", "held", "order_model", "order_of", "values_of"]
+__all__ = ["OrderModel", "held", "in_turn", "order_model", "order_of", "values_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -170,7 +170,7 @@ def _memory(ordered: OrderModel) -> None:
     stages, micro_batches = ordered.stages, ordered.stages.micro_batches
     kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
     grown = stages.stash_bytes - kept
-    last_s = held(stages)[-1] if not stages.blocks else (stages.weight_s if stages.splits else stages.backward_s)
+    last_s = held(stages)[-1]
     for rank, room_bytes in enumerate(stages.room_bytes.tolist()):
         here = np.flatnonzero(stages.rank == rank)
         if stages.stash_bytes[here].sum() * micro_batches <= room_bytes:
@@ -236,11 +236,16 @@ def values_of(ordered: OrderModel, timeline: Timeline) -> Floats:
 
 
 def order_of(ordered: OrderModel, values: Floats) -> Order:
-    """The order of a point. Of ops that start at once, all but the last take no time: they go as a micro-batch does."""
-    stages, starts = ordered.stages, np.round(values[ordered.starts])
-    kind, stage, _ = np.indices(starts.shape)
-    depth = np.where(kind == Kind.FORWARD, stage, 2 * stages.count - stage + (kind == Kind.WEIGHT))
-    ends = starts + held(stages)[:, :, None]
-    numbers = np.lexsort((depth.reshape(-1), ends.reshape(-1), starts.reshape(-1)))
-    ranks = stages.rank[stage.reshape(-1)[numbers]]
+    """The order of a point."""
+    stages, starts = ordered.stages, np.round(values[ordered.starts]).reshape(-1)
+    held_for = np.repeat(held(stages).reshape(-1), stages.micro_batches)
+    numbers = in_turn(stages, np.arange(len(starts)), starts, held_for)
+    ranks = stages.rank[numbers // stages.micro_batches % stages.count]
     return plain(stages, [numbers[ranks == rank].tolist() for rank in range(stages.ranks)])
+
+
+def in_turn(stages: Stages, ops: Ints, starts: Floats, held_for: Floats) -> Ints:
+    """The ops by their starts; of those that start at once, what takes no time first, as a micro-batch passes them."""
+    kind, stage = ops // (stages.count * stages.micro_batches), ops // stages.micro_batches % stages.count
+    depth = np.where(kind == Kind.FORWARD, stage, 2 * stages.count - stage + (kind == Kind.WEIGHT))
+    return np.asarray(ops[np.lexsort((depth, starts + held_for, starts))])

@@ -86,7 +86,12 @@ class Replicas:
     beta_s_per_byte: float = 0.0
     fuses_embedding: bool = True
 
+    def cost(self, copies: int) -> tuple[float, float]:
+        """Seconds, and seconds a byte, of a ring all-reduce: 2 (D - 1) steps of a D-th each."""
+        steps = 2 * (copies - 1)
+        return steps * self.alpha_s, steps * self.beta_s_per_byte / copies
+
     def reduce_s(self, size_bytes: float, copies: int | None = None) -> float:
-        """A ring all-reduce of that many bytes: 2 (D - 1) steps of a D-th each; `copies`: D, if not one a replica."""
-        copies = self.count if copies is None else copies
-        return 2 * (copies - 1) * (self.alpha_s + self.beta_s_per_byte * size_bytes / copies)
+        """A sum of that many bytes; `copies`: D, if not one a replica."""
+        each_s, s_per_byte = self.cost(self.count if copies is None else copies)
+        return each_s + s_per_byte * size_bytes

@@ -11,7 +11,7 @@ __all__ = ["DEFAULTS", "Parameters"]
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of the search for an order. All are whole numbers >= 1."""
+    """Of the searches for cuts, orders and modes. All are whole numbers >= 1."""
 
     heuristic_ops: int = 1_000_000
     """Ops that the zero-bubble heuristic schedules, in all of its sets of rules together."""
@@ -21,6 +21,43 @@ class Parameters:
 
     exact_steps: int = 4000
     """Steps of the exact method on a whole order."""
+
+    rounds: int = 60
+    """Windows that the large-neighbourhood search reorders where the exact method leaves a gap."""
+
+    window_ops: int = 120
+    """Ops of a window."""
+
+    window_steps: int = 60
+    """Steps of the exact method on a window."""
+
+    partial_cuts: int = 20_000
+    """Partial cuts that the search for cuts extends; each is extended by every length of its next stage."""
+
+    ordered_cuts: int = 64
+    """Cuts, each with a choice of the stages that recompute, that are ordered by the schedules of the field and a short
+    run of the heuristic, best bound first."""
+
+    quick_ops: int = 10_000
+    """Ops that the heuristic schedules for each of these cuts."""
+
+    refined_cuts: int = 3
+    """Cuts whose orders are then searched with all methods: the fastest so far."""
+
+    recomputed_stages: int = 5
+    """Stages up to which every subset of them is tried as those that recompute."""
+
+    message_rounds: int = 4
+    """How often a cut is ordered again with less memory, where messages didn't fit beside what micro-batches keep."""
+
+    moded_orders: int = 6
+    """Orders whose modes are chosen by the solver, in each round: those that are fast with and without compression."""
+
+    mode_steps: int = 2000
+    """Steps of the solver on the modes of one order."""
+
+    mode_rounds: int = 3
+    """Turns of modes for the best orders and orders for the best modes."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

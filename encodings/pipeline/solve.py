@@ -2,50 +2,71 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gapless import __version__
-from gapless.encodings.pipeline.building import even_cut, stages_of
-from gapless.encodings.pipeline.errors import spoiling_of
+from gapless.encodings.pipeline.cut import least_memory_bytes
+from gapless.encodings.pipeline.errors import Spoiling, spoiling_of
 from gapless.encodings.pipeline.lowering import to_schedule
 from gapless.encodings.pipeline.order import peak_bytes
-from gapless.encodings.pipeline.ordering import Candidate, best_orders
+from gapless.encodings.pipeline.ordering import Candidate
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem
+from gapless.encodings.pipeline.recipes import followed
+from gapless.encodings.pipeline.search import ROUNDING, Search
 from gapless.options import Deadline, SolveOptions, relative_gap
 from gapless.solution import Solution, Status, StopReason
 from gapless.system import Plan
 
 __all__ = ["solve"]
 
-_ROUNDING = 1e-9
-"""Sums in another order differ by less than this share; what differs by less is equal."""
+_LOWERING_S = 1e-4
+"""What the schedule and its replay take for each op, at most: that much of the time limit is kept for them."""
 
 
 def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
-    """Baselines first, the best of them improved."""
+    """Cuts by their bound, orders of the best of them, and then what is compressed; the fastest is lowered."""
     deadline, parameters = Deadline(options), parameters or DEFAULTS
-    cut = even_cut(problem.profile.layer_count, problem.stage_count)
-    stages = stages_of(problem, cut)
-    orders = best_orders(problem, cut, stages, options, deadline, parameters)
-    assert orders.best is not None
-    return _plan(problem, orders.best, orders.bound_s, orders.known, orders.bounds_s, options, deadline)
+    deadline.keep(_LOWERING_S * 3 * problem.stage_count * problem.micro_batches)
+    if not problem.error_budget:
+        problem = replace(problem, compression=None)
+    least_bytes, is_enough = least_memory_bytes(problem, parameters.partial_cuts)
+    memory = {"least_memory_bytes": least_bytes} if math.isfinite(problem.memory_bytes) and is_enough else {}
+    if least_bytes > problem.memory_bytes:
+        return Plan(_nothing(Status.INFEASIBLE, options, deadline), None, {"least_memory_bytes": least_bytes})
+
+    def offer(found: Candidate) -> None:
+        if options.on_plan is not None:
+            options.on_plan(found.timeline.step_s, lambda: _plan(problem, found, search, options, deadline, memory))
+
+    search = Search(problem, options, deadline, parameters, offer)
+    search.run()
+    if search.best is None:
+        return Plan(_nothing(Status.NO_SOLUTION, options, deadline), None, memory)
+    return _plan(problem, search.best, search, options, deadline, memory)
+
+
+def _nothing(status: Status, options: SolveOptions, deadline: Deadline) -> Solution:
+    reason = StopReason.FINISHED if status is Status.INFEASIBLE else StopReason.WORK_LIMIT
+    return Solution(status, reason, "cuts", __version__, options.seed, deadline.elapsed_s)
 
 
 def _plan(
-    problem: Problem, best: Candidate, bound_s: float, known: list[Candidate], bounds_s: dict[str, float],
-    options: SolveOptions, deadline: Deadline,
+    problem: Problem, best: Candidate, search: Search, options: SolveOptions, deadline: Deadline,
+    memory: dict[str, float],
 ) -> Plan:  # fmt: skip
     """The best order spelled out."""
-    step_s = best.timeline.step_s
-    bound_s = step_s if bound_s > step_s * (1 - _ROUNDING) else bound_s
-    gap = relative_gap(step_s, bound_s)
-    optimal = gap is not None and gap <= _ROUNDING
+    step_s, bound_s = best.timeline.step_s, search.bound_s
+    bound_s = step_s if bound_s > step_s * (1 - ROUNDING) else bound_s
+    gap = relative_gap(step_s, bound_s) or 0.0
+    reason = StopReason.FINISHED if gap <= ROUNDING else StopReason.GAP_REACHED
     solution = Solution(
-        status=Status.OPTIMAL if optimal else Status.FEASIBLE,
-        stop_reason=StopReason.FINISHED if optimal else StopReason.WORK_LIMIT,
+        status=Status.OPTIMAL if gap <= ROUNDING else Status.FEASIBLE,
+        stop_reason=reason if gap <= max(options.gap, ROUNDING) else StopReason.WORK_LIMIT,
         solver=best.method,
         version=__version__,
         seed=options.seed,
@@ -55,14 +76,35 @@ def _plan(
     )
     spoiling = spoiling_of(problem, best.cut, best.stages.crosses)
     schedule = to_schedule(problem, best.stages, best.order, best.timeline, spoiling)
-    return Plan(solution, schedule, _details(best, known, bounds_s))
+    compression = {} if spoiling is None else _compression(problem, best, spoiling)
+    return Plan(solution, schedule, {**_details(best, search), **memory, **compression})
 
 
-def _details(best: Candidate, known: list[Candidate], bounds_s: dict[str, float]) -> dict[str, Any]:
+def _compression(problem: Problem, best: Candidate, spoiling: Spoiling) -> dict[str, Any]:
+    """How many micro-batches of each hop, and which sums, are in each mode, by name; what that spoils; and what the
+    recipes of the literature make of the same cut at no more error.
+    """
+    assert problem.compression is not None
+    names = ["plain", *(mode.name for mode in problem.compression.modes)]
+    order = best.order
+    return {
+        "hop_modes": [{names[k]: int((row == k).sum()) for k in np.unique(row)} for row in order.hop_modes],
+        "sum_modes": [names[k] for k in order.reduce_modes],
+        "error": spoiling.total(order),
+        "recipes": {
+            name: {"step_s": found.timeline.step_s, "error": error}
+            for name, (found, error) in followed(problem, best.cut).items()
+        },
+    }
+
+
+def _details(best: Candidate, search: Search) -> dict[str, Any]:
     stages, timeline = best.stages, best.timeline
     busy_s = stages.micro_batches * stages.compute_s
     kept = np.bincount(stages.rank, weights=stages.stash_bytes, minlength=stages.ranks)
     peaks = peak_bytes(stages, timeline)
+    case = next(case for case in list(search.cases) if any(found is best for found in case.known))
+    slowest_first = sorted(case.known, key=lambda found: found.rank, reverse=True)
     return {
         "method": best.method,
         "cut": list(best.cut),
@@ -71,6 +113,7 @@ def _details(best: Candidate, known: list[Candidate], bounds_s: dict[str, float]
         "finish_s": timeline.finish_s.tolist(),
         "spread_s": timeline.spread_s,
         "bubble": 1 - float(busy_s.max()) / timeline.step_s,
-        "bounds_s": bounds_s,
-        "baselines_s": {found.method: found.timeline.step_s for found in known},
+        "bounds_s": dict(case.bounds_s),
+        "cuts": search.cut_count,
+        "baselines_s": {found.method: found.timeline.step_s for found in slowest_first},
     }

@@ -7,15 +7,16 @@ from dataclasses import dataclass, field, fields, replace
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.errors import InputError
 
-__all__ = ["Aggregation", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Sketches"]
+__all__ = ["Aggregation", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Sketches", "Trees"]
 
 ANY_SIZE = 1 << 30
 """As many chunks in a group as there are."""
 _WORK = {
     "chunking": ("rows",),
-    "aggregation": ("messages", "gossip_states", "baseline_transfers"),
+    "aggregation": ("messages", "gossip_states", "exchange_looks", "baseline_transfers"),
     "greedy": ("rows", "rows_before_milp", "rounding_steps"),
     "matching": ("sends",),
+    "trees": ("rows", "looks"),
     "milp": ("routing_work", "another_routing_work", "perturbed_rows", "exact_steps"),
 }
 """What counts work."""
@@ -66,6 +67,8 @@ class Aggregation:
     """The share of constructions that begin as the best one did: without, the best of many is hardly improved."""
     gossip_states: int = 300_000
     """States of the beam search over rounds of an ALLREDUCE without a root, about a second's: it wins on few bytes."""
+    exchange_looks: int = 200_000
+    """Links looked at while an ALLREDUCE is built from exchanges of whole sums, some 0.2 s: it wins on few bytes."""
     baseline_transfers: int = 120_000
     """Transfers of the libraries' variants, after which no more pieces of a pipeline are tried: some seconds."""
     most_ranks: int = 128
@@ -106,8 +109,12 @@ class Matching:
 
     sends: int = 400_000
     """Sends in all tries, of all phases; where links share ports, one counts as several. A second makes 200,000."""
-    patience: int = 1000
+    patience: int = 600
     """Tries in a row without improvement, after which it is left at that."""
+    long_patience: int = 300
+    """The same where these tries took the work of `patience_sends`: most improvements come sooner."""
+    patience_sends: int = 40_000
+    """Sends without improvement, after which so many tries are enough."""
     restart_share: float = 0.7
     """The share of tries that go on from a moment of the best plan: without, its end is hardly improved."""
     alike_share: float = 0.5
@@ -116,13 +123,36 @@ class Matching:
     """The share of tries in which a chunk comes into a bottleneck set once: right where its links are scarce."""
     unused_share: float = 0.3
     """The share of tries without one kind of links: a slow link keeps ports from fast ones."""
+    paired_share: float = 0.7
+    """The share of tries in which a port between bottleneck sets has one partner: of three, two may leave one idle."""
     groups: tuple[int, ...] = (1, 2, 3, 4, 8, ANY_SIZE)
     """How many chunks may travel together at most, by kind of link: more share a latency, and arrive later."""
     hopeless_factor: float = 1.05
     """Where the plan of a little work takes so many times as long as the best, no more work makes up for that."""
 
     def __post_init__(self) -> None:
-        _check(self, "matching", shares=("restart_share", "alike_share", "once_share", "unused_share"))
+        _check(self, "matching", shares=("restart_share", "alike_share", "once_share", "unused_share", "paired_share"))
+
+    def are_enough(self, tries: int, sends: int) -> bool:
+        """Whether so many tries in a row, of so many sends, without improvement are enough."""
+        return tries >= self.patience or (tries >= self.long_patience and sends >= self.patience_sends)
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Packed spanning trees, which an ALLREDUCE goes up and down."""
+
+    rows: int = 60_000
+    """Sends in all orders that are tried; a hundred thousand take about a second."""
+    looks: int = 1_000_000
+    """How much growing trees may take for a number of chunks: passes over all chunks, times ranks, times links."""
+    numbers: int = 2
+    """Numbers of chunks whose plans are put in order, those first that loads and the longest tree promise most of."""
+    hopeless_factor: float = 1.0
+    """Where they promise so many times as long as the best plan takes, nothing is put in order."""
+
+    def __post_init__(self) -> None:
+        _check(self, "trees")
 
 
 @dataclass(frozen=True)
@@ -135,6 +165,8 @@ class Milp:
     """The part of all work that is done where the greedy came before: its plan is seldom beaten then."""
     hopeless_factor: float = 1.25
     """Where chunks are grouped inside nodes and that is so many times as fast as the greedy, the MILP is left out."""
+    least_hope: float = 0.02
+    """After the greedy, the share that its bound leaves to gain at least: for less the MILP is too slow."""
     routing_work: int = 5_000_000
     """Work for the first routing of all phases: steps of the solver, each as large as the model; some seconds."""
     routing_gap: float = 0.01
@@ -151,7 +183,7 @@ class Milp:
     """What counts as better, as a share."""
     groups: tuple[int, ...] = (2, 4, 8)
     """How many chunks of sums may travel together at most before the exact stage."""
-    perturbations: int = 60
+    perturbations: int = 20
     """Perturbed orders in a row without improvement, after which it is left at that."""
     perturbed_rows: int = 100_000
     """Sends in all perturbed orders of a routing, about a second, so that time is left for the exact stage."""
@@ -195,6 +227,8 @@ class Parameters:
     """The greedy."""
     matching: Matching = field(default_factory=Matching)
     """Matchings with restarts."""
+    trees: Trees = field(default_factory=Trees)
+    """Packed spanning trees."""
     milp: Milp = field(default_factory=Milp)
     """The MILP."""
     sketches: Sketches = field(default_factory=Sketches)

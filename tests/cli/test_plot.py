@@ -59,7 +59,7 @@ def test_a_picture_of_a_large_plan_does_not_wait_for_the_replay(
     capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drawing, "_MOST_REPLAYED", 1)
-    monkeypatch.delattr(checker, "judged")
+    monkeypatch.setattr(checker, "judged", None)
     assert main(["plot", str(plan), "-o", str(tmp_path / "out.svg")]) == 0
     assert "not replayed, `gapless check` does that" in capsys.readouterr().out
 

@@ -132,7 +132,7 @@ def test_a_terminal_that_is_closed_loses_no_plan(capsys: pytest.CaptureFixture[s
     assert run(capsys, "check", str(plan))[0] == 0
 
 
-@pytest.mark.thorough("0.1", "bagpipe")
+@pytest.mark.thorough("0.1", "bagpipe", "cupcake")
 @pytest.mark.parametrize("system", QUESTIONS)
 @pytest.mark.parametrize("moment", [0.1, 0.7])
 def test_term_at_any_moment_leaves_a_plan_or_a_line(
@@ -224,6 +224,7 @@ def test_commands_without_a_search_leave_at_once(
         assert not [path for path in tmp_path.iterdir() if path.name.endswith(".tmp")]
 
 
+@pytest.mark.thorough("report")
 @pytest.mark.parametrize("words", ["report PLAN -o report.html", "plot PLAN -o plan.svg"])
 def test_pages_and_pictures_leave_out_what_is_not_finished(tmp_path: Path, words: str) -> None:
     plan = tmp_path / "plan.json"
@@ -360,7 +361,7 @@ class Prompt(Incumbents[Result]):
             time.sleep(0.001)
 
 
-@pytest.mark.thorough("taccl")
+@pytest.mark.thorough("taccl", "cupcake")
 @pytest.mark.parametrize("system", ["cupcake", "monet", "taccl"])
 def test_a_long_solve_leaves_its_best_plan_so_far_where_the_last_one_is_to_be(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str

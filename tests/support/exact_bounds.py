@@ -21,11 +21,15 @@ _MOST_MESSAGES = {False: 4, True: 3}
 
 @dataclass(frozen=True)
 class Compared:
-    """`best`: of the model's schedule and the plan. `proven`: whether the model has found that none is shorter."""
+    """`best`: of the model's schedule and the plan. `proven`: whether the model has found that none is shorter.
+
+    `asked`: the largest bound of all for plans in these chunks.
+    """
 
     collective: str
     any_chunking: float
     any_grouping: float
+    asked: float
     best: float
     plan: float
     proven: bool
@@ -33,8 +37,9 @@ class Compared:
     @property
     def in_order(self) -> bool:
         """Whether no bound is above a schedule that exists, nor above that of a narrower class."""
-        grouped = self.any_grouping * (1 - _ROUNDING)
-        return self.any_chunking * (1 - _ROUNDING) <= self.any_grouping and grouped <= self.best <= self.plan + 1e-6
+        grouped, asked = self.any_grouping * (1 - _ROUNDING), self.asked * (1 - _ROUNDING)
+        in_classes = self.any_chunking * (1 - _ROUNDING) <= self.any_grouping and grouped <= self.asked
+        return in_classes and asked <= self.best <= self.plan + 1e-6
 
 
 def compare(seed: int, work: float) -> Compared:
@@ -54,6 +59,7 @@ def compared(asked: Question, work: float) -> Compared:
         collective=asked.collective.name,
         any_chunking=bounds.any_chunking_s / TICK_S,
         any_grouping=bounds.any_grouping_s / TICK_S,
+        asked=bounds.asked_s / TICK_S,
         best=plan if found.ticks is None else found.ticks,
         plan=plan,
         proven=found.proven,

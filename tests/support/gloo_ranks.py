@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from datetime import timedelta
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,8 @@ def run_ranks(program: Callable[[int, Path], Any], ranks: int, folder: Path) -> 
 
     Raises `RuntimeError` with what went wrong.
     """
-    context = multiprocessing.get_context("spawn")
     processes = [
-        context.Process(target=_work, args=(program, rank, ranks, str(folder)), daemon=True) for rank in range(ranks)
+        _context().Process(target=_work, args=(program, rank, ranks, str(folder)), daemon=True) for rank in range(ranks)
     ]
     deadline = time.monotonic() + _LIMIT_S
     try:
@@ -46,6 +45,15 @@ def run_ranks(program: Callable[[int, Path], Any], ranks: int, folder: Path) -> 
                 process.kill()
             process.join()
     return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(ranks)]
+
+
+def _context() -> Any:
+    """Where it can, a process that has imported torch once for all ranks."""
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch"])
+    return context
 
 
 def _work(program: Callable[[int, Path], Any], rank: int, ranks: int, folder: str) -> None:
@@ -68,5 +76,5 @@ def _work(program: Callable[[int, Path], Any], rank: int, ranks: int, folder: st
     os._exit(0)  # gloo's threads now and then abort a process that ends the usual way
 
 
-def _failed(processes: list[SpawnProcess]) -> bool:
+def _failed(processes: list[BaseProcess]) -> bool:
     return any(process.exitcode not in (None, 0) for process in processes)

@@ -9,8 +9,8 @@ from tiny_training import cheapest_s, in_units, keep_all, training_graphs
 import gapless
 from gapless import SolveOptions, Status, StopReason
 from gapless.encodings.monet import Problem
-from gapless.encodings.monet.bounding import least_row_bytes
 from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.must_hold import is_refuted
 from gapless.encodings.monet.parameters import Parameters
 from gapless.profiles.training.graph import TrainingGraph
 
@@ -40,7 +40,7 @@ def assert_the_proof_is_true(graph: TrainingGraph, budget_bytes: int) -> Status:
         assert result.status in (Status.INFEASIBLE, Status.NO_SOLUTION)
         return result.status
     assert result.status is not Status.INFEASIBLE
-    assert least_row_bytes(graph) <= budget_bytes
+    assert not is_refuted(graph, budget_bytes)
     assert result.solution.bound is not None
     assert result.solution.bound <= best_s * (1 + 1e-6) + 1e-12
     if result.status is Status.OPTIMAL:

@@ -144,10 +144,10 @@ def executable_decisions(draw: st.DrawFn, graph: TrainingGraph) -> Decisions:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     variants = np.array([rng.integers(len(node.variants)) for node in graph.backward])
     stages = len(graph.backward)
-    kept = rng.random(len(graph.forward)) < rng.random()
+    kept = np.flatnonzero(rng.random(len(graph.forward)) < rng.random()).tolist()
     decisions = recompute_on_need(
         graph,
-        kept,
+        dict.fromkeys(kept, stages + 1),
         variants,
         lambda found: {node: int(rng.integers(stages + 1)) for node in found.ran},
     )

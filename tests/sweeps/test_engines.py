@@ -37,7 +37,7 @@ ENGINES = [
 ]  # fmt: skip
 
 
-@pytest.mark.thorough("slurm", "ray")
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_leaves_the_same_results(small: Path, tmp_path: Path, engine: Engine) -> None:
     """Names of files are those of the folder that the sweep was started from."""

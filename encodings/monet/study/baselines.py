@@ -134,10 +134,8 @@ def revolve(graph: TrainingGraph, checkpoints: int | None = None) -> Decisions:
         return stays | {chain[number]: len(graph.backward) for number in chosen}
 
     needed = max((place[node] for node in chain if last[node] >= 0), default=-1)
-    kept = np.zeros(len(graph.forward), dtype=np.bool_)
-    kept[[chain[number] for number in _checkpoints(splits, -1, needed, slots)]] = True
-    kept[chain[needed] if needed >= 0 else []] = True
-    return recompute_on_need(graph, kept, variants, retain)
+    kept = [chain[number] for number in (*_checkpoints(splits, -1, needed, slots), *([needed] * (needed >= 0)))]
+    return recompute_on_need(graph, dict.fromkeys(kept, len(graph.backward) + 1), variants, retain)
 
 
 def _chain(graph: TrainingGraph) -> list[int]:

@@ -23,14 +23,15 @@ from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.options import Deadline
 from gapless.topologies.topology import Topology
 
-__all__ = ["gossip_transfers"]
+__all__ = ["GOLDEN", "closure", "gossip_transfers", "sums_for_all"]
 
 Ranks = tuple[int, ...]
 
 _WIDTH = 3_000
 """States that are kept after a round."""
 _MOST_HALVINGS = 8
-_GOLDEN = (1 + math.sqrt(5)) / 2
+GOLDEN = (1 + math.sqrt(5)) / 2
+"""By which the largest sum grows in a round at most."""
 
 
 @dataclass(frozen=True)
@@ -91,15 +92,13 @@ def gossip_transfers(
 
     None where there is none, and unless it is an ALLREDUCE on ranks with such halves.
     """
-    collective, topology = problem.collective, problem.logical.topology
-    everybody = tuple(range(collective.rank_count))
-    wanted = all(ranks == everybody for ranks in (*collective.contributors, *collective.destinations))
-    if not collective.reduces or not wanted or not problem.logical.allowed.all():
+    if not sums_for_all(problem):
         return None
+    collective, topology = problem.collective, problem.logical.topology
     buffer_bytes = collective.chunk_count * problem.chunk_bytes
     duration_s = float((topology.alpha_s + topology.beta_s_per_byte * buffer_bytes).min())
     best: _State | None = None
-    if duration_s * math.log(len(everybody), _GOLDEN) >= limit_s:
+    if duration_s * math.log(topology.device_count, GOLDEN) >= limit_s:
         return None
     work = _Work(states, deadline)
     for halves in _all_halves(topology):
@@ -109,6 +108,13 @@ def gossip_transfers(
         if found is not None:
             best, limit_s = found, found.time_s
     return None if best is None else _transfers(best, tuple(range(collective.chunk_count)))
+
+
+def sums_for_all(problem: Chunked) -> bool:
+    """Whether it is an ALLREDUCE of all ranks, in which every chunk may take every link."""
+    collective, everybody = problem.collective, tuple(range(problem.collective.rank_count))
+    wanted = all(ranks == everybody for ranks in (*collective.contributors, *collective.destinations))
+    return collective.reduces and wanted and bool(problem.logical.allowed.all())
 
 
 def _search(rounds: list[_Round], halves: _Halves, limit_s: float, work: _Work) -> _State | None:
@@ -149,7 +155,7 @@ def _beam(
 
     def promised_s(state: _State) -> tuple[float, int]:
         sizes = [mask.bit_count() for mask in state.has]
-        return state.time_s + least_s * math.log(count / max(sizes), _GOLDEN), -min(sizes)
+        return state.time_s + least_s * math.log(count / max(sizes), GOLDEN), -min(sizes)
 
     states, known = [begin], {begin.has: begin.time_s}
     best: _State | None = None
@@ -229,13 +235,14 @@ def _all_halves(topology: Topology) -> list[_Halves]:
         return []
     for k, one in enumerate(elements):
         for other in elements[k:]:
-            group = _closure(one, other)
+            group = closure(one, other)
             if 2 * len(group) == count:
                 found.setdefault(group)
     return [_halves(sorted(group)) for group in found][:_MOST_HALVINGS]
 
 
-def _closure(one: Ranks, other: Ranks) -> frozenset[Ranks]:
+def closure(one: Ranks, other: Ranks) -> frozenset[Ranks]:
+    """The group that two permutations generate."""
     identity = tuple(range(len(one)))
     group, front = {identity}, [identity]
     while front:

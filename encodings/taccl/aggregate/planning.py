@@ -11,6 +11,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.aggregate.gossip import sums_for_all
 from gapless.encodings.taccl.aggregate.spreading import Construction, Preferences, spread
 from gapless.encodings.taccl.aggregate.trees import timed, transfers_along
 from gapless.encodings.taccl.chunked import Chunked
@@ -68,11 +69,10 @@ def rooted_transfers(
 
     None for what isn't an ALLREDUCE of all ranks, and under a sketch, which says where the root of each chunk is.
     """
-    collective, topology = problem.collective, problem.logical.topology
-    everybody = tuple(range(collective.rank_count))
-    wanted = all(ranks == everybody for ranks in (*collective.contributors, *collective.destinations))
-    if not collective.reduces or not wanted or not problem.logical.allowed.all():
+    if not sums_for_all(problem):
         return None
+    collective, topology = problem.collective, problem.logical.topology
+    everybody = range(collective.rank_count)
     root = _nearest(topology, problem.chunk_bytes * collective.chunk_count)
     owners, wants = [root] * collective.chunk_count, [tuple(r for r in everybody if r != root)] * collective.chunk_count
     tasks: list[_Task | None] = [

@@ -14,7 +14,7 @@ from gapless.encodings.taccl.bounds.exact_bandwidth import exact_bandwidth
 from gapless.encodings.taccl.bounds.hops import hops_bound_s
 from gapless.encodings.taccl.bounds.latency import distances_s, farthest_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
-from gapless.encodings.taccl.bounds.ports import SIDES, most_at_once, port_of_links, rounds_to_reach
+from gapless.encodings.taccl.bounds.ports import most_at_once, rate_bytes_per_s, rounds_to_reach
 from gapless.encodings.taccl.bounds.reduction import crossings, kinds_of, partitions_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards, turned_round
@@ -168,7 +168,7 @@ def _cuts_s(topology: Topology, enter: Callable[[Mask], int], chunk_bytes: int) 
             count = enter(inside)
             entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
             if count and len(entering):
-                in_s = count * chunk_bytes / _rate_bytes_per_s(topology, entering)
+                in_s = count * chunk_bytes / rate_bytes_per_s(topology, entering)
                 best_s = max(best_s, float(topology.alpha_s[entering].min()) + in_s)
     return best_s
 
@@ -179,7 +179,7 @@ def _total_s(topology: Topology, collective: Collective, chunk_bytes: int) -> fl
     if collective.reduces or not transfers:
         return 0.0
     rates = [
-        _rate_bytes_per_s(topology, np.flatnonzero(topology.link_source == rank))
+        rate_bytes_per_s(topology, np.flatnonzero(topology.link_source == rank))
         for rank in range(topology.device_count)
     ]
     return float(topology.alpha_s.min()) + transfers * chunk_bytes / sum(rates)
@@ -194,7 +194,7 @@ def _crossing_s(problem: Chunked) -> float:
         needed = sum(kind.count * crossings(kind, class_of) for kind in kinds)
         between = np.flatnonzero(class_of[topology.link_source] != class_of[topology.link_target])
         if needed and len(between):
-            through_s = needed * problem.chunk_bytes / _rate_bytes_per_s(topology, between)
+            through_s = needed * problem.chunk_bytes / rate_bytes_per_s(topology, between)
             best_s = max(best_s, float(topology.alpha_s[between].min()) + through_s)
     return best_s
 
@@ -225,16 +225,3 @@ def _narrow_partitions(topology: Topology) -> list[Ids]:
 def _hops_s(topology: Topology, wanted: Floats) -> float:
     """Forwards and backwards in time; `wanted[s, t]`: bytes."""
     return max(hops_bound_s(topology, wanted), hops_bound_s(turned_round(topology), wanted.T))
-
-
-def _rate_bytes_per_s(topology: Topology, links: Ids) -> float:
-    """The most that these links carry together."""
-    with np.errstate(divide="ignore"):
-        rate = 1 / topology.beta_s_per_byte[links]
-    sums = []
-    for side in SIDES:
-        ports, port = np.unique(port_of_links(topology, links, side), return_inverse=True)
-        fastest = np.zeros(len(ports))
-        np.maximum.at(fastest, port, rate)
-        sums.append(float(fastest.sum()))
-    return min(sums)

@@ -5,6 +5,9 @@ x of them and the port has brought y - x before. So the earliest time for y chun
 fewer, and that for h chunks at a rank from its ports together. What is left out can only help: a sender sends to
 several ranks at once through one port of its own, and chunks may come twice.
 
+*Not back*: what a rank first gets from a sender, this hasn't got from that rank. So of what a sender has, the ports
+that lead to it from the receiver alone don't count. (Where ranks are alike, and one stands for all, they do.)
+
 *In units*: where chunks may be cut, bytes are counted in units, rounded up. A message of x bytes then counts as i units
 and takes no less than alpha + beta * (i - 1) units, since the last one may be all but empty; all messages of a port
 together take alpha and its bytes at least, of which the last unit counts for nothing either.
@@ -112,13 +115,15 @@ def earliest_s(topology: Topology, costs: Costs, own: Ids, orbit: Ids) -> Floats
     table = np.full((len(own), int(own.sum()) + 1), np.inf)
     for rank, count in enumerate(own.tolist()):
         table[rank, : count + 1] = 0.0
+    brought = np.full((len(ports.rank), table.shape[1]), np.inf)
     while True:
-        brought = _through(ports, table)
-        rows = np.stack([_at_rank(brought[ports.rank == rank], int(own[rank])) for rank in firsts.tolist()])
-        rows = np.minimum(rows, table[firsts])
-        if not (rows < table[firsts] * (1 - 1e-12)).any():
+        had = _had(ports, table) if len(firsts) < len(own) else _had_apart(ports, table, brought, own)
+        nearer = np.minimum(_through(ports, had), brought)
+        if not (nearer < brought * (1 - 1e-12)).any():
             return table
-        table = rows[place]
+        brought = nearer
+        rows = np.stack([_at_rank(brought[ports.rank == rank], int(own[rank])) for rank in firsts.tolist()])
+        table = np.minimum(rows, table[firsts])[place]
 
 
 def _kept(orbit: Ids, own: Ids) -> Ids:
@@ -175,7 +180,7 @@ def _node_bound_s(topology: Topology, costs: Costs, inside: Mask, had_s: Floats)
     entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
     anywhere = np.zeros_like(entering)
     ports = [_ports(topology, costs, entering, port_of_links(topology, entering, side), anywhere) for side in SIDES]
-    all_in_s = max(float(_at_rank(_through(one_side, had_s), 0)[-1]) for one_side in ports)
+    all_in_s = max(float(_at_rank(_through(one_side, _had(one_side, had_s)), 0)[-1]) for one_side in ports)
     duration_s = costs.alpha_s + costs.beta_s * (1 - costs.slack)
     apart_s = distances_s(topology, duration_s, np.unique(topology.link_target[entering]))[:, inside]
     if min(len(one_side.rank) for one_side in ports) > 1:
@@ -219,16 +224,45 @@ def _at_rank(brought: Floats, own: int) -> Floats:
     return row
 
 
-def _through(ports: _Ports, table: Floats) -> Floats:
+def _had(ports: _Ports, table: Floats) -> Floats:
+    """`had[g, x]`: when some sender of group g can have x chunks; float of shape (groups, chunks + 1)."""
+    rows = [table[senders].min(axis=0) for senders in ports.senders]
+    return np.stack(rows) if rows else table[:0]
+
+
+def _had_apart(ports: _Ports, table: Floats, brought: Floats, own: Ids) -> Floats:
+    """The same without what has come to the sender from the receiver alone; `brought`: see `_through`."""
+    only_from = np.full(len(ports.rank), -1)
+    for group in np.flatnonzero(ports.alone).tolist():
+        only_from[ports.port[group]] = ports.senders[group][0]
+    known: dict[tuple[int, int], Floats] = {}
+
+    def apart(sender: int, receiver: int) -> Floats:
+        into = ports.rank == sender
+        back = into & (only_from == receiver)
+        if not back.any():
+            return np.asarray(table[sender])
+        if (sender, receiver) not in known:
+            known[sender, receiver] = _at_rank(brought[into & ~back], int(own[sender]))
+        return known[sender, receiver]
+
+    receivers = ports.rank[ports.port].tolist()
+    rows = [
+        np.min([apart(sender, receiver) for sender in senders.tolist()], axis=0)
+        for senders, receiver in zip(ports.senders, receivers, strict=True)
+    ]
+    return np.stack(rows) if rows else table[:0]
+
+
+def _through(ports: _Ports, had: Floats) -> Floats:
     """`brought[p, y]`: when y chunks can have come through port p; float of shape (ports, chunks + 1)."""
-    count = table.shape[1] - 1
+    count = had.shape[1] - 1
     brought = np.full((len(ports.rank), count + 1), np.inf)
     brought[:, 0] = 0.0
     if not len(ports.senders):
         return brought
     units = np.arange(1, count + 1) - ports.slack
     took = ports.alpha_s[:, None] + ports.beta_s[:, None] * units
-    had = np.stack([table[senders].min(axis=0) for senders in ports.senders])
     least_s = np.minimum.reduceat(had[:, 1] + ports.alpha_s, ports.first)[:, None]
     least_s = least_s + np.minimum.reduceat(ports.beta_s, ports.first)[:, None] * units
     for y in range(1, count + 1):

@@ -8,7 +8,7 @@ bound for a later one holds for the earlier ones, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,9 +22,13 @@ from gapless.encodings.taccl.bounds.any_chunking import (
     on_the_machine,
 )
 from gapless.encodings.taccl.bounds.arrival import arrival_bound_s, fluid_arrival_bound_s
+from gapless.encodings.taccl.bounds.bandwidth import Bottleneck
+from gapless.encodings.taccl.bounds.byte_trees import byte_trees_bound_s
 from gapless.encodings.taccl.bounds.cuts import cuts_bound_s
-from gapless.encodings.taccl.bounds.exact_bandwidth import Bandwidth, exact_bandwidth
+from gapless.encodings.taccl.bounds.departure import departure_bound_s
+from gapless.encodings.taccl.bounds.exact_bandwidth import Bandwidth, bottlenecks_of, exact_bandwidth
 from gapless.encodings.taccl.bounds.latency import farthest_s
+from gapless.encodings.taccl.bounds.one_sum import one_sum_bound_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.bounds.reduction import (
     Kind,
@@ -47,6 +51,7 @@ __all__ = ["Bounds", "bounds_of", "class_name"]
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+_NONE: Mapping[str, float] = {}
 _SHARE = 0.3
 """The linear programs of one bound take at most this part of the time that is left."""
 
@@ -57,14 +62,17 @@ def bounds_of(
     options: SolveOptions | None = None,
     one_at_a_time: bool = False,
     s_per_byte: float | None = None,
+    question: Bounds | None = None,
 ) -> Bounds:
     """The bounds of a problem; nothing is computed yet.
 
     `options`: until when linear programs may be solved; one takes at most a part of the time that is left then.
-    `one_at_a_time`: the problem is a sum's backwards in time, where
-    a rank sends a chunk to one rank at a time. `s_per_byte`: what `Bounds.s_per_byte` was for another size.
+    `one_at_a_time`: the problem is a sum's backwards in time, where a rank sends a chunk to one rank at a time.
+    `s_per_byte`: what `Bounds.s_per_byte` was for another size. `question`: the bounds of the question that the problem
+    cuts into chunks; those for any chunking hold for it.
     """
-    return Bounds(problem, parameters or BoundParameters(), options or SolveOptions(), one_at_a_time, s_per_byte)
+    limits, options = parameters or BoundParameters(), options or SolveOptions()
+    return Bounds(problem, limits, options, one_at_a_time, s_per_byte, question)
 
 
 def class_name(problem: Chunked, is_grouped: bool) -> str:
@@ -86,6 +94,7 @@ class Bounds:
     options: SolveOptions
     one_at_a_time: bool
     known_s_per_byte: float | None
+    question: Bounds | None = None
     proven_s: float = 0.0
 
     def with_proven(self, proven_s: float, anew: bool = False) -> Bounds:
@@ -100,6 +109,17 @@ class Bounds:
         return max(self.proven_s, *self.chunk_by_chunk.values())
 
     @property
+    def greedy_s(self) -> float:
+        """What the greedy knows: no plan chunk by chunk takes less, where every chunk may use every link."""
+        of_phases = [max(phase.chunk_by_chunk_s, phase.bandwidth.time_s) for phase in self.phases]
+        return max(self.crossing_s if len(of_phases) > 1 else 0.0, *of_phases)
+
+    @property
+    def quick_any_grouping_s(self) -> float:
+        """No plan of whole chunks takes less: what is worked out at once."""
+        return max(self.any_chunking_s, *self.quick_any_grouping.values())
+
+    @property
     def any_grouping_s(self) -> float:
         """No plan of whole chunks takes less."""
         return max(self.any_chunking_s, *self.any_grouping.values())
@@ -107,7 +127,25 @@ class Bounds:
     @property
     def asked_s(self) -> float:
         """No plan that answers the question takes less: cut at will, unless the question names its chunks."""
+        return max(self._quick_asked_s, self.one_sum_s)
+
+    @cached_property
+    def one_sum_s(self) -> float:
+        """See `one_sum_bound_s`; it takes longer than all others, so that only the bound of a question has it."""
+        machine = on_the_machine(self.problem)
+        if not machine.collective.reduces or Deadline(self.options).over:
+            return 0.0
+        topology, kinds = machine.logical.topology, kinds_of(machine)
+        return one_sum_bound_s(topology, kinds, self._quick_asked_s, self.parameters, self._stage)
+
+    @property
+    def _quick_asked_s(self) -> float:
         return self.any_chunking_s if self.problem.may_cut else max(self.any_grouping_s, self.any_chunking_s)
+
+    @property
+    def quick_asked_s(self) -> float:
+        """The same, of what is worked out at once."""
+        return self.any_chunking_s if self.problem.may_cut else self.quick_any_grouping_s
 
     @property
     def asked_class(self) -> str:
@@ -138,52 +176,68 @@ class Bounds:
 
     @cached_property
     def any_grouping(self) -> dict[str, float]:
-        """By where they come from: shortest paths, cuts, by when a rank or a node can have what it wants, how many
-        ranks can know of something by when, and for sums how fast parts come together, and come to all.
+        """By where they come from: the quick ones, how many ranks can know of something by when, and for sums how fast
+        parts come together, and come to all.
+        """
+        if not self.problem.collective.reduces:
+            known_s = max(self.quick_any_grouping.values())
+            return self._in_time(self.quick_any_grouping, spreading=lambda: self.spreading_s(known_s))
+        return self._in_time(
+            self.quick_any_grouping,
+            spreading=lambda: max(phase.any_grouping["spreading"] for phase in self.phases),
+            reduction=lambda: doubling_bound_s(self.problem, self.kinds),
+            gossip=lambda: gossip_bound_s(self.problem, self.kinds),
+        )
+
+    @cached_property
+    def quick_any_grouping(self) -> dict[str, float]:
+        """Those of them that are worked out at once: shortest paths, cuts, and by when a rank or a node can have what
+        it wants.
         """
         if not self.problem.collective.reduces:
             return self._in_time(
                 latency=lambda: self.latency_s,
                 cuts=lambda: self._cuts_s(self._all_links),
                 arrival=lambda: arrival_bound_s(self.problem, self.parameters.most_counted_chunks),
-                spreading=self.spreading_s,
             )
+        quick = [phase.quick_any_grouping for phase in self.phases]
         return self._in_time(
             latency=lambda: self.latency_s,
-            cuts=lambda: max(
-                self._crossing_s(self._all_links), *(phase.any_grouping["cuts"] for phase in self.phases)
-            ),
-            arrival=lambda: max(phase.any_grouping["arrival"] for phase in self.phases),
-            spreading=lambda: max(phase.any_grouping["spreading"] for phase in self.phases),
-            reduction=lambda: doubling_bound_s(self.problem, self.kinds),
-            gossip=lambda: gossip_bound_s(self.problem, self.kinds),
-        )  # fmt: skip
+            cuts=lambda: max(self._crossing_s(self._all_links), *(phase["cuts"] for phase in quick)),
+            arrival=lambda: max(phase["arrival"] for phase in quick),
+        )
 
-    def _in_time(self, **bounds_s: Callable[[], float]) -> dict[str, float]:
-        """Bounds by name, 0 for those that there is no time for; the first there always is."""
-        deadline, found = Deadline(self.options), dict[str, float]()
+    def _in_time(self, known: Mapping[str, float] = _NONE, /, **bounds_s: Callable[[], float]) -> dict[str, float]:
+        """Bounds by name after known ones, 0 for those that there is no time for; the first of all there always is."""
+        deadline, found = Deadline(self.options), dict(known)
         for name, bound_s in bounds_s.items():
             found[name] = 0.0 if found and deadline.over else bound_s()
         return found
 
-    def spreading_s(self) -> float:
-        """How fast something can reach many ranks, of a problem that doesn't reduce."""
+    def spreading_s(self, known_s: float = 0.0) -> float:
+        """How fast something can reach many ranks, of a problem that doesn't reduce; see `influence_bound_s`."""
         steps, most = self.parameters.time_steps, self.parameters.most_counted_chunks
-        influence_s = influence_bound_s(self.problem, self.one_at_a_time, steps, most // 2)
+        influence_s = influence_bound_s(self.problem, self.one_at_a_time, steps, most // 2, known_s)
         return max(spreading_bound_s(self.problem, self.one_at_a_time), influence_s)
 
     @cached_property
     def any_chunking(self) -> dict[str, float]:
         """By where they come from, see `any_chunking_sources`; what is quick alone, where the time is up.
 
-        `one_byte`: spreading and gossip of single bytes; `arrival`: by when a rank or a node can have its bytes.
+        `one_byte`: spreading and gossip of single bytes; `arrival`: by when a rank or a node can have its bytes;
+        `byte_trees`: alphas of small messages against the wait for large ones; `departure`: likewise, out of a source.
         """
+        if self.question is not None:
+            return self.question.any_chunking
         if self.known_s_per_byte is None and Deadline(self.options).over:
             return any_chunking_sources(self.problem, 0.0)
+        machine = on_the_machine(self.problem)
         return {
             **any_chunking_sources(self.problem, self.s_per_byte),
             "one_byte": self._one_byte_s(),
             "arrival": self._arrival_s(),
+            "byte_trees": byte_trees_bound_s(machine),
+            "departure": max(departure_bound_s(phase.problem) for phase in machine.phases),
         }
 
     def _arrival_s(self) -> float:
@@ -216,6 +270,11 @@ class Bounds:
         occupancy_s = self.problem.occupancy_s
         return exact_bandwidth(self.problem, occupancy_s, self._rotations, self._stage, self.parameters, short=True)
 
+    @cached_property
+    def bottlenecks(self) -> tuple[Bottleneck, ...]:
+        """Of `bandwidth` the cuts alone, which are there at once."""
+        return bottlenecks_of(self.problem, self.problem.occupancy_s, self._rotations)
+
     @property
     def _stage(self) -> SolveOptions:
         """The options for the linear programs of one bound."""
@@ -225,10 +284,13 @@ class Bounds:
     @cached_property
     def phases(self) -> tuple[Bounds, ...]:
         """The bounds of each phase, itself where it doesn't reduce."""
+        phases = self.problem.phases
         if not self.problem.collective.reduces:
             return (self,)
+        asked = (None,) * len(phases) if self.question is None else self.question.phases
         return tuple(
-            bounds_of(phase.problem, self.parameters, self.options, phase.backwards) for phase in self.problem.phases
+            bounds_of(phase.problem, self.parameters, self.options, phase.backwards, question=question)
+            for phase, question in zip(phases, asked, strict=True)
         )
 
     @cached_property

@@ -21,7 +21,7 @@ from gapless.encodings.taccl.symmetry.rotations import Rotations
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
-__all__ = ["Bandwidth", "exact_bandwidth"]
+__all__ = ["Bandwidth", "bottlenecks_of", "exact_bandwidth"]
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -61,9 +61,9 @@ def exact_bandwidth(
         if len(np.unique(rotations.link_orbit)) <= parameters.most_tree_variables:
             packing = pack(topology, occupancy_s, options, rotations)
             return Bandwidth(count * packing.time_s, packing.exact, packing.bottlenecks)
-        cuts = tuple(allgather_bottlenecks(topology, occupancy_s, rotations))
+        cuts = bottlenecks_of(problem, occupancy_s, rotations)
         return Bandwidth(count * max(cut.time_s for cut in cuts), False, cuts)
-    cuts = tuple(_cuts(problem, occupancy_s, rotations))
+    cuts = bottlenecks_of(problem, occupancy_s, rotations)
     time_s = max(cut.time_s for cut in cuts)
     if (demand := _demand(problem)) is None:
         joint_s = 0.0 if short else joint_packing_s(problem, occupancy_s, rotations, options, parameters)
@@ -72,6 +72,13 @@ def exact_bandwidth(
     if flow is None:
         return Bandwidth(time_s, False, cuts)
     return Bandwidth(max(time_s, flow.time_s), flow.exact, cuts, flow)
+
+
+def bottlenecks_of(problem: Chunked, occupancy_s: Floats, rotations: Rotations) -> tuple[Bottleneck, ...]:
+    """The cuts that `exact_bandwidth` begins with, which take no linear program."""
+    if _is_allgather(problem):
+        return tuple(allgather_bottlenecks(problem.logical.topology, occupancy_s, rotations))
+    return tuple(_cuts(problem, occupancy_s, rotations))
 
 
 def _demand(problem: Chunked) -> Ids | None:

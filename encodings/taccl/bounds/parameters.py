@@ -29,6 +29,12 @@ class BoundParameters:
     """Orbits of links up to which trees are packed, in several linear programs; above, cuts alone have to do."""
     most_packings: int = 20
     """Linear programs for the trees of several groups together; each adds sets of ranks that the last one missed."""
+    most_sum_steps: int = 10
+    """Steps, each of the shortest message, up to which it is tried out whether a byte's sum can be everywhere."""
+    most_sum_rows: int = 60_000
+    """Rows of the model of a byte's sum, up to which it is solved."""
+    sum_work: int = 50
+    """Steps of the solver on each such model, each about what a linear program of a few thousand rows takes."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.topologies.topology import Topology
 
-__all__ = ["SIDES", "Ports", "all_through_s", "most_at_once", "port_of_links", "ports_of", "rounds_to_reach"]
+__all__ = [
+    "SIDES", "Ports", "all_through_s", "most_at_once", "port_of_links", "ports_of", "rate_bytes_per_s",
+    "rounds_to_reach",
+]  # fmt: skip
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -45,6 +48,19 @@ def most_at_once(topology: Topology, links: Ids, into: bool = False) -> int:
         pairs = np.unique(rank * (1 << 32) + port_of_links(topology, links, side))
         counts.append(np.bincount(pairs >> 32, minlength=topology.device_count))
     return max(1, int(np.minimum(*counts).max(initial=0)))
+
+
+def rate_bytes_per_s(topology: Topology, links: Ids) -> float:
+    """The most that these links carry together."""
+    with np.errstate(divide="ignore"):
+        rate = 1 / topology.beta_s_per_byte[links]
+    sums = []
+    for side in SIDES:
+        ports, port = np.unique(port_of_links(topology, links, side), return_inverse=True)
+        fastest = np.zeros(len(ports))
+        np.maximum.at(fastest, port, rate)
+        sums.append(float(fastest.sum()))
+    return min(sums)
 
 
 def rounds_to_reach(ranks: int, ports: int) -> int:

@@ -149,12 +149,15 @@ def _pace(problem: Chunked, chosen: Mask) -> _Pace | None:
     return _Pace(float(problem.duration_s[links].min()), most_at_once(problem.logical.topology, links))
 
 
-def influence_bound_s(problem: Chunked, one_at_a_time: bool, time_steps: int, most_chunks: int) -> float:
+def influence_bound_s(
+    problem: Chunked, one_at_a_time: bool, time_steps: int, most_chunks: int, known_s: float = 0.0
+) -> float:
     """The largest bound over the nodes that are not single ranks; nodes that want the same count are looked at once.
 
     `time_steps`, `most_chunks`: how finely time is cut and how many chunks are counted, see `BoundParameters`.
+    `known_s`: another bound; 0 is returned, in a fraction of the time, where none of these is larger.
     """
-    nodes, best_s = problem.logical.topology.node_of, 0.0
+    nodes, best_s = problem.logical.topology.node_of, known_s
     seen = set()
     for node in range(problem.logical.topology.node_count):
         inside = nodes == node
@@ -162,8 +165,8 @@ def influence_bound_s(problem: Chunked, one_at_a_time: bool, time_steps: int, mo
             found = _pairs(problem, inside, most_chunks)
             if found is not None and (key := (int(found[0].sum()), found[1], found[2])) not in seen:
                 seen.add(key)
-                best_s = max(best_s, _influence_s(problem, inside, one_at_a_time, time_steps, *found))
-    return best_s
+                best_s = max(best_s, _influence_s(problem, inside, one_at_a_time, time_steps, best_s, *found))
+    return best_s if best_s > known_s else 0.0
 
 
 def _pairs(problem: Chunked, inside: Mask, most_chunks: int) -> tuple[Ids, int, bool] | None:
@@ -183,9 +186,16 @@ def _pairs(problem: Chunked, inside: Mask, most_chunks: int) -> tuple[Ids, int, 
 
 
 def _influence_s(
-    problem: Chunked, inside: Mask, one_at_a_time: bool, time_steps: int, own: Ids, needed: int, by_bytes: bool
+    problem: Chunked,
+    inside: Mask,
+    one_at_a_time: bool,
+    time_steps: int,
+    known_s: float,
+    own: Ids,
+    needed: int,
+    by_bytes: bool,
 ) -> float:
-    """The least time in which the messages into a node can be worth the pairs that are needed."""
+    """The least time in which the messages into a node can be worth the pairs that are needed; 0 if `known_s` is."""
     topology = problem.logical.topology
     within = _pace(problem, inside[topology.link_source] & inside[topology.link_target])
     entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
@@ -211,7 +221,10 @@ def _influence_s(
         worth = _worth(steps, step_s, entry_s, had_s, _weights(steps, inner, step_s, growth, near_s), single)
         return min(ports) * worth >= needed
 
-    low, high = 0, 1
+    low = int(known_s / step_s)
+    if low and (low >= _LONGEST * time_steps or is_enough(low)):
+        return 0.0
+    high = 2 * low or 1
     while high < _LONGEST * time_steps and not is_enough(high):
         low, high = high, 2 * high
     while high - low > 1:

@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import numpy as np
+
 from gapless.collective import Collective
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.greedy import plan_greedy
-from gapless.encodings.taccl.flow.restarts import matched_plan
+from gapless.encodings.taccl.flow.restarts import matched_plan, proven_by
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.parameters import Chunking, Parameters
 from gapless.encodings.taccl.problem import Problem
@@ -28,18 +30,23 @@ from gapless.system import Plan
 
 __all__ = ["Quick", "best_chunking", "best_matching"]
 
+_SMALL = 100_000
+"""Pairs of chunk and link up to which a bound on single chunks is worked out before a plan."""
+
 
 @dataclass(frozen=True)
 class Quick:
     """A number of chunks with what a method makes of it in a moment, None where it was not asked.
 
     `bounds`: those of plans in so many chunks. `for_milp`: the problem in as many chunks as the MILP is to take.
+    `least_s`: a bound for the method's plans that is no better than a plan in another number of chunks.
     """
 
     problem: Chunked
     plan: Plan | None = None
     bounds: Bounds | None = None
     for_milp: Chunked | None = None
+    least_s: float = math.inf
 
     @property
     def end_s(self) -> float:
@@ -58,9 +65,12 @@ def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, param
         return Quick(problem.coarsest)
     greedy = replace(parameters.greedy, rows=parameters.chunking.rows)
 
-    def attempt(cut: Chunked, stage: SolveOptions) -> Quick:
+    def attempt(cut: Chunked, stage: SolveOptions, best_s: float) -> Quick:
         cheap = replace(cut, method="greedy", path_slack=None)
-        of_cut = bounds_of(cheap, parameters.bounds, stage)
+        of_cut = bounds_of(cheap, parameters.bounds, stage, question=bounds)
+        is_small = cut.collective.chunk_count * cut.link_count <= _SMALL
+        if is_small and (least_s := of_cut.greedy_s) >= best_s:
+            return Quick(cut, bounds=of_cut, least_s=least_s)
         return Quick(cut, plan_greedy(cheap, stage, greedy, parameters.chunking.tries, of_cut), of_cut)
 
     search = _Search(problem, bounds, Deadline(options), parameters.chunking, attempt)
@@ -94,27 +104,39 @@ def best_matching(
     """The problem in the number of chunks with which matchings are fastest, from `around` on, and that plan."""
     matching = replace(parameters.matching, sends=parameters.chunking.rows)
 
-    def attempt(cut: Chunked, stage: SolveOptions) -> Quick:
-        of_cut = bounds_of(cut, parameters.bounds, stage)
-        return Quick(cut, matched_plan(cut, stage, matching, of_cut), of_cut)
+    def attempt(cut: Chunked, stage: SolveOptions, best_s: float) -> Quick:
+        of_cut = bounds_of(cut, parameters.bounds, stage, question=bounds)
+        least_s = of_cut.quick_any_grouping_s
+        if least_s >= best_s:
+            return Quick(cut, bounds=of_cut, least_s=least_s)
+        return Quick(cut, matched_plan(cut, stage, matching, of_cut, is_quick=True), of_cut)
 
     search = _Search(problem, bounds, Deadline(options), parameters.chunking, attempt)
-    search.run([number for number in (around, around // 2) if 1 <= number <= max(search.most, around)])
-    return search.found[search.best] if search.found else None
+    numbers = dict.fromkeys([around, around // 2, *_denominators(problem, bounds, parameters.chunking)])
+    search.run([number for number in numbers if 1 <= number <= max(search.most, around)])
+    if not search.found:
+        return None
+    best = search.found[search.best]
+    assert best.plan is not None
+    assert best.bounds is not None
+    return replace(best, plan=proven_by(best.plan, best.bounds.any_grouping, options))
 
 
 @dataclass
 class _Search:
-    """What is known so far: `found[n]` is the plan in n chunks of one method, `attempt`."""
+    """What is known so far: `found[n]` is the plan in n chunks of one method, `attempt`, which gets the time that it is
+    to beat. `ends_s[n]`: when that plan is over, or a bound where it can't beat the best.
+    """
 
     problem: Problem
     bounds: Bounds
     deadline: Deadline
     chunking: Chunking
-    attempt: Callable[[Chunked, SolveOptions], Quick]
+    attempt: Callable[[Chunked, SolveOptions, float], Quick]
 
     def __post_init__(self) -> None:
         self.found: dict[int, Quick] = {}
+        self.ends_s: dict[int, float] = {}
         coarsest, collective = self.problem.coarsest.collective, self.problem.collective
         among = collective.most_ranks if isinstance(collective, Groups) else self.problem.topology.device_count
         sends = coarsest.chunk_count * among
@@ -128,7 +150,7 @@ class _Search:
     @property
     def is_over(self) -> bool:
         """Whether the best plan needs no better number, or there is no time for one."""
-        if self.deadline.over or len(self.found) >= self.chunking.most_numbers:
+        if self.deadline.over or len(self.ends_s) >= self.chunking.most_numbers:
             return True
         if not self.found:
             return False
@@ -152,21 +174,26 @@ class _Search:
             without = 0 if self._try(beside) < best_s * (1 - self.chunking.least_gain) else without + 1
 
     def _try(self, number: int) -> float:
-        """When the plan in so many chunks is over, inf without one."""
+        """When the plan in so many chunks is over, or at least is, inf without one."""
         stage = replace(self.deadline.stage(), gap=self.chunking.gap, on_progress=None)
-        made = self.attempt(self.problem.in_chunks(number), stage)
+        best_s = self.found[self.best].end_s if self.found else math.inf
+        made = self.attempt(self.problem.in_chunks(number), stage, best_s * (1 - self.chunking.least_gain))
+        end_s = min(made.end_s, made.least_s)
         if math.isfinite(made.end_s):
             self.found[number] = made
-        return made.end_s
+        if math.isfinite(end_s):
+            self.ends_s[number] = end_s
+        return end_s
 
     def _beside_the_best(self) -> int | None:
         """A number between the best and the next that was tried, on the side of the better; None if none is left."""
-        below = [number for number in self.found if number < self.best]
-        above = [number for number in self.found if number > self.best]
-        sides = [(self.found[min(above)].end_s, _between(self.best, min(above)))] if above else [(0.0, 2 * self.best)]
+        ends_s, best = self.ends_s, self.best
+        below = [number for number in ends_s if number < best]
+        above = [number for number in ends_s if number > best]
+        sides = [(ends_s[min(above)], _between(best, min(above)))] if above else [(0.0, 2 * best)]
         if below:
-            sides.append((self.found[max(below)].end_s, _between(max(below), self.best)))
-        fresh = [number for _, number in sorted(sides) if number not in self.found and 1 <= number <= self.most]
+            sides.append((ends_s[max(below)], _between(max(below), best)))
+        fresh = [number for _, number in sorted(sides) if number not in ends_s and 1 <= number <= self.most]
         return fresh[0] if fresh else None
 
 
@@ -178,21 +205,31 @@ def _between(low: int, high: int) -> int:
 def _promising(problem: Problem, bounds: Bounds, chunking: Chunking, most: int) -> list[int]:
     """A few small numbers, and what bandwidth and latency name, ascending.
 
-    Bandwidth: where its bound is p/q times what all data of a rank take on the fastest link, they must be cut in q
-    pieces for links to be busy without a break. Latency: of n pieces that are handed on over h links the last one is
-    there after about n messages on the busiest link and h - 1 more, which is least for sqrt((h - 1) T / (alpha m)), T
-    being the time of all data on the fastest link, and m how many times that the busiest link needs.
+    Bandwidth: the denominator on the fastest of the links that have one. Latency: of n pieces that are handed on over h
+    links the last one is there after about n messages on the busiest link and h - 1 more, which is least for sqrt((h -
+    1) T / (alpha m)), T being the time of all data on the fastest link, and m how many times that the busiest link
+    needs.
     """
     topology, sources_s = problem.topology, bounds.any_chunking
     data_s = float(topology.beta_s_per_byte.min()) * problem.size_bytes
     least_s = max(sources_s["bandwidth"], sources_s["cuts"] - sources_s["latency"])
-    named = set(chunking.numbers)
+    named = {*chunking.numbers, *_denominators(problem, bounds, chunking)[:1]}
     if data_s > 0 and least_s > 0:
-        share = Fraction(sources_s["bandwidth"] / data_s).limit_denominator(chunking.most_pieces)
-        if share and abs(float(share) * data_s - sources_s["bandwidth"]) <= 1e-9 * least_s:
-            named.add(share.denominator)
         alpha_s = float(topology.alpha_s.min())
         if alpha_s > 0:
             further = max(sources_s["latency"] / alpha_s - 1, 0.0)
             named.add(round(math.sqrt(further * data_s / (alpha_s * least_s / data_s))))
     return sorted(number for number in named if 1 <= number <= min(most, chunking.most_pieces))
+
+
+def _denominators(problem: Problem, bounds: Bounds, chunking: Chunking) -> list[int]:
+    """Where the bandwidth bound is p/q times what all data of a rank take on a kind of links, they must be cut in q
+    pieces for these to be busy without a break: such q, of the fastest links first.
+    """
+    bandwidth_s, found = bounds.any_chunking["bandwidth"], list[int]()
+    for beta_s_per_byte in np.unique(problem.topology.beta_s_per_byte).tolist():
+        data_s = beta_s_per_byte * problem.size_bytes
+        share = Fraction(bandwidth_s / data_s if data_s > 0 else 0.0).limit_denominator(chunking.most_pieces)
+        if share and abs(float(share) * data_s - bandwidth_s) <= 1e-9 * bandwidth_s:
+            found.append(share.denominator)
+    return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,14 @@ from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked, Phase, claim
 from gapless.encodings.taccl.flow.lowering import lowered, turned_back
+from gapless.encodings.taccl.flow.network import Network, network_of
+from gapless.encodings.taccl.flow.pairing import Ports, closed_links, contested_ports
 from gapless.encodings.taccl.flow.time_expanded import (
     PICKS,
     Choice,
-    Network,
     Release,
     State,
     construct,
-    network_of,
     start_of,
 )
 from gapless.encodings.taccl.parameters import Matching
@@ -40,7 +40,7 @@ from gapless.options import Deadline, Progress, SolveOptions, charge
 from gapless.schedule import Schedule
 from gapless.system import Plan
 
-__all__ = ["matched_plan", "may_be_matched"]
+__all__ = ["matched_plan", "may_be_matched", "proven_by"]
 
 Floats = NDArray[np.float64]
 
@@ -110,13 +110,19 @@ def may_be_matched(problem: Chunked) -> bool:
 
 
 def matched_plan(
-    problem: Chunked, options: SolveOptions, parameters: Matching = _DEFAULTS, bounds: Bounds | None = None
+    problem: Chunked,
+    options: SolveOptions,
+    parameters: Matching = _DEFAULTS,
+    bounds: Bounds | None = None,
+    is_quick: bool = False,
 ) -> Plan | None:
     """The best of many matchings, replayed; its bound holds for any grouping of the problem's chunks.
 
-    Without `bounds`, the bound is that of the shortest paths alone, so that no time goes into linear programs. None for
-    what `may_be_matched` rules out, where a single try would take more work than all may, where a sketch leaves some
-    chunk no path, and where the time is up before there is a plan.
+    `is_quick`: with symmetry, chunks are not planned one by one as well, and the bound is one that is worked out at
+    once (`proven_by` replaces it). Without `bounds`, it is that of
+    the shortest paths alone, so that no time goes into linear programs. None for what `may_be_matched` rules out, where
+    a single try would take more work than all may, where a sketch leaves some chunk no path, and where the time is up
+    before there is a plan.
     """
     if not may_be_matched(problem):
         return None
@@ -125,12 +131,15 @@ def matched_plan(
     for number in range(len(problem.phases)):
         left = len(problem.phases) - number
         known = None if bounds is None else bounds if left == 1 else bounds.phases[number]
-        enough_s = 0.0 if known is None else known.any_grouping_s / max(1 - options.gap, 1e-9)
+        enough_s = 0.0
+        if known is not None:
+            least_s = known.quick_any_grouping_s if is_quick else known.any_grouping_s
+            enough_s = least_s / max(1 - options.gap, 1e-9)
         share = Deadline(deadline.stage(deadline.remaining_s / left))
         sends = parameters.sends // len(problem.phases)
         search = _Search(parameters, share, random.Random(options.seed), options, enough_s, sends)
         within = None if bounds is None else bounds.phases[number]
-        columns = _matched(search, problem.phases[number], within, found[-1] if found else None)
+        columns = _matched(search, problem.phases[number], within, found[-1] if found else None, is_quick)
         if columns is None:
             return None
         searches.append(search)
@@ -138,12 +147,25 @@ def matched_plan(
     schedule = lowered(problem, found, retimed=True)
     report = check(schedule)
     assert report.valid, report.summary()
-    bounds_s = {"latency": bounds_of(problem).latency_s} if bounds is None else bounds.any_grouping
+    if bounds is None:
+        bounds_s = {"latency": bounds_of(problem).latency_s}
+    else:
+        bounds_s = bounds.quick_any_grouping if is_quick else bounds.any_grouping
     solution = claim(report.makespan_s, max(bounds_s.values()), SOLVER, __version__, options, deadline)
     details = _details(searches, schedule, bounds_s, report.makespan_s)
     stages = sorted({stage for search in searches for stage in search.stage_s})
     timings = {stage: round(sum(search.stage_s.get(stage, 0.0) for search in searches), 6) for stage in stages}
     return Plan(solution, schedule, details, timings, problem=problem)
+
+
+def proven_by(plan: Plan, bounds_s: dict[str, float], options: SolveOptions) -> Plan:
+    """The same plan with other bounds."""
+    end_s, bound_s = plan.solution.objective, max(bounds_s.values())
+    assert end_s is not None
+    solution = claim(end_s, bound_s, SOLVER, __version__, options, Deadline(options))
+    ratio = end_s / bound_s if bound_s else 1.0
+    details = {**plan.details, "ratio": ratio, "bounds_s": bounds_s}
+    return replace(plan, solution=replace(solution, wall_s=plan.solution.wall_s), details=details)
 
 
 def _details(
@@ -164,13 +186,18 @@ def _details(
     }
 
 
-def _matched(search: _Search, phase: Phase, bounds: Bounds | None, before: Columns | None) -> Columns | None:
-    """All sends of a phase by the best try, in the time of the whole; `before`: those of the phase before it."""
+def _matched(
+    search: _Search, phase: Phase, bounds: Bounds | None, before: Columns | None, is_quick: bool
+) -> Columns | None:
+    """All sends of a phase by the best try, in the time of the whole; `before`: those of the phase before it.
+
+    `is_quick`: with symmetry, chunks are not planned one by one as well.
+    """
     problem = phase.problem
     with charge(search.stage_s, "bounds"):
-        bottlenecks = [] if bounds is None or search.deadline.over else list(bounds.bandwidth.bottlenecks)
+        bottlenecks = [] if bounds is None or search.deadline.over else list(bounds.bottlenecks)
     quotients = _quotients(problem, search)
-    for number, quotient in enumerate(quotients):
+    for number, quotient in enumerate(quotients[:1] if is_quick else quotients):
         if _sends(quotient) > search.left or _neighbours(quotient) > _MOST_NEIGHBOURS:
             continue
         sets = find_bottleneck_sets(quotient.topology, bottlenecks, quotient.rotations)
@@ -201,11 +228,13 @@ def _try_all(
     search: _Search, network: Network, quotient: QuotientProblem, release: Release | None, reserve: int
 ) -> None:
     """Tries on one quotient until no more than `reserve` is left of the work, or the last ones were of no use."""
-    start, own, tries, without = start_of(network, release), None, 0, 0
-    each, once = _work(network)
-    while not tries or (search.left > reserve and without < search.parameters.patience and not search.over):
+    start, own, tries, found_at, found_left = start_of(network, release), None, 0, 0, search.left
+    each, once, ports = *_work(network), contested_ports(network)
+    while not tries or (search.left > reserve and not search.over):
+        if search.parameters.are_enough(tries - found_at, found_left - search.left):
+            break
         again = own is not None and search.chance.random() < search.parameters.restart_share
-        choice = _choice(search, network, own, tries)
+        choice = _paired(search, ports, _choice(search, network, own, tries), own, tries)
         kept = (
             list(own.copies[: 1 + search.chance.randrange(len(own.copies))]) if own is not None and again else [start]
         )
@@ -213,11 +242,11 @@ def _try_all(
         known, shorter = len(state.sends), search.chance.choice(_SHORTER)
         limit_s = np.inf if search.best is None else search.best_s * (1 - shorter)
         is_complete = construct(network, choice, search.chance, state, limit_s, copies)
-        tries, without, search.tries = tries + 1, without + 1, search.tries + 1
+        tries, search.tries = tries + 1, search.tries + 1
         search.left -= round(once + each * (len(state.sends) - known))
         if is_complete and state.makespan_s < search.best_s:
             own = _Made(state, choice, [*kept, *copies], state.makespan_s)
-            search.best, without = (own, network, quotient), 0
+            search.best, found_at, found_left = (own, network, quotient), tries, search.left
             if search.options.on_progress is not None:
                 search.options.on_progress(Progress(search.deadline.elapsed_s, own.makespan_s, None, SOLVER))
 
@@ -241,6 +270,16 @@ def _choice(search: _Search, network: Network, best: _Made | None, number: int) 
     spare_s = 0.0 if search.best is None else chance.choice(_SPARE) * search.best_s
     once = bool(network.outside) and chance.random() < search.parameters.once_share
     return Choice(tuple(most), chance.choice(PICKS), chance.choice(_NOISE), once, spare_s, waits)
+
+
+def _paired(search: _Search, ports: Ports, choice: Choice, best: _Made | None, number: int) -> Choice:
+    """With a single partner for each port, where ports are contested: the best try's, or others."""
+    chance, parameters = search.chance, search.parameters
+    if not ports or (number and chance.random() >= parameters.paired_share):
+        return choice
+    if best is not None and best.choice.closed and chance.random() < parameters.alike_share:
+        return replace(choice, closed=best.choice.closed)
+    return replace(choice, closed=closed_links(ports, chance))
 
 
 def _work(network: Network) -> tuple[float, float]:
@@ -294,4 +333,5 @@ def _neighbours(quotient: QuotientProblem) -> int:
 def _name(choice: Choice) -> str:
     """For people: `rarest, groups of 1, 4`."""
     sizes = ", ".join(map(str, sorted(set(choice.most))))
-    return f"{choice.pick}, groups of {sizes}{', into bottlenecks once' if choice.once else ''}"
+    rules = [", into bottlenecks once"] * choice.once + [", a partner a port"] * bool(choice.closed)
+    return f"{choice.pick}, groups of {sizes}{''.join(rules)}"

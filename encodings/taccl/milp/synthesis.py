@@ -62,12 +62,13 @@ class _Candidate:
 
 @dataclass
 class _Search:
-    """What the stages know so far: the best schedule, the bounds, and where the time went."""
+    """What the stages know so far: the best schedule, the bounds, where the time went. `versions`: of the solvers."""
 
     problem: Chunked
     options: SolveOptions
     deadline: Deadline
     router: str
+    versions: str
     bounds: Bounds
     parameters: Milp
     best: _Candidate | None = None
@@ -110,6 +111,8 @@ class _Search:
         if self.best is None or self._key(candidate) < self._key(self.best):
             self.best = candidate
             self.report("contiguity" if order.note.endswith(contiguity.EXACT) else "ordering")
+            if self.options.on_plan is not None:
+                self.options.on_plan(candidate.makespan_s, lambda: _plan(self, candidate))
         return candidate
 
     def report(self, phase: str) -> None:
@@ -138,7 +141,7 @@ def synthesise(
     if bounds is None or problem.path_slack is not None:
         limits = None if bounds is None else bounds.parameters
         bounds = bounds_of(replace(problem, path_slack=None), limits, deadline.stage())  # the bound is for all paths
-    search = _Search(problem, options, deadline, solver, bounds, parameters)
+    search = _Search(problem, options, deadline, solver, versions, bounds, parameters)
     search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
     with charge(search.stage_s, "routing"):
@@ -157,7 +160,10 @@ def synthesise(
         else:
             _schedule(search, [found] if policy is None else [found, policy])
             _schedule_others(search, routers)
-    return _plan(search, versions)
+    with charge(search.stage_s, "confirming"):
+        _confirm(search)
+    assert search.best is not None  # every path to here schedules at least one routing
+    return _plan(search, search.best)
 
 
 # -- stage 1: routings, one for each phase -----------------------------------------------------------------------------
@@ -386,13 +392,9 @@ def _confirm(search: _Search) -> None:
     search.bounds = bounds.with_proven(others_s, anew=True)
 
 
-def _plan(search: _Search, versions: str) -> Plan:
-    assert search.best is not None  # every path through `synthesise` schedules at least one routing
-    best = search.best
-    with charge(search.stage_s, "confirming"):
-        _confirm(search)
+def _plan(search: _Search, best: _Candidate) -> Plan:
     solution = claim(
-        best.makespan_s, search.bounds.chunk_by_chunk_s, f"{search.router}+{CONTIGUITY_SOLVER}", versions,
+        best.makespan_s, search.bounds.chunk_by_chunk_s, f"{search.router}+{CONTIGUITY_SOLVER}", search.versions,
         search.options, search.deadline,
     )  # fmt: skip
     details = {

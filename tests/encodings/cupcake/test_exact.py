@@ -7,15 +7,17 @@ import pytest
 from examples import share
 from fusion_instances import KINDS, brute_force_s, known_instance, random_instance, scaled_instance
 
-from gapless.encodings.cupcake import Fusion, timeline
+from gapless.checker import check
+from gapless.encodings.cupcake import Fusion, Problem, timeline
 from gapless.encodings.cupcake.affine import Affine, solve_affine
 from gapless.encodings.cupcake.bounds import rest_of
 from gapless.encodings.cupcake.fusion import Costs
 from gapless.encodings.cupcake.pareto import Labelled, solve_pareto
-from gapless.encodings.cupcake.solve import best_fusion
+from gapless.encodings.cupcake.solve import best_fusion, solve
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.gradients.profile import FusionProfile
+from gapless.system import Plan
 
 CASES = 2000
 
@@ -186,3 +188,17 @@ def _count_nodes(profile: FusionProfile) -> int:
 def test_algorithm_1_visits_fewer_nodes_than_brute_force() -> None:
     profile = random_instance(np.random.default_rng(21), "affine", most=14, least=14)
     assert 14 <= _count_nodes(profile) < 2**14
+
+
+@pytest.mark.parametrize("method", ["milp", "algorithm1"])
+def test_what_a_method_finds_before_its_end_is_offered(method: str) -> None:
+    offers: list[tuple[float, Plan]] = []
+    options = SolveOptions(threads=1, on_plan=lambda cost_s, make: offers.append((cost_s, make())))
+    best = solve(Problem(random_instance(np.random.default_rng(0), "thresholded", 14, 12), method), options)
+    assert len(offers) > 2  # more than the baseline that it starts from, and one
+    for cost_s, plan in offers:
+        assert plan.schedule is not None
+        report = check(plan.schedule)
+        assert report.valid
+        assert report.makespan_s <= cost_s * (1 + 1e-6)
+    assert min(plan.solution.objective for _, plan in offers) == pytest.approx(best.solution.objective)

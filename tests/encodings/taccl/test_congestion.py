@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from little import LITTLE
 
 import gapless
 from gapless import SolveOptions
@@ -31,7 +32,7 @@ def switched(ranks: int, nodes: int, table: Slowdown | None) -> Topology:
 
 
 def solved(problem: Chunked) -> Result:
-    result = gapless.solve(problem, SolveOptions(threads=1))
+    result = gapless.solve(problem, SolveOptions(threads=1), LITTLE)
     assert result.valid
     return result
 

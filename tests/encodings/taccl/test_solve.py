@@ -9,14 +9,16 @@ from little import LITTLE
 from rails import rails
 
 import gapless
+from gapless.checker import check
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.chunked import Method
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.problem import Problem
-from gapless.encodings.taccl.solve import in_chunks
+from gapless.encodings.taccl.solve import in_chunks, solve
 from gapless.errors import InputError
 from gapless.options import Progress, SolveOptions
 from gapless.solution import Status
+from gapless.system import Plan
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 
@@ -24,7 +26,7 @@ QUICK = SolveOptions(gap=0.02)
 
 
 def best_chunking(topology: Topology, collective: str, size_bytes: int) -> int:
-    return in_chunks(Problem(topology, collective, size_bytes), SolveOptions()).chunks
+    return in_chunks(Problem(topology, collective, size_bytes), SolveOptions(), LITTLE).chunks
 
 
 def test_orbits_are_counted() -> None:
@@ -180,7 +182,23 @@ def test_an_optimal_plan_is_not_beaten_in_any_number_of_chunks() -> None:
 
 
 def test_the_milp_alone_takes_as_many_chunks_as_are_small_enough_for_it() -> None:
-    problem = Problem(load_topology("mesh:3x4", 1), "broadcast", 64 * 10**6, method="milp")
+    problem = Problem(load_topology("mesh:2x4", 1), "broadcast", 64 * 10**6, method="milp")
     fastest, for_milp = (in_chunks(problem, SolveOptions(), LITTLE, for_milp=asked) for asked in (False, True))
     assert 1 < for_milp.chunks < fastest.chunks
     assert milp_binaries(for_milp) <= LITTLE.milp.most_binaries < milp_binaries(fastest)
+
+
+def test_what_the_milp_finds_before_its_end_is_offered_as_an_answer_to_the_question() -> None:
+    offers: list[tuple[float, Plan]] = []
+    options = SolveOptions(threads=1, on_plan=lambda end_s, make: offers.append((end_s, make())))
+    problem = Chunked.of(load_topology("hypercube:3", 1), "alltoall", 10**6, method="milp")
+    best = solve(problem, options, LITTLE)
+    assert len({end_s for end_s, _ in offers}) > 2
+    for end_s, plan in offers:
+        assert plan.schedule is not None
+        assert check(plan.schedule).valid
+        assert plan.solution.objective == pytest.approx(end_s)
+        assert plan.solution.bound is not None
+        assert plan.solution.bound <= end_s * (1 + 1e-9)
+        assert plan.details["provenance"]["chunks"] == problem.chunks
+    assert best.solution.objective == pytest.approx(min(end_s for end_s, _ in offers))

@@ -93,8 +93,8 @@ def test_a_sum_may_be_one_that_only_flows_to_its_root() -> None:
     """No link leads back, so nothing is known of cuts that everybody's data must cross."""
     links = (Link(1, 0, 1e-6, 1e-9), Link(2, 0, 1e-6, 1e-9))
     problem = Chunked(Topology("inwards", (0, 0, 0), links), reduce(3), 1000)
-    one_after_the_other_s = 2 * (1e-6 + 1e-9 * 1)
-    assert bounds_of(problem).any_chunking_s == pytest.approx(one_after_the_other_s)  # of a byte each
+    halves_take_turns_s = 2 * (1e-6 + 1e-9 * 500)
+    assert 0.88 * halves_take_turns_s < bounds_of(problem).any_chunking_s < halves_take_turns_s
 
 
 def test_lanes_that_work_side_by_side_are_not_bounded_by_the_nic_that_takes_turns() -> None:

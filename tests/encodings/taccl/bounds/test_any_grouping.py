@@ -14,6 +14,7 @@ from gapless.collective import Collective, collective_by_name
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.aggregate.stage import plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import bounds_of
+from gapless.encodings.taccl.bounds.spreading import influence_bound_s
 from gapless.encodings.taccl.parameters import Aggregation
 from gapless.options import SolveOptions
 from gapless.topologies.files import load_topology
@@ -112,3 +113,21 @@ def test_between_two_nodes_rails_take_all_rounds_and_a_crossing() -> None:
 def test_a_sum_takes_a_turn_for_each_leaf_of_a_hub() -> None:
     bounds = bounds_of(Chunked.of(load_topology("hub-and-spoke:8"), "reduce", 1))
     assert bounds.any_grouping["spreading"] >= 7 * 0.7e-6
+
+
+@pytest.mark.parametrize("topology", [load_topology("ndv2", 2), load_topology("dgx2", 2)], ids=["ndv2", "dgx2"])
+@pytest.mark.parametrize(("name", "size"), [("allgather", 1_000), ("allgather", 10**6), ("reducescatter", 64_000)])
+def test_a_bound_that_is_known_spares_work_and_changes_nothing(topology: Topology, name: str, size: int) -> None:
+    for phase in bounds_of(Chunked.of(topology, name, size)).phases:
+        limits = phase.parameters.time_steps, phase.parameters.most_counted_chunks // 2
+        whole_s = influence_bound_s(phase.problem, phase.one_at_a_time, *limits)
+        for known_s in (0.5 * whole_s, phase.quick_any_grouping_s, 2 * whole_s):
+            found_s = influence_bound_s(phase.problem, phase.one_at_a_time, *limits, known_s)
+            assert max(found_s, known_s) == pytest.approx(max(whole_s, known_s))
+
+
+@pytest.mark.parametrize("name", ["allgather", "allreduce", "alltoall"])
+def test_quick_bounds_are_never_larger_than_all_together(name: str) -> None:
+    bounds = bounds_of(Chunked.of(load_topology("ndv2", 1), name, 10**6))
+    assert 0 < bounds.quick_any_grouping_s <= bounds.any_grouping_s
+    assert bounds.quick_asked_s <= bounds.asked_s

@@ -9,7 +9,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from irregular_networks import mixed_bandwidths, regular_graph
+from irregular_networks import mixed_bandwidths, regular_graph, with_slow_nic
 from rails import rails
 from shapes import SHAPES, even, line, pairs_of_nodes, ring, star
 
@@ -104,6 +104,14 @@ def test_a_regular_graph_is_near_its_bandwidth() -> None:
     plan = matched_plan(problem, SolveOptions(), Matching(sends=20_000), bounds)
     assert plan is not None
     assert plan.solution.objective <= 1.1 * bounds.any_chunking_s
+
+
+@pytest.mark.parametrize(("rank", "factor"), [(3, 2.0), pytest.param(0, 4.0, marks=pytest.mark.thorough)])
+def test_a_slow_nic_holds_up_no_other(rank: int, factor: float) -> None:
+    problem = Chunked(with_slow_nic(rank, factor), allgather(24, 11), 64 * 10**6 // 11)
+    plan = matched_plan(problem, SolveOptions(), Matching(sends=40_000))
+    assert plan is not None
+    assert plan.solution.objective <= 1.07 * bounds_of(problem).any_chunking_s
 
 
 def test_without_bounds_the_claim_is_that_of_the_shortest_paths() -> None:

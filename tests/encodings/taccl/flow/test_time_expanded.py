@@ -9,11 +9,15 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from irregular_networks import with_slow_nic
 from shapes import SHAPES, even, line, pairs_of_nodes, ring
 
 from gapless.collective import allgather, collective_by_name
 from gapless.encodings.taccl import Chunked
-from gapless.encodings.taccl.flow.time_expanded import PICKS, Choice, Network, State, construct, network_of, start_of
+from gapless.encodings.taccl.bounds.bounds import bounds_of
+from gapless.encodings.taccl.flow.network import Network, network_of
+from gapless.encodings.taccl.flow.pairing import closed_links, contested_ports
+from gapless.encodings.taccl.flow.time_expanded import PICKS, Choice, State, construct, start_of
 from gapless.encodings.taccl.symmetry.quotient import quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
 
@@ -111,3 +115,22 @@ def test_links_that_wait_make_larger_groups() -> None:
         for waits in (0.0, 0.3)
     ]
     assert counts[1] < counts[0]
+
+
+def test_closed_links_are_used_only_where_nothing_else_is_left() -> None:
+    network = _network(Chunked(ring(5, even), allgather(5), 1000))
+    backwards = frozenset(link for link in range(10) if (network.target[link] - network.source[link]) % 5 == 4)
+    state, _ = _complete(network, Choice((1,), closed=backwards))
+    assert not backwards & {send[2] for send in state.sends}
+    all_links = frozenset(range(10))
+    assert not _complete(network, Choice((1,), closed=all_links))[0].left
+
+
+def test_no_rank_is_served_last_where_links_share_ports() -> None:
+    topology = with_slow_nic(13, 3.0)
+    problem = Chunked(topology, allgather(24, 11), 64 * 10**6 // 11)
+    network = _network(problem, tuple(tuple(topology.ranks_of_node(node)) for node in range(3)))
+    for seed in range(3):
+        closed = closed_links(contested_ports(network), random.Random(seed))
+        state, _ = _complete(network, Choice((1,) * network.kinds, "rarest", once=True, closed=closed), seed)
+        assert state.makespan_s <= 1.05 * bounds_of(problem).any_chunking_s

@@ -1,0 +1,113 @@
+"""What every plan has to hold: proofs that a budget is too small, which need no solver."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.profiles.training.graph import TrainingGraph
+
+__all__ = ["is_refuted", "least_row_bytes", "refuted_bytes"]
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+def least_row_bytes(graph: TrainingGraph) -> int:
+    """What the steps that every plan has take at least, each by itself: the forward and the backward nodes."""
+    nothing = np.zeros((len(graph.backward) + 2, len(graph.forward)), dtype=np.bool_)
+    return int(max(_forward_rows(graph, nothing).max(), _backward_rows(graph, nothing).max()))
+
+
+def is_refuted(graph: TrainingGraph, budget_bytes: int) -> bool:
+    """Whether no plan fits the budget, by what must be held from one stage to another.
+
+    A node can run again in a stage only if its row, with what is there for later in any plan, fits. What a backward
+    node needs and can't be made in its stage must be there before, and so on back to a stage that can make it. So the
+    rows grow, until one of those that every plan has passes the budget, or nothing changes.
+    """
+    runs_again, needed = _RunsAgain(graph), _needed_anyway(graph)
+    stored = np.zeros((len(graph.backward) + 2, len(graph.forward)), dtype=np.bool_)
+    while True:
+        if max(_forward_rows(graph, stored).max(), _backward_rows(graph, stored).max()) > budget_bytes:
+            return True
+        cannot = runs_again.rows(stored[1:] | needed) > budget_bytes
+        held = stored.copy()
+        for stage in range(len(graph.backward), 0, -1):
+            held[stage] |= (held[stage + 1] | needed[stage]) & cannot[stage]
+        if (held == stored).all():
+            return False
+        stored = held
+
+
+def refuted_bytes(graph: TrainingGraph, low_bytes: int, high_bytes: int) -> int:
+    """The largest budget from `low_bytes`, which is refuted, up to `high_bytes` that is refuted, too."""
+    while high_bytes - low_bytes > 1:
+        middle = (low_bytes + high_bytes) // 2
+        low_bytes, high_bytes = (middle, high_bytes) if is_refuted(graph, middle) else (low_bytes, middle)
+    return low_bytes
+
+
+class _RunsAgain:
+    """The least rows of recomputations."""
+
+    def __init__(self, graph: TrainingGraph) -> None:
+        self._size = graph.output_bytes.astype(np.float64)
+        number = np.arange(len(graph.forward))
+        self._last = np.maximum(number, np.where(graph.local, number[:, None], 0).max(axis=0))
+        self._creator = np.array(
+            [node.creator if node.creator is not None else i for i, node in enumerate(graph.forward)]
+        )
+        workspace = [
+            min(impl.workspace_bytes for impl in (*node.implementations, *node.again, *node.in_place))
+            for node in graph.forward
+        ]
+        self._own = self._size + graph.local @ self._size + workspace
+        self._own[graph.loss] = -np.inf  # costs and holds nothing
+        self._fixed = np.array([-np.inf, *(float(node.fixed_bytes) for node in graph.backward)])
+        self._fixed[1:] += graph.gradient_bytes
+
+    def rows(self, after: Mask) -> Floats:
+        """Bytes of a run of each node in each stage (of its creator as well, if it has one), -inf in the forward pass.
+
+        `after`: what is there or needed when the stage's nodes have run, bool, (stages, nodes), as the result.
+        """
+        beside = np.zeros((after.shape[0], after.shape[1] + 1))
+        np.add.at(beside.T, self._last + 1, np.where(after, self._size, 0.0).T)
+        rows = self._fixed[:, None] + self._own + beside.cumsum(axis=1)[:, :-1]
+        return np.asarray(np.maximum(rows, rows[:, self._creator]))
+
+
+def _needed_anyway(graph: TrainingGraph) -> Mask:
+    """What each stage's backward node needs in every variant, bool, (stages, nodes)."""
+    needed = np.zeros((len(graph.backward) + 1, len(graph.forward)), dtype=np.bool_)
+    for number, node in enumerate(graph.backward):
+        needed[number + 1, list(frozenset.intersection(*(frozenset(variant.needs) for variant in node.variants)))] = (
+            True
+        )
+    return needed
+
+
+def _forward_rows(graph: TrainingGraph, stored: Mask) -> Floats:
+    """The rows of the forward pass, by what is stored when each stage begins; float, one for each forward node."""
+    size, rows = graph.output_bytes.astype(np.float64), np.zeros(len(graph.forward))
+    for number, node in enumerate(graph.forward):
+        if node.creator is None:
+            held = graph.local[number] | stored[1]
+            workspace = min(impl.workspace_bytes for impl in (*node.implementations, *node.in_place))
+            rows[number] = graph.fixed_bytes + size[number] + size[:number][held[:number]].sum() + workspace
+    return rows
+
+
+def _backward_rows(graph: TrainingGraph, stored: Mask) -> Floats:
+    """The same of the backward pass; float, one for each backward node."""
+    size, rows = graph.output_bytes.astype(np.float64), np.zeros(len(graph.backward))
+    for number, node in enumerate(graph.backward):
+        held = stored[number + 2]
+        least = min(
+            sum(size[need] for need in set(variant.needs) if not held[need])
+            + min(impl.workspace_bytes for impl in variant.implementations)
+            for variant in node.variants
+        )
+        rows[number] = node.fixed_bytes + graph.gradient_bytes[number] + node.output_bytes + size[held].sum() + least
+    return rows

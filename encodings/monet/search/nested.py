@@ -1,0 +1,168 @@
+"""Nested checkpoints: the least recomputation for a budget that hardly holds anything, by dynamic programming.
+
+Griewank's recursion with bytes and seconds in place of counts, on any graph in its forward order. A checkpoint at place
+p holds its border, which is what the nodes before p made and those from p on read, so that the forward pass can go on
+from there. A stretch from a to b is reversed from a checkpoint at a: run on for each backward node anew; or run on once
+and hold what the backward nodes need; or run on to some c between them, hold its border and reverse from c to b, after
+which the rest, from a to c, starts from a again or has what it needs held since the run to c. The first run of all is
+the forward pass itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.parameters import Nesting
+from gapless.encodings.monet.retention import fit_implementations, recompute_on_need
+from gapless.encodings.monet.search.passes import Once, Passes
+from gapless.profiles.training.graph import TrainingGraph
+
+__all__ = ["nested_checkpoints", "smallest_variants"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_ANEW, _ONCE = -1, -2
+"""How a stretch is reversed without a checkpoint. With one it is the number of its place, or where the rest is held,
+that number plus the number of places."""
+
+
+def smallest_variants(graph: TrainingGraph) -> Ints:
+    """The variants of the backward nodes that take the fewest bytes while they run; int64, shape (backward,)."""
+    size = graph.output_bytes
+    choices = [
+        [
+            int(size[list(variant.needs)].sum()) + min(impl.workspace_bytes for impl in variant.implementations)
+            for variant in node.variants
+        ]
+        for node in graph.backward
+    ]
+    return np.array([np.argmin(taken) for taken in choices], dtype=np.int64)
+
+
+def nested_checkpoints(
+    graph: TrainingGraph, budget_bytes: int, variants: Ints, reckoned_bytes: int, nesting: Nesting
+) -> Decisions | None:
+    """Decisions with the least recomputation of their kind in `reckoned_bytes`, None where none is reckoned to fit.
+
+    Their implementations are chosen for `budget_bytes`, which may be less: runs in place aren't reckoned with.
+    """
+    held = _Table(Passes(graph, variants, nesting.most_places), reckoned_bytes, nesting.levels).held()
+    if held is None:
+        return None
+    decisions = recompute_on_need(graph, held.get(0, {}), variants, lambda run: held.get(run.stage, {}), held)
+    return fit_implementations(graph, decisions, budget_bytes)
+
+
+@dataclass(frozen=True)
+class _Splits:
+    """What checkpoints at each place c take when a pass from a sets them: the seconds of the run to c; the largest row
+    of it; the levels that are held while the right part is reversed. `kept`: with what the rest needs.
+    """
+
+    run_s: Floats
+    row: Floats
+    drop: Ints
+    row_kept: Floats
+    drop_kept: Ints
+
+
+class _Table:
+    """The least seconds of every stretch by the levels of memory that are left for it, and how it is reversed then."""
+
+    def __init__(self, passes: Passes, budget_bytes: int, levels: int) -> None:
+        self.passes, self.count = passes, len(passes.places)
+        self.unit = budget_bytes / levels
+        self.left = self.unit * np.arange(levels + 1)
+        shape = (self.count + 1, self.count + 1, levels + 1)
+        self.least_s, self.how = np.full(shape, np.inf), np.full(shape, _ANEW)
+        self.forward_s, self.how_forward = np.full(shape[1:], np.inf), np.full(shape[1:], _ANEW)
+        for a in reversed(range(self.count)):
+            self._fill(a)
+
+    def _fill(self, a: int) -> None:
+        """The stretches that begin at a, the shorter ones first; then what begins with the forward pass from a on."""
+        passes, again, first = self.passes, self._splits(a, False), self._splits(a, True)
+        anew_bytes, anew_s = passes.anew(a)
+        once = passes.once(a)
+        for b in range(a + 1, self.count + 1):
+            begin = int(passes.first_stage[b]) - 1
+            if begin >= passes.last_stage[a]:  # no backward node belongs to it
+                self.least_s[a, b] = 0.0
+                continue
+            fixed, upto = passes.fixed[begin], min(b, int((passes.last_stage > begin).sum()))
+            taken = max(once.backward[b], fixed + once.again[b])
+            plain = [
+                self._if_fits(anew_bytes[begin:].max(), anew_s[begin:].sum()),
+                self._if_fits(taken, once.duration_s[b]),
+            ]
+            self.least_s[a, b], self.how[a, b] = self._best(a, upto, plain, self.least_s[:, b], again, fixed, once)
+        fixed, row = passes.graph.fixed_bytes, float(passes.row_first[a].max())
+        taken = max(fixed + row, once.backward[-1], fixed + once.first[-1])
+        plain = [self._if_fits(max(fixed + row, anew_bytes.max(initial=0.0)), anew_s.sum()), self._if_fits(taken, 0.0)]
+        self.forward_s[a], self.how_forward[a] = self._best(a, self.count, plain, self.forward_s, first, fixed, once)
+
+    def _best(
+        self, a: int, upto: int, plain: list[Floats], right_s: Floats, splits: _Splits, fixed: float, once: Once
+    ) -> tuple[Floats, Ints]:
+        """The least seconds by level, and how: without a checkpoint, or with one at a place before `upto`."""
+        c = slice(a + 1, upto)
+        row = np.maximum(fixed + splits.row_kept, once.backward[: self.count])
+        left_s = self.least_s[a, c] + splits.run_s[c, None]
+        split = self._dropped(right_s[c], splits.drop[c]) + left_s
+        kept = self._dropped(right_s[c], splits.drop_kept[c]) + splits.run_s[c, None]
+        split[self.left < fixed + splits.row[c, None]] = np.inf
+        kept[self.left < row[c, None]] = np.inf
+        table = np.concatenate([plain, split, kept])
+        names = np.concatenate([[_ANEW, _ONCE], np.arange(a + 1, upto), np.arange(a + 1, upto) + self.count])
+        return table.min(axis=0), names[table.argmin(axis=0)]
+
+    def _splits(self, a: int, is_forward: bool) -> _Splits:
+        passes, once = self.passes, self.passes.once(a)
+        row = np.maximum.accumulate((passes.row_first if is_forward else passes.row_again)[a])
+        at = passes.places - 1
+        border = passes.border[passes.places] - passes.shared[a, passes.places]
+        run_s = 0.0 if is_forward else passes.until_s[passes.places] - passes.until_s[passes.places[a]]
+        kept = np.maximum(row[at], (once.first if is_forward else once.again)[: self.count])
+        drop = np.ceil(border / self.unit - 1e-9).astype(np.int64)
+        drop_kept = np.ceil((border + once.beside_border[: self.count]) / self.unit - 1e-9).astype(np.int64)
+        return _Splits(np.broadcast_to(run_s, border.shape), row[at], drop, kept, drop_kept)
+
+    def _if_fits(self, taken: float, duration_s: float) -> Floats:
+        return np.where(self.left >= taken, duration_s, np.inf)
+
+    def _dropped(self, cost_s: Floats, drop: Ints) -> Floats:
+        """Costs by level, with so many levels less; a row for each place."""
+        level = np.arange(len(self.left)) - drop[:, None]
+        return np.where(level >= 0, np.take_along_axis(cost_s, np.maximum(level, 0), axis=1), np.inf)
+
+    def held(self) -> Mapping[int, Mapping[int, int]] | None:
+        """By stage, 0 for the forward pass, what is made and held in it, up to which stage; None where nothing fits."""
+        if np.isinf(self.forward_s[0, -1]):
+            return None
+        passes, found = self.passes, defaultdict[int, dict[int, int]](dict)
+        todo = [(0, self.count, len(self.left) - 1, True)]
+        while todo:
+            a, b, level, is_forward = todo.pop()
+            begin = int(passes.first_stage[b])
+            if begin > passes.last_stage[a]:
+                continue
+            how = int(self.how_forward[a, level] if is_forward else self.how[a, b, level])
+            stage, c = found[0 if is_forward else begin], how % self.count
+            if how == _ONCE or how >= self.count:
+                until = passes.until(a)
+                least = begin if how == _ONCE else int(passes.first_stage[c])
+                stage.update({node: int(until[node]) for node in np.flatnonzero(until >= least).tolist()})
+            if how >= 0:
+                end, splits = int(passes.last_stage[c]), self._splits(a, is_forward)
+                stage.update({node: max(stage.get(node, 0), end) for node in passes.border_beside(a, c)})
+                drop = splits.drop if how < self.count else splits.drop_kept
+                todo += [(a, c, level, False)] * (how < self.count)
+                todo.append((c, b, level - int(drop[c]), is_forward))
+        return found

@@ -1,0 +1,258 @@
+"""The search over cuts, recomputation and orders, with one bound on all of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.pipeline.baselines import whole
+from gapless.encodings.pipeline.bounds import bounds_of
+from gapless.encodings.pipeline.building import Cut, stages_of
+from gapless.encodings.pipeline.cut import CutSearch, bottleneck_of, fixed_cut
+from gapless.encodings.pipeline.errors import Spoiling, spoiling_of
+from gapless.encodings.pipeline.heuristic import zero_bubble
+from gapless.encodings.pipeline.joint import compressed, mean_stages, relaxed_bound_s
+from gapless.encodings.pipeline.memory import held_bytes
+from gapless.encodings.pipeline.order import Order, peak_bytes, timed
+from gapless.encodings.pipeline.ordering import Candidate, baselines, best_orders
+from gapless.encodings.pipeline.parameters import Parameters
+from gapless.encodings.pipeline.problem import Problem
+from gapless.encodings.pipeline.recipes import RECIPES, followed
+from gapless.encodings.pipeline.recomputation import are_all_choices, recomputation_choices
+from gapless.encodings.pipeline.stages import Stages
+from gapless.options import Deadline, SolveOptions
+
+__all__ = ["ROUNDING", "Case", "Search"]
+
+Floats = NDArray[np.float64]
+
+ROUNDING = 1e-9
+"""Sums in another order differ by less than this share; what differs by less is equal."""
+
+
+@dataclass
+class Case:
+    """One cut and one choice of the stages that recompute. `known`: orders of it that stay within memory.
+
+    `bounds_s`: seconds by name, on all of its orders and modes. `reserve_bytes`: of each rank's memory, left to
+    messages. `is_proven`: whether no plain order is faster than the best that is known.
+    """
+
+    cut: Cut
+    stages: Stages
+    bounds_s: dict[str, float]
+    known: list[Candidate] = field(default_factory=list)
+    reserve_bytes: Floats | float = 0.0
+    is_proven: bool = False
+
+    @property
+    def bound_s(self) -> float:
+        """The highest of the bounds."""
+        return max(self.bounds_s.values())
+
+    @property
+    def best(self) -> Candidate | None:
+        """The fastest order that is known."""
+        return min(self.known, key=lambda found: found.rank, default=None)
+
+
+class Search:
+    """Cuts in the order of their bound, each ordered quickly; then the best of them with all methods.
+
+    `cases`: those that were ordered. `rest_s`: a bound on all others, inf where there are none. `offer` is called with
+    each order that is faster than all before it.
+    """
+
+    def __init__(
+        self, problem: Problem, options: SolveOptions, deadline: Deadline, parameters: Parameters,
+        offer: Callable[[Candidate], None],
+    ) -> None:  # fmt: skip
+        self.problem, self.options, self.deadline, self.parameters = problem, options, deadline, parameters
+        self.offer = offer
+        self.cases: list[Case] = []
+        self.best: Candidate | None = None
+        self.cut_count = self.ordered_count = 0
+        self.rest_s = math.inf
+
+    def run(self) -> None:
+        """All of it."""
+        for cut, bound_s in self._cuts():
+            self.cut_count += 1
+            self._try(cut, bound_s)
+        ranked = sorted((case for case in self.cases if case.best is not None), key=_rank)
+        fastest = ranked[: self.parameters.refined_cuts]
+        for case in fastest:
+            if not self.deadline.over and not self.is_beaten(case.bound_s):
+                self._refine(case)
+        if self.problem.compression is not None:
+            self._compress(fastest)
+
+    @property
+    def bound_s(self) -> float:
+        """No answer to the question takes less."""
+        return min([self.rest_s, *(case.bound_s for case in self.cases)])
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is a plan, and no more cuts may be tried or time is up."""
+        is_enough = self.ordered_count >= self.parameters.ordered_cuts
+        return self.best is not None and (is_enough or self.deadline.over)
+
+    def is_beaten(self, bound_s: float) -> bool:
+        """Whether what is bounded so can't be better than the best by more than the gap that was asked for."""
+        best_s = math.inf if self.best is None else self.best.timeline.step_s
+        return bound_s >= best_s * (1 - max(ROUNDING, self.options.gap))
+
+    def add(self, case: Case, found: list[Candidate]) -> None:
+        """Orders of a case that stay within memory."""
+        there = {(known.method, known.rank) for known in case.known}
+        found = [candidate for candidate in found if (candidate.method, candidate.rank) not in there]
+        case.known += found
+        best = min(found, key=lambda candidate: candidate.rank, default=None)
+        if best is not None and (self.best is None or best.rank < self.best.rank):
+            self.best = best
+            self.offer(best)
+
+    def _cuts(self) -> Iterator[tuple[Cut, float]]:
+        """Cuts and what bounds them, until no other can be better, or enough were tried."""
+        fixed, most = fixed_cut(self.problem), self.parameters.partial_cuts
+        if fixed is not None:
+            yield fixed, 0.0
+            return
+        search = CutSearch(self.problem, most)
+        cuts = bottleneck_of(self.problem, most) if self.problem.cut == "bottleneck" else search
+        for cut in cuts:
+            bound_s = 0.0 if self.problem.cut == "bottleneck" else search.bound
+            if self.is_beaten(bound_s) or self.is_over:
+                self.rest_s = self._least_s() if self.problem.cut == "bottleneck" else bound_s
+                return
+            yield cut, bound_s
+        self.rest_s = search.bound if search.is_cut_short else math.inf
+
+    def _least_s(self) -> float:
+        """A bound on every cut."""
+        search = CutSearch(self.problem, self.parameters.partial_cuts)
+        next(iter(search), None)
+        return search.bound
+
+    def _try(self, cut: Cut, bound_s: float) -> None:
+        """Every choice of what recomputes, unless its bound says that it is no better."""
+        most = self.parameters.recomputed_stages
+        if not are_all_choices(self.problem, most):
+            free = replace(stages_of(self.problem, cut), memory_bytes=np.full(self.problem.ranks, np.inf))
+            self.rest_s = min(self.rest_s, max(bound_s, *bounds_of(free).values()))
+        for choice in recomputation_choices(self.problem, most):
+            if self.is_over:
+                self.rest_s = min(self.rest_s, bound_s)
+                return
+            stages = stages_of(self.problem, cut, choice)
+            case = Case(cut, stages, bounds_of(stages) | ({"cut": bound_s} if bound_s else {}))
+            spoiling = spoiling_of(self.problem, cut, stages.crosses)
+            if spoiling is not None:
+                case.bounds_s["modes"] = relaxed_bound_s(stages, spoiling, self.deadline.stage())
+            self.cases.append(case)
+            if not self.is_beaten(case.bound_s):
+                self.ordered_count += 1
+                self._fit(case, lambda stages: self._quick(cut, stages))
+
+    def _quick(self, cut: Cut, stages: Stages) -> list[Candidate]:
+        """The schedules of the field, and a short run of the heuristic."""
+        found = baselines(self.problem, cut, stages)
+        if self.problem.method in ("auto", "search", "zero-bubble"):
+            made = zero_bubble(stages, self.parameters.quick_ops, self.deadline)
+            found += [Candidate("zero-bubble", cut, stages, *made)] if made is not None else []
+        return found
+
+    def _refine(self, case: Case) -> None:
+        def all_methods(stages: Stages) -> list[Candidate]:
+            orders = best_orders(
+                self.problem, case.cut, stages, self.options, self.deadline, self.parameters, list(case.known)
+            )
+            is_whole_memory = not np.any(case.reserve_bytes)
+            case.is_proven = orders.proven and is_whole_memory
+            if is_whole_memory:
+                case.bounds_s.update(orders.bounds_s)
+            return orders.known if orders.best is None else [*orders.known, orders.best]
+
+        self._fit(case, all_methods)
+        best = case.best
+        if case.is_proven and best is not None and self.problem.compression is None:
+            case.bounds_s["exact"] = best.timeline.step_s
+
+    def _compress(self, cases: list[Case]) -> None:
+        """The best modes for the orders of some cases; then orders for the best modes, and so on in turns."""
+        for case in cases:
+            fuses = self.problem.replicas.fuses_embedding
+            made = followed(self.problem, case.cut).items() if not case.stages.recomputes.any() else ()
+            self._keep(case, [found for name, (found, _) in made if RECIPES[name].fuses_embedding == fuses])
+        of_case = [(case, found) for case in cases for found in case.known]
+        for _ in range(self.parameters.mode_rounds):
+            cases_of = {id(found.order): case for case, found in of_case}
+            before = self.best
+            moded = compressed(
+                [found for _, found in of_case], self._spoiling, before.timeline.step_s if before else math.inf,
+                self.parameters.moded_orders, self.parameters.mode_steps, self.deadline,
+            )  # fmt: skip
+            for origin, found in moded:
+                self._keep(cases_of[id(origin.order)], [found])
+            best = self.best
+            if best is None or best is before or self.deadline.over:
+                return
+            case = next(case for case in cases if any(found is best for found in case.known))
+            of_case = [(case, found) for found in self._for_modes(case, best.order)]
+
+    def _spoiling(self, candidate: Candidate) -> Spoiling:
+        spoiling = spoiling_of(self.problem, candidate.cut, candidate.stages.crosses)
+        assert spoiling is not None, "compression is offered"
+        return spoiling
+
+    def _for_modes(self, case: Case, modes: Order) -> list[Candidate]:
+        """Orders made for hops that cost what they do in these modes."""
+        planned = replace(case.stages, memory_bytes=case.stages.memory_bytes - case.reserve_bytes)
+        found = []
+        for made in self._quick(case.cut, mean_stages(planned, modes)):
+            own = case.stages if made.stages.splits else whole(case.stages)
+            order = replace(made.order, hop_modes=modes.hop_modes, reduce_modes=modes.reduce_modes)
+            timeline = timed(own, order)
+            if timeline is not None:
+                found.append(replace(made, stages=own, order=order, timeline=timeline))
+        return found
+
+    def _keep(self, case: Case, candidates: list[Candidate]) -> None:
+        """Those that fit into memory with their messages."""
+        kept_bytes = [np.maximum(self._held(found), peak_bytes(found.stages, found.timeline)) for found in candidates]
+        pairs = zip(candidates, kept_bytes, strict=True)
+        self.add(case, [found for found, kept in pairs if (kept <= found.stages.room_bytes).all()])
+
+    def _fit(self, case: Case, orders_of: Callable[[Stages], list[Candidate]]) -> None:
+        """Orders whose messages fit into memory too: what they lack is kept free in the next round."""
+        memory_bytes = case.stages.memory_bytes
+        for _ in range(self.parameters.message_rounds):
+            found, lacking = [], None
+            planned = replace(case.stages, memory_bytes=memory_bytes - case.reserve_bytes)
+            for candidate in orders_of(planned):
+                own = replace(candidate, stages=replace(candidate.stages, memory_bytes=memory_bytes))
+                over = self._held(own) - case.stages.room_bytes
+                if (over <= 0).all():
+                    found.append(own)
+                elif lacking is None or over.max() < lacking.max():
+                    lacking = np.maximum(over, 0.0)
+            if found or lacking is None or self.deadline.over:
+                break
+            case.reserve_bytes = case.reserve_bytes + lacking
+        self.add(case, found)
+
+    def _held(self, candidate: Candidate) -> Floats:
+        """What ranks hold besides their states; nothing where memory is not limited, or counted in micro-batches."""
+        if self.problem.in_flight is not None or math.isinf(self.problem.memory_bytes):
+            return np.zeros(self.problem.ranks)
+        return held_bytes(self.problem, candidate.stages, candidate.order, candidate.timeline)
+
+
+def _rank(case: Case) -> tuple[float, float]:
+    assert case.best is not None
+    return case.best.rank

@@ -1,0 +1,383 @@
+"""Spanning trees: an ALLREDUCE along trees packed into the links, each chunk up one of them and down it again.
+
+Phase by phase, with roots on all ranks alike, the outer ranks of a mesh or a line take twice as long to get everything
+as to get what is not theirs, and links towards the middle stand still while sums are spread. A tree whose links all run
+both ways loads them alike in both directions, wherever its root is. Chunks in different phases then share each link,
+and trees packed evenly reach the bound: what all links between the parts of a partition carry must join these parts
+(Nash-Williams, Tutte). Trees are grown one after the other along the links with least to do so far, and grown anew
+while that evens the load. List scheduling keeps them in turn, so that sums are spread while others come together.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless import __version__
+from gapless.checker import check
+from gapless.encodings.taccl.aggregate.gossip import sums_for_all
+from gapless.encodings.taccl.bounds.bounds import Bounds
+from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.list_scheduling import Order, Rule, Table, better_orders, list_schedule
+from gapless.encodings.taccl.parameters import Trees
+from gapless.encodings.taccl.sends import Sends, to_schedule
+from gapless.options import Deadline, SolveOptions
+from gapless.system import Plan
+
+__all__ = ["doubled_chunks", "may_pack_trees", "plan_on_trees"]
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+SOLVER = "trees"
+_DEFAULTS = Trees()
+_POWERS = (4, 8, 16, 32)
+"""Of what a link has to do, pass by pass: the higher, the more the busiest decides alone."""
+_DEEP = 0.1
+"""How much dearer each step away from the first rank makes a link: of trees with equal loads, shallow ones."""
+_PACE = 0.5
+"""How soon chunks are due, as a share of the time that their number gives them: links then choose among several."""
+_RULES = tuple(Rule("as given", backwards, most) for most in (1, 2) for backwards in (False, True))
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Pairs of links that run against each other. `ends[p]`: the ranks of pair p; `links[p]`: from the first, and back.
+
+    `loads[p]`: the clocks (links and resources) that a chunk over both of its links takes, each with seconds. `at[r]`:
+    the pairs at rank r.
+    """
+
+    ends: list[tuple[int, int]]
+    links: list[tuple[int, int]]
+    loads: list[list[tuple[int, float]]]
+    at: list[list[int]]
+    clocks: int
+
+    def is_connected(self) -> bool:
+        """Whether the pairs join all ranks."""
+        seen, front = {0}, [0]
+        while front:
+            rank = front.pop()
+            new = {self.other(pair, rank) for pair in self.at[rank]} - seen
+            seen |= new
+            front += new
+        return len(seen) == len(self.at)
+
+    def link(self, pair: int, target: int) -> int:
+        """The link of a pair that leads to one of its ranks."""
+        there, back = self.links[pair]
+        return there if self.ends[pair][1] == target else back
+
+    def other(self, pair: int, rank: int) -> int:
+        """The rank at the other end."""
+        first, second = self.ends[pair]
+        return second if rank == first else first
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A tree for each chunk, as pairs in order from its root on, (pair, parent, child); `roots[c]`.
+
+    `busiest_s`: how long the trees take of the busiest clock. `end_s`: that, and until the last chunk has come there
+    and gone on: about when a plan along them is over.
+    """
+
+    problem: Chunked
+    roots: list[int]
+    trees: list[list[tuple[int, int, int]]]
+    busiest_s: float
+    end_s: float
+
+
+def may_pack_trees(problem: Chunked) -> bool:
+    """Whether it is an ALLREDUCE of all ranks, more than two, in which every chunk may take every link."""
+    return problem.collective.rank_count > 2 and problem.sketch is None and problem.is_free and sums_for_all(problem)
+
+
+def doubled_chunks(problem: Chunked, parameters: Trees = _DEFAULTS) -> Iterator[int]:
+    """1, 2, 4, ...: numbers of chunks for a problem's ranks, as long as there is work to put their sends in order."""
+    ranks, number = problem.collective.rank_count, 1
+    while number == 1 or 2 * (ranks - 1) * ranks * number <= parameters.rows:
+        yield number
+        number *= 2
+
+
+def plan_on_trees(
+    problems: Iterable[Chunked],
+    options: SolveOptions,
+    bounds: Bounds,
+    limit_s: float = math.inf,
+    parameters: Trees = _DEFAULTS,
+) -> Plan | None:
+    """The best plan along packed trees for one question, cut into more and more chunks; its bound is the question's.
+
+    Only numbers of chunks are put in order for which loads and the longest tree promise an end not much behind
+    `limit_s`; None where there is none, where links that run both ways don't join all ranks, and where the time is up.
+    """
+    deadline, chance = Deadline(options), random.Random(options.seed)
+    packed: list[_Packed] = []
+    for problem in problems:
+        pairs = _pairs(problem)
+        if not pairs.is_connected() or deadline.over:
+            break
+        passes = parameters.looks // (problem.collective.chunk_count * len(pairs.at) * problem.link_count)
+        if not passes:
+            break
+        packed.append(_pack(problem, pairs, chance, passes))
+        if len(packed) > 1 and packed[-1].end_s > packed[-2].end_s:
+            break
+    promising = [
+        one for one in sorted(packed, key=lambda one: one.end_s) if one.end_s < parameters.hopeless_factor * limit_s
+    ]
+    best: tuple[Order, _Packed] | None = None
+    rows = parameters.rows
+    for one in promising[: parameters.numbers]:
+        table = _table(one)
+        for order in _orders(one, table, options.seed, rows // parameters.numbers, lambda: deadline.over):
+            if best is None or order.makespan_s < best[0].makespan_s * (1 - 1e-9):
+                best = order, one
+    return None if best is None else _plan(*best, bounds, options, deadline)
+
+
+def _pairs(problem: Chunked) -> _Pairs:
+    topology = problem.logical.topology
+    between: dict[tuple[int, int], list[int]] = {}
+    for link, ends in enumerate(zip(topology.link_source.tolist(), topology.link_target.tolist(), strict=True)):
+        between.setdefault(ends, []).append(link)
+    count, duration_s = len(topology.links), problem.duration_s.tolist()
+    start, held = topology.held_start.tolist(), topology.held.tolist()
+    pairs = _Pairs([], [], [], [[] for _ in range(topology.device_count)], count + len(topology.resources))
+    for (one, other), links in between.items():
+        for both in zip(links, between.get((other, one), ()), strict=False):
+            if one > other:
+                break
+            load: dict[int, float] = {}
+            for link in both:
+                for clock in (link, *(count + resource for resource in held[start[link] : start[link + 1]])):
+                    load[clock] = load.get(clock, 0.0) + duration_s[link]
+            for rank in (one, other):
+                pairs.at[rank].append(len(pairs.ends))
+            pairs.ends.append((one, other))
+            pairs.links.append(both)
+            pairs.loads.append(list(load.items()))
+    return pairs
+
+
+def _pack(problem: Chunked, pairs: _Pairs, chance: random.Random, passes: int) -> _Packed:
+    """A tree for each chunk, all grown anew in turn, in so many passes at most, while that evens the load."""
+    load_s = [0.0] * pairs.clocks
+    trees: list[list[int]] = [[] for _ in range(problem.collective.chunk_count)]
+    best, best_s, without = trees, math.inf, 0
+    for number in range(passes):
+        for chunk in chance.sample(range(len(trees)), len(trees)):
+            for pair in trees[chunk]:
+                for clock, each_s in pairs.loads[pair]:
+                    load_s[clock] -= each_s
+            trees[chunk] = _grown(pairs, load_s, chance, _POWERS[min(number, len(_POWERS) - 1)])
+        without = 0 if max(load_s) < best_s * (1 - 1e-3) else without + 1
+        if max(load_s) < best_s:
+            best, best_s = list(trees), max(load_s)
+        if without >= len(_POWERS):
+            break
+    return _rooted(problem, pairs, best, best_s)
+
+
+def _grown(pairs: _Pairs, load_s: list[float], chance: random.Random, power: int) -> list[int]:
+    """A spanning tree along the pairs with least to do, from any rank on; what it takes is added to `load_s`."""
+    start = chance.randrange(len(pairs.at))
+    depth, tree, open_pairs = {start: 0}, list[int](), list(pairs.at[start])
+    most_s = max(load_s) or 1.0
+    while len(depth) < len(pairs.at):
+        best, least, still_open = -1, math.inf, []
+        for pair in open_pairs:
+            one, other = pairs.ends[pair]
+            if one in depth and other in depth:
+                continue
+            still_open.append(pair)
+            price = sum(
+                ((load_s[clock] + each_s) / most_s) ** power - (load_s[clock] / most_s) ** power
+                for clock, each_s in pairs.loads[pair]
+            )
+            deep = depth[one] if one in depth else depth[other]
+            price *= (1 + _DEEP * deep) * (1 + 1e-9 * chance.random())
+            if price < least:
+                best, least = pair, price
+        one, other = pairs.ends[best]
+        old, new = (one, other) if one in depth else (other, one)
+        depth[new] = depth[old] + 1
+        tree.append(best)
+        for clock, each_s in pairs.loads[best]:
+            load_s[clock] += each_s
+        open_pairs = [*still_open, *pairs.at[new]]
+    return tree
+
+
+def _rooted(problem: Chunked, pairs: _Pairs, trees: list[list[int]], busiest_s: float) -> _Packed:
+    """The trees from their centres on, and how long a chunk takes up and down the longest of them."""
+    duration_s = problem.duration_s.tolist()
+    both_s = [sum(duration_s[link] for link in links) for links in pairs.links]
+    roots, rooted, longest_s = list[int](), list[list[tuple[int, int, int]]](), 0.0
+    for tree in trees:
+        at: list[list[int]] = [[] for _ in pairs.at]
+        for pair in tree:
+            for rank in pairs.ends[pair]:
+                at[rank].append(pair)
+        root = _centre(pairs, at, both_s)
+        steps = _steps(pairs, at, root)
+        longest_s = max(longest_s, _length_s(pairs, root, steps, duration_s))
+        roots.append(root)
+        rooted.append(steps)
+    return _Packed(problem, roots, rooted, busiest_s, busiest_s + longest_s - min(duration_s))
+
+
+def _steps(pairs: _Pairs, at: list[list[int]], root: int) -> list[tuple[int, int, int]]:
+    """A tree from a rank on: (pair, parent, child), parents first; `at[r]`: its pairs at rank r."""
+    steps, front, seen = list[tuple[int, int, int]](), [root], {root}
+    for rank in front:
+        for pair in at[rank]:
+            child = pairs.other(pair, rank)
+            if child not in seen:
+                seen.add(child)
+                front.append(child)
+                steps.append((pair, rank, child))
+    return steps
+
+
+def _centre(pairs: _Pairs, at: list[list[int]], both_s: list[float]) -> int:
+    """The rank in the middle of a tree's longest path."""
+    end, away_s, parent = 0, {0: 0.0}, dict[int, int]()
+    for _ in range(2):
+        start, away_s, parent = end, {end: 0.0}, {}
+        for pair, rank, child in _steps(pairs, at, start):
+            away_s[child], parent[child] = away_s[rank] + both_s[pair], rank
+        end = max(away_s, key=away_s.__getitem__)
+    middle_s, rank = away_s[end] / 2, end
+    while away_s[parent[rank]] >= middle_s:
+        rank = parent[rank]
+    return min(rank, parent[rank], key=lambda one: abs(away_s[one] - middle_s))
+
+
+def _length_s(pairs: _Pairs, root: int, steps: list[tuple[int, int, int]], duration_s: list[float]) -> float:
+    """How long a chunk takes up a tree, whose ranks add one part at a time, and down again."""
+    parts: dict[int, list[tuple[float, float]]] = {}  # when each part is ready to be sent, and how long that takes
+    for pair, parent, child in reversed(steps):
+        parts.setdefault(parent, []).append((_added_s(parts.get(child, [])), duration_s[pairs.link(pair, parent)]))
+    down_s = {root: 0.0}
+    for pair, parent, child in steps:
+        down_s[child] = down_s[parent] + duration_s[pairs.link(pair, child)]
+    return _added_s(parts[root]) + max(down_s.values())
+
+
+def _added_s(parts: list[tuple[float, float]]) -> float:
+    """When all parts are added up."""
+    end_s = 0.0
+    for ready_s, takes_s in sorted(parts):
+        end_s = max(end_s, ready_s) + takes_s
+    return end_s
+
+
+def _sends(packed: _Packed) -> tuple[Sends, Ids]:
+    """Up each tree, leaves first, and down it once the sum is complete; and the rank that each send goes to."""
+    pairs = _pairs(packed.problem)
+    chunks, links, targets, needs, reduces = (
+        list[int](),
+        list[int](),
+        list[int](),
+        list[tuple[int, ...]](),
+        list[bool](),
+    )
+
+    def add(chunk: int, pair: int, target: int, needed: list[int], is_sum: bool) -> int:
+        chunks.append(chunk)
+        links.append(pairs.link(pair, target))
+        targets.append(target)
+        needs.append(tuple(needed))
+        reduces.append(is_sum)
+        return len(chunks) - 1
+
+    for chunk, (root, steps) in enumerate(zip(packed.roots, packed.trees, strict=True)):
+        arrived: dict[int, list[int]] = {}
+        for pair, parent, child in reversed(steps):
+            arrived.setdefault(parent, []).append(add(chunk, pair, parent, arrived.get(child, []), True))
+        brought = {root: arrived[root]}
+        for pair, parent, child in steps:
+            brought[child] = [add(chunk, pair, child, brought[parent], False)]
+    down = ~np.array(reduces, dtype=np.bool_)
+    sends = Sends(np.array(chunks), np.array(links), tuple(needs), down.astype(np.int64), ~down, np.zeros_like(down))
+    return sends, np.array(targets)
+
+
+def _table(packed: _Packed) -> tuple[Sends, Table]:
+    """The sends as rows; a rank adds one part of a chunk at a time."""
+    problem, topology = packed.problem, packed.problem.logical.topology
+    sends, target = _sends(packed)
+    links = len(topology.links)
+    first = links + len(topology.resources)
+    held = [
+        (link, *(links + topology.held[begin:end]).tolist())
+        for link, (begin, end) in enumerate(pairwise(topology.held_start.tolist()))
+    ]
+    copies = (first + sends.chunk * topology.device_count + target).tolist()
+    clocks = [
+        (copy, *held[link]) if is_sum else held[link]
+        for copy, link, is_sum in zip(copies, sends.link.tolist(), sends.reduces.tolist(), strict=True)
+    ]
+    alpha_s = topology.alpha_s[sends.link]
+    beta_s = problem.duration_s[sends.link] - alpha_s
+    kind = (sends.link + links * sends.reduces).tolist()  # sums and parts of them are transfers of two kinds
+    return sends, Table(sends.needs, kind, clocks, alpha_s, beta_s, problem.may_group[sends.link])
+
+
+def _orders(
+    packed: _Packed, table: tuple[Sends, Table], seed: int, most_rows: int, is_over: Callable[[], bool]
+) -> Iterator[Order]:
+    """Chunks in turn, from either end, grouped or not; then perturbed, in `most_rows` sends at most after the first."""
+    sends, rows = table
+    until_s = np.zeros(len(rows))
+    duration_s = rows.duration_s
+    for row, needed in enumerate(rows.needs):
+        until_s[row] = max((until_s[first] + duration_s[first] for first in needed), default=0.0)
+    begin_s = _PACE * packed.busiest_s * sends.chunk / len(packed.trees) + until_s
+    left, best = most_rows, None
+    for rule in _RULES if rows.may_join.any() else _RULES[:2]:
+        if best is not None and (left <= 0 or is_over()):
+            return
+        order = list_schedule(rows, rule, begin_s + duration_s if rule.backwards else begin_s)
+        left -= len(rows)
+        if best is None or order.makespan_s < best.makespan_s:
+            best = order
+            yield order
+
+    def is_enough(_: float) -> bool:
+        nonlocal left
+        left -= len(rows)
+        return left < 0 or is_over()
+
+    if best is not None:
+        yield from better_orders(best, seed, math.ceil(most_rows / len(rows)), is_enough)
+
+
+def _plan(order: Order, packed: _Packed, bounds: Bounds, options: SolveOptions, deadline: Deadline) -> Plan:
+    problem, topology = packed.problem, packed.problem.logical.topology
+    sends, _ = _sends(packed)
+    schedule = to_schedule(topology, problem.collective, problem.chunk_bytes, sends, order)
+    report = check(schedule)
+    assert report.valid, report.summary()
+    solution = claim(report.makespan_s, bounds.asked_s, SOLVER, __version__, options, deadline)
+    details = {
+        "method": SOLVER,
+        "ratio": report.makespan_s / bounds.asked_s if bounds.asked_s else 1.0,
+        "sends": len(schedule),
+        "chunk_transfers": len(schedule.moves.values),
+        "links_used": len(np.unique(schedule.place)),
+        "bounds_s": bounds.any_chunking,
+        "variant": order.name,
+    }
+    return Plan(solution, schedule, details, problem=problem)

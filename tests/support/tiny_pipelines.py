@@ -1,0 +1,93 @@
+"""Pipelines so small that all of their orders can be tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import islice, product
+
+import numpy as np
+
+from gapless.encodings.pipeline.order import Kind, number, peak_bytes, plain, timed
+from gapless.encodings.pipeline.placement import rank_of_stages
+from gapless.encodings.pipeline.stages import Stages
+
+MOST_ORDERS = 2500
+
+
+def random_stages(seed: int, most_orders: int = MOST_ORDERS) -> Stages:
+    """At most 3 ranks and 3 micro-batches, whole numbers for costs, hops shorter and longer than ops, memory for one
+    micro-batch or more, in any placement; with so few orders that all can be tried."""
+    rng = np.random.default_rng(seed)
+    while True:
+        stages = _random(rng)
+        counts = [sum(1 for _ in islice(sequences(stages, rank), most_orders + 1)) for rank in range(stages.ranks)]
+        if 1 < math.prod(counts) <= most_orders:
+            return stages
+
+
+def _random(rng: np.random.Generator) -> Stages:
+    ranks, micro_batches = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    placement = str(rng.choice(["linear", "linear", "looped", "v"])) if ranks < 3 else "linear"
+    chunks = 1 if placement == "linear" else 2
+    rank, splits = rank_of_stages(placement, ranks, chunks), bool(rng.integers(3))
+    count = len(rank)
+    crosses = rank[1:] != rank[:-1]
+    stash = rng.integers(1, 4, count)
+    if rng.integers(2):
+        stash[:] = 2
+    recomputes = (rng.integers(3) == 0) & (rng.integers(2, size=count) == 0)
+    whole = np.bincount(rank, weights=stash, minlength=ranks)
+    room = whole * rng.integers(1, micro_batches + 1) + rng.integers(0, 3, ranks)
+    replicas = rng.integers(2) * np.ones((1, count))
+    longest = int(rng.choice([3, 12]))
+    return Stages(
+        ranks=ranks, micro_batches=micro_batches, rank=rank,
+        forward_s=rng.integers(1, 9, count).astype(float), backward_s=rng.integers(1, 9, count).astype(float),
+        weight_s=(rng.integers(0, 9, count) if splits else np.zeros(count)).astype(float), splits=splits,
+        stash_bytes=stash, input_bytes=np.minimum(stash, 1), recomputes=recomputes,
+        state_bytes=np.ones(count, dtype=np.int64), parameter_bytes=np.ones(count, dtype=np.int64),
+        boundary_bytes=np.ones(count - 1, dtype=np.int64),
+        forward_hop_s=np.where(crosses, rng.integers(0, longest, count - 1), 0).astype(float),
+        hop_s=np.where(crosses, rng.integers(0, longest, (1, count - 1)), 0).astype(float),
+        encode_s=np.zeros((1, count - 1)), decode_s=np.zeros((1, count - 1)),
+        reduce_s=replicas * rng.integers(0, 9, (1, count)), embedding_s=float(rng.integers(0, 2) * rng.integers(1, 6)),
+        memory_bytes=room + np.bincount(rank, minlength=ranks), blocks=bool(rng.integers(4) == 0),
+    )  # fmt: skip
+
+
+def sequences(stages: Stages, rank: int) -> Iterator[list[int]]:
+    """Every order of a rank's ops, first in, first out for each kind and stage, that stays within its memory.
+
+    What follows from other ranks isn't looked at: some of these orders let ranks wait forever.
+    """
+    here = np.flatnonzero(stages.rank == rank).tolist()
+    kinds = [Kind.FORWARD, Kind.BACKWARD, *([Kind.WEIGHT] if stages.splits else [])]
+    kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
+    changes = {Kind.FORWARD: kept, Kind.BACKWARD: stages.stash_bytes - kept}
+    room = float(stages.room_bytes[rank])
+
+    def extend(done: dict[tuple[Kind, int], int], live: float, ops: list[int]) -> Iterator[list[int]]:
+        if len(ops) == len(done) * stages.micro_batches:
+            yield ops
+        for kind, stage in done:
+            at = done[kind, stage]
+            is_open = at < stages.micro_batches and (kind is Kind.FORWARD or at < done[Kind(kind - 1), stage])
+            after = live + (changes[kind][stage] if kind in changes else 0)
+            if is_open and after <= room:
+                after -= stages.stash_bytes[stage] if kind is kinds[-1] else 0
+                op = number(stages, kind, stage, at)
+                yield from extend({**done, (kind, stage): at + 1}, after, [*ops, op])
+
+    yield from extend(dict.fromkeys(product(kinds, here), 0), 0.0, [])
+
+
+def best_step_s(stages: Stages) -> float:
+    """The least step time of all orders; each of them stays within memory."""
+    best_s = math.inf
+    for chosen in product(*(list(sequences(stages, rank)) for rank in range(stages.ranks))):
+        timeline = timed(stages, plain(stages, list(chosen)))
+        if timeline is not None:
+            assert (peak_bytes(stages, timeline) <= stages.room_bytes).all()
+            best_s = min(best_s, timeline.step_s)
+    return best_s
