@@ -17,6 +17,7 @@ from gapless.encodings.pipeline.errors import Spoiling, spoiling_of
 from gapless.encodings.pipeline.heuristic import zero_bubble
 from gapless.encodings.pipeline.joint import compressed, mean_stages, relaxed_bound_s
 from gapless.encodings.pipeline.memory import held_bytes
+from gapless.encodings.pipeline.modes import fastest_modes
 from gapless.encodings.pipeline.order import Order, peak_bytes, timed
 from gapless.encodings.pipeline.ordering import Candidate, baselines, best_orders
 from gapless.encodings.pipeline.parameters import Parameters
@@ -39,7 +40,7 @@ class Case:
     """One cut and one choice of the stages that recompute. `known`: orders of it that stay within memory.
 
     `bounds_s`: seconds by name, on all of its orders and modes. `reserve_bytes`: of each rank's memory, left to
-    messages. `is_proven`: whether no plain order is faster than the best that is known.
+    messages.
     """
 
     cut: Cut
@@ -47,7 +48,6 @@ class Case:
     bounds_s: dict[str, float]
     known: list[Candidate] = field(default_factory=list)
     reserve_bytes: Floats | float = 0.0
-    is_proven: bool = False
 
     @property
     def bound_s(self) -> float:
@@ -83,13 +83,15 @@ class Search:
         for cut, bound_s in self._cuts():
             self.cut_count += 1
             self._try(cut, bound_s)
-        ranked = sorted((case for case in self.cases if case.best is not None), key=_rank)
+        rank = _rank if self.problem.compression is None else _moded_rank
+        ranked = sorted((case for case in self.cases if case.best is not None), key=rank)
         fastest = ranked[: self.parameters.refined_cuts]
+        if self.problem.compression is not None:
+            self._compress(fastest)
+            return
         for case in fastest:
             if not self.deadline.over and not self.is_beaten(case.bound_s):
                 self._refine(case)
-        if self.problem.compression is not None:
-            self._compress(fastest)
 
     @property
     def bound_s(self) -> float:
@@ -168,28 +170,27 @@ class Search:
         return found
 
     def _refine(self, case: Case) -> None:
+        """Orders by all methods, and what they prove of plain messages."""
+
         def all_methods(stages: Stages) -> list[Candidate]:
             orders = best_orders(
-                self.problem, case.cut, stages, self.options, self.deadline, self.parameters, list(case.known)
-            )
-            is_whole_memory = not np.any(case.reserve_bytes)
-            case.is_proven = orders.proven and is_whole_memory
-            if is_whole_memory:
+                self.problem, case.cut, stages, self.options, self.deadline, self.parameters, list(case.known),
+                lambda found: self.add(case, self._fitting(case, [found])),
+            )  # fmt: skip
+            if not np.any(case.reserve_bytes):
                 case.bounds_s.update(orders.bounds_s)
             return orders.known if orders.best is None else [*orders.known, orders.best]
 
         self._fit(case, all_methods)
-        best = case.best
-        if case.is_proven and best is not None and self.problem.compression is None:
-            case.bounds_s["exact"] = best.timeline.step_s
 
     def _compress(self, cases: list[Case]) -> None:
-        """The best modes for the orders of some cases; then orders for the best modes, and so on in turns."""
+        """The best modes for the orders of some cases; then orders for the best modes by all methods, and so on."""
         for case in cases:
             fuses = self.problem.replicas.fuses_embedding
             made = followed(self.problem, case.cut).items() if not case.stages.recomputes.any() else ()
-            self._keep(case, [found for name, (found, _) in made if RECIPES[name].fuses_embedding == fuses])
-        of_case = [(case, found) for case in cases for found in case.known]
+            own = [found for name, (found, _) in made if RECIPES[name].fuses_embedding == fuses]
+            self.add(case, self._fitting(case, own))
+        of_case, ordered = [(case, found) for case in cases for found in case.known], False
         for _ in range(self.parameters.mode_rounds):
             cases_of = {id(found.order): case for case, found in of_case}
             before = self.best
@@ -198,10 +199,12 @@ class Search:
                 self.parameters.moded_orders, self.parameters.mode_steps, self.deadline,
             )  # fmt: skip
             for origin, found in moded:
-                self._keep(cases_of[id(origin.order)], [found])
+                case = cases_of[id(origin.order)]
+                self.add(case, self._fitting(case, [found]))
             best = self.best
-            if best is None or best is before or self.deadline.over:
+            if best is None or (best is before and ordered) or self.deadline.over:
                 return
+            ordered = True
             case = next(case for case in cases if any(found is best for found in case.known))
             of_case = [(case, found) for found in self._for_modes(case, best.order)]
 
@@ -211,10 +214,13 @@ class Search:
         return spoiling
 
     def _for_modes(self, case: Case, modes: Order) -> list[Candidate]:
-        """Orders made for hops that cost what they do in these modes."""
+        """Orders made by all methods for hops that cost what they do in these modes."""
         planned = replace(case.stages, memory_bytes=case.stages.memory_bytes - case.reserve_bytes)
+        orders = best_orders(
+            self.problem, case.cut, mean_stages(planned, modes), self.options, self.deadline, self.parameters
+        )  # fmt: skip
         found = []
-        for made in self._quick(case.cut, mean_stages(planned, modes)):
+        for made in orders.known if orders.best is None else [orders.best, *orders.known]:
             own = case.stages if made.stages.splits else whole(case.stages)
             order = replace(made.order, hop_modes=modes.hop_modes, reduce_modes=modes.reduce_modes)
             timeline = timed(own, order)
@@ -222,33 +228,29 @@ class Search:
                 found.append(replace(made, stages=own, order=order, timeline=timeline))
         return found
 
-    def _keep(self, case: Case, candidates: list[Candidate]) -> None:
-        """Those that fit into memory with their messages."""
-        kept_bytes = [np.maximum(self._held(found), peak_bytes(found.stages, found.timeline)) for found in candidates]
-        pairs = zip(candidates, kept_bytes, strict=True)
-        self.add(case, [found for found, kept in pairs if (kept <= found.stages.room_bytes).all()])
-
     def _fit(self, case: Case, orders_of: Callable[[Stages], list[Candidate]]) -> None:
         """Orders whose messages fit into memory too: what they lack is kept free in the next round."""
-        memory_bytes = case.stages.memory_bytes
         for _ in range(self.parameters.message_rounds):
-            found, lacking = [], None
-            planned = replace(case.stages, memory_bytes=memory_bytes - case.reserve_bytes)
-            for candidate in orders_of(planned):
-                own = replace(candidate, stages=replace(candidate.stages, memory_bytes=memory_bytes))
-                over = self._held(own) - case.stages.room_bytes
-                if (over <= 0).all():
-                    found.append(own)
-                elif lacking is None or over.max() < lacking.max():
-                    lacking = np.maximum(over, 0.0)
-            if found or lacking is None or self.deadline.over:
+            planned = replace(case.stages, memory_bytes=case.stages.memory_bytes - case.reserve_bytes)
+            made = orders_of(planned)
+            found = self._fitting(case, made)
+            if found or not made or self.deadline.over:
                 break
-            case.reserve_bytes = case.reserve_bytes + lacking
+            lacking = [np.maximum(self._held(each) - case.stages.room_bytes, 0.0) for each in made]
+            case.reserve_bytes = case.reserve_bytes + min(lacking, key=np.max)
         self.add(case, found)
 
+    def _fitting(self, case: Case, candidates: list[Candidate]) -> list[Candidate]:
+        """Those that fit into memory with their messages, on stages of the memory that there is."""
+        memory_bytes = case.stages.memory_bytes
+        own = [replace(each, stages=replace(each.stages, memory_bytes=memory_bytes)) for each in candidates]
+        return [each for each in own if (self._held(each) <= each.stages.room_bytes).all()]
+
     def _held(self, candidate: Candidate) -> Floats:
-        """What ranks hold besides their states; nothing where memory is not limited, or counted in micro-batches."""
-        if self.problem.in_flight is not None or math.isinf(self.problem.memory_bytes):
+        """What ranks hold besides their states; without messages where memory is counted in micro-batches."""
+        if self.problem.in_flight is not None:
+            return peak_bytes(candidate.stages, candidate.timeline)
+        if math.isinf(self.problem.memory_bytes):
             return np.zeros(self.problem.ranks)
         return held_bytes(self.problem, candidate.stages, candidate.order, candidate.timeline)
 
@@ -256,3 +258,12 @@ class Search:
 def _rank(case: Case) -> tuple[float, float]:
     assert case.best is not None
     return case.best.rank
+
+
+def _moded_rank(case: Case) -> tuple[float, float]:
+    """By the best order as it is and in its fastest modes: what a budget buys lies between."""
+    best = case.best
+    assert best is not None
+    fastest = timed(best.stages, fastest_modes(best.stages, best.order))
+    assert fastest is not None, "the order is the same"
+    return best.timeline.step_s + fastest.step_s, fastest.step_s

@@ -19,7 +19,7 @@ from gapless.fields import (
     Whole,
 )
 from gapless.options import MOST_SECONDS
-from gapless.system import Command, Export, System, lazy, named
+from gapless.system import Command, Export, System, answering_in_time, lazy, named
 from gapless.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -110,6 +110,16 @@ QUESTION = (
     Field("error_budget", Number(0), "the most that compression may spoil", 0.0, metavar="E", group="compression"),
 )  # fmt: skip
 
+_LEFT_OUT = ("micro_batches", "method", "memory", "in_flight", "error_budget")
+ADVICE = (
+    *(field for field in QUESTION if field.name not in _LEFT_OUT),
+    Field("micro_batches", Whole(1, 65536), "micro-batches of a step (default: four a rank)", metavar="M"),
+    Field(
+        "error_budget", Number(0), "the most that is of interest (default: that of compressing all)", metavar="E",
+        group="compression",
+    ),
+)  # fmt: skip
+
 _FORMS = ("compute", "communication")
 
 EXPORTS = (
@@ -148,8 +158,23 @@ RUN = (
     Field("ranks", Whole(1, 1024), "processes, as many as the plan has ranks", is_required=True, metavar="P"),
     Field("form", Choice(_FORMS), "of the schedule that torch gets: compute (default), communication", "compute"),
     Field("error_propagation", Flag(), "add what compression loses to the hop's next gradient", False),
-    Field("wait", Seconds(), "the longest that a process waits for another (default 120s)", 120.0, metavar="T"),
+    Field(
+        "wait",
+        Seconds(),
+        "the longest that a process waits for another (default 120s); all may take ten times that",
+        120.0,
+        metavar="T",
+    ),
 )
+
+_ADVICE_HELP = """\
+Plans for as many micro-batches in flight as shorten the step, and with --compression for several error budgets: those
+that no other beats in time, memory and error; whether compression is needed at all; what one more micro-batch of memory
+buys. Fewer cuts and orders are tried than by `solve`.
+
+example:
+  gapless advise pipeline --profile gpt-8.3b --ranks 4 --bandwidth 200Gbps --replicas 4
+"""
 
 _MODEL_HELP = """\
 FACTORY makes (model, inputs, loss, targets): a torch.nn.Sequential of layers, a batch, the mean loss of
@@ -214,9 +239,15 @@ SYSTEM = System(
   gapless solve pipeline --profile uniform:f=10,b=12,w=8 --ranks 4 --micro-batches 8 --hop 2 --in-flight 5
   gapless solve pipeline --profile gpt-8.3b --ranks 4 --micro-batches 16 --bandwidth 200Gbps --replicas 4 -o plan.json
 """,
-    summary=("method", "peak_in_flight", "spread_s", "bubble"),
+    summary=("method", "peak_in_flight", "spread_s", "bubble", "error", "least_memory_bytes"),
     lighter="fewer micro-batches",
     exports=EXPORTS,
+    advice=(
+        Command(
+            "pipeline", "the front of time, memory and compression error", ADVICE,
+            answering_in_time("gapless.encodings.pipeline.advice:advise"), _ADVICE_HELP, is_limited=True,
+        ),
+    ),
     runs=(
         Command(
             "pipeline", "a plan by torch.distributed.pipelining, on processes of this machine", RUN,

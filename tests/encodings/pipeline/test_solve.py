@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from dataclasses import replace
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
 import pytest
 
 from gapless.checker import check
+from gapless.encodings.pipeline.baselines import BASELINES, suits, whole
+from gapless.encodings.pipeline.building import stages_of
+from gapless.encodings.pipeline.errors import spoiling_of
+from gapless.encodings.pipeline.order import timed
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.solve import solve
 from gapless.options import SolveOptions
+from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
 from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.solution import Status, StopReason
 from gapless.system import Plan
 
 OPTIONS = SolveOptions(threads=1)
-QUICK = Parameters(exact_ops=1, quick_ops=2000, heuristic_ops=4000)
+QUICK = Parameters(exact_ops=1, rounds=1, quick_ops=2000, heuristic_ops=4000)
 
 
 def layered(seed: int = 0, layers: int = 6) -> PipelineProfile:
@@ -41,6 +47,7 @@ def solved(question: Problem, parameters: Parameters = QUICK, **options: Any) ->
         assert report.valid, report.violations[:3]
         assert report.makespan_s == pytest.approx(plan.solution.objective)
         assert plan.solution.bound is not None
+        assert all(spent <= question.error_budget * (1 + 1e-9) for spent in report.spent)
         assert plan.solution.bound <= report.makespan_s * (1 + 1e-9)
     return plan
 
@@ -139,3 +146,62 @@ def test_what_is_found_is_offered_as_it_gets_better() -> None:
 def test_the_same_question_has_the_same_plan() -> None:
     first, second = (solved(asked(memory=700, recomputation="auto")) for _ in range(2))
     assert first.details == second.details
+
+
+ERRORS = np.array([0.4, 0.8])
+TABLE = CompressionTable(
+    "made up", np.array([0.0, 1.0]),
+    (
+        CompressionMode("half", 0.5, 0, 0.01, 0.01, ERRORS / 2, ERRORS / 2),
+        CompressionMode("tenth", 0.1, 0, 0.01, 0.01, ERRORS, ERRORS),
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("placement", ["linear", "looped"])
+def test_a_larger_error_budget_is_never_slower(placement: str) -> None:
+    steps = []
+    for budget in (0.0, 0.4, 5.0):
+        question = asked(
+            ranks=2, placement=placement, hop=None, bandwidth=0.5, replicas=2, compression=TABLE, error_budget=budget
+        )
+        plan = solved(question)
+        steps.append(plan.solution.objective)
+        if budget:
+            assert plan.details["error"] <= budget * (1 + 1e-9)
+            assert "modes" in plan.details["bounds_s"]
+    assert steps == sorted(steps, reverse=True)  # type: ignore[type-var]
+    assert steps[-1] < steps[0]  # type: ignore[operator]
+
+
+def test_the_plan_is_no_slower_than_the_recipes_on_its_cut_at_no_more_error() -> None:
+    question = asked(hop=None, bandwidth=0.5, replicas=4, compression=TABLE, error_budget=1.0)
+    plan = solved(question)
+    assert {"1f1b", "1f1b+cb", "1f1b+cb+fe"} <= set(plan.details["recipes"])
+    for name, recipe in plan.details["recipes"].items():
+        assert recipe["error"] <= 1.0, name
+        assert plan.solution.objective <= recipe["step_s"] * (1 + 1e-9)  # type: ignore[operator]
+
+
+def test_what_a_budget_buys_beats_every_plain_order_and_mode_by_force() -> None:
+    """Two ranks, two micro-batches: all orders that the field runs, with all modes."""
+    question = asked(
+        profile=layered(3, 2), ranks=2, micro_batches=2, hop=None, bandwidth=0.5, replicas=2, compression=TABLE,
+        error_budget=0.9,
+    )  # fmt: skip
+    plan = solved(question)
+    assert plan.solution.bound is not None
+    stages = stages_of(question, (1,))
+    spoiling = spoiling_of(question, (1,), stages.crosses)
+    assert spoiling is not None
+    best_s = np.inf
+    for name, baseline in BASELINES.items():
+        if suits(name, "linear", stages):
+            costs = stages if baseline.splits else whole(stages)
+            plain = baseline.order(costs)
+            for first, second, *sums in product(range(3), repeat=4):
+                order = replace(plain, hop_modes=np.array([[first, second]]), reduce_modes=np.array(sums))
+                timeline = timed(costs, order)
+                if timeline is not None and spoiling.allows(order):
+                    best_s = min(best_s, timeline.step_s)
+    assert plan.solution.bound * (1 - 1e-9) <= plan.solution.objective <= best_s * (1 + 1e-9)  # type: ignore[operator]
