@@ -43,7 +43,7 @@ CASES = [
 @pytest.mark.usefixtures("keep_tables")
 def test_orders(
     ranks: int, micro_batches: int, in_flight: int, placement: str, most_s: float, is_proven: bool,
-    tables: ResultTables, limit_s,
+    tables: ResultTables, limit_s: Callable[[float], float],
 ) -> None:  # fmt: skip
     question, stages = trial(ranks, micro_batches, in_flight, placement)
     options = SolveOptions(time_limit_s=limit_s(600.0))
