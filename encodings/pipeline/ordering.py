@@ -128,21 +128,21 @@ class _Search:
     bounds_s: dict[str, float]
 
     def run(self, best: Candidate, is_exact: bool) -> Candidate:
-        """The exact method where there are few ops, briefly and then at length; neighbourhoods in between, or alone.
+        """The exact method where there are few ops, before and after neighbourhoods; those alone, where there are many.
 
-        Where ranks have several stages, it hardly ever ends briefly.
+        Where ranks have several stages, it hardly ever gets far without the neighbourhoods.
         """
         stages, parameters = best.stages, self.parameters
         is_small = is_exact and stages.ranks * stages.micro_batches <= parameters.exact_ops
         if is_small and stages.count == stages.ranks:
-            best = self.exact(best, parameters.first_steps)
+            best = self.exact(best)
         if not _is_proven(best, self.bounds_s):
             best = self.improved(best)
         if is_small and not _is_proven(best, self.bounds_s) and not self.deadline.over:
-            best = self.exact(best, parameters.exact_steps)
+            best = self.exact(best)
         return best
 
-    def exact(self, best: Candidate, steps: int) -> Candidate:
+    def exact(self, best: Candidate) -> Candidate:
         """The order as one model, from the best that is known; never worse than that.
 
         One thread, so that the plan doesn't depend on their number. An optimum counts as proven where a bound of our
@@ -152,7 +152,8 @@ class _Search:
         start = timed(ticked.stages, best.order)
         assert start is not None, "an order that was timed can be timed in ticks"
         ordered = order_model(ticked.stages, start.step_s, max(bounds_of(ticked.stages).values()))
-        options = replace(self.deadline.stage(), threads=1, gap=0.0, step_limit=steps, on_progress=None, on_plan=None)
+        options = replace(self.deadline.stage(), threads=1, gap=0.0, step_limit=self.parameters.exact_steps,
+                          on_progress=None, on_plan=None)  # fmt: skip
         claimed = solve_model(ordered.model, options, "cpsat", values_of(ordered, start))
         if claimed.values is not None:
             candidate = _candidate("exact", best.cut, best.stages, order_of(ordered, claimed.values))

@@ -19,11 +19,8 @@ class Parameters:
     exact_ops: int = 128
     """Ranks times micro-batches up to which the whole order is left to the exact method."""
 
-    first_steps: int = 800
-    """Steps of the exact method on a whole order, before neighbourhoods are searched."""
-
-    exact_steps: int = 1500
-    """Steps of the exact method on a whole order, after that."""
+    exact_steps: int = 800
+    """Steps of the exact method on a whole order, before neighbourhoods are searched and again after that."""
 
     rounds: int = 40
     """Windows that the large-neighbourhood search reorders where the exact method leaves a gap."""

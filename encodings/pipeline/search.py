@@ -26,13 +26,14 @@ from gapless.encodings.pipeline.recipes import RECIPES, followed
 from gapless.encodings.pipeline.recomputation import are_all_choices, recomputation_choices
 from gapless.encodings.pipeline.stages import Stages
 from gapless.options import Deadline, SolveOptions
+from gapless.solvers.backend import PROVEN_GAP
 
 __all__ = ["ROUNDING", "Case", "Search"]
 
 Floats = NDArray[np.float64]
 
-ROUNDING = 1e-9
-"""Sums in another order differ by less than this share; what differs by less is equal."""
+ROUNDING = PROVEN_GAP
+"""What differs by less than this share is equal: sums in another order, and costs in ticks that are rounded down."""
 
 
 @dataclass

@@ -17,8 +17,8 @@ Floats = NDArray[np.float64]
 _COLUMNS = ("forward_s", "backward_s", "weight_s", "forward_hop_s", "hop_s", "encode_s", "decode_s", "reduce_s")
 _FINEST = 4096
 """Parts of the shortest duration that are tried as a common unit."""
-_TICKS = 2.0**24
-"""Ticks of a step where durations have no common unit: each loses less than one, a millionth of the step's."""
+_TICKS = 2.0**28
+"""Ticks of a step where durations have no common unit: each op loses less than one, all together less than 1e-6."""
 _ROUNDING = 1e-9
 """Whole but for the rounding errors of sums and products of floats."""
 

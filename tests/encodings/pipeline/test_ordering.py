@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from examples import share
 from tiny_pipelines import tiny, trial
@@ -17,7 +18,7 @@ from gapless.encodings.pipeline.stages import Stages
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import Solution, Status
 
-QUICK = replace(DEFAULTS, heuristic_ops=1000, rounds=4, first_steps=100, exact_steps=200)
+QUICK = replace(DEFAULTS, heuristic_ops=1000, rounds=4, exact_steps=200)
 
 
 def ordered(question: Problem, stages: Stages, parameters: Parameters = QUICK, **values: Any) -> Ordered:
@@ -54,6 +55,16 @@ def test_tiny_pipelines_are_proven(seed: int) -> None:
     found = ordered(asked(stages), stages)
     assert found.best is not None
     assert (found.best.timeline.step_s, found.proven) == (best_s, True)
+
+
+@pytest.mark.parametrize("seed", range(share(60)))
+def test_durations_without_a_common_unit_are_proven_as_well(seed: int) -> None:
+    stages, _ = tiny(seed)
+    stages = replace(stages, forward_s=stages.forward_s * np.sqrt(2), hop_s=stages.hop_s * np.pi)
+    found = ordered(asked(stages), stages)
+    assert found.best is not None
+    assert found.proven
+    assert found.bound_s <= found.best.timeline.step_s * (1 + 1e-9)
 
 
 def test_without_the_exact_method_only_our_own_bounds_are_there() -> None:
