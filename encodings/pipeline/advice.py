@@ -28,7 +28,7 @@ from gapless.units import format_bytes, format_seconds
 __all__ = ["Advice", "Option", "advise"]
 
 _PARAMETERS = Parameters(
-    heuristic_ops=100_000, first_steps=200, exact_steps=400, rounds=8, ordered_cuts=8, refined_cuts=1, moded_orders=3,
+    heuristic_ops=100_000, exact_steps=400, rounds=8, ordered_cuts=8, refined_cuts=1, moded_orders=3,
     mode_rounds=2,
 )  # fmt: skip
 """Fewer cuts and orders than `solve` tries, for many questions at once."""
