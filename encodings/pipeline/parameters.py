@@ -62,6 +62,10 @@ class Parameters:
     mode_rounds: int = 3
     """Turns of modes for the best orders and orders for the best modes."""
 
+    moded_rounds: int = 10
+    """Windows of the large-neighbourhood search for orders for the best modes: fewer than `rounds`, since costs that
+    modes make have no bound to meet, so that it takes all of them."""
+
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value < 1:

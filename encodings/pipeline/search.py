@@ -214,11 +214,14 @@ class Search:
         return spoiling
 
     def _for_modes(self, case: Case, modes: Order) -> list[Candidate]:
-        """Orders made by all methods for hops that cost what they do in these modes."""
+        """Orders made for hops that cost what they do in these modes, by all methods but the exact one: it would take
+        long to prove what holds for these modes alone.
+        """
         planned = replace(case.stages, memory_bytes=case.stages.memory_bytes - case.reserve_bytes)
-        orders = best_orders(
-            self.problem, case.cut, mean_stages(planned, modes), self.options, self.deadline, self.parameters
-        )  # fmt: skip
+        problem = replace(self.problem, method="search") if self.problem.method == "auto" else self.problem
+        fewer = replace(self.parameters, rounds=self.parameters.moded_rounds)
+        mean = mean_stages(planned, modes)
+        orders = best_orders(problem, case.cut, mean, self.options, self.deadline, fewer)
         found = []
         for made in orders.known if orders.best is None else [orders.best, *orders.known]:
             own = case.stages if made.stages.splits else whole(case.stages)
