@@ -157,6 +157,26 @@ def test_violation_heeds_conditions_and_disjunctions() -> None:
     assert arrays.violation([1, 1, 2]) == 1
 
 
+def test_what_takes_no_time_may_start_with_another_activity() -> None:
+    model = Model("at_once")
+    start = model.integers("start", 2, 0, 9)
+    model.no_overlap("machine", [(start, [3, 0])])
+    assert model.arrays().violation([4, 4]) == 0
+    assert model.arrays().violation([4, 5]) == 2
+
+
+def test_violation_heeds_shared_capacity() -> None:
+    model = Model("shared")
+    start, end = model.integers("start", 3, 0, 9), model.integers("end", 3, 0, 9)
+    model.cumulative("memory", start, end, [0, 0, 1], [2, 3, 4], 6)
+    arrays = model.arrays()
+    assert not arrays.is_linear
+    assert arrays.violation([0, 0, 2, 2, 5, 4]) == pytest.approx(1 / 6)  # 3 and 4 from 2 on
+    assert arrays.violation([0, 0, 5, 2, 5, 5]) == 0  # what ends at 5 ends before another starts
+    assert arrays.violation([3, 0, 5, 2, 5, 5]) == 1  # ends before it starts
+    assert arrays.violation([0, 0, 9, 9, 9, 8]) == 0  # the last for no time
+
+
 def _two_of(model: Model) -> Any:
     return model.continuous("x", 2)
 
@@ -182,6 +202,10 @@ def _two_of(model: Model) -> Any:
         (lambda m, x: m.add_sparse("r", 1, [0, 1], [0, 1], 1), r"row family 'r': row numbers must be in 0\.\.0"),
         (lambda m, x: m.add_sparse("r", 1, [0], [0, 1], 1), "row family 'r': 1 row numbers for 2 columns"),
         (lambda m, x: m.no_overlap("r", [(x, [-1, 2])]), "family 'r': durations must be finite and >= 0"),
+        (lambda m, x: m.cumulative("r", x, x, 0, -1, 1), "family 'r': demands must be finite and >= 0"),
+        (lambda m, x: m.cumulative("r", x, x + 1, 0, 1, 1), r"family 'r': columns must be in 0\.\.1"),
+        (lambda m, x: m.cumulative("r", x, x[:1], 0, 1, 1), "family 'r': needs as many ends as starts"),
+        (lambda m, x: m.cumulative("r", x, x, 0, 1, np.inf), "family 'r': needs .* a finite capacity"),
         (lambda m, x: m.minimize((1, x + 1)), r"objective of model 'wrong': column ids must be in 0\.\.1"),
         (lambda m, x: m.maximize((np.nan, x)), "objective of model 'wrong': coefficients must be finite"),
         (lambda m, x: m.minimize((1, x), offset=np.inf), "objective of model 'wrong': offset must be finite"),

@@ -120,7 +120,7 @@ class _ListScheduling:
         return plain(self.stages, self.sequences)
 
     def _pick(self, rank: int, now_s: float) -> tuple[int, int] | None:
-        """Kind and stage of the rank's next op, None to wait for a message that is on its way, or for good."""
+        """Kind and stage of the rank's next op, None to wait for a message that is under way, or for good."""
         rules, blocked = self.rules, False
         backward = self._backward(rank, now_s)
         forward: int | None = None
@@ -173,7 +173,7 @@ class _ListScheduling:
         return stage if most else None
 
     def _due_s(self, rank: int, now_s: float) -> float:
-        """When the next gradient arrives of those that are on their way."""
+        """When the next gradient arrives of those that are under way."""
         due_s = math.inf
         for stage in self.here[rank]:
             at = self.done[1][stage]

@@ -69,7 +69,7 @@ def _sent_bytes(problem: Problem, size: float) -> Floats:
     """Of a gradient of so many bytes, by mode."""
     modes = () if problem.compression is None else problem.compression.modes
     shape = problem.profile.boundary_shape
-    return np.array([size, *(np.ceil(size * mode.hop_ratio(shape)) for mode in modes)])
+    return np.array([size, *(np.rint(size * mode.hop_ratio(shape)) for mode in modes)])
 
 
 class _Ledger:

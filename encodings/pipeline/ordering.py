@@ -128,14 +128,18 @@ class _Search:
     bounds_s: dict[str, float]
 
     def run(self, best: Candidate, is_exact: bool) -> Candidate:
-        """The exact method where there are few ops, briefly and then at length; neighbourhoods in between, or alone."""
-        is_small = best.stages.ranks * best.stages.micro_batches <= self.parameters.exact_ops
-        if is_exact and is_small:
-            best = self.exact(best, self.parameters.first_steps)
+        """The exact method where there are few ops, briefly and then at length; neighbourhoods in between, or alone.
+
+        Where ranks have several stages, it hardly ever ends briefly.
+        """
+        stages, parameters = best.stages, self.parameters
+        is_small = is_exact and stages.ranks * stages.micro_batches <= parameters.exact_ops
+        if is_small and stages.count == stages.ranks:
+            best = self.exact(best, parameters.first_steps)
         if not _is_proven(best, self.bounds_s):
             best = self.improved(best)
-        if is_exact and is_small and not _is_proven(best, self.bounds_s) and not self.deadline.over:
-            best = self.exact(best, self.parameters.exact_steps)
+        if is_small and not _is_proven(best, self.bounds_s) and not self.deadline.over:
+            best = self.exact(best, parameters.exact_steps)
         return best
 
     def exact(self, best: Candidate, steps: int) -> Candidate:

@@ -22,16 +22,16 @@ class Parameters:
     first_steps: int = 800
     """Steps of the exact method on a whole order, before neighbourhoods are searched."""
 
-    exact_steps: int = 4000
+    exact_steps: int = 1500
     """Steps of the exact method on a whole order, after that."""
 
-    rounds: int = 60
+    rounds: int = 40
     """Windows that the large-neighbourhood search reorders where the exact method leaves a gap."""
 
     window_ops: int = 120
     """Ops of a window."""
 
-    window_steps: int = 60
+    window_steps: int = 40
     """Steps of the exact method on a window."""
 
     partial_cuts: int = 20_000

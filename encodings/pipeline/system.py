@@ -158,7 +158,13 @@ RUN = (
     Field("ranks", Whole(1, 1024), "processes, as many as the plan has ranks", is_required=True, metavar="P"),
     Field("form", Choice(_FORMS), "of the schedule that torch gets: compute (default), communication", "compute"),
     Field("error_propagation", Flag(), "add what compression loses to the hop's next gradient", False),
-    Field("wait", Seconds(), "the longest that a process waits for another (default 120s)", 120.0, metavar="T"),
+    Field(
+        "wait",
+        Seconds(),
+        "the longest that a process waits for another (default 120s); all may take ten times that",
+        120.0,
+        metavar="T",
+    ),
 )
 
 _ADVICE_HELP = """\

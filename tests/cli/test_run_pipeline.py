@@ -73,6 +73,10 @@ def killed():
 def failing():
     return made(lambda: 1 / 0)
 
+def elsewhere():
+    model, *rest = gpt(layers=2, hidden=32, sequence=16, micro_batches=3)
+    return model.to("meta"), *rest
+
 def stuck():
     return made(lambda: time.sleep(10**6))
 """
@@ -117,6 +121,7 @@ def test_ranks_that_are_stopped_leave_no_process(tmp_path: Path) -> None:
     [
         ({}, {"ranks": 3}, "--ranks: {plan} is a plan for 2 ranks, got 3"),
         ({}, {"model": "train:gpt,layers=5"}, "--model: the plan is for 4 layers, train:gpt,layers=5 has 7"),
+        ({}, {"model": "{folder}/ending.py:elsewhere"}, "--model: ranks run on the CPU, over gloo, got"),
         ({}, {"model": "nowhere:gpt"}, "--model: nowhere:gpt can't be imported"),
         ({"recomputes": True}, {}, "{plan}: torch's schedules have no recomputation"),
         (
@@ -128,7 +133,9 @@ def test_ranks_that_are_stopped_leave_no_process(tmp_path: Path) -> None:
 def test_what_cannot_run_is_refused_before_any_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], values: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
+    (tmp_path / "ending.py").write_text(ENDING)
     plan = saved(tmp_path, baseline_plan("1f1b", **TWO, **values))
+    options = {key: value.format(folder=tmp_path) if key == "model" else value for key, value in options.items()}
     assert run(plan, "--quiet", **options) == 2
     assert f"gapless: error: {message.format(plan=plan)}" in capsys.readouterr().err
 

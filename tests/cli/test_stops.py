@@ -37,6 +37,10 @@ QUESTIONS = {
     "monet": (("--graph", "vgg16", "--batch", "176", "--budget", "7GiB", "--time-limit", "5"), "plan.json", 6.0),
     "taccl": (("--topology", "dgx2", "--nodes", "2", "--size", "1GB", "--time-limit", "4"), "plan.json", 6.0),
     "cupcake": (("--profile", "gpt2", "--method", "milp", "--time-limit", "3"), "plan.json", 4.0),
+    "pipeline": (
+        ("--profile", "uniform:f=10,b=12,w=8", "--ranks", "8", "--micro-batches", "24", "--in-flight", "9",
+         "--hop", "2", "--time-limit", "4"), "plan.json", 5.0,
+    ),
     "bagpipe": (
         ("--trace", "criteo-like", "--trainers", "4", "--batch-size", "4096", "--batches", "30"),
         "plan.npz",

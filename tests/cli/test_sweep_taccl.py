@@ -119,7 +119,7 @@ def test_programs_that_are_no_longer_wanted_go_and_others_stay(made: Path) -> No
 def test_tables_are_printed_and_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str], made: Path) -> None:
     code, out, err = run(capsys, *sweep_of(made))
     assert code == 0
-    assert out.splitlines()[0].split()[:3] == ["size", "plan", "x"]
+    assert out.splitlines()[0].split()[:4] == ["size", "plan", "sketch", "x"]
     assert "min_bytes" in out
     assert "baselines" in err
 

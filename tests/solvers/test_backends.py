@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from itertools import permutations
 
 import numpy as np
 import pytest
 from cbc_here import needs_cbc
 
-from gapless.errors import InputError, SolverError
+from gapless.errors import InputError, ModelError, SolverError
 from gapless.model import Model
 from gapless.options import SolveOptions
 from gapless.solution import Status, StopReason
@@ -194,6 +195,48 @@ def test_conditional_rows_and_disjunctions_go_to_every_milp_backend(solver: str)
     assert solution.values is not None
     assert solution.values.shape == (model.column_count,)
     assert model.arrays().violation(solution.values) == 0
+
+
+def shared(demands: list[int], capacity: int) -> Model:
+    """Jobs of 3, 4, 5 and 2 that hold a share of one capacity while they run; the least time in which all are done."""
+    model, lengths = Model("shared"), np.array([3, 4, 5, 2])
+    start, end = model.integers("start", 4, 0, 20), model.integers("end", (), 0, 40)
+    model.cumulative("machines", start, start, lengths, demands, capacity)
+    model.add("end", (1, end), (-1, start[:, None]), lower=lengths)
+    model.minimize((1, end))
+    return model
+
+
+def in_turn(demands: list[int], capacity: int) -> int:
+    """The same by trying all orders: each job as early as those before it leave room for it."""
+    lengths, least = [3, 4, 5, 2], 99
+    for jobs in permutations(range(4)):
+        held = np.zeros(40, dtype=int)
+        for job in jobs:
+            start = next(t for t in range(40) if (held[t : t + lengths[job]] + demands[job] <= capacity).all())
+            held[start : start + lengths[job]] += demands[job]
+        least = min(least, int(np.flatnonzero(held).max()) + 1)
+    return least
+
+
+@pytest.mark.parametrize("demands", [[1, 1, 1, 1], [2, 2, 1, 1], [3, 1, 2, 2], [1, 3, 3, 1]])
+@pytest.mark.parametrize("capacity", [3, 4])
+def test_activities_share_a_capacity_as_in_all_orders(demands: list[int], capacity: int) -> None:
+    solution = solve_model(shared(demands, capacity), SolveOptions(threads=1), "cpsat")
+    assert (solution.status, solution.objective) == (Status.OPTIMAL, in_turn(demands, capacity))
+
+
+def test_a_shared_capacity_goes_to_cpsat_alone() -> None:
+    with pytest.raises(ModelError, match=r"family 'machines': .* not linearised; use --solver cpsat"):
+        solve_model(shared([1, 1, 1, 1], 2), SolveOptions(threads=1), "highs")
+
+
+def test_cpsat_takes_whole_demands_only() -> None:
+    model = Model("halves")
+    start = model.integers("start", 2, 0, 9)
+    model.cumulative("machines", start, start, 1, 0.5, 1)
+    with pytest.raises(InputError, match="family 'machines': delays and demands must be whole numbers"):
+        solve_model(model, SolveOptions(threads=1), "cpsat")
 
 
 def test_conditional_rows_are_no_network() -> None:

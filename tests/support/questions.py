@@ -14,6 +14,7 @@ from gapless.profiles.training.graph_file import write_training_graph
 Question = dict[str, str]
 
 TRACE = {"trace": "zipf", "table_rows": "40,300", "examples": "64", "trainers": "2", "batch_size": "8"}
+UNIFORM = {"profile": "uniform:f=10,b=12,w=8", "ranks": "3", "micro_batches": "6", "hop": "2"}
 NETWORK = {"ranks": "8", "bandwidth": "10Gbps"}
 
 QUESTIONS: dict[str, list[Question]] = {
@@ -61,6 +62,18 @@ QUESTIONS: dict[str, list[Question]] = {
         {**TRACE, "model": "deepfm", "dimension": "16", "latency": "10us"},
         {**TRACE, "objective": "fetches"},
         {**TRACE, "objective": "max-load", "cache_rows": "200"},
+    ],
+    "pipeline": [
+        {**UNIFORM, "in_flight": "4"},
+        {**UNIFORM, "in_flight": "5"},
+        {**UNIFORM, "method": "zb-h2"},
+        {**UNIFORM, "backward": "whole"},
+        {**UNIFORM, "placement": "v", "in_flight": "3"},
+        {**UNIFORM, "placement": "looped", "chunks": "2", "seed": "3"},
+        {**UNIFORM, "micro_batches": "9", "method": "search"},
+        {**UNIFORM, "memory": "2.5GB", "recomputation": "all"},
+        {"profile": "gpt-2.5b", "ranks": "3", "micro_batches": "4", "bandwidth": "200Gbps", "replicas": "4"},
+        {**UNIFORM, "profile": "uniform:f=1.5,b=1.25,w=0.75", "micro_batches": "12", "in_flight": "6"},
     ],
 }
 

@@ -50,6 +50,8 @@ _MOST_CELLS = 30_000_000
 """Pairs of chunk and link above which sets of chunks don't fit into memory."""
 _MOST_NEIGHBOURS = 4_000_000
 """Pairs of links that share a port above which looking at all of them takes longer than anything else."""
+_QUICK_SHARE = 0.2
+"""Of the work with symmetry, where a plan is to be quick: one send stands for many."""
 _FEW_ALIKE = 10
 """Every chunk is planned by itself as well where there is work for so many tries."""
 _ALPHA_SHARE = 0.02
@@ -197,7 +199,9 @@ def _matched(
     with charge(search.stage_s, "bounds"):
         bottlenecks = [] if bounds is None or search.deadline.over else list(bounds.bottlenecks)
     quotients = _quotients(problem, search)
-    for number, quotient in enumerate(quotients[:1] if is_quick else quotients):
+    if is_quick and len(quotients) > 1:
+        quotients, search.left = quotients[:1], int(_QUICK_SHARE * search.left)
+    for number, quotient in enumerate(quotients):
         if _sends(quotient) > search.left or _neighbours(quotient) > _MOST_NEIGHBOURS:
             continue
         sets = find_bottleneck_sets(quotient.topology, bottlenecks, quotient.rotations)

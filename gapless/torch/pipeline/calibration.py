@@ -14,7 +14,7 @@ import numpy as np
 from gapless.errors import InputError
 from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
 from gapless.torch.library import Marks, device_name, torch
-from gapless.torch.pipeline.compressors import Cast, Compressor, LowRank, compressor_of
+from gapless.torch.pipeline.compressors import Cast, LowRank, compressor_of
 from gapless.torch.pipeline.layers import LayeredModel
 from gapless.torch.pipeline.reference import one_process, squared_error
 
@@ -33,9 +33,9 @@ def measure_errors(
     """The table of a model: for each mode what hops and sums of gradients spoil, and what encoding and decoding take.
 
     `depths`: at how many boundaries between layers hops are measured, spread evenly; each micro-batch's gradient there
-    is compressed in turn, with what the compressor remembers of the last. Sums are measured in every layer: those of
-    matrices are compressed, vectors go plain but for casts. Raises `InputError` for a mode that sends no less than
-    plain.
+    is compressed by a new compressor, as the first one of a plan is: one that remembers the last gradient errs less.
+    Sums are measured in every layer: those of matrices are compressed, vectors go plain but for casts. Raises
+    `InputError` for a mode that sends no less than plain.
     """
     count = len(model.layers)
     if count < 2:
@@ -49,10 +49,7 @@ def measure_errors(
     found = []
     for mode in modes:
         report(f"measuring {mode} ...")
-        hops = [
-            squared_error(_with_hop(model, micro_batches, boundary, compressor_of(mode)), expected)
-            for boundary in boundaries
-        ]
+        hops = [squared_error(_with_hop(model, micro_batches, boundary, mode), expected) for boundary in boundaries]
         sums, sum_ratio = _sums(model, expected, mode)
         cost_s, hop_ratio = _costs(mode, sample, repeats)
         kind = compressor_of(mode)
@@ -65,10 +62,11 @@ def measure_errors(
     return CompressionTable(model.name, depth, tuple(found), source)
 
 
-def _with_hop(model: LayeredModel, micro_batches: int, boundary: int, compressor: Compressor) -> dict[str, Any]:
+def _with_hop(model: LayeredModel, micro_batches: int, boundary: int, mode: str) -> dict[str, Any]:
     """All gradients where those between two layers are compressed."""
 
     def compressed(gradient: Any) -> Any:
+        compressor = compressor_of(mode)
         return compressor.decode(compressor.encode(gradient), gradient)
 
     return _with_hook(model, micro_batches, boundary, compressed)

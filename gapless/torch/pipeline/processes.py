@@ -17,35 +17,36 @@ from gapless.torch.library import torch
 __all__ = ["run_processes"]
 
 _LOOK_S = 0.05
-_GRACE_S = 30.0
-"""What processes may take beyond their waits for each other, to start and to load their libraries."""
+_WAITS = 10
+"""So many times what a process may wait for another they may take in all, if none of them comes through."""
 
 
 def run_processes(folder: Path, ranks: int, wait_s: float, stop: threading.Event | None = None) -> list[dict[str, Any]]:
     """What each rank found, of the task in a folder.
 
-    Raises `RunError` where a rank fails or is killed, where they take longer than they may wait, or `stop` is set; no
-    process is left then.
+    Raises `RunError` where a rank fails or is killed, where they take ten times as long as one may wait for another, or
+    `stop` is set; no process is left then.
     """
     paths = os.pathsep.join(path for path in sys.path if path)
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     processes: list[subprocess.Popen[bytes]] = []
-    with undone_on_leaving(lambda: _end(processes)), (folder / "output").open("wb") as output:
+    with undone_on_leaving(lambda: _kill(processes)), (folder / "output").open("wb") as output:
         try:
             for rank in range(ranks):
                 command = [sys.executable, "-m", "gapless.torch.pipeline.rank", str(folder), str(rank)]
                 processes.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment,
                                                   stdin=subprocess.DEVNULL, start_new_session=True))  # fmt: skip
-            _wait(folder, processes, time.monotonic() + wait_s + _GRACE_S, stop)
+            _wait(folder, processes, wait_s, stop)
         finally:
-            _end(processes)
+            _kill(processes)
+            for process in processes:
+                process.wait()
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(ranks)]
 
 
-def _wait(
-    folder: Path, processes: list[subprocess.Popen[bytes]], deadline_s: float, stop: threading.Event | None
-) -> None:
+def _wait(folder: Path, processes: list[subprocess.Popen[bytes]], wait_s: float, stop: threading.Event | None) -> None:
     """Until all have ended well."""
+    deadline_s = time.monotonic() + _WAITS * wait_s
     while True:
         codes = [process.poll() for process in processes]
         if any(codes):
@@ -56,7 +57,7 @@ def _wait(
             raise RunError("the ranks were stopped before they were done")
         if time.monotonic() > deadline_s:
             waiting = ", ".join(str(rank) for rank, code in enumerate(codes) if code is None)
-            raise RunError(f"ranks {waiting}: no end within the time that they may wait; give a longer --wait")
+            raise RunError(f"ranks {waiting}: no end within {_WAITS * wait_s:g} s; give a longer --wait")
         time.sleep(_LOOK_S)
 
 
@@ -70,9 +71,8 @@ def _what_failed(folder: Path, codes: list[int | None]) -> str:
     return f"rank {rank}: {found.read_text('utf-8') if found.exists() else f'ended with {codes[rank]}'}"
 
 
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Those that still run; without a wait, since a signal's handler may call it."""
     for process in processes:
         if process.poll() is None:
             process.kill()
-    for process in processes:
-        process.wait()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gapless.errors import InputError
 from gapless.io.torch_pipeline import ActionOrder, write_torch_pipeline
 from gapless.leaving import temporary_folder
 from gapless.torch.library import torch
@@ -45,6 +46,9 @@ def run_ranks(order: ActionOrder, task: Task, stop: threading.Event | None = Non
         compressor_of(mode)  # refused here, not in each rank
     model = task.load()
     model.split(task.micro_batches)
+    devices = {str(parameter.device) for _, layer in model.layers for parameter in layer.parameters()} - {"cpu"}
+    if devices:
+        raise InputError(f"model: ranks run on the CPU, over gloo, got parameters on {devices.pop()}")
     with temporary_folder("gapless-ranks-") as name:
         folder = Path(name)
         write_task(folder, task)
