@@ -22,7 +22,14 @@ def printed(capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_the_papers_and_gapless_are_cited(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys)
-    assert re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE) == ["gapless", "bagpipe", "cupcake", "monet", "optimuscc", "taccl"]
+    assert re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE) == [
+        "gapless",
+        "bagpipe",
+        "cupcake",
+        "monet",
+        "optimuscc",
+        "taccl",
+    ]
     assert text.count("{") == text.count("}")
     for entry in text.split("\n\n"):
         assert {"title", "author", "year"} <= set(re.findall(r"^  (\w+) +=", entry, re.MULTILINE))
