@@ -190,8 +190,8 @@ class Search:
             made = followed(self.problem, case.cut).items() if not case.stages.recomputes.any() else ()
             own = [found for name, (found, _) in made if RECIPES[name].fuses_embedding == fuses]
             self.add(case, self._fitting(case, own))
-        of_case, ordered = [(case, found) for case in cases for found in case.known], False
-        for _ in range(self.parameters.mode_rounds):
+        of_case = [(case, found) for case in cases for found in case.known]
+        for turn in range(self.parameters.mode_rounds):
             cases_of = {id(found.order): case for case, found in of_case}
             before = self.best
             moded = compressed(
@@ -201,10 +201,9 @@ class Search:
             for origin, found in moded:
                 case = cases_of[id(origin.order)]
                 self.add(case, self._fitting(case, [found]))
-            best = self.best
-            if best is None or (best is before and ordered) or self.deadline.over:
+            best, is_last = self.best, turn == self.parameters.mode_rounds - 1
+            if best is None or is_last or (turn and best is before) or self.deadline.over:
                 return
-            ordered = True
             case = next(case for case in cases if any(found is best for found in case.known))
             of_case = [(case, found) for found in self._for_modes(case, best.order)]
 
