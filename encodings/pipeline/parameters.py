@@ -56,8 +56,12 @@ class Parameters:
     mode_steps: int = 2000
     """Steps of the solver on the modes of one order."""
 
-    mode_rounds: int = 3
+    mode_rounds: int = 2
     """Turns of modes for the best orders and orders for the best modes."""
+
+    moded_rounds: int = 20
+    """Windows of the large-neighbourhood search for orders for the best modes: fewer than `rounds`, since costs that
+    modes make have no bound to meet, so that it takes all of them."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -191,8 +191,8 @@ class Search:
             made = followed(self.problem, case.cut).items() if not case.stages.recomputes.any() else ()
             own = [found for name, (found, _) in made if RECIPES[name].fuses_embedding == fuses]
             self.add(case, self._fitting(case, own))
-        of_case, ordered = [(case, found) for case in cases for found in case.known], False
-        for _ in range(self.parameters.mode_rounds):
+        of_case = [(case, found) for case in cases for found in case.known]
+        for turn in range(self.parameters.mode_rounds):
             cases_of = {id(found.order): case for case, found in of_case}
             before = self.best
             moded = compressed(
@@ -202,10 +202,9 @@ class Search:
             for origin, found in moded:
                 case = cases_of[id(origin.order)]
                 self.add(case, self._fitting(case, [found]))
-            best = self.best
-            if best is None or (best is before and ordered) or self.deadline.over:
+            best, is_last = self.best, turn == self.parameters.mode_rounds - 1
+            if best is None or is_last or (turn and best is before) or self.deadline.over:
                 return
-            ordered = True
             case = next(case for case in cases if any(found is best for found in case.known))
             of_case = [(case, found) for found in self._for_modes(case, best.order)]
 
@@ -215,11 +214,14 @@ class Search:
         return spoiling
 
     def _for_modes(self, case: Case, modes: Order) -> list[Candidate]:
-        """Orders made by all methods for hops that cost what they do in these modes."""
+        """Orders made for hops that cost what they do in these modes, by all methods but the exact one: it would take
+        long to prove what holds for these modes alone.
+        """
         planned = replace(case.stages, memory_bytes=case.stages.memory_bytes - case.reserve_bytes)
-        orders = best_orders(
-            self.problem, case.cut, mean_stages(planned, modes), self.options, self.deadline, self.parameters
-        )  # fmt: skip
+        problem = replace(self.problem, method="search") if self.problem.method == "auto" else self.problem
+        fewer = replace(self.parameters, rounds=self.parameters.moded_rounds)
+        mean = mean_stages(planned, modes)
+        orders = best_orders(problem, case.cut, mean, self.options, self.deadline, fewer)
         found = []
         for made in orders.known if orders.best is None else [orders.best, *orders.known]:
             own = case.stages if made.stages.splits else whole(case.stages)

@@ -35,9 +35,10 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     if not problem.error_budget:
         problem = replace(problem, compression=None)
     least_bytes, is_enough = least_memory_bytes(problem, parameters.partial_cuts)
-    memory = {"least_memory_bytes": least_bytes} if math.isfinite(problem.memory_bytes) and is_enough else {}
+    title = "least_memory_bytes" if is_enough else "least_memory_bound_bytes"
+    memory = {title: least_bytes} if math.isfinite(problem.memory_bytes) else {}
     if least_bytes > problem.memory_bytes:
-        return Plan(_nothing(Status.INFEASIBLE, options, deadline), None, {"least_memory_bytes": least_bytes})
+        return Plan(_nothing(Status.INFEASIBLE, options, deadline), None, memory)
 
     def offer(found: Candidate) -> None:
         if options.on_plan is not None:

@@ -239,7 +239,9 @@ SYSTEM = System(
   gapless solve pipeline --profile uniform:f=10,b=12,w=8 --ranks 4 --micro-batches 8 --hop 2 --in-flight 5
   gapless solve pipeline --profile gpt-8.3b --ranks 4 --micro-batches 16 --bandwidth 200Gbps --replicas 4 -o plan.json
 """,
-    summary=("method", "peak_in_flight", "spread_s", "bubble", "error", "least_memory_bytes"),
+    summary=(
+        "method", "peak_in_flight", "spread_s", "bubble", "error", "least_memory_bytes", "least_memory_bound_bytes",
+    ),
     lighter="fewer micro-batches",
     exports=EXPORTS,
     advice=(
