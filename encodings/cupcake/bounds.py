@@ -28,7 +28,7 @@ class Rest:
     send_s: Floats
     last_send_s: Floats
 
-    def bound_s(self, costs: Costs, k: NDArray[np.int64] | int, compress_s: Floats, sent_s: Floats) -> Floats:
+    def bound_s(self, costs: Costs, k: int, compress_s: Floats, sent_s: Floats) -> Floats:
         """The least end of a step whose first k gradients were compressed in `compress_s` and sent at `sent_s`.
 
         Either backward, all compression and the last collective follow each other, or all collectives do.

@@ -7,6 +7,7 @@ equation 1, which has one h for both.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,6 +35,12 @@ class Fusion:
     ends: tuple[int, ...]
     sent_plain: frozenset[int] = frozenset()
 
+    @classmethod
+    def of(cls, groups: Sequence[tuple[int, bool]]) -> Fusion:
+        """The fusion whose groups end so, each with whether it is sent plain."""
+        plain = frozenset(number for number, (_, is_plain) in enumerate(groups) if is_plain)
+        return cls(tuple(end for end, _ in groups), plain)
+
     @property
     def groups(self) -> tuple[tuple[int, int], ...]:
         """(first, last) gradient of each group, both inclusive, in ready order."""
@@ -55,19 +62,22 @@ class Costs:
     """What searches need of a profile: prefix sums over the gradients, and the two cost functions.
 
     `ready_s[k]`: float, shape (N + 1,): backward time of the first k gradients. `prefix_bytes[k]`: their bytes.
+    `plain`: what sending a group without compression costs, None where every group is compressed.
     """
 
     ready_s: Floats
     prefix_bytes: Ints
     compression: CostFunction
     communication: CostFunction
+    plain: CostFunction | None = None
 
     @classmethod
-    def of(cls, profile: FusionProfile) -> Costs:
-        """The costs of a profile."""
+    def of(cls, profile: FusionProfile, may_be_plain: bool = False) -> Costs:
+        """The costs of a profile; with `may_be_plain`, groups need not be compressed."""
         ready_s = np.concatenate([[0.0], np.cumsum(profile.backward_s)])
         prefix_bytes = np.concatenate([[0], np.cumsum(profile.size_bytes)])
-        return cls(ready_s, prefix_bytes, profile.compression, profile.communication)
+        plain = profile.uncompressed_communication if may_be_plain else None
+        return cls(ready_s, prefix_bytes, profile.compression, profile.communication, plain)
 
     @property
     def count(self) -> int:

@@ -16,6 +16,13 @@ class Parameters:
     most_labels: int = 4000
     """Labels that are kept at a cut; real profiles need a few dozen, and are solved to the optimum far below it."""
 
+    grid_bins: tuple[int, ...] = (100, 2000)
+    """Steps between the least and the most end of a step, of each grid over fusions and modes in turn: a coarse one
+    narrows the range of the next."""
+
+    most_grid_cells: int = 400_000_000
+    """Pairs of cuts times steps that a grid may look at, about a second or two; with more gradients it has fewer steps."""
+
     bucket_sizes_mb: tuple[int, ...] = (2, 4, 8, 16, 25, 32, 64)
     """Sizes of buckets that are tried, in 10^6 bytes: 2 to 64 MB (Cupcake, section 5.3) and PyTorch's 25."""
 
@@ -26,8 +33,9 @@ class Parameters:
     """Sizes from which selective compression compresses, that are tried: spread over the sizes that there are."""
 
     def __post_init__(self) -> None:
-        if not self.bucket_sizes_mb:
-            raise InputError("bucket_sizes_mb: must hold at least one size, got none")
+        for name, number in (("bucket_sizes_mb", "size"), ("grid_bins", "number of steps")):
+            if not getattr(self, name):
+                raise InputError(f"{name}: must hold at least one {number}, got none")
         for name, value in vars(self).items():
             least = min(value) if isinstance(value, tuple) else value
             if least < 1:
