@@ -1,14 +1,14 @@
 """Groups and their modes together: a group is compressed, or sent plain.
 
-What comes after a cut k is worth two numbers: S, the sum of its collectives, and W, the latest over its groups of
-"all compressed from k on up to here, and all collectives from here on". A step whose first k gradients were compressed
-in H and sent at C ends at max(C + S, H + W), so both rise with nothing but themselves. Going back from the end,
+What follows a cut k enters the end of the step by two numbers: S, the sum of its collectives, and W, when they would
+be over if nothing before k had been compressed or sent. A step whose first k gradients were compressed in H and sent
+at C ends at max(C + S, H + W). Going back from the end, with a group up to cut j before what is there already,
 
     compressed: S' = S + g, W' = h + max(W, R_j + g + S)      plain: S' = S + u, W' = max(W, R_j + u + S)
 
-The least S with W <= w, for w on a grid of step d, with h rounded down to the grid, is no more than that of any
-fusion: its start bounds every step, and its rows bound every label of the search in `pareto.py`, which makes the
-answer exact where labels allow. The fusion that the grid leads to is evaluated as it is.
+The least S with W <= w, for each w on a grid, with h rounded down to the grid, is a lower bound on that of every plan:
+at k = 0 it bounds the step, and at other cuts the labels of the search in `pareto.py`, which makes the answer exact
+where labels allow. The plan that the grid leads to is evaluated without rounding.
 """
 
 from __future__ import annotations
@@ -32,16 +32,20 @@ Ints = NDArray[np.int64]
 _SLACK = 1e-11
 """The share by which sums in another order may differ; comparisons err by it to the side of a lower bound."""
 
+_BEYOND = 2.0**40
+"""More steps than any grid has, and few enough for a whole number."""
+
 _FEWEST_BINS = 16
+"""However many gradients there are: with fewer steps a grid says nothing."""
 
 
 @dataclass(frozen=True)
 class Suffixes:
     """The least sums of collectives of the gradients from each cut on.
 
-    `within_s`: float, shape (bins,): w, the grid, in even steps of `step_s`. `send_s[k, b]`: float, shape (N + 1, bins):
-    the least S with W <= w_b, infinite where there is none. `room_s[k, b]`: what a collective right before cut k may
-    take so that W stays within w_b.
+    `within_s`: float, shape (bins,): w, the grid, in even steps of `step_s`. `send_s[k, b]`: float, shape
+    (N + 1, bins): the least S with W <= w_b, infinite where there is none. `room_s[k, b]`: what a collective right
+    before cut k may take so that W stays within w_b.
     """
 
     step_s: float
@@ -52,8 +56,8 @@ class Suffixes:
     def bound_s(self, costs: Costs, k: int, compress_s: Floats, sent_s: Floats) -> Floats:
         """The least end of a step whose first k gradients were compressed in `compress_s` and sent at `sent_s`.
 
-        A W between two steps has the S of the upper one, so it is the lower one that W is at least. The least maximum of
-        what falls and what rises with w is where they cross.
+        A W between two steps of the grid has at least the S of the upper one, and is at least the lower one. C + S
+        falls with W and H + W rises, so the least maximum of both is where they cross.
         """
         if k == costs.count:
             return sent_s
@@ -89,8 +93,8 @@ def solve_joint(
     """
     costs = Costs.of(profile, may_be_plain=True)
     fusion, end_s, bound_s, suffixes = incumbent, incumbent_end_s, _least_end_s(costs), None
-    most = max(_FEWEST_BINS, parameters.most_grid_cells // costs.count**2)
-    for bins in sorted({min(bins, most) for bins in parameters.grid_bins}):
+    most_bins = max(_FEWEST_BINS, parameters.most_grid_cells // (costs.count * (costs.count + 1) // 2))
+    for bins in sorted({min(bins, most_bins) for bins in parameters.grid_bins}):
         finer = suffixes_of(costs, end_s, bins, deadline)
         if finer is None:
             break
@@ -104,7 +108,8 @@ def solve_joint(
             fusion, end_s = found, found_end_s
     if suffixes is None or bound_s >= end_s:
         return Labelled(fusion, min(bound_s, end_s), 0, 0)
-    labelled = solve_pareto(costs, suffixes, fusion, end_s, deadline, parameters.most_labels)
+    most = (parameters.most_labels, parameters.most_extensions)
+    labelled = solve_pareto(costs, suffixes, fusion, end_s, deadline, *most)
     bound_s = max(labelled.bound_end_s, min(bound_s, timeline(profile, labelled.fusion).end_s))
     return Labelled(labelled.fusion, bound_s, labelled.labels, labelled.most_labels)
 
@@ -112,13 +117,13 @@ def solve_joint(
 def suffixes_of(costs: Costs, end_s: float, bins: int, deadline: Deadline) -> Suffixes | None:
     """The least sums from every cut on, of steps that end by `end_s`; about `bins` steps.
 
-    None where the deadline came first, and where no step can end before `end_s`.
+    None where the deadline came first, and where no step can end before `end_s`, but for rounding.
     """
     least_s = _least_end_s(costs)
-    if least_s >= end_s:
+    if least_s >= end_s * (1 - _SLACK):
         return None
     step_s = _step_s(costs, (end_s - least_s) / bins)
-    within_s = least_s + step_s * np.arange(int(np.ceil((end_s - least_s) / step_s)) + 1)
+    within_s: Floats = np.asarray(least_s + step_s * np.arange(int(np.ceil((end_s - least_s) / step_s)) + 1))
     width, slack_s = len(within_s), _SLACK * end_s
     send_s = np.full((costs.count + 1, width), np.inf)
     room_s = np.full_like(send_s, -np.inf)
@@ -147,7 +152,7 @@ def _modes(costs: Costs, step_s: float, k: int) -> tuple[Ints, Floats]:
     """
     assert costs.plain is not None
     sizes = costs.prefix_bytes[k + 1 :] - costs.prefix_bytes[k]
-    bins = np.floor(costs.compression(sizes) / step_s + _SLACK).astype(np.int64)
+    bins = np.minimum(costs.compression(sizes) / step_s + _SLACK, _BEYOND).astype(np.int64)
     return np.stack([bins, np.zeros_like(bins)]), np.stack([costs.communication(sizes), costs.plain(sizes)])
 
 

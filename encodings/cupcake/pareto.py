@@ -80,16 +80,24 @@ class _Labels:
 
 
 def solve_pareto(
-    costs: Costs, rest: Bounds, incumbent: Fusion, incumbent_end_s: float, deadline: Deadline, most: int
+    costs: Costs,
+    rest: Bounds,
+    incumbent: Fusion,
+    incumbent_end_s: float,
+    deadline: Deadline,
+    most: int,
+    most_extensions: float = math.inf,
 ) -> Labelled:
     """The fusion with the least step time, or the best found and a bound where the deadline came first.
 
     `most`: labels that are kept at a cut; where there are more, the answer is the best found, with a bound, too.
+    `most_extensions`: times that a label gets one more group; with more of them to do the search ends, as out of time.
     """
-    labels = _Labels.start()
+    labels, extensions = _Labels.start(), 0
     best_end_s, fusion, bound_s, most_here = incumbent_end_s, incumbent, math.inf, 0
     for j in range(1, costs.count + 1):
-        if deadline.over:
+        extensions += labels.count
+        if deadline.over or extensions > most_extensions:
             # Every fusion that isn't covered yet goes through one of the labels that are there.
             bound_s = min(bound_s, _least_bound_s(costs, rest, labels))
             break

@@ -25,6 +25,7 @@ __all__ = ["DEVICE", "Problem", "problem"]
 class Problem:
     """Which consecutive gradients to compress and communicate together, so that a step takes the least time.
 
+    With the method `joint`, and `selective`, a baseline, groups may be sent without compression.
     Raises `InputError` for a `method` that doesn't exist or that the profile doesn't suit.
     """
 
@@ -35,8 +36,8 @@ class Problem:
         check_known("method", self.method, METHODS)
         if self.method == "affine" and not self._is_affine:
             raise InputError("method: affine needs affine compression and communication costs; take pareto")
-        if self.method == "selective" and self.profile.uncompressed_communication is None:
-            raise InputError("method: selective needs uncompressed_communication, which the profile doesn't have")
+        if self.method in ("joint", "selective") and self.profile.uncompressed_communication is None:
+            raise InputError(f"method: {self.method} needs uncompressed_communication, which the profile doesn't have")
 
     @property
     def _is_affine(self) -> bool:

@@ -12,6 +12,7 @@ from gapless.encodings.cupcake.affine import solve_affine
 from gapless.encodings.cupcake.baselines import BASELINES, Baseline, all_baselines
 from gapless.encodings.cupcake.bounds import rest_of
 from gapless.encodings.cupcake.fusion import Costs, Fusion, timeline
+from gapless.encodings.cupcake.joint import solve_joint
 from gapless.encodings.cupcake.lowering import to_schedule
 from gapless.encodings.cupcake.parameters import DEFAULTS, Parameters
 from gapless.encodings.cupcake.pareto import solve_pareto
@@ -115,16 +116,15 @@ def _run(
     deadline: Deadline,
     baselines: list[Baseline] | None,
 ) -> BestFusion:
-    """The chosen method. Exact ones start from the best baseline that compresses every group."""
+    """The chosen method. `joint` starts from the best baseline, others from the best that compresses every group."""
     profile, method = problem.profile, problem.chosen_method
     if method in BASELINES:
         baseline = BASELINES[method](profile, parameters)
         assert baseline is not None
         return _judged(profile, baseline.fusion, method, bound_s=None, details={"setting": baseline.setting})
     known = all_baselines(profile, parameters) if baselines is None else baselines
-    start = min(
-        (baseline for baseline in known if not baseline.fusion.sent_plain), key=lambda baseline: baseline.iteration_s
-    )
+    allowed = [baseline for baseline in known if method == "joint" or not baseline.fusion.sent_plain]
+    start = min(allowed, key=lambda baseline: baseline.iteration_s)
     _report(options, deadline, profile, start)
     if method == "algorithm1":
         return _search(profile, options, deadline, start)
@@ -134,9 +134,12 @@ def _run(
     if method == "affine":
         best = solve_affine(profile, start.fusion, start_end_s, deadline)
         return _judged(profile, best.fusion, method, best.bound_end_s, {"states": best.states}, _stopped(options))
-    costs = Costs.of(profile)
-    rest = rest_of(costs, deadline)
-    labelled = solve_pareto(costs, rest, start.fusion, start_end_s, deadline, parameters.most_labels)
+    if method == "joint":
+        labelled = solve_joint(profile, start.fusion, start_end_s, deadline, parameters)
+    else:
+        costs = Costs.of(profile)
+        rest = rest_of(costs, deadline)
+        labelled = solve_pareto(costs, rest, start.fusion, start_end_s, deadline, parameters.most_labels)
     counts = {"labels": labelled.labels, "most_labels": labelled.most_labels}
     return _judged(profile, labelled.fusion, method, labelled.bound_end_s, counts, _stopped(options))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from gapless.errors import InputError
 from gapless.schedule import Schedule
@@ -14,9 +14,10 @@ MOST_LINES = 40
 NAME_WIDTH = 28
 
 
-def render_groups(schedule: Schedule) -> str:
+def render_groups(schedule: Schedule, sent_plain: Collection[int] = ()) -> str:
     """One line a group: its gradients, bytes, when it is encoded, and when its collective runs.
 
+    `sent_plain`: the groups that aren't compressed, which are marked.
     Raises `InputError` for a schedule that isn't a fusion plan's.
     """
     encode = [k for k, op in enumerate(schedule.graph.ops) if op.kind == "encode"]
@@ -32,7 +33,8 @@ def render_groups(schedule: Schedule) -> str:
         times = (schedule.end_s[encoded], schedule.start_s[sent], schedule.end_s[sent])
         first, last = (_shortened(schedule.graph.tensor_name(group[k])) for k in (0, -1))
         shown = " ".join(f"{format_seconds(time):>11}" for time in times)
-        lines.append(f"{number:>5} {len(group):>7} {size:>9} {shown}  {first} .. {last}")
+        mark = " (plain)" if number in sent_plain else ""
+        lines.append(f"{number:>5} {len(group):>7} {size:>9} {shown}  {first} .. {last}{mark}")
     if len(encode) > MOST_LINES:
         lines.append(f"      ... and {len(encode) - MOST_LINES} groups more")
     return "\n".join(lines)

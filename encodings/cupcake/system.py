@@ -20,9 +20,11 @@ _DEVICES = lazy("gapless.profiles.devices:device_names")
 _TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
 
 METHODS = (
-    "auto", "affine", "pareto", "milp", "algorithm1", "layer-wise", "one-group", "buckets", "even-split", "selective",
+    "auto", "affine", "pareto", "joint", "milp", "algorithm1", "layer-wise", "one-group", "buckets", "even-split",
+    "selective",
 )  # fmt: skip
-"""`auto` is `affine` where both costs are, else `pareto`; `algorithm1` is the paper's search; the rest: baselines."""
+"""`auto` is `affine` where both costs are, else `pareto`; `joint` decides for each group whether it is compressed, too;
+`algorithm1` is the paper's search; the rest: baselines."""
 _FIGURES = {
     "bandwidth": "other bandwidths",
     "batch": "other batch sizes, as factors of the profile's",
@@ -99,7 +101,8 @@ def _view(plan: SavedPlan, report: Report) -> str:
     from gapless.encodings.cupcake.summary import render_baselines, render_groups
 
     baselines_s = plan.details.get("baselines_s")
-    lines = [render_groups(plan.schedule)]
+    plain = plan.details.get("sent_plain")
+    lines = [render_groups(plan.schedule, plain if isinstance(plain, list) else ())]
     if isinstance(baselines_s, dict) and all(isinstance(step_s, float) for step_s in baselines_s.values()):
         lines.append(render_baselines(baselines_s, report.makespan_s))
     return "\n".join(lines)
@@ -137,6 +140,7 @@ SYSTEM = System(
     parameters=lambda: named("gapless.encodings.cupcake.parameters:Parameters"),
     example="""\
   gapless solve cupcake --profile resnet101 -o plan.json
+  gapless solve cupcake --profile resnet101 --method joint -o plan.json
   gapless solve cupcake --profile bert-base --compressor powersgd --ranks 64 --bandwidth 10Gbps -o plan.json
 """,
     summary=("method", "scaling", "exposed_s"),

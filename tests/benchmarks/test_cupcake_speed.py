@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from espresso import COMPRESSORS, DATA, NETWORKS, fusion_profile
 from gapless.encodings.cupcake.baselines import all_baselines
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.options import SolveOptions
-from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.cost_functions import AffineCost, PointsCost
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.gradients.profile_file import write_fusion_profile
 
@@ -102,6 +103,47 @@ def _print_table(compressor: str, rows: list[tuple[str, bool, BestFusion, dict[s
         nodes = f"{counts['nodes']:>10}" + ("" if counts["search_finished"] else "+")
         print(f"{network:<10} {'affine' if affine else 'measured':<8} {1e3 * best.iteration_s:>7.2f} ms "
               f"{len(best.groups):>6} {shares} {nodes}")  # fmt: skip
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS)
+def test_what_the_choice_of_modes_buys(benchmark: Callable[..., BestFusion], compressor: str) -> None:
+    """The table: the optimum over groups and modes, and how much longer a step takes without the one or the other."""
+    print(f"\n{compressor}: the optimum over groups and modes, and how much longer a step takes otherwise")
+    print(f"{'network':<10} {'step':>10} {'gap':>8} {'groups':>6} {'plain':>5} {'labels':>7} {'CPU':>7} {'fusion':>9} "
+          f"{'buckets':>9} {'selective':>9}")  # fmt: skip
+    for network in NETWORKS:
+        profile = fusion_profile(network, compressor, affine=False)
+        began_s = time.process_time()
+        best = best_fusion(profile, SolveOptions(threads=1), "joint")
+        cpu_s = time.process_time() - began_s
+        assert best.bound_s is not None
+        other_s = {baseline.name: baseline.iteration_s for baseline in all_baselines(profile)}
+        other_s["fusion"] = best_fusion(profile).iteration_s
+        assert best.iteration_s <= min(other_s.values())
+        slower = " ".join(
+            f"{100 * (other_s[name] / best.iteration_s - 1):>7.2f} %" for name in ("fusion", "buckets", "selective")
+        )
+        print(f"{network:<10} {1e3 * best.iteration_s:>7.2f} ms {100 * (1 - best.bound_s / best.iteration_s):>6.2f} % "
+              f"{len(best.groups):>6} {len(best.fusion.sent_plain):>5} {best.details['labels']:>7} {cpu_s:>5.2f} s "
+              f"{slower}")  # fmt: skip
+    benchmark.pedantic(best_fusion, args=(profile, SolveOptions(threads=1), "joint"), rounds=1)  # type: ignore[attr-defined]
+
+
+def test_concave_costs_of_many_gradients(benchmark: Callable[..., BestFusion], sized: Any) -> None:
+    """The hardest kind for labels with simple bounds: every size has another cost, and no grouping is clearly bad."""
+    rng, count = np.random.default_rng(0), sized(3000, 300)
+    sizes = np.geomspace(1e4, 1e9, 20)
+    costs = (
+        PointsCost(tuple(zip(sizes.tolist(), (fixed_s * (sizes / 1e5) ** power).tolist(), strict=True)))
+        for fixed_s, power in ((1e-4, 0.5), (2e-4, 0.6), (6e-4, 0.7))
+    )
+    profile = FusionProfile(
+        "concave", 0.0, tuple(f"g{number}" for number in range(count)), rng.integers(1000, 10**6, count),
+        rng.dirichlet(np.ones(count)) * 1e-4 * count, *costs,
+    )  # fmt: skip
+    options = SolveOptions(threads=1)
+    best = benchmark.pedantic(best_fusion, args=(profile, options, "joint"), rounds=1)  # type: ignore[attr-defined]
+    assert best.bound_s == best.iteration_s
 
 
 def test_costs_that_hide_nothing(benchmark: Callable[..., BestFusion]) -> None:
