@@ -84,15 +84,16 @@ class Search:
         for cut, bound_s in self._cuts():
             self.cut_count += 1
             self._try(cut, bound_s)
-        rank = _rank if self.problem.compression is None else _moded_rank
-        ranked = sorted((case for case in self.cases if case.best is not None), key=rank)
-        fastest = ranked[: self.parameters.refined_cuts]
-        if self.problem.compression is not None:
-            self._compress(fastest)
-            return
-        for case in fastest:
+        for case in self._fastest(_rank):
             if not self.deadline.over and not self.is_beaten(case.bound_s):
                 self._refine(case)
+        if self.problem.compression is not None:
+            self._compress(self._fastest(_moded_rank))
+
+    def _fastest(self, rank: Callable[[Case], tuple[float, float]]) -> list[Case]:
+        """The cases that are worth more work."""
+        ranked = sorted((case for case in self.cases if case.best is not None), key=rank)
+        return ranked[: self.parameters.refined_cuts]
 
     @property
     def bound_s(self) -> float:
@@ -179,7 +180,8 @@ class Search:
                 lambda found: self.add(case, self._fitting(case, [found])),
             )  # fmt: skip
             if not np.any(case.reserve_bytes):
-                case.bounds_s.update(orders.bounds_s)
+                plain_only = () if self.problem.compression is None else ("exact",)
+                case.bounds_s.update({name: s for name, s in orders.bounds_s.items() if name not in plain_only})
             return orders.known if orders.best is None else [*orders.known, orders.best]
 
         self._fit(case, all_methods)
