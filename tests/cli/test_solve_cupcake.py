@@ -81,6 +81,19 @@ def test_every_method_gives_a_plan(profile: str, method: str, capsys: pytest.Cap
     assert found["objective_s"] >= 4.2615e-3 * (1 - 1e-9)
 
 
+def test_plain_groups_are_chosen_shown_and_not_exported_as_buckets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, buckets = str(tmp_path / "plan.json"), str(tmp_path / "buckets.json")
+    found = _solved(capsys, "--profile", "resnet50", "--method", "joint", "-o", plan)
+    assert (found["status"], found["valid"]) == ("optimal", True)
+    assert found["objective_s"] < min(found["baselines_s"].values())
+    assert main(["show", plan]) == 0
+    assert capsys.readouterr().out.count("(plain)") == len(found["sent_plain"]) > 0
+    assert main(["export", plan, "--format", "ddp-buckets", "-o", buckets]) == 2
+    assert "sent_plain" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -22,7 +22,7 @@ from gapless.options import Deadline, SolveOptions
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.recipe import solve
-from gapless.solution import Status
+from gapless.solution import Status, StopReason
 
 CASES = 500
 MODES = (*KINDS, "free")
@@ -111,6 +111,21 @@ def test_a_search_that_ends_at_any_moment_has_a_fusion_and_a_true_bound(looks: i
             assert optimum_s * (1 - 1e-9) <= found_s <= start_s * (1 + 1e-9)
             open_gaps += found.bound_end_s < found_s * (1 - 1e-9)
     assert open_gaps
+
+
+def test_a_search_that_runs_out_of_extensions_says_so() -> None:
+    rng = np.random.default_rng(4)
+    parameters = Parameters(grid_bins=(4,), most_extensions=8)
+    stopped = 0
+    for _ in range(30):
+        profile = _instance(rng, "points", least=8)
+        best = best_fusion(profile, method="joint", parameters=parameters)
+        assert best.bound_s is not None
+        assert best.bound_s - profile.forward_s <= _brute_force_end_s(profile) * (1 + 1e-9)
+        if best.bound_s < best.iteration_s:
+            assert best.stop_reason is StopReason.WORK_LIMIT
+            stopped += 1
+    assert stopped
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -65,3 +65,5 @@ def test_parameters_check_themselves() -> None:
         Parameters(most_labels=0)
     with pytest.raises(InputError, match="bucket_sizes_mb: must hold at least one size"):
         Parameters(bucket_sizes_mb=())
+    with pytest.raises(InputError, match="grid_bins: must hold at least one number of steps"):
+        Parameters(grid_bins=())
