@@ -15,6 +15,7 @@ from gapless.encodings.cupcake.baselines import all_baselines, one_group
 from gapless.encodings.cupcake.fusion import Costs
 from gapless.encodings.cupcake.joint import solve_joint, suffixes_of
 from gapless.encodings.cupcake.parameters import Parameters
+from gapless.encodings.cupcake.pareto import Floats, solve_pareto
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.encodings.cupcake.summary import render_groups
 from gapless.errors import InputError
@@ -111,6 +112,27 @@ def test_a_search_that_ends_at_any_moment_has_a_fusion_and_a_true_bound(looks: i
             assert optimum_s * (1 - 1e-9) <= found_s <= start_s * (1 + 1e-9)
             open_gaps += found.bound_end_s < found_s * (1 - 1e-9)
     assert open_gaps
+
+
+class _NoBounds:
+    """Bounds that say nothing of what is still to come."""
+
+    def bound_s(self, costs: Costs, k: int, compress_s: Floats, sent_s: Floats) -> Floats:
+        """When what is there is sent."""
+        return sent_s
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_instances_agree_with_labels_that_no_grid_prunes(kind: str) -> None:
+    rng = np.random.default_rng(20 + KINDS.index(kind))
+    for _ in range(share(60)):
+        profile = _instance(rng, kind, most=30, least=20)
+        start = one_group(profile).fusion
+        costs, start_s = Costs.of(profile, may_be_plain=True), timeline(profile, start).end_s
+        plain = solve_pareto(costs, _NoBounds(), start, start_s, Deadline(SolveOptions()), most=10**6)
+        assert plain.bound_end_s == pytest.approx(timeline(profile, plain.fusion).end_s)
+        best = best_fusion(profile, method="joint")
+        assert best.bound_s == best.iteration_s == pytest.approx(profile.forward_s + plain.bound_end_s, rel=1e-9)
 
 
 def test_a_search_that_runs_out_of_extensions_says_so() -> None:
