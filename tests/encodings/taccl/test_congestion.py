@@ -69,7 +69,10 @@ def test_dgx2_sk_1_has_few_connections_for_large_sizes_and_many_for_small_ones()
     few, many = (
         [
             makespan_s(
-                solved(Chunked.of(cluster, "allgather", size, replace(given, policies=(policy,)), method="milp"))
+                gapless.solve(
+                    Chunked.of(cluster, "allgather", size, replace(given, policies=(policy,)), method="milp"),
+                    SolveOptions(threads=1),
+                )
             )
             for size in (1_000, 2_000_000)
         ]

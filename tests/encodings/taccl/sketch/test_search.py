@@ -86,7 +86,8 @@ def test_the_best_of_the_tried_sketches_is_kept_and_replayed(result: gapless.Res
     assert result.solution.objective == min(made) == made[0]
     assert result.report is not None
     assert result.report.makespan_s == pytest.approx(result.solution.objective)
-    assert result.problem.description["sketch"] == rows[0]["sketch"]
+    sketch = result.problem.description["sketch"]
+    assert rows[0]["sketch"] == sketch or (sketch is None and rows[0]["sketch"].startswith("none"))
 
 
 @pytest.mark.thorough
@@ -99,6 +100,8 @@ def test_the_bound_holds_for_every_sketch_tried(result: gapless.Result) -> None:
 
 @pytest.mark.thorough
 def test_the_sketch_that_was_found_can_be_used_again(result: gapless.Result, tmp_path: Path) -> None:
+    if result.problem.description["sketch"] is None:
+        pytest.skip("the best plan of this search has no sketch")
     (tmp_path / "found.json").write_text(json.dumps(result.details["sketch_file"]))
     sketch = read_sketch(tmp_path / "found.json")
     problem = Chunked.of(NODE.cluster(2), "allgather", SIZE, sketch)
