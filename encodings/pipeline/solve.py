@@ -105,7 +105,8 @@ def _details(best: Candidate, search: Search) -> dict[str, Any]:
     kept = np.bincount(stages.rank, weights=stages.stash_bytes, minlength=stages.ranks)
     peaks = peak_bytes(stages, timeline)
     case = next(case for case in list(search.cases) if any(found is best for found in case.known))
-    slowest_first = sorted(case.known, key=lambda found: found.rank, reverse=True)
+    plain = [found for found in case.known if not (found.order.hop_modes.any() or found.order.reduce_modes.any())]
+    slowest_first = sorted(plain, key=lambda found: found.rank, reverse=True)
     return {
         "method": best.method,
         "cut": list(best.cut),

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from optimus_cc import PAPER_DAYS, speedup
 
 from gapless.checker import check
 from gapless.encodings.pipeline.problem import Problem, problem
-from gapless.encodings.pipeline.recipes import PAPER_DAYS, RECIPES, follow, speedup
+from gapless.encodings.pipeline.recipes import RECIPES, follow
 from gapless.encodings.pipeline.solve import solve
 from gapless.options import SolveOptions
 from gapless.profiles.pipelines.compression import CompressionTable

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from optimus_cc import PAPER_DAYS, speedup
 
 from gapless.encodings.pipeline.building import stages_of
 from gapless.encodings.pipeline.hops import Replicas
 from gapless.encodings.pipeline.problem import Problem, problem
-from gapless.encodings.pipeline.recipes import PAPER_DAYS, RECIPES, follow, followed, speedup
+from gapless.encodings.pipeline.recipes import RECIPES, follow, followed
 from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
 
 ERRORS = np.array([0.5, 0.5])
