@@ -183,6 +183,18 @@ def test_the_plan_is_no_slower_than_the_recipes_on_its_cut_at_no_more_error() ->
         assert plan.solution.objective <= recipe["step_s"] * (1 + 1e-9)  # type: ignore[operator]
 
 
+def test_the_baselines_beside_a_compressed_plan_are_plain() -> None:
+    question = asked(hop=None, bandwidth=0.5, replicas=4, compression=TABLE, error_budget=1.0)
+    details = solved(question).details
+    assert details["error"] > 0
+    for name in ("1f1b", "zb-h1"):
+        stages = stages_of(question, tuple(details["cut"]))
+        costs = stages if BASELINES[name].splits else whole(stages)
+        timeline = timed(costs, BASELINES[name].order(costs))
+        assert timeline is not None
+        assert details["baselines_s"][name] == pytest.approx(timeline.step_s)
+
+
 def test_what_a_budget_buys_beats_every_plain_order_and_mode_by_force() -> None:
     """Two ranks, two micro-batches: all orders that the field runs, with all modes."""
     question = asked(
