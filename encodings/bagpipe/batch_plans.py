@@ -25,7 +25,7 @@ from gapless.encodings.bagpipe.costs import Batch, capacities
 from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import Partition, partition
-from gapless.encodings.bagpipe.sharing import Sharing, Traffic
+from gapless.encodings.bagpipe.sharing import Traffic, uses_by_trainer
 from gapless.encodings.bagpipe.system import OWNERSHIPS
 from gapless.encodings.bagpipe.unique_ids import positions
 from gapless.errors import InputError
@@ -86,7 +86,8 @@ class BatchPlan:
 
     `step`: what the lookahead says. `index`: int32, shape (examples, tables), the place of each id in `step.ids`.
     `trainer`: int64, one per example. `owner`: int64 (n,), whose part of the cache a row was in before, -1: in none.
-    `users`: bool (n, p), which trainers' examples use an id. `partition_s`, `lookahead_s`: wall time of the two.
+    `users`: bool (n, p), which trainers' examples use an id, column by column in memory. `partition_s`, `lookahead_s`:
+    wall time of the two.
     `owner_after`: int64 (n,), whose part a row is in from now on; that of a row without an owner before is chosen here.
     """
 
@@ -107,7 +108,7 @@ class BatchPlan:
     @cached_property
     def is_private(self) -> Mask:
         """One trainer uses the row, and no later batch of the window: it is written back from there, unsynchronised."""
-        private: Mask = self.step.evicted & (self.users.sum(axis=1) == 1)
+        private: Mask = self.step.evicted & (self.users.sum(axis=1, dtype=np.int16) == 1)
         return private
 
     @property
@@ -123,14 +124,15 @@ class BatchPlan:
     @cached_property
     def only_user(self) -> Ints:
         """The trainer that uses a private row; int64 (n,), of no meaning for the others."""
-        first: Ints = self.users.argmax(axis=1)
-        return first
+        user = np.zeros(len(self.users), dtype=np.int64)
+        for trainer, uses in enumerate(self.users.T):
+            user[uses] = trainer
+        return user
 
     @cached_property
     def traffic(self) -> Traffic:
         """What would move between trainers if each row lay with its owner alone (a partitioned cache)."""
-        batch = Batch(self.index, self.owner, self.users.shape[1])
-        return Sharing.of(batch).traffic(self.trainer)
+        return Traffic.of_users(self.users, self.owner)
 
 
 def batch_plans(
@@ -184,11 +186,9 @@ class _Planner:
         batch = Batch(index, owner, planning.trainers)
         found = self._partition(batch, places)
         partition_s = time.perf_counter() - begin_s
-        used, times = np.unique(index * np.int64(planning.trainers) + found.trainer[:, None], return_counts=True)
-        users = np.zeros((len(step.ids), planning.trainers), dtype=np.bool_)
-        users.reshape(-1)[used] = True
-        after = self._settle(step, owner, used, times)
-        return BatchPlan(step, index, found, owner, users, partition_s, lookahead_s, after)
+        uses = uses_by_trainer(index, found.trainer, len(step.ids), planning.trainers)
+        after = self._settle(step, owner, uses)
+        return BatchPlan(step, index, found, owner, uses.T > 0, partition_s, lookahead_s, after)
 
     def _partition(self, batch: Batch, places: Ints) -> Partition:
         """As asked for; the contiguous partition where that finds nothing in time."""
@@ -213,16 +213,22 @@ class _Planner:
             owner[step.prefetched] = _hashed(step.prefetch_ids, self._planning.trainers)
         return owner
 
-    def _settle(self, step: Step, owner: Ints, used: Ints, times: Ints) -> Ints:
+    def _settle(self, step: Step, owner: Ints, uses: NDArray[np.int32]) -> Ints:
         """What has no owner yet gets the trainer that uses it most; ties are spread over the trainers by its number.
 
-        `used`: place of the id times trainers plus trainer, of all that use one; `times`: how often.
+        `uses`: trainers x ids, how often.
         """
-        trainers = self._planning.trainers
-        place, trainer = np.divmod(used, trainers)
-        order = np.lexsort((times * trainers + (trainer + step.ids[place]) % trainers, place))
-        most = order[np.append(np.flatnonzero(np.diff(place)), len(place) - 1)]
-        after = np.where(owner < 0, trainer[most], owner)
+        after, trainers = owner.copy(), self._planning.trainers
+        new = np.flatnonzero(owner < 0)
+        turn = step.ids.take(new) % trainers
+        most = np.zeros(len(new), dtype=np.int64)  # an unused trainer's rank is less than a used one's
+        for trainer, times in enumerate(uses):
+            rank = times.take(new) * np.int64(trainers)
+            rank += turn
+            after[new[rank > most]] = trainer
+            np.maximum(most, rank, out=most)
+            turn += 1
+            turn[turn == trainers] = 0
         self._owner[step.rows] = after
         return after
 
