@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.costs import Batch
+from gapless.profiles.traces.bags import Bags, Lookups, cells, chosen
 
 __all__ = ["Sharing", "Traffic", "uses_by_trainer"]
 
@@ -64,10 +65,11 @@ class Traffic:
 class Sharing:
     """A batch by its distinct ids, numbered from 0.
 
-    `index`: examples x tables, int32; `owner`: one per id, a trainer or -1; `uses`: how many uses each id has.
+    `index`: examples x tables, int32, or bags without an id twice in an example; `owner`: one per id, a trainer or -1;
+    `uses`: how many uses each id has.
     """
 
-    index: NDArray[np.int32]
+    index: Lookups
     owner: Ints
     uses: Ints
     trainers: int
@@ -75,13 +77,16 @@ class Sharing:
     @classmethod
     def of(cls, batch: Batch) -> Sharing:
         """The ids that the batch uses, in the order of their slots."""
+        slot = batch.slot.values if isinstance(batch.slot, Bags) else batch.slot
         is_used = np.zeros(len(batch.owner), dtype=np.bool_)
-        is_used[batch.slot] = True
+        is_used[slot] = True
         slots = np.flatnonzero(is_used)
         number = np.empty(len(batch.owner), np.int32)
         number[slots] = np.arange(len(slots), dtype=np.int32)
-        index = number[batch.slot]
+        index = number[slot]
         uses = np.bincount(index.reshape(-1), minlength=len(slots)).astype(np.int64)
+        if isinstance(batch.slot, Bags):
+            index = Bags(index, batch.slot.lengths)
         return cls(index, batch.owner[slots].astype(np.int64), uses, batch.trainers)
 
     @property
@@ -100,8 +105,7 @@ class Sharing:
 
     def add_uses(self, counts: NDArray[np.int32], examples: Ints | slice, trainer: Ints, times: int) -> None:
         """Add `times` the uses of the examples, on these trainers, to the counts; -1 takes them away."""
-        cells = self.index[examples].astype(np.int64) * self.trainers + trainer[:, None]
-        np.add.at(counts.reshape(-1), cells.reshape(-1), np.int32(times))
+        np.add.at(counts.reshape(-1), cells(chosen(self.index, examples), trainer, self.trainers), np.int32(times))
 
     def is_fetched(self, counts: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Which trainers fetch which ids, ids x trainers, by the counts of their uses."""
@@ -124,8 +128,11 @@ class Sharing:
         return Traffic(rows[1:].sum(axis=0), rows[0], rows[1:].sum(axis=1))
 
 
-def uses_by_trainer(index: NDArray[np.int32], trainer: Ints, ids: int, trainers: int) -> NDArray[np.int32]:
-    """How often each trainer's examples use each id, trainers x ids; `index`: examples x tables."""
-    cells = index + (trainer * ids)[:, None]
-    counts = np.bincount(cells.ravel(order="K"), minlength=trainers * ids)
-    return counts.reshape(trainers, ids).astype(np.int32)
+def uses_by_trainer(index: Lookups, trainer: Ints, ids: int, trainers: int) -> NDArray[np.int32]:
+    """How often each trainer's examples use each id, trainers x ids."""
+    first = trainer * ids
+    if isinstance(index, Bags):
+        cells = index.values + first[index.example]
+    else:
+        cells = (index + first[:, None]).ravel(order="K")  # however it lies in memory, without a copy
+    return np.bincount(cells, minlength=trainers * ids).reshape(trainers, ids).astype(np.int32)
