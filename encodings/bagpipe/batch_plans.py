@@ -31,6 +31,7 @@ from gapless.encodings.bagpipe.unique_ids import positions
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import Deadline, SolveOptions
+from gapless.profiles.traces.bags import Bags, Lookups, cells
 from gapless.profiles.traces.trace import Block, Trace
 
 __all__ = ["BatchPlan", "Planning", "batch_plans"]
@@ -86,14 +87,14 @@ class Planning:
 class BatchPlan:
     """The plan of one batch with n distinct ids for p trainers; masks are bool, shape (n,), in the order of `step.ids`.
 
-    `step`: what the lookahead says. `index`: int32, shape (examples, tables), the place of each id in `step.ids`.
+    `step`: what the lookahead says. `index`: int32, the place in `step.ids` of each lookup, (examples, tables) or bags.
     `trainer`: int64, one per example. `owner`: int64 (n,), whose part of the cache a row was in before, -1: in none.
     `users`: bool (n, p), which trainers' examples use an id. `partition_s`, `lookahead_s`: wall time of the two.
     `owner_after`: int64 (n,), whose part a row is in from now on; that of a row without an owner before is chosen here.
     """
 
     step: Step
-    index: NDArray[np.int32]
+    index: Lookups
     partition: Partition
     owner: Ints
     users: Mask
@@ -131,7 +132,7 @@ class BatchPlan:
     @cached_property
     def traffic(self) -> Traffic:
         """What would move between trainers if each row lay with its owner alone (a partitioned cache)."""
-        batch = Batch(self.index, self.owner, self.users.shape[1])
+        batch = Batch(_slots(self.index), self.owner, self.users.shape[1])
         return Sharing.of(batch).traffic(self.trainer)
 
 
@@ -176,17 +177,17 @@ class _Planner:
         self._planning, self._parameters, self._budget = planning, parameters, budget
         self._owner = np.full(1024, -1, dtype=np.int64)  # by cache row
 
-    def plan(self, step: Step, examples: NDArray[np.int64], lookahead_s: float) -> BatchPlan:
+    def plan(self, step: Step, examples: Block, lookahead_s: float) -> BatchPlan:
         """The plan of the next batch."""
         planning = self._planning
         owner = self._owners_before(step)
         begin_s = time.perf_counter()
         index = positions(step.ids, step.bounds, examples)
         places = capacities(len(examples), planning.trainers, planning.shares)
-        batch = Batch(index, owner, planning.trainers)
+        batch = Batch(_slots(index), owner, planning.trainers)
         found = self._partition(batch, places)
         partition_s = time.perf_counter() - begin_s
-        used, times = np.unique(index * np.int64(planning.trainers) + found.trainer[:, None], return_counts=True)
+        used, times = np.unique(cells(index, found.trainer, planning.trainers), return_counts=True)
         users = np.zeros((len(step.ids), planning.trainers), dtype=np.bool_)
         users.reshape(-1)[used] = True
         after = self._settle(step, owner, used, times)
@@ -227,6 +228,11 @@ class _Planner:
         after = np.where(owner < 0, trainer[most], owner)
         self._owner[step.rows] = after
         return after
+
+
+def _slots(index: Lookups) -> Lookups:
+    """What an example costs: each row once, also where a bag holds it twice."""
+    return index.once() if isinstance(index, Bags) else index
 
 
 def _hashed(ids: Ints, trainers: int) -> Ints:

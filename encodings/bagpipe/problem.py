@@ -14,6 +14,7 @@ from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
 from gapless.errors import InputError
 from gapless.options import SolveOptions
+from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.named import find_trace
 from gapless.profiles.traces.recommendation import DenseModel
 from gapless.profiles.traces.trace import Trace
@@ -75,7 +76,7 @@ class Problem:
 
 
 def problem(
-    trace: str | Path | Trace | NDArray[np.integer],
+    trace: str | Path | Trace | NDArray[np.integer] | Bags,
     *,
     trainers: int,
     batch_size: int,

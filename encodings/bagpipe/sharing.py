@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.costs import Batch
+from gapless.profiles.traces.bags import Bags, Lookups, cells, chosen
 
 __all__ = ["Sharing", "Traffic"]
 
@@ -51,10 +52,11 @@ class Traffic:
 class Sharing:
     """A batch by its distinct ids, numbered from 0.
 
-    `index`: examples x tables, int32; `owner`: one per id, a trainer or -1; `uses`: how many uses each id has.
+    `index`: examples x tables, int32, or bags without an id twice in an example; `owner`: one per id, a trainer or -1;
+    `uses`: how many uses each id has.
     """
 
-    index: NDArray[np.int32]
+    index: Lookups
     owner: Ints
     uses: Ints
     trainers: int
@@ -62,13 +64,16 @@ class Sharing:
     @classmethod
     def of(cls, batch: Batch) -> Sharing:
         """The ids that the batch uses, in the order of their slots."""
+        slot = batch.slot.values if isinstance(batch.slot, Bags) else batch.slot
         is_used = np.zeros(len(batch.owner), dtype=np.bool_)
-        is_used[batch.slot] = True
+        is_used[slot] = True
         slots = np.flatnonzero(is_used)
         number = np.empty(len(batch.owner), np.int32)
         number[slots] = np.arange(len(slots), dtype=np.int32)
-        index = number[batch.slot]
+        index = number[slot]
         uses = np.bincount(index.reshape(-1), minlength=len(slots)).astype(np.int64)
+        if isinstance(batch.slot, Bags):
+            index = Bags(index, batch.slot.lengths)
         return cls(index, batch.owner[slots].astype(np.int64), uses, batch.trainers)
 
     @property
@@ -89,8 +94,7 @@ class Sharing:
 
     def add_uses(self, counts: NDArray[np.int32], examples: Ints | slice, trainer: Ints, times: int) -> None:
         """Add `times` the uses of the examples, on these trainers, to the counts; -1 takes them away."""
-        cells = self.index[examples].astype(np.int64) * self.trainers + trainer[:, None]
-        np.add.at(counts.reshape(-1), cells.reshape(-1), np.int32(times))
+        np.add.at(counts.reshape(-1), cells(chosen(self.index, examples), trainer, self.trainers), np.int32(times))
 
     def is_fetched(self, counts: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Which trainers fetch which ids, ids x trainers, by the counts of their uses."""

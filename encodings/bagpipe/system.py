@@ -18,7 +18,8 @@ DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed")
 def _trace(group: str) -> tuple[Field, ...]:
     return (
         Field(
-            "trace", Object(("gapless.profiles.traces.trace.Trace", "numpy.ndarray")),
+            "trace",
+            Object(("gapless.profiles.traces.trace.Trace", "gapless.profiles.traces.bags.Bags", "numpy.ndarray")),
             "criteo-like, zipf, skew, or a file: .npy, .npz (integers, examples x tables), .csv, .csv.gz",
             is_required=True, metavar="NAME|FILE", names=lambda: ("criteo-like", "zipf", "skew"), group=group,
         ),
