@@ -26,7 +26,7 @@ from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import Partition, partition
 from gapless.encodings.bagpipe.sharing import Traffic, uses_by_trainer
-from gapless.encodings.bagpipe.system import OWNERSHIPS
+from gapless.encodings.bagpipe.system import DESIGNS, OWNERSHIPS
 from gapless.encodings.bagpipe.unique_ids import positions
 from gapless.errors import InputError
 from gapless.io.record import check_known
@@ -50,7 +50,7 @@ class Planning:
     """How a trace is planned: its batches, its trainers and their cache.
 
     `lookahead` and `cache_rows`: as for `lookahead_steps`; 200 batches if neither is given, as in the paper.
-    `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None.
+    `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None. `design`: of the cache.
     Raises `InputError` for counts below 1, more trainers than examples in a batch, too many of both, unknown names.
     """
 
@@ -63,6 +63,7 @@ class Planning:
     ownership: str = "first-touch"
     shares: tuple[float, ...] | None = None
     batches: int | None = None
+    design: str = "lrpp-delayed"
 
     def __post_init__(self) -> None:
         for title in ("trainers", "batch_size", "lookahead", "cache_rows", "batches"):
@@ -76,6 +77,7 @@ class Planning:
             got = f"{examples:,} x {self.trainers:,}; take a smaller batch or fewer trainers"
             raise InputError(f"batch_size: times trainers must be at most {MOST_COSTS:,}, got {got}")
         check_known("ownership", self.ownership, OWNERSHIPS)
+        check_known("design", self.design, DESIGNS)
         if self.lookahead is None and self.cache_rows is None:
             object.__setattr__(self, "lookahead", 200)
         capacities(self.batch_size, self.trainers, self.shares)

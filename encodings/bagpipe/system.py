@@ -75,6 +75,10 @@ QUESTION = (
     Field(
         "ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"
     ),
+    Field(
+        "design", Choice(DESIGNS), f"of the cache: lrpp-delayed (default), {', '.join(DESIGNS[:-1])}", "lrpp-delayed",
+        metavar="NAME",
+    ),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
     *_CLUSTER,
 )  # fmt: skip
