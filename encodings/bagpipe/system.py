@@ -18,7 +18,8 @@ DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed")
 def _trace(group: str) -> tuple[Field, ...]:
     return (
         Field(
-            "trace", Object(("gapless.profiles.traces.trace.Trace", "numpy.ndarray")),
+            "trace",
+            Object(("gapless.profiles.traces.trace.Trace", "gapless.profiles.traces.bags.Bags", "numpy.ndarray")),
             "criteo-like, zipf, skew, or a file: .npy, .npz (integers, examples x tables), .csv, .csv.gz",
             is_required=True, metavar="NAME|FILE", names=lambda: ("criteo-like", "zipf", "skew"), group=group,
         ),
@@ -73,6 +74,10 @@ QUESTION = (
     Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     Field(
         "ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"
+    ),
+    Field(
+        "design", Choice(DESIGNS), f"of the cache: lrpp-delayed (default), {', '.join(DESIGNS[:-1])}", "lrpp-delayed",
+        metavar="NAME",
     ),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
     *_CLUSTER,

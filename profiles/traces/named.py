@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.io.record import suggestion
+from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.files import read_trace
 from gapless.profiles.traces.generators import criteo_like_trace, skew_trace, zipf_trace
 from gapless.profiles.traces.recommendation import named_embedding_dataset
@@ -34,7 +35,7 @@ _SUITS = {
 
 
 def find_trace(
-    trace: str | Path | Trace | NDArray[np.integer],
+    trace: str | Path | Trace | NDArray[np.integer] | Bags,
     *,
     columns: Sequence[str] | None = None,
     string_columns: Sequence[str] | None = None,
@@ -45,7 +46,7 @@ def find_trace(
     examples: int | None = None,
     trace_seed: int | None = None,
 ) -> Trace:
-    """The trace of a generator, in a file, in an array of ids (examples x tables), or the trace itself.
+    """The trace of a generator, in a file, in an array of ids (examples x tables) or bags, or the trace itself.
 
     `columns`: of a csv, those that become tables; `string_columns`: those of them whose numbers are names. `array`: of
     a .npz that has several. `exponent`: of zipf, 1 by default. `hot_share`: of skew, the share of accesses on the
@@ -65,7 +66,7 @@ def find_trace(
             raise InputError(f"{name}: goes with {suited}, got trace {got}")
     if isinstance(trace, Trace):
         return trace
-    if isinstance(trace, np.ndarray):
+    if isinstance(trace, (np.ndarray, Bags)):
         return trace_of_array(trace)
     if kind in GENERATORS:
         return _generated(kind, options)
@@ -74,7 +75,7 @@ def find_trace(
 
 def _kind(trace: object) -> str:
     """The kind of a trace, of those in `_SUITS`."""
-    if isinstance(trace, (Trace, np.ndarray)):
+    if isinstance(trace, (Trace, np.ndarray, Bags)):
         return "an object"
     if not isinstance(trace, (str, Path)):
         raise InputError(f"trace: must be a name, a file, an array of ids or a Trace, got {type(trace).__name__}")
