@@ -233,7 +233,7 @@ def _states(program: Program, timeline: Timeline, log: CopyLog, sets: list[int],
 
 def _uses(
     program: Program, timeline: Timeline, log: CopyLog, sets: list[int], border: int
-) -> dict[int, set[tuple[int, int, int, int]]]:
+) -> dict[int, list[tuple[int, int, int, int]]]:
     """By tensor, what events that go on at the border still do: write, free, and use what they have read."""
     action, devices = log.action, program.device_count
     position = log.position_of(np.arange(len(log.entry)))
@@ -244,8 +244,8 @@ def _uses(
     entries = np.flatnonzero(using | coming)
     held = version_numbers(log)[entries]
     columns = event[entries].tolist(), action[entries].tolist(), log.copy_of(entries).tolist(), held.tolist()
-    found: dict[int, set[tuple[int, int, int, int]]] = {}
+    found: dict[int, list[tuple[int, int, int, int]]] = {}
     for number, code, copy, version in zip(*columns, strict=True):
         use = (program.number(number), READ if code == OVERWRITE else code, copy % devices)
-        found.setdefault(copy // devices, set()).add((*use, sets[version] if code == END else 0))
+        found.setdefault(copy // devices, []).append((*use, sets[version] if code == END else 0))
     return found
