@@ -121,12 +121,14 @@ def advise(
     design: str = "lrpp-delayed",
     columns: Sequence[str] | None = None,
     string_columns: Sequence[str] | None = None,
+    bag_columns: Sequence[str] | None = None,
     array: str | None = None,
     exponent: float | None = None,
     hot_share: float | None = None,
     table_rows: Sequence[int] | None = None,
     examples: int | None = None,
     trace_seed: int | None = None,
+    pooling_factors: Sequence[float] | None = None,
     options: SolveOptions | None = None,
     **cluster: Any,
 ) -> Advice:
@@ -139,8 +141,9 @@ def advise(
     """
     check_known("design", design, DESIGNS)
     found = find_trace(
-        trace, columns=columns, string_columns=string_columns, array=array, exponent=exponent, hot_share=hot_share,
-        table_rows=table_rows, examples=examples, trace_seed=trace_seed,
+        trace, columns=columns, string_columns=string_columns, bag_columns=bag_columns, array=array,
+        exponent=exponent, hot_share=hot_share, table_rows=table_rows, examples=examples, trace_seed=trace_seed,
+        pooling_factors=pooling_factors,
     )  # fmt: skip
     machine = find_cluster(trainers, **cluster)
     rows = _cache_rows(cache_rows, cache_size, machine)

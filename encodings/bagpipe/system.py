@@ -30,6 +30,10 @@ def _trace(group: str) -> tuple[Field, ...]:
             "string_columns", Listed(Text()), "those of them whose numbers are names, not ids", metavar="A,...",
             group=group,
         ),
+        Field(
+            "bag_columns", Listed(Text()), "those of them whose cells are lists, as 3;17;4", metavar="A,...",
+            group=group,
+        ),
         Field("array", Text(), "of a .npz that has several", metavar="NAME", group=group),
         Field("exponent", Number(1), "of zipf, 1 to 5 (default 1)", metavar="A", group=group),
         Field(
@@ -44,6 +48,10 @@ def _trace(group: str) -> tuple[Field, ...]:
             "examples", Whole(1, 10**12), "to generate (default: as Criteo Kaggle, 39.2 M)", metavar="N", group=group
         ),
         Field("trace_seed", Whole(0), "of a generator (default 0)", metavar="N", group=group),
+        Field(
+            "pooling_factors", Listed(Number(1)), "of a generator: mean ids of a bag, one for each table or for all",
+            metavar="F,F,...", group=group,
+        ),
     )  # fmt: skip
 
 
@@ -75,6 +83,7 @@ QUESTION = (
     Field(
         "ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"
     ),
+    Field("shares", Listed(Number(0, strict=True)), "of a batch, one a trainer (default: even)", metavar="S,S,..."),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
     *_CLUSTER,
 )  # fmt: skip
