@@ -41,8 +41,8 @@ _TRIED_COLUMNS = {
 }  # fmt: skip
 """Columns of the tables for people, with their titles."""
 
-_SIZED = ("fetched", "critical", "background", "evicted")
-"""Rows of a design that are given in bytes too."""
+_SIZED = {"fetched": "row", "critical": "gradient", "background": "gradient", "evicted": "row"}
+"""Rows of a design that are given in bytes too, and what of them moves: all, or their values alone."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,11 @@ class Advice:
     def _design_rows(self) -> list[dict[str, Any]]:
         lrpp_s = next(entry.iteration_s for entry in self.designs if entry.design == "lrpp")
         return [
-            {name: value for name, value in vars(entry).items() if name != "row_bytes"}
-            | {f"{name}_bytes": getattr(entry, f"{name}_rows") * entry.row_bytes for name in _SIZED}
+            {name: value for name, value in vars(entry).items() if name not in ("row_bytes", "gradient_bytes")}
+            | {
+                f"{name}_bytes": getattr(entry, f"{name}_rows") * getattr(entry, f"{of}_bytes")
+                for name, of in _SIZED.items()
+            }
             | {"iteration_vs_lrpp": entry.iteration_s / lrpp_s if lrpp_s else None}
             for entry in self.designs
         ]

@@ -9,13 +9,15 @@ as the lookahead counts: its memory is the size of the cache.
 Batch b: rows are fetched from the servers; each trainer takes its examples into its buffer, whose size is its share of
 a batch; the replicas are looked up, and must hold all updates of batches before b; each trainer trains, which updates
 its private rows; synchronisation updates the shared ones, now or later; evicted rows are written back and freed. A row
-that lies on all trainers and is private in its last batch leaves the replicas for the trainer that uses it.
+that lies on all trainers and is private in its last batch leaves the replicas for the trainer that uses it. Rows that
+one trainer owns and others use (a partitioned cache) go from the owner to its users and back in two collectives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,6 +203,7 @@ class _Batch:
         trainers = range(cluster.trainers)
         self._fetch()
         start_s = float(self.times.forward.start_s[self.number])
+        exchanged = self._exchange(start_s)
         shared = self.batch.where(private_to=SHARED).tolist()
         for trainer in trainers:
             self._claim(trainer, start_s)
@@ -212,7 +215,8 @@ class _Batch:
         for trainer in trainers:
             taken, loaded = self._load(trainer, start_s)
             examples.append(taken)
-            trained.append(self._train(trainer, (looked_up, loaded), start_s))
+            trained.append(self._train(trainer, (looked_up, *exchanged, loaded), start_s))
+        self._return(trained)
         self._synchronise(trained, "now", SYNC_NOW)
         self._synchronise(trained, "later", SYNC_LATER)
         for group in self.batch.group.tolist():
@@ -239,10 +243,65 @@ class _Batch:
     def _bytes(self, groups: Ints) -> float:
         return float(self.group_bytes[groups].sum())
 
+    def _rows(self, groups: Ints) -> Ints:
+        return self.group_bytes[groups] // self.machine.cluster.row_bytes
+
     def _claim(self, trainer: int, start_s: float) -> None:
         """Rows that all trainers hold and one alone uses for the last time: its copy is the one that counts."""
-        groups = self.batch.where(private_to=trainer, fetched_by=NOT_FETCHED).tolist()
+        groups = self.batch.where(private_to=trainer, fetched_by=NOT_FETCHED, sync=0).tolist()
         self.rows.move(self.machine.link("claim", trainer), groups, start_s)
+
+    @cached_property
+    def _owned(self) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+        """Groups that one trainer owns and others may use, their owners, and who uses them."""
+        owned = self.batch.is_owned
+        return self.batch.group[owned], self.batch.private_to[owned], self.batch.users[owned]
+
+    @cached_property
+    def _peers_s(self) -> float:
+        """How long the busiest trainer gets rows from others, or gives rows to them."""
+        groups, owner, users = self._owned
+        trainers = self.machine.cluster.trainers
+        others = users & (np.arange(trainers) != owner[:, None])
+        rows = self._rows(groups)
+        received, sent = rows @ others, np.bincount(owner, weights=rows * others.sum(axis=1), minlength=trainers)
+        return self.machine.cluster.peer_s(float(max(received.max(), sent.max())))
+
+    def _exchange(self, start_s: float) -> tuple[int, ...]:
+        """Owned rows reach their users before the forward pass; returns a token that they have, if there are any."""
+        groups, owner, users = self._owned
+        if not len(groups):
+            return ()
+        machine, duration_s = self.machine, self.machine.cluster.control_s + self._peers_s
+        trained_s = float(self.times.sync_now.end_s[self.number - 1]) if self.number else 0.0
+        begin_s = min(start_s, max(trained_s, float(self.times.prefetch.end_s[self.number])))
+        exchanged = self.rows.tensor(f"batch {self.number} exchanged")
+        for trainer in range(machine.cluster.trainers):
+            self.rows.move(machine.link("ready", trainer), groups[owner == trainer].tolist(), begin_s)
+        needs = {group: self.seen[group] for group in groups.tolist()}
+        implementation = Implementation(duration_s)
+        op = Op(f"exchange {self.number}", tuple(needs), (exchanged,), (implementation,), "collective", needs=needs)
+        self.rows.run(op, machine.all_reduce, begin_s, start_s, kind=EventKind.COLLECTIVE)
+        for trainer in range(machine.cluster.trainers):
+            others = groups[users[:, trainer] & (owner != trainer)].tolist()
+            self.rows.move(machine.link("claim", trainer), [exchanged, *others], start_s)
+        return (exchanged,)
+
+    def _return(self, trained: list[int]) -> None:
+        """The gradients of owned rows go back to their owners, who update them, before the dense gradients' turn."""
+        groups, owner, _ = self._owned
+        if not len(groups):
+            return
+        machine, returned = self.machine, tuple(groups.tolist())
+        start_s = float(self.times.sync_now.start_s[self.number])
+        op = Op(
+            f"return {self.number}", (*trained, *returned), returned, (Implementation(self._peers_s),), "collective",
+            adds=self.number, updates=returned,
+        )  # fmt: skip
+        end_s = start_s + self._peers_s
+        self.rows.run(op, machine.all_reduce, start_s, end_s, kind=EventKind.COLLECTIVE)
+        for trainer in range(machine.cluster.trainers):
+            self.rows.move(machine.link("claim", trainer), groups[owner == trainer].tolist(), end_s)
 
     def _load(self, trainer: int, start_s: float) -> tuple[int, int]:
         """The trainer's examples, into its buffer and out of it: a byte each, so that its size is a number of them.
@@ -259,23 +318,26 @@ class _Batch:
         self.rows.move(machine.link("go", trainer), [loaded], start_s)
         return examples, loaded
 
-    def _train(self, trainer: int, waits_for: tuple[int, int], start_s: float) -> int:
+    def _train(self, trainer: int, waits_for: tuple[int, ...], start_s: float) -> int:
         """Forward and backward pass, which updates the trainer's private rows; returns a token that it is done."""
         machine, cluster = self.machine, self.machine.cluster
-        private: tuple[int, ...] = tuple(self.batch.where(private_to=trainer).tolist())
+        private: tuple[int, ...] = tuple(self.batch.where(private_to=trainer, sync=0).tolist())
+        groups, owner, users = self._owned
+        read: tuple[int, ...] = tuple(groups[users[:, trainer]].tolist())
+        others = groups[users[:, trainer] & (owner != trainer)].tolist()
         done = self.rows.tensor(f"gradients of batch {self.number} on trainer {trainer}")
         self.rows.move(machine.link("claim", trainer), [waits_for[0]], start_s)
         train = Op(
             f"train {self.number} on {trainer}",
-            (*waits_for, *private),
+            (*waits_for, *private, *read),
             (done, *private),
             (Implementation(cluster.forward_s + cluster.backward_s),),
             adds=self.number,
-            needs={group: self.seen[group] for group in private},
+            needs={group: self.seen[group] for group in (*private, *read)},
             updates=private,
         )
-        end_s = float(self.times.backward.end_s[self.number])
-        self.rows.run(train, machine.trainer(trainer), start_s, end_s)
+        end_s, here = float(self.times.backward.end_s[self.number]), machine.trainer(trainer)
+        self.rows.run(train, here, start_s, end_s, frees=[(group, here) for group in others])
         self.rows.move(machine.link("ready", trainer), [done], end_s)
         return done
 
@@ -284,7 +346,8 @@ class _Batch:
         spans: Spans = getattr(self.times, f"sync_{when}")
         groups: tuple[int, ...] = tuple(self.batch.where(private_to=SHARED, sync=sync).tolist())
         dense_bytes = self.machine.cluster.dense_bytes if sync == SYNC_NOW else 0
-        size_bytes = self._bytes(np.array(groups, dtype=np.int64)) + dense_bytes
+        rows = int(self._rows(np.array(groups, dtype=np.int64)).sum())
+        size_bytes = float(rows * self.machine.cluster.gradient_bytes + dense_bytes)
         if not size_bytes:
             return
         op = Op(
@@ -296,20 +359,25 @@ class _Batch:
             adds=self.number if groups else None,
             updates=groups,
         )
-        times_s = float(spans.start_s[self.number]), float(spans.end_s[self.number])
-        self.rows.run(op, self.machine.all_reduce, *times_s, kind=EventKind.COLLECTIVE)
+        start_s, end_s = float(spans.start_s[self.number]), float(spans.end_s[self.number])
+        if sync == SYNC_NOW and len(self._owned[0]):
+            start_s += self._peers_s
+        self.rows.run(op, self.machine.all_reduce, start_s, end_s, kind=EventKind.COLLECTIVE)
 
     def _write_back(self) -> None:
         """Private rows from their trainers, then the others: freed where they were, but not at the servers."""
         machine, cluster = self.machine, self.machine.cluster
-        end_s = float(self.times.write_early.end_s[self.number])
-        for trainer in reversed(range(cluster.trainers)):
-            groups = self.batch.where(private_to=trainer, evicted=1)
-            duration_s = self._bytes(groups) / cluster.server_bytes_per_s
-            link, where = machine.link("write", trainer), (machine.trainer(trainer), machine.replicas)
-            self.rows.move(link, groups.tolist(), end_s - duration_s, duration_s, freed_on=where)
-            end_s -= duration_s
-        groups = self.batch.where(private_to=SHARED, evicted=1)
-        end_s = float(self.times.write_late.end_s[self.number])
-        duration_s = self._bytes(groups) / cluster.server_bytes_per_s
-        self.rows.move(WRITE_ALL, groups.tolist(), end_s - duration_s, duration_s, freed_on=(machine.replicas,))
+        trainers = range(cluster.trainers)
+        early = [(trainer, self.batch.where(private_to=trainer, evicted=1, sync=0)) for trainer in trainers]
+        groups, owner, _ = self._owned
+        gone = self.batch.evicted[self.batch.is_owned] == 1
+        late = [(trainer, groups[gone & (owner == trainer)]) for trainer in trainers]
+        late.append((SHARED, self.batch.where(private_to=SHARED, evicted=1)))
+        for spans, parts in ((self.times.write_early, early), (self.times.write_late, late)):
+            end_s = float(spans.end_s[self.number])
+            for trainer, evicted in reversed(parts):
+                duration_s = self._bytes(evicted) / cluster.server_bytes_per_s
+                link = WRITE_ALL if trainer == SHARED else machine.link("write", trainer)
+                where = (machine.replicas,) if trainer == SHARED else (machine.trainer(trainer), machine.replicas)
+                self.rows.move(link, evicted.tolist(), end_s - duration_s, duration_s, freed_on=where)
+                end_s -= duration_s

@@ -26,8 +26,9 @@ __all__ = ["Problem", "problem"]
 class Problem:
     """Which trainer gets which example, and what is fetched, synchronised and evicted, batch by batch.
 
-    The cache is logically replicated and physically partitioned, with delayed synchronisation (section 5.2.3). All
-    batches of `planning` are held in memory, some MB each. Raises `InputError` for a cluster of other trainers.
+    The cache is of the design that `planning` names: logically replicated and physically partitioned, with delayed
+    synchronisation, unless another is asked for (section 5.2.3). All batches of `planning` are held in memory, some MB
+    each. Raises `InputError` for a cluster of other trainers.
     """
 
     trace: Trace
@@ -57,6 +58,7 @@ class Problem:
             "objective": self.planning.objective,
             "method": self.planning.method,
             "ownership": self.planning.ownership,
+            "design": self.planning.design,
             "shares": None if self.planning.shares is None else list(self.planning.shares),
         }
 
@@ -84,6 +86,7 @@ def problem(
     method: str = "auto",
     ownership: str = "first-touch",
     shares: Sequence[float] | None = None,
+    design: str = "lrpp-delayed",
     batches: int = 50,
     columns: Sequence[str] | None = None,
     string_columns: Sequence[str] | None = None,
@@ -97,6 +100,7 @@ def problem(
     pooling_factors: Sequence[float] | None = None,
     model: str | DenseModel = "dlrm",
     dimension: int = 48,
+    optimizer: str = "sgd",
     trainer_bandwidth: float | None = None,
     server_bandwidth: float | None = None,
     latency: float | None = None,
@@ -112,11 +116,11 @@ def problem(
     others.
     """
     planning = Planning(
-        trainers, batch_size, lookahead, cache_rows, objective, method, ownership=ownership, batches=batches,
+        trainers, batch_size, lookahead, cache_rows, objective, method, ownership, batches=batches, design=design,
         shares=None if shares is None else tuple(shares),
     )  # fmt: skip
     cluster = find_cluster(
-        trainers, model=model, dimension=dimension, trainer_bandwidth=trainer_bandwidth,
+        trainers, model=model, dimension=dimension, optimizer=optimizer, trainer_bandwidth=trainer_bandwidth,
         server_bandwidth=server_bandwidth, latency=latency, fetch_latency=fetch_latency, forward=forward,
         backward=backward, control=control,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.costs import Batch
 from gapless.profiles.traces.bags import Bags, Lookups, cells, chosen
 
-__all__ = ["Sharing", "Traffic"]
+__all__ = ["Sharing", "Traffic", "uses_by_trainer"]
 
 Ints = NDArray[np.int64]
 
@@ -26,6 +26,19 @@ class Traffic:
     from_trainers: Ints
     from_servers: Ints
     sent: Ints
+
+    @classmethod
+    def of_users(cls, users: NDArray[np.bool_], owner: Ints) -> Traffic:
+        """What moves when trainers use ids as `users` says (ids x trainers) and `owner` has them, -1: the servers."""
+        readers = users.sum(axis=1, dtype=np.int32)
+        is_served = owner < 0
+        rows = np.zeros((3, users.shape[1]), dtype=np.int64)
+        for trainer, uses in enumerate(users.T):
+            is_own = np.equal(owner, trainer)
+            own = np.count_nonzero(uses & is_own)
+            served = np.count_nonzero(uses & is_served)
+            rows[:, trainer] = np.count_nonzero(uses) - own - served, served, readers[is_own].sum() - own
+        return cls(*rows)
 
     @property
     def fetched(self) -> Ints:
@@ -88,9 +101,7 @@ class Sharing:
 
     def counts(self, trainer: Ints) -> NDArray[np.int32]:
         """How often each trainer's examples use each id, ids x trainers."""
-        counts = np.zeros((self.ids, self.trainers), np.int32)
-        self.add_uses(counts, slice(None), trainer, 1)
-        return counts
+        return np.ascontiguousarray(uses_by_trainer(self.index, trainer, self.ids, self.trainers).T)
 
     def add_uses(self, counts: NDArray[np.int32], examples: Ints | slice, trainer: Ints, times: int) -> None:
         """Add `times` the uses of the examples, on these trainers, to the counts; -1 takes them away."""
@@ -115,3 +126,13 @@ class Sharing:
         flat = np.bincount(bins, minlength=(self.trainers + 1) * self.trainers)
         rows = flat.reshape(self.trainers + 1, self.trainers)  # from the servers (row 0) and each owner to each trainer
         return Traffic(rows[1:].sum(axis=0), rows[0], rows[1:].sum(axis=1))
+
+
+def uses_by_trainer(index: Lookups, trainer: Ints, ids: int, trainers: int) -> NDArray[np.int32]:
+    """How often each trainer's examples use each id, trainers x ids."""
+    first = trainer * ids
+    if isinstance(index, Bags):
+        cells = index.values + first[index.example]
+    else:
+        cells = (index + first[:, None]).ravel(order="K")  # however it lies in memory, without a copy
+    return np.bincount(cells, minlength=trainers * ids).reshape(trainers, ids).astype(np.int32)

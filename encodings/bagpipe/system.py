@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Size, Text, Whole
+from gapless.profiles.traces.row_optimizers import OPTIMIZERS
 from gapless.system import Command, System, answering_in_time, lazy, named
 
 __all__ = ["DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
@@ -61,6 +62,10 @@ _CLUSTER = (
         "dense part: dlrm (default), deepfm, ...", "dlrm", metavar="NAME", group="cluster",
     ),
     Field("dimension", Whole(1, 10**6), "fp32 values of a row (default 48)", 48, metavar="D", group="cluster"),
+    Field(
+        "optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)} (default sgd); state moves with them",
+        "sgd", metavar="NAME", group="cluster",
+    ),
     Field("trainer_bandwidth", Bandwidth(), "of each (default 10Gbps)", metavar="B", group="cluster"),
     Field("server_bandwidth", Bandwidth(), "of all together (default 25Gbps)", metavar="B", group="cluster"),
     Field("latency", Seconds(), "of a message (default 50us)", metavar="T", group="cluster"),
@@ -84,6 +89,10 @@ QUESTION = (
         "ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"
     ),
     Field("shares", Listed(Number(0, strict=True)), "of a batch, one a trainer (default: even)", metavar="S,S,..."),
+    Field(
+        "design", Choice(DESIGNS), f"of the cache: lrpp-delayed (default), {', '.join(DESIGNS[:-1])}", "lrpp-delayed",
+        metavar="NAME",
+    ),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
     *_CLUSTER,
 )  # fmt: skip
