@@ -1,4 +1,4 @@
-"""What all readers of NumPy's files need: headers, and the way over what isn't wanted."""
+"""What all readers of NumPy's files need: headers, and a reader past what isn't wanted."""
 
 from __future__ import annotations
 
