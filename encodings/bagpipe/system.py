@@ -147,7 +147,7 @@ SYSTEM = System(
     ending=".npz",
     write=lazy("gapless.encodings.bagpipe.run_file:write_run"),
     read=lazy("gapless.encodings.bagpipe.run_file:read_run"),
-    device_names=lambda plan: named("gapless.encodings.bagpipe.lowering:device_names")(plan.schedule.topology),
+    device_names=lambda plan: named("gapless.encodings.bagpipe.machine:device_names")(plan.schedule.topology),
     pictures=("gantt", "memory"),
     advice=(
         Command(
