@@ -15,7 +15,8 @@ one trainer owns and others use (a partitioned cache) go from the owner to its u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,6 +43,28 @@ __all__ = ["to_schedule"]
 Ints = NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Part of a run that is lowered alone: the events that start from `from_s` on, and before `until_s`.
+
+    `numbers`: of its batches, ascending; `trains`: those of which more than the prefetch is in it. `bits`: the
+    contribution of each batch. `held`: what a row holds before any batch has updated it, as bits.
+    """
+
+    numbers: Sequence[int]
+    trains: frozenset[int]
+    bits: Mapping[int, int]
+    from_s: float = -math.inf
+    until_s: float = math.inf
+    held: int = 0
+
+    @classmethod
+    def whole(cls, batches: int) -> Stretch:
+        """All of a run."""
+        numbers = range(batches)
+        return cls(numbers, frozenset(numbers), {number: number for number in numbers})
+
+
 def to_schedule(
     actions: Sequence[Actions], times: Times, machine: Machine, groups: RowGroups | None = None
 ) -> Schedule:
@@ -50,20 +73,34 @@ def to_schedule(
     Required at the end: all rows at the servers, with the updates of every batch that used them.
     """
     groups = groups or RowGroups.of(actions)
+    return lowered(groups, [0] * len(groups.rows), Stretch.whole(len(actions)), times, machine)
+
+
+def lowered(
+    groups: RowGroups, seen: list[int], stretch: Stretch, times: Times, machine: Machine, names: Iterable[str] = ()
+) -> Schedule:  # fmt: skip
+    """The schedule of a stretch. `seen`: the updates of each group's rows that batches before it made, as bits; those
+    of its own batches are added. `names`: tokens that must be there, even if none of its batches has them.
+    """
     group_bytes = groups.rows * machine.cluster.row_bytes
     rows = Draft(group_bytes.tolist(), [f"rows {number}" for number in range(len(groups.rows))])
-    seen = [0] * len(groups.rows)  # the batches that updated each group, as bits
     copies = [(number, SERVERS) for number in range(len(groups.rows))]
-    for number, batch in enumerate(groups.batches):
-        copies += [(tensor, SERVERS) for tensor in _Batch(rows, machine, times, number, batch, seen, group_bytes).add()]
-    initial = Placement.of(copies, [0] * len(copies))
+    for number, batch in zip(stretch.numbers, groups.batches, strict=True):
+        lowering = _Batch(rows, machine, times, number, batch, stretch, seen, group_bytes)
+        copies += [(tensor, SERVERS) for tensor in lowering.add()]
+    for name in sorted(set(names).difference(rows.names)):
+        rows.tensor(name)
+    initial = Placement.of(copies, [stretch.held] * len(copies))
     required = Placement.of(copies[: len(groups.rows)], seen)
+    # Events of one instant happen in the order of the list: that of the batches is not that of the times.
+    events = sorted(
+        (event for event in rows.events if stretch.from_s <= event.start_s < stretch.until_s),
+        key=lambda event: event.start_s,
+    )
     graph = Graph(
         np.array(rows.size_bytes, dtype=np.int64), tuple(rows.ops), initial, required, tensor_names=tuple(rows.names)
     )
-    # Events of one instant happen in the order of the list: that of the batches is not that of the times.
-    order = sorted(range(len(rows.events)), key=lambda k: (rows.events[k].start_s, k))
-    return schedule_from_events(graph, machine.topology(), [rows.events[k] for k in order], "bagpipe")
+    return schedule_from_events(graph, machine.topology(), events, "bagpipe")
 
 
 @dataclass
@@ -75,14 +112,19 @@ class _Batch:
     times: Times
     number: int
     batch: GroupedActions
+    stretch: Stretch
     seen: list[int]
     group_bytes: Ints
 
     def add(self) -> list[int]:
         """Add its events; returns its examples, which lie with the trace at first."""
+        self._fetch()
+        return self._use() if self.number in self.stretch.trains else []
+
+    def _use(self) -> list[int]:
+        """All that comes after the prefetch. Tokens are freed by whoever reads them last."""
         cluster, replicas = self.machine.cluster, self.machine.replicas
         trainers = range(cluster.trainers)
-        self._fetch()
         start_s = float(self.times.forward.start_s[self.number])
         exchanged = self._exchange(start_s)
         shared = self.batch.where(private_to=SHARED).tolist()
@@ -97,29 +139,41 @@ class _Batch:
             taken, loaded = self._load(trainer, start_s)
             examples.append(taken)
             trained.append(self._train(trainer, (looked_up, *exchanged, loaded), start_s))
+        before = len(self.rows.events)
         self._return(trained)
         self._synchronise(trained, "now", SYNC_NOW)
         self._synchronise(trained, "later", SYNC_LATER)
-        for group in self.batch.group.tolist():
-            self.seen[group] |= 1 << self.number
+        self.rows.free(trained, replicas, after=before)
+        if start_s < self.stretch.until_s:
+            for group in self.batch.group.tolist():
+                self.seen[group] |= 1 << self._bit
         self._write_back()
         return examples
 
+    @property
+    def _bit(self) -> int:
+        """The number of its contribution."""
+        return self.stretch.bits[self.number]
+
     def _fetch(self) -> None:
-        """Prefetch: first what single trainers fetch, then what all do, one after the other on the servers' network."""
+        """Prefetch: first what single trainers fetch, then what all do, one after the other on the servers' network.
+
+        Here as elsewhere, nothing starts before the activity that it belongs to, and nothing ends after it.
+        """
         cluster = self.machine.cluster
-        end_s = float(self.times.prefetch.end_s[self.number])
+        span = self.times.prefetch
+        first_s, end_s = float(span.start_s[self.number]), float(span.end_s[self.number])
         parts = [(FETCH_ALL, self.batch.where(fetched_by=EVERYWHERE), cluster.trainers)]
         parts += [
             (self.machine.link("fetch", trainer), self.batch.where(fetched_by=trainer), 1)
             for trainer in range(cluster.trainers)
         ]
         for link, group, copies in parts:  # from the last one back: after the latency there may be time to spare
-            duration_s = self._bytes(group) * copies / cluster.server_bytes_per_s
-            self.rows.move(link, group.tolist(), end_s - duration_s, duration_s)
+            start_s = max(first_s, end_s - self._bytes(group) * copies / cluster.server_bytes_per_s)
+            self.rows.move(link, group.tolist(), start_s, end_s - start_s)
             if link != FETCH_ALL:
                 self.rows.move(self.machine.place_link(link), group.tolist(), end_s)
-            end_s -= duration_s
+            end_s = start_s
 
     def _bytes(self, groups: Ints) -> float:
         return float(self.group_bytes[groups].sum())
@@ -166,6 +220,7 @@ class _Batch:
         for trainer in range(machine.cluster.trainers):
             others = groups[users[:, trainer] & (owner != trainer)].tolist()
             self.rows.move(machine.link("claim", trainer), [exchanged, *others], start_s)
+        self.rows.free([exchanged], machine.replicas, after=0)
         return (exchanged,)
 
     def _return(self, trained: list[int]) -> None:
@@ -177,9 +232,9 @@ class _Batch:
         start_s = float(self.times.sync_now.start_s[self.number])
         op = Op(
             f"return {self.number}", (*trained, *returned), returned, (Implementation(self._peers_s),), "collective",
-            adds=self.number, updates=returned,
+            adds=self._bit, updates=returned,
         )  # fmt: skip
-        end_s = start_s + self._peers_s
+        end_s = min(start_s + self._peers_s, float(self.times.sync_now.end_s[self.number]))
         self.rows.run(op, machine.all_reduce, start_s, end_s, kind=EventKind.COLLECTIVE)
         for trainer in range(machine.cluster.trainers):
             self.rows.move(machine.link("claim", trainer), groups[owner == trainer].tolist(), end_s)
@@ -196,7 +251,7 @@ class _Batch:
         self.rows.move(machine.link("load", trainer), [examples], start_s)
         load = Op(f"load {self.number} on {trainer}", (examples,), (loaded,), (Implementation(0.0),))
         self.rows.run(load, buffer, start_s, start_s, frees=[(examples, buffer)])
-        self.rows.move(machine.link("go", trainer), [loaded], start_s)
+        self.rows.move(machine.link("go", trainer), [loaded], start_s, freed_on=(buffer,))
         return examples, loaded
 
     def _train(self, trainer: int, waits_for: tuple[int, ...], start_s: float) -> int:
@@ -207,19 +262,21 @@ class _Batch:
         read: tuple[int, ...] = tuple(groups[users[:, trainer]].tolist())
         others = groups[users[:, trainer] & (owner != trainer)].tolist()
         done = self.rows.tensor(f"gradients of batch {self.number} on trainer {trainer}")
-        self.rows.move(machine.link("claim", trainer), [waits_for[0]], start_s)
+        is_last = trainer == cluster.trainers - 1
+        freed_on = (machine.replicas,) if is_last else ()
+        self.rows.move(machine.link("claim", trainer), [waits_for[0]], start_s, freed_on=freed_on)
         train = Op(
             f"train {self.number} on {trainer}",
             (*waits_for, *private, *read),
             (done, *private),
             (Implementation(cluster.forward_s + cluster.backward_s),),
-            adds=self.number,
+            adds=self._bit,
             needs={group: self.seen[group] for group in (*private, *read)},
             updates=private,
         )
         end_s, here = float(self.times.backward.end_s[self.number]), machine.trainer(trainer)
-        self.rows.run(train, here, start_s, end_s, frees=[(group, here) for group in others])
-        self.rows.move(machine.link("ready", trainer), [done], end_s)
+        self.rows.run(train, here, start_s, end_s, frees=[(tensor, here) for tensor in (*waits_for, *others)])
+        self.rows.move(machine.link("ready", trainer), [done], end_s, freed_on=(here,))
         return done
 
     def _synchronise(self, trained: list[int], when: str, sync: int) -> None:
@@ -237,12 +294,12 @@ class _Batch:
             outputs=groups,
             implementations=(Implementation(self.machine.cluster.all_reduce_s(size_bytes)),),
             kind="collective",
-            adds=self.number if groups else None,
+            adds=self._bit if groups else None,
             updates=groups,
         )
         start_s, end_s = float(spans.start_s[self.number]), float(spans.end_s[self.number])
         if sync == SYNC_NOW and len(self._owned[0]):
-            start_s += self._peers_s
+            start_s = min(start_s + self._peers_s, end_s)
         self.rows.run(op, self.machine.all_reduce, start_s, end_s, kind=EventKind.COLLECTIVE)
 
     def _write_back(self) -> None:
@@ -255,10 +312,10 @@ class _Batch:
         late = [(trainer, groups[gone & (owner == trainer)]) for trainer in trainers]
         late.append((SHARED, self.batch.where(private_to=SHARED, evicted=1)))
         for spans, parts in ((self.times.write_early, early), (self.times.write_late, late)):
-            end_s = float(spans.end_s[self.number])
+            first_s, end_s = float(spans.start_s[self.number]), float(spans.end_s[self.number])
             for trainer, evicted in reversed(parts):
-                duration_s = self._bytes(evicted) / cluster.server_bytes_per_s
+                start_s = max(first_s, end_s - self._bytes(evicted) / cluster.server_bytes_per_s)
                 link = WRITE_ALL if trainer == SHARED else machine.link("write", trainer)
                 where = (machine.replicas,) if trainer == SHARED else (machine.trainer(trainer), machine.replicas)
-                self.rows.move(link, evicted.tolist(), end_s - duration_s, duration_s, freed_on=where)
-                end_s -= duration_s
+                self.rows.move(link, evicted.tolist(), start_s, end_s - start_s, freed_on=where)
+                end_s = start_s

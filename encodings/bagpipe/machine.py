@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,3 +134,9 @@ class Draft:
             frees = tuple((tensor, device) for device in freed_on for tensor in tensors)
             end_s = start_s + duration_s
             self.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=tuple(tensors), frees=frees))
+
+    def free(self, tensors: Iterable[int], device: int, after: int) -> None:
+        """The last event frees them on a device at its end, if it is one of those from number `after` on."""
+        if len(self.events) > after:
+            last = self.events[-1]
+            self.events[-1] = replace(last, frees=(*last.frees, *((tensor, device) for tensor in tensors)))

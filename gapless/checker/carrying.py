@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,11 @@ class State:
             (device, device in held) for device, needed in self.required if device not in held or needed & ~held[device]
         ]
 
+    @property
+    def contributions(self) -> int:
+        """All that it names."""
+        return union(each[-1] for each in chain(self.copies, self.uses, self.required))
+
     def is_settled(self, initial: tuple[tuple[int, int], ...]) -> bool:
         """Whether it is as at the start of the run, and could stay so until the end."""
         return self.copies == initial and not self.uses and not self.lacking
@@ -51,20 +57,24 @@ def union(sets: Iterable[int]) -> int:
     return found
 
 
-def merged(state: State) -> State:
-    """The state with contributions as one where the same copies and needs have them; what all have is number 0."""
+def merged(state: State, lasting: int) -> State:
+    """The state with contributions as one where the same copies and needs have them; what all have is number 0.
+
+    `lasting`: contributions that keep their numbers.
+    """
     columns = [held for _, held in state.copies]
     columns += [held for _, action, _, held in state.uses if action == END]
     columns += [held for _, held in state.required]
-    rest, members = union(columns), set[tuple[bool, ...]]()
+    rest, members = union(columns) & ~lasting, set[tuple[bool, ...]]()
     while rest:
         bit = rest & -rest
         members.add(tuple(bool(column & bit) for column in columns))
         rest ^= bit
+    free = (1 << k for k in count(1) if not lasting >> k & 1)
     full = tuple(True for _ in columns)
-    numbers = {full: 1, **{member: 2 << k for k, member in enumerate(sorted(members - {full}))}}
+    numbers = {full: 1, **{member: next(free) for member in sorted(members - {full})}}
     sets = [sum(numbers[member] for member in members if member[k]) for k in range(len(columns))]
-    given = iter(sets)
+    given = iter([held | column & lasting for held, column in zip(sets, columns, strict=True)])
     return State(
         tuple((device, next(given)) for device, _ in state.copies),
         tuple((event, action, device, next(given) if action == END else 0) for event, action, device, _ in state.uses),
@@ -110,7 +120,7 @@ class Labels:
 
     def __init__(self) -> None:
         self.states: list[State] = [State()]
-        self.bits = 1
+        self.contributions = self._lasting = 0
         self._numbers: dict[State, int] = {}
         self._atoms = np.empty(0, dtype=np.int64)
         self._label = np.empty(0, dtype=np.int64)
@@ -125,14 +135,18 @@ class Labels:
         return np.asarray(np.where(self._atoms[place] == atoms, self._label[place], 0), dtype=np.int64)
 
     def open_atoms(self) -> Ints:
-        """The atoms that events which go on still use, ascending."""
-        is_open = np.array([bool(state.uses) for state in self.states])
-        found: Ints = self._atoms[is_open[self._label]]
+        """The atoms that events which go on use, or that hold lasting contributions; ascending."""
+        found: Ints = self._atoms[self._are_open()[self._label]]
         return found
 
+    def _are_open(self) -> NDArray[np.bool_]:
+        """By label."""
+        return np.array([bool(state.uses) or bool(state.contributions & self._lasting) for state in self.states])
+
     def open_names(self) -> list[str]:
-        """The tensors without atoms that events which go on still use."""
-        return [name for name, label in self._names.items() if self.states[label].uses]
+        """As `open_atoms`, of tensors without atoms."""
+        is_open = self._are_open().tolist()
+        return [name for name, label in self._names.items() if is_open[label]]
 
     def remaining(self) -> list[tuple[State, list[str], Ints]]:
         """Every state that is not as at the start of the run, with the names and atoms that are in it."""
@@ -155,15 +169,16 @@ class Labels:
         counts = np.bincount(part, minlength=graph.tensor_count)
         for tensor in np.flatnonzero(counts == 0).tolist() if self._names else ():
             label[tensor] = self._names.get(graph.tensor_name(tensor), 0)
-        is_open = np.array([bool(state.uses) for state in self.states])
+        is_open = self._are_open()
         open_names = set(self.open_names())
         named = len(open_names.intersection(graph.tensor_names)) if open_names else 0
         if int(is_open[of_atoms].sum()) != len(self.open_atoms()) or named != len(open_names):
             raise InputError("window: must name all tensors that events which go on use; see `open_atoms`")
         return Start(graph, atoms, part, label, list(self.states), _by_tensor(graph.initial, graph.tensor_count))
 
-    def settle(self, start: Start, states: list[State], devices: int) -> Ints:
+    def settle(self, start: Start, states: list[State], devices: int, lasting: int) -> Ints:
         """The tensors' states at the next border; returns the bytes by device of those that are forgotten."""
+        self._lasting = lasting
         forgotten, graph = np.zeros(devices, dtype=np.int64), start.graph
         label = np.zeros(graph.tensor_count, dtype=np.int64)
         for tensor, state in enumerate(states):
@@ -211,9 +226,7 @@ class Labels:
         self._label = number[self._label]
         self._names = {name: int(number[label]) for name, label in self._names.items()}
         self._numbers = {state: k for k, state in enumerate(self.states) if k}
-        sets = [held for state in self.states for part in (state.copies, state.required) for _, held in part]
-        sets += [use[3] for state in self.states for use in state.uses]
-        self.bits = max(1, union(sets).bit_length())
+        self.contributions = union(state.contributions for state in self.states)
 
 
 def _by_tensor(placement: Placement, tensors: int) -> list[tuple[tuple[int, int], ...]]:

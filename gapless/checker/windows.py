@@ -12,7 +12,7 @@ start of the run, and holds all that it must, is forgotten: memory grows with wh
 
 **Contributions** keep their numbers, or are merged at each border (`is_merging`): those that lie in the same copies of
 a tensor and in the same needs can't be told apart any more and become one, number 0 where all copies have them. So sets
-stay small, however long the run; a window's own contributions begin at `first_contribution`.
+stay small, however long the run. Until then a copy that is as at the start of the run must hold contribution 0 alone.
 
 Each rule holds as in `check`, over borders too. Two differences: a read before a write that only a later window has is
 `input-missing`, not `input-late`; and a device's memory leaves out copies that are as at the start of the run while no
@@ -59,13 +59,15 @@ class Window:
     the start of the run; they count for tensors that no earlier window has changed. Its required copies are those of
     the end of the run, with the contributions that they must hold as far as the run has come. `atoms`: int64, all
     different; atom k is in tensor `part[k]`. Tensors that events of earlier windows still use must be there
-    (`open_atoms`, `open_names`). `is_last`: there is no other window.
+    (`open_atoms`, `open_names`). `lasting`: the contributions that later windows may still add, which therefore keep
+    their numbers, as bits. `is_last`: there is no other window.
     """
 
     schedule: Schedule
     atoms: Ints
     part: Ints
-    is_last: bool
+    lasting: int = 0
+    is_last: bool = False
 
 
 class WindowedReplay:
@@ -84,9 +86,9 @@ class WindowedReplay:
         self._busy_s: list[NDArray[np.float64]] = []
 
     @property
-    def first_contribution(self) -> int:
-        """The first number that no carried contribution has."""
-        return self._labels.bits
+    def contributions(self) -> int:
+        """The contributions that copies or needs at the border name, as bits: new ones need other numbers."""
+        return self._labels.contributions
 
     def labels(self, atoms: Ints) -> Ints:
         """A number for the state of each atom; 0 where it is as at the start of the run."""
@@ -98,11 +100,11 @@ class WindowedReplay:
         return [sets[label] for label in labels.tolist()]
 
     def open_atoms(self) -> Ints:
-        """The atoms that events which go on still use, ascending: the next window must name them."""
+        """The atoms that the next window must name: in use at the border, or with lasting contributions; ascending."""
         return self._labels.open_atoms()
 
     def open_names(self) -> list[str]:
-        """The tensors without atoms that events which go on still use: the next window must name them."""
+        """As `open_atoms`, of tensors without atoms."""
         return self._labels.open_names()
 
     def add(self, window: Window) -> None:
@@ -130,9 +132,9 @@ class WindowedReplay:
         self._count(program)
         states = _states(program, timeline, log, sets, border)
         if self._is_merging:
-            one = {state: merged(state) for state in set(states)}
+            one = {state: merged(state, window.lasting) for state in set(states)}
             states = [one[state] for state in states]
-        self._level_bytes -= self._labels.settle(start, states, devices)
+        self._level_bytes -= self._labels.settle(start, states, devices, window.lasting)
         self._open = CarriedEvents.of(program, timeline.free > border)
         self._since_s, self._is_over = float(program.start_s.max(initial=self._since_s)), window.is_last
 
