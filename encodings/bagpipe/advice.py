@@ -142,7 +142,7 @@ def advise(
         trace, columns=columns, string_columns=string_columns, array=array, exponent=exponent, hot_share=hot_share,
         table_rows=table_rows, examples=examples, trace_seed=trace_seed,
     )  # fmt: skip
-    machine = find_cluster(trainers, **cluster)
+    machine = find_cluster(trainers, batch_size=batch_size, **cluster)
     rows = _cache_rows(cache_rows, cache_size, machine)
     planning = Planning(trainers, batch_size, lookahead, rows, objective, batches=batches)
     deadline = Deadline(options or SolveOptions())

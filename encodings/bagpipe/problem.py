@@ -97,6 +97,7 @@ def problem(
     trace_seed: int | None = None,
     model: str | DenseModel = "dlrm",
     dimension: int = 48,
+    trainer_flops: float | None = None,
     trainer_bandwidth: float | None = None,
     server_bandwidth: float | None = None,
     latency: float | None = None,
@@ -114,9 +115,9 @@ def problem(
         trainers, batch_size, lookahead, cache_rows, objective, method, ownership, batches=batches, design=design
     )
     cluster = find_cluster(
-        trainers, model=model, dimension=dimension, trainer_bandwidth=trainer_bandwidth,
-        server_bandwidth=server_bandwidth, latency=latency, fetch_latency=fetch_latency, forward=forward,
-        backward=backward, control=control,
+        trainers, batch_size=batch_size, model=model, dimension=dimension, trainer_flops=trainer_flops,
+        trainer_bandwidth=trainer_bandwidth, server_bandwidth=server_bandwidth, latency=latency,
+        fetch_latency=fetch_latency, forward=forward, backward=backward, control=control,
     )  # fmt: skip
     found = find_trace(
         trace, columns=columns, string_columns=string_columns, array=array, exponent=exponent, hot_share=hot_share,
