@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.profiles.traces.recommendation import FLOAT_BYTES, DenseModel, named_dense_model
+from gapless.profiles.traces.row_optimizers import state_values
 
 __all__ = ["ALL_REDUCE_SHARE", "MEASURED_EXAMPLES", "TRAINER_FLOPS_PER_S", "Cluster", "find_cluster", "model_cluster"]
 
@@ -31,10 +32,12 @@ class Cluster:
 
     `trainer_bytes_per_s`, `server_bytes_per_s`: a trainer's network, and that of all servers together, each way.
     `latency_s`: of one message. `fetch_latency_s`: from asking the servers for a batch's rows to the first of them;
-    requests for several batches may be under way. `row_bytes`: of an embedding. `forward_s`, `backward_s`: of
-    `pass_examples` examples on one trainer; of others in proportion. `dense_bytes`: the gradients that are all-reduced
-    after each batch. `all_reduce_share`: of the trainers' bandwidth that an all-reduce reaches. `control_s`: what a
-    partitioned cache adds to a batch for its buffers, many connections and for tracking where rows are.
+    requests for several batches may be under way. `row_bytes`: of an embedding and of what the optimiser keeps
+    beside it, `state_bytes` of them: both are fetched, cached and written back, gradients have no state.
+    `forward_s`, `backward_s`: of `pass_examples` examples on one trainer; of others in proportion. `dense_bytes`: the
+    gradients that are all-reduced after each batch. `all_reduce_share`: of the trainers' bandwidth that an all-reduce
+    reaches. `control_s`: what a partitioned cache adds to a batch for its buffers, many connections and for tracking
+    where rows are.
 
     The defaults are the paper's: p3.2xlarge trainers at 10 Gb/s, one c5.18xlarge server at 25 Gb/s, dimension 48 in
     fp32, the dense part of DLRM, 80-90 ms of control for 16,384 examples on 8 trainers. The fetch latency isn't
@@ -56,6 +59,7 @@ class Cluster:
     all_reduce_share: float = ALL_REDUCE_SHARE
     fetch_latency_s: float = 0.0
     control_s: float = 85e-3
+    state_bytes: int = 0
 
     def __post_init__(self) -> None:
         for title in ("trainers", "servers", "row_bytes", "pass_examples"):
@@ -67,10 +71,18 @@ class Cluster:
             value = getattr(self, title)
             if not (math.isfinite(value) and value > 0):
                 raise InputError(f"cluster: {title} must be finite and > 0, got {value}")
+        if not 0 <= self.state_bytes < self.row_bytes:
+            rule = f"cluster: state_bytes must be >= 0 and below the {self.row_bytes} bytes of a row"
+            raise InputError(f"{rule}, got {self.state_bytes}")
         for title in ("latency_s", "forward_s", "backward_s", "dense_bytes", "fetch_latency_s", "control_s"):
             value = getattr(self, title)
             if not (math.isfinite(value) and value >= 0):
                 raise InputError(f"cluster: {title} must be finite and >= 0, got {value}")
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Of a row's gradient, and of its values without the optimiser's state: what trainers exchange."""
+        return self.row_bytes - self.state_bytes
 
     @property
     def ideal_s(self) -> float:
@@ -97,7 +109,7 @@ class Cluster:
 
     def peer_s(self, most_rows: Amount) -> Amount:
         """Rows between trainers, of which the busiest sends or receives so many."""
-        return (most_rows > 0) * (self.latency_s + most_rows * (self.row_bytes / self.trainer_bytes_per_s))
+        return (most_rows > 0) * (self.latency_s + most_rows * (self.gradient_bytes / self.trainer_bytes_per_s))
 
 
 def model_cluster(cluster: Cluster, model: DenseModel, flops_per_s: float = TRAINER_FLOPS_PER_S) -> Cluster:
@@ -112,6 +124,7 @@ def find_cluster(
     batch_size: int | None = None,
     model: str | DenseModel = "dlrm",
     dimension: int = 48,
+    optimizer: str = "sgd",
     trainer_flops: float | None = None,
     trainer_bandwidth: float | None = None,
     server_bandwidth: float | None = None,
@@ -123,9 +136,9 @@ def find_cluster(
 ) -> Cluster:
     """The cluster that a dense model's training takes place on; what is given goes before what the model says.
 
-    `dimension`: fp32 values of a row. `trainer_flops`: arithmetic of a trainer a second. Bandwidths in bytes a second,
-    times in seconds, as the fields of `Cluster`; `forward` and `backward` are a trainer's part of a batch of
-    `batch_size`, or `MEASURED_EXAMPLES` if None.
+    `dimension`: fp32 values of a row. `optimizer`: of the rows, one of `OPTIMIZERS`. `trainer_flops`: arithmetic of a
+    trainer a second. Bandwidths in bytes a second, times in seconds, as the fields of `Cluster`; `forward` and
+    `backward` are a trainer's part of a batch of `batch_size`, or `MEASURED_EXAMPLES` if None.
     """
     examples = MEASURED_EXAMPLES if batch_size is None else -(-batch_size // trainers)
     given: dict[str, Any] = {
@@ -133,6 +146,8 @@ def find_cluster(
         "fetch_latency_s": fetch_latency, "forward_s": forward, "backward_s": backward, "control_s": control,
     }  # fmt: skip
     dense = model if isinstance(model, DenseModel) else named_dense_model(model)
-    cluster = Cluster(trainers, row_bytes=dimension * FLOAT_BYTES, pass_examples=examples)
+    state = state_values(optimizer, dimension)
+    row_bytes, state_bytes = (dimension + state) * FLOAT_BYTES, state * FLOAT_BYTES
+    cluster = Cluster(trainers, row_bytes=row_bytes, state_bytes=state_bytes, pass_examples=examples)
     cluster = model_cluster(cluster, dense, trainer_flops or TRAINER_FLOPS_PER_S)
     return replace(cluster, **{name: value for name, value in given.items() if value is not None})

@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 class Counts:
     """Rows per batch, int64, shape (batches,). A row counts once however many trainers use it, unless said otherwise.
 
-    `lookahead`, `prefetch_after`, `cache_rows`: of the batch's step. `examples_most`: examples of the trainer with most.
+    `lookahead`, `prefetch_after`, `cache_rows`: of the batch's step. `examples_most`: of one trainer, the most.
     `distinct`: rows that the batch uses.
     `prefetched`: not in the cache before; `prefetched_private`: of them, private ones (one trainer alone uses them, and
     no later batch of the window), and `prefetched_private_most` those of the trainer with most.
