@@ -22,7 +22,7 @@ _FAR = 2**60
 
 
 def _compiled(loop: _Loop) -> _Loop:
-    return cast(_Loop, numba.njit(cache=True)(loop))
+    return cast("_Loop", numba.njit(cache=True)(loop))
 
 
 @_compiled
