@@ -143,19 +143,20 @@ class BatchPlan:
 
 def batch_plans(
     trace: Trace, planning: Planning, parameters: Parameters | None = None, options: SolveOptions | None = None,
-    budget: Budget | None = None,
+    budget: Budget | None = None, known: Iterable[Ints] = (),
 ) -> Iterator[BatchPlan]:  # fmt: skip
     """The plans of a trace's batches, in order, each as soon as the lookahead can make it.
 
     Runs ahead of its caller by no more than the lookahead's window. The trace is read twice, side by side. `budget`
-    says when reading ends, as if the trace did, and what time a partition has; None for no limit. Raises `InputError`
+    says when there is no time to read on, which raises `OutOfTimeError`, and what time a partition has; None for no
+    limit. `known`: the trainers of the first batches' examples, which are not partitioned again. Raises `InputError`
     for a cache smaller than a batch, and for what `partition` refuses.
     """
-    budget = budget or Budget(Deadline(options or SolveOptions()), Pace(), planning.batches)
-    planner = _Planner(planning, parameters, budget)
+    budget = budget or Budget(Deadline(options or SolveOptions()), Pace())
+    planner = _Planner(planning, parameters, budget, iter(known))
     examples = trace.batches(planning.batch_size, planning.batches)
     steps = lookahead_steps(
-        _while(trace.batches(planning.batch_size, planning.batches), budget.reads_on),
+        _while(trace.batches(planning.batch_size, planning.batches), budget.check_reading),
         planning.lookahead,
         planning.cache_rows,
     )
@@ -167,19 +168,20 @@ def batch_plans(
         yield planner.plan(step, next(examples), time.perf_counter() - begin_s)
 
 
-def _while(batches: Iterable[Block], goes_on: Callable[[], bool]) -> Iterator[Block]:
-    """The batches up to the first after which it doesn't go on."""
+def _while(batches: Iterable[Block], check: Callable[[], None]) -> Iterator[Block]:
+    """The batches, as long as the check before each of them lets it be."""
     for batch in batches:
+        check()
         yield batch
-        if not goes_on():
-            return
 
 
 class _Planner:
     """Knows whose part of the cache each row is in."""
 
-    def __init__(self, planning: Planning, parameters: Parameters | None, budget: Budget) -> None:
-        self._planning, self._parameters, self._budget = planning, parameters, budget
+    def __init__(
+        self, planning: Planning, parameters: Parameters | None, budget: Budget, known: Iterator[Ints]
+    ) -> None:  # fmt: skip
+        self._planning, self._parameters, self._budget, self._known = planning, parameters, budget, known
         self._owner = np.full(1024, -1, dtype=np.int64)  # by cache row
 
     def plan(self, step: Step, examples: Block, lookahead_s: float) -> BatchPlan:
@@ -199,6 +201,9 @@ class _Planner:
     def _partition(self, batch: Batch, places: Ints) -> Partition:
         """As asked for; the contiguous partition where that finds nothing in time."""
         objective, method = self._planning.objective, self._planning.method
+        known = next(self._known, None)
+        if known is not None:
+            return Partition(known, objective, 0, None, "known")
         options, found = self._budget.partition_options(), None
         if options is not None:
             found = partition(batch, places, objective, method, self._parameters, options)

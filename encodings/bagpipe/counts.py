@@ -91,7 +91,7 @@ class Counts:
 
 _TITLES = tuple(field.name for field in fields(Counts) if field.name != "trainers")
 
-EVICTED, EVICTED_MOST = _TITLES.index("evicted"), _TITLES.index("evicted_most")
+LOOKAHEAD, EVICTED, EVICTED_MOST = (_TITLES.index(title) for title in ("lookahead", "evicted", "evicted_most"))
 """Their places in what `row_of` gives."""
 
 _PARTS = (

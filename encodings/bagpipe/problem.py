@@ -27,13 +27,14 @@ class Problem:
     """Which trainer gets which example, and what is fetched, synchronised and evicted, batch by batch.
 
     The cache is of the design that `planning` names: logically replicated and physically partitioned, with delayed
-    synchronisation, unless another is asked for (section 5.2.3). All batches of `planning` are held in memory, some MB
-    each. Raises `InputError` for a cluster of other trainers.
+    synchronisation, unless another is asked for (section 5.2.3). `resume`: the file of a run of the same question, as
+    far as it came, to go on with. Raises `InputError` for a cluster of other trainers.
     """
 
     trace: Trace
     planning: Planning
     cluster: Cluster
+    resume: str | None = None
 
     def __post_init__(self) -> None:
         if self.cluster.trainers != self.planning.trainers:
@@ -88,6 +89,7 @@ def problem(
     shares: Sequence[float] | None = None,
     design: str = "lrpp-delayed",
     batches: int = 50,
+    resume: str | None = None,
     columns: Sequence[str] | None = None,
     string_columns: Sequence[str] | None = None,
     bag_columns: Sequence[str] | None = None,
@@ -112,7 +114,7 @@ def problem(
 ) -> Problem:
     """The plans of a trace's first batches, for trainers with a cache.
 
-    `lookahead` to `batches` are as for `Planning`, `columns` to `pooling_factors` as for `find_trace`, `model` to
+    `lookahead` to `batches` are as for `Planning`, `resume` as for `Problem`, `columns` to `pooling_factors` as for `find_trace`, `model` to
     `control` as for `find_cluster`. Raises `InputError` that names an argument which is unknown or doesn't go with the
     others.
     """
@@ -130,4 +132,4 @@ def problem(
         exponent=exponent, hot_share=hot_share, table_rows=table_rows, examples=examples, trace_seed=trace_seed,
         pooling_factors=pooling_factors,
     )  # fmt: skip
-    return Problem(found, planning, cluster)
+    return Problem(found, planning, cluster, resume)

@@ -101,6 +101,7 @@ QUESTION = (
         metavar="NAME",
     ),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
+    Field("resume", Text(), "go on with the run in this file, as far as it came", metavar="FILE"),
     *_CLUSTER,
 )  # fmt: skip
 

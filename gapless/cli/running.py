@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
@@ -31,10 +32,11 @@ def run(system: System, problem: Problem, arguments: argparse.Namespace, stop: t
     parameters = Entry(system).parameters(arguments.parameters)
     with progress_on_stderr(arguments.quiet) as report:
         options = solve_options(problem, {**solving_values(arguments), "on_progress": report})
-        keep = None
+        keep = unfinished = None
         if arguments.output is not None and not is_special(arguments.output):
-            keep = partial(_keep, path=arguments.output)
-        return solve(problem, replace(options, stop=stop), parameters, command_of(arguments), keep)
+            keep, unfinished = partial(_keep, path=arguments.output), Path(f"{arguments.output}.part")
+        asked = replace(options, stop=stop, unfinished=unfinished)
+        return solve(problem, asked, parameters, command_of(arguments), keep)
 
 
 def _keep(result: Result, path: str) -> None:
