@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -71,7 +70,7 @@ def begun(problem: Problem, path: Path | None) -> Iterator[Begun]:
     Raises `InputError` where a run of another process is there, or `problem.resume` is of another question.
     """
     head = head_of(problem.description, problem.cluster, share_of(problem))
-    stream, before = (_new(path), None) if problem.resume is None else _resumed(problem, problem.resume, path, head)
+    stream, before = (_new(path), None) if problem.resume is None else _resumed(problem.resume, path, head)
     writer = RunWriter(stream, before)
     if before is None:
         writer.write(head)
@@ -80,6 +79,7 @@ def begun(problem: Problem, path: Path | None) -> Iterator[Begun]:
         yield begin
     finally:
         if not begin.is_kept:
+            writer.abandon()
             stream.close()
             if path is not None and not writer.batches:
                 path.unlink(missing_ok=True)
@@ -98,14 +98,14 @@ def _new(path: Path | None) -> IO[bytes]:
         raise InputError(f"cannot write {path}: {error.strerror or error}; choose another path") from None
 
 
-def _resumed(problem: Problem, resume: str, path: Path | None, head: Columns) -> tuple[IO[bytes], Salvaged]:
+def _resumed(resume: str, path: Path | None, head: Columns) -> tuple[IO[bytes], Salvaged]:
     """The file with the windows of the one that is gone on with, which may be it itself, and what it holds."""
     is_same = path is not None and Path(resume).resolve() == path.resolve()
     with file_errors(resume):
         source = Path(resume).open("r+b" if is_same else "rb")
     try:
         _check_question(resume, head_in(source), head)
-        before = salvaged(source, partial(_is_kept, problem.batch_count))
+        before = salvaged(source, _is_kept)
         if before.ignored_bytes:
             warnings.warn(f"{resume}: {before.ignored_bytes} bytes of an unfinished window are ignored", stacklevel=2)
         if is_same:
@@ -122,14 +122,13 @@ def _resumed(problem: Problem, resume: str, path: Path | None, head: Columns) ->
         raise
 
 
-def _is_kept(most: int | None, batches_before: int, columns: Columns) -> bool:
+def _is_kept(columns: Columns) -> bool:
     """Windows that the whole run would have too: full, with the partitions that were asked for."""
-    is_full = int(columns["rows"].sum()) >= WINDOW_ROWS and not columns["is_cut"].any()
-    return is_full and (most is None or batches_before + len(columns["rows"]) <= most)
+    return int(columns["rows"].sum()) >= WINDOW_ROWS and not columns["is_cut"].any()
 
 
 def _check_question(resume: str, found: NDArray[Any] | None, head: Columns) -> None:
-    """The run is of this question; only the number of batches may differ."""
+    """The run is of this question: of more batches, too, the last that are there would be others."""
     if found is None:
         raise InputError(f"{resume}: must be a run file to go on with, is none")
     was = parse_record(found.tobytes().decode("utf-8", "replace"), f"{resume}: meta")
@@ -138,7 +137,7 @@ def _check_question(resume: str, found: NDArray[Any] | None, head: Columns) -> N
         there = was.raw(section)
         for name, value in asked[section].items():
             got = there.get(name) if isinstance(there, dict) else None
-            if name != "batches" and got != value:
+            if got != value:
                 raise InputError(f"{resume}: {name} must be the question's, {value!r}, to go on with it; got {got!r}")
     for name in ("format", "version", "share"):
         if (got := was.raw(name)) != asked[name]:

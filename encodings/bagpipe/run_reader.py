@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import IO, Any
 
 import numpy as np
@@ -37,13 +37,15 @@ _CACHED_WINDOWS = 6
 
 
 class RunFile:
-    """The batches of an open run file, as they were planned. `where`: what errors call it.
+    """The batches of an open run file, as they were planned. `where`: what errors call it. The file is closed with it.
 
     `rows`, `examples`, `prefetch_after`: of each batch, int64. `problem`, `cluster`, `share`: what `meta` says.
     """
 
     def __init__(self, where: str, stream: IO[bytes]) -> None:
         self.where, self.stream = where, stream
+        weakref.finalize(self, stream.close)
+        self._read: dict[int, list[tuple[Actions, NDArray[np.int64]]]] = {}
         with self.errors():
             self._archive, self._names = self._opened()
             meta = self.record("meta")
@@ -60,7 +62,6 @@ class RunFile:
             self._firsts = list[int]()
             small = zip(*self._small(), strict=True)
             self.rows, self.examples, self.prefetch_after = (np.concatenate(each) for each in small)
-        self._window = lru_cache(_CACHED_WINDOWS)(self._read_window)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -152,7 +153,11 @@ class RunFile:
 
     def _batch(self, number: int) -> tuple[Actions, NDArray[np.int64]]:
         window = int(np.searchsorted(self._firsts, number, side="right")) - 1
-        return self._window(window)[number - self._firsts[window]]
+        if window not in self._read:
+            while len(self._read) >= _CACHED_WINDOWS:
+                del self._read[next(iter(self._read))]
+            self._read[window] = self._read_window(window)
+        return self._read[window][number - self._firsts[window]]
 
     def _read_window(self, window: int) -> list[tuple[Actions, NDArray[np.int64]]]:
         first = self._firsts[window]
@@ -192,8 +197,6 @@ def _batches(first: int, columns: Columns, trainers: int) -> Iterator[tuple[Acti
         number, after = first + place, int(columns["prefetch_after"][place])
         if after >= number:
             raise InputError(f"prefetch_after: batch {number} must have one before it or -1, got {after}")
-        if (parts["id_steps"][place][1:] <= 0).any():
-            raise InputError(f"batch {number}: ids must be at least one, each >= 0 and larger than the one before")
         batch = Actions(
             ids=np.cumsum(parts["id_steps"][place]),
             **{name: parts[name][place] for name in BY_ROW[1:]},

@@ -27,8 +27,8 @@ __all__ = ["MOST_ROWS", "Batches", "replay_run"]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-MOST_ROWS = 2**20
-"""Of all batches of a window together, about: 14 batches of 16,384 x 26 on a click log, in some 400 MB."""
+MOST_ROWS = 2**19
+"""Of all batches of a window together, about: 7 batches of 16,384 x 26 on a click log."""
 
 
 class Batches(Protocol):

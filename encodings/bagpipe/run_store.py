@@ -148,6 +148,10 @@ class RunWriter:
                 np.lib.format.write_array(stream, column, allow_pickle=False)
         self._stream.flush()
 
+    def abandon(self) -> None:
+        """Write nothing any more: the whole windows stay."""
+        self._archive.fp = None
+
     def close(self) -> None:
         """Write the directory: from here on it is a .npz."""
         self.flush()
@@ -168,10 +172,10 @@ class Salvaged:
     ignored_bytes: int
 
 
-def salvaged(stream: IO[bytes], is_kept: Callable[[int, Columns], bool]) -> Salvaged:
+def salvaged(stream: IO[bytes], is_kept: Callable[[Columns], bool]) -> Salvaged:
     """The first windows of a file, whether or not it was finished, up to the first that is not whole or not kept.
 
-    `is_kept`: is called with the number of batches before each window, and its columns.
+    `is_kept`: is called with the columns of each window, in order.
     """
     kept, batches, end = list[zipfile.ZipInfo](), 0, 0
     window, columns = list[zipfile.ZipInfo](), Columns()
@@ -182,7 +186,7 @@ def salvaged(stream: IO[bytes], is_kept: Callable[[int, Columns], bool]) -> Salv
         window.append(member)
         columns[name] = column
         if not folder or set(columns) == _WINDOW_NAMES:
-            if folder and not is_kept(batches, columns):
+            if folder and not is_kept(columns):
                 break
             kept += window
             batches, end = batches + (len(columns["rows"]) if folder else 0), stop

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,7 @@ __all__ = ["CarriedEvents", "Labels", "Start", "State", "merged", "union"]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """Of a tensor at a border, each part in ascending order; sets are bits.
 
     `copies`: (device, set) of those that are there. `uses`: (number of an event that goes on, what it does, device, the
@@ -65,11 +65,12 @@ def merged(state: State, lasting: int) -> State:
     columns = [held for _, held in state.copies]
     columns += [held for _, action, _, held in state.uses if action == END]
     columns += [held for _, held in state.required]
-    rest, members = union(columns) & ~lasting, set[tuple[bool, ...]]()
-    while rest:
-        bit = rest & -rest
-        members.add(tuple(bool(column & bit) for column in columns))
-        rest ^= bit
+    groups: dict[tuple[bool, ...], int] = {(): union(columns) & ~lasting}  # by which of the columns so far has them
+    for column in columns:
+        with_it = {(*member, True): bits & column for member, bits in groups.items()}
+        without = {(*member, False): bits & ~column for member, bits in groups.items()}
+        groups = {member: bits for member, bits in (with_it | without).items() if bits}
+    members = set(groups)
     free = (1 << k for k in count(1) if not lasting >> k & 1)
     full = tuple(True for _ in columns)
     numbers = {full: 1, **{member: next(free) for member in sorted(members - {full})}}
