@@ -12,11 +12,13 @@ all-reduce of the raw gradient only while r > p / 2.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from gapless.errors import InputError
-from gapless.profiles.gradients.compressors import Compressor
+from gapless.profiles.gradients.compressors import NONE, Compressor
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost
+from gapless.profiles.gradients.modes import PLAIN, Mode
 from gapless.topologies.files import load_topology
 from gapless.topologies.ring import fastest_ring
 from gapless.topologies.topology import Topology
@@ -26,9 +28,15 @@ __all__ = [
     "all_gather_cost",
     "all_reduce_cost",
     "communication_cost",
+    "compressor_mode",
     "find_network",
+    "low_rank_bytes",
     "ring_network",
 ]
+
+_NUMBER_BYTES = 4
+_LOW_RANK_REDUCES = 3
+"""All-reduces of a group one after the other in PyTorch's hook: what isn't compressed, then either factor."""
 
 _LATENCY_S = 10e-6
 """Of one step of a ring that numbers describe: about what the figures of *Utility of gradient compression* need."""
@@ -73,6 +81,45 @@ def communication_cost(network: RingNetwork, compressor: Compressor) -> AffineCo
         return FREE
     collective = all_reduce_cost if compressor.all_reducible else all_gather_cost
     return collective(network, compressor.ratio)
+
+
+def compressor_mode(
+    compressor: Compressor, network: RingNetwork, shapes: Sequence[Sequence[int]] = (), speed: float = 1.0
+) -> Mode:
+    """The mode of a compressor on a network; `speed`: of the device, relative to a V100.
+
+    A low-rank one needs the tensors' `shapes` to say what it sends; else it is a ratio of the bytes.
+    """
+    mode = Mode(
+        name=PLAIN if compressor is NONE else compressor.name,
+        communication=communication_cost(network, compressor),
+        encode=compressor.encode_cost(speed),
+        decode=compressor.decode_cost(network.ranks, speed),
+        error=compressor.error,
+    )
+    if not compressor.rank or not shapes:
+        return mode
+    sizes = [low_rank_bytes(shape, compressor.rank) for shape in shapes]
+    reduce = all_reduce_cost(network)
+    return replace(
+        mode,
+        communication=AffineCost(_LOW_RANK_REDUCES * reduce.alpha_s, reduce.beta_s_per_byte),
+        encoded_bytes=tuple(float(encoded) for encoded, _ in sizes),
+        sent_bytes=tuple(float(sent) for _, sent in sizes),
+    )
+
+
+def low_rank_bytes(shape: Sequence[int], rank: int) -> tuple[int, int]:
+    """What is encoded of a tensor in single precision, and what is sent, as PyTorch's PowerSGD hook does it.
+
+    A tensor is a matrix of its first axis and all others, (m, n), sent as two factors of r (m + n) numbers if those are
+    less than half of it; else it goes as it is.
+    """
+    rows, columns = (shape[0], math.prod(shape[1:])) if shape else (1, 1)
+    factors = min(rank, rows, columns) * (rows + columns)
+    if 2 * factors < rows * columns:
+        return _NUMBER_BYTES * rows * columns, _NUMBER_BYTES * factors
+    return 0, _NUMBER_BYTES * rows * columns
 
 
 def ring_network(topology: Topology) -> RingNetwork:
