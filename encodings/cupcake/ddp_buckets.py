@@ -19,7 +19,7 @@ def to_ddp_buckets(problem: Mapping[str, Any], details: Mapping[str, Any], where
     Raises `InputError` naming `where` and the field, also where DDP can't reproduce the plan's groups.
     """
     asked, found = Record(dict(problem), f"{where}: problem"), Record(dict(details), f"{where}: details")
-    if len(set(map(str, found.array("modes")))) > 1:
+    if len(set(map(str, found.array("modes", default=[])))) > 1:
         raise InputError(f"{where}: details: modes: a hook compresses every bucket or none, so they must be the same")
     profile = asked.text("profile")
     names = tuple(_name(asked, number, name) for number, name in enumerate(asked.array("tensor_names")))
