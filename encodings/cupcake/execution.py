@@ -31,6 +31,9 @@ __all__ = ["Row", "execute", "rival_fusions", "run_fusions"]
 _DDP_CAPS_MIB = (1, 25)
 """Of DDP's first bucket and of all others, unless somebody sets them."""
 
+_LATE = 0.05
+"""A lag behind the emulated wire that is a larger share of a step is said."""
+
 _IS_DEFAULT = ("DDP's default", "compress all")
 """Those for which DDP makes the buckets itself."""
 
@@ -59,6 +62,11 @@ class Row:
         """Whether buckets are the fusion's, and gradients to the bit where every mode is exact."""
         found = self.measured
         return found.buckets and (not self.is_exact or found.equal == found.gradients)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether sends fell behind the emulated wire by a share of the step that counts."""
+        return self.measured.late_s > _LATE * self.predicted_s
 
     @property
     def data(self) -> dict[str, Any]:
@@ -215,12 +223,8 @@ def _notes(rows: Sequence[Row], values: Mapping[str, Any]) -> tuple[str, ...]:
     if values["emulate"] == "nothing":
         return ()
     way_out = "take --emulate step with a --dilation, or a quieter machine"
-    late = [row.measured for row in rows if row.measured.late_s > _LATE * row.predicted_s]
+    late = [row.measured for row in rows if row.is_late]
     return tuple(
         f"{each.name}: sends were through {format_seconds(each.late_s)} after the emulated wire; {way_out}"
         for each in late
     )
-
-
-_LATE = 0.05
-"""A lag that is a larger share of a step is said."""

@@ -84,4 +84,6 @@ def _text(cases: Sequence[_Case], data: Mapping[str, Any]) -> str:
     count = sum(len(case.rows) for case in cases)
     found = f"median error {data['median_error']:.1%}, worst {data['worst_error']:.1%}, of {count} predictions"
     planned = "all buckets as planned, exact gradients exact" if data["valid"] else "buckets or exact gradients differ"
-    return "\n".join([*lines, f"{found}; {planned}"])
+    late = sum(row.is_late for case in cases for row in case.rows)
+    behind = [f"{late} of them with sends that fell behind the emulated wire, as on a busy machine"] if late else []
+    return "\n".join([*lines, "; ".join([found, planned, *behind])])

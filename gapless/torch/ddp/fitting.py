@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,9 @@ class FittedMode:
 def fitted_mode(
     name: str, gradients: Gradients, times: Sequence[HookTimes], network: RingNetwork | None = None
 ) -> FittedMode:
-    """The mode of what was measured of it; `network`: what its collectives take, instead of what they took."""
+    """The mode of what was measured of it; `network`: what its collectives take, instead of what they took; what is
+    computed between them takes what it took.
+    """
     compressor = compressor_of(name)
     size_bytes = np.array(gradients.size_bytes, dtype=np.float64)
     number_bytes = _number_bytes(gradients)
@@ -47,11 +49,12 @@ def fitted_mode(
     encode = _line(sums["encoded"], np.array([each.encode_s for each in times]))
     decode = _line(sums["encoded"], np.array([each.decode_s for each in times]))
     send = _line(sums["sent"], np.array([each.send_s for each in times]))
+    between = _line(sums["sent"], np.array([each.between_s for each in times]))
     found = np.array([each.encode_s + each.send_s + each.decode_s for each in times])
     lines = encode(sums["encoded"]) + decode(sums["encoded"]) + send(sums["sent"])
     mode = Mode(
         name=name,
-        communication=send if network is None else _on_network(compressor, network),
+        communication=send if network is None else _on_network(compressor, network, between),
         encode=encode,
         decode=decode,
         error=compressor.error,
@@ -106,7 +109,8 @@ def _not_negative(columns: Floats, taken_s: Floats) -> Floats:
     return coefficients
 
 
-def _on_network(compressor: Compressor, network: RingNetwork) -> AffineCost:
+def _on_network(compressor: Compressor, network: RingNetwork, between: AffineCost) -> AffineCost:
     """All messages of a bucket: each has the network's latency, their bytes go over it once."""
     cost = (all_reduce_cost if compressor.collective == "all_reduce" else all_gather_cost)(network)
-    return replace(cost, alpha_s=compressor.messages * cost.alpha_s)
+    alpha_s = compressor.messages * cost.alpha_s + between.alpha_s
+    return AffineCost(alpha_s, cost.beta_s_per_byte + between.beta_s_per_byte)

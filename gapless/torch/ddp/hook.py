@@ -29,13 +29,16 @@ _OTHER_BUCKETS = 2
 
 @dataclass(frozen=True)
 class Sent:
-    """One bucket of one step: its mode, bytes before compression, and what each part took."""
+    """One bucket of one step: its mode, bytes before compression, and what each part took; `between_s`: what was
+    computed between its collectives, which is a part of `send_s`.
+    """
 
     mode: str
     size_bytes: int
     encode_s: float
     send_s: float
     decode_s: float
+    between_s: float
 
 
 class HookState:
@@ -147,7 +150,9 @@ class HookState:
         begin_s = time.monotonic() if emulated_s is None else max(ready_s, self._free_s)
         received = _collective(message, self.group)
         while not message.is_last:
+            arrived_s = time.monotonic()
             message = job.exchange.send(received)
+            job.between_s += time.monotonic() - arrived_s
             received = _collective(message, self.group)
         self._keep_error(job)
         if emulated_s is not None:
@@ -173,7 +178,8 @@ class HookState:
                 self._decoded_s = max(self._decoded_s, job.sent_s) + emulated_s
                 sleep_until(self._decoded_s)
             decode_s = time.monotonic() - begin_s
-            self.sent.append(Sent(job.sending.mode, job.size_bytes, job.encode_s, job.send_s, decode_s))
+            times = (job.encode_s, job.send_s, decode_s, job.between_s)
+            self.sent.append(Sent(job.sending.mode, job.size_bytes, *times))
         except Exception as error:
             future.set_exception(error)
             return
@@ -192,6 +198,7 @@ class _Job:
     encode_s: float
     send_s: float = 0.0
     sent_s: float = 0.0
+    between_s: float = 0.0
 
 
 def _returned(exchange: Exchange, received: Any) -> Any:

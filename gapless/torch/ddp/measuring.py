@@ -121,7 +121,7 @@ def measure_hook(
     kept = bucket.flat.clone()
     for _ in range(_WARM_UP + repeats):
         bucket.flat.copy_(kept)  # a plain sum is made in place
-        reduce_bucket(state, bucket).wait()  # type: ignore[arg-type]
+        reduce_bucket(state, bucket).wait()
     return state.sent[_WARM_UP:]
 
 

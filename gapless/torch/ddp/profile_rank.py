@@ -37,7 +37,8 @@ class ProfileTask:
 class HookTimes:
     """What it took to send gradients `first` .. `last` in a mode: medians over repetitions, the slowest rank's.
 
-    `spread`: the range of the middle half of the sums, as a share of their median.
+    `between_s`: the part of `send_s` that goes into computing between two collectives. `spread`: the range of the
+    middle half of the sums, as a share of their median.
     """
 
     mode: str
@@ -46,6 +47,7 @@ class HookTimes:
     encode_s: float
     send_s: float
     decode_s: float
+    between_s: float
     spread: float
 
 
@@ -60,9 +62,10 @@ def measured(
         folder = Path(name)
         (folder / "task.json").write_text(json.dumps(asdict(task)), "utf-8")
         found, *_ = run_processes("gapless.torch.ddp.profile_rank", folder, ranks, wait_s, stop)
-    gradients = {key: tuple(value) if isinstance(value, list) else value for key, value in found["gradients"].items()}
-    gradients["shapes"] = tuple(map(tuple, gradients["shapes"]))
-    return Gradients(**gradients), [HookTimes(**row) for row in found["hooks"]]
+    rows = found["gradients"]
+    columns = {name: tuple(rows[name]) for name in ("names", "size_bytes", "gaps_s")}
+    gradients = Gradients(**{**rows, **columns, "shapes": tuple(map(tuple, rows["shapes"]))})
+    return gradients, [HookTimes(**row) for row in found["hooks"]]
 
 
 def sample_groups(size_bytes: Sequence[int]) -> list[tuple[int, int]]:
@@ -95,10 +98,11 @@ def _work(folder: Path, rank: int) -> dict[str, Any]:
 
 def _hook_times(mode: str, gradients: Gradients, first: int, last: int, repeats: int, dtype: Any) -> HookTimes:
     taken = measure_hook(mode, gradients.shapes[first : last + 1], repeats, dtype)
-    parts = [statistics.median(getattr(each, part) for each in taken) for part in ("encode_s", "send_s", "decode_s")]
+    titles = ("encode_s", "send_s", "decode_s", "between_s")
+    slowest_s = _slowest([statistics.median(getattr(each, title) for each in taken) for title in titles])
     sums = sorted(each.encode_s + each.send_s + each.decode_s for each in taken)
     spread = (sums[3 * len(sums) // 4] - sums[len(sums) // 4]) / statistics.median(sums)
-    return HookTimes(mode, first, last, *_slowest(parts), spread)
+    return HookTimes(mode, first, last, **dict(zip(titles, slowest_s, strict=True)), spread=spread)
 
 
 def _slowest(times_s: list[float]) -> list[float]:

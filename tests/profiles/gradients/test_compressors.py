@@ -19,7 +19,7 @@ from gapless.profiles.gradients.compressors import (
     relative_speed,
 )
 
-TABLE_4_1_MS = {"ms-top-k": 103, "top-k": 273, "qsgd": 39, "terngrad": 94, "powersgd": 45}
+TABLE_4_1_MS = {"ms-topk": 103, "topk": 273, "qsgd": 39, "terngrad": 94, "powersgd": 45}
 LAYER_WISE_TENSORS = 161  # ResNet-50
 
 names = st.sampled_from(compressor_names())
