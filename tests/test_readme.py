@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from doc_pages import ROOT, Block, blocks, commands, run_commands
+from extras import needs_matplotlib
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -59,7 +59,7 @@ def test_what_is_installed_first_is_an_extra() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib (extra plot) is not installed")
+@needs_matplotlib
 def test_the_commands_leave_four_pictures_and_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_commands(Block("run", "sh", COMMANDS))

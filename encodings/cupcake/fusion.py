@@ -69,8 +69,8 @@ class ModeCosts:
     @classmethod
     def of(cls, mode: Mode, size_bytes: Ints, decodes_before: bool) -> ModeCosts:
         """The costs of a mode for gradients of such sizes."""
-        prefixes = (np.append(0.0, np.cumsum(column)) for column in (mode.encoded(size_bytes), mode.sent(size_bytes)))
-        return cls(mode, *prefixes, decodes_before)
+        encoded, sent = (np.append(0.0, np.cumsum(each)) for each in (mode.encoded(size_bytes), mode.sent(size_bytes)))
+        return cls(mode, encoded, sent, decodes_before)
 
     @property
     def name(self) -> str:
@@ -146,7 +146,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Timeline:
-    """When a fusion's groups are ready, encoded, sent and decoded, in seconds after the backward pass begins; per group.
+    """When a fusion's groups are ready, encoded, sent, decoded, in seconds after the backward pass begins; per group.
 
     `ready_s`: its last gradient is there, were there no compression before it. `compress_s`, `send_s`, `decode_s`: what
     is done on the stream, the collective, and what is done after it take. `compressed_s`: it is encoded. `sending_s`,

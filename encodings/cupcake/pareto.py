@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from gapless.encodings.cupcake.fusion import Costs, Fusion
 from gapless.options import Deadline
 
-__all__ = ["Bounds", "Labelled", "Ends", "solve_pareto"]
+__all__ = ["Bounds", "Ends", "Labelled", "solve_pareto"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -70,7 +70,7 @@ class Labelled:
 
 @dataclass
 class _Labels:
-    """All labels so far, in columns: k, where they have come to, the label each came from, the mode of its last group."""
+    """All labels so far, in columns: k, where they have come to, the label each came from, its last group's mode."""
 
     k: Ints
     compress_s: Floats
@@ -82,8 +82,9 @@ class _Labels:
 
     @classmethod
     def start(cls) -> _Labels:
-        zeros, times = np.zeros((2, 1024), np.int64), np.zeros((3, 1024))
-        return cls(zeros[0], *times, np.full(1024, -1, np.int64), zeros[1])
+        size = 1024
+        k, mode, parent = np.zeros(size, np.int64), np.zeros(size, np.int64), np.full(size, -1, np.int64)
+        return cls(k, np.zeros(size), np.zeros(size), np.zeros(size), parent, mode)
 
     def add(self, k: int, ends: Ends, parent: Ints, mode: Ints) -> None:
         while self.count + len(parent) > len(self.k):
@@ -163,9 +164,7 @@ def _extended(costs: Costs, labels: _Labels, j: int) -> Ends:
 def _least_bound_s(costs: Costs, rest: Bounds, labels: _Labels) -> float:
     cuts, starts = np.unique(labels.k[: labels.count], return_index=True)  # labels stand in the order of their cuts
     blocks = zip(cuts.tolist(), starts.tolist(), [*starts[1:].tolist(), labels.count], strict=True)
-    return min(
-        float(rest.bound_s(costs, k, labels.ends(slice(first, end))).min()) for k, first, end in blocks
-    )
+    return min(float(rest.bound_s(costs, k, labels.ends(slice(first, end))).min()) for k, first, end in blocks)
 
 
 def _front(ends: Ends, least_send_s: float) -> Ints:

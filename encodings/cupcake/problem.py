@@ -23,7 +23,6 @@ from gapless.profiles.gradients.modes import ERRORS, PLAIN
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressors
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.gradients.profile_file import mode_data, read_mode
-from gapless.topologies.topology import Topology
 
 __all__ = ["DEVICE", "Problem", "asked_profile", "problem"]
 
@@ -121,28 +120,21 @@ def problem(
     method: str = "auto",
     modes: Sequence[str] | None = None,
     decode: str = "after",
-    error: str | None = None,
+    error: str = "unknown",
     compressor: str | Compressor | None = None,
     device: str | Device | None = None,
-    ranks: int | None = None,
-    bandwidth: float | None = None,
-    latency: float | None = None,
-    topology: str | Topology | None = None,
-    nodes: int | None = None,
+    **network: Any,
 ) -> Problem:
     """The fusion of a profile's gradients, at its own costs or at compressors' published costs on a network.
 
     `profile`: the name of a shipped one, a file, or the profile itself. `method`: one of `METHODS`. `modes`: names of
     those offered, or `("compress",)` for all but plain; of the profile's own (all of them), with a network of `plain`
     and the compressors (plain and `compressor`). `error`: the worst class of `ERRORS` that is accepted. `device`: where
-    compressors run. The others describe the network, as for `find_network`.
+    compressors run. `network`: as for `find_network`.
     Raises `InputError` that names an argument which is unknown, missing, or doesn't go with the others.
     """
     found = find_fusion_profile(profile)
     asked = None if modes is None else tuple(dict.fromkeys([modes] if isinstance(modes, str) else modes))
-    network: dict[str, Any] = {
-        "ranks": ranks, "bandwidth": bandwidth, "latency": latency, "topology": topology, "nodes": nodes,
-    }  # fmt: skip
     given = [name for name, value in network.items() if value is not None]
     if compressor is None and (not given or asked in (None, ("compress",))):
         for name in [*given, *(["device"] if device is not None else [])]:
@@ -171,14 +163,13 @@ def _priced(
     return with_compressors(profile, list(dict.fromkeys(chosen)), find_network(**network), speed)
 
 
-def _offered(profile: FusionProfile, asked: tuple[str, ...] | None, error: str | None) -> tuple[str, ...]:
+def _offered(profile: FusionProfile, asked: tuple[str, ...] | None, error: str) -> tuple[str, ...]:
     """The modes of a profile that are asked for and no worse than a class of errors."""
     names = profile.mode_names if asked is None else profile.compressing if asked == ("compress",) else asked
+    check_known("error", error, ERRORS)
     known = list(ERRORS)
-    if error is not None:
-        check_known("error", error, ERRORS)
-        names = tuple(name for name in names if known.index(profile.mode(name).error) <= known.index(error))
-    if not names:
-        left = f"of error class {error} or better" if error else "that compresses"
-        raise InputError(f"modes: must leave one, profile {profile.name!r} has none {left}")
-    return names
+    left = tuple(name for name in names if known.index(profile.mode(name).error) <= known.index(error))
+    if not left:
+        lacks = f"of error class {error} or better" if names else "that compresses"
+        raise InputError(f"modes: must leave one, profile {profile.name!r} has none {lacks}")
+    return left

@@ -142,10 +142,9 @@ def _powersgd(rank: int, name: str) -> Compressor:
     gradient as often as rank 4.
     """
     flat_s = _table_flat_s(_POWERSGD_MS) * max(1.0, rank / _POWERSGD_RANK)
-    return Compressor(
-        name, f"rank {rank}; matrices as two factors, vectors as they are", _POWERSGD_RATIO * _POWERSGD_RANK / rank, True,
-        2 / 3 * flat_s, 1 / 3 * flat_s, 1, _table_source(_POWERSGD_MS), "feedback", rank,
-    )  # fmt: skip
+    what, ratio = f"rank {rank}; matrices as two factors, vectors as they are", _POWERSGD_RATIO * _POWERSGD_RANK / rank
+    source = _table_source(_POWERSGD_MS)
+    return Compressor(name, what, ratio, True, 2 / 3 * flat_s, 1 / 3 * flat_s, 1, source, "feedback", rank)
 
 
 _POWERSGD_MS, _POWERSGD_RANK, _POWERSGD_RATIO = 45.0, 4, 100.0

@@ -20,9 +20,10 @@ import numpy as np
 from gapless.errors import InputError
 from gapless.io.record import suggestion
 from gapless.profiles.devices import ARITHMETIC_EFFICIENCY, BANDWIDTH_EFFICIENCY, Device, named_device
-from gapless.profiles.gradients.communication import RingNetwork, compressor_mode
+from gapless.profiles.gradients.communication import FlatNetwork, Network, TwoLevelNetwork
 from gapless.profiles.gradients.compressors import NONE, Compressor, named_compressor, relative_speed
 from gapless.profiles.gradients.modes import PLAIN
+from gapless.profiles.gradients.priced_modes import priced_mode
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.gradients.profile_file import read_fusion_profile, write_fusion_profile
 from gapless.profiles.training.networks import build_with_gradients
@@ -36,7 +37,7 @@ __all__ = [
     "with_compressors",
 ]
 
-_NETWORK = RingNetwork(ranks=8, bytes_per_s=25e9 / 8, alpha_s=10e-6)
+_NETWORK = FlatNetwork(ranks=8, bytes_per_s=25e9 / 8, alpha_s=10e-6)
 _COMPRESSOR = "dgc"
 _DEVICE = "v100"
 _DIGITS = 9  # nanoseconds
@@ -101,19 +102,19 @@ def build_fusion_profile(name: str) -> FusionProfile:
         tensor_names=tuple(gradient.name for gradient in gradients),
         size_bytes=np.array([gradient.size_bytes for gradient in gradients], dtype=np.int64),
         backward_s=np.array([round(gradient.backward_s, _DIGITS) for gradient in gradients]),
-        modes=tuple(compressor_mode(each, _NETWORK, (), relative_speed(device)) for each in offered),
+        modes=tuple(priced_mode(each, _NETWORK, (), relative_speed(device)) for each in offered),
         source=f"{_step_text(setting, device)}{_COSTS_FROM}{_cost_text(offered, _NETWORK)}",
         shapes=tuple(gradient.shape for gradient in gradients),
     )
 
 
 def with_compressors(
-    profile: FusionProfile, compressors: Sequence[Compressor], network: RingNetwork, speed: float = 1.0
+    profile: FusionProfile, compressors: Sequence[Compressor], network: Network, speed: float = 1.0
 ) -> FusionProfile:
     """The same gradients under other compressors (`NONE`: plain) on another network; `speed`: relative to a V100's."""
     return replace(
         profile,
-        modes=tuple(compressor_mode(each, network, profile.shapes, speed) for each in compressors),
+        modes=tuple(priced_mode(each, network, profile.shapes, speed) for each in compressors),
         source=f"{profile.source.partition(_COSTS_FROM)[0]}{_COSTS_FROM}{_cost_text(compressors, network)}",
     )
 
@@ -135,14 +136,19 @@ def _step_text(setting: _Setting, device: Device) -> str:
     )
 
 
-def _cost_text(compressors: Sequence[Compressor], network: RingNetwork) -> str:
+def _cost_text(compressors: Sequence[Compressor], network: Network) -> str:
     texts = []
     for compressor in compressors:
-        collective = "ring all-reduce" if compressor.all_reducible else "all-gather"
+        collective = f"{network.aggregation} all-reduce" if compressor.all_reducible else "all-gather"
         what = "" if compressor is NONE else f" at ratio {compressor.ratio:g}, {compressor.source}"
         texts.append(f"{PLAIN if compressor is NONE else compressor.name} by {collective}{what}")
-    ring = f"{network.ranks} ranks at {format_bandwidth(network.bytes_per_s)} and {format_seconds(network.alpha_s)} a step"
-    return f"{'; '.join(texts)}; {ring}"
+    ranks = f"{network.ranks} ranks"
+    if isinstance(network, TwoLevelNetwork):
+        inner = network.inner
+        speed = f"{format_bandwidth(inner.bytes_per_s)} and {format_seconds(inner.alpha_s)} a step"
+        ranks = f"{network.outer.ranks} nodes of {inner.ranks} ranks, plain inside them at {speed}"
+    between = f"{format_bandwidth(network.bytes_per_s)} and {format_seconds(network.alpha_s)} a step"
+    return f"{'; '.join(texts)}; {ranks} at {between}"
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -12,9 +12,9 @@ JSON, format `gapless.fusion-profile`, version 2; `//` comments are allowed::
                 "decode": {"kind": "affine", "alpha_s": 0.0001, "beta_s_per_byte": 1e-10},
                 "communication": {"kind": "points", "points": [[4096, 0.0001], [1048576, 0.0009]]}}]}
 
-Tensors stand in the order in which their gradients become ready. Optional are `source`, the shapes (of all tensors or
-of none), and of a mode `encode` and `decode` (nothing to do) and `encoded_bytes` and `sent_bytes`, one number a tensor,
-whose sums over a group the costs are functions of (the tensors' sizes). `gapless.profiles.gradients.profile` and
+Tensors stand in the order in which their gradients become ready. Optional are `source`, the shapes (a tensor without
+one counts as a vector where others have one), and of a mode `encode` and `decode` (nothing to do), `encoded_bytes` and
+`sent_bytes`, one number a tensor, whose sums over a group the costs are functions of (the tensors' sizes). `gapless.profiles.gradients.profile` and
 `.modes` say what each field means.
 """
 
@@ -53,8 +53,7 @@ def read_fusion_profile(path: str | Path) -> FusionProfile:
         names.append(entry.text("name"))
         sizes.append(entry.integer("size_bytes", 0, _LARGEST_BYTES))
         backward_s.append(entry.number("backward_s", 0))
-        if "shape" in entry:
-            shapes.append(entry.integers("shape", 1, _LARGEST_BYTES))
+        shapes.append(entry.integers("shape", 1, _LARGEST_BYTES, default=None))
         entry.close()
     modes = tuple(read_mode(path, entry) for entry in record.records("modes"))
     profile = _naming_file(path, lambda: FusionProfile(
@@ -65,10 +64,17 @@ def read_fusion_profile(path: str | Path) -> FusionProfile:
         backward_s=np.array(backward_s, dtype=np.float64),
         modes=modes,
         source=record.text("source", default=""),
-        shapes=tuple(shapes),
+        shapes=_shapes(shapes, sizes),
     ))  # fmt: skip
     record.close()
     return profile
+
+
+def _shapes(shapes: list[tuple[int, ...] | None], sizes: list[int]) -> tuple[tuple[int, ...], ...]:
+    """A tensor without a shape is a vector in single precision, where others have one."""
+    if all(shape is None for shape in shapes):
+        return ()
+    return tuple((max(1, size // 4),) if shape is None else shape for shape, size in zip(shapes, sizes, strict=True))
 
 
 def read_mode(path: str | Path, entry: Record) -> Mode:

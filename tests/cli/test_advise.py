@@ -26,7 +26,8 @@ def test_every_compressor_has_a_line_below_the_plain_buckets(capsys: pytest.Capt
     assert re.match(r" *none +buckets of \d+ MB", lines[1])
     names = [line.split()[0] for line in lines[2:-1]]
     assert names == [
-        "none", "fp16", "bf16", "rand-k", "topk", "ms-topk", "dgc", "ef-signsgd", "onebit", "qsgd", "terngrad", "powersgd",
+        "none", "fp16", "bf16", "rand-k", "topk", "ms-topk", "dgc", "ef-signsgd", "onebit", "qsgd", "terngrad",
+        "powersgd",
     ]  # fmt: skip
     assert re.match(r"best: rand-k in its best fusion, saves \d+\.\d % of a step$", lines[-1])
 
@@ -92,8 +93,11 @@ def test_network_may_be_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["advise", "compression", "--profile", "vgg16", "--compressor", "fp16", "--json"]
     code, out, _ = run(capsys, *arguments, "--topology", "ndv2", "--nodes", "2")
     data = json.loads(out)
-    assert (code, data["ranks"]) == (0, 16)
+    assert (code, data["ranks"], data["ranks_per_node"]) == (0, 16, 8)
     assert data["bandwidth_bytes_per_s"] == pytest.approx(1e6 / 106e-6)
+    flat = json.loads(run(capsys, *arguments, "--topology", "ndv2", "--nodes", "2", "--levels", "1")[1])
+    assert (flat["ranks"], flat["ranks_per_node"]) == (16, 1)
+    assert data["rows"][0]["iteration_s"] < flat["rows"][0]["iteration_s"]
 
 
 @pytest.mark.parametrize("arguments", [COMPRESSION, [*WHAT_IF, "--figure", "batch"]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import threading
@@ -12,14 +11,13 @@ from typing import Any
 
 import pytest
 from calls import run
+from extras import needs_matplotlib
 from small_plans import small_plan
 
 from gapless import checker
 from gapless.cli.in_time import Patience
 from gapless.plot import pictures
 
-HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
-needs_matplotlib = pytest.mark.skipif(not HAS_MATPLOTLIB, reason="needs the extra `plot`")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends signals")
 
 

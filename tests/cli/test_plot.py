@@ -7,14 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+from extras import needs_matplotlib
 from small_plans import SYSTEMS, small_plan
 
 from gapless import checker
 from gapless.cli import drawing
 from gapless.cli.main import main
-
-HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
-needs_matplotlib = pytest.mark.skipif(not HAS_MATPLOTLIB, reason="needs the extra `plot`")
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from extras import HAS_MATPLOTLIB
 from small_plans import SYSTEMS, small_plan, solve_command
 
 from gapless import __version__
@@ -20,7 +21,6 @@ from gapless.cli.main import main
 from gapless.result import read_saved
 from gapless.units import format_seconds
 
-HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
 HAS_PLAYWRIGHT = importlib.util.find_spec("playwright") is not None
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 VOID = {"meta", "br", "hr", "img", "link", "input"}

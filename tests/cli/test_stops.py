@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from calls import run
+from extras import needs_matplotlib
 from spawned import PATIENCE_S, ended, goes, hears, signalled, spawn
 
 from gapless.checker import check
@@ -243,7 +244,9 @@ def test_commands_without_a_search_leave_at_once(
 
 
 @pytest.mark.thorough("report")
-@pytest.mark.parametrize("words", ["report PLAN -o report.html", "plot PLAN -o plan.svg"])
+@pytest.mark.parametrize(
+    "words", ["report PLAN -o report.html", pytest.param("plot PLAN -o plan.svg", marks=needs_matplotlib)]
+)
 def test_pages_and_pictures_leave_out_what_is_not_finished(tmp_path: Path, words: str) -> None:
     plan = tmp_path / "plan.json"
     assert ended(spawn(*FUSE, "-o", str(plan))).code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 from calls import run
+from extras import HAS_MATPLOTLIB, needs_matplotlib
 from hand_training import chain
 from powered_training import fast_or_frugal
 
@@ -25,7 +25,6 @@ from gapless.profiles.training.graph_file import write_training_graph
 
 ROOT = Path(__file__).resolve().parents[2]
 VGG = ["sweep", "monet", "--graph", "vgg16", "--batch", "64", "--gap", "0.03", "--threads", "1"]
-HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +211,7 @@ def test_plot_without_matplotlib_is_refused_before_anything_is_solved(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(not HAS_MATPLOTLIB, reason="needs the extra `plot`")
+@needs_matplotlib
 @pytest.mark.parametrize("kind", ["pdf", "png", "svg"])
 def test_plot_is_written_in_the_kind_that_its_ending_names(
     capsys: pytest.CaptureFixture[str], made: Path, tmp_path: Path, kind: str
@@ -222,7 +221,7 @@ def test_plot_is_written_in_the_kind_that_its_ending_names(
     assert path.read_bytes()[:5] in (b"%PDF-", b"\x89PNG\r", b"<?xml")
 
 
-@pytest.mark.skipif(not HAS_MATPLOTLIB, reason="needs the extra `plot`")
+@needs_matplotlib
 def test_plot_file_of_another_kind_is_refused(capsys: pytest.CaptureFixture[str], made: Path) -> None:
     code, _, err = run(capsys, *sweep_of(made), "--plot", "curve.txt")
     assert code == 2

@@ -119,7 +119,6 @@ def _bias_first(bias: int, weight: tuple[int, ...]) -> tuple[tuple[str, tuple[in
     return (("bias", (bias,)), ("weight", weight)) if bias else (("weight", weight),)
 
 
-
 def _convolution_parts(
     net: NetworkBuilder, shape: Convolution, gradient_bytes: int, parameter_bytes: int
 ) -> tuple[tuple[Implementation, ...], tuple[BackwardStep, ...]]:

@@ -12,27 +12,32 @@ from hypothesis import strategies as st
 
 from gapless.encodings.cupcake.advice import Advice, Option, advise
 from gapless.encodings.cupcake.baselines import buckets
+from gapless.encodings.cupcake.fusion import Costs
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.errors import InputError
 from gapless.options import SolveOptions
-from gapless.profiles.gradients.communication import RingNetwork
+from gapless.profiles.gradients.communication import FlatNetwork
 from gapless.profiles.gradients.compressors import NONE, compressor_names, named_compressor
 from gapless.profiles.gradients.cost_functions import FREE
-from gapless.profiles.gradients.named import load_fusion_profile, with_compressor
+from gapless.profiles.gradients.modes import plain_mode
+from gapless.profiles.gradients.named import load_fusion_profile, with_compressors
 from gapless.profiles.gradients.profile import FusionProfile
 
 GBPS = 1e9 / 8
-NETWORK = RingNetwork(ranks=64, bytes_per_s=10 * GBPS, alpha_s=1e-5)
+NETWORK = FlatNetwork(ranks=64, bytes_per_s=10 * GBPS, alpha_s=1e-5)
 
 
 def of(name: str, advice: Advice) -> Option:
     return next(option for option in advice.options if option.compressor.name == name)
 
 
+PLAIN_ONLY = (plain_mode(FREE),)
+
+
 def small_profile(sizes_mb: list[int], backward_ms: list[float]) -> FusionProfile:
     return FusionProfile(
         "small", 0.001, tuple(str(k) for k in range(len(sizes_mb))), 10**6 * np.array(sizes_mb, dtype=np.int64),
-        1e-3 * np.array(backward_ms[: len(sizes_mb)]), FREE, FREE,
+        1e-3 * np.array(backward_ms[: len(sizes_mb)]), PLAIN_ONLY,
     )  # fmt: skip
 
 
@@ -42,7 +47,7 @@ profiles = st.lists(st.integers(1, 40), min_size=1, max_size=6).flatmap(
     )
 )
 networks = st.builds(
-    RingNetwork, ranks=st.integers(2, 128), bytes_per_s=st.floats(1e7, 1e11), alpha_s=st.floats(0, 1e-4)
+    FlatNetwork, ranks=st.integers(2, 128), bytes_per_s=st.floats(1e7, 1e11), alpha_s=st.floats(0, 1e-4)
 )
 compressors = st.sampled_from([named_compressor(name) for name in compressor_names()])
 
@@ -59,14 +64,14 @@ def test_options_come_in_the_order_asked_for(advice: Advice) -> None:
 
 def test_every_option_is_the_exact_solver_s(advice: Advice) -> None:
     for option in advice.options:
-        profile = with_compressor(load_fusion_profile("resnet50"), option.compressor, NETWORK)
+        profile = with_compressors(load_fusion_profile("resnet50"), [option.compressor], NETWORK)
         found = best_fusion(profile)
         assert (option.iteration_s, option.groups) == (found.iteration_s, found.groups)
         assert option.bound_s == pytest.approx(option.iteration_s)
 
 
 def test_plain_step_is_that_of_the_best_bucket_size(advice: Advice) -> None:
-    plain = buckets(with_compressor(load_fusion_profile("resnet50"), NONE, NETWORK))
+    plain = buckets(Costs.of(with_compressors(load_fusion_profile("resnet50"), [NONE], NETWORK)))
     assert advice.plain.iteration_s == plain.iteration_s
     assert of("none", advice).iteration_s <= plain.iteration_s
 
@@ -94,17 +99,17 @@ def test_best_is_the_fastest_option(advice: Advice) -> None:
 
 
 def test_there_is_no_best_where_plain_buckets_are_fastest() -> None:
-    fast = RingNetwork(ranks=8, bytes_per_s=1e13)
+    fast = FlatNetwork(ranks=8, bytes_per_s=1e13)
     assert advise(load_fusion_profile("resnet50"), fast, [named_compressor("powersgd")]).best is None
 
 
 def test_ring_of_one_rank_is_refused() -> None:
     with pytest.raises(InputError, match="ranks: must be >= 2 for there to be something to communicate, got 1"):
-        advise(load_fusion_profile("resnet50"), RingNetwork(1, 1e9), [NONE])
+        advise(load_fusion_profile("resnet50"), FlatNetwork(1, 1e9), [NONE])
 
 
 def test_step_without_any_computation_is_refused() -> None:
-    idle = FusionProfile("idle", 0.0, ("a",), np.array([8], dtype=np.int64), np.array([0.0]), FREE, FREE)
+    idle = FusionProfile("idle", 0.0, ("a",), np.array([8], dtype=np.int64), np.array([0.0]), PLAIN_ONLY)
     with pytest.raises(InputError, match="profile 'idle': forward_s and backward_s must not all be 0"):
         advise(idle, NETWORK, [NONE])
 
@@ -123,7 +128,7 @@ def test_larger_batch_lowers_the_crossover() -> None:
     for factor in (0.5, 1.0, 2.0):
         base = load_fusion_profile("resnet101")
         profile = FusionProfile(
-            base.name, factor * base.forward_s, base.tensor_names, base.size_bytes, factor * base.backward_s, FREE, FREE
+            base.name, factor * base.forward_s, base.tensor_names, base.size_bytes, factor * base.backward_s, PLAIN_ONLY
         )
         crossovers.append(
             of("powersgd", advise(profile, NETWORK, [named_compressor("powersgd")])).crossover_bytes_per_s
@@ -134,7 +139,7 @@ def test_larger_batch_lowers_the_crossover() -> None:
 @examples(40)
 @given(profiles, networks, compressors)
 def test_compression_pays_below_its_crossover_and_not_above(
-    profile: FusionProfile, network: RingNetwork, compressor: object
+    profile: FusionProfile, network: FlatNetwork, compressor: object
 ) -> None:
     """The short cuts of the bisection agree with the exact solver on either side."""
     chosen = named_compressor(getattr(compressor, "name", ""))
@@ -143,9 +148,9 @@ def test_compression_pays_below_its_crossover_and_not_above(
     if crossover is None or not 0 < crossover < math.inf:
         return
     for factor, pays in ((0.998, True), (1.002, False)):
-        other = RingNetwork(network.ranks, factor * crossover, network.alpha_s)
-        found = best_fusion(with_compressor(profile, chosen, other))
-        plain_s = buckets(with_compressor(profile, NONE, other)).iteration_s
+        other = FlatNetwork(network.ranks, factor * crossover, network.alpha_s)
+        found = best_fusion(with_compressors(profile, [chosen], other))
+        plain_s = buckets(Costs.of(with_compressors(profile, [NONE], other))).iteration_s
         assert (found.iteration_s < plain_s * (1 - 1e-9)) == pays
 
 

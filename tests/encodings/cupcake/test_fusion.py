@@ -82,7 +82,8 @@ def test_ends_that_do_not_cover_the_gradients_are_refused(ends: tuple[int, ...])
 
 
 @pytest.mark.parametrize(
-    ("modes", "message"), [(("small",), "must be one for each of 2 groups"), (("small", "smal"), "did you mean 'small'")]
+    ("modes", "message"),
+    [(("small",), "must be one for each of 2 groups"), (("small", "smal"), "did you mean 'small'")],
 )
 def test_modes_that_do_not_go_with_the_groups_are_refused(modes: tuple[str, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
@@ -109,7 +110,9 @@ def test_decoding_follows_the_collective_one_group_after_the_other_or_counts_as_
 
 
 def test_costs_are_functions_of_the_sums_of_a_modes_own_vectors() -> None:
-    profile = _with(_three(), encoded_bytes=(0.0, 2e6, 0.0), sent_bytes=(5e6, 0.0, 1e6), encode=AffineCost(0.0, MS / 1e6))
+    profile = _with(
+        _three(), encoded_bytes=(0.0, 2e6, 0.0), sent_bytes=(5e6, 0.0, 1e6), encode=AffineCost(0.0, MS / 1e6)
+    )
     times = timeline(Costs.of(profile), _small(1, 3))
     assert times.compress_s.tolist() == pytest.approx([0.0, 2 * MS])
     assert times.send_s.tolist() == pytest.approx([6 * MS, 2 * MS])
@@ -223,9 +226,13 @@ def test_selective_compression_leaves_small_gradients_plain() -> None:
 
 def test_baselines_compress_every_group_but_for_those_that_say_so() -> None:
     found = {each.name: each for each in all_baselines(Costs.of(_with(_three(), plain=AffineCost(MS, MS / 1e6))))}
-    assert all(set(found[name].fusion.modes) == {"small"} for name in ("layer-wise", "one-group", "buckets", "even-split"))
+    assert all(
+        set(found[name].fusion.modes) == {"small"} for name in ("layer-wise", "one-group", "buckets", "even-split")
+    )
     assert set(found["plain-buckets"].fusion.modes) == {"plain"}
-    assert found["selective-buckets"].iteration_s <= min(found[name].iteration_s for name in ("buckets", "plain-buckets"))
+    assert found["selective-buckets"].iteration_s <= min(
+        found[name].iteration_s for name in ("buckets", "plain-buckets")
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -234,7 +241,9 @@ def test_no_baseline_beats_the_optimum(kind: str) -> None:
     for _ in range(60):
         profile = random_instance(rng, kind, most=40)
         best = best_fusion(profile)
-        assert all(best.iteration_s <= baseline.iteration_s * (1 + 1e-9) for baseline in all_baselines(Costs.of(profile)))
+        assert all(
+            best.iteration_s <= baseline.iteration_s * (1 + 1e-9) for baseline in all_baselines(Costs.of(profile))
+        )
 
 
 # -- the whole recipe --------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from gapless.encodings.cupcake.pareto import Ends, Floats, solve_pareto
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.encodings.cupcake.summary import render_groups
 from gapless.options import Deadline, SolveOptions
-from gapless.profiles.gradients.communication import RingNetwork
+from gapless.profiles.gradients.communication import FlatNetwork
 from gapless.profiles.gradients.compressors import compressor_names, named_compressor
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction
 from gapless.profiles.gradients.modes import Mode, plain_mode
@@ -205,9 +205,9 @@ def test_modes_are_shown_by_group() -> None:
 @pytest.mark.parametrize("name", fusion_profile_names())
 def test_no_plan_called_optimal_is_beaten_by_a_baseline_on_shipped_profiles(name: str, decode: str) -> None:
     """All compressors, three networks; the paper's question answered beside is a baseline, too."""
-    slow, fast = RingNetwork(8, 2e9 / 8, 1e-5), RingNetwork(64, 1e10 / 8, 1e-5)
+    slow, fast = FlatNetwork(8, 2e9 / 8, 1e-5), FlatNetwork(64, 1e10 / 8, 1e-5)
     compressors = [name for name in compressor_names() if name != "none"]
-    for network in (slow, fast, RingNetwork(16, 25e9 / 8, 5e-5)):
+    for network in (slow, fast, FlatNetwork(16, 25e9 / 8, 5e-5)):
         for compressor in compressors[:: 1 if share(100) == 100 else 5]:
             offered = [named_compressor(each) for each in ("none", compressor)]
             profile = with_compressors(load_fusion_profile(name), offered, network)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from gapless.errors import InputError
-from gapless.profiles.gradients.communication import RingNetwork, all_gather_cost, all_reduce_cost
-from gapless.profiles.gradients.compressors import named_compressor
+from gapless.profiles.gradients.communication import FlatNetwork, all_gather_cost, all_reduce_cost
+from gapless.profiles.gradients.compressors import NONE, named_compressor
+from gapless.profiles.gradients.modes import plain_mode
 from gapless.profiles.gradients.named import (
     build_fusion_profile,
     find_fusion_profile,
@@ -26,6 +27,7 @@ from gapless.profiles.gradients.profile_file import fusion_profile_text, read_fu
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 TENSORS = {"resnet50": 161, "resnet101": 314, "vgg16": 32, "bert-base": 199, "gpt2": 148}
 MEASURED = {"bert-base": "bert"}
+SHAPES = DATA / "model_tensors"
 PREFIXES = ("transformer.", "bert.")
 
 
@@ -98,7 +100,7 @@ def test_times_of_a_resnet_are_close_to_the_measured_ones(name: str) -> None:
 
 
 def test_profile_takes_other_compressors_and_another_network() -> None:
-    profile, network = load_fusion_profile("vgg16"), RingNetwork(4, 1e9, 1e-6)
+    profile, network = load_fusion_profile("vgg16"), FlatNetwork(4, 1e9, 1e-6)
     dgc, powersgd = named_compressor("dgc"), named_compressor("powersgd:2")
     other = with_compressors(profile, [NONE, dgc, powersgd], network, speed=2.0)
     plain, by_ratio, low_rank = other.modes
@@ -115,10 +117,14 @@ def test_profile_takes_other_compressors_and_another_network() -> None:
 
 
 @pytest.mark.skipif(not SHAPES.is_dir(), reason=f"the models' tensors are not at {SHAPES}")
-@pytest.mark.parametrize(("name", "listed"), [("resnet50",) * 2, ("resnet101",) * 2, ("bert-base", "bert_base"), ("gpt2",) * 2])
+@pytest.mark.parametrize(
+    ("name", "listed"), [("resnet50",) * 2, ("resnet101",) * 2, ("bert-base", "bert_base"), ("gpt2",) * 2]
+)
 def test_shapes_are_those_of_the_public_definition(name: str, listed: str) -> None:
     """But for GPT-2's linear layers, which the framework holds transposed: no cost depends on that."""
-    known = {tensor["name"]: tensor["shape"] for tensor in json.loads((SHAPES / f"{listed}.json").read_text())["tensors"]}
+    known = {
+        tensor["name"]: tensor["shape"] for tensor in json.loads((SHAPES / f"{listed}.json").read_text())["tensors"]
+    }
     profile = load_fusion_profile(name)
     for tensor, shape, size in zip(profile.tensor_names, profile.shapes, profile.size_bytes, strict=True):
         there = next(each for full, each in known.items() if full.endswith(tensor))

@@ -95,6 +95,11 @@ def test_optional_fields_may_be_absent(tmp_path: Path) -> None:
     assert (topk.encode, topk.decode, topk.encoded_bytes, topk.sent_bytes) == (FREE, FREE, None, None)
 
 
+def test_a_tensor_without_a_shape_is_a_vector_where_others_have_one(tmp_path: Path) -> None:
+    profile = read_fusion_profile(write(tmp_path, changed(lambda data: data["tensors"][1].pop("shape"))))
+    assert profile.shapes == ((16, 64), (256,))
+
+
 def test_comments_are_allowed(tmp_path: Path) -> None:
     text = json.dumps(PROFILE).replace('"version"', '// the first\n"version"')
     assert read_fusion_profile(write(tmp_path, text)).name == "tiny"
@@ -173,8 +178,10 @@ BROKEN: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d["tensors"][1].update(bytes=1), r"tensors\[1\]: field 'bytes' is unknown; known are backward_s, name"),
     (lambda d: d["tensors"][1].update(name="fc.weight"), r"names of tensors must differ, got 'fc.weight' twice"),
     (lambda d: [t.update(size_bytes=2**53) for t in d["tensors"]], r"size_bytes must sum to at most 2\^53, got"),
-    (lambda d: d["tensors"][1].update(shape=[0]), r"tensors\[1\]: shape\[0\]: must be a whole number in 1\.\.\d+, got 0"),
-    (lambda d: d["tensors"][1].pop("shape"), r"shapes must be of all 2 tensors or of none, got 1"),
+    (
+        lambda d: d["tensors"][1].update(shape=[0]),
+        r"tensors\[1\]: shape\[0\]: must be a whole number in 1\.\.\d+, got 0",
+    ),
     (lambda d: d.pop("modes"), r"field 'modes' is missing"),
     (lambda d: d.update(modes=[]), r"modes must hold at least one, got none"),
     (lambda d: d.update(modes={}), r"modes: must be a list, got {}"),
@@ -182,18 +189,33 @@ BROKEN: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d["modes"][0].update(name="a,b"), r"mode: name must be a word without commas, got 'a,b'"),
     (lambda d: d["modes"][0].pop("error"), r"modes\[0\]: field 'error' is missing"),
     (lambda d: d["modes"][0].update(error="lossy"), r"modes\[0\]: error: must be one of exact, feedback, .*, got"),
-    (lambda d: d["modes"][0].update(sent_bytes=[1]), r"mode 'topk': sent_bytes must have one entry for each of 2 tensors"),
-    (lambda d: d["modes"][0].update(sent_bytes=[1, -1]), r"modes\[0\]: sent_bytes\[1\]: must be a number in 0..2\^53, got"),
+    (
+        lambda d: d["modes"][0].update(sent_bytes=[1]),
+        r"mode 'topk': sent_bytes must have one entry for each of 2 tensors",
+    ),
+    (
+        lambda d: d["modes"][0].update(sent_bytes=[1, -1]),
+        r"modes\[0\]: sent_bytes\[1\]: must be a number in 0..2\^53, got",
+    ),
     (lambda d: d["modes"][0].update(encode=1), r"modes\[0\]: encode: must be a JSON object"),
     (lambda d: d["modes"][0].pop("communication"), r"modes\[0\]: field 'communication' is missing"),
     (lambda d: d["modes"][0]["encode"].pop("kind"), r"modes\[0\]: encode: field 'kind' is missing"),
-    (lambda d: d["modes"][0]["encode"].update(kind="linear"), r"modes\[0\]: encode: kind: must be one of affine, points"),
-    (lambda d: d["modes"][0]["encode"].update(alpha_s=-1), r"modes\[0\]: encode: alpha_s: must be a finite number >= 0"),
+    (
+        lambda d: d["modes"][0]["encode"].update(kind="linear"),
+        r"modes\[0\]: encode: kind: must be one of affine, points",
+    ),
+    (
+        lambda d: d["modes"][0]["encode"].update(alpha_s=-1),
+        r"modes\[0\]: encode: alpha_s: must be a finite number >= 0",
+    ),
     (
         lambda d: d["modes"][0]["encode"].update(beta_s_per_byte=-1),
         r"modes\[0\]: encode: beta_s_per_byte: must be a finite number >= 0, got",
     ),
-    (lambda d: d["modes"][0]["encode"].update(alpha_us=1), r"modes\[0\]: encode: field 'alpha_us' is unknown; known are"),
+    (
+        lambda d: d["modes"][0]["encode"].update(alpha_us=1),
+        r"modes\[0\]: encode: field 'alpha_us' is unknown; known are",
+    ),
     (lambda d: d["modes"][0]["encode"].update(points=[[0, 1]]), r"modes\[0\]: encode: field 'points' is unknown"),
     (points(), r"modes\[0\]: communication: points: must hold at least one \[bytes, seconds\], got none"),
     (points([1]), r"modes\[0\]: communication: points\[0\]: must be \[bytes, seconds\], got \[1\]"),
@@ -203,9 +225,15 @@ BROKEN: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (points([1, True]), r"modes\[0\]: communication: points\[0\]: must be \[bytes, seconds\], got \[1, true\]"),
     (points([1, 10**400]), r"modes\[0\]: communication: points\[0\]: must be two numbers that fit into 64 bits"),
     (points([1, -2]), r"modes\[0\]: communication: points\[0\]: must be two finite numbers >= 0, got \[1, -2\]"),
-    (points([2, 1], [1, 2]), r"modes\[0\]: communication: points\[1\]: bytes must rise from point to point, got 1 after 2"),
+    (
+        points([2, 1], [1, 2]),
+        r"modes\[0\]: communication: points\[1\]: bytes must rise from point to point, got 1 after 2",
+    ),
     (points([1, 2], [2, 1]), r"modes\[0\]: communication: points: the last two must not fall"),
-    (lambda d: d["modes"][0]["communication"].update(points=3), r"modes\[0\]: communication: points: must be a list, got 3"),
+    (
+        lambda d: d["modes"][0]["communication"].update(points=3),
+        r"modes\[0\]: communication: points: must be a list, got 3",
+    ),
 ]
 
 
@@ -229,7 +257,10 @@ def test_broken_file_is_refused_by_file_and_field(
         ("[]", "must be a JSON object"),
         (json.dumps(PROFILE).replace("0.02", "NaN"), "numbers must be finite, got NaN"),
         (json.dumps(PROFILE).replace("0.02", "1e999"), "forward_s: numbers must be finite"),
-        (json.dumps(PROFILE).replace("0.0009", "1e999"), r"modes\[0\]: communication: points\[1\]: must be two finite numbers"),
+        (
+            json.dumps(PROFILE).replace("0.0009", "1e999"),
+            r"modes\[0\]: communication: points\[1\]: must be two finite numbers",
+        ),
         (json.dumps(PROFILE)[:-1] + ', "name": "again"}', "field 'name' stands twice"),
     ],
 )
@@ -251,7 +282,10 @@ def test_missing_file_is_reported(tmp_path: Path) -> None:
         ({"backward_s": np.array([0.1, np.nan])}, "tensor 'b': backward_s must be finite and >= 0, got nan"),
         ({"size_bytes": np.array([-1, 1], dtype=np.int64)}, "tensor 'a': size_bytes must be finite and >= 0, got -1"),
         ({"forward_s": float("inf")}, "forward_s must be finite and >= 0, got inf"),
-        ({"modes": (Mode("a", FREE, encoded_bytes=(1.0,)),)}, "mode 'a': encoded_bytes must have one entry for each of 2"),
+        (
+            {"modes": (Mode("a", FREE, encoded_bytes=(1.0,)),)},
+            "mode 'a': encoded_bytes must have one entry for each of 2",
+        ),
     ],
 )
 def test_profile_built_in_python_is_checked_too(change: dict[str, Any], message: str) -> None:
