@@ -146,11 +146,13 @@ def run_fusions(
         parameter_bytes=tuple(profile.size_bytes.tolist()),
         strategies=tuple(_strategy(name, fusion, costs, values) for name, fusion in fusions.items()),
         repeats=values["repeats"],
+        ranks=values["ranks"],
+        wait_s=values["wait"],
         forward_s=dilation * profile.forward_s if is_step else None,
         gaps_s=tuple((dilation * profile.backward_s).tolist()) if is_step else (),
     )
     session.say(f"running {len(fusions)} fusions in {values['ranks']} processes ...")
-    found = compare(task, values["ranks"], values["wait"], session.options.stop)
+    found = compare(task, session.options.stop)
     return [
         Row(fusion, costs.step_s(fusion), _undilated(measured, dilation), _is_exact(profile, fusion))
         for fusion, measured in zip(fusions.values(), found, strict=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
-from gapless.profiles.gradients.communication import RingNetwork, find_network
+from gapless.profiles.gradients.communication import Network, find_network
 from gapless.profiles.gradients.modes import PLAIN
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.gradients.profile_file import write_fusion_profile
@@ -58,7 +58,7 @@ class Measurement:
     times: Sequence[HookTimes]
     how: str
 
-    def profile(self, network: RingNetwork | None) -> tuple[FusionProfile, list[FittedMode]]:
+    def profile(self, network: Network | None) -> tuple[FusionProfile, list[FittedMode]]:
         """The profile, with sends as on a network or as measured, and how well its modes fit."""
         from gapless.torch.ddp.fitting import fitted_mode
 
@@ -88,14 +88,15 @@ def measure_model(values: Mapping[str, Any], session: Session) -> Measurement:
     from gapless.torch.ddp.profile_rank import ProfileTask, measured
 
     modes = tuple(dict.fromkeys((PLAIN, *values["hooks"])))
-    task = ProfileTask(values["model"], session.options.seed, modes, values["steps"], values["repeats"])
+    counts = (values[name] for name in ("steps", "repeats", "ranks", "wait"))
+    task = ProfileTask(values["model"], session.options.seed, modes, *counts)
     session.say(f"measuring {values['model']} and {len(modes)} modes in {values['ranks']} processes ...")
-    gradients, times = measured(task, values["ranks"], values["wait"], session.options.stop)
+    gradients, times = measured(task, session.options.stop)
     taken = f"medians of {values['steps']} steps, hooks of {values['repeats']} runs at each size"
     return Measurement(values["model"], gradients, times, f"measured in {values['ranks']} processes on a CPU; {taken}")
 
 
-def _network(values: Mapping[str, Any]) -> RingNetwork | None:
+def _network(values: Mapping[str, Any]) -> Network | None:
     """An alpha-beta ring, where the user describes one."""
     if values["bandwidth"] is not None:
         return find_network(ranks=values["ranks"], bandwidth=values["bandwidth"], latency=values["latency"])

@@ -1,12 +1,4 @@
-"""A process for each rank, all of which end: with an answer, with an error, or because another one did.
-
-A program of ranks is a module with a function that runs one rank, and ends with::
-
-    if __name__ == "__main__":
-        run_as_rank(work)
-
-The folder holds what is to be done; rank 0 leaves `rank0.pt` there with what it found, or `rank0.error`.
-"""
+"""A process for each rank, all of which end: with an answer, with an error, or because another one did."""
 
 from __future__ import annotations
 
@@ -20,13 +12,13 @@ import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gapless.errors import InputError, RunError
 from gapless.leaving import undone_on_leaving
 from gapless.torch.library import torch
 
-__all__ = ["run_as_rank", "run_processes"]
+__all__ = ["be_rank", "run_processes"]
 
 _LOOK_S = 0.05
 _WAITS = 10
@@ -34,9 +26,9 @@ _WAITS = 10
 
 
 def run_processes(
-    program: str, folder: Path, ranks: int, wait_s: float, stop: threading.Event | None = None
-) -> list[Any]:
-    """What each rank found, of the task in a folder. `program`: the module that runs one rank.
+    module: str, folder: Path, ranks: int, wait_s: float, stop: threading.Event | None = None
+) -> list[dict[str, Any]]:
+    """What each rank found, of the task in a folder: `python -m module FOLDER RANK`, which calls `be_rank`.
 
     Raises `RunError` where a rank fails or is killed, where they take ten times as long as one may wait for another, or
     `stop` is set; no process is left then.
@@ -47,7 +39,7 @@ def run_processes(
     with undone_on_leaving(lambda: _kill(processes)), (folder / "output").open("wb") as output:
         try:
             for rank in range(ranks):
-                command = [sys.executable, "-m", program, str(folder), str(rank), str(ranks), str(wait_s)]
+                command = [sys.executable, "-m", module, str(folder), str(rank)]
                 processes.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment,
                                                   stdin=subprocess.DEVNULL, start_new_session=True))  # fmt: skip
             _wait(folder, processes, wait_s, stop)
@@ -92,28 +84,28 @@ def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
             process.kill()
 
 
-# -- in a rank's process -----------------------------------------------------------------------------------------------
+def be_rank(prepare: Callable[[Path], tuple[int, float, Callable[[int], dict[str, Any]]]]) -> NoReturn:
+    """One of the processes, over gloo: leaves `rank0.pt` in the folder with what it found, or `rank0.error`.
 
-
-def run_as_rank(work: Callable[[Path, int], Any]) -> None:
-    """Leave what `work(folder, rank)` returns, with a gloo process group around it, and end this process."""
+    `prepare(folder)`: how many ranks there are, how long one waits for another, and what each does.
+    """
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
     try:
-        _joined(work, folder, rank, int(sys.argv[3]), float(sys.argv[4]))
+        _join(folder, rank, *prepare(folder))
     except BaseException as error:
         (folder / f"rank{rank}.error").write_text(_line(error), "utf-8")
         os._exit(1)
     os._exit(0)  # gloo's threads now and then abort a process that ends as usual
 
 
-def _joined(work: Callable[[Path, int], Any], folder: Path, rank: int, ranks: int, wait_s: float) -> None:
+def _join(folder: Path, rank: int, ranks: int, wait_s: float, program: Callable[[int], dict[str, Any]]) -> None:
     if sys.platform == "linux":
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # a machine's own name may not resolve to an address
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     place, wait = f"file://{folder / 'store'}", timedelta(seconds=wait_s)
     torch.distributed.init_process_group("gloo", init_method=place, rank=rank, world_size=ranks, timeout=wait)
-    torch.save(work(folder, rank), folder / f"rank{rank}.part")
+    torch.save(program(rank), folder / f"rank{rank}.part")
     (folder / f"rank{rank}.part").rename(folder / f"rank{rank}.pt")
     end_s = time.monotonic() + wait_s
     while time.monotonic() < end_s and not all((folder / f"rank{other}.pt").exists() for other in range(ranks)):

@@ -38,8 +38,8 @@ class Strategy:
 class RunTask:
     """What all ranks run: a model as `load_named` takes it, its gradients in ready order, and each strategy so often.
 
-    `forward_s`, `gaps_s`: what forward takes and what lies between gradients in emulated time; None and empty where
-    they take what they take.
+    `wait_s`: the longest that a rank waits for another. `forward_s`, `gaps_s`: what forward takes and what lies between
+    gradients in emulated time; None and empty where they take what they take.
     """
 
     model: str
@@ -48,6 +48,8 @@ class RunTask:
     parameter_bytes: tuple[int, ...]
     strategies: tuple[Strategy, ...]
     repeats: int
+    ranks: int
+    wait_s: float
     forward_s: float | None = None
     gaps_s: tuple[float, ...] = ()
 
@@ -77,9 +79,9 @@ class Measured:
     late_s: float
 
 
-def compare(task: RunTask, ranks: int, wait_s: float, stop: threading.Event | None = None) -> tuple[Measured, ...]:
-    """Run all strategies in as many processes. Raises `InputError` for a model or mode that can't be, or gradients that
-    aren't the model's, `RunError` where a process fails.
+def compare(task: RunTask, stop: threading.Event | None = None) -> tuple[Measured, ...]:
+    """Run all strategies. Raises `InputError` for a model or mode that can't be, or gradients that aren't the model's,
+    `RunError` where a process fails.
     """
     model = load_named(task.model, task.seed).model
     parameters = trainable(model)
@@ -93,8 +95,8 @@ def compare(task: RunTask, ranks: int, wait_s: float, stop: threading.Event | No
     with temporary_folder("gapless-ranks-") as name:
         folder = Path(name)
         (folder / "task.json").write_text(json.dumps(asdict(task)), "utf-8")
-        found = run_processes("gapless.torch.ddp.run_rank", folder, ranks, wait_s, stop)
-    return tuple(_together(rows) for rows in zip(*found, strict=True))
+        found = run_processes("gapless.torch.ddp.run_rank", folder, task.ranks, task.wait_s, stop)
+    return tuple(_together(rows) for rows in zip(*(rank["strategies"] for rank in found), strict=True))
 
 
 def _together(rows: Sequence[dict[str, Any]]) -> Measured:

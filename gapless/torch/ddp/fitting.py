@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.profiles.gradients.communication import RingNetwork, all_gather_cost, all_reduce_cost
+from gapless.profiles.gradients.communication import Network, all_gather_cost, all_reduce_cost
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.modes import Mode
 from gapless.torch.ddp.compressors import Compressor, PowerSgd, compressor_of
@@ -35,7 +35,7 @@ class FittedMode:
 
 
 def fitted_mode(
-    name: str, gradients: Gradients, times: Sequence[HookTimes], network: RingNetwork | None = None
+    name: str, gradients: Gradients, times: Sequence[HookTimes], network: Network | None = None
 ) -> FittedMode:
     """The mode of what was measured of it; `network`: what its collectives take, instead of what they took; what is
     computed between them takes what it took.
@@ -109,7 +109,7 @@ def _not_negative(columns: Floats, taken_s: Floats) -> Floats:
     return coefficients
 
 
-def _on_network(compressor: Compressor, network: RingNetwork, between: AffineCost) -> AffineCost:
+def _on_network(compressor: Compressor, network: Network, between: AffineCost) -> AffineCost:
     """All messages of a bucket: each has the network's latency, their bytes go over it once."""
     cost = (all_reduce_cost if compressor.collective == "all_reduce" else all_gather_cost)(network)
     alpha_s = compressor.messages * cost.alpha_s + between.alpha_s

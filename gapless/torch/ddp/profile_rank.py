@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -16,7 +16,7 @@ from gapless.torch.ddp.buckets import trainable
 from gapless.torch.ddp.compressors import compressor_of
 from gapless.torch.ddp.measuring import Gradients, measure_gradients, measure_hook
 from gapless.torch.library import rank_count, torch
-from gapless.torch.processes import run_as_rank, run_processes
+from gapless.torch.processes import be_rank, run_processes
 from gapless.torch.run.workload import load_named
 
 __all__ = ["HookTimes", "ProfileTask", "measured", "sample_groups"]
@@ -24,13 +24,18 @@ __all__ = ["HookTimes", "ProfileTask", "measured", "sample_groups"]
 
 @dataclass(frozen=True)
 class ProfileTask:
-    """What all ranks measure: a model as `load_named` takes it, so many steps of it, and each mode so many times."""
+    """What all ranks measure: a model as `load_named` takes it, so many steps of it, and each mode so many times.
+
+    `wait_s`: the longest that a rank waits for another.
+    """
 
     model: str
     seed: int
     modes: tuple[str, ...]
     steps: int
     repeats: int
+    ranks: int
+    wait_s: float
 
 
 @dataclass(frozen=True)
@@ -51,9 +56,7 @@ class HookTimes:
     spread: float
 
 
-def measured(
-    task: ProfileTask, ranks: int, wait_s: float, stop: threading.Event | None = None
-) -> tuple[Gradients, list[HookTimes]]:
+def measured(task: ProfileTask, stop: threading.Event | None = None) -> tuple[Gradients, list[HookTimes]]:
     """What as many processes find. Raises `InputError` for a model or mode that can't be, and `RunError`."""
     for mode in task.modes:
         compressor_of(mode)  # refused here, not in each rank
@@ -61,7 +64,7 @@ def measured(
     with temporary_folder("gapless-ranks-") as name:
         folder = Path(name)
         (folder / "task.json").write_text(json.dumps(asdict(task)), "utf-8")
-        found, *_ = run_processes("gapless.torch.ddp.profile_rank", folder, ranks, wait_s, stop)
+        found, *_ = run_processes("gapless.torch.ddp.profile_rank", folder, task.ranks, task.wait_s, stop)
     rows = found["gradients"]
     columns = {name: tuple(rows[name]) for name in ("names", "size_bytes", "gaps_s")}
     gradients = Gradients(**{**rows, **columns, "shapes": tuple(map(tuple, rows["shapes"]))})
@@ -82,9 +85,13 @@ def sample_groups(size_bytes: Sequence[int]) -> list[tuple[int, int]]:
     return sorted(found | {(0, count - 1)})
 
 
-def _work(folder: Path, rank: int) -> dict[str, Any]:
+def _prepared(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
     data = json.loads((folder / "task.json").read_text("utf-8"))
     task = ProfileTask(**{**data, "modes": tuple(data["modes"])})
+    return task.ranks, task.wait_s, lambda rank: _work(task)
+
+
+def _work(task: ProfileTask) -> dict[str, Any]:
     work = load_named(task.model, task.seed)
     torch.distributed.barrier()
     gradients = measure_gradients(work.model, work.loss_of, task.steps)
@@ -113,4 +120,4 @@ def _slowest(times_s: list[float]) -> list[float]:
 
 
 if __name__ == "__main__":
-    run_as_rank(_work)
+    be_rank(_prepared)

@@ -16,7 +16,7 @@ from gapless.torch.ddp.emulation import Clock, sleep_until
 from gapless.torch.ddp.hook import HookState, reduce_bucket
 from gapless.torch.library import torch
 from gapless.torch.pipeline.reference import squared_error
-from gapless.torch.processes import run_as_rank
+from gapless.torch.processes import be_rank
 from gapless.torch.run.workload import Workload, load_named
 
 __all__: list[str] = []
@@ -42,8 +42,12 @@ class _Running:
     """Of the gradients of all steps, by name."""
 
 
-def _work(folder: Path, rank: int) -> list[dict[str, Any]]:
+def _prepared(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
     task = read_task(folder)
+    return task.ranks, task.wait_s, lambda rank: _work(task, rank)
+
+
+def _work(task: RunTask, rank: int) -> dict[str, Any]:
     work = load_named(task.model, task.seed)
     batch = load_named(task.model, task.seed + 1 + rank)
     work = Workload(work.model, batch.inputs, work.loss, batch.targets)
@@ -56,7 +60,7 @@ def _work(folder: Path, rank: int) -> list[dict[str, Any]]:
             each.steps_s.append(step_s)
             for name, gradient in _gradients(each.ddp).items():
                 each.sums[name] = each.sums.get(name, 0.0) + gradient.double()
-    return [_found(task, each, work, rank) for each in running]
+    return {"strategies": [_found(task, each, work, rank) for each in running]}
 
 
 def _running(task: RunTask, strategy: Strategy, model: Any) -> _Running:
@@ -134,4 +138,4 @@ def _by_ddp_itself(task: RunTask, running: _Running, work: Workload, rank: int) 
 
 
 if __name__ == "__main__":
-    run_as_rank(_work)
+    be_rank(_prepared)

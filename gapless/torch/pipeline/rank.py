@@ -1,8 +1,12 @@
-"""One rank of a pipeline that runs a plan. The folder holds `task.json` and the schedule."""
+"""One rank of a pipeline that runs a plan: `python -m gapless.torch.pipeline.rank FOLDER RANK`.
+
+The folder holds `task.json` and the schedule; the rank leaves `rank0.pt` there with what it found, or `rank0.error`.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +14,7 @@ from typing import Any
 from gapless.io.torch_pipeline import FORMS
 from gapless.torch.library import torch
 from gapless.torch.pipeline.layers import LayeredModel, load_layers
-from gapless.torch.processes import run_as_rank
+from gapless.torch.processes import be_rank
 
 __all__ = ["Task", "read_task", "run_rank", "write_task"]
 
@@ -100,9 +104,10 @@ class _Tally:
         self.peak = max(self.peak, 1 + sum(stage.in_flight for stage in self.stages))
 
 
-def _work(folder: Path, rank: int) -> dict[str, Any]:
-    return run_rank(rank, read_task(folder), folder)
+def _prepared(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
+    task = read_task(folder)
+    return max(task.rank_of_stage) + 1, task.wait_s, lambda rank: run_rank(rank, task, folder)
 
 
 if __name__ == "__main__":
-    run_as_rank(_work)
+    be_rank(_prepared)

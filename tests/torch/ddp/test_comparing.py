@@ -24,7 +24,7 @@ def strategy(name: str, ends: list[int], modes: list[str], **options: bool) -> S
     return Strategy(name, groups, tuple(Sending(mode) for mode in modes), **options)
 
 
-def task(model: str, emulated: bool = False) -> RunTask:
+def task(model: str, ranks: int = 2, emulated: bool = False) -> RunTask:
     """Four groups in modes of their own, DDP's own buckets, and one in half precision."""
     work = load_named(model)
     found = measure_gradients(work.model, work.loss_of, steps=1, warm_up=0)
@@ -35,7 +35,7 @@ def task(model: str, emulated: bool = False) -> RunTask:
         strategy("default", default, ["plain"] * len(default), is_default=True),
         strategy("one", [count], ["plain"]),
     )
-    made = RunTask(model, 0, found.names, found.size_bytes, strategies, repeats=2)
+    made = RunTask(model, 0, found.names, found.size_bytes, strategies, repeats=2, ranks=ranks, wait_s=60.0)
     if not emulated:
         return made
     times = {"encode_s": 1e-4, "send_s": 2e-3, "decode_s": 1e-4}
@@ -57,20 +57,20 @@ def check_found(found: tuple[Measured, ...], repeats: int = 2) -> None:
 
 @pytest.mark.parametrize("model", [NET, pytest.param(GPT, marks=pytest.mark.thorough)])
 def test_buckets_are_the_strategys_and_what_is_plain_has_ddps_bits(model: str) -> None:
-    check_found(compare(task(model), 2, 60.0))
+    check_found(compare(task(model)))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("model", [NET, GPT])
 def test_four_processes_agree(model: str) -> None:
-    check_found(compare(task(model), 4, 60.0))
+    check_found(compare(task(model, ranks=4)))
 
 
 @pytest.mark.thorough
 def test_an_emulated_step_takes_its_time_at_least() -> None:
     """Forward, all gaps, and the last group's encoding, send and decoding."""
     made = task(NET, emulated=True)
-    found = compare(made, 2, 60.0)
+    found = compare(made)
     least_s = 2e-3 + 1e-4 * len(made.parameter_names) + 1e-4 + 2e-3 + 1e-4
     assert all(step_s >= least_s for each in found for step_s in each.steps_s)
 
@@ -89,11 +89,11 @@ def test_an_emulated_step_takes_its_time_at_least() -> None:
 )
 def test_a_plan_of_another_model_is_refused_before_any_process(change: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        compare(replace(task(NET), **change), 2, 60.0)  # type: ignore[arg-type]
+        compare(replace(task(NET), **change))  # type: ignore[arg-type]
 
 
 def test_unknown_modes_are_refused_before_any_process() -> None:
     made = task(NET)
     count = len(made.parameter_names)
     with pytest.raises(InputError, match=r"mode: must be one of plain, fp16, .*, got 'qsgd'"):
-        compare(replace(made, strategies=(strategy("own", [count], ["qsgd"]),)), 2, 60.0)
+        compare(replace(made, strategies=(strategy("own", [count], ["qsgd"]),)))

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
-from gapless.profiles.gradients.communication import RingNetwork
+from gapless.profiles.gradients.communication import FlatNetwork
 from gapless.torch.ddp.compressors import compressor_of
 from gapless.torch.ddp.fitting import FittedMode, fitted_mode
 from gapless.torch.ddp.measuring import Gradients
@@ -19,7 +19,7 @@ SIZES = tuple(4 * count for count in (100, 20_000, 40, 20_000, 8, 60_000, 6))
 GRADIENTS = Gradients(tuple("abcdefg"), SHAPES, SIZES, 1e-3, (1e-3,) * 7, 0.1)
 
 
-def fitted(mode: str, network: RingNetwork | None = None, between_s: float = 0.0, noise: float = 0.0) -> FittedMode:
+def fitted(mode: str, network: FlatNetwork | None = None, between_s: float = 0.0, noise: float = 0.0) -> FittedMode:
     """Of times on lines: encode 1 ms and 2 ns a byte, decode half of that, sends 3 ms and 4 ns a sent byte; and 5 ms to
     encode each matrix that is factored.
     """
@@ -61,7 +61,7 @@ def test_factors_cost_by_the_matrix_and_by_its_shape() -> None:
 
 
 def test_on_a_network_latencies_are_those_of_the_messages_and_computing_between_them_is_kept() -> None:
-    network = RingNetwork(4, 1e9, 1e-4)
+    network = FlatNetwork(4, 1e9, 1e-4)
     plain, topk = (fitted(mode, network).mode.communication for mode in ("plain", "topk"))
     assert float(plain(10**6)) == pytest.approx(2 * 3 * 1e-4 + 1.5e-3)
     assert float(topk(10**6)) == pytest.approx(3 * 1e-4 + 3e-3)
