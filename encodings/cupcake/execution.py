@@ -221,12 +221,14 @@ def _gradients(found: Measured) -> str:
 
 
 def _notes(rows: Sequence[Row], values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Where the emulated wire isn't what was measured."""
-    if values["emulate"] == "nothing":
-        return ()
+    """Where buckets are others, and where the emulated wire isn't what was measured."""
+    other = [
+        f"{row.measured.name}: DDP's buckets are others; gradients become ready in another order than the plan's: "
+        "measure the model again"
+        for row in rows
+        if not row.measured.buckets
+    ]
     way_out = "take --emulate step with a --dilation, or a quieter machine"
-    late = [row.measured for row in rows if row.is_late]
-    return tuple(
-        f"{each.name}: sends were through {format_seconds(each.late_s)} after the emulated wire; {way_out}"
-        for each in late
-    )
+    late = [row.measured for row in rows if row.is_late and values["emulate"] != "nothing"]
+    behind = (f"sends were through {format_seconds(each.late_s)} after the emulated wire; {way_out}" for each in late)
+    return (*other, *(f"{each.name}: {text}" for each, text in zip(late, behind, strict=True)))
