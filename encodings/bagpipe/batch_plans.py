@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.costs import Batch, capacities
 from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
+from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import Partition, partition
 from gapless.encodings.bagpipe.sharing import Traffic, uses_by_trainer
@@ -154,11 +155,14 @@ def batch_plans(
     budget = budget or Budget(Deadline(options or SolveOptions()), Pace(), planning.batches)
     planner = _Planner(planning, parameters, budget)
     examples = trace.batches(planning.batch_size, planning.batches)
-    steps = lookahead_steps(
-        _while(trace.batches(planning.batch_size, planning.batches), budget.reads_on),
-        planning.lookahead,
-        planning.cache_rows,
-    )
+    coming = _while(trace.batches(planning.batch_size, planning.batches), budget.reads_on)
+    processes = (parameters or Parameters()).lookahead.processes
+    if processes == 1:
+        steps = lookahead_steps(coming, planning.lookahead, planning.cache_rows)
+    elif planning.cache_rows is not None or planning.lookahead is None:
+        raise InputError(f"processes: must be 1 where L is what fits {planning.cache_rows} rows, got {processes}")
+    else:
+        steps = lookahead_by_table(coming, trace.table_count, planning.lookahead, processes)
     while True:
         begin_s = time.perf_counter()
         step = next(steps, None)
