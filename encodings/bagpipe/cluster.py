@@ -83,6 +83,11 @@ class Cluster:
         """Rows between trainers, of which the busiest sends or receives so many."""
         return (most_rows > 0) * (self.latency_s + most_rows * (self.row_bytes / self.trainer_bytes_per_s))
 
+    def exchange_s(self, most_rows: Amount) -> Amount:
+        """Rows between all trainers, each of which turns to its p - 1 peers one after the other."""
+        per_row_s = self.row_bytes / self.trainer_bytes_per_s
+        return (most_rows > 0) * ((self.trainers - 1) * self.latency_s + most_rows * per_row_s)
+
 
 _PASSES_S = {"deepfm": (15.3e-3, 30.7e-3)}
 """Forward and backward pass, one to two, of what Figure 5.14 gives an iteration without embedding access (236 ms for

@@ -12,7 +12,7 @@ METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contig
 """`auto` is `transport` for the paper's objective, `search` for the others."""
 OBJECTIVES = ("paper", "fetches", "max-load")
 OWNERSHIPS = ("first-touch", "hash")
-DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed")
+DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed", "lrpp-fine-grained")
 
 
 def _trace(group: str) -> tuple[Field, ...]:
@@ -76,7 +76,7 @@ QUESTION = (
         "ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"
     ),
     Field(
-        "design", Choice(DESIGNS), f"of the cache: lrpp-delayed (default), {', '.join(DESIGNS[:-1])}", "lrpp-delayed",
+        "design", Choice(DESIGNS), f"of the cache: {', '.join(DESIGNS)} (default lrpp-delayed)", "lrpp-delayed",
         metavar="NAME",
     ),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
