@@ -86,7 +86,7 @@ class RootedRows:
                 self.draft.move(machine.link("ready", trainer), own, begin_s, freed_on=freed_on)
         token = self.draft.tensor(f"rows of batch {self.number} sent {name}")
         needs = {group: self.seen[group] for group in groups[moving].tolist()}
-        implementation = Implementation(machine.cluster.exchange_s(float(most)))
+        implementation = Implementation(machine.cluster.exchange_s(float(most), machine.cluster.row_bytes))
         op = Op(f"send {self.number} {name}", tuple(needs), (token,), (implementation,), "collective", needs=needs)
         self.draft.run(op, network, begin_s, end_s, kind=EventKind.COLLECTIVE)
         for trainer in range(machine.cluster.trainers):
@@ -110,7 +110,7 @@ class RootedRows:
             if not len(groups):
                 continue
             _, most = busiest(self.batch.users[chosen], root, weight=self.rows[groups])
-            duration_s = machine.cluster.exchange_s(float(most))
+            duration_s = machine.cluster.exchange_s(float(most), machine.cluster.gradient_bytes)
             end_s = self.holders.ready_s[name, self.number] = begin_s + duration_s
             gathered = tuple(groups.tolist())
             op = Op(

@@ -134,6 +134,9 @@ class _Batch:
     def _bytes(self, groups: Ints) -> float:
         return float(self.group_bytes[groups].sum())
 
+    def _rows(self, groups: Ints) -> Ints:
+        return self.group_bytes[groups] // self.machine.cluster.row_bytes
+
     def _claim(self, trainer: int, start_s: float) -> None:
         """Rows that all trainers hold and one alone uses for the last time: its copy is the one that counts."""
         groups = self.batch.where(private_to=trainer, fetched_by=NOT_FETCHED, sync=0).tolist()
@@ -151,7 +154,7 @@ class _Batch:
         groups, owner, users = self._owned
         trainers = self.machine.cluster.trainers
         others = users & (np.arange(trainers) != owner[:, None])
-        rows = self.group_bytes[groups] // self.machine.cluster.row_bytes
+        rows = self._rows(groups)
         received, sent = rows @ others, np.bincount(owner, weights=rows * others.sum(axis=1), minlength=trainers)
         return self.machine.cluster.peer_s(float(max(received.max(), sent.max())))
 
@@ -220,7 +223,7 @@ class _Batch:
             f"train {self.number} on {trainer}",
             (*waits_for, *private, *read),
             (done, *private),
-            (Implementation(cluster.forward_s + cluster.backward_s),),
+            (Implementation(sum(cluster.pass_s(float(self.batch.examples[trainer])))),),
             adds=self.number,
             needs={group: self.seen[group] for group in (*private, *read)},
             updates=private,
@@ -235,7 +238,8 @@ class _Batch:
         spans: Spans = getattr(self.times, f"sync_{when}")
         groups: tuple[int, ...] = tuple(self.batch.where(private_to=SHARED, sync=sync).tolist())
         dense_bytes = self.machine.cluster.dense_bytes if sync == SYNC_NOW else 0
-        size_bytes = self._bytes(np.array(groups, dtype=np.int64)) + dense_bytes
+        rows = int(self._rows(np.array(groups, dtype=np.int64)).sum())
+        size_bytes = float(rows * self.machine.cluster.gradient_bytes + dense_bytes)
         if not size_bytes:
             return
         op = Op(
