@@ -65,6 +65,14 @@ def test_nothing_is_looked_for_that_can_not_beat_a_pipeline_and_reports_only_get
     assert [news.wall_s for news in seen] == sorted(news.wall_s for news in seen)
 
 
+def test_a_phase_is_not_reported_as_the_whole_plan() -> None:
+    seen: list[Progress] = []
+    result = gapless.solve(Problem(rails(2, 2), "allreduce", 10**6), replace(QUICK, on_progress=seen.append), LITTLE)
+    assert result.report is not None
+    incumbents = [news.incumbent for news in seen if news.incumbent is not None]
+    assert min(incumbents) >= result.report.makespan_s * (1 - 1e-9)
+
+
 @pytest.mark.thorough
 def test_large_clusters_are_not_for_the_milp() -> None:
     result = gapless.solve(Chunked.of(rails(8), "allgather", 10**6), QUICK, LITTLE)
