@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 EVERYWHERE, NOT_FETCHED = -1, -2
 """Of `Actions.fetched_by`: by every trainer, by none."""
@@ -44,9 +45,12 @@ class Actions:
     """What happens to the n distinct rows of one batch; int64 arrays of shape (n,).
 
     `ids`: global ids, ascending. `fetched_by`: a trainer, `EVERYWHERE` or `NOT_FETCHED`. `private_to`: the one trainer
-    that uses the row and keeps its update for itself, or `SHARED`. `sync`: 0 for none, `SYNC_NOW`, `SYNC_LATER`.
-    `evicted`: 1 where it leaves the cache after this batch. `examples`: of each trainer, shape (p,).
+    that holds the row, or `SHARED`. `sync`: `SYNC_NOW`, `SYNC_LATER`, or 0 where that trainer alone uses the row and
+    keeps its update for itself. A row that one trainer holds and that is synchronised is *owned*: its users get it from
+    there before the forward pass, and return its gradients after the backward pass. `evicted`: 1 where it leaves the
+    cache after this batch. `examples`: of each trainer, shape (p,).
     `prefetch_after`: the batch whose rows must be written back before this one's are fetched, -1 for none.
+    `users`: bool, shape (n, p), which trainers use a row.
     """
 
     ids: Ints
@@ -56,6 +60,7 @@ class Actions:
     evicted: Ints
     examples: Ints
     prefetch_after: int
+    users: Mask
 
     def __post_init__(self) -> None:
         trainers = len(self.examples)
@@ -73,18 +78,19 @@ class Actions:
                 raise InputError(f"{title}: must be between {low} and {high}, got {column.min()}..{column.max()}")
 
     @classmethod
-    def of(cls, plan: BatchPlan) -> Actions:
-        """The actions that a batch's plan asks for."""
+    def of(cls, plan: BatchPlan, design: str = "lrpp-delayed") -> Actions:
+        """The actions that a batch's plan asks for, with a cache of this design."""
         trainers = plan.users.shape[1]
-        user = np.where(plan.is_private, plan.only_user, SHARED)
+        holder, sync = _held(plan, design)
         return cls(
             ids=plan.step.ids,
-            fetched_by=np.where(plan.step.prefetched, np.where(plan.is_private, user, EVERYWHERE), NOT_FETCHED),
-            private_to=user,
-            sync=np.where(plan.sync_now, SYNC_NOW, np.where(plan.sync_later, SYNC_LATER, 0)),
+            fetched_by=np.where(plan.step.prefetched, np.where(holder == SHARED, EVERYWHERE, holder), NOT_FETCHED),
+            private_to=holder,
+            sync=sync,
             evicted=plan.step.evicted.astype(np.int64),
             examples=np.bincount(plan.trainer, minlength=trainers),
             prefetch_after=plan.step.prefetch_after,
+            users=plan.users,
         )
 
     @property
@@ -95,12 +101,33 @@ class Actions:
     def code(self) -> Ints:
         """One number for all that happens to a row."""
         place = (self.fetched_by - NOT_FETCHED) * (self.trainers + 1) + self.private_to - SHARED
-        return (place * 3 + self.sync) * 2 + self.evicted
+        code = (place * 3 + self.sync) * 2 + self.evicted
+        owned = np.flatnonzero((self.private_to != SHARED) & (self.sync != 0))
+        if not len(owned):
+            return code
+        users = np.zeros(len(code), dtype=np.int64)  # matter for owned rows alone
+        users[owned] = 1 + np.unique(np.packbits(self.users[owned], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+        whole: Ints = np.unique(code * (int(users.max()) + 1) + users, return_inverse=True)[1]
+        return whole
+
+
+def _held(plan: BatchPlan, design: str) -> tuple[Ints, Ints]:
+    """`private_to` and `sync` of each row."""
+    if design == "replicated":
+        return np.full(len(plan.step.ids), SHARED), np.full(len(plan.step.ids), SYNC_NOW)
+    if design == "partitioned":
+        return plan.owner_after, np.full(len(plan.step.ids), SYNC_NOW)
+    later = SYNC_LATER if design == "lrpp-delayed" else SYNC_NOW
+    sync = np.where(plan.sync_now, SYNC_NOW, np.where(plan.sync_later, later, 0))
+    return np.where(plan.is_private, plan.only_user, SHARED), sync
 
 
 @dataclass(frozen=True)
 class GroupedActions:
-    """The actions of one batch on groups: columns as in `Actions`, shape (m,); `group`: their numbers, ascending."""
+    """The actions of one batch on groups: columns as in `Actions`, shape (m,); `group`: their numbers, ascending.
+
+    `users`: bool, shape (m, p); they are those of every row of a group where that is owned.
+    """
 
     group: Ints
     fetched_by: Ints
@@ -109,6 +136,13 @@ class GroupedActions:
     evicted: Ints
     examples: Ints
     prefetch_after: int
+    users: Mask
+
+    @property
+    def is_owned(self) -> Mask:
+        """Groups that one trainer holds and that others may use."""
+        owned: Mask = (self.private_to != SHARED) & (self.sync != 0)
+        return owned
 
     def where(self, **columns: int) -> Ints:
         """The groups whose columns have these values."""
@@ -150,5 +184,6 @@ class RowGroups:
 
 def _grouped(batch: Actions, group: Ints) -> GroupedActions:
     numbers, first = np.unique(group, return_index=True)
-    columns = {title: getattr(batch, title)[first] for title in ("fetched_by", "private_to", "sync", "evicted")}
+    names = ("fetched_by", "private_to", "sync", "evicted", "users")
+    columns = {title: getattr(batch, title)[first] for title in names}
     return GroupedActions(numbers, **columns, examples=batch.examples, prefetch_after=batch.prefetch_after)

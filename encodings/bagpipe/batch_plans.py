@@ -25,12 +25,13 @@ from gapless.encodings.bagpipe.costs import Batch, capacities
 from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import Partition, partition
-from gapless.encodings.bagpipe.sharing import Sharing, Traffic
-from gapless.encodings.bagpipe.system import OWNERSHIPS
+from gapless.encodings.bagpipe.sharing import Traffic, uses_by_trainer
+from gapless.encodings.bagpipe.system import DESIGNS, OWNERSHIPS
 from gapless.encodings.bagpipe.unique_ids import positions
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import Deadline, SolveOptions
+from gapless.profiles.traces.bags import Bags, Lookups
 from gapless.profiles.traces.trace import Block, Trace
 
 __all__ = ["BatchPlan", "Planning", "batch_plans"]
@@ -49,7 +50,7 @@ class Planning:
     """How a trace is planned: its batches, its trainers and their cache.
 
     `lookahead` and `cache_rows`: as for `lookahead_steps`; 200 batches if neither is given, as in the paper.
-    `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None.
+    `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None. `design`: of the cache.
     Raises `InputError` for counts below 1, more trainers than examples in a batch, too many of both, unknown names.
     """
 
@@ -62,6 +63,7 @@ class Planning:
     ownership: str = "first-touch"
     shares: tuple[float, ...] | None = None
     batches: int | None = None
+    design: str = "lrpp-delayed"
 
     def __post_init__(self) -> None:
         for title in ("trainers", "batch_size", "lookahead", "cache_rows", "batches"):
@@ -75,8 +77,12 @@ class Planning:
             got = f"{examples:,} x {self.trainers:,}; take a smaller batch or fewer trainers"
             raise InputError(f"batch_size: times trainers must be at most {MOST_COSTS:,}, got {got}")
         check_known("ownership", self.ownership, OWNERSHIPS)
+        check_known("design", self.design, DESIGNS)
         if self.lookahead is None and self.cache_rows is None:
             object.__setattr__(self, "lookahead", 200)
+        for trainer, share in enumerate(self.shares or ()):
+            if not share > 0:
+                raise InputError(f"shares: must be > 0, got {share:g} for trainer {trainer}; leave such a trainer out")
         capacities(self.batch_size, self.trainers, self.shares)
 
 
@@ -84,14 +90,15 @@ class Planning:
 class BatchPlan:
     """The plan of one batch with n distinct ids for p trainers; masks are bool, shape (n,), in the order of `step.ids`.
 
-    `step`: what the lookahead says. `index`: int32, shape (examples, tables), the place of each id in `step.ids`.
+    `step`: what the lookahead says. `index`: int32, the place in `step.ids` of each lookup, (examples, tables) or bags.
     `trainer`: int64, one per example. `owner`: int64 (n,), whose part of the cache a row was in before, -1: in none.
-    `users`: bool (n, p), which trainers' examples use an id. `partition_s`, `lookahead_s`: wall time of the two.
+    `users`: bool (n, p), which trainers' examples use an id, column by column in memory. `partition_s`, `lookahead_s`:
+    wall time of the two.
     `owner_after`: int64 (n,), whose part a row is in from now on; that of a row without an owner before is chosen here.
     """
 
     step: Step
-    index: NDArray[np.int32]
+    index: Lookups
     partition: Partition
     owner: Ints
     users: Mask
@@ -107,7 +114,7 @@ class BatchPlan:
     @cached_property
     def is_private(self) -> Mask:
         """One trainer uses the row, and no later batch of the window: it is written back from there, unsynchronised."""
-        private: Mask = self.step.evicted & (self.users.sum(axis=1) == 1)
+        private: Mask = self.step.evicted & (self.users.sum(axis=1, dtype=np.int16) == 1)
         return private
 
     @property
@@ -123,14 +130,15 @@ class BatchPlan:
     @cached_property
     def only_user(self) -> Ints:
         """The trainer that uses a private row; int64 (n,), of no meaning for the others."""
-        first: Ints = self.users.argmax(axis=1)
-        return first
+        user = np.zeros(len(self.users), dtype=np.int64)
+        for trainer, uses in enumerate(self.users.T):
+            user[uses] = trainer
+        return user
 
     @cached_property
     def traffic(self) -> Traffic:
         """What would move between trainers if each row lay with its owner alone (a partitioned cache)."""
-        batch = Batch(self.index, self.owner, self.users.shape[1])
-        return Sharing.of(batch).traffic(self.trainer)
+        return Traffic.of_users(self.users, self.owner)
 
 
 def batch_plans(
@@ -174,21 +182,19 @@ class _Planner:
         self._planning, self._parameters, self._budget = planning, parameters, budget
         self._owner = np.full(1024, -1, dtype=np.int64)  # by cache row
 
-    def plan(self, step: Step, examples: NDArray[np.int64], lookahead_s: float) -> BatchPlan:
+    def plan(self, step: Step, examples: Block, lookahead_s: float) -> BatchPlan:
         """The plan of the next batch."""
         planning = self._planning
         owner = self._owners_before(step)
         begin_s = time.perf_counter()
         index = positions(step.ids, step.bounds, examples)
         places = capacities(len(examples), planning.trainers, planning.shares)
-        batch = Batch(index, owner, planning.trainers)
+        batch = Batch(_slots(index), owner, planning.trainers)
         found = self._partition(batch, places)
         partition_s = time.perf_counter() - begin_s
-        used, times = np.unique(index * np.int64(planning.trainers) + found.trainer[:, None], return_counts=True)
-        users = np.zeros((len(step.ids), planning.trainers), dtype=np.bool_)
-        users.reshape(-1)[used] = True
-        after = self._settle(step, owner, used, times)
-        return BatchPlan(step, index, found, owner, users, partition_s, lookahead_s, after)
+        uses = uses_by_trainer(index, found.trainer, len(step.ids), planning.trainers)
+        after = self._settle(step, owner, uses)
+        return BatchPlan(step, index, found, owner, uses.T > 0, partition_s, lookahead_s, after)
 
     def _partition(self, batch: Batch, places: Ints) -> Partition:
         """As asked for; the contiguous partition where that finds nothing in time."""
@@ -213,18 +219,29 @@ class _Planner:
             owner[step.prefetched] = _hashed(step.prefetch_ids, self._planning.trainers)
         return owner
 
-    def _settle(self, step: Step, owner: Ints, used: Ints, times: Ints) -> Ints:
+    def _settle(self, step: Step, owner: Ints, uses: NDArray[np.int32]) -> Ints:
         """What has no owner yet gets the trainer that uses it most; ties are spread over the trainers by its number.
 
-        `used`: place of the id times trainers plus trainer, of all that use one; `times`: how often.
+        `uses`: trainers x ids, how often.
         """
-        trainers = self._planning.trainers
-        place, trainer = np.divmod(used, trainers)
-        order = np.lexsort((times * trainers + (trainer + step.ids[place]) % trainers, place))
-        most = order[np.append(np.flatnonzero(np.diff(place)), len(place) - 1)]
-        after = np.where(owner < 0, trainer[most], owner)
+        after, trainers = owner.copy(), self._planning.trainers
+        new = np.flatnonzero(owner < 0)
+        turn = step.ids.take(new) % trainers
+        most = np.zeros(len(new), dtype=np.int64)  # an unused trainer's rank is less than a used one's
+        for trainer, times in enumerate(uses):
+            rank = times.take(new) * np.int64(trainers)
+            rank += turn
+            after[new[rank > most]] = trainer
+            np.maximum(most, rank, out=most)
+            turn += 1
+            turn[turn == trainers] = 0
         self._owner[step.rows] = after
         return after
+
+
+def _slots(index: Lookups) -> Lookups:
+    """What an example costs: each row once, also where a bag holds it twice."""
+    return index.once() if isinstance(index, Bags) else index
 
 
 def _hashed(ids: Ints, trainers: int) -> Ints:

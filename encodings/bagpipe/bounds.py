@@ -29,6 +29,7 @@ from gapless.encodings.bagpipe.parameters import Bound
 from gapless.encodings.bagpipe.sharing import Sharing
 from gapless.encodings.bagpipe.transport import transport
 from gapless.options import Deadline
+from gapless.profiles.traces.bags import lookups
 
 __all__ = ["fetches_bound", "max_load_bound"]
 
@@ -87,8 +88,7 @@ class _Shared:
     @classmethod
     def of(cls, sharing: Sharing, preferred: Ints, strength: Ints, most: int) -> _Shared:
         """The uses by the examples that prefer each trainer most strongly, at most so many of each id and trainer."""
-        example, table = np.nonzero(sharing.uses[sharing.index] > 1)
-        id_ = sharing.index[example, table].astype(np.int64)
+        example, id_ = _lookups_of(sharing, sharing.uses > 1)
         pair = id_ * sharing.trainers + preferred[example]
         span = int(strength.max(initial=0)) + 1
         order = np.argsort(pair * span + (span - 1 - strength[example]), kind="stable")
@@ -207,9 +207,16 @@ class _Game:
 def _unshared_by_owner(sharing: Sharing) -> Ints:
     """How many ids that no other example uses each example has, by owner: column 0 none, column 1 + j trainer j."""
     width = sharing.trainers + 1
-    example, table = np.nonzero(sharing.uses[sharing.index] == 1)
-    bins = example * width + 1 + sharing.owner[sharing.index[example, table]]
+    example, id_ = _lookups_of(sharing, sharing.uses == 1)
+    bins = example * width + 1 + sharing.owner[id_]
     return np.bincount(bins, minlength=sharing.examples * width).reshape(sharing.examples, width).astype(np.int64)
+
+
+def _lookups_of(sharing: Sharing, wanted: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Example and id of the lookups of some ids."""
+    example, id_ = lookups(sharing.index)
+    kept = np.flatnonzero(wanted[id_])
+    return example[kept], id_[kept].astype(np.int64)
 
 
 def _most_uses(rank: Ints, trainers: int, most: int) -> int:

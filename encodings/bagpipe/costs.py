@@ -2,7 +2,7 @@
 
 A batch names its ids by slots: `slot[i, t]` is the slot of example i's id of table t, and `owner[s]` the trainer that
 has the row of slot s in its part of the cache, -1 where none has. Ids are private to their table, so no example uses a
-slot twice.
+slot twice; of bags, a batch has the distinct slots of each example (`Bags.once`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.bagpipe.fast import loops
 from gapless.errors import InputError
+from gapless.profiles.traces.bags import Bags, Lookups
 
 __all__ = ["Batch", "capacities", "checked_capacities", "cost_matrix"]
 
@@ -27,23 +29,24 @@ _MOST_TRAINERS = 2**15 - 1
 class Batch:
     """The ids of a batch and where their rows are.
 
-    `slot`: integers, examples x tables. `owner`: integers, one per slot, a trainer or -1.
+    `slot`: integers, examples x tables, or bags. `owner`: integers, one per slot, a trainer or -1.
 
     Raises `InputError` for slots without an owner entry, owners that are no trainers, and fewer than one trainer.
     """
 
-    slot: NDArray[Any]
+    slot: Lookups
     owner: NDArray[Any]
     trainers: int
 
     def __post_init__(self) -> None:
         if not 1 <= self.trainers <= _MOST_TRAINERS:
             raise InputError(f"trainers: must be between 1 and {_MOST_TRAINERS}, got {self.trainers}")
-        for name, array, axes in (("slot", self.slot, 2), ("owner", self.owner, 1)):
+        slot = self.slot.values[:, None] if isinstance(self.slot, Bags) else self.slot
+        for name, array, axes in (("slot", slot, 2), ("owner", self.owner, 1)):
             if array.ndim != axes or not np.issubdtype(array.dtype, np.integer):
                 kind = f"{array.ndim} axes of {array.dtype}"
                 raise InputError(f"{name}: must be an array of integers with {axes} axes, got {kind}")
-        _check_range("slot", self.slot, 0, len(self.owner) - 1)
+        _check_range("slot", slot, 0, len(self.owner) - 1)
         _check_range("owner", self.owner, -1, self.trainers - 1)
 
     @property
@@ -51,23 +54,32 @@ class Batch:
         """The number of examples."""
         return len(self.slot)
 
-    @property
-    def tables(self) -> int:
-        """The number of ids of an example."""
-        return int(self.slot.shape[1])
-
 
 def cost_matrix(batch: Batch) -> NDArray[np.signedinteger[Any]]:
     """The paper's C: `C[i, j]` counts the ids of example i whose rows trainers other than j have; int16 or int32.
 
     What no trainer has comes from an embedding server, at the same cost everywhere.
     """
+    slot = batch.slot
+    if isinstance(slot, Bags) or (compiled := loops(slot.size)) is None:
+        return _cost_matrix(batch)
+    cost = np.empty((batch.examples, batch.trainers), np.int16 if slot.shape[1] < 2**15 else np.int32)
+    compiled.costs(np.ascontiguousarray(batch.owner), slot, cost)
+    return cost
+
+
+def _cost_matrix(batch: Batch) -> NDArray[np.signedinteger[Any]]:
     width = batch.trainers + 1  # column 0 counts what is cached nowhere
-    bins = batch.owner.astype(np.int32).take(batch.slot)
-    bins += (np.arange(batch.examples, dtype=np.int64) * width + 1).astype(_index_type(batch.examples * width))[:, None]
+    owner, slot = batch.owner.astype(np.int32), batch.slot
+    first = (np.arange(batch.examples, dtype=np.int64) * width + 1).astype(_index_type(batch.examples * width))
+    if isinstance(slot, Bags):
+        bins, ids = owner.take(slot.values) + first[slot.example], np.diff(slot.starts)
+    else:
+        bins, ids = owner.take(slot), np.full(batch.examples, slot.shape[1])
+        bins += first[:, None]
     held = np.bincount(bins.reshape(-1), minlength=batch.examples * width).reshape(batch.examples, width)
-    cached = batch.tables - held[:, :1]
-    dtype: type[np.signedinteger[Any]] = np.int16 if batch.tables < 2**15 else np.int32
+    cached = ids[:, None] - held[:, :1]
+    dtype: type[np.signedinteger[Any]] = np.int16 if ids.max(initial=0) < 2**15 else np.int32
     return np.subtract(cached, held[:, 1:], dtype=dtype, casting="unsafe")
 
 

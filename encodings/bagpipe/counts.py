@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
+from gapless.encodings.bagpipe.sharing import Traffic
 from gapless.errors import InputError
 
 __all__ = ["EVICTED", "EVICTED_MOST", "Counts", "counted", "row_of"]
@@ -23,7 +24,8 @@ Ints = NDArray[np.int64]
 class Counts:
     """Rows per batch, int64, shape (batches,). A row counts once however many trainers use it, unless said otherwise.
 
-    `lookahead`, `prefetch_after`, `cache_rows`: of the batch's step. `distinct`: rows that the batch uses.
+    `lookahead`, `prefetch_after`, `cache_rows`: of the batch's step. `examples_most`: of one trainer, the most.
+    `distinct`: rows that the batch uses.
     `prefetched`: not in the cache before; `prefetched_private`: of them, private ones (one trainer alone uses them, and
     no later batch of the window), and `prefetched_private_most` those of the trainer with most.
     `private`, `private_most`: rows to write back that are private. `sync_now`: the next batch uses them too.
@@ -40,6 +42,7 @@ class Counts:
     lookahead: Ints
     prefetch_after: Ints
     cache_rows: Ints
+    examples_most: Ints
     distinct: Ints
     prefetched: Ints
     prefetched_private: Ints
@@ -127,11 +130,12 @@ def row_of(plan: BatchPlan) -> tuple[int, ...]:
     """The numbers of one plan, in the order of `Counts`."""
     step, private, trainers = plan.step, plan.is_private, plan.users.shape[1]
     evicted, fetched_private = step.evicted, private & step.prefetched
-    received, sent = _between_owners(plan)
+    peers = Traffic.of_users(plan.users, plan.owner_after)  # new rows have an owner too
     return (
         step.lookahead,
         step.prefetch_after,
         step.cache_rows,
+        _most(plan.trainer, trainers),
         len(step.ids),
         _count(step.prefetched),
         _count(fetched_private),
@@ -141,9 +145,9 @@ def row_of(plan: BatchPlan) -> tuple[int, ...]:
         _count(plan.sync_now),
         _count(plan.sync_later),
         _count(evicted),
-        int(received.sum()),
-        max(int(received.max()), int(sent.max())),
-        int((received + sent).max()),
+        peers.fetches,
+        max(int(peers.fetched.max()), int(peers.sent.max())),
+        peers.max_load,
         _most(plan.owner_after[step.prefetched], trainers),
         _most(plan.owner_after[evicted], trainers),
     )
@@ -156,14 +160,3 @@ def _count(mask: NDArray[np.bool_]) -> int:
 def _most(trainer: Ints, trainers: int) -> int:
     """How many rows the trainer with most of them has."""
     return int(np.bincount(trainer, minlength=trainers).max())
-
-
-def _between_owners(plan: BatchPlan) -> tuple[Ints, Ints]:
-    """Rows that each trainer receives from the owners of what it uses, and sends as an owner; new rows have one too."""
-    users, owner, trainers = plan.users, plan.owner_after, plan.users.shape[1]
-    cell = np.arange(len(owner)) * trainers + owner
-    own = users.reshape(-1)[cell]
-    others = users.sum(axis=1) - own
-    received = users.sum(axis=0) - np.bincount(owner[own], minlength=trainers)
-    sent = np.bincount(owner, weights=others, minlength=trainers).astype(np.int64)
-    return received, sent

@@ -226,8 +226,10 @@ def _looked_at(batches: Iterable[Block]) -> Iterator[_Batch]:
     """Number the batches and find their distinct ids. Raises `InputError` for a batch of another shape."""
     tables = None
     for number, batch in enumerate(batches):
-        if batch.ndim != 2 or not batch.size or batch.shape[1] != (tables or batch.shape[1]):
+        if len(batch.shape) != 2 or 0 in batch.shape or batch.shape[1] != (tables or batch.shape[1]):
             rule = f"examples x {tables or 'tables'}, at least one of each"
             raise InputError(f"lookahead: batch {number} must be {rule}, got shape {batch.shape}")
+        if not batch.size:
+            raise InputError(f"lookahead: batch {number} must look up at least one id, all its bags are empty")
         tables = batch.shape[1]
         yield _Batch(number, len(batch), *unique_ids(batch))

@@ -9,13 +9,15 @@ as the lookahead counts: its memory is the size of the cache.
 Batch b: rows are fetched from the servers; each trainer takes its examples into its buffer, whose size is its share of
 a batch; the replicas are looked up, and must hold all updates of batches before b; each trainer trains, which updates
 its private rows; synchronisation updates the shared ones, now or later; evicted rows are written back and freed. A row
-that lies on all trainers and is private in its last batch leaves the replicas for the trainer that uses it.
+that lies on all trainers and is private in its last batch leaves the replicas for the trainer that uses it. Rows that
+one trainer owns and others use (a partitioned cache) go from the owner to its users and back in two collectives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,133 +32,14 @@ from gapless.encodings.bagpipe.actions import (
     GroupedActions,
     RowGroups,
 )
-from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.machine import FETCH_ALL, SERVERS, WRITE_ALL, Draft, Machine
 from gapless.encodings.bagpipe.pipeline import Spans, Times
-from gapless.errors import InputError
 from gapless.graph import Graph, Implementation, Op, Placement
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
-from gapless.topologies.topology import Link, Topology
+from gapless.schedule import EventKind, Schedule, schedule_from_events
 
-__all__ = ["Machine", "device_names", "to_schedule"]
+__all__ = ["to_schedule"]
 
 Ints = NDArray[np.int64]
-
-SERVERS = 0
-"""The device of the embedding servers."""
-FETCH_ALL, WRITE_ALL = 0, 1
-"""Links between the servers and the replicas."""
-_LINKS = ("fetch", "write", "claim", "ready", "load", "go")
-"""Links of each trainer: from and to the servers, from and to the replicas, into and out of its buffer."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Numbers of devices, engines and links for p trainers, and the topology that they make.
-
-    `share`: the most examples that each trainer takes of a batch, int64, shape (p,). `cache_rows`: distinct rows that
-    the cache holds.
-    """
-
-    cluster: Cluster
-    share: Ints
-    cache_rows: int
-
-    @property
-    def replicas(self) -> int:
-        """The device of the rows that all trainers hold."""
-        return self.cluster.trainers + 1
-
-    def trainer(self, number: int) -> int:
-        """A trainer's device and engine."""
-        return number + 1
-
-    def buffer(self, number: int) -> int:
-        """A trainer's input buffer, device and engine."""
-        return self.cluster.trainers + 2 + number
-
-    @property
-    def all_reduce(self) -> int:
-        """The engine of the collectives: the trainers' network."""
-        return 2 * self.cluster.trainers + 2
-
-    def link(self, kind: str, number: int = 0) -> int:
-        """A link by what it is for; `number`: of the trainer."""
-        return 2 + len(_LINKS) * number + _LINKS.index(kind)
-
-    def place_link(self, fetch_link: int) -> int:
-        """The link that keeps a place among the replicas for what a trainer's link fetches."""
-        return fetch_link + _LINKS.index("ready") - _LINKS.index("fetch")
-
-    def topology(self) -> Topology:
-        """Links from and to the servers take turns, each way; those inside a trainer cost nothing."""
-        cluster, trainers = self.cluster, self.cluster.trainers
-        per_byte_s = 1 / cluster.server_bytes_per_s
-        out, back = (0,), (1,)
-        links = [
-            Link(SERVERS, self.replicas, 0.0, trainers * per_byte_s, out),  # every trainer fetches its own copy
-            Link(self.replicas, SERVERS, 0.0, per_byte_s, back),
-        ]
-        for number in range(trainers):
-            here, buffer = self.trainer(number), self.buffer(number)
-            links += [
-                Link(SERVERS, here, 0.0, per_byte_s, out),
-                Link(here, SERVERS, 0.0, per_byte_s, back),
-                Link(self.replicas, here, 0.0, 0.0),
-                Link(here, self.replicas, 0.0, 0.0),
-                Link(SERVERS, buffer, 0.0, 0.0),
-                Link(buffer, here, 0.0, 0.0),
-            ]
-        devices = 2 * trainers + 2
-        memory = [np.inf] * (trainers + 1) + [self.cache_rows * cluster.row_bytes, *self.share.tolist()]
-        engines = [(device, "compute") for device in range(devices)]
-        return Topology(
-            name=f"{trainers} trainers and {cluster.servers} embedding servers",
-            node_of_device=tuple(range(devices)),
-            links=tuple(links),
-            resources=("servers out", "servers in"),
-            engines=(*engines, (self.replicas, "all-reduce")),
-            memory_bytes=tuple(memory),
-        )
-
-
-def device_names(topology: Topology) -> tuple[str, ...]:
-    """What people call the devices of a `Machine`. Raises `InputError` for a topology that is not of a lowered run."""
-    trainers, rest = divmod(topology.device_count - 2, 2)
-    if trainers < 1 or rest:
-        rule = "must have the servers, the replicas, and two devices a trainer"
-        raise InputError(f"topology {topology.name!r}: {rule}, got {topology.device_count} devices")
-    workers = [f"trainer {number}" for number in range(trainers)]
-    return ("servers", *workers, "replicas", *(f"input of {worker}" for worker in workers))
-
-
-@dataclass
-class _Rows:
-    """Tensors, ops and events in the making."""
-
-    size_bytes: list[int]
-    names: list[str]
-    ops: list[Op] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-
-    def tensor(self, name: str, size_bytes: int = 0) -> int:
-        self.size_bytes.append(size_bytes)
-        self.names.append(name)
-        return len(self.size_bytes) - 1
-
-    def run(
-        self, op: Op, engine: int, start_s: float, end_s: float, frees: Iterable[tuple[int, int]] = (),
-        kind: EventKind = EventKind.COMPUTE,
-    ) -> None:  # fmt: skip
-        self.ops.append(op)
-        self.events.append(Event(kind, start_s, end_s, engine, len(self.ops) - 1, frees=tuple(frees)))
-
-    def move(
-        self, link: int, tensors: Sequence[int], start_s: float, duration_s: float = 0.0, freed_on: tuple[int, ...] = ()
-    ) -> None:
-        if len(tensors):
-            frees = tuple((tensor, device) for device in freed_on for tensor in tensors)
-            end_s = start_s + duration_s
-            self.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=tuple(tensors), frees=frees))
 
 
 def to_schedule(
@@ -168,7 +51,7 @@ def to_schedule(
     """
     groups = groups or RowGroups.of(actions)
     group_bytes = groups.rows * machine.cluster.row_bytes
-    rows = _Rows(group_bytes.tolist(), [f"rows {number}" for number in range(len(groups.rows))])
+    rows = Draft(group_bytes.tolist(), [f"rows {number}" for number in range(len(groups.rows))])
     seen = [0] * len(groups.rows)  # the batches that updated each group, as bits
     copies = [(number, SERVERS) for number in range(len(groups.rows))]
     for number, batch in enumerate(groups.batches):
@@ -187,7 +70,7 @@ def to_schedule(
 class _Batch:
     """One batch, which adds itself to the schedule."""
 
-    rows: _Rows
+    rows: Draft
     machine: Machine
     times: Times
     number: int
@@ -201,6 +84,7 @@ class _Batch:
         trainers = range(cluster.trainers)
         self._fetch()
         start_s = float(self.times.forward.start_s[self.number])
+        exchanged = self._exchange(start_s)
         shared = self.batch.where(private_to=SHARED).tolist()
         for trainer in trainers:
             self._claim(trainer, start_s)
@@ -212,7 +96,8 @@ class _Batch:
         for trainer in trainers:
             taken, loaded = self._load(trainer, start_s)
             examples.append(taken)
-            trained.append(self._train(trainer, (looked_up, loaded), start_s))
+            trained.append(self._train(trainer, (looked_up, *exchanged, loaded), start_s))
+        self._return(trained)
         self._synchronise(trained, "now", SYNC_NOW)
         self._synchronise(trained, "later", SYNC_LATER)
         for group in self.batch.group.tolist():
@@ -239,10 +124,65 @@ class _Batch:
     def _bytes(self, groups: Ints) -> float:
         return float(self.group_bytes[groups].sum())
 
+    def _rows(self, groups: Ints) -> Ints:
+        return self.group_bytes[groups] // self.machine.cluster.row_bytes
+
     def _claim(self, trainer: int, start_s: float) -> None:
         """Rows that all trainers hold and one alone uses for the last time: its copy is the one that counts."""
-        groups = self.batch.where(private_to=trainer, fetched_by=NOT_FETCHED).tolist()
+        groups = self.batch.where(private_to=trainer, fetched_by=NOT_FETCHED, sync=0).tolist()
         self.rows.move(self.machine.link("claim", trainer), groups, start_s)
+
+    @cached_property
+    def _owned(self) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+        """Groups that one trainer owns and others may use, their owners, and who uses them."""
+        owned = self.batch.is_owned
+        return self.batch.group[owned], self.batch.private_to[owned], self.batch.users[owned]
+
+    @cached_property
+    def _peers_s(self) -> float:
+        """How long the busiest trainer gets rows from others, or gives rows to them."""
+        groups, owner, users = self._owned
+        trainers = self.machine.cluster.trainers
+        others = users & (np.arange(trainers) != owner[:, None])
+        rows = self._rows(groups)
+        received, sent = rows @ others, np.bincount(owner, weights=rows * others.sum(axis=1), minlength=trainers)
+        return self.machine.cluster.peer_s(float(max(received.max(), sent.max())))
+
+    def _exchange(self, start_s: float) -> tuple[int, ...]:
+        """Owned rows reach their users before the forward pass; returns a token that they have, if there are any."""
+        groups, owner, users = self._owned
+        if not len(groups):
+            return ()
+        machine, duration_s = self.machine, self.machine.cluster.control_s + self._peers_s
+        trained_s = float(self.times.sync_now.end_s[self.number - 1]) if self.number else 0.0
+        begin_s = min(start_s, max(trained_s, float(self.times.prefetch.end_s[self.number])))
+        exchanged = self.rows.tensor(f"batch {self.number} exchanged")
+        for trainer in range(machine.cluster.trainers):
+            self.rows.move(machine.link("ready", trainer), groups[owner == trainer].tolist(), begin_s)
+        needs = {group: self.seen[group] for group in groups.tolist()}
+        implementation = Implementation(duration_s)
+        op = Op(f"exchange {self.number}", tuple(needs), (exchanged,), (implementation,), "collective", needs=needs)
+        self.rows.run(op, machine.all_reduce, begin_s, start_s, kind=EventKind.COLLECTIVE)
+        for trainer in range(machine.cluster.trainers):
+            others = groups[users[:, trainer] & (owner != trainer)].tolist()
+            self.rows.move(machine.link("claim", trainer), [exchanged, *others], start_s)
+        return (exchanged,)
+
+    def _return(self, trained: list[int]) -> None:
+        """The gradients of owned rows go back to their owners, who update them, before the dense gradients' turn."""
+        groups, owner, _ = self._owned
+        if not len(groups):
+            return
+        machine, returned = self.machine, tuple(groups.tolist())
+        start_s = float(self.times.sync_now.start_s[self.number])
+        op = Op(
+            f"return {self.number}", (*trained, *returned), returned, (Implementation(self._peers_s),), "collective",
+            adds=self.number, updates=returned,
+        )  # fmt: skip
+        end_s = start_s + self._peers_s
+        self.rows.run(op, machine.all_reduce, start_s, end_s, kind=EventKind.COLLECTIVE)
+        for trainer in range(machine.cluster.trainers):
+            self.rows.move(machine.link("claim", trainer), groups[owner == trainer].tolist(), end_s)
 
     def _load(self, trainer: int, start_s: float) -> tuple[int, int]:
         """The trainer's examples, into its buffer and out of it: a byte each, so that its size is a number of them.
@@ -259,23 +199,26 @@ class _Batch:
         self.rows.move(machine.link("go", trainer), [loaded], start_s)
         return examples, loaded
 
-    def _train(self, trainer: int, waits_for: tuple[int, int], start_s: float) -> int:
+    def _train(self, trainer: int, waits_for: tuple[int, ...], start_s: float) -> int:
         """Forward and backward pass, which updates the trainer's private rows; returns a token that it is done."""
         machine, cluster = self.machine, self.machine.cluster
-        private: tuple[int, ...] = tuple(self.batch.where(private_to=trainer).tolist())
+        private: tuple[int, ...] = tuple(self.batch.where(private_to=trainer, sync=0).tolist())
+        groups, owner, users = self._owned
+        read: tuple[int, ...] = tuple(groups[users[:, trainer]].tolist())
+        others = groups[users[:, trainer] & (owner != trainer)].tolist()
         done = self.rows.tensor(f"gradients of batch {self.number} on trainer {trainer}")
         self.rows.move(machine.link("claim", trainer), [waits_for[0]], start_s)
         train = Op(
             f"train {self.number} on {trainer}",
-            (*waits_for, *private),
+            (*waits_for, *private, *read),
             (done, *private),
-            (Implementation(cluster.forward_s + cluster.backward_s),),
+            (Implementation(sum(cluster.pass_s(float(self.batch.examples[trainer])))),),
             adds=self.number,
-            needs={group: self.seen[group] for group in private},
+            needs={group: self.seen[group] for group in (*private, *read)},
             updates=private,
         )
-        end_s = float(self.times.backward.end_s[self.number])
-        self.rows.run(train, machine.trainer(trainer), start_s, end_s)
+        end_s, here = float(self.times.backward.end_s[self.number]), machine.trainer(trainer)
+        self.rows.run(train, here, start_s, end_s, frees=[(group, here) for group in others])
         self.rows.move(machine.link("ready", trainer), [done], end_s)
         return done
 
@@ -284,7 +227,8 @@ class _Batch:
         spans: Spans = getattr(self.times, f"sync_{when}")
         groups: tuple[int, ...] = tuple(self.batch.where(private_to=SHARED, sync=sync).tolist())
         dense_bytes = self.machine.cluster.dense_bytes if sync == SYNC_NOW else 0
-        size_bytes = self._bytes(np.array(groups, dtype=np.int64)) + dense_bytes
+        rows = int(self._rows(np.array(groups, dtype=np.int64)).sum())
+        size_bytes = float(rows * self.machine.cluster.gradient_bytes + dense_bytes)
         if not size_bytes:
             return
         op = Op(
@@ -296,20 +240,25 @@ class _Batch:
             adds=self.number if groups else None,
             updates=groups,
         )
-        times_s = float(spans.start_s[self.number]), float(spans.end_s[self.number])
-        self.rows.run(op, self.machine.all_reduce, *times_s, kind=EventKind.COLLECTIVE)
+        start_s, end_s = float(spans.start_s[self.number]), float(spans.end_s[self.number])
+        if sync == SYNC_NOW and len(self._owned[0]):
+            start_s += self._peers_s
+        self.rows.run(op, self.machine.all_reduce, start_s, end_s, kind=EventKind.COLLECTIVE)
 
     def _write_back(self) -> None:
         """Private rows from their trainers, then the others: freed where they were, but not at the servers."""
         machine, cluster = self.machine, self.machine.cluster
-        end_s = float(self.times.write_early.end_s[self.number])
-        for trainer in reversed(range(cluster.trainers)):
-            groups = self.batch.where(private_to=trainer, evicted=1)
-            duration_s = self._bytes(groups) / cluster.server_bytes_per_s
-            link, where = machine.link("write", trainer), (machine.trainer(trainer), machine.replicas)
-            self.rows.move(link, groups.tolist(), end_s - duration_s, duration_s, freed_on=where)
-            end_s -= duration_s
-        groups = self.batch.where(private_to=SHARED, evicted=1)
-        end_s = float(self.times.write_late.end_s[self.number])
-        duration_s = self._bytes(groups) / cluster.server_bytes_per_s
-        self.rows.move(WRITE_ALL, groups.tolist(), end_s - duration_s, duration_s, freed_on=(machine.replicas,))
+        trainers = range(cluster.trainers)
+        early = [(trainer, self.batch.where(private_to=trainer, evicted=1, sync=0)) for trainer in trainers]
+        groups, owner, _ = self._owned
+        gone = self.batch.evicted[self.batch.is_owned] == 1
+        late = [(trainer, groups[gone & (owner == trainer)]) for trainer in trainers]
+        late.append((SHARED, self.batch.where(private_to=SHARED, evicted=1)))
+        for spans, parts in ((self.times.write_early, early), (self.times.write_late, late)):
+            end_s = float(spans.end_s[self.number])
+            for trainer, evicted in reversed(parts):
+                duration_s = self._bytes(evicted) / cluster.server_bytes_per_s
+                link = WRITE_ALL if trainer == SHARED else machine.link("write", trainer)
+                where = (machine.replicas,) if trainer == SHARED else (machine.trainer(trainer), machine.replicas)
+                self.rows.move(link, evicted.tolist(), end_s - duration_s, duration_s, freed_on=where)
+                end_s -= duration_s

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.sharing import Sharing
 from gapless.model import Model
+from gapless.profiles.traces.bags import lookups
 
 __all__ = ["Encoding", "decode", "encode", "encode_fetches", "encode_max_load"]
 
@@ -100,11 +101,12 @@ def _with_uses(sharing: Sharing, capacity: Ints, name: str) -> tuple[Encoding, I
     column = np.full(is_foreign.shape, -1, np.int64)
     column[id_, receiver] = used
     # One row per use (example, id) and trainer: what is used there is fetched.
-    fetch = column[sharing.index]
-    example, table, trainer = np.nonzero(fetch >= 0)
+    example, used_id = lookups(sharing.index)
+    fetch = column[used_id]
+    use, trainer = np.nonzero(fetch >= 0)
     model.add(
         "fetched where used",
-        (np.array([1.0, -1.0]), np.stack([fetch[example, table, trainer], encoding.place[example, trainer]], axis=1)),
+        (np.array([1.0, -1.0]), np.stack([fetch[use, trainer], encoding.place[example[use], trainer]], axis=1)),
         lower=0.0,
     )
     return encoding, used, (id_, receiver)

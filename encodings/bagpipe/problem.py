@@ -14,6 +14,7 @@ from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
 from gapless.errors import InputError
 from gapless.options import SolveOptions
+from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.named import find_trace
 from gapless.profiles.traces.recommendation import DenseModel
 from gapless.profiles.traces.trace import Trace
@@ -25,8 +26,9 @@ __all__ = ["Problem", "problem"]
 class Problem:
     """Which trainer gets which example, and what is fetched, synchronised and evicted, batch by batch.
 
-    The cache is logically replicated and physically partitioned, with delayed synchronisation (section 5.2.3). All
-    batches of `planning` are held in memory, some MB each. Raises `InputError` for a cluster of other trainers.
+    The cache is of the design that `planning` names: logically replicated and physically partitioned, with delayed
+    synchronisation, unless another is asked for (section 5.2.3). All batches of `planning` are held in memory, some MB
+    each. Raises `InputError` for a cluster of other trainers.
     """
 
     trace: Trace
@@ -56,6 +58,7 @@ class Problem:
             "objective": self.planning.objective,
             "method": self.planning.method,
             "ownership": self.planning.ownership,
+            "design": self.planning.design,
             "shares": None if self.planning.shares is None else list(self.planning.shares),
         }
 
@@ -73,7 +76,7 @@ class Problem:
 
 
 def problem(
-    trace: str | Path | Trace | NDArray[np.integer],
+    trace: str | Path | Trace | NDArray[np.integer] | Bags,
     *,
     trainers: int,
     batch_size: int,
@@ -82,17 +85,23 @@ def problem(
     objective: str = "paper",
     method: str = "auto",
     ownership: str = "first-touch",
+    shares: Sequence[float] | None = None,
+    design: str = "lrpp-delayed",
     batches: int = 50,
     columns: Sequence[str] | None = None,
     string_columns: Sequence[str] | None = None,
+    bag_columns: Sequence[str] | None = None,
     array: str | None = None,
     exponent: float | None = None,
     hot_share: float | None = None,
     table_rows: Sequence[int] | None = None,
     examples: int | None = None,
     trace_seed: int | None = None,
+    pooling_factors: Sequence[float] | None = None,
     model: str | DenseModel = "dlrm",
     dimension: int = 48,
+    optimizer: str = "sgd",
+    trainer_flops: float | None = None,
     trainer_bandwidth: float | None = None,
     server_bandwidth: float | None = None,
     latency: float | None = None,
@@ -103,19 +112,22 @@ def problem(
 ) -> Problem:
     """The plans of a trace's first batches, for trainers with a cache.
 
-    `lookahead` to `batches` are as for `Planning`, `columns` to `trace_seed` as for `find_trace`, `model` to `control`
-    as for `find_cluster`. Raises `InputError` that names an argument which is unknown or doesn't go with the others.
+    `lookahead` to `batches` are as for `Planning`, `columns` to `pooling_factors` as for `find_trace`, `model` to
+    `control` as for `find_cluster`. Raises `InputError` that names an argument which is unknown or doesn't go with the
+    others.
     """
     planning = Planning(
-        trainers, batch_size, lookahead, cache_rows, objective, method, ownership=ownership, batches=batches
-    )
+        trainers, batch_size, lookahead, cache_rows, objective, method, ownership, batches=batches, design=design,
+        shares=None if shares is None else tuple(shares),
+    )  # fmt: skip
     cluster = find_cluster(
-        trainers, model=model, dimension=dimension, trainer_bandwidth=trainer_bandwidth,
-        server_bandwidth=server_bandwidth, latency=latency, fetch_latency=fetch_latency, forward=forward,
-        backward=backward, control=control,
+        trainers, batch_size=batch_size, model=model, dimension=dimension, optimizer=optimizer,
+        trainer_flops=trainer_flops, trainer_bandwidth=trainer_bandwidth, server_bandwidth=server_bandwidth,
+        latency=latency, fetch_latency=fetch_latency, forward=forward, backward=backward, control=control,
     )  # fmt: skip
     found = find_trace(
-        trace, columns=columns, string_columns=string_columns, array=array, exponent=exponent, hot_share=hot_share,
-        table_rows=table_rows, examples=examples, trace_seed=trace_seed,
+        trace, columns=columns, string_columns=string_columns, bag_columns=bag_columns, array=array,
+        exponent=exponent, hot_share=hot_share, table_rows=table_rows, examples=examples, trace_seed=trace_seed,
+        pooling_factors=pooling_factors,
     )  # fmt: skip
     return Problem(found, planning, cluster)

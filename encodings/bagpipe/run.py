@@ -37,12 +37,13 @@ class Run:
     timings: dict[str, float] = field(default_factory=dict)
     optimised: int = 0
     is_whole: bool = False
+    design: str = "lrpp-delayed"
 
     def take(self, plan: BatchPlan) -> None:
         """Add the plan of the next batch."""
         found = plan.partition
         bound = np.nan if found.bound is None else float(found.bound)
-        self.actions.append(Actions.of(plan))
+        self.actions.append(Actions.of(plan, self.design))
         self.trainer.append(plan.trainer)
         self.users.append(plan.users)
         self.owner.append(plan.owner_after.astype(np.int16))
@@ -64,7 +65,7 @@ class Run:
         whole = self.is_whole and batches == len(self.rows)
         run = Run(
             self.actions[:batches], self.trainer[:batches], self.users[:batches], self.owner[:batches],
-            self.rows[:batches], self.measured[:batches], self.timings, min(self.optimised, batches), True,
+            self.rows[:batches], self.measured[:batches], self.timings, min(self.optimised, batches), True, self.design,
         )  # fmt: skip
         if not whole:
             run._write_back()

@@ -6,7 +6,8 @@ claim, details, run, cluster, share and cache_rows. By batch: `rows` and `exampl
 there.
 By example, all batches in a row: `trainer`. By row: `ids`, `fetched_by`, `private_to`, `sync`, `evicted` as in
 `gapless.encodings.bagpipe.actions`, and `users`: uint8, the trainers that use it, bit by bit, the first in the
-highest bit.
+highest bit. Owned rows (`private_to` a trainer, `sync` 1) go to their users as soon as the batch's prefetch and the
+critical synchronisation of the batch before have ended, and have arrived when its forward pass starts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.actions import BY_ROW, SHARED, Actions
 from gapless.encodings.bagpipe.cluster import Cluster
-from gapless.encodings.bagpipe.lowering import Machine, to_schedule
+from gapless.encodings.bagpipe.lowering import to_schedule
+from gapless.encodings.bagpipe.machine import Machine
 from gapless.encodings.bagpipe.pipeline import Spans, Times
 from gapless.errors import InputError
 from gapless.io.atomic import write_bytes
@@ -149,7 +151,7 @@ def _mapping(meta: Record, key: str) -> dict[str, Any]:
 
 
 def _cluster(entry: Record) -> Cluster:
-    whole = {"trainers", "servers", "row_bytes", "dense_bytes"}
+    whole = {"trainers", "servers", "row_bytes", "state_bytes", "pass_examples", "dense_bytes"}
     names = Cluster.__dataclass_fields__
     most = {"row_bytes": _MOST_ROW_BYTES}
     values = {
@@ -186,6 +188,7 @@ def _product(columns: Mapping[str, NDArray[Any]], machine: Machine) -> Product:
             **{name: parts[name][number] for name in BY_ROW},
             examples=np.bincount(places[number], minlength=trainers),
             prefetch_after=int(prefetch_after[number]),
+            users=used,
         )
         if not -1 <= batch.prefetch_after < number:
             raise InputError(
@@ -220,10 +223,11 @@ def _check_lengths(columns: Mapping[str, NDArray[Any]], trainers: int) -> None:
 def _check_users(number: int, batch: Actions, users: NDArray[np.bool_]) -> None:
     """Every row is used, and one that is private to a trainer by that one alone: the others could not have it."""
     alone = np.arange(users.shape[1]) == batch.private_to[:, None]
-    wrong = np.where(batch.private_to == SHARED, ~users.any(axis=1), (users != alone).any(axis=1))
+    is_private = (batch.private_to != SHARED) & (batch.sync == 0)
+    wrong = np.where(is_private, (users != alone).any(axis=1), ~users.any(axis=1))
     if wrong.any():
         row = int(wrong.argmax())
         private_to = int(batch.private_to[row])
-        rule = "a trainer" if private_to == SHARED else f"trainer {private_to} alone, to which it is private"
+        rule = f"trainer {private_to} alone, to which it is private" if is_private[row] else "a trainer"
         got = np.flatnonzero(users[row]).tolist()
         raise InputError(f"batch {number}: users: row {batch.ids[row]} must be used by {rule}, got {got}")

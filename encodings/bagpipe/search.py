@@ -22,6 +22,7 @@ from gapless.encodings.bagpipe.parameters import Search
 from gapless.encodings.bagpipe.sharing import Sharing, Traffic
 from gapless.encodings.bagpipe.transport import transport
 from gapless.options import Deadline
+from gapless.profiles.traces.bags import chosen, lookups, sums
 
 __all__ = ["Found", "search"]
 
@@ -106,10 +107,10 @@ def _marginal_costs(
     alone = (1.0 - 1.0 / sharing.trainers) ** np.maximum(uses - 1, 0)
     per_id = np.where(others == 0, pairs * (_UNIT * alone)[:, None], 0.0).astype(np.float32)
     marginal = np.empty((len(block), sharing.trainers), np.int32)
-    at_once = max(1, _MOST_AT_ONCE // max(1, sharing.index.shape[1] * sharing.trainers))
+    at_once = max(1, _MOST_AT_ONCE * sharing.examples // max(1, sharing.index.size * sharing.trainers))
     for first in range(0, len(block), at_once):
-        uses_of = sharing.index[block[first : first + at_once]]
-        marginal[first : first + at_once] = np.rint(per_id[uses_of].sum(axis=1))
+        uses_of = chosen(sharing.index, block[first : first + at_once])
+        marginal[first : first + at_once] = np.rint(sums(per_id, uses_of))
     return marginal
 
 
@@ -128,7 +129,7 @@ class _State:
         """Place a block of examples where it costs least; whether that was no worse."""
         sharing, counts, before = self.sharing, self.counts, self.trainer[block]
         sharing.add_uses(counts, block, before, -1)
-        own = np.bincount(sharing.index[block].reshape(-1), minlength=sharing.ids)
+        own = np.bincount(lookups(chosen(sharing.index, block))[1], minlength=sharing.ids)
         marginal = _marginal_costs(sharing, block, counts, own, self._pair_costs())
         after = transport(marginal, np.bincount(before, minlength=sharing.trainers)).trainer
         sharing.add_uses(counts, block, after, 1)

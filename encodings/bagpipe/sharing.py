@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.costs import Batch
+from gapless.profiles.traces.bags import Bags, Lookups, cells, chosen
 
-__all__ = ["Sharing", "Traffic"]
+__all__ = ["Sharing", "Traffic", "uses_by_trainer"]
 
 Ints = NDArray[np.int64]
 
@@ -25,6 +26,19 @@ class Traffic:
     from_trainers: Ints
     from_servers: Ints
     sent: Ints
+
+    @classmethod
+    def of_users(cls, users: NDArray[np.bool_], owner: Ints) -> Traffic:
+        """What moves when trainers use ids as `users` says (ids x trainers) and `owner` has them, -1: the servers."""
+        readers = users.sum(axis=1, dtype=np.int32)
+        is_served = owner < 0
+        rows = np.zeros((3, users.shape[1]), dtype=np.int64)
+        for trainer, uses in enumerate(users.T):
+            is_own = np.equal(owner, trainer)
+            own = np.count_nonzero(uses & is_own)
+            served = np.count_nonzero(uses & is_served)
+            rows[:, trainer] = np.count_nonzero(uses) - own - served, served, readers[is_own].sum() - own
+        return cls(*rows)
 
     @property
     def fetched(self) -> Ints:
@@ -51,10 +65,11 @@ class Traffic:
 class Sharing:
     """A batch by its distinct ids, numbered from 0.
 
-    `index`: examples x tables, int32; `owner`: one per id, a trainer or -1; `uses`: how many uses each id has.
+    `index`: examples x tables, int32, or bags without an id twice in an example; `owner`: one per id, a trainer or -1;
+    `uses`: how many uses each id has.
     """
 
-    index: NDArray[np.int32]
+    index: Lookups
     owner: Ints
     uses: Ints
     trainers: int
@@ -62,13 +77,16 @@ class Sharing:
     @classmethod
     def of(cls, batch: Batch) -> Sharing:
         """The ids that the batch uses, in the order of their slots."""
+        slot = batch.slot.values if isinstance(batch.slot, Bags) else batch.slot
         is_used = np.zeros(len(batch.owner), dtype=np.bool_)
-        is_used[batch.slot] = True
+        is_used[slot] = True
         slots = np.flatnonzero(is_used)
         number = np.empty(len(batch.owner), np.int32)
         number[slots] = np.arange(len(slots), dtype=np.int32)
-        index = number[batch.slot]
+        index = number[slot]
         uses = np.bincount(index.reshape(-1), minlength=len(slots)).astype(np.int64)
+        if isinstance(batch.slot, Bags):
+            index = Bags(index, batch.slot.lengths)
         return cls(index, batch.owner[slots].astype(np.int64), uses, batch.trainers)
 
     @property
@@ -83,14 +101,11 @@ class Sharing:
 
     def counts(self, trainer: Ints) -> NDArray[np.int32]:
         """How often each trainer's examples use each id, ids x trainers."""
-        counts = np.zeros((self.ids, self.trainers), np.int32)
-        self.add_uses(counts, slice(None), trainer, 1)
-        return counts
+        return np.ascontiguousarray(uses_by_trainer(self.index, trainer, self.ids, self.trainers).T)
 
     def add_uses(self, counts: NDArray[np.int32], examples: Ints | slice, trainer: Ints, times: int) -> None:
         """Add `times` the uses of the examples, on these trainers, to the counts; -1 takes them away."""
-        cells = self.index[examples].astype(np.int64) * self.trainers + trainer[:, None]
-        np.add.at(counts.reshape(-1), cells.reshape(-1), np.int32(times))
+        np.add.at(counts.reshape(-1), cells(chosen(self.index, examples), trainer, self.trainers), np.int32(times))
 
     def is_fetched(self, counts: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Which trainers fetch which ids, ids x trainers, by the counts of their uses."""
@@ -111,3 +126,13 @@ class Sharing:
         flat = np.bincount(bins, minlength=(self.trainers + 1) * self.trainers)
         rows = flat.reshape(self.trainers + 1, self.trainers)  # from the servers (row 0) and each owner to each trainer
         return Traffic(rows[1:].sum(axis=0), rows[0], rows[1:].sum(axis=1))
+
+
+def uses_by_trainer(index: Lookups, trainer: Ints, ids: int, trainers: int) -> NDArray[np.int32]:
+    """How often each trainer's examples use each id, trainers x ids."""
+    first = trainer * ids
+    if isinstance(index, Bags):
+        cells = index.values + first[index.example]
+    else:
+        cells = (index + first[:, None]).ravel(order="K")  # however it lies in memory, without a copy
+    return np.bincount(cells, minlength=trainers * ids).reshape(trainers, ids).astype(np.int32)

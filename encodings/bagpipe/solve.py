@@ -14,7 +14,8 @@ from gapless.encodings.bagpipe.actions import BY_ROW, RowGroups
 from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.costs import capacities
 from gapless.encodings.bagpipe.counts import Counts
-from gapless.encodings.bagpipe.lowering import Machine, to_schedule
+from gapless.encodings.bagpipe.lowering import to_schedule
+from gapless.encodings.bagpipe.machine import Machine
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import checked_method
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
@@ -48,7 +49,7 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
         ):
             deadline.strike()
             return first
-    run = Run()
+    run = Run(design=problem.planning.design)
     budget = Budget(deadline, pace, problem.batch_count)
 
     def offer(batches: int) -> None:
@@ -64,7 +65,7 @@ def _first_batch(
 ) -> tuple[Plan, Pace]:  # fmt: skip
     """The run of the first batch alone in the quickest partition, and what a batch takes therefore."""
     alone = replace(problem, planning=replace(problem.planning, batches=1, method="contiguous"))
-    run, begin_s, unlimited = Run(), deadline.elapsed_s, SolveOptions()
+    run, begin_s, unlimited = Run(design=problem.planning.design), deadline.elapsed_s, SolveOptions()
     plan_run(run, alone, unlimited, parameters, deadline, Budget(Deadline(unlimited), Pace(), 1))
     run.optimised = int(problem.planning.method == "contiguous")
     planned_s = deadline.elapsed_s - begin_s
@@ -77,7 +78,7 @@ def _first_batch(
     finish_s = deadline.elapsed_s - begin_s - planned_s
     batch = run.actions[0]
     rows = np.arange(0, len(batch.ids), -(-len(batch.ids) // _SAMPLE))
-    sample = replace(batch, **{name: getattr(batch, name)[rows] for name in BY_ROW})
+    sample = replace(batch, **{name: getattr(batch, name)[rows] for name in (*BY_ROW, "users")})
     assert plan.product is not None
     check(to_schedule([sample], plan.product.times, plan.product.machine, RowGroups.finest(sample)))
     alone_s = (deadline.elapsed_s - begin_s - planned_s - finish_s) * len(batch.ids) / len(rows)
@@ -88,7 +89,7 @@ def _plan(problem: Problem, run: Run, batches: int, options: SolveOptions, deadl
     """The run that ends after so many batches, lowered."""
     ended = run.first(batches)
     counts = ended.counts
-    times = pipeline(counts, problem.cluster)
+    times = pipeline(counts, problem.cluster, problem.planning.design)
     machine = machine_for(problem, counts)
     schedule = to_schedule(ended.actions, times, machine)
     solution = Solution(
@@ -111,8 +112,9 @@ def _details(run: Run, counts: Counts, times: Pipeline) -> dict[str, Any]:
     cost, bound, max_load = np.array(run.measured).T
     batches = {
         "fetched_rows": counts.prefetched.astype(np.float64),
-        "sync_now_rows": counts.sync_now.astype(np.float64),
-        "sync_later_rows": counts.sync_later.astype(np.float64),
+        "sync_now_rows": times.rows.sync_now.astype(np.float64),
+        "sync_later_rows": times.rows.sync_later.astype(np.float64),
+        "peer_rows": times.rows.peer_rows.astype(np.float64),
         "evicted_rows": counts.evicted.astype(np.float64),
         "partition_cost": cost,
         "max_load_rows": max_load,

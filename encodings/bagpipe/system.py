@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Size, Text, Whole
+from gapless.profiles.traces.row_optimizers import OPTIMIZERS
 from gapless.system import Command, System, answering_in_time, lazy, named
 
 __all__ = ["DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
@@ -18,7 +19,8 @@ DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed")
 def _trace(group: str) -> tuple[Field, ...]:
     return (
         Field(
-            "trace", Object(("gapless.profiles.traces.trace.Trace", "numpy.ndarray")),
+            "trace",
+            Object(("gapless.profiles.traces.trace.Trace", "gapless.profiles.traces.bags.Bags", "numpy.ndarray")),
             "criteo-like, zipf, skew, or a file: .npy, .npz (integers, examples x tables), .csv, .csv.gz",
             is_required=True, metavar="NAME|FILE", names=lambda: ("criteo-like", "zipf", "skew"), group=group,
         ),
@@ -27,6 +29,10 @@ def _trace(group: str) -> tuple[Field, ...]:
         ),
         Field(
             "string_columns", Listed(Text()), "those of them whose numbers are names, not ids", metavar="A,...",
+            group=group,
+        ),
+        Field(
+            "bag_columns", Listed(Text()), "those of them whose cells are lists, as 3;17;4", metavar="A,...",
             group=group,
         ),
         Field("array", Text(), "of a .npz that has several", metavar="NAME", group=group),
@@ -43,21 +49,36 @@ def _trace(group: str) -> tuple[Field, ...]:
             "examples", Whole(1, 10**12), "to generate (default: as Criteo Kaggle, 39.2 M)", metavar="N", group=group
         ),
         Field("trace_seed", Whole(0), "of a generator (default 0)", metavar="N", group=group),
+        Field(
+            "pooling_factors", Listed(Number(1)), "of a generator: mean ids of a bag, one for each table or for all",
+            metavar="F,F,...", group=group,
+        ),
     )  # fmt: skip
 
 
 _CLUSTER = (
     Field(
         "model", Object(("gapless.profiles.traces.recommendation.DenseModel",)),
-        "dense part: dlrm (default), deepfm, ...", "dlrm", metavar="NAME", group="cluster",
+        "dense part: dlrm (default), wide-and-deep, deep-and-cross, deepfm", "dlrm", metavar="NAME", group="cluster",
     ),
     Field("dimension", Whole(1, 10**6), "fp32 values of a row (default 48)", 48, metavar="D", group="cluster"),
+    Field(
+        "optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)} (default sgd); state moves with them",
+        "sgd", metavar="NAME", group="cluster",
+    ),
+    Field(
+        "trainer_flops", Number(0, strict=True), "arithmetic of a trainer a second (default 4.186e12)", metavar="F",
+        group="cluster",
+    ),
     Field("trainer_bandwidth", Bandwidth(), "of each (default 10Gbps)", metavar="B", group="cluster"),
     Field("server_bandwidth", Bandwidth(), "of all together (default 25Gbps)", metavar="B", group="cluster"),
     Field("latency", Seconds(), "of a message (default 50us)", metavar="T", group="cluster"),
     Field("fetch_latency", Seconds(), "from asking for rows to the first (default 0)", metavar="T", group="cluster"),
-    Field("forward", Seconds(), "pass of a batch (default 4.2ms, deepfm 15.3ms)", metavar="T", group="cluster"),
-    Field("backward", Seconds(), "pass of a batch (default 8.5ms, deepfm 30.7ms)", metavar="T", group="cluster"),
+    Field(
+        "forward", Seconds(), "pass of a trainer's part of a batch (default: by the model's arithmetic)", metavar="T",
+        group="cluster",
+    ),
+    Field("backward", Seconds(), "the same of the backward pass (default: twice that)", metavar="T", group="cluster"),
     Field(
         "control", Seconds(), "a partitioned cache's overhead a batch (default 85ms)", metavar="T", group="cluster"
     ),
@@ -73,6 +94,11 @@ QUESTION = (
     Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     Field(
         "ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"
+    ),
+    Field("shares", Listed(Number(0, strict=True)), "of a batch, one a trainer (default: even)", metavar="S,S,..."),
+    Field(
+        "design", Choice(DESIGNS), f"of the cache: lrpp-delayed (default), {', '.join(DESIGNS[:-1])}", "lrpp-delayed",
+        metavar="NAME",
     ),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
     *_CLUSTER,
@@ -128,7 +154,7 @@ SYSTEM = System(
     ending=".npz",
     write=lazy("gapless.encodings.bagpipe.run_file:write_run"),
     read=lazy("gapless.encodings.bagpipe.run_file:read_run"),
-    device_names=lambda plan: named("gapless.encodings.bagpipe.lowering:device_names")(plan.schedule.topology),
+    device_names=lambda plan: named("gapless.encodings.bagpipe.machine:device_names")(plan.schedule.topology),
     pictures=("gantt", "memory"),
     advice=(
         Command(

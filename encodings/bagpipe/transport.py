@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.costs import capacities, checked_capacities
+from gapless.encodings.bagpipe.fast import loops
 from gapless.errors import InputError
 
 __all__ = ["Transport", "lower_bound", "transport"]
@@ -30,9 +31,10 @@ _FAR = 2**60
 _WIDE = 16
 """Trainers from which on moving along whole rows of costs is quicker than along single columns."""
 
-_SAMPLE = 16
-_SMALLEST_SAMPLE = 64
-"""Every 16th example sets the first prices, if those are 64 for each trainer."""
+_SAMPLE = 32
+"""So many examples a trainer set the first prices, if the batch has four times as many."""
+_SWEEPS = 2
+"""How often each trainer's first price is set."""
 
 _LARGEST_SPAN = 2**40
 """A path crosses at most 2^15 trainers, so its length stays below `_FAR`."""
@@ -71,17 +73,11 @@ def transport(cost: NDArray[Any], capacity: Ints | None = None, prices: Ints | N
     numbers = _checked_costs(cost)
     places = checked_capacities(capacity, *numbers.shape)
     start = _prices_of_sample(numbers, places) if prices is None else np.asarray(prices, dtype=np.int64)
-    state = _Assignment(numbers, start)
-    surplus = np.array([len(members) for members in state.members]) - places
-    now, steps = start.copy(), 0
-    while (surplus > 0).any():
-        path, now = _shortest_path(state, surplus, now)
-        first, last = path[0], path[-1]
-        moved = state.move(path, int(min(surplus[first], -surplus[last])))
-        surplus[first] -= moved
-        surplus[last] += moved
-        steps += 1
-    trainer = state.trainer
+    compiled = loops(numbers.size)
+    if compiled is None:
+        trainer, now, steps = _assigned(numbers, places, start)
+    else:
+        trainer, now, steps = compiled.assigned(np.ascontiguousarray(numbers), places, start)
     total = int(np.take_along_axis(numbers, trainer[:, None], axis=1).sum(dtype=np.int64))
     return Transport(trainer, total, now - now.min(), steps)
 
@@ -94,6 +90,21 @@ def lower_bound(cost: NDArray[Any], capacity: NDArray[Any], prices: NDArray[Any]
     """
     seats = np.asarray(prices, dtype=np.int64)
     return int((np.asarray(cost, dtype=np.int64) + seats).min(axis=1).sum() - np.asarray(capacity) @ seats)
+
+
+def _assigned(cost: Costs, places: Ints, start: Ints) -> tuple[Ints, Ints, int]:
+    """Trainer of each example, prices, steps."""
+    state = _Assignment(cost, start)
+    surplus = np.array([len(members) for members in state.members]) - places
+    now, steps = start.copy(), 0
+    while (surplus > 0).any():
+        path, now = _shortest_path(state, surplus, now)
+        first, last = path[0], path[-1]
+        moved = state.move(path, int(min(surplus[first], -surplus[last])))
+        surplus[first] -= moved
+        surplus[last] += moved
+        steps += 1
+    return state.trainer, now, steps
 
 
 class _Assignment:
@@ -160,12 +171,31 @@ class _Assignment:
 
 
 def _prices_of_sample(cost: Costs, places: Ints) -> Ints:
-    """Prices that suit every 16th example, which suit the others nearly as well; zeros for few examples."""
+    """Prices that suit a sample of the examples, which suit the others nearly as well; zeros for few examples.
+
+    Trainer after trainer gets the price at which as many examples are at least as well off there as there are places:
+    ascent of the dual, one price at a time, by an exact step.
+    """
     examples, trainers = cost.shape
-    if trainers < _WIDE or examples < _SAMPLE * _SMALLEST_SAMPLE * trainers:
+    stride = examples // (_SAMPLE * trainers)
+    if stride < 4:
         return np.zeros(trainers, np.int64)
-    sample = np.ascontiguousarray(cost[::_SAMPLE])
-    return transport(sample, capacities(len(sample), trainers, places.tolist())).prices
+    own = np.ascontiguousarray(cost[::stride].T, dtype=np.int64)
+    sample = own.shape[1]
+    unplaced = sample - capacities(sample, trainers, places.tolist())
+    prices = np.zeros(trainers, np.int64)
+    for _ in range(_SWEEPS):
+        priced = own + prices[:, None]
+        later = np.minimum.accumulate(priced[::-1])[::-1]  # the least of each trainer and those after it
+        best = np.full(sample, _FAR)
+        for trainer, stays in enumerate(unplaced):
+            others = best if trainer == trainers - 1 else np.minimum(best, later[trainer + 1])
+            gains = others - own[trainer]
+            price = gains.max() + 1 if stays == sample else np.partition(gains, stays)[stays]
+            prices[trainer] = min(price, _LARGEST_SPAN)  # a trainer alone has nobody to compare with
+            np.minimum(best, own[trainer] + prices[trainer], out=best)
+    prices -= prices.min()
+    return prices
 
 
 def _shortest_path(state: _Assignment, surplus: Ints, prices: Ints) -> tuple[list[int], Ints]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.row_map import hashed_slots
 from gapless.errors import InputError
+from gapless.profiles.traces.bags import Bags, Lookups, by_table
 from gapless.profiles.traces.trace import MOST_IDS, TABLE_SHIFT, Block
 
 __all__ = ["distinct", "positions", "unique_ids"]
@@ -22,12 +23,11 @@ def unique_ids(batch: Block) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
     Equal to `np.unique(global_ids(batch))`, several times faster. Raises `InputError` for ids that are out of range.
     """
-    columns = np.ascontiguousarray(batch.T)
-    least, most = columns.min(axis=1), columns.max(axis=1)
-    if least.min() < 0 or most.max() >= MOST_IDS:
-        value = least.min() if least.min() < 0 else most.max()
-        raise InputError(f"batch: ids must be in 0..{MOST_IDS - 1}, got {value}")
-    parts = [_unique(column, int(largest)) for column, largest in zip(columns, most, strict=True)]
+    columns, _ = by_table(batch)
+    least, most = (min(column.min(initial=0) for column in columns), [int(column.max(initial=0)) for column in columns])
+    if least < 0 or max(most) >= MOST_IDS:
+        raise InputError(f"batch: ids must be in 0..{MOST_IDS - 1}, got {least if least < 0 else max(most)}")
+    parts = [_unique(column, largest) for column, largest in zip(columns, most, strict=True)]
     bounds = np.zeros(len(parts) + 1, dtype=np.int64)
     np.cumsum([len(part) for part in parts], out=bounds[1:])
     ids = np.empty(bounds[-1], dtype=np.int64)
@@ -55,16 +55,24 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def positions(ids: NDArray[np.int64], bounds: NDArray[np.int64], batch: Block) -> NDArray[np.int32]:
+def positions(ids: NDArray[np.int64], bounds: NDArray[np.int64], batch: Block) -> Lookups:
     """Where each id of a batch stands among its distinct ids: `ids[positions]` are the batch's global ids.
 
     `ids`, `bounds`: as `unique_ids(batch)` gave them. Shape (examples, tables).
     """
-    places = np.empty(batch.shape[::-1], dtype=np.int32)
-    for table, column in enumerate(np.ascontiguousarray(batch.T)):
+    columns, order = by_table(batch)
+    flat, end = np.empty(batch.size, dtype=np.int32), 0
+    for table, column in enumerate(columns):
         start, stop = int(bounds[table]), int(bounds[table + 1])
-        np.add(_places(ids[start:stop] - (table << TABLE_SHIFT), column), start, out=places[table])
-    return places.T
+        end += len(column)
+        if len(column):
+            places = _places(ids[start:stop] - (table << TABLE_SHIFT), column)
+            np.add(places, start, out=flat[end - len(column) : end])
+    if not isinstance(batch, Bags):
+        return flat.reshape(batch.shape[::-1]).T
+    by_example = np.empty_like(flat)
+    by_example[order] = flat
+    return Bags(by_example, batch.lengths)
 
 
 def _places(own: NDArray[np.int64], column: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -15,7 +15,7 @@ from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.devices import Device
-from gapless.profiles.gradients.communication import RingNetwork, find_network
+from gapless.profiles.gradients.communication import Network, TwoLevelNetwork, find_network
 from gapless.profiles.gradients.compressors import (
     NONE,
     Compressor,
@@ -77,7 +77,7 @@ class Advice:
     """
 
     profile: FusionProfile
-    network: RingNetwork
+    network: Network
     device: str
     plain: Baseline
     options: tuple[Option, ...]
@@ -154,7 +154,7 @@ def compression(
 
 def advise(
     profile: FusionProfile,
-    network: RingNetwork,
+    network: Network,
     compressors: Sequence[Compressor],
     device: str | Device = DEVICE,
     options: SolveOptions | None = None,
@@ -185,10 +185,22 @@ def advise(
     return Advice(profile, network, name, plain, tuple(found), left_out)
 
 
-def network_data(network: RingNetwork) -> dict[str, Any]:
-    """A network in plain values; an unlimited bandwidth is None."""
-    bandwidth = network.bytes_per_s if math.isfinite(network.bytes_per_s) else None
-    return {"ranks": network.ranks, "bandwidth_bytes_per_s": bandwidth, "latency_s": network.alpha_s}
+def network_data(network: Network) -> dict[str, Any]:
+    """A network in plain values; an unlimited bandwidth is None. In two levels, bandwidth and latency are of nodes."""
+    data = {
+        "ranks": network.ranks, "bandwidth_bytes_per_s": _finite(network.bytes_per_s), "latency_s": network.alpha_s,
+        "aggregation": network.aggregation, "ranks_per_node": network.ranks_per_node,
+    }  # fmt: skip
+    if isinstance(network, TwoLevelNetwork):
+        data |= {
+            "inner_bandwidth_bytes_per_s": _finite(network.inner.bytes_per_s),
+            "inner_latency_s": network.inner.alpha_s,
+        }
+    return data
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def pays(crossover_bytes_per_s: float | None) -> dict[str, Any]:
@@ -202,12 +214,12 @@ class _Case:
     """Gradients on a network. `speed`: how much faster than a V100 the device encodes and decodes."""
 
     profile: FusionProfile
-    network: RingNetwork
+    network: Network
     speed: float
     deadline: Deadline
 
     def at_bandwidth(self, bytes_per_s: float) -> _Case:
-        return replace(self, network=replace(self.network, bytes_per_s=bytes_per_s))
+        return replace(self, network=self.network.with_outer(bytes_per_s=bytes_per_s))
 
     def under(self, compressor: Compressor) -> FusionProfile:
         return with_compressor(self.profile, compressor, self.network, self.speed)

@@ -16,7 +16,6 @@ from gapless.profiles.gradients.compressors import Compressor, named_compressor,
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressor
 from gapless.profiles.gradients.profile import FusionProfile
-from gapless.topologies.topology import Topology
 
 __all__ = ["DEVICE", "Problem", "problem"]
 
@@ -86,22 +85,15 @@ def problem(
     method: str = "auto",
     compressor: str | Compressor | None = None,
     device: str | Device | None = None,
-    ranks: int | None = None,
-    bandwidth: float | None = None,
-    latency: float | None = None,
-    topology: str | Topology | None = None,
-    nodes: int | None = None,
+    **network: Any,
 ) -> Problem:
     """The fusion of a profile's gradients, at its own costs or at a compressor's published costs on a network.
 
     `profile`: the name of a shipped one, a file, or the profile itself. `method`: one of `METHODS`. `device`: where a
-    compressor runs. The others describe the network, as for `find_network`.
+    compressor runs. `network`: as for `find_network`.
     Raises `InputError` that names an argument which is unknown, missing, or doesn't go with the others.
     """
     found = find_fusion_profile(profile)
-    network: dict[str, Any] = {
-        "ranks": ranks, "bandwidth": bandwidth, "latency": latency, "topology": topology, "nodes": nodes,
-    }  # fmt: skip
     if compressor is None:
         for name, value in {"device": device, **network}.items():
             if value is not None:

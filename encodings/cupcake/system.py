@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gapless.fields import Bandwidth, Choice, Field, Listed, Object, Seconds, Whole
+from gapless.fields import Bandwidth, Choice, Field, Listed, Object, Seconds, Text, Whole
 from gapless.system import Command, Export, System, answering, answering_in_time, lazy, named
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ __all__ = ["METHODS", "SYSTEM"]
 _PROFILES = lazy("gapless.profiles.gradients.named:fusion_profile_names")
 _COMPRESSORS = lazy("gapless.profiles.gradients.compressors:compressor_names")
 _DEVICES = lazy("gapless.profiles.devices:device_names")
+_AGGREGATIONS = lazy("gapless.profiles.gradients.communication:aggregation_names")
 _TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
 
 METHODS = (
@@ -44,15 +45,34 @@ _DEVICE = Object(("gapless.profiles.devices.Device",))
 
 def _network(group: str) -> tuple[Field, ...]:
     return (
-        Field("ranks", Whole(2, 10**6), "workers in a ring", metavar="N", group=group),
-        Field("bandwidth", Bandwidth(), "out of a rank: 10Gbps, 1.25GB/s", metavar="B", group=group),
-        Field("latency", Seconds(), "of one step of the ring (default 10us)", metavar="T", group=group),
+        Field("ranks", Whole(2, 10**6), "workers", metavar="N", group=group),
+        Field("bandwidth", Bandwidth(), "out of a rank, or of a node: 10Gbps, 1.25GB/s", metavar="B", group=group),
+        Field("latency", Seconds(), "of one step of a collective (default 10us)", metavar="T", group=group),
+        *_nodes(group),
+    )
+
+
+def _nodes(group: str) -> tuple[Field, ...]:
+    return (
         Field(
-            "topology", Object(("gapless.topologies.topology.Topology",)),
-            "or a ring through a topology's ranks, such as ndv2 or torus:4x4", metavar="NAME", names=_TOPOLOGIES,
+            "aggregation", Text(), "how gradients are added up: ring (default), tree, server", metavar="NAME",
+            names=_AGGREGATIONS, group=group,
+        ),
+        Field(
+            "ranks_per_node", Whole(1, 10**6), "in two levels: gradients are plain inside a node", metavar="N",
             group=group,
         ),
+        Field("inner_bandwidth", Bandwidth(), "inside a node, out of a rank", metavar="B", group=group),
+        Field("inner_latency", Seconds(), "of one step inside a node (default 1us)", metavar="T", group=group),
+        Field(
+            "topology", Object(("gapless.topologies.topology.Topology",)),
+            "or a topology, such as ndv2 or torus:4x4", metavar="NAME", names=_TOPOLOGIES, group=group,
+        ),
         Field("nodes", Whole(1, 10**6), "number of its nodes (default 1)", metavar="N", group=group),
+        Field(
+            "levels", Whole(1, 2), "2: rings inside its nodes, and between them; 1: a ring through all ranks (default: "
+            "2 where there are several nodes)", metavar="N", group=group,
+        ),
     )  # fmt: skip
 
 

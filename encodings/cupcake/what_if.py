@@ -14,7 +14,7 @@ from typing import Any
 from gapless.encodings.cupcake.advice import network_data, pays
 from gapless.io.record import check_known
 from gapless.profiles.gradients import ddp_model as tables
-from gapless.profiles.gradients.communication import RingNetwork, find_network
+from gapless.profiles.gradients.communication import Network, find_network
 from gapless.profiles.gradients.compressors import Compressor, named_compressor
 from gapless.profiles.gradients.ddp_model import DdpModel, Table
 from gapless.profiles.gradients.named import find_fusion_profile
@@ -46,7 +46,7 @@ class WhatIf:
 
     profile: str
     figure: str
-    network: RingNetwork
+    network: Network
     compressor: str
     rows: Table
     crossover_bytes_per_s: float

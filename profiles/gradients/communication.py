@@ -1,49 +1,94 @@
 """Time of a gradient's collective, as a function of the bytes before compression.
 
-A ring through p ranks, where each step takes `alpha_s` and moves at `bytes_per_s`:
+**Flat networks** join p ranks that are all alike; a step takes `alpha_s`, and a rank sends at `bytes_per_s`. An
+all-reduce of n bytes is one of Table 4.2 of *Utility of gradient compression*:
 
-- all-reduce: `2 alpha (p - 1) + 2 b (p - 1) / (p BW)`, equation 4.1 of *Utility of gradient compression*;
-- all-gather of every rank's compressed gradient: `alpha (p - 1) + b (p - 1) / BW`, with b the compressed bytes.
+| aggregation | latency | bandwidth |
+|---|---|---|
+| ring | 2 alpha (p - 1) | 2 n (p - 1) / (p BW), equation 4.1 |
+| tree | 2 alpha log2 p | 2 n log2 p / BW |
+| server, a parameter server | 2 alpha | 2 n (p - 1) / BW |
 
-The all-reduce is close to constant in p, the all-gather grows with p: at ratio r it moves fewer bytes than an
-all-reduce of the raw gradient only while r > p / 2.
+What can't be added up as it passes is all-gathered: `alpha (p - 1) + n (p - 1) / BW` along a ring, in log2 p steps of
+doubling messages by a tree. A server decodes, adds up, and answers with a compressed sum, so that everything takes the
+same two steps; what it decodes is charged as if the ranks did. The all-reduce of a ring is close to constant in p, an
+all-gather grows with p: at ratio r it moves fewer bytes than an all-reduce of the raw gradient only while r > p / 2.
+
+**Two levels**: M nodes of L ranks each. Inside a node gradients stay plain: a ring reduce-scatter leaves every rank
+with the node's sum of its share, an L-th of the bytes. Each share is encoded, exchanged among the M ranks that hold it,
+one a node, and decoded; a ring all-gather inside the node brings the shares together. So a rank encodes an L-th, and
+decodes M messages of an L-th, not L M whole ones. All three parts are charged to the group's collective.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from gapless.errors import InputError
+from gapless.io.record import check_known
 from gapless.profiles.gradients.compressors import Compressor
-from gapless.profiles.gradients.cost_functions import FREE, AffineCost
+from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction
 from gapless.topologies.files import load_topology
+from gapless.topologies.links import Link
 from gapless.topologies.ring import fastest_ring
 from gapless.topologies.topology import Topology
 
 __all__ = [
-    "RingNetwork",
+    "FlatNetwork",
+    "Network",
+    "TwoLevelNetwork",
+    "aggregation_names",
     "all_gather_cost",
     "all_reduce_cost",
     "communication_cost",
+    "compression_cost",
     "find_network",
+    "gathered_bytes",
     "ring_network",
+    "two_level_network",
 ]
 
 _LATENCY_S = 10e-6
-"""Of one step of a ring that numbers describe: about what the figures of *Utility of gradient compression* need."""
+"""Of one step of a network that numbers describe: about what the figures of *Utility of gradient compression* need."""
+
+_INNER_LATENCY_S = 1e-6
+"""Of one step inside a node that numbers describe; machines of `gapless list topologies` have about that."""
+
+_Passes: TypeAlias = Callable[[int], tuple[float, float]]
+"""Of a number of ranks: how many steps a collective takes, and how often the bytes pass the slowest of them."""
+
+_ALL_REDUCE: dict[str, _Passes] = {
+    "ring": lambda ranks: (2 * (ranks - 1), 2 * (ranks - 1) / ranks),
+    "tree": lambda ranks: (2 * math.log2(ranks), 2 * math.log2(ranks)),
+    "server": lambda ranks: (2, 2 * (ranks - 1)),
+}
+_ALL_GATHER: dict[str, _Passes] = {
+    "ring": lambda ranks: (ranks - 1, ranks - 1),
+    "tree": lambda ranks: (math.log2(ranks), ranks - 1),
+    "server": _ALL_REDUCE["server"],
+}
+
+
+def aggregation_names() -> list[str]:
+    """How gradients may be added up."""
+    return list(_ALL_REDUCE)
 
 
 @dataclass(frozen=True)
-class RingNetwork:
-    """What a ring is made of: `ranks`, bandwidth out of a rank, and `alpha_s`, the latency of one step.
+class FlatNetwork:
+    """`ranks` that are all alike, the bandwidth out of a rank, `alpha_s`, the latency of one step, and how they add up.
 
-    Raises `InputError` for fewer than one rank, a bandwidth that isn't > 0, a latency that isn't finite and >= 0.
+    Raises `InputError` for fewer than one rank, a bandwidth that isn't > 0, a latency that isn't finite and >= 0, an
+    aggregation that isn't one of `aggregation_names`.
     """
 
     ranks: int
     bytes_per_s: float
     alpha_s: float = 0.0
+    aggregation: str = "ring"
 
     def __post_init__(self) -> None:
         if self.ranks < 1:
@@ -52,44 +97,194 @@ class RingNetwork:
             raise InputError(f"bandwidth: must be > 0, got {self.bytes_per_s}")
         if not (math.isfinite(self.alpha_s) and self.alpha_s >= 0):
             raise InputError(f"latency: must be finite and >= 0, got {self.alpha_s}")
+        check_known("aggregation", self.aggregation, _ALL_REDUCE)
 
+    @property
+    def outer(self) -> FlatNetwork:
+        """What joins those that exchange compressed messages: here, all ranks."""
+        return self
 
-def all_reduce_cost(network: RingNetwork, ratio: float = 1.0) -> AffineCost:
-    """A ring all-reduce of gradients that are `ratio` times smaller than the bytes given (equation 4.1)."""
-    others = network.ranks - 1
-    beta_s_per_byte = 2 * others / (network.ranks * network.bytes_per_s)
-    return AffineCost(2 * network.alpha_s * others, beta_s_per_byte).at_ratio(ratio)
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks that add up plain gradients before anything is compressed."""
+        return 1
 
+    def with_outer(self, **changes: Any) -> FlatNetwork:
+        """The same network with other values between those that exchange compressed messages."""
+        return replace(self, **changes)
 
-def all_gather_cost(network: RingNetwork, ratio: float = 1.0) -> AffineCost:
-    """A ring all-gather of gradients that are `ratio` times smaller than the bytes given."""
-    others = network.ranks - 1
-    return AffineCost(network.alpha_s * others, others / network.bytes_per_s).at_ratio(ratio)
-
-
-def communication_cost(network: RingNetwork, compressor: Compressor) -> AffineCost:
-    """The collective that a compressor can use: all-reduce where its messages can be added, else all-gather."""
-    if network.ranks == 1:
+    def inside_cost(self) -> AffineCost:
+        """Of collectives inside a node, as a function of the plain bytes."""
         return FREE
+
+    def cost(self, passes: _Passes) -> AffineCost:
+        """Of a collective, as a function of the bytes that a rank sends."""
+        if self.ranks == 1:
+            return FREE
+        steps, sent = passes(self.ranks)
+        return AffineCost(steps * self.alpha_s, sent / self.bytes_per_s)
+
+
+@dataclass(frozen=True)
+class TwoLevelNetwork:
+    """Nodes of equally many ranks: `inner` joins those of one node, `outer` the nodes.
+
+    The bandwidth of `outer` is out of a whole node, whose ranks share it. Raises `InputError` unless `inner` is a ring.
+    """
+
+    inner: FlatNetwork
+    outer: FlatNetwork
+
+    def __post_init__(self) -> None:
+        if self.inner.aggregation != "ring":
+            raise InputError(f"inner: must be a ring, got {self.inner.aggregation}")
+
+    @property
+    def ranks(self) -> int:
+        """All of them."""
+        return self.inner.ranks * self.outer.ranks
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks that add up plain gradients before anything is compressed."""
+        return self.inner.ranks
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Out of a node."""
+        return self.outer.bytes_per_s
+
+    @property
+    def alpha_s(self) -> float:
+        """Of one step between nodes."""
+        return self.outer.alpha_s
+
+    @property
+    def aggregation(self) -> str:
+        """Between nodes."""
+        return self.outer.aggregation
+
+    def with_outer(self, **changes: Any) -> TwoLevelNetwork:
+        """The same nodes with other values of the network between them."""
+        return replace(self, outer=replace(self.outer, **changes))
+
+    def inside_cost(self) -> AffineCost:
+        """Reduce-scatter before the exchange and all-gather after it: together, an all-reduce of the plain bytes."""
+        return self.inner.cost(_ALL_REDUCE["ring"])
+
+
+Network: TypeAlias = FlatNetwork | TwoLevelNetwork
+
+
+def all_reduce_cost(network: Network, ratio: float = 1.0) -> AffineCost:
+    """An all-reduce of gradients that are `ratio` times smaller than the bytes given (Table 4.2), plain in nodes."""
+    return _cost(network, _ALL_REDUCE, ratio)
+
+
+def all_gather_cost(network: Network, ratio: float = 1.0) -> AffineCost:
+    """An all-gather of gradients that are `ratio` times smaller than the bytes given; plain inside nodes."""
+    return _cost(network, _ALL_GATHER, ratio)
+
+
+def communication_cost(network: Network, compressor: Compressor) -> AffineCost:
+    """The collective that a compressor can use: all-reduce where its messages can be added, else all-gather."""
     collective = all_reduce_cost if compressor.all_reducible else all_gather_cost
     return collective(network, compressor.ratio)
 
 
-def ring_network(topology: Topology) -> RingNetwork:
+def compression_cost(network: Network, compressor: Compressor, speed: float = 1.0) -> CostFunction:
+    """Encode and decode of a group on a rank: of its share of the bytes, and of one message from every node.
+
+    `speed`: how much faster than a V100 the device runs them.
+    """
+    return compressor.cost(network.outer.ranks, speed).at_ratio(network.ranks_per_node)
+
+
+def gathered_bytes(network: Network, compressor: Compressor, size_bytes: float) -> float:
+    """What a rank holds of the messages of all, before it decodes them: they come one by one where they can be added.
+
+    Where a group has `size_bytes` before compression.
+    """
+    is_added = compressor.all_reducible or network.aggregation == "server"
+    messages = 1 if is_added else network.outer.ranks
+    return messages * size_bytes / network.ranks_per_node / compressor.ratio
+
+
+def _cost(network: Network, collectives: dict[str, _Passes], ratio: float) -> AffineCost:
+    inside, between = network.inside_cost(), network.outer.cost(collectives[network.aggregation]).at_ratio(ratio)
+    return AffineCost(inside.alpha_s + between.alpha_s, inside.beta_s_per_byte + between.beta_s_per_byte)
+
+
+def ring_network(topology: Topology) -> FlatNetwork:
     """The fastest ring found through all ranks of a topology; each of its steps takes as long as on the slowest link.
 
     Links of the ring that share a resource (a network interface, a bus) take turns. Latency and inverse bandwidth are
     the largest on the ring, each by itself. Raises `InputError` where no ring is found.
     """
     links = [topology.links[number] for number in fastest_ring(topology)]
-    turns = [[link] for link in links]
-    turns += [[link for link in links if resource in link.resources] for resource in range(len(topology.resources))]
-    beta_s_per_byte = max((math.fsum(link.beta_s_per_byte for link in turn) for turn in turns), default=0.0)
-    return RingNetwork(
-        ranks=topology.device_count,
-        bytes_per_s=1 / beta_s_per_byte if beta_s_per_byte > 0 else math.inf,
-        alpha_s=max((math.fsum(link.alpha_s for link in turn) for turn in turns), default=0.0),
+    alpha_s, beta_s_per_byte = _in_turns(links)
+    return FlatNetwork(topology.device_count, _inverse(beta_s_per_byte), alpha_s)
+
+
+def two_level_network(topology: Topology) -> TwoLevelNetwork:
+    """Rings inside the nodes of a topology, and rings through the nodes: one for each rank of a node, side by side.
+
+    The k-th rank of each node is in the k-th ring; node follows node in order. Rings that share a resource (a network
+    interface) take turns, so the bandwidth out of a node is that of all rings together. Inside, the slowest node
+    counts. Raises `InputError` unless there are two nodes or more of equally many ranks, joined by such links.
+    """
+    nodes = _nodes(topology)
+    where = f"topology {topology.name!r}"
+    if len(nodes) < 2 or len({len(ranks) for ranks in nodes}) > 1:
+        counts = ", ".join(str(len(ranks)) for ranks in nodes)
+        raise InputError(f"{where}: two levels need nodes of equally many ranks, got {counts}; take one level")
+    fastest: dict[tuple[int, int], Link] = {}
+    for link in sorted(topology.links, key=lambda link: (link.beta_s_per_byte, link.alpha_s)):
+        fastest.setdefault((link.source, link.target), link)
+    hops = [
+        hop for here, there in zip(nodes, [*nodes[1:], nodes[0]], strict=True) for hop in zip(here, there, strict=True)
+    ]
+    for source, target in hops:
+        if (source, target) not in fastest:
+            raise InputError(f"{where}: two levels need a link from rank {source} to rank {target}; take one level")
+    alpha_s, beta_s_per_byte = _in_turns([fastest[hop] for hop in hops])
+    rings = [ring_network(_alone(topology, ranks)) for ranks in nodes]
+    inner = FlatNetwork(len(nodes[0]), min(ring.bytes_per_s for ring in rings), max(ring.alpha_s for ring in rings))
+    return TwoLevelNetwork(inner, FlatNetwork(len(nodes), _inverse(beta_s_per_byte / inner.ranks), alpha_s))
+
+
+def _nodes(topology: Topology) -> list[list[int]]:
+    """The ranks of each node."""
+    of = topology.node_of_device
+    return [[rank for rank, node in enumerate(of) if node == which] for which in sorted(set(of))]
+
+
+def _alone(topology: Topology, ranks: list[int]) -> Topology:
+    """Some ranks with the links between them, from 0 on."""
+    place = {rank: number for number, rank in enumerate(ranks)}
+    links = tuple(
+        replace(link, source=place[link.source], target=place[link.target])
+        for link in topology.links
+        if link.source in place and link.target in place
     )
+    return Topology(topology.name, (0,) * len(ranks), links, topology.resources)
+
+
+def _in_turns(links: list[Link]) -> tuple[float, float]:
+    """Latency and inverse bandwidth of a step in which all these links move a message, each by itself."""
+    turns = [[link] for link in links]
+    turns += [
+        [link for link in links if resource in link.resources]
+        for resource in sorted({resource for link in links for resource in link.resources})
+    ]
+    return (
+        max((math.fsum(link.alpha_s for link in turn) for turn in turns), default=0.0),
+        max((math.fsum(link.beta_s_per_byte for link in turn) for turn in turns), default=0.0),
+    )
+
+
+def _inverse(beta_s_per_byte: float) -> float:
+    return 1 / beta_s_per_byte if beta_s_per_byte > 0 else math.inf
 
 
 def find_network(
@@ -97,22 +292,63 @@ def find_network(
     ranks: int | None = None,
     bandwidth: float | None = None,
     latency: float | None = None,
+    aggregation: str | None = None,
+    ranks_per_node: int | None = None,
+    inner_bandwidth: float | None = None,
+    inner_latency: float | None = None,
     topology: str | Topology | None = None,
     nodes: int | None = None,
-) -> RingNetwork:
-    """The ring that numbers describe, or that through the ranks of a topology.
+    levels: int | None = None,
+) -> Network:
+    """The network that numbers describe, or that of the ranks of a topology.
 
-    `bandwidth`: out of a rank, in bytes a second; `latency`: of one step, in seconds, 10 us by default. `nodes`: of a
-    named machine. Raises `InputError` that names an argument which is missing or doesn't go with the others.
+    `bandwidth`: out of a rank, or out of a node where there are `ranks_per_node`, in bytes a second; `latency`: of one
+    step, in seconds, 10 us by default. `inner_bandwidth`, `inner_latency`: inside a node, out of a rank, 1 us by
+    default. `aggregation`: one of `aggregation_names`, between nodes. `nodes`: of a named machine. `levels`: of a topology,
+    1 for one ring through all ranks, 2 for rings inside nodes and between them; by default 2 where there are several
+    nodes of several ranks. Raises `InputError` that names an argument which is missing or doesn't go with the others.
     """
-    if topology is None:
-        if nodes is not None:
-            raise InputError("nodes: goes with topology")
-        if ranks is None or bandwidth is None:
-            name = "ranks" if ranks is None else "bandwidth"
-            raise InputError(f"{name}: must be given, or a topology (`gapless list topologies`)")
-        return RingNetwork(ranks, bandwidth, _LATENCY_S if latency is None else latency)
-    for name, value in (("ranks", ranks), ("bandwidth", bandwidth), ("latency", latency)):
-        if value is not None:
+    inside: dict[str, Any] = {
+        "ranks_per_node": ranks_per_node, "inner_bandwidth": inner_bandwidth, "inner_latency": inner_latency,
+    }  # fmt: skip
+    for name, value in {"ranks": ranks, "bandwidth": bandwidth, "latency": latency, **inside}.items():
+        if topology is not None and value is not None:
             raise InputError(f"{name}: give it or topology, not both")
-    return ring_network(topology if isinstance(topology, Topology) else load_topology(topology, nodes))
+    if topology is not None:
+        network = _network_of(topology if isinstance(topology, Topology) else load_topology(topology, nodes), levels)
+        return network.with_outer(aggregation=aggregation or "ring")
+    for name, value in (("nodes", nodes), ("levels", levels)):
+        if value is not None:
+            raise InputError(f"{name}: goes with topology")
+    if ranks is None or bandwidth is None:
+        name = "ranks" if ranks is None else "bandwidth"
+        raise InputError(f"{name}: must be given, or a topology (`gapless list topologies`)")
+    flat = FlatNetwork(ranks, bandwidth, _LATENCY_S if latency is None else latency, aggregation or "ring")
+    return _in_nodes(flat, **inside)
+
+
+def _in_nodes(
+    flat: FlatNetwork, ranks_per_node: int | None, inner_bandwidth: float | None, inner_latency: float | None
+) -> Network:
+    """The same ranks in nodes, where there are so many to a node."""
+    if ranks_per_node is None:
+        for name, value in (("inner_bandwidth", inner_bandwidth), ("inner_latency", inner_latency)):
+            if value is not None:
+                raise InputError(f"{name}: goes with ranks_per_node")
+        return flat
+    if inner_bandwidth is None:
+        raise InputError("inner_bandwidth: must be given with ranks_per_node")
+    if flat.ranks % ranks_per_node:
+        raise InputError(f"ranks_per_node: must divide the {flat.ranks} ranks, got {ranks_per_node}")
+    inner = FlatNetwork(ranks_per_node, inner_bandwidth, _INNER_LATENCY_S if inner_latency is None else inner_latency)
+    return TwoLevelNetwork(inner, replace(flat, ranks=flat.ranks // ranks_per_node))
+
+
+def _network_of(topology: Topology, levels: int | None) -> Network:
+    """The network of a topology's ranks; `levels`: None for two where there are several nodes of several ranks."""
+    if levels is None:
+        counts = {len(ranks) for ranks in _nodes(topology)}
+        levels = 2 if len(counts) == 1 and 1 < max(counts) < topology.device_count else 1
+    if levels not in (1, 2):
+        raise InputError(f"levels: must be 1 or 2, got {levels}")
+    return ring_network(topology) if levels == 1 else two_level_network(topology)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from gapless.errors import InputError
-from gapless.profiles.gradients.communication import RingNetwork, all_reduce_cost, communication_cost
+from gapless.profiles.gradients.communication import Network, all_reduce_cost, communication_cost
 from gapless.profiles.gradients.compressors import Compressor
 from gapless.profiles.gradients.crossover import crossover_bytes_per_s
 from gapless.profiles.gradients.profile import FusionProfile
@@ -61,7 +61,7 @@ class DdpModel:
 
     gradient_bytes: float
     backward_s: float
-    network: RingNetwork
+    network: Network
     bucket_bytes: float = BUCKET_BYTES
     slowdown: float = SLOWDOWN
 
@@ -96,7 +96,7 @@ class DdpModel:
 
     def at_bandwidth(self, bytes_per_s: float) -> DdpModel:
         """The same step on a network of another bandwidth."""
-        return replace(self, network=replace(self.network, bytes_per_s=bytes_per_s))
+        return replace(self, network=self.network.with_outer(bytes_per_s=bytes_per_s))
 
     def at_batch(self, factor: float) -> DdpModel:
         """The same step with `factor` times the batch, and the backward time in proportion."""
@@ -128,7 +128,7 @@ class DdpModel:
         return max(1.0, cost.beta_s_per_byte * self.bucket_bytes / left_s) if left_s > 0 else math.inf
 
 
-def ddp_model(profile: FusionProfile, network: RingNetwork) -> DdpModel:
+def ddp_model(profile: FusionProfile, network: Network) -> DdpModel:
     """The model of a profile's gradients and backward pass, with the usual buckets and slow-down."""
     return DdpModel(profile.total_bytes, float(profile.backward_s.sum()), network)
 

@@ -20,7 +20,14 @@ import numpy as np
 from gapless.errors import InputError
 from gapless.io.record import suggestion
 from gapless.profiles.devices import ARITHMETIC_EFFICIENCY, BANDWIDTH_EFFICIENCY, Device, named_device
-from gapless.profiles.gradients.communication import RingNetwork, all_reduce_cost, communication_cost
+from gapless.profiles.gradients.communication import (
+    FlatNetwork,
+    Network,
+    TwoLevelNetwork,
+    all_reduce_cost,
+    communication_cost,
+    compression_cost,
+)
 from gapless.profiles.gradients.compressors import Compressor, named_compressor, relative_speed
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.gradients.profile_file import read_fusion_profile, write_fusion_profile
@@ -35,7 +42,7 @@ __all__ = [
     "with_compressor",
 ]
 
-_NETWORK = RingNetwork(ranks=8, bytes_per_s=25e9 / 8, alpha_s=10e-6)
+_NETWORK = FlatNetwork(ranks=8, bytes_per_s=25e9 / 8, alpha_s=10e-6)
 _COMPRESSOR = "dgc"
 _DEVICE = "v100"
 _DIGITS = 9  # nanoseconds
@@ -108,12 +115,12 @@ def build_fusion_profile(name: str) -> FusionProfile:
 
 
 def with_compressor(
-    profile: FusionProfile, compressor: Compressor, network: RingNetwork, speed: float = 1.0
+    profile: FusionProfile, compressor: Compressor, network: Network, speed: float = 1.0
 ) -> FusionProfile:
     """The same gradients under another compressor on another network; `speed`: of the device, relative to a V100."""
     return replace(
         profile,
-        compression=compressor.cost(network.ranks, speed),
+        compression=compression_cost(network, compressor, speed),
         communication=communication_cost(network, compressor),
         uncompressed_communication=all_reduce_cost(network),
         source=f"{profile.source.partition(_COSTS_FROM)[0]}{_COSTS_FROM}{_cost_text(compressor, network)}",
@@ -137,12 +144,17 @@ def _step_text(setting: _Setting, device: Device) -> str:
     )
 
 
-def _cost_text(compressor: Compressor, network: RingNetwork) -> str:
-    collective = "ring all-reduce" if compressor.all_reducible else "all-gather"
+def _cost_text(compressor: Compressor, network: Network) -> str:
+    reduced, ranks = f"{network.aggregation} all-reduce", f"{network.ranks} ranks"
+    if isinstance(network, TwoLevelNetwork):
+        inner = network.inner
+        speed = f"{format_bandwidth(inner.bytes_per_s)} and {format_seconds(inner.alpha_s)} a step"
+        ranks = f"{network.outer.ranks} nodes of {inner.ranks} ranks, plain inside them at {speed}"
     return (
-        f"{compressor.name}, {compressor.source}; communication: {collective} of {network.ranks} ranks at "
+        f"{compressor.name}, {compressor.source}; communication: "
+        f"{reduced if compressor.all_reducible else 'all-gather'} of {ranks} at "
         f"ratio {compressor.ratio:g}, {format_bandwidth(network.bytes_per_s)} and {format_seconds(network.alpha_s)} "
-        "a step; uncompressed: ring all-reduce of the same ranks"
+        f"a step; uncompressed: {reduced} of the same ranks"
     )
 
 

@@ -1,7 +1,7 @@
 """Trace: the embedding ids that the examples of a training run look up, in training order, as a stream.
 
-An example looks up one id in each table. An id is private to its table. Nothing here holds more of a trace than one
-block and one batch, so a trace may be longer than memory.
+An example looks up one id in each table, or a bag of ids in each (`bags`). An id is private to its table. Nothing here
+holds more of a trace than one block and one batch, so a trace may be longer than memory.
 
 A *global id* names a table and an id in one int64: the table in the bits from `TABLE_SHIFT` up, the id below. This
 needs no table sizes, which a file doesn't have, and costs the same one addition as offsets would.
@@ -12,18 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
+from gapless.profiles.traces.bags import Bags, joined
 
 __all__ = [
     "BLOCK_EXAMPLES",
     "MOST_IDS",
     "MOST_TABLES",
     "TABLE_SHIFT",
+    "Block",
     "Trace",
+    "check_bags",
     "global_ids",
     "rebatched",
     "split_global_ids",
@@ -43,14 +47,16 @@ MOST_TABLES = 1 << (63 - TABLE_SHIFT)
 BLOCK_EXAMPLES = 1 << 14
 """Examples in a block of a generator or reader, at most."""
 
-Block = NDArray[np.int64]
+Block: TypeAlias = "NDArray[np.int64] | Bags"
+"""Some examples: an id in each table, int64 (examples, tables), or bags of ids."""
 
 
 @dataclass(frozen=True)
 class Trace:
     """A stream of examples that can be read again and again, each time the same.
 
-    `blocks()`: a fresh pass; int64 arrays, shape (examples of this block, tables), of ids >= 0 private to their table.
+    `blocks()`: a fresh pass; int64 arrays, shape (examples of this block, tables), of ids >= 0 private to their table,
+    or `Bags` of such ids in every block.
     `table_names`: of the columns. `table_rows`: rows of each table, where known; ids are smaller.
     `examples`: how many there are, where known.
     """
@@ -78,7 +84,7 @@ class Trace:
 
     @property
     def table_count(self) -> int:
-        """How many ids an example looks up."""
+        """How many tables an example looks up."""
         return len(self.table_names)
 
     def batches(self, batch_size: int, most: int | None = None) -> Iterator[Block]:
@@ -107,18 +113,22 @@ def rebatched(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
         while count + len(block) - start >= batch_size:
             stop = start + batch_size - count
             kept.append(block[start:stop])
-            yield kept[0] if len(kept) == 1 else np.concatenate(kept)
+            yield joined(kept)
             kept, count, start = [], 0, stop
         if start < len(block):
             kept.append(block[start:])
             count += len(block) - start
     if kept:
-        yield kept[0] if len(kept) == 1 else np.concatenate(kept)
+        yield joined(kept)
 
 
-def trace_of_array(ids: NDArray[np.integer], name: str = "array", table_names: tuple[str, ...] = ()) -> Trace:
-    """A trace that lies in memory: integers, shape (examples, tables)."""
-    if ids.dtype.kind not in "iu" or ids.ndim != 2 or not ids.size:
+def trace_of_array(
+    ids: NDArray[np.integer[Any]] | Bags, name: str = "array", table_names: tuple[str, ...] = ()
+) -> Trace:
+    """A trace that lies in memory: integers, shape (examples, tables), or bags."""
+    if isinstance(ids, Bags):
+        check_bags(ids, f"trace {name!r}")
+    elif ids.dtype.kind not in "iu" or ids.ndim != 2 or not ids.size:
         rule = "must be integers, examples x tables, at least one of each"
         raise InputError(f"trace {name!r}: {rule}, got {ids.dtype} of shape {ids.shape}")
     names = table_names or tuple(f"table{number}" for number in range(ids.shape[1]))
@@ -130,16 +140,35 @@ def trace_of_array(ids: NDArray[np.integer], name: str = "array", table_names: t
     return Trace(name, names, blocks, examples=len(ids))
 
 
-def valid_block(block: NDArray[np.integer], where: str, first_example: int) -> Block:
+def check_bags(bags: Bags, where: str) -> None:
+    """Raises `InputError` unless values are integers and lengths, examples x tables, are >= 0 and add up to them."""
+    values, lengths = bags.values, bags.lengths
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise InputError(f"{where}: values must be integers, one after another, got {values.dtype} of {values.shape}")
+    if lengths.ndim != 2 or lengths.dtype.kind not in "iu" or not lengths.size:
+        rule = "lengths must be integers, examples x tables, at least one of each"
+        raise InputError(f"{where}: {rule}, got {lengths.dtype} of shape {lengths.shape}")
+    if lengths.min() < 0:
+        example, table = np.argwhere(lengths < 0)[0]
+        raise InputError(f"{where}: lengths must be >= 0, got {lengths.min()} in example {example}, table {table}")
+    if int(lengths.sum()) != len(values):
+        raise InputError(f"{where}: lengths must add up to the {len(values)} values, got {lengths.sum()}")
+
+
+def valid_block(block: NDArray[np.integer[Any]] | Bags, where: str, first_example: int) -> Block:
     """The block as int64. Raises `InputError` for an id that is negative or too large, naming example and table."""
-    if block.size and (block.min() < 0 or block.max() >= MOST_IDS):
-        example, table = np.argwhere((block < 0) | (block >= MOST_IDS))[0]
-        rule, value = f"ids must be in 0..{MOST_IDS - 1}", block[example, table]
+    values = block.values if isinstance(block, Bags) else block
+    if values.size and (values.min() < 0 or values.max() >= MOST_IDS):
+        place = np.argwhere((values < 0) | (values >= MOST_IDS))[0]
+        example, table = (block.example[place[0]], block.table[place[0]]) if isinstance(block, Bags) else place
+        rule, value = f"ids must be in 0..{MOST_IDS - 1}", values[tuple(place)]
         raise InputError(f"{where}: {rule}, got {value} in example {first_example + example}, table {table}")
+    if isinstance(block, Bags):
+        return Bags(np.asarray(values, dtype=np.int64), block.lengths)
     return np.asarray(block, dtype=np.int64)
 
 
-def global_ids(block: Block) -> Block:
+def global_ids(block: NDArray[np.int64]) -> NDArray[np.int64]:
     """One int64 for each table and id; the same shape. Sorting them sorts by table, then id.
 
     >>> [int(number) >> TABLE_SHIFT for number in global_ids(np.array([[7, 7, 0]]))[0]]
@@ -148,7 +177,7 @@ def global_ids(block: Block) -> Block:
     return block + (np.arange(block.shape[1], dtype=np.int64) << TABLE_SHIFT)
 
 
-def split_global_ids(numbers: Block) -> tuple[Block, Block]:
+def split_global_ids(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Tables and ids of global ids.
 
     >>> [part.tolist() for part in split_global_ids(global_ids(np.array([[7, 5]])))]

@@ -92,8 +92,11 @@ def test_network_may_be_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["advise", "compression", "--profile", "vgg16", "--compressor", "fp16", "--json"]
     code, out, _ = run(capsys, *arguments, "--topology", "ndv2", "--nodes", "2")
     data = json.loads(out)
-    assert (code, data["ranks"]) == (0, 16)
+    assert (code, data["ranks"], data["ranks_per_node"]) == (0, 16, 8)
     assert data["bandwidth_bytes_per_s"] == pytest.approx(1e6 / 106e-6)
+    flat = json.loads(run(capsys, *arguments, "--topology", "ndv2", "--nodes", "2", "--levels", "1")[1])
+    assert (flat["ranks"], flat["ranks_per_node"]) == (16, 1)
+    assert data["rows"][0]["iteration_s"] < flat["rows"][0]["iteration_s"]
 
 
 @pytest.mark.parametrize("arguments", [COMPRESSION, [*WHAT_IF, "--figure", "batch"]])

@@ -36,6 +36,21 @@ def test_the_other_objectives_have_a_bound(capsys: pytest.CaptureFixture[str], o
     assert 0 < found["partition_bound"] <= found["partition_cost"]
 
 
+@pytest.mark.parametrize("design", ["replicated", "partitioned", "lrpp"])
+def test_every_design_is_solved_and_its_file_replays(
+    design: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "plan.npz")
+    assert main(["solve", "bagpipe", *SMALL, "--design", design, "-o", path, "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["asked"]["design"] == design
+    assert (found["sync_now_rows"] > 0) == (design != "partitioned")
+    assert (found["peer_rows"] > 0) == (design == "partitioned")
+    assert main(["check", path, "--json"]) == 0
+    checked = json.loads(capsys.readouterr().out)
+    assert (checked["valid"], checked["makespan_s"]) == (True, found["makespan_s"])
+
+
 def test_a_batch_size_that_the_trainers_do_not_divide_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", "bagpipe", *SMALL[:-1], "31", "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["valid"]
@@ -54,7 +69,14 @@ def test_as_many_trainers_as_examples_are_fine_and_more_are_not(capsys: pytest.C
     [
         (["--cache-rows", "5"], "cache_rows must hold the distinct ids of a batch"),
         (["--objective", "paperr"], "did you mean 'paper'?"),
+        (["--shares", "3,2,1"], "shares: must be one per trainer, 4 in all, got 3"),
+        (["--shares", "3,2,1,0"], "--shares: must be a number > 0, got '0'"),
+        (["--optimizer", "adma"], "did you mean 'adam'?"),
+        (["--pooling-factors", "2,3,4"], "pooling factors must be one, or one for each of 2 tables, got 3"),
+        (["--pooling-factors", "0.5"], "--pooling-factors: must be a number >= 1, got '0.5'"),
+        (["--bag-columns", "a"], "--bag-columns: goes with a .csv or .csv.gz file, got trace zipf"),
         (["--ownership", "mine"], "must be one of first-touch, hash, got 'mine'"),
+        (["--design", "lrp"], "got 'lrp'; did you mean 'lrpp'?"),
         (["--objective", "fetches", "--method", "lp"], "lp is for the paper's objective"),
         (["--objective", "fetches", "--method", "lp", "--time-limit", "0.001"], "lp is for the paper's objective"),
         (["--solver", "highs", "--time-limit", "0.001"], "goes with method milp or lp, got 'highs' with transport"),

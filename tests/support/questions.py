@@ -54,7 +54,7 @@ QUESTIONS: dict[str, list[Question]] = {
     "bagpipe": [
         TRACE,
         {**TRACE, "batches": "3"},
-        {**TRACE, "lookahead": "2"},
+        {**TRACE, "lookahead": "2", "design": "partitioned"},
         {**TRACE, "ownership": "hash"},
         {**TRACE, "method": "milp"},
         {**TRACE, "method": "random", "seed": "3"},

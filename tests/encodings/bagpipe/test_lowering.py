@@ -14,18 +14,28 @@ from hypothesis import strategies as st
 import gapless
 from gapless.checker import Report, Rule, check
 from gapless.encodings.bagpipe import Planning
-from gapless.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SHARED, SYNC_NOW, Actions, RowGroups
+from gapless.encodings.bagpipe.actions import (
+    EVERYWHERE,
+    NOT_FETCHED,
+    SHARED,
+    SYNC_LATER,
+    SYNC_NOW,
+    Actions,
+    RowGroups,
+)
 from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.counts import counted
-from gapless.encodings.bagpipe.lowering import SERVERS, Machine, device_names, to_schedule
-from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
+from gapless.encodings.bagpipe.lowering import to_schedule
+from gapless.encodings.bagpipe.machine import SERVERS, Machine, device_names
+from gapless.encodings.bagpipe.pipeline import Pipeline, Spans, pipeline
 from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.solve import machine_for
+from gapless.encodings.bagpipe.system import DESIGNS
 from gapless.errors import InputError
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.profiles.traces.trace import Trace
-from gapless.schedule import Schedule
+from gapless.schedule import Schedule, schedule_from_events
 from gapless.topologies.topology import Topology
 
 TRAINERS = 3
@@ -37,9 +47,10 @@ def trace(seed: int = 0, examples: int = 240) -> Trace:
 
 def planned(seed: int = 0, **settings: object) -> tuple[Problem, list[Actions], Pipeline]:
     planning = Planning(TRAINERS, 24, **{"lookahead": 2, "batches": 10, **settings})  # type: ignore[arg-type]
-    problem = Problem(trace(seed), planning, Cluster(TRAINERS, fetch_latency_s=1e-3))
-    plans = list(batch_plans(problem.trace, planning))
-    return problem, [Actions.of(plan) for plan in plans], pipeline(counted(plans), problem.cluster)
+    problem = Problem(trace(seed), planning, Cluster(TRAINERS, pass_examples=8, fetch_latency_s=1e-3))
+    plans, design = list(batch_plans(problem.trace, planning)), planning.design
+    actions = [Actions.of(plan, design) for plan in plans]
+    return problem, actions, pipeline(counted(plans), problem.cluster, design)
 
 
 def lowered(problem: Problem, actions: list[Actions], times: Pipeline) -> Schedule:
@@ -61,14 +72,35 @@ def replayed(change: Callable[[list[Actions]], None] | None = None, **settings: 
     lookahead=st.integers(1, 6),
     objective=st.sampled_from(["paper", "max-load"]),
     ownership=st.sampled_from(["first-touch", "hash"]),
+    design=st.sampled_from(DESIGNS),
 )
 def test_a_run_replays_clean_at_the_time_of_its_pipeline(
-    seed: int, lookahead: int, objective: str, ownership: str
+    seed: int, lookahead: int, objective: str, ownership: str, design: str
 ) -> None:
-    problem, actions, times = planned(seed, lookahead=lookahead, objective=objective, ownership=ownership)
+    problem, actions, times = planned(
+        seed, lookahead=lookahead, objective=objective, ownership=ownership, design=design
+    )
     report = check(lowered(problem, actions, times))
     assert report.valid, report.summary()
     assert report.makespan_s == pytest.approx(times.makespan_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_every_design_replays_clean_and_moves_the_rows_that_it_is_said_to(design: str) -> None:
+    problem, actions, times = planned(design=design)
+    report = check(lowered(problem, actions, times))
+    assert report.valid, report.summary()
+    assert report.makespan_s == pytest.approx(times.makespan_s, rel=1e-9)
+    for number, batch in enumerate(actions):
+        is_shared = batch.private_to == SHARED
+        assert (batch.sync[is_shared] == SYNC_NOW).sum() == times.rows.sync_now[number]
+        assert (batch.sync[is_shared] == SYNC_LATER).sum() == times.rows.sync_later[number]
+        copies = np.where(batch.fetched_by == EVERYWHERE, TRAINERS, batch.fetched_by != NOT_FETCHED)
+        assert copies.sum() == times.rows.fetched[number]
+        owned = ~is_shared & (batch.sync != 0)
+        assert (batch.users[owned].sum(axis=1) - batch.users[owned, batch.private_to[owned]]).sum() == (
+            times.rows.peer_rows[number]
+        )
 
 
 def test_a_cache_that_holds_what_the_lookahead_counts_is_large_enough() -> None:
@@ -101,6 +133,38 @@ def test_a_skipped_synchronisation_is_stale() -> None:
         _set(actions, number, "sync", place, 0)
 
     assert Rule.INPUT_STALE in replayed(skip).violation_counts
+
+
+@pytest.mark.parametrize("name", ["exchange", "return"])
+def test_a_partitioned_row_that_does_not_reach_its_users_or_comes_back_is_caught(name: str) -> None:
+    """Without the exchange, users have no row; without the return, owners have an old one."""
+    problem, actions, times = planned(design="partitioned")
+    schedule = lowered(problem, actions, times)
+    left_out = next(
+        k for k, event in enumerate(schedule.events()) if event.op >= 0
+        and schedule.graph.ops[event.op].name == f"{name} 1"
+    )  # fmt: skip
+    events = [event for k, event in enumerate(schedule.events()) if k != left_out]
+    found = check(schedule_from_events(schedule.graph, schedule.topology, events, schedule.name)).violation_counts
+    assert (Rule.INPUT_MISSING if name == "exchange" else Rule.INPUT_STALE) in found
+
+
+def test_an_exchange_faster_than_the_busiest_trainer_is_too_short() -> None:
+    problem, actions, times = planned(design="partitioned")
+    shorter = {
+        name: Spans(getattr(times, name).start_s - 1e-3, getattr(times, name).end_s - 1e-3)
+        for name in ("forward", "backward")
+    }
+    report = check(lowered(problem, actions, replace(times, **shorter)))
+    assert Rule.DURATION_TOO_SHORT in report.violation_counts
+
+
+def test_an_owner_that_is_another_in_the_next_batch_has_no_row() -> None:
+    def swap(actions: list[Actions]) -> None:
+        owners = actions[2].private_to
+        actions[2] = replace(actions[2], private_to=(owners + 1) % TRAINERS)
+
+    assert Rule.INPUT_MISSING in replayed(swap, design="partitioned").violation_counts
 
 
 def test_an_evicted_row_that_is_needed_is_missing() -> None:
@@ -141,12 +205,12 @@ def test_a_row_that_is_never_written_back_is_required_missing() -> None:
     assert Rule.REQUIRED_MISSING in replayed(keep).violation_counts
 
 
-def test_a_trainer_with_more_than_its_share_overflows_its_buffer() -> None:
+def test_a_trainer_with_more_than_its_share_overflows_its_buffer_and_trains_longer() -> None:
     def unbalance(actions: list[Actions]) -> None:
         examples = actions[0].examples + np.array([1, -1, 0])
         actions[0] = replace(actions[0], examples=examples)
 
-    assert replayed(unbalance).violation_counts == {Rule.MEMORY_EXCEEDED: 1}
+    assert replayed(unbalance).violation_counts == {Rule.MEMORY_EXCEEDED: 1, Rule.DURATION_TOO_SHORT: 1}
 
 
 def test_prefetches_before_the_write_back_are_stale() -> None:
@@ -170,13 +234,16 @@ def test_prefetches_before_the_write_back_are_stale() -> None:
 
 
 @examples(30)
-@given(seed=st.integers(0, 10**6), lookahead=st.integers(1, 5))
-def test_rows_share_a_group_exactly_if_they_share_their_fate(seed: int, lookahead: int) -> None:
-    _, actions, _ = planned(seed, lookahead=lookahead)
+@given(seed=st.integers(0, 10**6), lookahead=st.integers(1, 5), design=st.sampled_from(DESIGNS))
+def test_rows_share_a_group_exactly_if_they_share_their_fate(seed: int, lookahead: int, design: str) -> None:
+    """Of rows that are owned, whose users differ, so does the fate."""
+    _, actions, _ = planned(seed, lookahead=lookahead, design=design)
     groups = RowGroups.of(actions)
     fates: dict[int, list[tuple[int, ...]]] = {}
     for number, batch in enumerate(actions):
-        columns = (batch.ids, batch.fetched_by, batch.private_to, batch.sync, batch.evicted)
+        is_owned = (batch.private_to != SHARED) & (batch.sync != 0)
+        users = np.where(is_owned, batch.users @ (1 << np.arange(TRAINERS)), 0)
+        columns = (batch.ids, batch.fetched_by, batch.private_to, batch.sync, batch.evicted, users)
         for id_, *fate in zip(*(column.tolist() for column in columns), strict=True):
             fates.setdefault(id_, []).append((number, *fate))
     sizes: dict[tuple[tuple[int, ...], ...], int] = {}

@@ -15,14 +15,14 @@ from gapless.encodings.cupcake.baselines import buckets
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.errors import InputError
 from gapless.options import SolveOptions
-from gapless.profiles.gradients.communication import RingNetwork
+from gapless.profiles.gradients.communication import FlatNetwork
 from gapless.profiles.gradients.compressors import NONE, compressor_names, named_compressor
 from gapless.profiles.gradients.cost_functions import FREE
 from gapless.profiles.gradients.named import load_fusion_profile, with_compressor
 from gapless.profiles.gradients.profile import FusionProfile
 
 GBPS = 1e9 / 8
-NETWORK = RingNetwork(ranks=64, bytes_per_s=10 * GBPS, alpha_s=1e-5)
+NETWORK = FlatNetwork(ranks=64, bytes_per_s=10 * GBPS, alpha_s=1e-5)
 
 
 def of(name: str, advice: Advice) -> Option:
@@ -42,7 +42,7 @@ profiles = st.lists(st.integers(1, 40), min_size=1, max_size=6).flatmap(
     )
 )
 networks = st.builds(
-    RingNetwork, ranks=st.integers(2, 128), bytes_per_s=st.floats(1e7, 1e11), alpha_s=st.floats(0, 1e-4)
+    FlatNetwork, ranks=st.integers(2, 128), bytes_per_s=st.floats(1e7, 1e11), alpha_s=st.floats(0, 1e-4)
 )
 compressors = st.sampled_from([named_compressor(name) for name in compressor_names()])
 
@@ -94,13 +94,13 @@ def test_best_is_the_fastest_option(advice: Advice) -> None:
 
 
 def test_there_is_no_best_where_plain_buckets_are_fastest() -> None:
-    fast = RingNetwork(ranks=8, bytes_per_s=1e13)
+    fast = FlatNetwork(ranks=8, bytes_per_s=1e13)
     assert advise(load_fusion_profile("resnet50"), fast, [named_compressor("powersgd")]).best is None
 
 
 def test_ring_of_one_rank_is_refused() -> None:
     with pytest.raises(InputError, match="ranks: must be >= 2 for there to be something to communicate, got 1"):
-        advise(load_fusion_profile("resnet50"), RingNetwork(1, 1e9), [NONE])
+        advise(load_fusion_profile("resnet50"), FlatNetwork(1, 1e9), [NONE])
 
 
 def test_step_without_any_computation_is_refused() -> None:
@@ -134,7 +134,7 @@ def test_larger_batch_lowers_the_crossover() -> None:
 @examples(40)
 @given(profiles, networks, compressors)
 def test_compression_pays_below_its_crossover_and_not_above(
-    profile: FusionProfile, network: RingNetwork, compressor: object
+    profile: FusionProfile, network: FlatNetwork, compressor: object
 ) -> None:
     """The short cuts of the bisection agree with the exact solver on either side."""
     chosen = named_compressor(getattr(compressor, "name", ""))
@@ -143,7 +143,7 @@ def test_compression_pays_below_its_crossover_and_not_above(
     if crossover is None or not 0 < crossover < math.inf:
         return
     for factor, pays in ((0.998, True), (1.002, False)):
-        other = RingNetwork(network.ranks, factor * crossover, network.alpha_s)
+        other = FlatNetwork(network.ranks, factor * crossover, network.alpha_s)
         found = best_fusion(with_compressor(profile, chosen, other))
         plain_s = buckets(with_compressor(profile, NONE, other)).iteration_s
         assert (found.iteration_s < plain_s * (1 - 1e-9)) == pays

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gapless.errors import InputError
-from gapless.profiles.gradients.communication import RingNetwork
+from gapless.profiles.gradients.communication import FlatNetwork
 from gapless.profiles.gradients.compressors import compressor_names, named_compressor
 from gapless.profiles.gradients.cost_functions import FREE
 from gapless.profiles.gradients.crossover import crossover_bytes_per_s
@@ -28,7 +28,7 @@ from gapless.profiles.gradients.ddp_model import (
 from gapless.profiles.gradients.profile import FusionProfile
 
 GBPS = 1e9 / 8
-NETWORK = RingNetwork(ranks=64, bytes_per_s=10 * GBPS)
+NETWORK = FlatNetwork(ranks=64, bytes_per_s=10 * GBPS)
 RESNET101 = DdpModel(gradient_bytes=170e6, backward_s=2 * 0.120391, network=NETWORK)  # batch 64
 RESNET50 = DdpModel(gradient_bytes=97e6, backward_s=2 * 0.063533, network=NETWORK)
 POWERSGD = named_compressor("powersgd")
@@ -38,7 +38,7 @@ models = st.builds(
     gradient_bytes=st.floats(1e6, 1e9),
     backward_s=st.floats(1e-3, 1),
     network=st.builds(
-        RingNetwork, ranks=st.integers(2, 256), bytes_per_s=st.floats(1e8, 1e11), alpha_s=st.floats(0, 1e-5)
+        FlatNetwork, ranks=st.integers(2, 256), bytes_per_s=st.floats(1e8, 1e11), alpha_s=st.floats(0, 1e-5)
     ),
 )
 compressors = st.sampled_from([named_compressor(name) for name in compressor_names()])
@@ -64,7 +64,7 @@ def test_time_saved_falls_with_the_batch_from_47_to_25_to_minus_11_5_percent() -
 
 
 def test_step_is_the_longer_of_slowed_backward_and_full_buckets_plus_the_last() -> None:
-    model = DdpModel(60e6, 0.05, RingNetwork(4, 1e9, 1e-5), bucket_bytes=25e6, slowdown=1.1)
+    model = DdpModel(60e6, 0.05, FlatNetwork(4, 1e9, 1e-5), bucket_bytes=25e6, slowdown=1.1)
     bucket_s, last_s = (2e-5 * 3 + 2 * size * 3 / (4 * 1e9) for size in (25e6, 10e6))
     assert model.bucket_count == 3
     assert model.uncompressed_s() == pytest.approx(2 * bucket_s + last_s)
@@ -108,7 +108,7 @@ def test_no_step_is_faster_than_the_backward_pass(model: DdpModel, compressor: A
 
 @given(models)
 @example(
-    DdpModel(1e9, 0.001, RingNetwork(ranks=253, bytes_per_s=100000001.0, alpha_s=0.0))
+    DdpModel(1e9, 0.001, FlatNetwork(ranks=253, bytes_per_s=100000001.0, alpha_s=0.0))
 )  # 40 buckets but for rounding
 def test_at_the_required_ratio_only_the_last_bucket_is_left_to_wait_for(model: DdpModel) -> None:
     ratio = model.required_ratio()

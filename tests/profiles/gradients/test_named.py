@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gapless.errors import InputError
-from gapless.profiles.gradients.communication import RingNetwork, all_gather_cost, all_reduce_cost
+from gapless.profiles.gradients.communication import FlatNetwork, all_gather_cost, all_reduce_cost
 from gapless.profiles.gradients.compressors import named_compressor
 from gapless.profiles.gradients.named import (
     build_fusion_profile,
@@ -98,7 +98,7 @@ def test_times_of_a_resnet_are_close_to_the_measured_ones(name: str) -> None:
 
 
 def test_profile_takes_another_compressor_and_network() -> None:
-    profile, network, dgc = load_fusion_profile("vgg16"), RingNetwork(4, 1e9, 1e-6), named_compressor("dgc")
+    profile, network, dgc = load_fusion_profile("vgg16"), FlatNetwork(4, 1e9, 1e-6), named_compressor("dgc")
     other = with_compressor(profile, dgc, network, speed=2.0)
     assert other.compression == dgc.cost(4, 2.0)
     assert other.communication == all_gather_cost(network, 50)

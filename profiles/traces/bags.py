@@ -1,0 +1,151 @@
+"""Bags: several ids of an example in one table, as `torch.nn.EmbeddingBag` and TorchRec's KeyedJaggedTensor hold them.
+
+A bag may be empty, and may hold an id more than once: the model adds its row so often, but the row moves once. Where
+every bag holds one id, an array (examples, tables) says the same and is quicker; the functions below take either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Bags", "Lookups", "bags_of_tables", "by_table", "cells", "chosen", "joined", "lookups", "sums"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Bags:
+    """`values`: integers (n,), example by example, table by table within. `lengths`: int64 (examples, tables)."""
+
+    values: NDArray[Any]
+    lengths: Ints
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(examples, tables)."""
+        return self.lengths.shape
+
+    @property
+    def size(self) -> int:
+        """How many ids are looked up."""
+        return len(self.values)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, examples: slice) -> Bags:
+        """Consecutive examples; a view."""
+        start, stop, _ = examples.indices(len(self))
+        return Bags(self.values[self.starts[start] : self.starts[stop]], self.lengths[start:stop])
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Where the values of each example begin, and where the last end; int64 (examples + 1,)."""
+        return _starts(self.lengths.sum(axis=1))
+
+    @cached_property
+    def example(self) -> Ints:
+        """The example of each value; int64 (n,)."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    @cached_property
+    def table(self) -> NDArray[np.int32]:
+        """The table of each value; int32 (n,)."""
+        examples, tables = self.shape
+        return np.repeat(np.tile(np.arange(tables, dtype=np.int32), examples), self.lengths.reshape(-1))
+
+    def take(self, examples: Ints) -> Bags:
+        """These examples, in this order."""
+        counts = np.diff(self.starts)[examples]
+        place = np.arange(int(counts.sum())) + np.repeat(self.starts[examples] - _starts(counts)[:-1], counts)
+        return Bags(self.values[place], self.lengths[examples])
+
+    def once(self) -> Bags:
+        """The distinct values of each example, ascending, in one bag: what its examples cost, table or not."""
+        order = np.lexsort((self.values, self.example))
+        example, values = self.example[order], self.values[order]
+        first = np.ones(len(order), dtype=np.bool_)
+        first[1:] = (np.diff(values) != 0) | (np.diff(example) != 0)
+        counts = np.bincount(example[first], minlength=len(self))
+        return Bags(values[first], counts[:, None])
+
+
+Lookups: TypeAlias = "NDArray[np.int32] | Bags"
+"""Places of ids in some order: of one id in each table (examples, tables), or of bags."""
+
+
+def joined(blocks: Sequence[Any]) -> Any:
+    """Blocks of one kind after one another."""
+    if len(blocks) == 1:
+        return blocks[0]
+    if not isinstance(blocks[0], Bags):
+        return np.concatenate(blocks)
+    return Bags(np.concatenate([each.values for each in blocks]), np.concatenate([each.lengths for each in blocks]))
+
+
+def bags_of_tables(columns: Sequence[NDArray[Any]], lengths: Ints) -> Bags:
+    """The bags of tables, each of whose ids stand example by example.
+
+    >>> bags_of_tables([np.array([5, 6]), np.array([7, 5])], np.array([[2, 1], [0, 1]])).values.tolist()
+    [5, 6, 7, 5]
+    """
+    ids = np.concatenate(columns)
+    bags = Bags(np.empty_like(ids), lengths)
+    bags.values[np.argsort(bags.table, kind="stable")] = ids
+    return bags
+
+
+def by_table(batch: NDArray[Any] | Bags) -> tuple[list[NDArray[Any]], Ints | None]:
+    """The ids of each table, example by example; of bags also where each of those, table after table, is in `values`.
+
+    >>> columns, order = by_table(Bags(np.array([5, 6, 7, 5]), np.array([[2, 1], [0, 1]])))
+    >>> [column.tolist() for column in columns], order.tolist()
+    ([[5, 6], [7, 5]], [0, 1, 2, 3])
+    """
+    if not isinstance(batch, Bags):
+        return list(np.ascontiguousarray(batch.T)), None
+    order = np.argsort(batch.table, kind="stable")
+    return np.split(batch.values[order], np.cumsum(batch.lengths.sum(axis=0))[:-1]), order
+
+
+def lookups(index: Lookups) -> tuple[Ints, NDArray[Any]]:
+    """Example and value of all lookups, example by example."""
+    if isinstance(index, Bags):
+        return index.example, index.values
+    return np.repeat(np.arange(len(index)), index.shape[1]), index.reshape(-1)
+
+
+def chosen(index: Lookups, examples: Ints | slice) -> Lookups:
+    """The lookups of some examples."""
+    return index.take(examples) if isinstance(index, Bags) and not isinstance(examples, slice) else index[examples]  # type: ignore[index]
+
+
+def cells(index: Lookups, number: Ints, width: int) -> Ints:
+    """value * width + number[example] of each lookup, flat: cells of a table of values by numbers."""
+    if isinstance(index, Bags):
+        return index.values.astype(np.int64) * width + number[index.example]
+    return (index.astype(np.int64) * width + number[:, None]).reshape(-1)
+
+
+def sums(per_value: NDArray[Any], index: Lookups) -> NDArray[Any]:
+    """The rows of `per_value` (values, width) that each example looks up, added up; (examples, width)."""
+    if not isinstance(index, Bags):
+        total: NDArray[Any] = per_value[index].sum(axis=1)
+        return total
+    found = np.zeros((len(index), per_value.shape[1]), dtype=per_value.dtype)
+    some = np.flatnonzero(np.diff(index.starts))
+    if len(some):
+        found[some] = np.add.reduceat(per_value[index.values], index.starts[some], axis=0)
+    return found
+
+
+def _starts(counts: NDArray[Any]) -> Ints:
+    starts = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts
