@@ -81,11 +81,11 @@ class Parameters:
     search: Search = field(default_factory=Search)
     """Which partitions are tried."""
 
-    lookahead: Lookahead = field(default_factory=Lookahead)
-    """Who looks ahead."""
-
     bound: Bound = field(default_factory=Bound)
     """What no partition is better than."""
+
+    lookahead: Lookahead = field(default_factory=Lookahead)
+    """Who looks ahead."""
 
 
 def _check(part: Search | Bound | Lookahead, least: dict[str, int]) -> None:
