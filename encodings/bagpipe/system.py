@@ -13,7 +13,7 @@ METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contig
 """`auto` is `transport` for the paper's objective, `search` for the others."""
 OBJECTIVES = ("paper", "fetches", "max-load")
 OWNERSHIPS = ("first-touch", "hash")
-DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed")
+DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed", "lrpp-fine-grained")
 
 
 def _trace(group: str) -> tuple[Field, ...]:
@@ -97,7 +97,7 @@ QUESTION = (
     ),
     Field("shares", Listed(Number(0, strict=True)), "of a batch, one a trainer (default: even)", metavar="S,S,..."),
     Field(
-        "design", Choice(DESIGNS), f"of the cache: lrpp-delayed (default), {', '.join(DESIGNS[:-1])}", "lrpp-delayed",
+        "design", Choice(DESIGNS), f"of the cache: {', '.join(DESIGNS)} (default lrpp-delayed)", "lrpp-delayed",
         metavar="NAME",
     ),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
