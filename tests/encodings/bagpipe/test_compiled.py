@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from bagpipe_batches import click_log_batch, random_batch
 
-from gapless.encodings.bagpipe import capacities, cost_matrix, fast
+from gapless.encodings.bagpipe import Planning, capacities, cost_matrix, fast
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.lookahead import lookahead_steps
+from gapless.encodings.bagpipe.sharing import Traffic
 from gapless.encodings.bagpipe.transport import transport
 from gapless.encodings.bagpipe.unique_ids import positions, unique_ids
 from gapless.profiles.traces.bags import Bags
-from gapless.profiles.traces.trace import Block
+from gapless.profiles.traces.trace import Block, trace_of_array
 
 compiled = pytest.importorskip("gapless.encodings.bagpipe.compiled", reason="needs the extra `fast` (numba)")
 
@@ -102,3 +104,22 @@ def test_steps_of_the_lookahead(seed: int, cache_rows: int | None, twice: Twice)
     for ours, theirs in zip(found, expected, strict=True):
         for name, value in vars(ours).items():
             assert np.array_equal(value, getattr(theirs, name)), name
+
+
+def row_of_traffic(plan: BatchPlan) -> list[Any]:
+    """From trainers, from servers, sent."""
+    return list(vars(Traffic.of_users(plan.users, plan.owner)).values())
+
+
+@pytest.mark.parametrize("ownership", ["first-touch", "hash"])
+@pytest.mark.parametrize("seed", range(10))
+def test_plans_of_a_trace(seed: int, ownership: str, twice: Twice) -> None:
+    rng = np.random.default_rng(seed)
+    trace = trace_of_array(np.concatenate(random_batches(rng)))
+    size = int(rng.integers(4, 20))
+    planning = Planning(int(rng.integers(1, size)), size, int(rng.integers(1, 5)), ownership=ownership)
+    for found, expected in zip(*twice(lambda: list(batch_plans(trace, planning))), strict=True):
+        for name in ("index", "trainer", "owner", "owner_after", "users"):
+            assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+        for ours, theirs in zip(*twice(lambda plan=found: row_of_traffic(plan)), strict=True):
+            assert np.array_equal(ours, theirs)
