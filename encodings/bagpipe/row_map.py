@@ -33,7 +33,8 @@ def hashed_slots(ids: Ids, bits: int) -> NDArray[np.int64]:
 class RowMap:
     """Ids >= 0 in rows 0, 1, 2, ...; a freed row is the next to be given out, so that rows stay below the peak.
 
-    `ids[row]`: what lies in a row. `last_use[row]`: for the owner of the map. `mark[row]`: one more than the batch that left when the row followed it.
+    `ids[row]`: what lies in a row. `last_use[row]`: the last batch known to use it.
+    `mark[row]`: one more than the batch that left when the row was among the following ones.
     Memory grows with the most ids held at a time: 16 to 32 bytes a row for the table, 24 to 48 for the columns.
     """
 

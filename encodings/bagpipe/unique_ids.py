@@ -73,7 +73,7 @@ def positions(ids: NDArray[np.int64], bounds: NDArray[np.int64], batch: Block) -
         for table, column in enumerate(np.split(flat, starts[1:-1])):
             if len(column):
                 own = ids[bounds[table] : bounds[table + 1]] - (table << TABLE_SHIFT)
-                np.add(_places(own, column), bounds[table], out=places[starts[table] : starts[table + 1]], casting="unsafe")
+                places[starts[table] : starts[table + 1]] = _places(own, column) + bounds[table]
     if not isinstance(batch, Bags):
         return places.reshape(batch.shape[::-1]).T
     by_example = np.empty_like(places)
