@@ -5,6 +5,8 @@ Ids come table after table: those of table t are `flat[starts[t] : starts[t + 1]
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -54,7 +56,7 @@ def distinct_ids(flat: Ints, starts: Ints, shift: int) -> tuple[Ints, Ints]:
 
 
 @compiled
-def _by_bits(column: Ints, largest: int, words: NDArray[np.uint64], ids: Ints, end: int, base: int) -> int:
+def _by_bits(column: Ints, largest: int, words: NDArray[np.uint64], ids: Ints, end: int, base: Any) -> int:
     used = (largest >> 6) + 1
     words[:used] = 0
     for value in column:
@@ -71,7 +73,7 @@ def _by_bits(column: Ints, largest: int, words: NDArray[np.uint64], ids: Ints, e
 
 @compiled
 def _by_digits(
-    column: Ints, largest: int, kept: Ints, other: Ints, count: Ints, ids: Ints, end: int, base: int
+    column: Ints, largest: int, kept: Ints, other: Ints, count: Ints, ids: Ints, end: int, base: Any
 ) -> int:  # fmt: skip
     size, shift = len(column), 0
     kept[:size] = column
@@ -115,7 +117,7 @@ def places(flat: Ints, starts: Ints, ids: Ints, bounds: Ints, shift: int) -> Row
 
 
 @compiled
-def _hashed_places(column: Ints, ids: Ints, first: int, last: int, base: int, found: Rows) -> None:
+def _hashed_places(column: Ints, ids: Ints, first: int, last: int, base: Any, found: Rows) -> None:
     bits = 1
     while (1 << bits) < 2 * (last - first):
         bits += 1

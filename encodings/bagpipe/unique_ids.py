@@ -67,7 +67,7 @@ def positions(ids: NDArray[np.int64], bounds: NDArray[np.int64], batch: Block) -
     """
     flat, starts, order = _by_table(batch)
     if (compiled := loops(batch.size)) is not None:
-        places = compiled.places(flat, starts, ids, bounds, TABLE_SHIFT)
+        places: NDArray[np.int32] = compiled.places(flat, starts, ids, bounds, TABLE_SHIFT)
     else:
         places = np.empty(len(flat), dtype=np.int32)
         for table, column in enumerate(np.split(flat, starts[1:-1])):
