@@ -14,8 +14,8 @@ JSON, format `gapless.fusion-profile`, version 2; `//` comments are allowed::
 
 Tensors stand in the order in which their gradients become ready. Optional are `source`, the shapes (a tensor without
 one counts as a vector where others have one), and of a mode `encode` and `decode` (nothing to do), `encoded_bytes` and
-`sent_bytes`, one number a tensor, whose sums over a group the costs are functions of (the tensors' sizes). `gapless.profiles.gradients.profile` and
-`.modes` say what each field means.
+`sent_bytes`, one number a tensor, whose sums over a group the costs are functions of (the tensors' sizes).
+`gapless.profiles.gradients.profile` and `.modes` say what each field means.
 """
 
 from __future__ import annotations
