@@ -197,13 +197,11 @@ def _text(rows: Sequence[Row], values: Mapping[str, Any]) -> str:
             f"{row.measured.name:<14} {len(row.fusion.ends):>7} {format_seconds(row.predicted_s):>10} "
             f"{format_seconds(row.measured_s):>10} {between:>21} {row.ratio:>6.3f}  {_gradients(row.measured)}"
         )
-    took = "all of them" if all(row.measured.buckets for row in rows) else ", ".join(
-        row.measured.name for row in rows if row.measured.buckets) or "none"  # fmt: skip
-    lines.append(f"buckets as planned: {took}")
-    lines.append(
-        f"{values['repeats']} steps of each in turns, {values['ranks']} processes; {_EMULATED[values['emulate']]}"
-    )
-    return "\n".join(lines)
+    as_planned = [row.measured.name for row in rows if row.measured.buckets]
+    named = "all of them" if len(as_planned) == len(rows) else ", ".join(as_planned) or "none"
+    slower = f", {values['dilation']:g} times as slow" if values["dilation"] > 1 else ""
+    how = f"{values['ranks']} processes; {_EMULATED[values['emulate']]}{slower}"
+    return "\n".join([*lines, f"buckets as planned: {named}", f"{values['repeats']} steps of each in turns, {how}"])
 
 
 _EMULATED = {

@@ -125,7 +125,7 @@ class HookState:
         )  # fmt: skip
 
     def _keep_error(self, job: "_Job") -> None:
-        """What is left of the gradient when all is on its way.
+        """What is left of the gradient once all messages are made.
 
         A step that overflowed (mixed precision skips it) must not spoil all that follow: inf - inf is no number.
         """
@@ -188,7 +188,7 @@ class HookState:
 
 @dataclass
 class _Job:
-    """A bucket on its way."""
+    """A bucket under way."""
 
     key: tuple[int, ...]
     sending: Sending
