@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.costs import Batch, capacities
 from gapless.encodings.bagpipe.fast import loops
-from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
+from gapless.encodings.bagpipe.lookahead import MOST_LOOKAHEAD, Step, lookahead_steps
 from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import Partition, partition
-from gapless.encodings.bagpipe.replicated_tables import with_replicated
+from gapless.encodings.bagpipe.replicated_tables import bare_steps, with_replicated
 from gapless.encodings.bagpipe.roots import Past, Roots, one_user
 from gapless.encodings.bagpipe.sharing import Traffic, uses_by_trainer
 from gapless.encodings.bagpipe.system import DESIGNS, OWNERSHIPS
@@ -173,20 +173,7 @@ def batch_plans(
     planner = _Planner(planning, parameters, budget)
     examples = trace.batches(planning.batch_size, planning.batches)
     coming = _while(trace.batches(planning.batch_size, planning.batches), budget.reads_on)
-    cached = np.setdiff1d(np.arange(trace.table_count), planning.replicated)
-    if planning.replicated:
-        _check_replicated(planning, trace.table_count)
-        coming = (of_tables(batch, cached) for batch in coming)
-    processes = (parameters or Parameters()).lookahead.processes
-    if processes == 1:
-        steps = lookahead_steps(coming, planning.lookahead, planning.cache_rows)
-    elif planning.cache_rows is not None or planning.lookahead is None:
-        raise InputError(f"processes: must be 1 where L is what fits {planning.cache_rows} rows, got {processes}")
-    else:
-        steps = lookahead_by_table(coming, len(cached), planning.lookahead, processes)
-    if planning.replicated:
-        again = trace.batches(planning.batch_size, planning.batches)
-        steps = with_replicated(steps, again, planning.replicated, trace.table_count)
+    steps = _steps(trace, planning, coming, (parameters or Parameters()).lookahead.processes)
     while True:
         begin_s = time.perf_counter()
         step = next(steps, None)
@@ -195,12 +182,36 @@ def batch_plans(
         yield planner.plan(step, next(examples), time.perf_counter() - begin_s)
 
 
+def _steps(trace: Trace, planning: Planning, coming: Iterable[Block], processes: int) -> Iterator[Step]:
+    """What the lookahead decides, of the tables that aren't replicated, with the rows of those that are."""
+    replicated, tables = planning.replicated, trace.table_count
+    if not replicated:
+        return _looked_ahead(planning, coming, tables, processes)
+    _check_replicated(planning, tables)
+    cached = np.setdiff1d(np.arange(tables), replicated)
+    if len(cached):
+        others = (of_tables(batch, cached) for batch in coming)
+        steps = _looked_ahead(planning, others, len(cached), processes)
+    else:
+        steps = bare_steps(coming, planning.lookahead or MOST_LOOKAHEAD)
+    again = trace.batches(planning.batch_size, planning.batches)
+    return with_replicated(steps, again, replicated, tables)
+
+
+def _looked_ahead(planning: Planning, coming: Iterable[Block], tables: int, processes: int) -> Iterator[Step]:
+    if processes == 1:
+        return lookahead_steps(coming, planning.lookahead, planning.cache_rows)
+    if planning.cache_rows is not None or planning.lookahead is None:
+        raise InputError(f"processes: must be 1 where L is what fits {planning.cache_rows} rows, got {processes}")
+    return lookahead_by_table(coming, tables, planning.lookahead, processes)
+
+
 def _check_replicated(planning: Planning, tables: int) -> None:
-    """Tables that are there, each once, and not all of them: the lookahead must have something to look at."""
+    """Tables that are there, each once."""
     replicated = planning.replicated
-    if len(set(replicated)) < len(replicated) or not set(replicated) <= set(range(tables)) or len(replicated) == tables:
-        rule = f"must be different tables, 0..{tables - 1}, and not all of them"
-        raise InputError(f"replicated: {rule}, got {', '.join(map(str, replicated))}")
+    if len(set(replicated)) < len(replicated) or not set(replicated) <= set(range(tables)):
+        got = ", ".join(map(str, replicated))
+        raise InputError(f"replicated: must be different tables, 0..{tables - 1}, got {got}")
 
 
 def _while(batches: Iterable[Block], goes_on: Callable[[], bool]) -> Iterator[Block]:

@@ -19,12 +19,23 @@ from gapless.encodings.bagpipe.unique_ids import unique_ids
 from gapless.profiles.traces.bags import of_tables
 from gapless.profiles.traces.trace import TABLE_SHIFT, Block
 
-__all__ = ["NEVER", "with_replicated"]
+__all__ = ["NEVER", "bare_steps", "with_replicated"]
 
 Ints = NDArray[np.int64]
 
 NEVER = np.iinfo(np.int32).max
 """As the batch of a row's last use: none of those that are looked at."""
+
+
+def bare_steps(batches: Iterable[Block], lookahead: int) -> Iterator[Step]:
+    """The steps of tables that are all replicated, without their rows: when a batch's first uses are fetched."""
+    none, nothing = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.bool_)
+    bounds = np.zeros(1, dtype=np.int64)
+    for number, batch in enumerate(batches):
+        after = max(number - lookahead, -1)
+        yield Step(
+            number, len(batch), lookahead, np.empty(0, dtype=np.int64), bounds, none, nothing, none, nothing, after, 0
+        )
 
 
 def with_replicated(
@@ -55,12 +66,13 @@ def _joined(step: Step, cached: Ints, ids: Ints, following: Ints, rows: RowMap, 
     whole = np.concatenate([cached, ids])
     order = np.argsort(whole, kind="stable")
     whole = whole[order]
-    columns = {
-        "rows": (2 * step.rows, 2 * found + 1),
-        "prefetched": (step.prefetched, is_new),
-        "last_use": (step.last_use, np.full(len(ids), NEVER, dtype=np.int32)),
-        "in_next": (step.in_next, np.isin(ids, following, assume_unique=True)),
-    }
-    joined = {name: np.concatenate(parts)[order] for name, parts in columns.items()}
-    bounds = np.searchsorted(whole, np.arange(tables + 1, dtype=np.int64) << TABLE_SHIFT)
-    return replace(step, ids=whole, bounds=bounds, **joined)
+    never = np.full(len(ids), NEVER, dtype=np.int32)
+    return replace(
+        step,
+        ids=whole,
+        bounds=np.searchsorted(whole, np.arange(tables + 1, dtype=np.int64) << TABLE_SHIFT),
+        rows=np.concatenate([2 * step.rows, 2 * found + 1])[order],
+        prefetched=np.concatenate([step.prefetched, is_new])[order],
+        last_use=np.concatenate([step.last_use, never])[order],
+        in_next=np.concatenate([step.in_next, np.isin(ids, following, assume_unique=True)])[order],
+    )

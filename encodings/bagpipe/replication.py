@@ -5,9 +5,9 @@ once, at the end. Its gradients are synchronised as those of cached rows, by the
 table's would be no fewer. What that saves is what is fetched and evicted again and again; what it costs is the
 synchronisation of rows that one trainer alone uses before they are evicted, and the fetches of rows used once.
 
-**The choice.** Seconds on the networks, of the servers in each direction and of the trainers, add up over tables as long
-as examples stay on their trainers. So the best set of tables is that of a knapsack, solved exactly: its bound holds for
-every set of tables within the budget, with the examples as they are partitioned.
+**The choice.** Seconds on the networks, of the servers in each direction and of the trainers, add up over tables as
+long as examples stay on their trainers. So the best set of tables is that of a knapsack, solved exactly: its bound
+holds for every set of tables within the budget, with the examples as they are partitioned.
 """
 
 from __future__ import annotations
