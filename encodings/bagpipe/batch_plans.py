@@ -8,6 +8,9 @@ in the background where it doesn't.
 Beside that, every cached row has an owner, one trainer, by which partitions are judged: the cost of an example on a
 trainer is the number of its rows that others own. An owner is chosen when a row enters the cache and stays until it
 leaves: the trainer that uses it most in its first batch (`first-touch`), or one by the row's number (`hash`).
+
+The fine-grained variant of LRPP (design `lrpp-fine-grained`) has a root for every row instead, which moves to where the
+row is used: `roots.py`. Plans say both, so that designs can be compared by the same plans.
 """
 
 from __future__ import annotations
@@ -22,19 +25,24 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.costs import Batch, capacities
-from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
+from gapless.encodings.bagpipe.demand import demand_steps
+from gapless.encodings.bagpipe.fast import loops
+from gapless.encodings.bagpipe.lookahead import MOST_LOOKAHEAD, Step, lookahead_steps
+from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import Partition, partition
+from gapless.encodings.bagpipe.replicated_tables import bare_steps, with_replicated
+from gapless.encodings.bagpipe.roots import Past, Roots, one_user
 from gapless.encodings.bagpipe.sharing import Traffic, uses_by_trainer
-from gapless.encodings.bagpipe.system import DESIGNS, OWNERSHIPS
+from gapless.encodings.bagpipe.system import BASELINES, DESIGNS, OWNERSHIPS
 from gapless.encodings.bagpipe.unique_ids import positions
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import Deadline, SolveOptions
-from gapless.profiles.traces.bags import Bags, Lookups
+from gapless.profiles.traces.bags import Bags, Lookups, of_tables
 from gapless.profiles.traces.trace import Block, Trace
 
-__all__ = ["BatchPlan", "Planning", "batch_plans"]
+__all__ = ["BatchPlan", "Planning", "batch_plans", "settled"]
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -51,6 +59,7 @@ class Planning:
 
     `lookahead` and `cache_rows`: as for `lookahead_steps`; 200 batches if neither is given, as in the paper.
     `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None. `design`: of the cache.
+    `replicated`: tables, by number, whose rows stay on every trainer from their first use on.
     Raises `InputError` for counts below 1, more trainers than examples in a batch, too many of both, unknown names.
     """
 
@@ -64,6 +73,7 @@ class Planning:
     shares: tuple[float, ...] | None = None
     batches: int | None = None
     design: str = "lrpp-delayed"
+    replicated: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for title in ("trainers", "batch_size", "lookahead", "cache_rows", "batches"):
@@ -77,7 +87,10 @@ class Planning:
             got = f"{examples:,} x {self.trainers:,}; take a smaller batch or fewer trainers"
             raise InputError(f"batch_size: times trainers must be at most {MOST_COSTS:,}, got {got}")
         check_known("ownership", self.ownership, OWNERSHIPS)
-        check_known("design", self.design, DESIGNS)
+        check_known("design", self.design, (*DESIGNS, *BASELINES))
+        if self.design in BASELINES and (self.cache_rows is None or self.lookahead is not None):
+            got = "none" if self.cache_rows is None else f"lookahead {self.lookahead} too"
+            raise InputError(f"cache_rows: must be given, and no lookahead, with design {self.design}, got {got}")
         if self.lookahead is None and self.cache_rows is None:
             object.__setattr__(self, "lookahead", 200)
         for trainer, share in enumerate(self.shares or ()):
@@ -95,6 +108,7 @@ class BatchPlan:
     `users`: bool (n, p), which trainers' examples use an id, column by column in memory. `partition_s`, `lookahead_s`:
     wall time of the two.
     `owner_after`: int64 (n,), whose part a row is in from now on; that of a row without an owner before is chosen here.
+    `past`: where the rows were used last; `root`: int64 (n,), who holds them from now on, if one trainer does.
     """
 
     step: Step
@@ -105,6 +119,8 @@ class BatchPlan:
     partition_s: float
     lookahead_s: float
     owner_after: Ints
+    past: Past
+    root: Ints
 
     @property
     def trainer(self) -> Ints:
@@ -114,8 +130,13 @@ class BatchPlan:
     @cached_property
     def is_private(self) -> Mask:
         """One trainer uses the row, and no later batch of the window: it is written back from there, unsynchronised."""
-        private: Mask = self.step.evicted & (self.users.sum(axis=1, dtype=np.int16) == 1)
+        private: Mask = self.step.evicted & self.is_alone
         return private
+
+    @property
+    def is_alone(self) -> Mask:
+        """One trainer uses the row."""
+        return self._one_user[1]
 
     @property
     def sync_now(self) -> Mask:
@@ -127,13 +148,14 @@ class BatchPlan:
         """Synchronised in the background."""
         return ~self.is_private & ~self.step.in_next
 
-    @cached_property
+    @property
     def only_user(self) -> Ints:
         """The trainer that uses a private row; int64 (n,), of no meaning for the others."""
-        user = np.zeros(len(self.users), dtype=np.int64)
-        for trainer, uses in enumerate(self.users.T):
-            user[uses] = trainer
-        return user
+        return self._one_user[0]
+
+    @cached_property
+    def _one_user(self) -> tuple[Ints, Mask]:
+        return one_user(self.users)
 
     @cached_property
     def traffic(self) -> Traffic:
@@ -155,17 +177,49 @@ def batch_plans(
     budget = budget or Budget(Deadline(options or SolveOptions()), Pace())
     planner = _Planner(planning, parameters, budget, iter(known))
     examples = trace.batches(planning.batch_size, planning.batches)
-    steps = lookahead_steps(
-        _while(trace.batches(planning.batch_size, planning.batches), budget.check_reading),
-        planning.lookahead,
-        planning.cache_rows,
-    )
+    coming = _while(trace.batches(planning.batch_size, planning.batches), budget.check_reading)
+    steps = _steps(trace, planning, coming, (parameters or Parameters()).lookahead.processes)
     while True:
         begin_s = time.perf_counter()
         step = next(steps, None)
         if step is None:
             return
         yield planner.plan(step, next(examples), time.perf_counter() - begin_s)
+
+
+def _steps(trace: Trace, planning: Planning, coming: Iterable[Block], processes: int) -> Iterator[Step]:
+    """What the lookahead decides, of the tables that aren't replicated, with the rows of those that are."""
+    replicated, tables = planning.replicated, trace.table_count
+    if not replicated:
+        return _looked_ahead(planning, coming, tables, processes)
+    _check_replicated(planning, tables)
+    cached = np.setdiff1d(np.arange(tables), replicated)
+    if len(cached):
+        others = (of_tables(batch, cached) for batch in coming)
+        steps = _looked_ahead(planning, others, len(cached), processes)
+    else:
+        steps = bare_steps(coming, planning.lookahead or MOST_LOOKAHEAD)
+    again = trace.batches(planning.batch_size, planning.batches)
+    return with_replicated(steps, again, replicated, tables)
+
+
+def _looked_ahead(planning: Planning, coming: Iterable[Block], tables: int, processes: int) -> Iterator[Step]:
+    if planning.design in BASELINES:
+        assert planning.cache_rows is not None, "a planning of a baseline has a cache"
+        return demand_steps(coming, planning.cache_rows, planning.design)
+    if processes == 1:
+        return lookahead_steps(coming, planning.lookahead, planning.cache_rows)
+    if planning.cache_rows is not None or planning.lookahead is None:
+        raise InputError(f"processes: must be 1 where L is what fits {planning.cache_rows} rows, got {processes}")
+    return lookahead_by_table(coming, tables, planning.lookahead, processes)
+
+
+def _check_replicated(planning: Planning, tables: int) -> None:
+    """Tables that are there, each once."""
+    replicated = planning.replicated
+    if len(set(replicated)) < len(replicated) or not set(replicated) <= set(range(tables)):
+        got = ", ".join(map(str, replicated))
+        raise InputError(f"replicated: must be different tables, 0..{tables - 1}, got {got}")
 
 
 def _while(batches: Iterable[Block], check: Callable[[], None]) -> Iterator[Block]:
@@ -183,11 +237,12 @@ class _Planner:
     ) -> None:  # fmt: skip
         self._planning, self._parameters, self._budget, self._known = planning, parameters, budget, known
         self._owner = np.full(1024, -1, dtype=np.int64)  # by cache row
+        self._roots = Roots()
 
     def plan(self, step: Step, examples: Block, lookahead_s: float) -> BatchPlan:
         """The plan of the next batch."""
         planning = self._planning
-        owner = self._owners_before(step)
+        owner, past = self._owners_before(step), self._roots.past(step)
         begin_s = time.perf_counter()
         index = positions(step.ids, step.bounds, examples)
         places = capacities(len(examples), planning.trainers, planning.shares)
@@ -195,8 +250,10 @@ class _Planner:
         found = self._partition(batch, places)
         partition_s = time.perf_counter() - begin_s
         uses = uses_by_trainer(index, found.trainer, len(step.ids), planning.trainers)
-        after = self._settle(step, owner, uses)
-        return BatchPlan(step, index, found, owner, uses.T > 0, partition_s, lookahead_s, after)
+        after = self._owner[step.rows] = settled(uses, owner, step.ids)
+        users = uses.T > 0
+        root = self._roots.settle(step, past, users)
+        return BatchPlan(step, index, found, owner, users, partition_s, lookahead_s, after, past, root)
 
     def _partition(self, batch: Batch, places: Ints) -> Partition:
         """As asked for; the contiguous partition where that finds nothing in time."""
@@ -224,24 +281,27 @@ class _Planner:
             owner[step.prefetched] = _hashed(step.prefetch_ids, self._planning.trainers)
         return owner
 
-    def _settle(self, step: Step, owner: Ints, uses: NDArray[np.int32]) -> Ints:
-        """What has no owner yet gets the trainer that uses it most; ties are spread over the trainers by its number.
 
-        `uses`: trainers x ids, how often.
-        """
-        after, trainers = owner.copy(), self._planning.trainers
-        new = np.flatnonzero(owner < 0)
-        turn = step.ids.take(new) % trainers
-        most = np.zeros(len(new), dtype=np.int64)  # an unused trainer's rank is less than a used one's
-        for trainer, times in enumerate(uses):
-            rank = times.take(new) * np.int64(trainers)
-            rank += turn
-            after[new[rank > most]] = trainer
-            np.maximum(most, rank, out=most)
-            turn += 1
-            turn[turn == trainers] = 0
-        self._owner[step.rows] = after
-        return after
+def settled(uses: NDArray[np.int32], owner: Ints, ids: Ints) -> Ints:
+    """Owners after a batch: what has none yet gets the trainer that uses it most; ties are spread by the id's number.
+
+    `uses`: trainers x ids, how often; each id is used.
+    """
+    if (compiled := loops(uses.size)) is not None:
+        found: Ints = compiled.settled(uses, owner, ids)
+        return found
+    after, trainers = owner.copy(), len(uses)
+    new = np.flatnonzero(owner < 0)
+    turn = ids.take(new) % trainers
+    most = np.full(len(new), -1)
+    for trainer, times in enumerate(uses):
+        rank = times.take(new) * np.int64(trainers)  # an unused trainer's is less than a used one's
+        rank += turn
+        after[new[rank > most]] = trainer
+        np.maximum(most, rank, out=most)
+        turn += 1
+        turn[turn == trainers] = 0
+    return after
 
 
 def _slots(index: Lookups) -> Lookups:

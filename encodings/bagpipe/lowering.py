@@ -11,6 +11,7 @@ a batch; the replicas are looked up, and must hold all updates of batches before
 its private rows; synchronisation updates the shared ones, now or later; evicted rows are written back and freed. A row
 that lies on all trainers and is private in its last batch leaves the replicas for the trainer that uses it. Rows that
 one trainer owns and others use (a partitioned cache) go from the owner to its users and back in two collectives.
+Rooted rows lie with the trainers that use them: `fine_grained.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.actions import (
+    BY_USERS,
     EVERYWHERE,
     NOT_FETCHED,
     SHARED,
@@ -33,6 +35,7 @@ from gapless.encodings.bagpipe.actions import (
     GroupedActions,
     RowGroups,
 )
+from gapless.encodings.bagpipe.fine_grained import Holders, RootedRows
 from gapless.encodings.bagpipe.machine import FETCH_ALL, SERVERS, WRITE_ALL, Draft, Machine
 from gapless.encodings.bagpipe.pipeline import Spans, Times
 from gapless.graph import Graph, Implementation, Op, Placement
@@ -84,10 +87,13 @@ def lowered(
     """
     group_bytes = groups.rows * machine.cluster.row_bytes
     rows = Draft(group_bytes.tolist(), [f"rows {number}" for number in range(len(groups.rows))])
+    holders = Holders([-1] * len(groups.rows))
     copies = [(number, SERVERS) for number in range(len(groups.rows))]
     for number, batch in zip(stretch.numbers, groups.batches, strict=True):
-        lowering = _Batch(rows, machine, times, number, batch, stretch, seen, group_bytes)
-        copies += [(tensor, SERVERS) for tensor in lowering.add()]
+        bit = stretch.bits.get(number, 0)
+        rooted = RootedRows(rows, machine, times, number, batch, seen, holders, groups.rows, bit)
+        taken = _Batch(rows, machine, times, number, batch, stretch, seen, group_bytes, rooted).add()
+        copies += [(tensor, SERVERS) for tensor in taken]
     for name in sorted(set(names).difference(rows.names)):
         rows.tensor(name)
     initial = Placement.of(copies, [stretch.held] * len(copies))
@@ -115,6 +121,7 @@ class _Batch:
     stretch: Stretch
     seen: list[int]
     group_bytes: Ints
+    rooted: RootedRows
 
     def add(self) -> list[int]:
         """Add its events; returns its examples, which lie with the trace at first."""
@@ -126,7 +133,7 @@ class _Batch:
         cluster, replicas = self.machine.cluster, self.machine.replicas
         trainers = range(cluster.trainers)
         start_s = float(self.times.forward.start_s[self.number])
-        exchanged = self._exchange(start_s)
+        exchanged = (*self._exchange(start_s), *self.rooted.send())
         shared = self.batch.where(private_to=SHARED).tolist()
         for trainer in trainers:
             self._claim(trainer, start_s)
@@ -143,6 +150,7 @@ class _Batch:
         self._return(trained)
         self._synchronise(trained, "now", SYNC_NOW)
         self._synchronise(trained, "later", SYNC_LATER)
+        self.rooted.gather(trained)
         self.rows.free(trained, replicas, after=before)
         if start_s < self.stretch.until_s:
             for group in self.batch.group.tolist():
@@ -163,10 +171,12 @@ class _Batch:
         cluster = self.machine.cluster
         span = self.times.prefetch
         first_s, end_s = float(span.start_s[self.number]), float(span.end_s[self.number])
+        by_users = self.batch.fetched_by == BY_USERS
+        alone = [self.batch.fetched_by == trainer for trainer in range(cluster.trainers)]
         parts = [(FETCH_ALL, self.batch.where(fetched_by=EVERYWHERE), cluster.trainers)]
         parts += [
-            (self.machine.link("fetch", trainer), self.batch.where(fetched_by=trainer), 1)
-            for trainer in range(cluster.trainers)
+            (self.machine.link("fetch", trainer), self.batch.group[fetched | (by_users & uses)], 1)
+            for trainer, (fetched, uses) in enumerate(zip(alone, self.batch.users.T, strict=True))
         ]
         for link, group, copies in parts:  # from the last one back: after the latency there may be time to spare
             start_s = max(first_s, end_s - self._bytes(group) * copies / cluster.server_bytes_per_s)
@@ -220,7 +230,7 @@ class _Batch:
         for trainer in range(machine.cluster.trainers):
             others = groups[users[:, trainer] & (owner != trainer)].tolist()
             self.rows.move(machine.link("claim", trainer), [exchanged, *others], start_s)
-        self.rows.free([exchanged], machine.replicas, after=0)
+        self.rows.free([exchanged], machine.replicas, after=len(self.rows.events) - 1)
         return (exchanged,)
 
     def _return(self, trained: list[int]) -> None:
@@ -257,10 +267,11 @@ class _Batch:
     def _train(self, trainer: int, waits_for: tuple[int, ...], start_s: float) -> int:
         """Forward and backward pass, which updates the trainer's private rows; returns a token that it is done."""
         machine, cluster = self.machine, self.machine.cluster
-        private: tuple[int, ...] = tuple(self.batch.where(private_to=trainer, sync=0).tolist())
-        groups, owner, users = self._owned
-        read: tuple[int, ...] = tuple(groups[users[:, trainer]].tolist())
-        others = groups[users[:, trainer] & (owner != trainer)].tolist()
+        batch = self.batch
+        private: tuple[int, ...] = tuple(batch.group[batch.is_kept & (batch.private_to == trainer)].tolist())
+        lent = (batch.is_owned | batch.is_rooted) & ~batch.is_kept & batch.users[:, trainer]
+        read: tuple[int, ...] = tuple(batch.group[lent].tolist())
+        others = batch.group[lent & (batch.private_to != trainer)].tolist()
         done = self.rows.tensor(f"gradients of batch {self.number} on trainer {trainer}")
         is_last = trainer == cluster.trainers - 1
         freed_on = (machine.replicas,) if is_last else ()
@@ -300,6 +311,8 @@ class _Batch:
         start_s, end_s = float(spans.start_s[self.number]), float(spans.end_s[self.number])
         if sync == SYNC_NOW and len(self._owned[0]):
             start_s = min(start_s + self._peers_s, end_s)
+        if self.batch.is_rooted.any():  # their exchanges follow
+            end_s = start_s + self.machine.cluster.all_reduce_s(size_bytes)
         self.rows.run(op, self.machine.all_reduce, start_s, end_s, kind=EventKind.COLLECTIVE)
 
     def _write_back(self) -> None:
@@ -307,9 +320,8 @@ class _Batch:
         machine, cluster = self.machine, self.machine.cluster
         trainers = range(cluster.trainers)
         early = [(trainer, self.batch.where(private_to=trainer, evicted=1, sync=0)) for trainer in trainers]
-        groups, owner, _ = self._owned
-        gone = self.batch.evicted[self.batch.is_owned] == 1
-        late = [(trainer, groups[gone & (owner == trainer)]) for trainer in trainers]
+        gone = (self.batch.evicted == 1) & (self.batch.sync != 0)
+        late = [(trainer, self.batch.group[gone & (self.batch.private_to == trainer)]) for trainer in trainers]
         late.append((SHARED, self.batch.where(private_to=SHARED, evicted=1)))
         for spans, parts in ((self.times.write_early, early), (self.times.write_late, late)):
             first_s, end_s = float(spans.start_s[self.number]), float(spans.end_s[self.number])

@@ -136,7 +136,8 @@ class Draft:
             self.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=tuple(tensors), frees=frees))
 
     def free(self, tensors: Iterable[int], device: int, after: int) -> None:
-        """The last event frees them on a device at its end, if it is one of those from number `after` on."""
-        if len(self.events) > after:
-            last = self.events[-1]
-            self.events[-1] = replace(last, frees=(*last.frees, *((tensor, device) for tensor in tensors)))
+        """Whichever event ends last, of those from number `after` on, frees them on a device."""
+        last = max(range(after, len(self.events)), key=lambda number: (self.events[number].end_s, number), default=None)
+        if last is not None:
+            frees = (*self.events[last].frees, *((tensor, device) for tensor in tensors))
+            self.events[last] = replace(self.events[last], frees=frees)

@@ -28,12 +28,14 @@ class Problem:
 
     The cache is of the design that `planning` names: logically replicated and physically partitioned, with delayed
     synchronisation, unless another is asked for (section 5.2.3). `resume`: the file of a run of the same question, as
-    far as it came, to go on with. Raises `InputError` for a cluster of other trainers.
+    far as it came, to go on with. `replicate_budget_bytes`: of each trainer's memory, for tables that stay on all of
+    them; they are chosen before the run is planned. Raises `InputError` for a cluster of other trainers.
     """
 
     trace: Trace
     planning: Planning
     cluster: Cluster
+    replicate_budget_bytes: int | None = None
     resume: str | None = None
 
     def __post_init__(self) -> None:
@@ -60,6 +62,7 @@ class Problem:
             "method": self.planning.method,
             "ownership": self.planning.ownership,
             "design": self.planning.design,
+            "replicate_budget_bytes": self.replicate_budget_bytes,
             "shares": None if self.planning.shares is None else list(self.planning.shares),
         }
 
@@ -88,6 +91,7 @@ def problem(
     ownership: str = "first-touch",
     shares: Sequence[float] | None = None,
     design: str = "lrpp-delayed",
+    replicate_budget: int | None = None,
     batches: int = 50,
     resume: str | None = None,
     columns: Sequence[str] | None = None,
@@ -114,9 +118,9 @@ def problem(
 ) -> Problem:
     """The plans of a trace's first batches, for trainers with a cache.
 
-    `lookahead` to `batches` are as for `Planning`, `resume` as for `Problem`, `columns` to `pooling_factors` as for `find_trace`, `model` to
-    `control` as for `find_cluster`. Raises `InputError` that names an argument which is unknown or doesn't go with the
-    others.
+    `lookahead` to `batches` are as for `Planning`, `replicate_budget` is in bytes, `resume` is as for `Problem`,
+    `columns` to `pooling_factors` as for `find_trace`, `model` to `control` as for `find_cluster`. Raises `InputError`
+    that names an argument which is unknown or doesn't go with the others.
     """
     planning = Planning(
         trainers, batch_size, lookahead, cache_rows, objective, method, ownership, batches=batches, design=design,
@@ -132,4 +136,4 @@ def problem(
         exponent=exponent, hot_share=hot_share, table_rows=table_rows, examples=examples, trace_seed=trace_seed,
         pooling_factors=pooling_factors,
     )  # fmt: skip
-    return Problem(found, planning, cluster, resume)
+    return Problem(found, planning, cluster, replicate_budget, resume)

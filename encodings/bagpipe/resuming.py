@@ -102,7 +102,7 @@ def _resumed(resume: str, path: Path | None, head: Columns) -> tuple[IO[bytes], 
     """The file with the windows of the one that is gone on with, which may be it itself, and what it holds."""
     is_same = path is not None and Path(resume).resolve() == path.resolve()
     with file_errors(resume):
-        source = Path(resume).open("r+b" if is_same else "rb")
+        source = Path(resume).open("r+b" if is_same else "rb")  # noqa: SIM115 - may become the run's
     try:
         _check_question(resume, head_in(source), head)
         before = salvaged(source, _is_kept)

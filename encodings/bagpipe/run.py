@@ -1,13 +1,13 @@
 """Run: the plans of batches one after the other, reduced to what trainers do; a run may end after any batch.
 
-Batches go to a file as they are planned (`run_store.py`). What is cached when a run ends early is written back after its
-last use, which changes the evictions of the last L batches: in the file that stands apart (`written_back`), so that the
-run can go on later as if it had never ended.
+Batches go to a file as they are planned (`run_store.py`). What is cached when a run ends early is written back after
+its last use, which changes the evictions of the last L batches: in the file that stands apart (`written_back`), so that
+the run can go on later as if it had never ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.actions import Actions
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.budget import Budget, OutOfTimeError
-from gapless.encodings.bagpipe.counts import EVICTED, EVICTED_MOST, LOOKAHEAD, Counts, row_of
+from gapless.encodings.bagpipe.counts import EVICTED, EVICTED_MOST, LOOKAHEAD, ROOTED, Counts, row_of
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.rooted_counts import EVICTED_ALONE, evicted_parts
 from gapless.encodings.bagpipe.row_map import RowMap
 from gapless.encodings.bagpipe.run_reader import RunFile
 from gapless.encodings.bagpipe.run_store import KnownBatch, PlannedBatch, RunWriter
@@ -34,9 +35,9 @@ Mask = NDArray[np.bool_]
 class Run:
     """What is known of all batches of a run beside what its file holds.
 
-    `counts`: what `Counts` has of each batch. `measured`: what a partition costs, its bound, the largest load, NaN where
-    unknown. `optimised`: how many batches have the partition that was asked for, not cut short. `is_whole`: whether the
-    last batch is the last of the trace, or of those asked for.
+    `rows`: what `Counts` has of each batch. `measured`: what a partition costs, its bound, the largest load, NaN
+    where unknown. `optimised`: how many batches have the partition that was asked for, not cut short. `is_whole`: whether the
+    last batch is the last of the trace, or of those asked for. `is_replicated`: rows of some tables stay until the end.
     """
 
     writer: RunWriter
@@ -47,6 +48,7 @@ class Run:
     timings: dict[str, float] = field(default_factory=dict)
     optimised: int = 0
     is_whole: bool = False
+    is_replicated: bool = False
 
     def take(self, plan: BatchPlan) -> None:
         """Add the plan of the next batch."""
@@ -80,7 +82,7 @@ class Run:
 
 def plan_run(
     run: Run, problem: Problem, options: SolveOptions, parameters: Parameters, deadline: Deadline, budget: Budget,
-    known: Iterator[KnownBatch] = iter(()),
+    known: Iterable[KnownBatch] = (),
 ) -> None:  # fmt: skip
     """Plan all batches, or those for which there is time; each is added to the run. `known`: the first ones, which are
     in the file already.
@@ -114,8 +116,8 @@ def written_back(run: Run, file: RunFile) -> tuple[Counts, dict[int, Mask]]:
     """The counts of a run, and by batch the rows that its end evicts beside those that were planned to be."""
     found: dict[int, Mask] = {}
     rows, later = list(run.rows), RowMap()
-    for number in reversed(range(0 if run.is_whole else file.batches)):
-        if number + rows[number][LOOKAHEAD] < file.batches:
+    for number in reversed(range(0 if run.is_whole and not run.is_replicated else file.batches)):
+        if number + rows[number][LOOKAHEAD] < file.batches and not run.is_replicated:
             break  # whatever is cached then is used again before the end
         actions = file.actions(number)
         is_last = later.find(actions.ids) < 0
@@ -126,5 +128,8 @@ def written_back(run: Run, file: RunFile) -> tuple[Counts, dict[int, Mask]]:
         counts[EVICTED] = int(evicted.sum())
         owned = actions.private_to[evicted & (actions.private_to >= 0)]
         counts[EVICTED_MOST] = max(counts[EVICTED_MOST], int(np.bincount(owned, minlength=1).max()))
+        if run.design == "lrpp-fine-grained":
+            alone = actions.sync == 0
+            counts[ROOTED + EVICTED_ALONE :] = evicted_parts(evicted, alone, actions.private_to, actions.trainers)
         rows[number] = tuple(counts)
     return Counts.of(run.trainers, rows), found

@@ -2,7 +2,8 @@
 
 A window is some batches in a row, closed once they have `WINDOW_ROWS` rows. Its arrays stand together, each as a member
 `<first batch>/<name>.npy`, so that a file whose writing was cut short holds whole windows up to some place
-(`salvaged`): every member says how long it is, and has a checksum. The directory of a .npz stands at its end and is written last.
+(`salvaged`): every member says how long it is, and has a checksum. The directory of a .npz stands at its end and is
+written last.
 """
 
 from __future__ import annotations

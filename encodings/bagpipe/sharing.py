@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.costs import Batch
+from gapless.encodings.bagpipe.fast import loops
 from gapless.profiles.traces.bags import Bags, Lookups, cells, chosen
 
 __all__ = ["Sharing", "Traffic", "uses_by_trainer"]
@@ -30,6 +31,8 @@ class Traffic:
     @classmethod
     def of_users(cls, users: NDArray[np.bool_], owner: Ints) -> Traffic:
         """What moves when trainers use ids as `users` says (ids x trainers) and `owner` has them, -1: the servers."""
+        if (compiled := loops(users.size)) is not None:
+            return cls(*compiled.between_trainers(np.ascontiguousarray(users.T), owner))
         readers = users.sum(axis=1, dtype=np.int32)
         is_served = owner < 0
         rows = np.zeros((3, users.shape[1]), dtype=np.int64)
@@ -39,6 +42,11 @@ class Traffic:
             served = np.count_nonzero(uses & is_served)
             rows[:, trainer] = np.count_nonzero(uses) - own - served, served, readers[is_own].sum() - own
         return cls(*rows)
+
+    @classmethod
+    def of_moved(cls, rows: Ints) -> Traffic:
+        """Of rows from the servers (row 0) and each owner to each trainer."""
+        return cls(rows[1:].sum(axis=0), rows[0].copy(), rows[1:].sum(axis=1))
 
     @property
     def fetched(self) -> Ints:
@@ -116,20 +124,23 @@ class Sharing:
 
     def traffic(self, trainer: Ints) -> Traffic:
         """What moves when example i is trained on `trainer[i]`."""
-        return self.traffic_of(self.is_fetched(self.counts(trainer)))
+        users = uses_by_trainer(self.index, trainer, self.ids, self.trainers) > 0
+        return Traffic.of_users(users.T, self.owner)
 
-    def traffic_of(self, fetched: NDArray[np.bool_]) -> Traffic:
-        """What moves when these ids are fetched by these trainers."""
+    def moved(self, fetched: NDArray[np.bool_]) -> Ints:
+        """Rows from the servers (row 0) and each owner to each trainer when these ids are fetched by these trainers."""
         pairs = np.flatnonzero(fetched)  # much quicker than np.nonzero in two dimensions
         id_ = pairs // self.trainers
         bins = (self.owner[id_] + 1) * self.trainers + (pairs - id_ * self.trainers)
         flat = np.bincount(bins, minlength=(self.trainers + 1) * self.trainers)
-        rows = flat.reshape(self.trainers + 1, self.trainers)  # from the servers (row 0) and each owner to each trainer
-        return Traffic(rows[1:].sum(axis=0), rows[0], rows[1:].sum(axis=1))
+        return flat.reshape(self.trainers + 1, self.trainers)
 
 
 def uses_by_trainer(index: Lookups, trainer: Ints, ids: int, trainers: int) -> NDArray[np.int32]:
     """How often each trainer's examples use each id, trainers x ids."""
+    if not isinstance(index, Bags) and (compiled := loops(index.size)) is not None:
+        found: NDArray[np.int32] = compiled.used_by_trainer(index, trainer, ids, trainers)
+        return found
     first = trainer * ids
     if isinstance(index, Bags):
         cells = index.values + first[index.example]

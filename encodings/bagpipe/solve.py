@@ -16,6 +16,7 @@ from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import checked_method
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.replication import choose_replicated
 from gapless.encodings.bagpipe.resuming import Begun, begun, share_of
 from gapless.encodings.bagpipe.run import Run, plan_run, written_back
 from gapless.encodings.bagpipe.run_file import RunPlan
@@ -37,17 +38,43 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     """
     deadline, parameters, pace, first = Deadline(options), parameters or Parameters(), Pace(), None
     checked_method(problem.planning.objective, problem.planning.method, options.solver)
+    problem, replication = _with_replicated(problem, parameters, deadline)
     if options.time_limit_s is not None:
         first, pace = _first_batch(problem, options, parameters, deadline)
         if deadline.over or (problem.batch_count != 1 and deadline.remaining_s <= 2 * (pace.plan_s + pace.finish_s)):
             deadline.strike()
-            return first
+            return replace(first, details={**first.details, **replication})
     with begun(problem, options.unfinished) as begin:
-        run = Run(begin.writer, problem.planning.trainers, problem.planning.design)
+        run = _new_run(problem, begin)
         plan_run(run, problem, options, parameters, deadline, Budget(deadline, pace), begin.known)
         if run.rows:
-            return _ended(problem, run, begin, options, deadline)
-    return first or _first_batch(problem, options, parameters, deadline)[0]
+            plan = _ended(problem, run, begin, options, deadline)
+            return replace(plan, details={**plan.details, **replication})
+    plan = first or _first_batch(problem, options, parameters, deadline)[0]
+    return replace(plan, details={**plan.details, **replication})
+
+
+def _new_run(problem: Problem, begin: Begun) -> Run:
+    planning = problem.planning
+    return Run(begin.writer, planning.trainers, planning.design, is_replicated=bool(planning.replicated))
+
+
+def _with_replicated(
+    problem: Problem, parameters: Parameters, deadline: Deadline
+) -> tuple[Problem, dict[str, Any]]:  # fmt: skip
+    """The problem with the tables that stay on every trainer, and what is said of the choice."""
+    if problem.replicate_budget_bytes is None:
+        return problem, {}
+    found = choose_replicated(
+        problem.trace, problem.planning, problem.cluster, problem.replicate_budget_bytes, parameters, deadline
+    )
+    names = problem.trace.table_names
+    return replace(problem, planning=replace(problem.planning, replicated=found.tables)), {
+        "replicated_tables": [names[table] for table in found.tables],
+        "replicated_bytes": found.size_bytes,
+        "replication_saved_s": found.saved_s,
+        "replication_bound_s": found.bound_s,
+    }
 
 
 def _first_batch(
@@ -57,7 +84,7 @@ def _first_batch(
     alone = replace(problem, planning=replace(problem.planning, batches=1, method="contiguous"), resume=None)
     begin_s, unlimited = deadline.elapsed_s, SolveOptions()
     with begun(alone, None) as begin:
-        run = Run(begin.writer, problem.planning.trainers, problem.planning.design)
+        run = _new_run(problem, begin)
         plan_run(run, alone, unlimited, parameters, deadline, Budget(Deadline(unlimited), Pace()))
         run.optimised = int(problem.planning.method == "contiguous")
         planned_s = deadline.elapsed_s - begin_s
@@ -92,7 +119,10 @@ def _say(options: SolveOptions, deadline: Deadline, done: int, total: int) -> No
 def machine_for(problem: Problem, counts: Counts) -> Machine:
     """The machine of a run: with the cache that was given, or one that holds just what the lookahead counts."""
     planning = problem.planning
-    return Machine(problem.cluster, share_of(problem), planning.cache_rows or int(counts.cache_rows.max()))
+    rows = problem.trace.table_rows
+    replicated = sum(rows[table] for table in planning.replicated) if rows is not None else 0
+    cached = planning.cache_rows or int(counts.cache_rows.max())
+    return Machine(problem.cluster, share_of(problem), replicated + cached)
 
 
 def _details(run: Run, file: RunFile, counts: Counts, times: Pipeline) -> dict[str, Any]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Size, Text, Whole
+from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Object, Seconds, Size, Text, Whole
 from gapless.profiles.traces.row_optimizers import OPTIMIZERS
 from gapless.system import Command, System, answering_in_time, lazy, named
 
-__all__ = ["DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
+__all__ = ["BASELINES", "DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
 
 
 METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
 """`auto` is `transport` for the paper's objective, `search` for the others."""
 OBJECTIVES = ("paper", "fetches", "max-load")
 OWNERSHIPS = ("first-touch", "hash")
-DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed")
+DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed", "lrpp-fine-grained")
+BASELINES = {"static-hot": "lrpp", "lfu": "partitioned"}
+"""Caches without lookahead (`demand.py`), each with the design by which its rows lie on the trainers and move."""
 
 
 def _trace(group: str) -> tuple[Field, ...]:
@@ -42,7 +44,7 @@ def _trace(group: str) -> tuple[Field, ...]:
             metavar="S", group=group,
         ),
         Field(
-            "table_rows", Listed(Whole(1, 2**40)), "of zipf and skew: one table each (default: Criteo Kaggle's)",
+            "table_rows", Listed(Whole(1, 2**40)), "of zipf, skew (default: Criteo Kaggle's) and files: one each",
             metavar="R,R,...", group=group,
         ),
         Field(
@@ -97,8 +99,13 @@ QUESTION = (
     ),
     Field("shares", Listed(Number(0, strict=True)), "of a batch, one a trainer (default: even)", metavar="S,S,..."),
     Field(
-        "design", Choice(DESIGNS), f"of the cache: lrpp-delayed (default), {', '.join(DESIGNS[:-1])}", "lrpp-delayed",
+        "design", Choice((*DESIGNS, *BASELINES)),
+        f"of the cache: {', '.join(DESIGNS)} (default lrpp-delayed); for --cache-rows: {', '.join(BASELINES)}",
+        "lrpp-delayed",
         metavar="NAME",
+    ),
+    Field(
+        "replicate_budget", Size(), "of each trainer, for tables that stay on all of them: chosen", metavar="SIZE"
     ),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
     Field("resume", Text(), "go on with the run in this file, as far as it came", metavar="FILE"),
@@ -120,9 +127,36 @@ ADVICE = (
         metavar="NAME",
     ),
     Field("design", Choice(DESIGNS), "to tune for (default lrpp-delayed)", "lrpp-delayed", metavar="NAME"),
+    Field("baselines", Flag(), "caches of that size without lookahead too: static-hot, lfu", False),
     *_CLUSTER,
 )  # fmt: skip
 
+
+RUN = (
+    *_trace("trace"),
+    Field("trainers", Whole(1, 64), "processes", is_required=True, metavar="P"),
+    Field("batch_size", Whole(1), "examples of a batch", is_required=True, metavar="N"),
+    Field("lookahead", Whole(1), "in batches (default 200)", metavar="L"),
+    Field("cache_rows", Whole(1), "L is what fits, and shrinks to fit", metavar="N"),
+    Field("objective", Choice(OBJECTIVES), "of the partition (default paper)", "paper", metavar="NAME"),
+    Field("ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"),
+    Field("shares", Listed(Number(0, strict=True)), "of a batch, one a trainer (default: even)", metavar="S,S,..."),
+    Field("batches", Whole(1), "to train (default 20)", 20, metavar="N"),
+    Field("dimension", Whole(1, 4096), "fp32 values of a row (default 16)", 16, metavar="D"),
+    Field("optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)} (default sgd)", "sgd", metavar="NAME"),
+    Field("step_size", Number(0, strict=True), "of the optimiser (default 0.05)", 0.05, metavar="S"),
+    Field("wait", Seconds(), "the longest that a process waits for another (default 120s)", 120.0, metavar="T"),
+)
+
+_RUN_HELP = """\
+A small DLRM is trained by the plans of the trace's first batches, one gloo process a trainer, each with its cache and
+its part of the embedding servers; and without a cache in one process, by PyTorch's own tables and optimisers. Says how
+far the two are apart, and what the processes moved beside what the plans say. Numbers and labels are drawn.
+
+example:
+  gapless run bagpipe --trace zipf --table-rows 500,40,9000 --pooling-factors 1,4,2 --trainers 2 --batch-size 64 \\
+    --optimizer rowwise-adagrad
+"""
 
 _ADVICE_HELP = """\
 Batches are planned for a window of the lookahead and as many again (50 at least), and their times follow from the
@@ -165,6 +199,16 @@ SYSTEM = System(
             answering_in_time("gapless.encodings.bagpipe.advice:advise"),
             _ADVICE_HELP,
             is_limited=True,
+        ),
+    ),
+    runs=(
+        Command(
+            "bagpipe",
+            "a DLRM trained by the plans of a trace, on processes of this machine",
+            RUN,
+            lazy("gapless.encodings.bagpipe.execution:execute"),
+            _RUN_HELP,
+            when_stopped="ending the processes",
         ),
     ),
     package="gapless.encodings.bagpipe",

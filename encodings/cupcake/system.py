@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gapless.fields import Bandwidth, Choice, Field, Listed, Object, Seconds, Text, Whole
+from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Text, Whole
 from gapless.system import Command, Export, System, answering, answering_in_time, lazy, named
 
 if TYPE_CHECKING:
@@ -21,11 +21,12 @@ _AGGREGATIONS = lazy("gapless.profiles.gradients.communication:aggregation_names
 _TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
 
 METHODS = (
-    "auto", "affine", "pareto", "joint", "milp", "algorithm1", "layer-wise", "one-group", "buckets", "even-split",
-    "selective",
+    "auto", "affine", "pareto", "milp", "algorithm1", "layer-wise", "one-group", "buckets", "even-split", "selective",
+    "selective-buckets", "plain-buckets",
 )  # fmt: skip
-"""`auto` is `affine` where both costs are, else `pareto`; `joint` decides for each group whether it is compressed, too;
-`algorithm1` is the paper's search; the rest: baselines."""
+"""`auto` is `affine` where one mode is offered and its costs are, else `pareto`; `algorithm1` is the paper's search;
+the rest: baselines."""
+_ERRORS = ("exact", "rounded", "unbiased", "feedback", "unknown")
 _FIGURES = {
     "bandwidth": "other bandwidths",
     "batch": "other batch sizes, as factors of the profile's",
@@ -82,14 +83,84 @@ QUESTION = (
     _PROFILE,
     Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     Field(
-        "compressor", _COMPRESSOR, "`gapless list compressors`; needs a network", metavar="NAME", names=_COMPRESSORS,
-        group=_OTHER,
+        "modes", Listed(Text()), "in which a group may be sent: of the profile's (all), or with a network plain and "
+        "compressors; compress: all but plain", metavar="NAME,NAME,...",
+    ),
+    Field("decode", Choice(("after", "before")), "a group, after its collective (default) or before", "after"),
+    Field("error", Choice(_ERRORS), "the worst class of error that a mode may have: exact, ..., unknown (default)",
+          "unknown", metavar="CLASS"),
+    Field(
+        "compressor", _COMPRESSOR, "beside plain; `gapless list compressors`; needs a network", metavar="NAME",
+        names=_COMPRESSORS, group=_OTHER,
     ),
     Field(
         "device", _DEVICE, "where gradients are encoded and decoded (default v100)", metavar="NAME", names=_DEVICES,
         group=_OTHER,
     ),
     *_network(_OTHER),
+)  # fmt: skip
+
+_MODEL = Field(
+    "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
+    metavar="MODULE:FACTORY[,OPTION=N]",
+)  # fmt: skip
+_PROCESSES = Field("ranks", Whole(1, 1024), "processes (default 2)", 2, metavar="P")
+_WAIT = Field(
+    "wait", Seconds(), "the longest that a process waits for another (default 120s); all may take ten times that",
+    120.0, metavar="T",
+)  # fmt: skip
+_HOOKS = Field(
+    "hooks", Listed(Text()), "modes beside plain (default topk,powersgd:4,fp16); see below",
+    ("topk", "powersgd:4", "fp16"), metavar="MODE,MODE,...",
+)  # fmt: skip
+_EMULATIONS = ("wire", "step", "nothing")
+_EMULATE = Field(
+    "emulate", Choice(_EMULATIONS), "wire (default): sends take what the plan says; step: computation too; nothing",
+    "wire",
+)  # fmt: skip
+_DILATION = Field(
+    "dilation", Number(1, maximum=10**6), "with step: emulated time runs so many times slower (default 1)", 1.0,
+    metavar="F",
+)  # fmt: skip
+_REPEATS = Field("repeats", Whole(1, 10**6), "runs of which the median is taken (default 9)", 9, metavar="N")
+_STEPS = Field("steps", Whole(1, 10**6), "steps of the model that are timed (default 20)", 20, metavar="N")
+
+GRADIENTS = (
+    _MODEL,
+    _PROCESSES,
+    _HOOKS,
+    _STEPS,
+    _REPEATS,
+    Field("bandwidth", Bandwidth(), "sends are priced on such a ring: 1Gbps", metavar="B", group="another wire"),
+    Field("latency", Seconds(), "of one step of it (default 10us)", metavar="T", group="another wire"),
+    _WAIT,
+    Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
+)
+
+RUN = (
+    _MODEL,
+    Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
+    _PROCESSES,
+    _EMULATE,
+    _DILATION,
+    _REPEATS,
+    _WAIT,
+)
+
+VALIDATION = (
+    Field(
+        "model", Listed(Text(), ";"), "a model as for `profile gradients`; may be given again", is_required=True,
+        metavar="MODULE:FACTORY[,OPTION=N]",
+    ),
+    Field("ranks", Listed(Whole(1, 1024)), "numbers of processes (default 2)", (2,), metavar="P,P,..."),
+    Field("bandwidth", Listed(Bandwidth()), "rings on which sends are priced", is_required=True, metavar="B,B,..."),
+    Field("latency", Seconds(), "of one step of them (default 10us)", metavar="T"),
+    _HOOKS,
+    _STEPS,
+    _REPEATS,
+    Field("emulate", Choice(("wire", "step")), "wire (default), or step: computation too", "wire"),
+    _DILATION,
+    _WAIT,
 )  # fmt: skip
 
 COMPRESSION = (
@@ -121,8 +192,8 @@ def _view(plan: SavedPlan, report: Report) -> str:
     from gapless.encodings.cupcake.summary import render_baselines, render_groups
 
     baselines_s = plan.details.get("baselines_s")
-    plain = plan.details.get("sent_plain")
-    lines = [render_groups(plan.schedule, plain if isinstance(plain, list) else ())]
+    modes = plan.details.get("modes")
+    lines = [render_groups(plan.schedule, modes if isinstance(modes, list) else ())]
     if isinstance(baselines_s, dict) and all(isinstance(step_s, float) for step_s in baselines_s.values()):
         lines.append(render_baselines(baselines_s, report.makespan_s))
     return "\n".join(lines)
@@ -151,6 +222,44 @@ example:
   gapless advise what-if --figure bandwidth --profile resnet101 --ranks 64 --bandwidth 10Gbps --compressor powersgd
 """
 
+_FACTORY_HELP = """\
+FACTORY makes (model, inputs, loss, targets), or (model, inputs) where the model returns its loss. train:net, with
+layers, width, classes, size and batch, is a small convolutional network of gapless, train:gpt, with layers, hidden,
+heads, vocabulary, sequence and micro_batch, a small GPT, unless there is a train.py.
+"""
+_MODES_HELP = """\
+modes: plain, fp16, bf16, topk:SHARE, rand-k:SHARE, rand-k-gathered:SHARE, ef-signsgd, onebit, powersgd:RANK; SHARE is
+0.01 and RANK 4 where they aren't given. All but plain add what they lost to the next gradient.
+"""
+_GRADIENTS_HELP = f"""\
+{_FACTORY_HELP}
+{_MODES_HELP}
+Gradients are in the order in which rank 0's become ready. Each hook sends groups of the model's own gradients, from the
+smallest to all of them; its costs are lines through the medians.
+
+example:
+  gapless profile gradients --model train:net,width=32 --hooks topk,powersgd:4,fp16 --bandwidth 1Gbps -o net.json
+"""
+_RUN_HELP = f"""\
+{_FACTORY_HELP}
+Beside the plan run DDP's default buckets, one bucket, one for each gradient, and DDP's buckets all compressed, in
+turns. Compared with DDP by itself in the same buckets: gradients, to the bit where nothing is lost. What is emulated is
+done, and then waited for; the wire is one for all ranks, and takes one bucket at a time, in order. exit codes: 0
+buckets and gradients are as they must be, 2 bad input, or a process failed, 5 something differs
+
+example:
+  gapless run cupcake --plan plan.json --model train:net,width=32 --ranks 4
+"""
+_VALIDATION_HELP = f"""\
+{_FACTORY_HELP}
+{_MODES_HELP}
+Each model is measured, planned and run for each number of ranks and bandwidth, as by `profile gradients`, `solve` and
+`run cupcake`; errors of the predicted steps are those of all that ran.
+
+example:
+  gapless validate ddp --model train:net --model train:gpt --ranks 2,4 --bandwidth 100Mbps,1Gbps
+"""
+
 SYSTEM = System(
     name="cupcake",
     what="the optimal fusion of gradients for compression",
@@ -160,8 +269,8 @@ SYSTEM = System(
     parameters=lambda: named("gapless.encodings.cupcake.parameters:Parameters"),
     example="""\
   gapless solve cupcake --profile resnet101 -o plan.json
-  gapless solve cupcake --profile resnet101 --method joint -o plan.json
-  gapless solve cupcake --profile bert-base --compressor powersgd --ranks 64 --bandwidth 10Gbps -o plan.json
+  gapless solve cupcake --profile resnet101 --modes compress --decode before -o plan.json   # the paper's question
+  gapless solve cupcake --profile bert-base --modes plain,topk,powersgd:4 --ranks 64 --bandwidth 10Gbps -o plan.json
 """,
     summary=("method", "scaling", "exposed_s"),
     lighter="a smaller most_labels in --parameters",
@@ -182,6 +291,36 @@ SYSTEM = System(
             WHAT_IF,
             answering("gapless.encodings.cupcake.what_if:what_if"),
             _WHAT_IF_HELP,
+        ),
+    ),
+    runs=(
+        Command(
+            "cupcake",
+            "a plan under DistributedDataParallel beside DDP's own buckets, on processes of this machine",
+            RUN,
+            lazy("gapless.encodings.cupcake.execution:execute"),
+            _RUN_HELP,
+            when_stopped="ending the processes",
+        ),
+    ),
+    profiles=(
+        Command(
+            "gradients",
+            "when a PyTorch model's gradients are ready, and what hooks take to send them",
+            GRADIENTS,
+            lazy("gapless.encodings.cupcake.profiling:profile_gradients"),
+            _GRADIENTS_HELP,
+            when_stopped="ending the processes",
+        ),
+    ),
+    validations=(
+        Command(
+            "ddp",
+            "predicted steps of data-parallel training against measured ones",
+            VALIDATION,
+            lazy("gapless.encodings.cupcake.validation:validate"),
+            _VALIDATION_HELP,
+            when_stopped="ending the processes",
         ),
     ),
     package="gapless.encodings.cupcake",
