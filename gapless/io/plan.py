@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from gapless.solution import Solution, Status, StopReason
 from gapless.units import Unit
 from gapless.windows import Windows
 
-__all__ = ["SavedPlan", "claim_data", "plan_text", "read_plan", "replay_of", "solution_of", "write_plan"]
+__all__ = ["SavedPlan", "claim_data", "excerpt_of", "plan_text", "read_plan", "replay_of", "solution_of", "write_plan"]
 
 FORMAT, VERSION = "gapless.plan", 1
 
@@ -63,6 +63,24 @@ class SavedPlan:
 def replay_of(schedule: Schedule, windows: Windows | None) -> Report:
     """What the checker finds in a plan, which may be long."""
     return check(schedule) if windows is None else windows.replay()
+
+
+def excerpt_of(plan: SavedPlan, parts: str | None) -> SavedPlan:
+    """The plan with the events that are to be looked at: `FIRST:STOP` of a plan of many parts, all of them if None.
+
+    Raises `InputError` for parts that aren't there, too many of them, and parts of a plan that has none.
+    """
+    windows = plan.windows
+    if windows is None:
+        if parts is not None:
+            raise InputError(f"batches: goes with a plan of many batches, got one of {plan.system} without")
+        return plan
+    if parts is None:
+        return plan if len(plan.schedule) else replace(plan, schedule=windows.excerpt(0, windows.count))
+    first, colon, stop = parts.partition(":")
+    if not (colon and first.isdecimal() and stop.isdecimal()):
+        raise InputError(f"batches: must be FIRST:STOP, such as 0:{min(10, windows.count)}, got {parts!r}")
+    return replace(plan, schedule=windows.excerpt(int(first), int(stop)))
 
 
 def claim_data(solution: Solution) -> dict[str, Any]:

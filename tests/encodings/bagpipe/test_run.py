@@ -32,7 +32,7 @@ TRAINERS, BATCHES = 3, 10
 def problem(resume: Path | None = None, seed: int = 0, **settings: Any) -> Problem:
     planning = Planning(TRAINERS, 24, **{"lookahead": 2, "batches": BATCHES, **settings})
     trace, cluster = zipf_trace((40, 300, 5), 1.1, 24 * BATCHES, seed), Cluster(TRAINERS, fetch_latency_s=1e-3)
-    return Problem(trace, planning, cluster, None if resume is None else str(resume))
+    return Problem(trace, planning, cluster, resume=None if resume is None else str(resume))
 
 
 @pytest.mark.parametrize("settings", [{}, {"lookahead": 5}, {"cache_rows": 90, "lookahead": None}, {"lookahead": 50}])
