@@ -180,7 +180,7 @@ def read_run(path: str | Path) -> SavedPlan:
         machine = Machine(file.cluster, file.share, cache_rows)
         plan = RunPlan(file, times, machine, _written_back(file, first))
         schedule = plan.schedule()
-    return SavedPlan("bagpipe", file.problem, claim, details, schedule, run, plan)
+    return SavedPlan("bagpipe", file.problem, claim, details, schedule, run, windows=plan)
 
 
 def _written_back(file: RunFile, first: int) -> dict[int, NDArray[np.bool_]]:

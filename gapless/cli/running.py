@@ -6,11 +6,12 @@ import argparse
 import shlex
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from gapless.result import Result
@@ -26,6 +27,7 @@ def run(system: System, problem: Problem, arguments: argparse.Namespace, stop: t
     from gapless.cli.options import solving_values
     from gapless.cli.progress import progress_on_stderr
     from gapless.entry import Entry, solve_options
+    from gapless.errors import Note
     from gapless.io.atomic import is_special
     from gapless.recipe import solve
 
@@ -36,7 +38,18 @@ def run(system: System, problem: Problem, arguments: argparse.Namespace, stop: t
         if arguments.output is not None and not is_special(arguments.output):
             keep, unfinished = partial(_keep, path=arguments.output), Path(f"{arguments.output}.part")
         asked = replace(options, stop=stop, unfinished=unfinished)
-        return solve(problem, asked, parameters, command_of(arguments), keep)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", Note)
+            warnings.showwarning = _say
+            return solve(problem, asked, parameters, command_of(arguments), keep)
+
+
+def _say(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+    line: str | None = None,
+) -> None:  # fmt: skip
+    """What a solve has to say, as a line."""
+    print(f"gapless: {message}", file=sys.stderr)
 
 
 def _keep(result: Result, path: str) -> None:
