@@ -113,6 +113,10 @@ class FlatNetwork:
         """The same network with other values between those that exchange compressed messages."""
         return replace(self, **changes)
 
+    def at_ranks(self, ranks: int) -> FlatNetwork:
+        """The same network of other ranks."""
+        return replace(self, ranks=ranks)
+
     def inside_cost(self) -> AffineCost:
         """Of collectives inside a node, as a function of the plain bytes."""
         return FREE
@@ -167,6 +171,12 @@ class TwoLevelNetwork:
     def with_outer(self, **changes: Any) -> TwoLevelNetwork:
         """The same nodes with other values of the network between them."""
         return replace(self, outer=replace(self.outer, **changes))
+
+    def at_ranks(self, ranks: int) -> TwoLevelNetwork:
+        """More nodes or fewer. Raises `InputError` where the ranks don't fill nodes."""
+        if ranks % self.inner.ranks:
+            raise InputError(f"ranks: must be a multiple of the {self.inner.ranks} ranks of a node, got {ranks}")
+        return self.with_outer(ranks=ranks // self.inner.ranks)
 
     def inside_cost(self) -> AffineCost:
         """Reduce-scatter before the exchange and all-gather after it: together, an all-reduce of the plain bytes."""
@@ -304,9 +314,10 @@ def find_network(
 
     `bandwidth`: out of a rank, or out of a node where there are `ranks_per_node`, in bytes a second; `latency`: of one
     step, in seconds, 10 us by default. `inner_bandwidth`, `inner_latency`: inside a node, out of a rank, 1 us by
-    default. `aggregation`: one of `aggregation_names`, between nodes. `nodes`: of a named machine. `levels`: of a topology,
-    1 for one ring through all ranks, 2 for rings inside nodes and between them; by default 2 where there are several
-    nodes of several ranks. Raises `InputError` that names an argument which is missing or doesn't go with the others.
+    default. `aggregation`: one of `aggregation_names`, between nodes. `nodes`: of a named machine. `levels`: of a
+    topology, 1 for one ring through all ranks, 2 for rings inside nodes and between them; by default 2 where there are
+    several nodes of several ranks. Raises `InputError` that names an argument which is missing or doesn't go with the
+    others.
     """
     inside: dict[str, Any] = {
         "ranks_per_node": ranks_per_node, "inner_bandwidth": inner_bandwidth, "inner_latency": inner_latency,
@@ -334,10 +345,10 @@ def _in_nodes(
     if ranks_per_node is None:
         for name, value in (("inner_bandwidth", inner_bandwidth), ("inner_latency", inner_latency)):
             if value is not None:
-                raise InputError(f"{name}: goes with ranks_per_node")
+                raise InputError(f"{name}: goes with `ranks_per_node`")
         return flat
     if inner_bandwidth is None:
-        raise InputError("inner_bandwidth: must be given with ranks_per_node")
+        raise InputError("inner_bandwidth: must be given with `ranks_per_node`")
     if flat.ranks % ranks_per_node:
         raise InputError(f"ranks_per_node: must divide the {flat.ranks} ranks, got {ranks_per_node}")
     inner = FlatNetwork(ranks_per_node, inner_bandwidth, _INNER_LATENCY_S if inner_latency is None else inner_latency)

@@ -111,6 +111,7 @@ def build_fusion_profile(name: str) -> FusionProfile:
         communication=communication_cost(_NETWORK, compressor),
         uncompressed_communication=all_reduce_cost(_NETWORK),
         source=f"{_step_text(setting, device)}{_COSTS_FROM}{_cost_text(compressor, _NETWORK)}",
+        batch=setting.batch,
     )
 
 

@@ -30,7 +30,7 @@ class FusionProfile:
     `backward_s[k]`: float, B(T_k): the backward time between gradient k - 1 and gradient k. `forward_s`: A.
     `compression`: h, encode plus decode of a group. `communication`: g, a collective on a group, as a function of the
     bytes *before* compression. `uncompressed_communication`: the same for a group that isn't compressed, if known.
-    `source`: where the numbers are from.
+    `source`: where the numbers are from. `batch`: examples of a rank in the step, 0 where that isn't known.
     Raises `InputError` where lengths differ, a name stands twice, or a number is negative or not finite.
     """
 
@@ -43,6 +43,7 @@ class FusionProfile:
     communication: CostFunction
     uncompressed_communication: CostFunction | None = None
     source: str = ""
+    batch: int = 0
 
     def __post_init__(self) -> None:
         where = f"profile {self.name!r}"
@@ -54,6 +55,8 @@ class FusionProfile:
         if len(set(self.tensor_names)) < count:
             twice = next(name for k, name in enumerate(self.tensor_names) if name in self.tensor_names[:k])
             raise InputError(f"{where}: names of tensors must differ, got {twice!r} twice")
+        if self.batch < 0:
+            raise InputError(f"{where}: batch must be >= 0, got {self.batch}")
         if not (math.isfinite(self.forward_s) and self.forward_s >= 0):
             raise InputError(f"{where}: forward_s must be finite and >= 0, got {self.forward_s}")
         for title, column in (("size_bytes", self.size_bytes), ("backward_s", self.backward_s)):

@@ -9,7 +9,7 @@ JSON, format `gapless.fusion-profile`, version 1; `//` comments are allowed::
      "communication": {"kind": "points", "points": [[4096, 0.0001], [1048576, 0.0009]]}}
 
 Tensors stand in the order in which their gradients become ready. Optional are `uncompressed_communication`, a cost as
-the others, and `source`. `gapless.profiles.gradients.profile` says what each field means.
+the others, `batch` and `source`. `gapless.profiles.gradients.profile` says what each field means.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ def read_fusion_profile(path: str | Path) -> FusionProfile:
         communication=_cost(record, "communication"),
         uncompressed_communication=_cost(record, optional) if optional in record else None,
         source=record.text("source", default=""),
+        batch=record.integer("batch", 1, _LARGEST_BYTES) if "batch" in record else 0,
     ))  # fmt: skip
     record.close()
     return profile
@@ -102,6 +103,8 @@ def fusion_profile_text(profile: FusionProfile) -> str:
     head = {"format": _FORMAT, "version": _VERSION, "name": profile.name, "forward_s": profile.forward_s}
     if profile.source:
         head["source"] = profile.source
+    if profile.batch:
+        head["batch"] = profile.batch
     head["compression"] = _cost_data(profile.compression)
     head["communication"] = _cost_data(profile.communication)
     if profile.uncompressed_communication is not None:

@@ -107,11 +107,15 @@ def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str], arguments: lis
 @pytest.mark.parametrize(
     ("figure", "columns", "count"),
     [
-        ("bandwidth", ["bandwidth", "uncompressed", "compressed", "time saved"], 10),
-        ("batch", ["batch factor", "uncompressed", "compressed", "time saved"], 5),
-        ("compute", ["speed", "uncompressed", "compressed", "time saved"], 7),
-        ("tradeoff", ["speed", "penalty", "ratio", "uncompressed", "compressed", "time saved"], 12),
-        ("ratio", ["batch factor", "bandwidth", "required ratio", "scaling"], 5),
+        ("batch", ["batch", "uncompressed", "compressed", "time saved", "pays below", "range"], 5),
+        ("compute", ["speed", "uncompressed", "compressed", "time saved", "pays below", "range"], 7),
+        (
+            "tradeoff",
+            ["encode speed", "penalty", "ratio", "uncompressed", "compressed", "time saved", "pays below", "range"],
+            12,
+        ),
+        ("ratio", ["batch", "required ratio", "scaling"], 5),
+        ("contention", ["contention", "uncompressed", "compressed", "time saved", "beside", "pays below", "range"], 5),
     ],
 )
 def test_every_figure_is_a_table(
@@ -121,18 +125,30 @@ def test_every_figure_is_a_table(
     lines = out.splitlines()
     assert code == 0
     assert re.split(r"  +", lines[0].strip()) == columns
-    if figure != "ratio":
-        assert re.match(r"powersgd pays below \d+\.\d+ Gb/s$", lines.pop())
-    assert len(lines) == 1 + count
+    said = [line for line in lines[1 + count :] if not line.startswith("range of what powersgd pays below: latencies")]
+    assert said == ([] if "batch" in columns else ["all at batch 32"])
     data = json.loads(run(capsys, *WHAT_IF, "--figure", figure, "--json")[1])
     assert len(data["rows"]) == count
-    assert data["figure"] == figure
+    assert (data["figure"], data["batch"], data["plot"]) == (figure, 32, None)
 
 
-def test_ratio_that_does_not_exist_is_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, *WHAT_IF, "--figure", "ratio", "--latency", "1ms", "--json")
-    assert code == 0
-    assert json.loads(out)["rows"][0]["required_ratio"] is None
+def test_axes_are_lists_with_units(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--figure", "bandwidth", "--bucket", "10MB,25MB", "--gamma", "1.04,1.1", "--batch", "0.5x,64"]
+    code, out, _ = run(capsys, *WHAT_IF, *asked, "--latency", "1us", "--json")
+    data = json.loads(out)
+    assert (code, len(data["rows"])) == (0, 8)
+    assert data["axes"] == ["batch", "gamma", "bucket_bytes", "bandwidth_bytes_per_s"]
+    assert {row["bucket_bytes"] for row in data["rows"]} == {10_000_000, 25_000_000}
+    assert {row["batch"] for row in data["rows"]} == {16, 64}
+
+
+def test_a_what_if_and_the_compressors_are_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name, asked in (("what", [*WHAT_IF, "--figure", "ranks"]), ("which", [*COMPRESSION, "--compressor", "dgc"])):
+        path = tmp_path / f"{name}.svg"
+        code, out, err = run(capsys, *asked, "--plot", str(path), "--json")
+        assert (code, err, json.loads(out)["plot"]) == (0, "", str(path))
+        assert "<svg" in path.read_text()
 
 
 BAD_INPUT = [
@@ -149,6 +165,11 @@ BAD_INPUT = [
     ([*COMPRESSION, "--nodes", "2"], r"nodes: goes with topology"),
     (["advise", "compression", "--profile", "vgg16", "--topology", "ndv"], r"topology: must be one of .*, got 'ndv'"),
     ([*WHAT_IF, "--figure", "size"], r"--figure: must be one of bandwidth, .*, got 'size'"),
+    ([*WHAT_IF, "--figure", "ranks", "--gamma", "0.9"], r"--gamma: must be a number >= 1 and <= 100, got '0\.9'"),
+    ([*WHAT_IF, "--figure", "ranks", "--batch", "x"], r"--batch: must be a number > 0"),
+    ([*WHAT_IF, "--figure", "ranks", "--aggregation", "rings"], r"--aggregation: must be one of ring, tree, server"),
+    ([*WHAT_IF, "--figure", "ranks", "--plot", "f.txt"], r"a plot's file must end in \.pdf, \.png or \.svg"),
+    ([*COMPRESSION, "--ranks-per-node", "4"], r"--inner-bandwidth: must be given with --ranks-per-node"),
     (WHAT_IF, r"the following arguments are required: --figure"),
 ]
 

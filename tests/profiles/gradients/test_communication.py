@@ -216,9 +216,9 @@ def test_numbers_describe_two_levels() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"ranks_per_node": 8}, "inner_bandwidth: must be given with ranks_per_node"),
+        ({"ranks_per_node": 8}, "inner_bandwidth: must be given with `ranks_per_node`"),
         ({"ranks_per_node": 7, "inner_bandwidth": 1e9}, "ranks_per_node: must divide the 64 ranks, got 7"),
-        ({"inner_latency": 1e-6}, "inner_latency: goes with ranks_per_node"),
+        ({"inner_latency": 1e-6}, "inner_latency: goes with `ranks_per_node`"),
         ({"levels": 2}, "levels: goes with topology"),
         ({"aggregation": "rings"}, "aggregation: must be one of ring, tree, server, got 'rings'; did you mean 'ring'"),
     ],
