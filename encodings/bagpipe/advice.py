@@ -41,8 +41,8 @@ _TRIED_COLUMNS = {
 }  # fmt: skip
 """Columns of the tables for people, with their titles."""
 
-_SIZED = ("fetched", "critical", "background", "evicted")
-"""Rows of a design that are given in bytes too."""
+_SIZED = {"fetched": "row", "critical": "gradient", "background": "gradient", "evicted": "row"}
+"""Rows of a design that are given in bytes too, and what of them moves: all, or their values alone."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,11 @@ class Advice:
     def _design_rows(self) -> list[dict[str, Any]]:
         lrpp_s = next(entry.iteration_s for entry in self.designs if entry.design == "lrpp")
         return [
-            {name: value for name, value in vars(entry).items() if name != "row_bytes"}
-            | {f"{name}_bytes": getattr(entry, f"{name}_rows") * entry.row_bytes for name in _SIZED}
+            {name: value for name, value in vars(entry).items() if name not in ("row_bytes", "gradient_bytes")}
+            | {
+                f"{name}_bytes": getattr(entry, f"{name}_rows") * getattr(entry, f"{of}_bytes")
+                for name, of in _SIZED.items()
+            }
             | {"iteration_vs_lrpp": entry.iteration_s / lrpp_s if lrpp_s else None}
             for entry in self.designs
         ]
@@ -121,12 +124,14 @@ def advise(
     design: str = "lrpp-delayed",
     columns: Sequence[str] | None = None,
     string_columns: Sequence[str] | None = None,
+    bag_columns: Sequence[str] | None = None,
     array: str | None = None,
     exponent: float | None = None,
     hot_share: float | None = None,
     table_rows: Sequence[int] | None = None,
     examples: int | None = None,
     trace_seed: int | None = None,
+    pooling_factors: Sequence[float] | None = None,
     options: SolveOptions | None = None,
     **cluster: Any,
 ) -> Advice:
@@ -139,8 +144,9 @@ def advise(
     """
     check_known("design", design, DESIGNS)
     found = find_trace(
-        trace, columns=columns, string_columns=string_columns, array=array, exponent=exponent, hot_share=hot_share,
-        table_rows=table_rows, examples=examples, trace_seed=trace_seed,
+        trace, columns=columns, string_columns=string_columns, bag_columns=bag_columns, array=array,
+        exponent=exponent, hot_share=hot_share, table_rows=table_rows, examples=examples, trace_seed=trace_seed,
+        pooling_factors=pooling_factors,
     )  # fmt: skip
     machine = find_cluster(trainers, **cluster)
     rows = _cache_rows(cache_rows, cache_size, machine)

@@ -80,6 +80,9 @@ class Planning:
         check_known("design", self.design, DESIGNS)
         if self.lookahead is None and self.cache_rows is None:
             object.__setattr__(self, "lookahead", 200)
+        for trainer, share in enumerate(self.shares or ()):
+            if not share > 0:
+                raise InputError(f"shares: must be > 0, got {share:g} for trainer {trainer}; leave such a trainer out")
         capacities(self.batch_size, self.trainers, self.shares)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.profiles.traces.recommendation import FLOAT_BYTES, DenseModel, named_dense_model
+from gapless.profiles.traces.row_optimizers import state_values
 
 __all__ = ["Cluster", "find_cluster", "model_cluster"]
 
@@ -24,9 +25,11 @@ class Cluster:
 
     `trainer_bytes_per_s`, `server_bytes_per_s`: a trainer's network, and that of all servers together, each way.
     `latency_s`: of one message. `fetch_latency_s`: from asking the servers for a batch's rows to the first of them;
-    requests for several batches may be under way. `row_bytes`: of an embedding. `forward_s`, `backward_s`: of one
-    trainer's examples of a batch. `dense_bytes`: the gradients that are all-reduced after each batch. `control_s`: what
-    a partitioned cache adds to a batch for its buffers, many connections and for tracking where rows are.
+    requests for several batches may be under way. `row_bytes`: of an embedding and of what the optimiser keeps
+    beside it, `state_bytes` of them: both are fetched, cached and written back, gradients have no state.
+    `forward_s`, `backward_s`: of one trainer's examples of a batch. `dense_bytes`: the gradients that are
+    all-reduced after each batch. `control_s`: what a partitioned cache adds to a batch for its buffers, many
+    connections and for tracking where rows are.
 
     The defaults are the paper's: p3.2xlarge trainers at 10 Gb/s, one c5.18xlarge server at 25 Gb/s, dimension 48 in
     fp32, the dense part of DLRM, 80-90 ms of control for 16,384 examples on 8 trainers. Forward and backward pass (one
@@ -47,6 +50,7 @@ class Cluster:
     dense_bytes: int = 4 * 2_962_289
     fetch_latency_s: float = 0.0
     control_s: float = 85e-3
+    state_bytes: int = 0
 
     def __post_init__(self) -> None:
         for title in ("trainers", "servers", "row_bytes"):
@@ -56,10 +60,18 @@ class Cluster:
             value = getattr(self, title)
             if not (math.isfinite(value) and value > 0):
                 raise InputError(f"cluster: {title} must be finite and > 0, got {value}")
+        if not 0 <= self.state_bytes < self.row_bytes:
+            rule = f"cluster: state_bytes must be >= 0 and below the {self.row_bytes} bytes of a row"
+            raise InputError(f"{rule}, got {self.state_bytes}")
         for title in ("latency_s", "forward_s", "backward_s", "dense_bytes", "fetch_latency_s", "control_s"):
             value = getattr(self, title)
             if not (math.isfinite(value) and value >= 0):
                 raise InputError(f"cluster: {title} must be finite and >= 0, got {value}")
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Of a row's gradient, and of its values without the optimiser's state: what trainers exchange."""
+        return self.row_bytes - self.state_bytes
 
     @property
     def ideal_s(self) -> float:
@@ -81,7 +93,7 @@ class Cluster:
 
     def peer_s(self, most_rows: Amount) -> Amount:
         """Rows between trainers, of which the busiest sends or receives so many."""
-        return (most_rows > 0) * (self.latency_s + most_rows * (self.row_bytes / self.trainer_bytes_per_s))
+        return (most_rows > 0) * (self.latency_s + most_rows * (self.gradient_bytes / self.trainer_bytes_per_s))
 
 
 _PASSES_S = {"deepfm": (15.3e-3, 30.7e-3)}
@@ -101,6 +113,7 @@ def find_cluster(
     *,
     model: str | DenseModel = "dlrm",
     dimension: int = 48,
+    optimizer: str = "sgd",
     trainer_bandwidth: float | None = None,
     server_bandwidth: float | None = None,
     latency: float | None = None,
@@ -111,12 +124,15 @@ def find_cluster(
 ) -> Cluster:
     """The cluster that a dense model's training takes place on; what is given goes before what the model says.
 
-    `dimension`: fp32 values of a row. Bandwidths in bytes a second, times in seconds, as the fields of `Cluster`.
+    `dimension`: fp32 values of a row. `optimizer`: of the rows, one of `OPTIMIZERS`. Bandwidths in bytes a second,
+    times in seconds, as the fields of `Cluster`.
     """
     given: dict[str, Any] = {
         "trainer_bytes_per_s": trainer_bandwidth, "server_bytes_per_s": server_bandwidth, "latency_s": latency,
         "fetch_latency_s": fetch_latency, "forward_s": forward, "backward_s": backward, "control_s": control,
     }  # fmt: skip
     dense = model if isinstance(model, DenseModel) else named_dense_model(model)
-    cluster = model_cluster(Cluster(trainers, row_bytes=dimension * FLOAT_BYTES), dense)
+    state = state_values(optimizer, dimension)
+    row_bytes, state_bytes = (dimension + state) * FLOAT_BYTES, state * FLOAT_BYTES
+    cluster = model_cluster(Cluster(trainers, row_bytes=row_bytes, state_bytes=state_bytes), dense)
     return replace(cluster, **{name: value for name, value in given.items() if value is not None})

@@ -38,7 +38,7 @@ LEAST_MEASURED = 50
 
 @dataclass(frozen=True)
 class DesignSummary:
-    """A design's mean iteration. Rows, as everywhere, of `row_bytes` each.
+    """A design's mean iteration. Rows, as everywhere, of `row_bytes` each; synchronised, `gradient_bytes`.
 
     `fetched_rows`: leave the servers, copies counted. `critical_rows`: synchronised while training waits; for a
     partitioned cache the rows that the busiest trainer gets from or gives to its peers, once each way: a hot spot.
@@ -48,6 +48,7 @@ class DesignSummary:
 
     design: str
     row_bytes: int
+    gradient_bytes: int
     fetched_rows: float
     critical_rows: float
     background_rows: float
@@ -161,6 +162,7 @@ def _design_summary(found: Pipeline, counts: Counts) -> DesignSummary:
     return DesignSummary(
         design=found.design,
         row_bytes=found.cluster.row_bytes,
+        gradient_bytes=found.cluster.gradient_bytes,
         fetched_rows=mean(rows.fetched),
         critical_rows=mean(counts.max_load if is_partitioned else rows.sync_now),
         background_rows=mean(rows.sync_later),

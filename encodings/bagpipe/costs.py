@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.bagpipe.fast import loops
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags, Lookups
 
@@ -59,6 +60,15 @@ def cost_matrix(batch: Batch) -> NDArray[np.signedinteger[Any]]:
 
     What no trainer has comes from an embedding server, at the same cost everywhere.
     """
+    slot = batch.slot
+    if isinstance(slot, Bags) or (compiled := loops(slot.size)) is None:
+        return _cost_matrix(batch)
+    cost = np.empty((batch.examples, batch.trainers), np.int16 if slot.shape[1] < 2**15 else np.int32)
+    compiled.costs(np.ascontiguousarray(batch.owner), slot, cost)
+    return cost
+
+
+def _cost_matrix(batch: Batch) -> NDArray[np.signedinteger[Any]]:
     width = batch.trainers + 1  # column 0 counts what is cached nowhere
     owner, slot = batch.owner.astype(np.int32), batch.slot
     first = (np.arange(batch.examples, dtype=np.int64) * width + 1).astype(_index_type(batch.examples * width))

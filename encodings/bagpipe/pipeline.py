@@ -151,7 +151,7 @@ def durations(rows: DesignRows, cluster: Cluster) -> dict[str, Floats]:
 
 
 def _size_bytes(rows: Ints, cluster: Cluster) -> Floats:
-    return np.multiply(rows, cluster.row_bytes, dtype=np.float64)
+    return np.multiply(rows, cluster.gradient_bytes, dtype=np.float64)
 
 
 def _server_s(cluster: Cluster, rows: Ints, most: Ints) -> Floats:

@@ -85,18 +85,22 @@ def problem(
     objective: str = "paper",
     method: str = "auto",
     ownership: str = "first-touch",
+    shares: Sequence[float] | None = None,
     design: str = "lrpp-delayed",
     batches: int = 50,
     columns: Sequence[str] | None = None,
     string_columns: Sequence[str] | None = None,
+    bag_columns: Sequence[str] | None = None,
     array: str | None = None,
     exponent: float | None = None,
     hot_share: float | None = None,
     table_rows: Sequence[int] | None = None,
     examples: int | None = None,
     trace_seed: int | None = None,
+    pooling_factors: Sequence[float] | None = None,
     model: str | DenseModel = "dlrm",
     dimension: int = 48,
+    optimizer: str = "sgd",
     trainer_bandwidth: float | None = None,
     server_bandwidth: float | None = None,
     latency: float | None = None,
@@ -107,19 +111,22 @@ def problem(
 ) -> Problem:
     """The plans of a trace's first batches, for trainers with a cache.
 
-    `lookahead` to `batches` are as for `Planning`, `columns` to `trace_seed` as for `find_trace`, `model` to `control`
-    as for `find_cluster`. Raises `InputError` that names an argument which is unknown or doesn't go with the others.
+    `lookahead` to `batches` are as for `Planning`, `columns` to `pooling_factors` as for `find_trace`, `model` to
+    `control` as for `find_cluster`. Raises `InputError` that names an argument which is unknown or doesn't go with the
+    others.
     """
     planning = Planning(
-        trainers, batch_size, lookahead, cache_rows, objective, method, ownership, batches=batches, design=design
-    )
+        trainers, batch_size, lookahead, cache_rows, objective, method, ownership, batches=batches, design=design,
+        shares=None if shares is None else tuple(shares),
+    )  # fmt: skip
     cluster = find_cluster(
-        trainers, model=model, dimension=dimension, trainer_bandwidth=trainer_bandwidth,
+        trainers, model=model, dimension=dimension, optimizer=optimizer, trainer_bandwidth=trainer_bandwidth,
         server_bandwidth=server_bandwidth, latency=latency, fetch_latency=fetch_latency, forward=forward,
         backward=backward, control=control,
     )  # fmt: skip
     found = find_trace(
-        trace, columns=columns, string_columns=string_columns, array=array, exponent=exponent, hot_share=hot_share,
-        table_rows=table_rows, examples=examples, trace_seed=trace_seed,
+        trace, columns=columns, string_columns=string_columns, bag_columns=bag_columns, array=array,
+        exponent=exponent, hot_share=hot_share, table_rows=table_rows, examples=examples, trace_seed=trace_seed,
+        pooling_factors=pooling_factors,
     )  # fmt: skip
     return Problem(found, planning, cluster)

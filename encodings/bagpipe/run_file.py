@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.actions import BY_ROW, SHARED, Actions
 from gapless.encodings.bagpipe.cluster import Cluster
-from gapless.encodings.bagpipe.lowering import Machine, to_schedule
+from gapless.encodings.bagpipe.lowering import to_schedule
+from gapless.encodings.bagpipe.machine import Machine
 from gapless.encodings.bagpipe.pipeline import Spans, Times
 from gapless.errors import InputError
 from gapless.io.atomic import write_bytes
@@ -150,7 +151,7 @@ def _mapping(meta: Record, key: str) -> dict[str, Any]:
 
 
 def _cluster(entry: Record) -> Cluster:
-    whole = {"trainers", "servers", "row_bytes", "dense_bytes"}
+    whole = {"trainers", "servers", "row_bytes", "state_bytes", "dense_bytes"}
     names = Cluster.__dataclass_fields__
     most = {"row_bytes": _MOST_ROW_BYTES}
     values = {

@@ -14,7 +14,8 @@ from gapless.encodings.bagpipe.actions import BY_ROW, RowGroups
 from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.costs import capacities
 from gapless.encodings.bagpipe.counts import Counts
-from gapless.encodings.bagpipe.lowering import Machine, to_schedule
+from gapless.encodings.bagpipe.lowering import to_schedule
+from gapless.encodings.bagpipe.machine import Machine
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import checked_method
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Size, Text, Whole
+from gapless.profiles.traces.row_optimizers import OPTIMIZERS
 from gapless.system import Command, System, answering_in_time, lazy, named
 
 __all__ = ["DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
@@ -30,6 +31,10 @@ def _trace(group: str) -> tuple[Field, ...]:
             "string_columns", Listed(Text()), "those of them whose numbers are names, not ids", metavar="A,...",
             group=group,
         ),
+        Field(
+            "bag_columns", Listed(Text()), "those of them whose cells are lists, as 3;17;4", metavar="A,...",
+            group=group,
+        ),
         Field("array", Text(), "of a .npz that has several", metavar="NAME", group=group),
         Field("exponent", Number(1), "of zipf, 1 to 5 (default 1)", metavar="A", group=group),
         Field(
@@ -44,6 +49,10 @@ def _trace(group: str) -> tuple[Field, ...]:
             "examples", Whole(1, 10**12), "to generate (default: as Criteo Kaggle, 39.2 M)", metavar="N", group=group
         ),
         Field("trace_seed", Whole(0), "of a generator (default 0)", metavar="N", group=group),
+        Field(
+            "pooling_factors", Listed(Number(1)), "of a generator: mean ids of a bag, one for each table or for all",
+            metavar="F,F,...", group=group,
+        ),
     )  # fmt: skip
 
 
@@ -53,6 +62,10 @@ _CLUSTER = (
         "dense part: dlrm (default), deepfm, ...", "dlrm", metavar="NAME", group="cluster",
     ),
     Field("dimension", Whole(1, 10**6), "fp32 values of a row (default 48)", 48, metavar="D", group="cluster"),
+    Field(
+        "optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)} (default sgd); state moves with them",
+        "sgd", metavar="NAME", group="cluster",
+    ),
     Field("trainer_bandwidth", Bandwidth(), "of each (default 10Gbps)", metavar="B", group="cluster"),
     Field("server_bandwidth", Bandwidth(), "of all together (default 25Gbps)", metavar="B", group="cluster"),
     Field("latency", Seconds(), "of a message (default 50us)", metavar="T", group="cluster"),
@@ -75,6 +88,7 @@ QUESTION = (
     Field(
         "ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"
     ),
+    Field("shares", Listed(Number(0, strict=True)), "of a batch, one a trainer (default: even)", metavar="S,S,..."),
     Field(
         "design", Choice(DESIGNS), f"of the cache: lrpp-delayed (default), {', '.join(DESIGNS[:-1])}", "lrpp-delayed",
         metavar="NAME",
@@ -133,7 +147,7 @@ SYSTEM = System(
     ending=".npz",
     write=lazy("gapless.encodings.bagpipe.run_file:write_run"),
     read=lazy("gapless.encodings.bagpipe.run_file:read_run"),
-    device_names=lambda plan: named("gapless.encodings.bagpipe.lowering:device_names")(plan.schedule.topology),
+    device_names=lambda plan: named("gapless.encodings.bagpipe.machine:device_names")(plan.schedule.topology),
     pictures=("gantt", "memory"),
     advice=(
         Command(

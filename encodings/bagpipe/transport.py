@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.costs import capacities, checked_capacities
+from gapless.encodings.bagpipe.fast import loops
 from gapless.errors import InputError
 
 __all__ = ["Transport", "lower_bound", "transport"]
@@ -30,7 +31,7 @@ _FAR = 2**60
 _WIDE = 16
 """Trainers from which on moving along whole rows of costs is quicker than along single columns."""
 
-_SAMPLE = 64
+_SAMPLE = 32
 """So many examples a trainer set the first prices, if the batch has four times as many."""
 _SWEEPS = 2
 """How often each trainer's first price is set."""
@@ -72,17 +73,11 @@ def transport(cost: NDArray[Any], capacity: Ints | None = None, prices: Ints | N
     numbers = _checked_costs(cost)
     places = checked_capacities(capacity, *numbers.shape)
     start = _prices_of_sample(numbers, places) if prices is None else np.asarray(prices, dtype=np.int64)
-    state = _Assignment(numbers, start)
-    surplus = np.array([len(members) for members in state.members]) - places
-    now, steps = start.copy(), 0
-    while (surplus > 0).any():
-        path, now = _shortest_path(state, surplus, now)
-        first, last = path[0], path[-1]
-        moved = state.move(path, int(min(surplus[first], -surplus[last])))
-        surplus[first] -= moved
-        surplus[last] += moved
-        steps += 1
-    trainer = state.trainer
+    compiled = loops(numbers.size)
+    if compiled is None:
+        trainer, now, steps = _assigned(numbers, places, start)
+    else:
+        trainer, now, steps = compiled.assigned(np.ascontiguousarray(numbers), places, start)
     total = int(np.take_along_axis(numbers, trainer[:, None], axis=1).sum(dtype=np.int64))
     return Transport(trainer, total, now - now.min(), steps)
 
@@ -95,6 +90,21 @@ def lower_bound(cost: NDArray[Any], capacity: NDArray[Any], prices: NDArray[Any]
     """
     seats = np.asarray(prices, dtype=np.int64)
     return int((np.asarray(cost, dtype=np.int64) + seats).min(axis=1).sum() - np.asarray(capacity) @ seats)
+
+
+def _assigned(cost: Costs, places: Ints, start: Ints) -> tuple[Ints, Ints, int]:
+    """Trainer of each example, prices, steps."""
+    state = _Assignment(cost, start)
+    surplus = np.array([len(members) for members in state.members]) - places
+    now, steps = start.copy(), 0
+    while (surplus > 0).any():
+        path, now = _shortest_path(state, surplus, now)
+        first, last = path[0], path[-1]
+        moved = state.move(path, int(min(surplus[first], -surplus[last])))
+        surplus[first] -= moved
+        surplus[last] += moved
+        steps += 1
+    return state.trainer, now, steps
 
 
 class _Assignment:

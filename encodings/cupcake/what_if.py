@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gapless.encodings.cupcake.advice import network_data, pays
+from gapless.encodings.cupcake.advice import LATENCIES, limit_words, network_data, pays
 from gapless.errors import InputError
 from gapless.fields import Share
 from gapless.io.record import check_known
@@ -26,15 +26,12 @@ from gapless.profiles.gradients.ddp_model import DdpModel, ddp_model
 from gapless.profiles.gradients.named import find_fusion_profile
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.text import described, table
-from gapless.units import format_bandwidth
 
 __all__ = ["AXES", "FIGURES", "Case", "Figure", "WhatIf", "what_if"]
 
 _GBPS = 1e9 / 8
 _GAMMAS = (1.04, 1.1)
 """What the study has seen."""
-_LATENCIES = (0.1, 10.0)
-"""Times the one given: of one step, it is rarely known better."""
 _RANGE_PRECISION = 1e-4
 _LARGEST_RATIO = 1e9
 _MOST_ROWS = 500
@@ -211,7 +208,7 @@ class WhatIf:
 
 
 _RANGE_WORDS = {
-    "latency_s": f"latencies of {_LATENCIES[0]:g} to {_LATENCIES[1]:g} times the one given",
+    "latency_s": f"latencies of {LATENCIES[0]:g} to {LATENCIES[1]:g} times the one given",
     "gamma": f"gamma from {_GAMMAS[0]:g} to {_GAMMAS[1]:g}",
 }
 
@@ -307,7 +304,7 @@ def _value(base: Case, value: Any) -> Any:
 def _crossover(case: Case, uncertain: Sequence[str]) -> dict[str, Any]:
     """Up to which bandwidth the compressor pays, and the range where what is `uncertain` varies."""
     model = case.model
-    latencies = [factor * model.network.alpha_s for factor in _LATENCIES] if "latency" in uncertain else []
+    latencies = [factor * model.network.alpha_s for factor in LATENCIES] if "latency" in uncertain else []
     gammas = _GAMMAS if "gamma" in uncertain else ()
     point = model.crossover_bytes_per_s(case.compressor)
     around = [
@@ -334,14 +331,9 @@ def _cell(title: str, row: Mapping[str, Any]) -> str:
     if title == "time_saved":
         return f"{100 * value:.1f} %"
     if title == "range":
-        return " .. ".join(_limit(end) for end in value)
+        return " .. ".join(map(limit_words, value))
     if title == "crossover_bytes_per_s":
-        return _limit(row)
+        return limit_words(row)
     if title.endswith(("_s", "_bytes")):
         return described(title, value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _limit(row: Mapping[str, Any]) -> str:
-    """A bandwidth, never or always."""
-    return format_bandwidth(row["crossover_bytes_per_s"]) if row["pays"] == "below" else str(row["pays"])

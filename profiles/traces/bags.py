@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bags", "Lookups", "by_table", "cells", "chosen", "joined", "lookups", "sums"]
+__all__ = ["Bags", "Lookups", "bags_of_tables", "by_table", "cells", "chosen", "joined", "lookups", "sums"]
 
 Ints = NDArray[np.int64]
 
@@ -87,6 +87,18 @@ def joined(blocks: Sequence[Any]) -> Any:
     if not isinstance(blocks[0], Bags):
         return np.concatenate(blocks)
     return Bags(np.concatenate([each.values for each in blocks]), np.concatenate([each.lengths for each in blocks]))
+
+
+def bags_of_tables(columns: Sequence[NDArray[Any]], lengths: Ints) -> Bags:
+    """The bags of tables, each of whose ids stand example by example.
+
+    >>> bags_of_tables([np.array([5, 6]), np.array([7, 5])], np.array([[2, 1], [0, 1]])).values.tolist()
+    [5, 6, 7, 5]
+    """
+    ids = np.concatenate(columns)
+    bags = Bags(np.empty_like(ids), lengths)
+    bags.values[np.argsort(bags.table, kind="stable")] = ids
+    return bags
 
 
 def by_table(batch: NDArray[Any] | Bags) -> tuple[list[NDArray[Any]], Ints | None]:

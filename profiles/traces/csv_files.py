@@ -2,7 +2,9 @@
 
 Any columns become tables. A column of whole numbers gives them as ids; any other column is numbered 0, 1, 2, ... in the
 order in which its values appear, the empty value like any other. The first `BLOCK_EXAMPLES` lines of a column decide
-which of the two it is. The file is read in chunks; only the distinct values of numbered columns stay in memory.
+which of the two it is. A cell may be a list, as "3;17;4": a bag of ids, empty where the cell is. A column
+has lists where it is named as one, or where its first lines have such lists of whole numbers. The file is read in
+chunks; only the distinct values of numbered columns stay in memory.
 """
 
 from __future__ import annotations
@@ -26,27 +28,36 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.io.record import suggestion
+from gapless.profiles.traces.bags import bags_of_tables
 from gapless.profiles.traces.trace import BLOCK_EXAMPLES, MOST_IDS, Block, Trace
 
 __all__ = ["file_errors", "read_csv_trace"]
 
+_SEPARATOR = ";"
+"""Of the parts of a list in a cell."""
 
-def read_csv_trace(path: str | Path, columns: Sequence[str], string_columns: Collection[str] = ()) -> Trace:
+
+def read_csv_trace(
+    path: str | Path, columns: Sequence[str], string_columns: Collection[str] = (), bag_columns: Collection[str] = ()
+) -> Trace:
     """A trace whose tables are the named columns, in the order given.
 
-    `string_columns`: those of them that are numbered even if they look like whole numbers. Blank lines are skipped.
+    `string_columns`: those of them that are numbered even if they look like whole numbers. `bag_columns`: those
+    whose cells are lists, of whole numbers or of names. Blank lines are skipped.
     Raises `InputError` at once for an unknown column or an empty file, and while reading for a line with another
     number of fields than the header, and for a number that is no id; the message names the line.
     """
-    table = _Table(path, tuple(columns), frozenset(string_columns))
+    table = _Table(path, tuple(columns), frozenset(string_columns), frozenset(bag_columns))
     return Trace(str(path), tuple(columns), table.blocks)
 
 
 class _Table:
     """The chosen columns of one file, checked against its header."""
 
-    def __init__(self, path: str | Path, columns: tuple[str, ...], string_columns: frozenset[str]) -> None:
-        self._path, self._columns, self._strings = path, columns, string_columns
+    def __init__(
+        self, path: str | Path, columns: tuple[str, ...], string_columns: frozenset[str], bag_columns: frozenset[str]
+    ) -> None:
+        self._path, self._columns, self._strings, self._bags = path, columns, string_columns, bag_columns
         with file_errors(path), self._open() as stream:
             records = csv.reader(stream)
             header = next(records, [])
@@ -54,7 +65,7 @@ class _Table:
                 raise InputError(f"{path}: must hold a header and at least one line of values")
         if not columns:
             raise InputError(f"{path}: columns must name at least one of {_shortened(header)}")
-        for name in (*columns, *sorted(string_columns)):
+        for name in (*columns, *sorted(string_columns), *sorted(bag_columns)):
             if header.count(name) != 1:
                 rule = "stands twice in the header" if name in header else f"must be one of {_shortened(header)}"
                 hint = suggestion(name, header) if name not in header else ""
@@ -65,6 +76,7 @@ class _Table:
     def blocks(self) -> Iterator[Block]:
         """A fresh pass."""
         convert: list[Callable[[Sequence[str]], NDArray[np.int64]]] = []
+        is_list: list[bool] = []
         with file_errors(self._path), self._open() as stream:
             records, first = csv.reader(stream), 1
             next(records)
@@ -73,16 +85,26 @@ class _Table:
                 if not rows:
                     first += len(chunk)
                     continue
-                values = [list(map(itemgetter(place), rows)) for place in self._places]
+                cells = [list(map(itemgetter(place), rows)) for place in self._places]
                 if not convert:
-                    convert = [self._converter(*column) for column in zip(self._columns, values, strict=True)]
-                ids = np.empty((len(values), len(rows)), dtype=np.int64)
-                for number, column in enumerate(values):
+                    is_list = [self._has_lists(*column) for column in zip(self._columns, cells, strict=True)]
+                lists = [_pieces(column) if has else column for column, has in zip(cells, is_list, strict=True)]
+                if not convert:
+                    convert = [self._converter(*column) for column in zip(self._columns, lists, strict=True)]
+                ids = []
+                for number, column in enumerate(lists):
                     try:
-                        ids[number] = convert[number](column)
+                        ids.append(convert[number](column))
                     except (ValueError, OverflowError):
-                        raise self._no_id(self._columns[number], column, chunk, first) from None
-                yield ids.T
+                        where = self._columns[number], cells[number], is_list[number]
+                        raise self._no_id(*where, chunk, first) from None
+                if any(is_list):
+                    lengths = [
+                        _lengths(column) if has else [1] * len(rows) for column, has in zip(cells, is_list, strict=True)
+                    ]
+                    yield bags_of_tables(ids, np.array(lengths, dtype=np.int64).T)
+                else:
+                    yield np.stack(ids).T
                 first += len(chunk)
 
     def _open(self) -> IO[str]:
@@ -106,11 +128,27 @@ class _Table:
         numbers: defaultdict[str, int] = defaultdict(count().__next__)
         return lambda column: np.fromiter(map(numbers.__getitem__, column), np.int64, len(column))
 
-    def _no_id(self, name: str, values: Sequence[str], chunk: list[list[str]], first: int) -> InputError:
-        place = next(place for place, value in enumerate(values) if not _is_id(value))
+    def _has_lists(self, name: str, cells: Sequence[str]) -> bool:
+        if name in self._bags:
+            return True
+        return (
+            name not in self._strings
+            and any(_SEPARATOR in cell for cell in cells)
+            and all(map(_is_whole, _pieces(cells)))
+        )
+
+    def _no_id(
+        self, name: str, values: Sequence[str], has_lists: bool, chunk: list[list[str]], first: int
+    ) -> InputError:
+        place = next(
+            place
+            for place, value in enumerate(values)
+            if not all(map(_is_id, _pieces([value]) if has_lists else [value]))
+        )
         record = first + [number for number, row in enumerate(chunk) if row][place]
         rule, value = f"must be a whole number in 0..{MOST_IDS - 1}", values[place]
-        hint = "" if _is_whole(value) else " as in the lines before; or let it be a string column"
+        kind = "bag" if _SEPARATOR in value else "string"
+        hint = "" if _is_whole(value) else f" as in the lines before; or let it be a {kind} column"
         return InputError(f"{self._path}: line {self._line(record)}: column {name!r} {rule}, got {value!r}{hint}")
 
     def _line(self, record: int) -> int:
@@ -119,6 +157,16 @@ class _Table:
             records = csv.reader(stream)
             next(islice(records, record, None))
             return records.line_num
+
+
+def _pieces(cells: Sequence[str]) -> list[str]:
+    """The parts of lists, cell after cell; an empty cell has none."""
+    text = _SEPARATOR.join(filter(None, cells))
+    return text.split(_SEPARATOR) if text else []
+
+
+def _lengths(cells: Sequence[str]) -> list[int]:
+    return [cell.count(_SEPARATOR) + 1 if cell else 0 for cell in cells]
 
 
 def _whole_numbers(values: Sequence[str]) -> NDArray[np.int64]:

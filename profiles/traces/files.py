@@ -1,4 +1,4 @@
-"""Readers of traces: `.npy` and `.npz` (integers, examples x tables); `read_trace` also serves csv files.
+"""Readers of traces: `.npy` and `.npz` (integers, examples x tables, or bags); `read_trace` also serves csv files.
 
 None of them holds more than a block of examples: a `.npy` is mapped into memory, an array in a `.npz` is inflated as it
 is read. The column of an id is its table.
@@ -11,33 +11,32 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.io.record import suggestion
+from gapless.profiles.traces.bag_files import read_bags
 from gapless.profiles.traces.csv_files import file_errors, read_csv_trace
+from gapless.profiles.traces.npy_headers import NO_PICKLE, check_pickle, npy_header, numbered, skip
 from gapless.profiles.traces.trace import BLOCK_EXAMPLES, Block, Trace, valid_block
 
 __all__ = ["read_npy_trace", "read_npz_trace", "read_trace"]
 
-_SKIPPED_BYTES = 1 << 18
 _PICKLE = b"\x80"
 """How pickles begin."""
-_NO_PICKLE = "is pickled, which is not read, since it may run code; save integers: np.save(path, ids.astype('int64'))"
 
 
 def read_trace(
-    path: str | Path, columns: Sequence[str] = (), string_columns: Collection[str] = (), array: str | None = None
-) -> Trace:
+    path: str | Path, columns: Sequence[str] = (), string_columns: Collection[str] = (), array: str | None = None,
+    bag_columns: Collection[str] = (),
+) -> Trace:  # fmt: skip
     """The trace in a file, by the ending of its name. `columns` are a csv's, `array` is a `.npz`'s."""
     name = str(path)
     if name.endswith((".csv", ".csv.gz")):
-        return read_csv_trace(path, columns, string_columns)
-    if columns or string_columns:
+        return read_csv_trace(path, columns, string_columns, bag_columns)
+    if columns or string_columns or bag_columns:
         raise InputError(f"{path}: columns are chosen in a .csv or .csv.gz only; this file's columns all become tables")
     if name.endswith(".npy"):
         return read_npy_trace(path)
@@ -54,9 +53,9 @@ def read_npy_trace(path: str | Path) -> Trace:
             warnings.simplefilter("ignore")  # headers that Python 2 wrote are as good
             with Path(path).open("rb") as stream:
                 if stream.peek(1)[:1] == _PICKLE:
-                    raise InputError(f"{path}: {_NO_PICKLE}")
-                _, _, dtype = _npy_header(stream)  # without one numpy takes it for a pickle, and advises to trust it
-            _check_pickle(str(path), dtype)
+                    raise InputError(f"{path}: {NO_PICKLE}")
+                _, _, dtype = npy_header(stream)  # without one numpy takes it for a pickle, and advises to trust it
+            check_pickle(str(path), dtype)
             found = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(found, np.ndarray):
             raise InputError(f"{path}: must be a .npy file with one array")
@@ -70,18 +69,22 @@ def read_npy_trace(path: str | Path) -> Trace:
         for start in range(0, len(ids), BLOCK_EXAMPLES):
             yield valid_block(ids[start : start + BLOCK_EXAMPLES], str(path), start)
 
-    return Trace(str(path), _numbered(ids.shape[1]), blocks, examples=len(ids))
+    return Trace(str(path), numbered(ids.shape[1]), blocks, examples=len(ids))
 
 
 def read_npz_trace(path: str | Path, array: str | None = None) -> Trace:
-    """An array in a `.npz`; `array` names it where there are several.
+    """An array in a `.npz`, named by `array` where there are several; `values` with `lengths` or `offsets` are bags.
 
     One in Fortran order, as `.T` gives, is read as a stream for each table; if it is compressed too, every pass starts
     by inflating what lies before each table.
     """
-    member = _npz_member(path, array)
+    with file_errors(path), zipfile.ZipFile(path) as archive:
+        names = [name[:-4] for name in archive.namelist() if name.endswith(".npy")]
+    if array is None and "values" in names and {"lengths", "offsets"} & set(names):
+        return read_bags(path, names)
+    member = _npz_member(path, array, names)
     with file_errors(path), zipfile.ZipFile(path) as archive, archive.open(member) as stream:
-        shape, _, dtype = _npy_header(stream)
+        shape, _, dtype = npy_header(stream)
     where = f"{path}: array {member[:-4]!r}"
     _check_layout(where, dtype, shape)
     examples, tables = shape
@@ -93,31 +96,23 @@ def read_npz_trace(path: str | Path, array: str | None = None) -> Trace:
                 count = min(BLOCK_EXAMPLES, examples - start)
                 yield valid_block(pieces(count), where, start)
 
-    return Trace(str(path), _numbered(tables), blocks, examples=examples)
+    return Trace(str(path), numbered(tables), blocks, examples=examples)
 
 
 def _pieces(archive: zipfile.ZipFile, member: str, opened: ExitStack) -> Callable[[int], NDArray[np.integer]]:
     """A function that reads so many more examples of an array."""
     first = opened.enter_context(archive.open(member))
-    (examples, tables), fortran, dtype = _npy_header(first)
+    (examples, tables), fortran, dtype = npy_header(first)
     if not fortran:
         return lambda count: np.frombuffer(first.read(count * tables * dtype.itemsize), dtype).reshape(count, tables)
     start, streams = first.tell(), [first]
     for table in range(1, tables):
         streams.append(opened.enter_context(archive.open(member)))
-        _skip(streams[-1], start + table * examples * dtype.itemsize)
+        skip(streams[-1], start + table * examples * dtype.itemsize)
     return lambda count: np.stack([np.frombuffer(each.read(count * dtype.itemsize), dtype) for each in streams]).T
 
 
-def _skip(stream: IO[bytes], size_bytes: int) -> None:
-    """Read over so many bytes; the archive's own `seek` takes 16 MB at a time to do so."""
-    while size_bytes and (read := len(stream.read(min(size_bytes, _SKIPPED_BYTES)))):
-        size_bytes -= read
-
-
-def _npz_member(path: str | Path, array: str | None) -> str:
-    with file_errors(path), zipfile.ZipFile(path) as archive:
-        names = [name[:-4] for name in archive.namelist() if name.endswith(".npy")]
+def _npz_member(path: str | Path, array: str | None, names: list[str]) -> str:
     if array is None and len(names) == 1:
         return f"{names[0]}.npy"
     if array not in names:
@@ -127,26 +122,8 @@ def _npz_member(path: str | Path, array: str | None) -> str:
     return f"{array}.npy"
 
 
-def _npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
-    version = npy.read_magic(stream)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # headers that Python 2 wrote are as good
-        if version == (1, 0):
-            return npy.read_array_header_1_0(stream)
-        return npy.read_array_header_2_0(stream)
-
-
-def _check_pickle(where: str, dtype: np.dtype[np.generic]) -> None:
-    if dtype.hasobject:
-        raise InputError(f"{where}: {_NO_PICKLE}")
-
-
 def _check_layout(where: str, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> None:
-    _check_pickle(where, dtype)
+    check_pickle(where, dtype)
     if dtype.kind not in "iu" or len(shape) != 2 or 0 in shape:
         rule = "must be integers, examples x tables, at least one of each"
         raise InputError(f"{where}: {rule}, got {dtype} of shape {shape}")
-
-
-def _numbered(tables: int) -> tuple[str, ...]:
-    return tuple(f"table{number}" for number in range(tables))

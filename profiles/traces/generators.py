@@ -3,6 +3,9 @@
 Every table is drawn independently of the others, every example of those before it. Id 0 is a table's hottest, id 1 the
 next. A generator draws block after block, each from its own random stream (seed, block): the same seed gives the same
 trace, in batches of any size and however often it is read.
+
+With pooling factors a table has bags: one id and a Poisson number of more, so that the mean of a bag is its factor, and
+a factor of 1 gives one id in each example.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
+from gapless.profiles.traces.bags import bags_of_tables
 from gapless.profiles.traces.power_law import PowerLaw
 from gapless.profiles.traces.recommendation import criteo_kaggle_laws
 from gapless.profiles.traces.trace import BLOCK_EXAMPLES, Block, Trace
@@ -24,33 +28,48 @@ __all__ = ["criteo_like_trace", "power_law_trace", "skew_trace", "zipf_trace"]
 Draw: TypeAlias = Callable[[int, np.random.Generator], NDArray[np.int64]]
 """So many ids of one table."""
 
+Pooling: TypeAlias = "Sequence[float] | None"
+"""The mean of the ids that an example looks up in each table, of one for all of them; None for one id, no bags."""
 
-def criteo_like_trace(examples: int, seed: int = 0) -> Trace:
+_MOST_POOLING = 10_000
+
+
+def criteo_like_trace(examples: int, seed: int = 0, pooling: Pooling = None) -> Trace:
     """A trace with the table sizes of Criteo Kaggle and laws fitted to what is published about it.
 
     Says what `criteo_kaggle.json` says of its fit: counts of distinct ids are met within 0.88 - 1.13, but examples
     here are independent of each other and those of a real log aren't, so savings on it are indicative.
     """
     names, laws = criteo_kaggle_laws()
-    return power_law_trace("criteo-like", laws, examples, seed, names)
+    return power_law_trace("criteo-like", laws, examples, seed, names, pooling)
 
 
-def zipf_trace(table_rows: Sequence[int], exponent: float, examples: int, seed: int = 0) -> Trace:
+def zipf_trace(
+    table_rows: Sequence[int], exponent: float, examples: int, seed: int = 0, pooling: Pooling = None
+) -> Trace:
     """p(id r) ~ (r + 1)^-exponent in each table, exponent 1 to 5 (section 5.4.3)."""
     if not 1 <= exponent <= 5:
         raise InputError(f"zipf trace: the exponent must be in 1..5, got {exponent}")
-    return power_law_trace(f"zipf-{exponent:g}", [PowerLaw(rows, exponent) for rows in table_rows], examples, seed)
+    laws = [PowerLaw(rows, exponent) for rows in table_rows]
+    return power_law_trace(f"zipf-{exponent:g}", laws, examples, seed, pooling=pooling)
 
 
 def power_law_trace(
-    name: str, laws: Sequence[PowerLaw], examples: int, seed: int = 0, table_names: Sequence[str] = ()
+    name: str,
+    laws: Sequence[PowerLaw],
+    examples: int,
+    seed: int = 0,
+    table_names: Sequence[str] = (),
+    pooling: Pooling = None,
 ) -> Trace:
     """A trace whose tables follow the given laws."""
     draws = [law.sampler().draw for law in laws]
-    return _generated(name, draws, [law.rows for law in laws], examples, seed, table_names)
+    return _generated(name, draws, [law.rows for law in laws], examples, seed, table_names, pooling)
 
 
-def skew_trace(table_rows: Sequence[int], hot_share: float, examples: int, seed: int = 0) -> Trace:
+def skew_trace(
+    table_rows: Sequence[int], hot_share: float, examples: int, seed: int = 0, pooling: Pooling = None
+) -> Trace:
     """A share of accesses falls on the hottest 1 % of each table, the rest evenly on its other rows (section 5.4.3).
 
     Within the hottest 1 %, h rows, p falls as exp(-rate r) with the rate at which the uncut exponential law gives
@@ -59,7 +78,7 @@ def skew_trace(table_rows: Sequence[int], hot_share: float, examples: int, seed:
     if not 0.01 <= hot_share < 1:
         raise InputError(f"skew trace: the share of the hottest 1 % must be in 0.01..1, below 1, got {hot_share}")
     draws = [_skewed(rows, hot_share) for rows in table_rows]
-    return _generated(f"skew-{hot_share:g}", draws, table_rows, examples, seed)
+    return _generated(f"skew-{hot_share:g}", draws, table_rows, examples, seed, pooling=pooling)
 
 
 def _skewed(rows: int, hot_share: float) -> Draw:
@@ -83,7 +102,9 @@ def _generated(
     examples: int,
     seed: int,
     table_names: Sequence[str] = (),
+    pooling: Pooling = None,
 ) -> Trace:
+    factors = _factors(name, pooling, len(draws))
     if examples < 1:
         raise InputError(f"trace {name!r}: examples must be >= 1, got {examples}")
     if seed < 0:
@@ -93,6 +114,11 @@ def _generated(
         for number, start in enumerate(range(0, examples, BLOCK_EXAMPLES)):
             chance = np.random.Generator(np.random.SFC64([seed, number]))
             # A whole block even at the end: a longer trace then begins with the shorter one.
+            if factors is not None:
+                lengths = 1 + chance.poisson(factors - 1, (BLOCK_EXAMPLES, len(draws)))
+                ids = [draw(int(count), chance) for draw, count in zip(draws, lengths.sum(axis=0), strict=True)]
+                yield bags_of_tables(ids, lengths)[: examples - start]
+                continue
             columns = np.empty((len(draws), BLOCK_EXAMPLES), dtype=np.int64)
             for column, draw in zip(columns, draws, strict=True):
                 column[:] = draw(BLOCK_EXAMPLES, chance)
@@ -100,3 +126,18 @@ def _generated(
 
     names = tuple(table_names) or tuple(f"table{number}" for number in range(len(draws)))
     return Trace(name, names, blocks, tuple(table_rows), examples)
+
+
+def _factors(name: str, pooling: Pooling, tables: int) -> NDArray[np.float64] | None:
+    """A pooling factor of each table."""
+    if pooling is None:
+        return None
+    factors = np.asarray(pooling, dtype=np.float64)
+    if factors.shape not in ((1,), (tables,)):
+        raise InputError(
+            f"trace {name!r}: pooling factors must be one, or one for each of {tables} tables, got {len(pooling)}"
+        )
+    if not (factors >= 1).all() or factors.max() > _MOST_POOLING:
+        bad = factors[~((factors >= 1) & (factors <= _MOST_POOLING))][0]
+        raise InputError(f"trace {name!r}: pooling factors must be in 1..{_MOST_POOLING}, got {bad:g}")
+    return np.broadcast_to(factors, (tables,))

@@ -21,12 +21,12 @@ __all__ = ["GENERATORS", "find_trace"]
 
 GENERATORS = ("criteo-like", "zipf", "skew")
 
-_GENERATED = ("examples", "trace_seed")
+_GENERATED = ("examples", "trace_seed", "pooling_factors")
 _SUITS = {
     "criteo-like": _GENERATED,
     "zipf": (*_GENERATED, "exponent", "table_rows"),
     "skew": (*_GENERATED, "hot_share", "table_rows"),
-    "a .csv or .csv.gz file": ("columns", "string_columns"),
+    "a .csv or .csv.gz file": ("columns", "string_columns", "bag_columns"),
     "a .npz file": ("array",),
     "a .npy file": (),
     "an object": (),
@@ -39,24 +39,29 @@ def find_trace(
     *,
     columns: Sequence[str] | None = None,
     string_columns: Sequence[str] | None = None,
+    bag_columns: Sequence[str] | None = None,
     array: str | None = None,
     exponent: float | None = None,
     hot_share: float | None = None,
     table_rows: Sequence[int] | None = None,
     examples: int | None = None,
     trace_seed: int | None = None,
+    pooling_factors: Sequence[float] | None = None,
 ) -> Trace:
     """The trace of a generator, in a file, in an array of ids (examples x tables) or bags, or the trace itself.
 
-    `columns`: of a csv, those that become tables; `string_columns`: those of them whose numbers are names. `array`: of
+    `columns`: of a csv, those that become tables; `string_columns`: those of them whose numbers are names;
+    `bag_columns`: those whose cells are lists. `array`: of
     a .npz that has several. `exponent`: of zipf, 1 by default. `hot_share`: of skew, the share of accesses on the
     hottest 1 %, 0.4 by default. `table_rows`: of zipf and skew, Criteo Kaggle's by default. `examples`: to generate, as
-    many as Criteo Kaggle has by default; `trace_seed`: 0 by default.
+    many as Criteo Kaggle has by default; `trace_seed`: 0 by default; `pooling_factors`: mean ids of a bag, for each
+    table or for all, no bags by default.
     Raises `InputError` that names an argument which doesn't go with the trace.
     """
     options = {
-        "columns": columns, "string_columns": string_columns, "array": array, "exponent": exponent,
-        "hot_share": hot_share, "table_rows": table_rows, "examples": examples, "trace_seed": trace_seed,
+        "columns": columns, "string_columns": string_columns, "bag_columns": bag_columns, "array": array,
+        "exponent": exponent, "hot_share": hot_share, "table_rows": table_rows, "examples": examples,
+        "trace_seed": trace_seed, "pooling_factors": pooling_factors,
     }  # fmt: skip
     kind = _kind(trace)
     for name, value in options.items():
@@ -70,7 +75,7 @@ def find_trace(
         return trace_of_array(trace)
     if kind in GENERATORS:
         return _generated(kind, options)
-    return read_trace(trace, columns or (), string_columns or (), array)
+    return read_trace(trace, columns or (), string_columns or (), array, bag_columns or ())
 
 
 def _kind(trace: object) -> str:
@@ -97,9 +102,10 @@ def _generated(kind: str, options: dict[str, Any]) -> Trace:
     kaggle = named_embedding_dataset("criteo-kaggle")
     given = {name: value for name, value in options.items() if value is not None}
     examples, seed = given.get("examples", kaggle.examples), given.get("trace_seed", 0)
+    pooling = given.get("pooling_factors")
     table_rows = given.get("table_rows") or kaggle.table_rows or ()
     if kind == "zipf":
-        return zipf_trace(table_rows, given.get("exponent", 1.0), examples, seed)
+        return zipf_trace(table_rows, given.get("exponent", 1.0), examples, seed, pooling)
     if kind == "skew":
-        return skew_trace(table_rows, given.get("hot_share", 0.4), examples, seed)
-    return criteo_like_trace(examples, seed)
+        return skew_trace(table_rows, given.get("hot_share", 0.4), examples, seed, pooling)
+    return criteo_like_trace(examples, seed, pooling)

@@ -11,6 +11,8 @@ import pytest
 from calls import run
 
 from gapless.encodings.cupcake import advice
+from gapless.profiles.gradients.compressors import compressor_names
+from gapless.profiles.gradients.modes import ERRORS
 from gapless.profiles.gradients.named import load_fusion_profile
 from gapless.profiles.gradients.profile_file import write_fusion_profile
 
@@ -22,13 +24,16 @@ def test_every_compressor_has_a_line_below_the_plain_buckets(capsys: pytest.Capt
     code, out, err = run(capsys, *COMPRESSION)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert re.match(r" *compressor +plan +groups +iteration +scaling +time saved +pays below$", lines[0])
-    assert re.match(r" *none +buckets of \d+ MB", lines[1])
-    names = [line.split()[0] for line in lines[2:-1]]
-    assert names == [
-        "none", "fp16", "rand-k", "top-k", "ms-top-k", "dgc", "ef-signsgd", "onebit", "qsgd", "terngrad", "powersgd",
-    ]  # fmt: skip
-    assert re.match(r"best: rand-k in its best fusion, saves \d+\.\d % of a step$", lines[-1])
+    titles = "error compressor plan groups compressed iteration scaling time_saved gathered pays_below range"
+    assert re.split(r"  +", lines[0].strip()) == [title.replace("_", " ") for title in titles.split()]
+    assert re.match(r" *exact +none +buckets of \d+ MB", lines[1])
+    rows = [line.split()[:2] for line in lines[2:] if re.match(r" *\w+  ", line)]
+    assert sorted(name for _, name in rows) == sorted(compressor_names())
+    assert [error for error, _ in rows] == sorted((error for error, _ in rows), key=list(ERRORS).index)
+    classes = [line.partition(",")[0] for line in lines if any(line.startswith(f"{error}, ") for error in ERRORS)]
+    assert classes == list(dict.fromkeys(error for error, _ in rows))
+    assert lines[-2].startswith("pays below: all compressed, at batch 32, with the range over 0.1 to 10 times the")
+    assert re.match(r"best: rand-k in its best plan, saves \d+\.\d % of a step, class of error: feedback$", lines[-1])
 
 
 def test_json_is_one_object_with_a_row_for_each_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,14 +42,16 @@ def test_json_is_one_object_with_a_row_for_each_option(capsys: pytest.CaptureFix
     assert code == 0
     assert {"problem", "profile", "device", "ranks", "bandwidth_bytes_per_s", "latency_s", "version"} <= set(data)
     assert (data["ranks"], data["bandwidth_bytes_per_s"], data["latency_s"]) == (16, 1.25e9, pytest.approx(2e-5))
-    assert [row["compressor"] for row in data["rows"]] == ["none", "dgc", "none"]
-    plain, dgc, none = data["rows"]
+    assert [row["compressor"] for row in data["rows"]] == ["none", "none", "dgc"]
+    plain, none, dgc = data["rows"]
     assert plain["plan"].startswith("buckets of ")
-    assert dgc["plan"] == none["plan"] == "best fusion"
+    assert dgc["plan"] == none["plan"] == "best plan"
     assert dgc["collective"] == "all-gather"
     assert dgc["pays"] == "below"
     assert dgc["crossover_bytes_per_s"] > 0
     assert none["pays"] is None
+    assert [end["pays"] for end in dgc["range"]] == ["below", "below"]
+    assert (data["batch"], data["best_by_error"]) == (32, {"exact": "none", "feedback": "dgc"})
     assert data["best"]["iteration_s"] == min(row["iteration_s"] for row in data["rows"])
     for row in data["rows"]:
         assert row["scaling"] == pytest.approx(data["compute_s"] / row["iteration_s"])
@@ -70,7 +77,7 @@ def test_what_there_was_no_time_for_is_named_and_ends_with_4(
     monkeypatch.setattr(advice, "advise", stopped)
     code, out, err = run(capsys, *COMPRESSION, "--compressor", "fp16,dgc", "--time-limit", "1000")
     assert (code, err) == (4, "gapless: left out for want of time: fp16, dgc\n")
-    assert out.splitlines()[1].split()[0] == "none"
+    assert out.splitlines()[1].split()[:2] == ["exact", "none"]
 
 
 def test_profile_may_be_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -169,6 +176,8 @@ BAD_INPUT = [
     ([*WHAT_IF, "--figure", "ranks", "--batch", "x"], r"--batch: must be a number > 0"),
     ([*WHAT_IF, "--figure", "ranks", "--aggregation", "rings"], r"--aggregation: must be one of ring, tree, server"),
     ([*WHAT_IF, "--figure", "ranks", "--plot", "f.txt"], r"a plot's file must end in \.pdf, \.png or \.svg"),
+    ([*COMPRESSION, "--error", "none"], r"--error: must be one of exact, rounded, unbiased, feedback, unknown"),
+    ([*COMPRESSION, "--memory", "0"], r"--memory: must be at least 1 byte"),
     ([*COMPRESSION, "--ranks-per-node", "4"], r"--inner-bandwidth: must be given with --ranks-per-node"),
     (WHAT_IF, r"the following arguments are required: --figure"),
 ]

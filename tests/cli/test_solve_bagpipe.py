@@ -69,6 +69,12 @@ def test_as_many_trainers_as_examples_are_fine_and_more_are_not(capsys: pytest.C
     [
         (["--cache-rows", "5"], "cache_rows must hold the distinct ids of a batch"),
         (["--objective", "paperr"], "did you mean 'paper'?"),
+        (["--shares", "3,2,1"], "shares: must be one per trainer, 4 in all, got 3"),
+        (["--shares", "3,2,1,0"], "--shares: must be a number > 0, got '0'"),
+        (["--optimizer", "adma"], "did you mean 'adam'?"),
+        (["--pooling-factors", "2,3,4"], "pooling factors must be one, or one for each of 2 tables, got 3"),
+        (["--pooling-factors", "0.5"], "--pooling-factors: must be a number >= 1, got '0.5'"),
+        (["--bag-columns", "a"], "--bag-columns: goes with a .csv or .csv.gz file, got trace zipf"),
         (["--ownership", "mine"], "must be one of first-touch, hash, got 'mine'"),
         (["--design", "lrp"], "got 'lrp'; did you mean 'lrpp'?"),
         (["--objective", "fetches", "--method", "lp"], "lp is for the paper's objective"),

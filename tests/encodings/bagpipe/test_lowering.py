@@ -26,7 +26,8 @@ from gapless.encodings.bagpipe.actions import (
 from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.counts import counted
-from gapless.encodings.bagpipe.lowering import SERVERS, Machine, device_names, to_schedule
+from gapless.encodings.bagpipe.lowering import to_schedule
+from gapless.encodings.bagpipe.machine import SERVERS, Machine, device_names
 from gapless.encodings.bagpipe.pipeline import Pipeline, Spans, pipeline
 from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.solve import machine_for

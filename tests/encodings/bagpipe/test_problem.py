@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gapless import bagpipe
 from gapless.encodings.bagpipe.advice import advise
+from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
 from gapless.encodings.bagpipe.problem import problem
+from gapless.encodings.bagpipe.system import DESIGNS
 from gapless.errors import InputError
 
 IDS = np.arange(400).reshape(200, 2) % 37
@@ -54,3 +57,54 @@ def test_advice_has_plain_values_and_a_text() -> None:
 def test_what_is_wrong_is_named(options: dict[str, Any], rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         advise(IDS, trainers=2, batch_size=10, **options)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "row_bytes"), [("sgd", 64), ("rowwise-adagrad", 68), ("adagrad", 128), ("adam", 192)]
+)
+def test_state_of_the_optimizer_moves_with_the_row_and_not_with_its_gradient(optimizer: str, row_bytes: int) -> None:
+    cluster = find_cluster(4, dimension=16, optimizer=optimizer)
+    assert (cluster.row_bytes, cluster.gradient_bytes) == (row_bytes, 64)
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_a_run_with_state_replays_and_only_its_servers_are_slower(design: str) -> None:
+    ids = np.random.default_rng(0).integers(0, 60, (80, 3))
+    asked: dict[str, Any] = {"trainers": 4, "batch_size": 16, "lookahead": 2, "design": design, "latency": 0.0}
+    plain, adam = (bagpipe.solve(ids, **asked, optimizer=name) for name in ("sgd", "adam"))
+    assert plain.report.valid
+    assert adam.report.valid
+    times, others = adam.product.times, plain.product.times
+    for name in ("sync_now", "sync_later"):
+        np.testing.assert_allclose(getattr(times, name).duration_s, getattr(others, name).duration_s)
+    for name in ("prefetch", "write_late"):
+        np.testing.assert_allclose(getattr(times, name).duration_s, 3 * getattr(others, name).duration_s)
+
+
+@pytest.mark.parametrize("state_bytes", [-1, 192])
+def test_state_is_a_part_of_the_row(state_bytes: int) -> None:
+    with pytest.raises(
+        InputError, match=f"state_bytes must be >= 0 and below the 192 bytes of a row, got {state_bytes}"
+    ):
+        Cluster(2, state_bytes=state_bytes)
+
+
+def test_shares_give_trainers_their_parts_of_each_batch() -> None:
+    ids = np.random.default_rng(0).integers(0, 60, (80, 3))
+    plan = bagpipe.solve(ids, trainers=4, batch_size=16, lookahead=2, shares=[3, 2, 2, 1])
+    assert plan.report.valid
+    for trainer in plan.product.trainer:
+        assert np.bincount(trainer).tolist() == [6, 4, 4, 2]
+
+
+@pytest.mark.parametrize(
+    ("shares", "rule"),
+    [
+        ([3, 2, 1], "shares: must be one per trainer, 4 in all, got 3"),
+        ([3, 2, 1, 0], "shares: must be > 0, got 0 for trainer 3; leave such a trainer out"),
+        ([3, 2, 1, float("nan")], "shares: must be > 0, got nan for trainer 3"),
+    ],
+)
+def test_wrong_shares_are_refused(shares: list[float], rule: str) -> None:
+    with pytest.raises(InputError, match=rule):
+        Planning(4, 16, shares=tuple(shares))

@@ -27,7 +27,7 @@ def measured(name: str) -> FusionProfile:
     once = load_fusion_profile(name)
     return replace(
         once, batch=64, tensor_names=("all",), size_bytes=np.array([size_bytes], dtype=np.int64),
-        backward_s=np.array([backward_s]),
+        backward_s=np.array([backward_s]), shapes=(),
     )  # fmt: skip
 
 

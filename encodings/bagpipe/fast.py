@@ -1,0 +1,31 @@
+"""Whether loops are compiled: where numba is installed (the extra `fast`) and there is enough to do; else arrays do it.
+
+Both give the same results, so that a plan doesn't depend on what is installed.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+
+__all__ = ["LEAST_WORK", "loops"]
+
+LEAST_WORK = 2**17
+"""Entries of an array from which on it pays to load the compiled loops, which takes about a second once a process."""
+
+_MODULE = "gapless.encodings.bagpipe.compiled"
+
+
+def loops(work: int) -> ModuleType | None:
+    """The compiled loops, for so many entries to go through; None where arrays are to be used."""
+    if (work >= LEAST_WORK or _MODULE in sys.modules) and _is_installed():
+        return import_module(_MODULE)
+    return None
+
+
+@cache
+def _is_installed() -> bool:
+    return find_spec("numba") is not None

@@ -1,0 +1,136 @@
+"""Machine: the devices, engines and links that a run is lowered to; and a schedule in the making on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.errors import InputError
+from gapless.graph import Op
+from gapless.schedule import Event, EventKind
+from gapless.topologies.topology import Link, Topology
+
+__all__ = ["FETCH_ALL", "SERVERS", "WRITE_ALL", "Draft", "Machine", "device_names"]
+
+Ints = NDArray[np.int64]
+
+SERVERS = 0
+"""The device of the embedding servers."""
+FETCH_ALL, WRITE_ALL = 0, 1
+"""Links between the servers and the replicas."""
+_LINKS = ("fetch", "write", "claim", "ready", "load", "go")
+"""Links of each trainer: from and to the servers, from and to the replicas, into and out of its buffer."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Numbers of devices, engines and links for p trainers, and the topology that they make.
+
+    `share`: the most examples that each trainer takes of a batch, int64, shape (p,). `cache_rows`: distinct rows that
+    the cache holds.
+    """
+
+    cluster: Cluster
+    share: Ints
+    cache_rows: int
+
+    @property
+    def replicas(self) -> int:
+        """The device of the rows that all trainers hold."""
+        return self.cluster.trainers + 1
+
+    def trainer(self, number: int) -> int:
+        """A trainer's device and engine."""
+        return number + 1
+
+    def buffer(self, number: int) -> int:
+        """A trainer's input buffer, device and engine."""
+        return self.cluster.trainers + 2 + number
+
+    @property
+    def all_reduce(self) -> int:
+        """The engine of the collectives: the trainers' network."""
+        return 2 * self.cluster.trainers + 2
+
+    def link(self, kind: str, number: int = 0) -> int:
+        """A link by what it is for; `number`: of the trainer."""
+        return 2 + len(_LINKS) * number + _LINKS.index(kind)
+
+    def place_link(self, fetch_link: int) -> int:
+        """The link that keeps a place among the replicas for what a trainer's link fetches."""
+        return fetch_link + _LINKS.index("ready") - _LINKS.index("fetch")
+
+    def topology(self) -> Topology:
+        """Links from and to the servers take turns, each way; those inside a trainer cost nothing."""
+        cluster, trainers = self.cluster, self.cluster.trainers
+        per_byte_s = 1 / cluster.server_bytes_per_s
+        out, back = (0,), (1,)
+        links = [
+            Link(SERVERS, self.replicas, 0.0, trainers * per_byte_s, out),  # every trainer fetches its own copy
+            Link(self.replicas, SERVERS, 0.0, per_byte_s, back),
+        ]
+        for number in range(trainers):
+            here, buffer = self.trainer(number), self.buffer(number)
+            links += [
+                Link(SERVERS, here, 0.0, per_byte_s, out),
+                Link(here, SERVERS, 0.0, per_byte_s, back),
+                Link(self.replicas, here, 0.0, 0.0),
+                Link(here, self.replicas, 0.0, 0.0),
+                Link(SERVERS, buffer, 0.0, 0.0),
+                Link(buffer, here, 0.0, 0.0),
+            ]
+        devices = 2 * trainers + 2
+        memory = [np.inf] * (trainers + 1) + [self.cache_rows * cluster.row_bytes, *self.share.tolist()]
+        engines = [(device, "compute") for device in range(devices)]
+        return Topology(
+            name=f"{trainers} trainers and {cluster.servers} embedding servers",
+            node_of_device=tuple(range(devices)),
+            links=tuple(links),
+            resources=("servers out", "servers in"),
+            engines=(*engines, (self.replicas, "all-reduce")),
+            memory_bytes=tuple(memory),
+        )
+
+
+def device_names(topology: Topology) -> tuple[str, ...]:
+    """What people call the devices of a `Machine`. Raises `InputError` for a topology that is not of a lowered run."""
+    trainers, rest = divmod(topology.device_count - 2, 2)
+    if trainers < 1 or rest:
+        rule = "must have the servers, the replicas, and two devices a trainer"
+        raise InputError(f"topology {topology.name!r}: {rule}, got {topology.device_count} devices")
+    workers = [f"trainer {number}" for number in range(trainers)]
+    return ("servers", *workers, "replicas", *(f"input of {worker}" for worker in workers))
+
+
+@dataclass
+class Draft:
+    """Tensors, ops and events in the making."""
+
+    size_bytes: list[int]
+    names: list[str]
+    ops: list[Op] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def tensor(self, name: str, size_bytes: int = 0) -> int:
+        self.size_bytes.append(size_bytes)
+        self.names.append(name)
+        return len(self.size_bytes) - 1
+
+    def run(
+        self, op: Op, engine: int, start_s: float, end_s: float, frees: Iterable[tuple[int, int]] = (),
+        kind: EventKind = EventKind.COMPUTE,
+    ) -> None:  # fmt: skip
+        self.ops.append(op)
+        self.events.append(Event(kind, start_s, end_s, engine, len(self.ops) - 1, frees=tuple(frees)))
+
+    def move(
+        self, link: int, tensors: Sequence[int], start_s: float, duration_s: float = 0.0, freed_on: tuple[int, ...] = ()
+    ) -> None:
+        if len(tensors):
+            frees = tuple((tensor, device) for device in freed_on for tensor in tensors)
+            end_s = start_s + duration_s
+            self.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=tuple(tensors), frees=frees))
