@@ -103,6 +103,13 @@ class SolveOptions:
         """These options with another time limit, at least a millisecond."""
         return replace(self, time_limit_s=None if time_limit_s is None else max(time_limit_s, 1e-3))
 
+    def of_a_part(self) -> SolveOptions:
+        """These options for a part of a plan: its reports are passed on without incumbent and bound, its own alone."""
+        report = self.on_progress
+        if report is None:
+            return self
+        return replace(self, on_progress=lambda news: report(replace(news, incumbent=None, bound=None)))
+
 
 @dataclass
 class _Clock:

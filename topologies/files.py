@@ -1,6 +1,6 @@
 """Topology files: gapless's own format, and profiled topologies, whose costs were measured with chunks of one size.
 
-Our format, version 1, describes one node; `//` comments are allowed::
+Our format, version 1, describes one node or a cluster; `//` comments are allowed::
 
     {"format": "gapless.topology", "version": 1, "name": "pair", "ranks_per_node": 2,
      "links":    [{"from": 0, "to": 1, "alpha_us": 0.7, "beta_us_per_mb": 46, "both_ways": true, "resources": []}],
@@ -8,6 +8,13 @@ Our format, version 1, describes one node; `//` comments are allowed::
      "nics":     [{"ranks": [0, 1], "alpha_us": 1.7, "beta_us_per_mb": 106}],
      "fabric":   {"rails": true, "nodes_per_leaf": 16, "uplinks_per_leaf": 8, "alpha_us": 0.3, "beta_us_per_mb": 40},
      "source": "where the numbers are from"}
+
+A file that lists `nodes` describes a cluster of nodes that differ::
+
+    {"format": "gapless.topology", "version": 1, "name": "three and a half",
+     "nodes":  [{"machine": "dgx-a100", "count": 3}, {"machine": "dgx-a100", "without_ranks": [3]},
+                {"file": "other.json", "nics": [{"number": 0, "alpha_us": 1.7, "beta_us_per_mb": 212}]}],
+     "fabric": {"rails": true}}
 
 A switch or a NIC may have `"congestion": {"connections": [1, 8], "slowdown": [1.0, 1.3]}`: its ports are slower the
 more links a plan uses through them. A link may name `resources` that it shares with others: only one transfer at a time
@@ -25,13 +32,15 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.record import Record, load_record, parse_record, suggestion
+from gapless.topologies.building import MOST_LINKS
 from gapless.topologies.congestion import read_slowdown
+from gapless.topologies.fabric import Fabric
 from gapless.topologies.families import FAMILIES, family_topology, is_generated, read_options
-from gapless.topologies.node import Fabric, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
 from gapless.topologies.topology import Topology
 from gapless.units import BYTES_PER_MB, S_PER_US, parse_bytes
 
-__all__ = ["load_topology", "named_node", "read_node", "topology_names"]
+__all__ = ["load_topology", "named_node", "read_machine", "read_node", "topology_names"]
 
 _ALIASES = {"ndv4": "dgx-a100", "ndv5": "dgx-h100"}
 """Azure's names of machines that are the same inside."""
@@ -61,6 +70,21 @@ def named_node(name: str) -> NodeTemplate:
     return _read_own(parse_record(text, f"{name}.json"))
 
 
+def read_machine(
+    path: str | Path, machine: str | None = None, nodes: int | None = None, otherwise: int = 1
+) -> Topology:
+    """The topology that a file describes: the nodes that it lists, or `nodes` copies of its one, `otherwise` if None.
+
+    `machine`: as for `read_node`. Raises `InputError` for a number of nodes beside a list of them.
+    """
+    record = load_record(path)
+    if "format" in record and "nodes" in record:
+        if nodes is not None:
+            raise InputError(f"nodes: must be left out, {path} lists its own, got {nodes}")
+        return _read_cluster(record, Path(path).parent).topology()
+    return read_node(path, machine).cluster(otherwise if nodes is None else nodes)
+
+
 def read_node(path: str | Path, machine: str | None = None) -> NodeTemplate:
     """A node from a file in our format, or from a profiled topology.
 
@@ -77,15 +101,17 @@ def read_node(path: str | Path, machine: str | None = None) -> NodeTemplate:
     )
 
 
-def load_topology(name: str | None, nodes: int | None = None, path: str | Path | None = None) -> Topology:
+def load_topology(
+    name: str | None, nodes: int | None = None, path: str | Path | None = None, otherwise: int = 1
+) -> Topology:
     """A topology by name or from a file.
 
-    `name` is a shipped machine, with `nodes` of them (1 by default) and perhaps options of its fabric
+    `name` is a shipped machine, with `nodes` of them (`otherwise` if None) and perhaps options of its fabric
     (`dgx-h100:nodes_per_leaf=16,uplinks_per_leaf=4`), or a generated family with its size (`torus:4x4x4`; no `nodes`).
     With `path`, `name` is only needed for profiles of known machines (see `read_node`).
     """
     if path is not None:
-        return read_node(path, name).cluster(1 if nodes is None else nodes)
+        return read_machine(path, name, nodes, otherwise)
     if name is None:
         raise InputError("topology: name one of the shipped machines, or give a file")
     head = name.partition(":")[0]
@@ -97,7 +123,7 @@ def load_topology(name: str | None, nodes: int | None = None, path: str | Path |
         known = [*topology_names(), *FAMILIES]
         hint = suggestion(head, known) or "`gapless list topologies` explains them"
         raise InputError(f"topology: must be one of {', '.join(known)}, got {name!r}; {hint}")
-    return _machine(name).cluster(1 if nodes is None else nodes)
+    return _machine(name).cluster(otherwise if nodes is None else nodes)
 
 
 def _machine(name: str) -> NodeTemplate:
@@ -111,8 +137,12 @@ def _machine(name: str) -> NodeTemplate:
 
 
 def _read_own(record: Record) -> NodeTemplate:
-    record.of_format("gapless.topology")
-    record.integer("version", 1, 1)
+    _check_header(record)
+    return _read_template(record)
+
+
+def _read_template(record: Record) -> NodeTemplate:
+    """A node; the last fields of a record."""
     node = NodeTemplate(
         name=record.text("name"),
         ranks_per_node=(count := record.integer("ranks_per_node", 1)),
@@ -130,6 +160,49 @@ def _read_own(record: Record) -> NodeTemplate:
     )
     record.close()
     return node
+
+
+def _read_cluster(record: Record, folder: Path) -> Cluster:
+    """A file that lists its nodes; files that it names are beside it."""
+    _check_header(record)
+    entries = record.records("nodes")
+    nodes = tuple(node for entry in entries for node in _read_listed(entry, folder))
+    if not nodes:
+        raise record.fail("nodes", "a list of at least one node", [])
+    fabric = _read_fabric(record.record("fabric", default=None) or Record({}, record.where))
+    cluster = Cluster(record.text("name"), nodes, fabric)
+    record.text("source", default="")
+    record.close()
+    return cluster
+
+
+def _read_listed(entry: Record, folder: Path) -> tuple[NodeTemplate, ...]:
+    """Equal nodes of a list: a machine, a file or a node, less some ranks, and with other costs of some NICs."""
+    if sum(key in entry for key in ("machine", "file", "node")) != 1:
+        raise InputError(f"{entry.where}: must have one of the fields machine, file, node, got {entry.names()}")
+    if "node" in entry:
+        node = _read_template(entry.record("node"))
+    else:
+        known = [*topology_names(), *_ALIASES]
+        node = (
+            named_node(entry.text("machine", known)) if "machine" in entry else read_node(folder / entry.text("file"))
+        )
+    lacking = entry.integers("without_ranks", 0, node.ranks_per_node - 1) if "without_ranks" in entry else ()
+    nics = list(node.nics)
+    for other in entry.records("nics", default=[]):
+        if not nics:
+            raise entry.fail("nics", f"absent: {node.name} has no NIC", [other.raw("number", default=None)])
+        number = other.integer("number", 0, len(nics) - 1)
+        nics[number] = replace(nics[number], **_read_port(other))
+    node = replace(node, nics=tuple(nics))
+    count: int = entry.integer("count", 1, MOST_LINKS, default=1)
+    entry.close()
+    return (node.without_ranks(lacking) if lacking else node,) * count
+
+
+def _check_header(record: Record) -> None:
+    record.of_format("gapless.topology")
+    record.integer("version", 1, 1)
 
 
 def _read_fabric(entry: Record, rails: bool = False) -> Fabric:

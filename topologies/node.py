@@ -1,13 +1,13 @@
-"""NodeTemplate: one machine as its file describes it, and the cluster of any number of such nodes."""
+"""NodeTemplate: one machine as its file describes it; and the cluster of any number of nodes, equal or not."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import permutations
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby, permutations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from gapless.errors import InputError
 from gapless.topologies.building import MOST_LINKS, LinkBuilder, refuse_too_many
 from gapless.topologies.congestion import Congestion, Slowdown
+from gapless.topologies.fabric import Fabric, Nics, join
 from gapless.topologies.topology import Nic, Switch, Topology
 
-__all__ = ["Fabric", "LocalLink", "NicTemplate", "NodeTemplate", "SwitchTemplate"]
+__all__ = ["Cluster", "LocalLink", "NicTemplate", "NodeTemplate", "SwitchTemplate"]
 
-_MOST_LANES = 2**31 - 1
+Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -60,48 +61,11 @@ class NicTemplate:
 
 
 @dataclass(frozen=True)
-class Fabric:
-    """The network between nodes. Raises `InputError` naming the field.
-
-    With `rails`, NIC i of a node reaches NIC i of the others only (each rail is a network of its own); without, every
-    NIC. Without `nodes_per_leaf` the network is non-blocking. With it, that many consecutive nodes hang on one leaf
-    switch (one a rail, with rails), which has `uplinks_per_leaf` lanes up to the spine and as many down.
-
-    A lane is an exclusive resource like any other: it carries one transfer at a time. An uplink that is as wide as k
-    NICs is therefore k lanes, not one resource of capacity k. Routing is static, as InfiniBand's for fat trees: a
-    transfer to NIC number d (node number d, with rails) takes lane d modulo `uplinks_per_leaf`, up from its own leaf
-    and down to the target's. So the checker enforces the oversubscription, and the load of a lane bounds every plan.
-
-    `alpha_s` is added to the latency of what passes the spine; `beta_s_per_byte` is a lane's own inverse bandwidth, and
-    the slowest of NICs and lane sets the pace.
-    """
-
-    rails: bool = False
-    nodes_per_leaf: int | None = None
-    uplinks_per_leaf: int = 0
-    alpha_s: float = 0.0
-    beta_s_per_byte: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.nodes_per_leaf is None:
-            if self.uplinks_per_leaf or self.alpha_s or self.beta_s_per_byte:
-                raise InputError("fabric: uplinks must come with nodes_per_leaf, got none")
-            return
-        for field, value in (("nodes_per_leaf", self.nodes_per_leaf), ("uplinks_per_leaf", self.uplinks_per_leaf)):
-            if value < 1:
-                raise InputError(f"fabric: {field} must be >= 1, got {value}")
-            if value > _MOST_LANES:
-                raise InputError(f"fabric: {field} must be <= {_MOST_LANES}, got {value}")
-        for field, cost in (("alpha_s", self.alpha_s), ("beta_s_per_byte", self.beta_s_per_byte)):
-            if not (cost >= 0 and math.isfinite(cost)):
-                raise InputError(f"fabric: {field} must be finite and >= 0, got {cost}")
-
-
-@dataclass(frozen=True)
 class NodeTemplate:
     """One node: ranks 0 .. ranks_per_node - 1, links, switches, NICs. Raises `InputError` naming the field.
 
-    Ranks of different nodes reach each other through the NICs of both, as `fabric` says.
+    Ranks of different nodes reach each other through the NICs of both (`Cluster`), in a cluster of nodes like this one
+    as `fabric` says. A NIC without ranks keeps the others' numbers: NIC i of a node is on rail i.
     """
 
     name: str
@@ -110,7 +74,7 @@ class NodeTemplate:
     switches: tuple[SwitchTemplate, ...] = ()
     nics: tuple[NicTemplate, ...] = ()
     source: str = ""
-    fabric: Fabric = Fabric()
+    fabric: Fabric = field(default_factory=Fabric)
 
     def __post_init__(self) -> None:
         groups = [("switches", switch.ranks) for switch in self.switches] + [("nics", nic.ranks) for nic in self.nics]
@@ -130,65 +94,149 @@ class NodeTemplate:
                 raise InputError(f"{self.name}: nics: a rank must use at most one NIC, rank {rank} uses two")
 
     def cluster(self, nodes: int) -> Topology:
-        """`nodes` copies of this node, joined through their NICs.
-
-        Rank `local` of node `n` is number `n * ranks_per_node + local`.
-        """
+        """`nodes` copies of this node, joined as its fabric says. Raises `InputError` for too few or many."""
         if nodes < 1:
             raise InputError(f"nodes: must be >= 1, got {nodes}")
-        if nodes > 1 and not self.nics:
-            raise InputError(f"{self.name}: nics: must hold at least one to join {nodes} nodes, got none")
-        self._refuse_too_many(nodes)
-        builder = LinkBuilder()
-        names = _add_nodes(builder, self, nodes)
-        if nodes > 1:
-            names += _join_nodes(builder, self, nodes)
-        links, keys = builder.finish()
-        resources = tuple(names[key] for key in keys.tolist())
-        return Topology(
-            name=f"{self.name} x {nodes}",
-            node_of_device=tuple(np.repeat(np.arange(nodes), self.ranks_per_node).tolist()),
-            links=links,
-            resources=resources,
-            nics=tuple(Nic(node, self._globals(node, nic.ranks)) for node in range(nodes) for nic in self.nics),
-            switches=tuple(Switch(n, self._globals(n, switch.ranks)) for n in range(nodes) for switch in self.switches),
-            congestion=tuple(self._congestion(resources)),
-        )
-
-    def _refuse_too_many(self, nodes: int) -> None:
         if nodes * self.ranks_per_node > MOST_LINKS:
             got = nodes * self.ranks_per_node
             raise InputError(f"{self.name} x {nodes}: must have at most {MOST_LINKS:,} ranks, would have {got:,}")
-        sizes = [len(nic.ranks) for nic in self.nics]
-        joined = sum(size**2 for size in sizes) if self.fabric.rails else sum(sizes) ** 2
-        local = len(self.links) + sum(len(switch.ranks) * (len(switch.ranks) - 1) for switch in self.switches)
-        total = nodes * local + nodes * (nodes - 1) * joined
+        return Cluster(f"{self.name} x {nodes}", (self,) * nodes, self.fabric).topology()
+
+    def without_ranks(self, lacking: Sequence[int]) -> NodeTemplate:
+        """The node without these ranks: the others keep their order, and all NICs stay, perhaps without ranks.
+
+        Raises `InputError` for ranks that it doesn't have, or where none is left.
+        """
+        for rank in lacking:
+            if not 0 <= rank < self.ranks_per_node:
+                raise InputError(f"{self.name}: without_ranks: must be in 0..{self.ranks_per_node - 1}, got {rank}")
+        left = [rank for rank in range(self.ranks_per_node) if rank not in lacking]
+        if not left:
+            raise InputError(f"{self.name}: without_ranks: must leave a rank, got all {self.ranks_per_node}")
+        number = {rank: place for place, rank in enumerate(left)}
+
+        def kept(ranks: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(number[rank] for rank in ranks if rank in number)
+
+        return replace(
+            self,
+            name=f"{self.name} without {', '.join(map(str, sorted(set(lacking))))}",
+            ranks_per_node=len(left),
+            links=tuple(
+                replace(link, source=number[link.source], target=number[link.target])
+                for link in self.links
+                if link.source in number and link.target in number
+            ),
+            switches=tuple(
+                replace(switch, ranks=kept(switch.ranks)) for switch in self.switches if len(kept(switch.ranks)) > 1
+            ),
+            nics=tuple(replace(nic, ranks=kept(nic.ranks)) for nic in self.nics),
+        )
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes in the order of their ranks: those of node n follow those of node n - 1.
+
+    Ranks of different nodes reach each other through the NICs of both, as `fabric` says.
+    Raises `InputError` where there is no node, or several and one of them has no NIC.
+    """
+
+    name: str
+    nodes: tuple[NodeTemplate, ...]
+    fabric: Fabric = field(default_factory=Fabric)
+
+    def __post_init__(self) -> None:
+        if not self.nodes:
+            raise InputError(f"{self.name}: nodes: must be >= 1, got 0")
+        for node in self.nodes:
+            if len(self.nodes) > 1 and not node.nics:
+                raise InputError(f"{node.name}: nics: must hold at least one to join {len(self.nodes)} nodes, got none")
+        self._refuse_too_many()
+
+    @cached_property
+    def first_rank(self) -> Ids:
+        """The first rank of each node, and the number of all ranks: int64, shape (nodes + 1,)."""
+        return np.concatenate([[0], np.cumsum([node.ranks_per_node for node in self.nodes])]).astype(np.int64)
+
+    def topology(self) -> Topology:
+        """Ranks, links and resources of all nodes."""
+        builder = LinkBuilder()
+        names = list[str]()
+        for _, run in groupby(enumerate(self.nodes), key=lambda numbered: numbered[1]):
+            alike = list(run)
+            names += _add_nodes(builder, alike[0][1], alike[0][0], self.first_rank[[number for number, _ in alike]])
+        if len(self.nodes) > 1:
+            names += join(builder, self._nics(), self.fabric)
+        links, keys = builder.finish()
+        resources = tuple(names[key] for key in keys.tolist())
+        numbered = list(enumerate(self.nodes))
+        return Topology(
+            name=self.name,
+            node_of_device=tuple(np.repeat(np.arange(len(self.nodes)), np.diff(self.first_rank)).tolist()),
+            links=links,
+            resources=resources,
+            nics=tuple(Nic(n, self._ranks(n, nic.ranks)) for n, node in numbered for nic in node.nics if nic.ranks),
+            switches=tuple(Switch(n, self._ranks(n, one.ranks)) for n, node in numbered for one in node.switches),
+            congestion=tuple(self._congestion(resources)),
+        )
+
+    def _ranks(self, node: int, local: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(int(self.first_rank[node]) + rank for rank in local)
+
+    def _nics(self) -> Nics:
+        found = [(n, k, nic) for n, node in enumerate(self.nodes) for k, nic in enumerate(node.nics)]
+        return Nics(
+            node=np.array([n for n, _, _ in found]),
+            rail=np.array([k for _, k, _ in found]),
+            alpha_s=np.array([nic.alpha_s for _, _, nic in found]),
+            beta_s_per_byte=np.array([nic.beta_s_per_byte for _, _, nic in found]),
+            ranks=np.array([self.first_rank[n] + rank for n, _, nic in found for rank in nic.ranks], dtype=np.int64),
+            size=np.array([len(nic.ranks) for _, _, nic in found], dtype=np.int64),
+        )
+
+    def _refuse_too_many(self) -> None:
+        ranks = sum(node.ranks_per_node for node in self.nodes)
+        if ranks > MOST_LINKS:
+            raise InputError(f"{self.name}: must have at most {MOST_LINKS:,} ranks, would have {ranks:,}")
+        local = sum(
+            len(node.links) + sum(len(switch.ranks) * (len(switch.ranks) - 1) for switch in node.switches)
+            for node in self.nodes
+        )
+        most = max(len(node.nics) for node in self.nodes)
+        behind = np.zeros((len(self.nodes), most), dtype=np.int64)
+        for number, node in enumerate(self.nodes):
+            behind[number, : len(node.nics)] = [len(nic.ranks) for nic in node.nics]
+        behind = behind if self.fabric.rails else behind.sum(axis=1, keepdims=True)
+        joined = int((behind.sum(axis=0) ** 2 - (behind**2).sum(axis=0)).sum())
         way_out = "ask for fewer nodes" if self.fabric.rails else "ask for fewer nodes, or for rails"
-        refuse_too_many(f"{self.name} x {nodes}", total, way_out)
+        refuse_too_many(self.name, local + joined, way_out)
 
     def _congestion(self, resources: tuple[str, ...]) -> Iterator[Congestion]:
-        """The tables of switches and NICs, with the sides that are in use, by their names."""
-        tables = [(f"switch{number}", switch.congestion) for number, switch in enumerate(self.switches)]
-        tables += [(f"nic{number}", nic.congestion) for number, nic in enumerate(self.nics)]
-        for title, table in tables:
-            if table is not None:
-                side = re.compile(rf"node\d+:{title}:(out|in)\d*")
-                yield Congestion(tuple((k,) for k, name in enumerate(resources) if side.fullmatch(name)), table)
+        """The tables of switches and NICs, with the sides that are in use, by their names; equal ones of all nodes."""
+        sides: dict[tuple[str, Slowdown], list[int]] = {}
+        for number, node in enumerate(self.nodes):
+            tables = [(f"switch{k}", switch.congestion) for k, switch in enumerate(node.switches)]
+            tables += [(f"nic{k}", nic.congestion) for k, nic in enumerate(node.nics)]
+            for title, table in tables:
+                if table is not None:
+                    sides.setdefault((title, table), []).append(number)
+        for (title, table), nodes in sides.items():
+            side = re.compile(rf"node({'|'.join(map(str, nodes))}):{title}:(out|in)\d*")
+            yield Congestion(tuple((k,) for k, name in enumerate(resources) if side.fullmatch(name)), table)
 
-    def _globals(self, node: int, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(node * self.ranks_per_node + rank for rank in ranks)
 
-
-def _add_nodes(builder: LinkBuilder, template: NodeTemplate, nodes: int) -> list[str]:
-    """The links inside all nodes; returns the names of their resources, by key."""
+def _add_nodes(builder: LinkBuilder, template: NodeTemplate, number: int, first_rank: Ids) -> list[str]:
+    """The links inside equal nodes, from node `number` on; returns the names of their resources, by key."""
+    nodes = len(first_rank)
     names: dict[tuple[str, int | None], int] = {}  # name, and the rank that follows it, as the cluster numbers it
     rows: list[tuple[int, int, float, float, list[int]]] = []
     for link in template.links:
         held = [names.setdefault((name, None), len(names)) for name in link.resources]
         rows.append((link.source, link.target, link.alpha_s, link.beta_s_per_byte, held))
-    for number, switch in enumerate(template.switches):
+    for place, switch in enumerate(template.switches):
         for source, target in permutations(switch.ranks, 2):
-            sides = ((f"switch{number}:out", source), (f"switch{number}:in", target))
+            sides = ((f"switch{place}:out", source), (f"switch{place}:in", target))
             held = [names.setdefault(side, len(names)) for side in sides]
             rows.append((source, target, switch.alpha_s, switch.beta_s_per_byte, held))
     first = builder.keys(nodes * len(names))
@@ -196,85 +244,12 @@ def _add_nodes(builder: LinkBuilder, template: NodeTemplate, nodes: int) -> list
         width = max(len(row[4]) for row in rows)
         local = np.array([[*row[4], *[-1] * (width - len(row[4]))] for row in rows], dtype=np.int64)
         keys = first + np.arange(nodes)[:, None, None] * len(names) + local
-        base = np.repeat(np.arange(nodes) * template.ranks_per_node, len(rows))
+        base = np.repeat(first_rank, len(rows))
         from_rank, to_rank, alpha_s, beta_s = (np.tile(np.array([row[k] for row in rows]), nodes) for k in range(4))
         keys = np.where(local < 0, -1, keys).reshape(nodes * len(rows), width)
         builder.add(base + from_rank, base + to_rank, alpha_s, beta_s, keys)
     return [
-        f"node{node}:{name}" + ("" if rank is None else str(node * template.ranks_per_node + rank))
-        for node in range(nodes)
+        f"node{number + place}:{name}" + ("" if rank is None else str(start + rank))
+        for place, start in enumerate(first_rank.tolist())
         for name, rank in names
     ]
-
-
-def _join_nodes(builder: LinkBuilder, template: NodeTemplate, nodes: int) -> list[str]:
-    """The links between nodes; returns the names of their resources, by key. NICs are numbered node after node.
-
-    A link holds the NIC that it leaves by first, the NIC that it comes in by last.
-    """
-    count, fabric = len(template.nics), template.fabric
-    nic = np.arange(nodes * count)
-    joined = nic[:, None] // count != nic // count
-    if fabric.rails:
-        joined &= nic[:, None] % count == nic % count
-    source, target = np.nonzero(joined)
-    first = builder.keys(2 * len(nic))
-    nic_out, nic_in = first + 2 * source, first + 2 * target + 1
-    # The slower side sets the pace.
-    alpha_s, beta_s = (
-        np.maximum(cost[source % count], cost[target % count])
-        for cost in np.array([(spec.alpha_s, spec.beta_s_per_byte) for spec in template.nics]).T
-    )
-    names = [f"node{n // count}:nic{n % count}:{side}" for n in range(len(nic)) for side in ("out", "in")]
-    lanes: list[NDArray[np.int64]] = []
-    if fabric.nodes_per_leaf is not None:
-        lanes, lane_names = _lanes(builder, fabric, count, source, target)
-        names += lane_names
-        passes = lanes[0] >= 0
-        alpha_s = np.where(passes, alpha_s + fabric.alpha_s, alpha_s)
-        beta_s = np.where(passes, np.maximum(beta_s, fabric.beta_s_per_byte), beta_s)
-    pair, from_rank, to_rank = _rank_pairs(template, source, target)
-    builder.add(from_rank, to_rank, alpha_s[pair], beta_s[pair], np.stack([nic_out, *lanes, nic_in], axis=1)[pair])
-    return names
-
-
-def _lanes(
-    builder: LinkBuilder, fabric: Fabric, count: int, source: NDArray[np.int64], target: NDArray[np.int64]
-) -> tuple[list[NDArray[np.int64]], list[str]]:
-    """Keys of the lanes up and down that each pair of NICs takes, -1 under one leaf; and the lanes' names."""
-    per_leaf, rails = fabric.nodes_per_leaf or 1, count if fabric.rails else 1
-    ends = [(nic // count // per_leaf) * rails + nic % rails for nic in (source, target)]  # leaf switches
-    number = target // count if fabric.rails else target
-    lanes = min(fabric.uplinks_per_leaf, int(number.max()) + 1)  # more than there are targets would stay unused
-    lane = number % lanes
-    leaves = int(ends[0].max()) + 1
-    first = builder.keys(2 * leaves * lanes)
-    keys = [
-        np.where(ends[0] == ends[1], -1, first + 2 * (leaf * lanes + lane) + side) for side, leaf in enumerate(ends)
-    ]
-    names = [
-        (f"rail{leaf % rails}:" if fabric.rails else "") + f"leaf{leaf // rails}:{side}{k}"
-        for leaf in range(leaves)
-        for k in range(lanes)
-        for side in ("up", "down")
-    ]
-    return keys, names
-
-
-def _rank_pairs(
-    template: NodeTemplate, source: NDArray[np.int64], target: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """All (sender, receiver) behind pairs of NICs, and the number of their pair."""
-    count, per_node = len(template.nics), template.ranks_per_node
-    size = np.array([len(nic.ranks) for nic in template.nics], dtype=np.int64)
-    start = np.cumsum(size) - size
-    rank = np.array([rank for nic in template.nics for rank in nic.ranks], dtype=np.int64)
-    pairs = size[source % count] * size[target % count]
-    pair = np.repeat(np.arange(len(source)), pairs)
-    offset = np.arange(len(pair)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
-    ends, width = (source[pair], target[pair]), size[target[pair] % count]
-    local = (offset // width, offset % width)
-    sender, receiver = (
-        nic // count * per_node + rank[start[nic % count] + k] for nic, k in zip(ends, local, strict=True)
-    )
-    return pair, sender, receiver

@@ -100,6 +100,17 @@ class Topology:
         return max(self.node_of_device) + 1
 
     @property
+    def ranks_per_node(self) -> int:
+        """The ranks of each node. Raises `InputError` where nodes differ in it: a sketch says the same of each node."""
+        counts = sorted(set(np.bincount(self.node_of).tolist()))
+        if len(counts) > 1:
+            got = " and ".join(map(str, counts))
+            raise InputError(
+                f"topology {self.name!r}: a sketch needs nodes of equally many ranks, got {got}; leave it out"
+            )
+        return int(counts[0])
+
+    @property
     def link_source(self) -> NDArray[np.int64]:
         """Source device of each link, int64."""
         return self.columns.source

@@ -148,7 +148,7 @@ def advise(
         exponent=exponent, hot_share=hot_share, table_rows=table_rows, examples=examples, trace_seed=trace_seed,
         pooling_factors=pooling_factors,
     )  # fmt: skip
-    machine = find_cluster(trainers, **cluster)
+    machine = find_cluster(trainers, batch_size=batch_size, **cluster)
     rows = _cache_rows(cache_rows, cache_size, machine)
     planning = Planning(trainers, batch_size, lookahead, rows, objective, batches=batches)
     deadline = Deadline(options or SolveOptions())

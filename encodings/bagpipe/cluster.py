@@ -13,10 +13,17 @@ from gapless.errors import InputError
 from gapless.profiles.traces.recommendation import FLOAT_BYTES, DenseModel, named_dense_model
 from gapless.profiles.traces.row_optimizers import state_values
 
-__all__ = ["Cluster", "find_cluster", "model_cluster"]
+__all__ = ["ALL_REDUCE_SHARE", "MEASURED_EXAMPLES", "TRAINER_FLOPS_PER_S", "Cluster", "find_cluster", "model_cluster"]
 
 Amount = TypeVar("Amount", float, NDArray[np.float64])
 """One number, or one per batch."""
+
+MEASURED_EXAMPLES = 2048
+"""Of a trainer in Figure 5.14: 16,384 on 8."""
+TRAINER_FLOPS_PER_S, ALL_REDUCE_SHARE = 4.186e12, 0.8066
+"""The two unknowns of two measurements: iterations without embedding access take 30 ms with DLRM and 236 ms with DeepFM
+on 8 trainers at 10 Gb/s (Figure 5.14), which are each model's arithmetic and the all-reduce of its gradients. 27 % of a
+V100's peak in fp32, and 8.07 Gb/s."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +34,16 @@ class Cluster:
     `latency_s`: of one message. `fetch_latency_s`: from asking the servers for a batch's rows to the first of them;
     requests for several batches may be under way. `row_bytes`: of an embedding and of what the optimiser keeps
     beside it, `state_bytes` of them: both are fetched, cached and written back, gradients have no state.
-    `forward_s`, `backward_s`: of one trainer's examples of a batch. `dense_bytes`: the gradients that are
-    all-reduced after each batch. `control_s`: what a partitioned cache adds to a batch for its buffers, many
-    connections and for tracking where rows are.
+    `forward_s`, `backward_s`: of `pass_examples` examples on one trainer; of others in proportion. `dense_bytes`: the
+    gradients that are all-reduced after each batch. `all_reduce_share`: of the trainers' bandwidth that an all-reduce
+    reaches. `control_s`: what a partitioned cache adds to a batch for its buffers, many connections and for tracking
+    where rows are.
 
     The defaults are the paper's: p3.2xlarge trainers at 10 Gb/s, one c5.18xlarge server at 25 Gb/s, dimension 48 in
-    fp32, the dense part of DLRM, 80-90 ms of control for 16,384 examples on 8 trainers. Forward and backward pass (one
-    to two) are what is left of the 30 ms that DLRM takes without embedding access once 8 trainers have all-reduced its
-    gradients. The fetch latency isn't reported: times of 536 and 289 ms at L = 5 and 10 (Table 5.3) are a round trip of
-    2.7-2.9 s shared by L batches, which is their software's, so the default is none.
-    Raises `InputError` for numbers that are negative or not finite, and bandwidths that are zero.
+    fp32, the dense part of DLRM, 80-90 ms of control for 16,384 examples on 8 trainers. The fetch latency isn't
+    reported: times of 536 and 289 ms at L = 5 and 10 (Table 5.3) are a round trip of 2.7-2.9 s shared by L batches,
+    which is their software's, so the default is none.
+    Raises `InputError` for numbers that are negative or not finite, bandwidths that are zero, and a share above 1.
     """
 
     trainers: int
@@ -45,17 +52,21 @@ class Cluster:
     server_bytes_per_s: float = 25e9 / 8
     latency_s: float = 50e-6
     row_bytes: int = 192
-    forward_s: float = 4.2e-3
-    backward_s: float = 8.5e-3
+    forward_s: float = 2 * 2_974_800 * MEASURED_EXAMPLES / TRAINER_FLOPS_PER_S
+    backward_s: float = 4 * 2_974_800 * MEASURED_EXAMPLES / TRAINER_FLOPS_PER_S
+    pass_examples: int = MEASURED_EXAMPLES
     dense_bytes: int = 4 * 2_962_289
+    all_reduce_share: float = ALL_REDUCE_SHARE
     fetch_latency_s: float = 0.0
     control_s: float = 85e-3
     state_bytes: int = 0
 
     def __post_init__(self) -> None:
-        for title in ("trainers", "servers", "row_bytes"):
+        for title in ("trainers", "servers", "row_bytes", "pass_examples"):
             if getattr(self, title) < 1:
                 raise InputError(f"cluster: {title} must be >= 1, got {getattr(self, title)}")
+        if not 0 < self.all_reduce_share <= 1:
+            raise InputError(f"cluster: all_reduce_share must be above 0 and at most 1, got {self.all_reduce_share}")
         for title in ("trainer_bytes_per_s", "server_bytes_per_s"):
             value = getattr(self, title)
             if not (math.isfinite(value) and value > 0):
@@ -75,13 +86,18 @@ class Cluster:
 
     @property
     def ideal_s(self) -> float:
-        """A batch without embedding access: forward and backward pass, and the all-reduce of the dense gradients."""
+        """A batch of `pass_examples` a trainer without embedding access: both passes, and the dense all-reduce."""
         return self.forward_s + self.backward_s + self.all_reduce_s(float(self.dense_bytes))
+
+    def pass_s(self, examples: Amount) -> tuple[Amount, Amount]:
+        """Forward and backward pass of so many examples on one trainer."""
+        share = examples / self.pass_examples
+        return self.forward_s * share, self.backward_s * share
 
     def all_reduce_s(self, size_bytes: Amount) -> Amount:
         """Around a ring of all trainers: 2 (p - 1) messages of a p-th each."""
         hops = 2 * (self.trainers - 1)
-        per_byte_s = 1 / self.trainers / self.trainer_bytes_per_s
+        per_byte_s = 1 / self.trainers / (self.trainer_bytes_per_s * self.all_reduce_share)
         return (size_bytes > 0) * (hops * (self.latency_s + size_bytes * per_byte_s))
 
     def server_s(self, rows: Amount, most_rows: Amount | None = None) -> Amount:
@@ -96,24 +112,20 @@ class Cluster:
         return (most_rows > 0) * (self.latency_s + most_rows * (self.gradient_bytes / self.trainer_bytes_per_s))
 
 
-_PASSES_S = {"deepfm": (15.3e-3, 30.7e-3)}
-"""Forward and backward pass, one to two, of what Figure 5.14 gives an iteration without embedding access (236 ms for
-DeepFM) once 8 trainers at 10 Gb/s have all-reduced the gradients. It is 50 times what arithmetic in proportion to
-DLRM's would give: its linear layer has a weight per row of the tables."""
-
-
-def model_cluster(cluster: Cluster, model: DenseModel) -> Cluster:
-    """The cluster with another model's dense part, and that model's passes where the text reports them."""
-    forward_s, backward_s = _PASSES_S.get(model.name, (cluster.forward_s, cluster.backward_s))
-    return replace(cluster, forward_s=forward_s, backward_s=backward_s, dense_bytes=model.size_bytes)
+def model_cluster(cluster: Cluster, model: DenseModel, flops_per_s: float = TRAINER_FLOPS_PER_S) -> Cluster:
+    """The cluster with another model's dense part, its passes as long as its arithmetic: one third is forward."""
+    training_s = model.training_flops(cluster.pass_examples) / flops_per_s
+    return replace(cluster, forward_s=training_s / 3, backward_s=training_s * 2 / 3, dense_bytes=model.size_bytes)
 
 
 def find_cluster(
     trainers: int,
     *,
+    batch_size: int | None = None,
     model: str | DenseModel = "dlrm",
     dimension: int = 48,
     optimizer: str = "sgd",
+    trainer_flops: float | None = None,
     trainer_bandwidth: float | None = None,
     server_bandwidth: float | None = None,
     latency: float | None = None,
@@ -124,9 +136,11 @@ def find_cluster(
 ) -> Cluster:
     """The cluster that a dense model's training takes place on; what is given goes before what the model says.
 
-    `dimension`: fp32 values of a row. `optimizer`: of the rows, one of `OPTIMIZERS`. Bandwidths in bytes a second,
-    times in seconds, as the fields of `Cluster`.
+    `dimension`: fp32 values of a row. `optimizer`: of the rows, one of `OPTIMIZERS`. `trainer_flops`: arithmetic of a
+    trainer a second. Bandwidths in bytes a second, times in seconds, as the fields of `Cluster`; `forward` and
+    `backward` are a trainer's part of a batch of `batch_size`, or `MEASURED_EXAMPLES` if None.
     """
+    examples = MEASURED_EXAMPLES if batch_size is None else -(-batch_size // trainers)
     given: dict[str, Any] = {
         "trainer_bytes_per_s": trainer_bandwidth, "server_bytes_per_s": server_bandwidth, "latency_s": latency,
         "fetch_latency_s": fetch_latency, "forward_s": forward, "backward_s": backward, "control_s": control,
@@ -134,5 +148,6 @@ def find_cluster(
     dense = model if isinstance(model, DenseModel) else named_dense_model(model)
     state = state_values(optimizer, dimension)
     row_bytes, state_bytes = (dimension + state) * FLOAT_BYTES, state * FLOAT_BYTES
-    cluster = model_cluster(Cluster(trainers, row_bytes=row_bytes, state_bytes=state_bytes), dense)
+    cluster = Cluster(trainers, row_bytes=row_bytes, state_bytes=state_bytes, pass_examples=examples)
+    cluster = model_cluster(cluster, dense, trainer_flops or TRAINER_FLOPS_PER_S)
     return replace(cluster, **{name: value for name, value in given.items() if value is not None})

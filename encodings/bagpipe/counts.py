@@ -24,7 +24,8 @@ Ints = NDArray[np.int64]
 class Counts:
     """Rows per batch, int64, shape (batches,). A row counts once however many trainers use it, unless said otherwise.
 
-    `lookahead`, `prefetch_after`, `cache_rows`: of the batch's step. `distinct`: rows that the batch uses.
+    `lookahead`, `prefetch_after`, `cache_rows`: of the batch's step. `examples_most`: of one trainer, the most.
+    `distinct`: rows that the batch uses.
     `prefetched`: not in the cache before; `prefetched_private`: of them, private ones (one trainer alone uses them, and
     no later batch of the window), and `prefetched_private_most` those of the trainer with most.
     `private`, `private_most`: rows to write back that are private. `sync_now`: the next batch uses them too.
@@ -41,6 +42,7 @@ class Counts:
     lookahead: Ints
     prefetch_after: Ints
     cache_rows: Ints
+    examples_most: Ints
     distinct: Ints
     prefetched: Ints
     prefetched_private: Ints
@@ -133,6 +135,7 @@ def row_of(plan: BatchPlan) -> tuple[int, ...]:
         step.lookahead,
         step.prefetch_after,
         step.cache_rows,
+        _most(plan.trainer, trainers),
         len(step.ids),
         _count(step.prefetched),
         _count(fetched_private),

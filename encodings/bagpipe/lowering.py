@@ -212,7 +212,7 @@ class _Batch:
             f"train {self.number} on {trainer}",
             (*waits_for, *private, *read),
             (done, *private),
-            (Implementation(cluster.forward_s + cluster.backward_s),),
+            (Implementation(sum(cluster.pass_s(float(self.batch.examples[trainer])))),),
             adds=self.number,
             needs={group: self.seen[group] for group in (*private, *read)},
             updates=private,

@@ -129,20 +129,23 @@ def pipeline(counts: Counts, cluster: Cluster, design: str = "lrpp-delayed") -> 
     if counts.trainers != cluster.trainers:
         raise InputError(f"cluster: trainers must be the plans' {counts.trainers}, got {cluster.trainers}")
     rows = design_rows(counts, design)
-    spans = _earliest(durations(rows, cluster), counts.prefetch_after, cluster.fetch_latency_s)
+    spans = _earliest(durations(rows, cluster, counts.examples_most), counts.prefetch_after, cluster.fetch_latency_s)
     return Pipeline(**spans, rows=rows, cluster=cluster, lookahead=counts.lookahead)
 
 
-def durations(rows: DesignRows, cluster: Cluster) -> dict[str, Floats]:
-    """How long each activity takes, alone on its network; float64, shape (batches,)."""
-    batches = len(rows.fetched)
+def durations(rows: DesignRows, cluster: Cluster, examples: Ints) -> dict[str, Floats]:
+    """How long each activity takes, alone on its network; float64, shape (batches,).
+
+    `examples`: int64, shape (batches,), of the trainer with most.
+    """
+    forward_s, backward_s = cluster.pass_s(examples.astype(np.float64))
     peers_s = cluster.peer_s(rows.peer_most.astype(np.float64))
     is_partitioned = rows.design == "partitioned"
     return {
         "prefetch": _server_s(cluster, rows.fetched, rows.fetched_most),
         "peer_fetch": peers_s + (cluster.control_s if is_partitioned else 0.0),
-        "forward": np.full(batches, cluster.forward_s),
-        "backward": np.full(batches, cluster.backward_s),
+        "forward": forward_s,
+        "backward": backward_s,
         "sync_now": cluster.all_reduce_s(_size_bytes(rows.sync_now, cluster) + cluster.dense_bytes) + peers_s,
         "sync_later": cluster.all_reduce_s(_size_bytes(rows.sync_later, cluster)),
         "write_early": _server_s(cluster, rows.written_early, rows.written_early_most),

@@ -101,6 +101,7 @@ def problem(
     model: str | DenseModel = "dlrm",
     dimension: int = 48,
     optimizer: str = "sgd",
+    trainer_flops: float | None = None,
     trainer_bandwidth: float | None = None,
     server_bandwidth: float | None = None,
     latency: float | None = None,
@@ -120,9 +121,9 @@ def problem(
         shares=None if shares is None else tuple(shares),
     )  # fmt: skip
     cluster = find_cluster(
-        trainers, model=model, dimension=dimension, optimizer=optimizer, trainer_bandwidth=trainer_bandwidth,
-        server_bandwidth=server_bandwidth, latency=latency, fetch_latency=fetch_latency, forward=forward,
-        backward=backward, control=control,
+        trainers, batch_size=batch_size, model=model, dimension=dimension, optimizer=optimizer,
+        trainer_flops=trainer_flops, trainer_bandwidth=trainer_bandwidth, server_bandwidth=server_bandwidth,
+        latency=latency, fetch_latency=fetch_latency, forward=forward, backward=backward, control=control,
     )  # fmt: skip
     found = find_trace(
         trace, columns=columns, string_columns=string_columns, bag_columns=bag_columns, array=array,

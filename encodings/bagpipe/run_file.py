@@ -151,7 +151,7 @@ def _mapping(meta: Record, key: str) -> dict[str, Any]:
 
 
 def _cluster(entry: Record) -> Cluster:
-    whole = {"trainers", "servers", "row_bytes", "state_bytes", "dense_bytes"}
+    whole = {"trainers", "servers", "row_bytes", "state_bytes", "pass_examples", "dense_bytes"}
     names = Cluster.__dataclass_fields__
     most = {"row_bytes": _MOST_ROW_BYTES}
     values = {

@@ -59,19 +59,26 @@ def _trace(group: str) -> tuple[Field, ...]:
 _CLUSTER = (
     Field(
         "model", Object(("gapless.profiles.traces.recommendation.DenseModel",)),
-        "dense part: dlrm (default), deepfm, ...", "dlrm", metavar="NAME", group="cluster",
+        "dense part: dlrm (default), wide-and-deep, deep-and-cross, deepfm", "dlrm", metavar="NAME", group="cluster",
     ),
     Field("dimension", Whole(1, 10**6), "fp32 values of a row (default 48)", 48, metavar="D", group="cluster"),
     Field(
         "optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)} (default sgd); state moves with them",
         "sgd", metavar="NAME", group="cluster",
     ),
+    Field(
+        "trainer_flops", Number(0, strict=True), "arithmetic of a trainer a second (default 4.186e12)", metavar="F",
+        group="cluster",
+    ),
     Field("trainer_bandwidth", Bandwidth(), "of each (default 10Gbps)", metavar="B", group="cluster"),
     Field("server_bandwidth", Bandwidth(), "of all together (default 25Gbps)", metavar="B", group="cluster"),
     Field("latency", Seconds(), "of a message (default 50us)", metavar="T", group="cluster"),
     Field("fetch_latency", Seconds(), "from asking for rows to the first (default 0)", metavar="T", group="cluster"),
-    Field("forward", Seconds(), "pass of a batch (default 4.2ms, deepfm 15.3ms)", metavar="T", group="cluster"),
-    Field("backward", Seconds(), "pass of a batch (default 8.5ms, deepfm 30.7ms)", metavar="T", group="cluster"),
+    Field(
+        "forward", Seconds(), "pass of a trainer's part of a batch (default: by the model's arithmetic)", metavar="T",
+        group="cluster",
+    ),
+    Field("backward", Seconds(), "the same of the backward pass (default: twice that)", metavar="T", group="cluster"),
     Field(
         "control", Seconds(), "a partitioned cache's overhead a batch (default 85ms)", metavar="T", group="cluster"
     ),

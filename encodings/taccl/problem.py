@@ -15,7 +15,6 @@ from gapless.io.collective_file import read_collective
 from gapless.io.groups_file import read_groups
 from gapless.options import SolveOptions
 from gapless.process_groups import Group, Groups, groups_of
-from gapless.topologies.families import is_generated
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 
@@ -138,8 +137,6 @@ def problem(
     names an argument which is unknown, missing, or doesn't go with the others.
     """
     wanted = find_sketch(sketch, sketch_file)
-    if wanted == AUTO:
-        _check_search(topology, size, nodes)
     chosen = None if isinstance(wanted, str) else wanted
     size_bytes = size or (None if chosen is None else chosen.input_bytes)
     sought = AUTO if wanted == AUTO else chosen
@@ -176,7 +173,8 @@ def find_topology(
         return topology
     if topology is None and topology_file is None:
         raise InputError("give `topology` NAME (`gapless list topologies`) or `topology_file` FILE")
-    return load_topology(topology, nodes or (sketch.node_count if sketch is not None else None) or 1, topology_file)
+    of_sketch = sketch.node_count if sketch is not None else None
+    return load_topology(topology, nodes, topology_file, of_sketch or 1)
 
 
 def _find_collective(
@@ -214,11 +212,3 @@ def _find_groups(
         if value is not None:
             raise InputError(f"{name}: must be left out with `groups_file`, which says it all")
     return tuple(read_groups(named["groups_file"], rank_count, collective, size))
-
-
-def _check_search(topology: object, size: int | None, nodes: int | None) -> None:
-    """A search over sketches has none to take defaults from."""
-    is_sized = isinstance(topology, Topology) or (isinstance(topology, str) and is_generated(topology))
-    for name, value in (("size", size), ("nodes", nodes)):
-        if value is None and not (is_sized and name == "nodes"):
-            raise InputError(f"{name}: must be given: sketch auto has no default for it")

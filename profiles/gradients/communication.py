@@ -211,13 +211,13 @@ def compression_cost(network: Network, compressor: Compressor, speed: float = 1.
 
 
 def gathered_bytes(network: Network, compressor: Compressor, size_bytes: float) -> float:
-    """What a rank holds of the messages of all, before it decodes them: they come one by one where they can be added.
+    """What a rank holds of the messages of all nodes before it decodes them; nothing where they are added up instead.
 
-    Where a group has `size_bytes` before compression.
+    `size_bytes`: of the group before compression.
     """
-    is_added = compressor.all_reducible or network.aggregation == "server"
-    messages = 1 if is_added else network.outer.ranks
-    return messages * size_bytes / network.ranks_per_node / compressor.ratio
+    if compressor.all_reducible or network.aggregation == "server":
+        return 0.0
+    return network.outer.ranks * size_bytes / network.ranks_per_node / compressor.ratio
 
 
 def _cost(network: Network, collectives: dict[str, _Passes], ratio: float) -> AffineCost:

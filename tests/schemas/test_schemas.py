@@ -29,7 +29,7 @@ from gapless.profiles.training.networks import build
 from gapless.schemas import load_schema, schema_names
 from gapless.sweeps import read_instances
 from gapless.sweeps.sweep_file import sweep_fields
-from gapless.topologies.files import read_node
+from gapless.topologies.files import read_machine
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -46,6 +46,17 @@ TOPOLOGY = """
  "nics":     [{"ranks": [0, 1], "alpha_us": 1.7, "beta_us_per_mb": 106}],
  "fabric":   {"rails": true, "nodes_per_leaf": 16, "uplinks_per_leaf": 8, "alpha_us": 0.3, "beta_us_per_mb": 40},
  "source": "where the numbers are from"}"""
+
+CLUSTER = """
+{"format": "gapless.topology", "version": 1, "name": "three", "source": "hand",
+ "nodes":  [{"machine": "ndv2", "without_ranks": [3], "count": 2},
+            {"machine": "ndv2", "nics": [{"number": 0, "alpha_us": 1.7, "beta_us_per_mb": 212}]}],
+ "fabric": {"rails": true}}"""
+
+LISTED = """
+{"format": "gapless.topology", "version": 1, "name": "alone",
+ "nodes": [{"node": {"name": "pair", "ranks_per_node": 2, "nics": [
+   {"ranks": [0], "alpha_us": 1, "beta_us_per_mb": 1}]}}]}"""
 
 SKETCH = """
 {"intranode_sketch": {"strategy": "switch", "switches": [[0, 1]], "switch_hyperedge_strategy": ["uc-min"]},
@@ -75,7 +86,7 @@ SWEEP = """
  {"system": "bagpipe", "trace": "zipf", "table_rows": "40,300", "trainers": [2], "batch_size": 8, "exponent": 1.5}]}"""
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "topology": read_node,
+    "topology": read_machine,
     "sketch": read_sketch,
     "training-graph": training_graph_file.read_training_graph,
     "fusion-profile": fusion_profile_file.read_fusion_profile,
@@ -257,7 +268,7 @@ def examples(name: str, plans: dict[str, Path]) -> list[dict[str, Any]]:
     if name == "mscclpp-plan":
         return [json.loads(plans["mscclpp.json"].read_text())]
     texts = {
-        "topology": [TOPOLOGY],
+        "topology": [TOPOLOGY, CLUSTER, LISTED],
         "sketch": [SKETCH],
         "collective": [BY_RANK, BY_CHUNK],
         "groups": [GROUPS],

@@ -14,10 +14,10 @@ from changed_plans import CHANGES, Plans
 from torch import nn
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
-from gapless.encodings.bagpipe.embedding_servers import Sharding
 from gapless.encodings.bagpipe.parameters import Bound, Parameters, Search
 from gapless.errors import InputError
 from gapless.profiles.traces.generators import zipf_trace
+from gapless.profiles.traces.sharding import Sharding
 from gapless.profiles.traces.trace import Trace
 from gapless.torch.embeddings.cache import LrppCache, add_gradients
 from gapless.torch.embeddings.loader import PlannedBatchSampler, shared_plans
@@ -107,26 +107,13 @@ def backward(
 class Trained:
     """`rows` of this server, dense `parameters`, and the numbers of the examples of each batch.
 
-    `moved`: rows that reached this process on the critical path, and in the background.
+    `moved_bytes`: what reached this process, by kind.
     """
 
     rows: torch.Tensor
     parameters: list[torch.Tensor]
     numbers: list[list[int]] = field(default_factory=list)
-    moved: tuple[int, ...] = ()
-
-
-class CountingCache(LrppCache):
-    """Counts the rows that reach it."""
-
-    def __init__(self, *parts: Any, **options: Any) -> None:
-        self.moved = [0, 0]
-        super().__init__(*parts, **options)
-
-    def _exchange(self, values: Any, sent: Any, received: Any, group: Any) -> Any:
-        places, arrived = super()._exchange(values, sent, received, group)
-        self.moved[group is not None] += len(arrived)
-        return places, arrived
+    moved_bytes: dict[str, int] = field(default_factory=dict)
 
 
 def train(setting: Setting, rank: int, ranks: int) -> Trained:
@@ -143,7 +130,7 @@ def train(setting: Setting, rank: int, ranks: int) -> Trained:
     loader = torch.utils.data.DataLoader(
         dataset, batch_sampler=PlannedBatchSampler(for_loader, rank), collate_fn=lambda data: data
     )
-    cache = CountingCache(for_cache, sharding, weights, step_size=STEP_SIZE, timeout_s=120.0)
+    cache = LrppCache(for_cache, sharding, weights, step_size=STEP_SIZE, timeout_s=120.0)
     optimiser = torch.optim.SGD(model.parameters(), lr=STEP_SIZE)
     for data in itertools.islice(loader, setting.stop):
         found = cache.lookup()
@@ -155,7 +142,7 @@ def train(setting: Setting, rank: int, ranks: int) -> Trained:
     cache.flush()
     cache.close()
     numbers = list(itertools.islice(PlannedBatchSampler(for_numbers, rank), setting.stop))
-    return Trained(weights, [parameter.detach() for parameter in model.parameters()], numbers, tuple(cache.moved))
+    return Trained(weights, [parameter.detach() for parameter in model.parameters()], numbers, cache.moved_bytes)
 
 
 # -- without plans -----------------------------------------------------------------------------------------------------

@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gapless.errors import InputError
+from gapless.topologies.fabric import Fabric
 from gapless.topologies.files import load_topology, named_node, read_node
-from gapless.topologies.node import Fabric, LocalLink, NicTemplate, SwitchTemplate
+from gapless.topologies.node import LocalLink, NicTemplate, SwitchTemplate
 
 OWN: dict[str, Any] = {
     "format": "gapless.topology",
@@ -73,6 +75,52 @@ def test_own_format_is_read(tmp_path: Path) -> None:
     cluster = node.cluster(2)
     assert cluster.resources[0] == "node0:bus"
     assert cluster.node_count == 2
+
+
+LISTED: dict[str, Any] = {
+    "format": "gapless.topology", "version": 1, "name": "mixed",
+    "nodes": [
+        {"machine": "dgx1"},
+        {"machine": "dgx1", "without_ranks": [3], "count": 2},
+        {"file": "own.json", "nics": [{"number": 0, "alpha_us": 2, "beta_us_per_mb": 500}]},
+    ],
+}  # fmt: skip
+
+
+def test_a_file_lists_nodes_that_differ(tmp_path: Path) -> None:
+    own = {**OWN, "nics": [{"ranks": [0, 1], "alpha_us": 1, "beta_us_per_mb": 100}]}
+    (tmp_path / "own.json").write_text(json.dumps(own))
+    cluster = load_topology(None, path=write(tmp_path, LISTED))
+    assert np.bincount(cluster.node_of).tolist() == [8, 7, 7, 2]
+    slow = next(link for link in cluster.links if (link.source, link.target) == (0, 23))
+    assert us(slow) == (2.0, 500.0)
+
+
+BAD_LISTS: list[tuple[dict[str, Any], str]] = [
+    ({"nodes": []}, "nodes: must be a list of at least one node"),
+    ({"nodes": [{}]}, r"nodes\[0\]: must have one of the fields machine, file, node, got \[\]"),
+    ({"nodes": [{"machine": "dgx1", "file": "a.json"}]}, "must have one of the fields machine, file, node"),
+    ({"nodes": [{"machine": "dgx"}]}, "nodes.0.: machine: must be one of dgx-a100,"),
+    ({"nodes": [{"file": "none.json"}]}, "none.json"),
+    (
+        {"nodes": [{"machine": "dgx1", "without_ranks": [8]}]},
+        r"without_ranks\[0\]: must be a whole number in 0..7, got 8",
+    ),
+    ({"nodes": [{"machine": "dgx1", "nics": [{"number": 4}]}]}, "number: must be a whole number in 0..3, got 4"),
+    ({"nodes": [{"machine": "dgx1", "count": 10**9}]}, "count: must be a whole number in 1..4000000"),
+    ({"nodes": [{"machine": "dgx1"}], "ranks_per_node": 8}, "field 'ranks_per_node' is unknown"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD_LISTS)
+def test_a_bad_list_of_nodes_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load_topology(None, path=write(tmp_path, {**LISTED, **change}))
+
+
+def test_a_list_of_nodes_says_how_many_there_are(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nodes: must be left out, .* lists its own, got 2"):
+        load_topology(None, 2, write(tmp_path, LISTED))
 
 
 def test_fabric_of_a_file_is_read(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from gapless.errors import InputError
 from gapless.graph import Graph, Placement
 from gapless.schedule import Event, EventKind, schedule_from_events
 from gapless.topologies.building import MOST_LINKS
-from gapless.topologies.node import Fabric, NicTemplate, NodeTemplate
+from gapless.topologies.fabric import Fabric
+from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
 from gapless.topologies.topology import Link, Topology
 
 NICS = tuple(NicTemplate((rank,), 1e-6, 1e-9) for rank in range(2))
@@ -127,3 +128,55 @@ def test_impossible_fabric_is_refused(fabric: dict[str, Any], message: str) -> N
 def test_cluster_with_too_many_links_is_refused_before_it_is_built() -> None:
     with pytest.raises(InputError, match=rf"node x 100000: must have at most {MOST_LINKS:,} links, would .*for rails"):
         node(Fabric()).cluster(100_000)
+
+
+# -- nodes that differ -------------------------------------------------------------------------------------------------
+
+FOUR = NodeTemplate(
+    "four",
+    4,
+    (LocalLink(0, 1, 1e-6, 1e-9, ("bus",)), LocalLink(2, 3, 1e-6, 1e-9)),
+    (SwitchTemplate((0, 2, 3), 1e-6, 1e-9), SwitchTemplate((1, 2), 1e-6, 1e-9)),
+    tuple(NicTemplate((rank,), 1e-6, 1e-9) for rank in range(4)),
+)
+
+
+def test_equal_nodes_are_the_cluster_of_one_of_them() -> None:
+    fabric = Fabric(nodes_per_leaf=2, uplinks_per_leaf=1)
+    listed = Cluster("node x 3", (node(fabric), node(Fabric()), node(fabric)), fabric).topology()
+    assert listed == node(fabric).cluster(3)
+
+
+def test_a_node_without_a_rank_keeps_the_order_of_the_others_and_its_rails() -> None:
+    three = FOUR.without_ranks([1])
+    assert three.ranks_per_node == 3
+    assert [(link.source, link.target) for link in three.links] == [(1, 2)]
+    assert [switch.ranks for switch in three.switches] == [(0, 1, 2)]
+    assert [nic.ranks for nic in three.nics] == [(0,), (), (1,), (2,)]
+    cluster = Cluster("seven", (FOUR, three), Fabric(rails=True)).topology()
+    assert cluster.node_of_device == (0, 0, 0, 0, 1, 1, 1)
+    between = {(link.source, link.target) for link in cluster.links if link.source < 4 <= link.target}
+    assert between == {(0, 4), (2, 5), (3, 6)}
+    assert held(cluster, 2, 5) == ["node0:nic2:out", "node1:nic2:in"]
+    assert held(cluster, 4, 5) == ["node1:switch0:out4", "node1:switch0:in5"]
+    assert [nic.ranks for nic in cluster.nics if nic.node == 1] == [(4,), (5,), (6,)]
+
+
+def test_the_slower_nic_of_two_nodes_sets_the_pace() -> None:
+    slow = NodeTemplate("slow", 1, nics=(NicTemplate((0,), 2e-6, 4e-9),))
+    cluster = Cluster("mixed", (node(Fabric()), slow)).topology()
+    assert link_of(cluster, 0, 2).beta_s_per_byte == link_of(cluster, 2, 1).beta_s_per_byte == 4e-9
+    assert link_of(cluster, 2, 1).alpha_s == 2e-6
+    assert len(cluster.links) == 2 * 2
+
+
+@pytest.mark.parametrize(("lacking", "rule"), [([4], "must be in 0..3, got 4"), (range(4), "must leave a rank")])
+def test_ranks_that_a_node_can_not_lack_are_refused(lacking: Any, rule: str) -> None:
+    with pytest.raises(InputError, match=f"four: without_ranks: {rule}"):
+        FOUR.without_ranks(lacking)
+
+
+def test_ranks_of_a_node_are_one_number_only_where_nodes_agree() -> None:
+    assert FOUR.cluster(2).ranks_per_node == 4
+    with pytest.raises(InputError, match=r"'mixed': a sketch needs nodes of equally many ranks, got 3 and 4"):
+        _ = Cluster("mixed", (FOUR, FOUR.without_ranks([0]))).topology().ranks_per_node

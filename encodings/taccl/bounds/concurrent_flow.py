@@ -248,6 +248,8 @@ def _proven_s(asked: _Demand, program: _Program, row_prices: Floats) -> float:
     link, lane = _holds(asked.topology)
     rows = np.unique(lane[program.lanes[lane] == lane])
     price = np.maximum(row_prices[: len(rows)], 0.0)
+    if not price.any():
+        return 0.0  # a solver that was stopped early has none
     by_lane = np.zeros(len(program.lanes))
     used = np.unique(lane)
     share = np.bincount(program.lanes[used], minlength=len(program.lanes))

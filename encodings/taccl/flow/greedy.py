@@ -152,6 +152,7 @@ def plan_greedy(
     searches, found = [], []
     for number, phase in enumerate(problem.phases):
         share = deadline.stage(deadline.remaining_s / (len(problem.phases) - number))
+        share = share if len(problem.phases) == 1 else share.of_a_part()
         rows = parameters.rows // len(problem.phases)
         search = _Search(phase.problem, share, Deadline(share), phase.backwards, parameters, most_tries, rows)
         columns = _find(search, bounds.phases[number])

@@ -139,7 +139,8 @@ def matched_plan(
             enough_s = least_s / max(1 - options.gap, 1e-9)
         share = Deadline(deadline.stage(deadline.remaining_s / left))
         sends = parameters.sends // len(problem.phases)
-        search = _Search(parameters, share, random.Random(options.seed), options, enough_s, sends)
+        reports = options if left == 1 else options.of_a_part()  # the last phase begins where the others end
+        search = _Search(parameters, share, random.Random(options.seed), reports, enough_s, sends)
         within = None if bounds is None else bounds.phases[number]
         columns = _matched(search, problem.phases[number], within, found[-1] if found else None, is_quick)
         if columns is None:

@@ -95,7 +95,7 @@ def _on_symmetry(make: Make, sketch: Sketch, parts: int, parameters: Sketches) -
 
 
 def _policies(topology: Topology) -> Iterator[tuple[tuple[tuple[int, ...], ...], tuple[Policy, ...]]]:
-    local_count = topology.device_count // topology.node_count
+    local_count = topology.ranks_per_node
     behind = [switch.ranks for switch in topology.switches if switch.node == 0]
     switches = tuple(tuple(rank % local_count for rank in ranks) for ranks in behind)
     if not switches:
@@ -111,7 +111,7 @@ def _exits(topology: Topology, parameters: Sketches) -> Iterator[tuple[str, Inte
     if topology.node_count == 1:
         yield "one-node", None
         return
-    local_count = topology.device_count // topology.node_count
+    local_count = topology.ranks_per_node
     joined = _joined(topology, local_count)
     yield "every-link", InterNode(joined, dict.fromkeys(joined, 1.0))
     rails: Ranks = {sender: (sender,) for sender, receivers in joined.items() if sender in receivers}

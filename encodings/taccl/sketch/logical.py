@@ -108,7 +108,7 @@ def _apply(topology: Topology, collective: Collective, sketch: Sketch) -> Logica
 
 
 def _check_ranks(topology: Topology, sketch: Sketch, where: str) -> None:
-    local_count = _ranks_per_node(topology)
+    local_count = topology.ranks_per_node
 
     def check(title: str, ranks: Iterable[int]) -> None:
         for rank in ranks:
@@ -145,7 +145,7 @@ def _check_ranks(topology: Topology, sketch: Sketch, where: str) -> None:
 
 def _inter_node_links(topology: Topology, sketch: InterNode, resources: list[str], where: str) -> list[Link]:
     """The links between nodes that the sketch keeps, with the share of the NIC that each has."""
-    local_count = _ranks_per_node(topology)
+    local_count = topology.ranks_per_node
     receivers = sketch.receivers(local_count)
     kept = [
         link
@@ -243,7 +243,7 @@ def _switched(
                 )
         planes[key] = planes.get(key, 0) + 1
     policies = {frozenset(switch): policy for switch, policy in zip(sketch.switches, sketch.policies, strict=True)}
-    local_count = _ranks_per_node(topology)
+    local_count = topology.ranks_per_node
     lanes = {name: number for number, name in enumerate(resources)}
     behind = {(s.node, frozenset(r % local_count for r in s.ranks)) for s in topology.switches}
     hyperedges = []
@@ -274,7 +274,7 @@ def _allowed(topology: Topology, collective: Collective, sketch: InterNode | Non
     allowed = np.ones((collective.chunk_count, len(topology.links)), dtype=np.bool_)
     if sketch is None:
         return allowed
-    local_count = _ranks_per_node(topology)
+    local_count = topology.ranks_per_node
     inter_node = np.flatnonzero(topology.is_inter_node)
     local_sender = topology.link_source[inter_node] % local_count
     target_node = topology.link_target[inter_node] // local_count
@@ -362,10 +362,6 @@ def check_reach(logical: LogicalTopology, collective: Collective, where: str) ->
                     f"{where}: cuts the topology apart: chunk {chunk} of rank {owner} has no path to rank {rank}, "
                     f"it reaches only {len(reached[key])} of {collective.rank_count - 1} ranks"
                 )
-
-
-def _ranks_per_node(topology: Topology) -> int:
-    return topology.device_count // topology.node_count
 
 
 def _nic_of_local_rank(topology: Topology) -> dict[int, int]:

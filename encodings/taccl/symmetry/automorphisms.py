@@ -64,7 +64,7 @@ def _is_kept(permutation: Ids, topology: Topology, collective: Collective, allow
 def _candidates(topology: Topology, parameters: Sketches) -> Iterator[Ids]:
     count = topology.device_count
     yield from (rotation(offset, size, count) for offset, size in rotation_candidates(count))
-    local_count = count // topology.node_count
+    local_count = topology.ranks_per_node
     size = local_count if local_count > 1 else count
     if size <= parameters.most_matched:
         yield from _matched(topology, size, parameters.automorphisms)

@@ -5,14 +5,15 @@ Every process is a trainer and an embedding server: it keeps the rows whose numb
     cache = LrppCache(plans, sharding, weights, step_size=0.1)
     for inputs, targets in loader:
         found = cache.lookup()
-        loss = criterion(model(inputs, embedding(found.index, found.rows)), targets).sum() / found.batch_examples
+        loss = criterion(model(inputs, found.pooled()), targets).sum() / found.batch_examples
         loss.backward()
         cache.update()
         add_gradients(model.parameters())
         optimiser.step()
     cache.flush()
 
-Rows are trained by plain gradient descent. What happens to them in batch b, and when:
+A row takes the optimiser's state with it from its server to the caches and back; gradients are exchanged, state never
+is, as all who hold a row take the same steps. What happens to rows in batch b, and when:
 
 | rows | when | what |
 |---|---|---|
@@ -47,13 +48,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
+from gapless.profiles.traces.bags import Bags, chosen
 from gapless.profiles.traces.trace import split_global_ids
+from gapless.torch.embeddings.optimizers import stepped, with_state
 from gapless.torch.embeddings.plans import BatchPlan, Ints, Mask, Sharding
 from gapless.torch.library import rank_count, torch
 
-__all__ = ["Lookup", "LrppCache", "add_gradients"]
+__all__ = ["MOVES", "Lookup", "LrppCache", "add_gradients"]
 
 _EMPTY = -1
+
+MOVES = ("fetched", "written", "sync_now", "sync_later")
+"""Kinds of what processes exchange: rows with their state, then gradients."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +67,24 @@ class Lookup:
     """What a trainer needs of a batch.
 
     `rows`: a leaf tensor of the distinct rows that its examples use. `index`: int64 (own examples, tables), the place
-    of each lookup in `rows`, in the order of the sampler. `batch_examples`: of all trainers, by which a sum of losses
-    is divided to make the step that of the whole batch.
+    of each lookup in `rows`, in the order of the sampler; of bags (n,), one after another, with `lengths`: int64 (own
+    examples, tables). `batch_examples`: of all trainers, by which a sum of losses is divided to make the step that of
+    the whole batch.
     """
 
     rows: torch.Tensor
     index: torch.Tensor
     batch_examples: int
+    lengths: torch.Tensor | None = None
+
+    def pooled(self) -> torch.Tensor:
+        """The sum of each bag's rows, zeros for an empty one; (own examples, tables, dimension)."""
+        if self.lengths is None:
+            return torch.nn.functional.embedding(self.index, self.rows)
+        offsets = torch.zeros(self.lengths.numel() + 1, dtype=torch.int64)
+        torch.cumsum(self.lengths.reshape(-1), dim=0, out=offsets[1:])
+        summed = torch.nn.functional.embedding_bag(self.index, self.rows, offsets, mode="sum", include_last_offset=True)
+        return summed.reshape(*self.lengths.shape, -1)
 
 
 @dataclass(frozen=True)
@@ -106,9 +123,14 @@ class LrppCache:
         Where the tables' rows are, and this process's: float, one row for each of `sharding.rows_of(rank)`. Changed in
         place by write-backs.
     step_size
-        Of gradient descent; may be changed between batches.
+        Of the optimiser; may be changed between batches.
+    optimizer
+        One of `OPTIMIZERS`; its state begins with zeros.
     timeout_s
         The longest that the background waits for another process.
+
+    `moved_bytes`: by kind of `MOVES`, what has reached this process: rows from servers (its own too) and rows written
+    back to its server, with their state, and gradients from other processes.
 
     All processes of the default group make it together. Raises `InputError` where plans, sharding and group differ in
     the number of trainers, and for weights of another shape.
@@ -121,9 +143,11 @@ class LrppCache:
         weights: torch.Tensor,
         *,
         step_size: float,
+        optimizer: str = "sgd",
         timeout_s: float = 300.0,
     ) -> None:
-        self.step_size = step_size
+        self.step_size, self._optimizer = step_size, optimizer
+        self.moved_bytes = dict.fromkeys(MOVES, 0)
         self._rank, self._ranks = _place_in_group()
         if sharding.servers != self._ranks:
             raise InputError(f"sharding: must have a server in each of {self._ranks} processes, got {sharding.servers}")
@@ -131,7 +155,9 @@ class LrppCache:
         if weights.ndim != 2 or len(weights) != expected:
             raise InputError(f"weights: must be {expected} rows x dimension, got shape {tuple(weights.shape)}")
         self._sharding, self._weights = sharding, weights.detach()  # the same memory
-        self._cached = self._weights.new_empty((0, weights.shape[1]))
+        self._dimension = weights.shape[1]
+        self._state = with_state(optimizer, self._weights)[:, self._dimension :]
+        self._cached = self._weights.new_empty((0, self._dimension + self._state.shape[1]))
         self._held: Ints = np.empty(0, dtype=np.int64)  # the id in each row of the cache
         self._is_busy: Mask = np.empty(0, dtype=np.bool_)  # rows that the background works on
         self._plans, self._coming = iter(plans), deque[_Moves]()
@@ -160,10 +186,14 @@ class LrppCache:
         is_busy = self._is_busy[slots]
         if is_busy.any():
             raise self._error(plan, used, is_busy, "must not be left to the background by the batch before")
-        rows = self._cached[slots].requires_grad_()
+        rows = self._cached[slots][:, : self._dimension].contiguous().requires_grad_()
         self._current = moves, rows
-        index = torch.from_numpy(_place_among(used)[plan.index[plan.trainer == self._rank]])
-        return Lookup(rows, index, plan.step.examples)
+        own = chosen(plan.index, np.flatnonzero(plan.trainer == self._rank))
+        place = _place_among(used)
+        if isinstance(own, Bags):
+            index, lengths = torch.from_numpy(place[own.values]), torch.from_numpy(own.lengths)
+            return Lookup(rows, index, plan.step.examples, lengths)
+        return Lookup(rows, torch.from_numpy(place[own]), plan.step.examples)
 
     def update(self) -> None:
         """After the backward pass: apply the gradients of the rows looked up, as the plan says, and start the rest.
@@ -173,7 +203,7 @@ class LrppCache:
         moves, gradient = self._trained()
         plan = moves.plan
         self._join()
-        self._synchronise(plan, plan.sync_now, gradient, None)
+        self._synchronise(plan, "sync_now", gradient, None)
         self._apply_alone(plan, gradient)
         self._current = None
         self._done += 1
@@ -192,7 +222,7 @@ class LrppCache:
         slots = np.flatnonzero(self._held != _EMPTY)
         rows = self._sharding.rows(self._held[slots])
         own = rows % self._ranks == self._rank  # every trainer has these, up to date: private ones are evicted by now
-        self._weights[rows[own] // self._ranks] = self._cached[slots[own]]
+        self._store(rows[own] // self._ranks, self._cached[slots[own]])
 
     def close(self) -> None:
         """End the background thread."""
@@ -202,7 +232,7 @@ class LrppCache:
 
     def _after(self, moves: _Moves, gradient: torch.Tensor, released: list[_Moves]) -> None:
         """What is left of a batch, then the prefetches that had to wait for it."""
-        self._synchronise(moves.plan, moves.plan.sync_later, gradient, self._group)
+        self._synchronise(moves.plan, "sync_later", gradient, self._group)
         self._write_back(moves)
         self._fetch(released)
 
@@ -212,7 +242,8 @@ class LrppCache:
         received = [moves.writes[:, trainer] & (moves.server == self._rank) for trainer in range(self._ranks)]
         slots = self._slots(moves.plan, _places(sent), "written back")
         places, values = self._exchange(self._cached[slots], sent, received, self._group)
-        self._weights[moves.local[places]] = values
+        self._store(moves.local[places], values)
+        self._count("written", len(places), values)
         self._held[step.rows[step.evicted]] = _EMPTY
 
     def _fetch(self, released: list[_Moves]) -> None:
@@ -222,13 +253,22 @@ class LrppCache:
             sent = [moves.fetches[:, trainer] & (moves.server == self._rank) for trainer in range(self._ranks)]
             received = [moves.fetches[:, self._rank] & (moves.server == server) for server in range(self._ranks)]
             stored = moves.local[_places(sent)]
-            places, values = self._exchange(self._weights[stored], sent, received, self._group)
+            rows = torch.cat([self._weights[stored], self._state[stored]], dim=1)
+            places, values = self._exchange(rows, sent, received, self._group)
+            self._count("fetched", len(places), values)
             slots = step.rows[places]
             if (self._held[slots] != _EMPTY).any():
                 slot = slots[(self._held[slots] != _EMPTY).argmax()]
                 raise InputError(f"batch {step.batch}: must prefetch into free rows of the cache, row {slot} isn't")
             self._cached[slots] = values
             self._held[slots] = step.ids[places]
+
+    def _store(self, places: Ints, values: torch.Tensor) -> None:
+        """Take rows back into this process's part of the servers."""
+        self._weights[places], self._state[places] = values[:, : self._dimension], values[:, self._dimension :]
+
+    def _count(self, kind: str, rows: int, values: torch.Tensor) -> None:
+        self.moved_bytes[kind] += rows * values.shape[1] * values.element_size()
 
     def _join(self) -> None:
         """Wait for the background; raises what went wrong there."""
@@ -239,29 +279,31 @@ class LrppCache:
 
     # -- gradients -----------------------------------------------------------------------------------------------------
 
-    def _synchronise(self, plan: BatchPlan, rows: Mask, gradient: torch.Tensor, group: Any) -> None:
+    def _synchronise(self, plan: BatchPlan, kind: str, gradient: torch.Tensor, group: Any) -> None:
         """Add up the gradients of some rows over the trainers that use them, and apply the sums on every trainer."""
+        rows: Mask = getattr(plan, kind)
         slots = self._slots(plan, rows, "synchronised")
         used = [rows & plan.users[:, trainer] for trainer in range(self._ranks)]
         own = gradient[_place_among(plan.users[:, self._rank])[used[self._rank]]]
         # Each trainer's rows arrive one after another, so that they are added in the order of ranks.
         everyone = [used[self._rank]] * self._ranks
         _, values = self._exchange(own.repeat(self._ranks, 1), everyone, used, group)
+        self._count(kind, len(values) - len(own), values)
         total = gradient.new_zeros((len(slots), gradient.shape[1]))
         place = _place_among(rows)
         for part, uses in zip(values.split([int(each.sum()) for each in used]), used, strict=True):
             total[place[uses]] += part
-        self._descend(slots, total)
+        self._descend(slots, total, plan)
 
     def _apply_alone(self, plan: BatchPlan, gradient: torch.Tensor) -> None:
         """Apply this trainer's gradients of the rows that nobody synchronises."""
         used = plan.users[:, self._rank]
         alone = used & ~plan.sync_now & ~plan.sync_later
-        self._descend(self._slots(plan, alone, "updated"), gradient[_place_among(used)[alone]])
+        self._descend(self._slots(plan, alone, "updated"), gradient[_place_among(used)[alone]], plan)
 
-    def _descend(self, slots: NDArray[np.int32], gradient: torch.Tensor) -> None:
-        # Two roundings, wherever a row lies: one fused operation may round otherwise at the end of a vector register.
-        self._cached[slots] -= gradient * self.step_size
+    def _descend(self, slots: NDArray[np.int32], gradient: torch.Tensor, plan: BatchPlan) -> None:
+        step = plan.step.batch + 1
+        self._cached[slots] = stepped(self._optimizer, self._cached[slots], gradient, self.step_size, step)
 
     def _trained(self) -> tuple[_Moves, torch.Tensor]:
         if self._current is None:

@@ -7,6 +7,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.profiles.traces.bags import Lookups
+
 __all__ = ["BatchPlan", "CacheStep", "Ints", "Mask", "Sharding"]
 
 Ints = NDArray[np.int64]
@@ -40,15 +42,15 @@ class CacheStep(Protocol):
 class BatchPlan(Protocol):
     """The plan of one batch for p trainers; masks as in `step`.
 
-    `index`: int32, shape (examples, tables), the place of each lookup in `step.ids`. `trainer`: int64, of each example.
-    `users`: bool (n, p), which trainers use an id. `is_private`: rows of one user that are written back from there.
-    `sync_now`, `sync_later`: rows whose gradients the trainers add up before the next batch, or beside it.
+    `index`: int32, shape (examples, tables) or bags, the place of each lookup in `step.ids`. `trainer`: int64, of each
+    example. `users`: bool (n, p), which trainers use an id. `is_private`: rows of one user that are written back from
+    there. `sync_now`, `sync_later`: rows whose gradients the trainers add up before the next batch, or beside it.
     """
 
     @property
     def step(self) -> CacheStep: ...
     @property
-    def index(self) -> NDArray[np.int32]: ...
+    def index(self) -> Lookups: ...
     @property
     def trainer(self) -> Ints: ...
     @property

@@ -6,19 +6,15 @@ The folder holds `task.json` and the schedule; the rank leaves `rank0.pt` there 
 from __future__ import annotations
 
 import json
-import os
-import re
-import sys
-import time
-import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from gapless.io.torch_pipeline import FORMS
 from gapless.torch.library import torch
 from gapless.torch.pipeline.layers import LayeredModel, load_layers
+from gapless.torch.processes import be_rank
 
 __all__ = ["Task", "read_task", "run_rank", "write_task"]
 
@@ -108,34 +104,10 @@ class _Tally:
         self.peak = max(self.peak, 1 + sum(stage.in_flight for stage in self.stages))
 
 
-def _main(folder: Path, rank: int) -> None:
+def _prepared(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
     task = read_task(folder)
-    if sys.platform == "linux":
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # a machine's own name may not resolve to an address
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    ranks, place = max(task.rank_of_stage) + 1, f"file://{folder / 'store'}"
-    wait = timedelta(seconds=task.wait_s)
-    torch.distributed.init_process_group("gloo", init_method=place, rank=rank, world_size=ranks, timeout=wait)
-    torch.save(run_rank(rank, task, folder), folder / f"rank{rank}.part")
-    (folder / f"rank{rank}.part").rename(folder / f"rank{rank}.pt")
-    end_s = time.monotonic() + task.wait_s
-    while time.monotonic() < end_s and not all((folder / f"rank{other}.pt").exists() for other in range(ranks)):
-        time.sleep(0.02)  # a rank that leaves early can break what another still receives
-
-
-def _line(error: BaseException) -> str:
-    """What went wrong, in one line."""
-    if re.search(r"timed? ?out", str(error), re.IGNORECASE):
-        return "no message from another rank within the time that it may wait; give a longer --wait"
-    line = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {line}"
+    return max(task.rank_of_stage) + 1, task.wait_s, lambda rank: run_rank(rank, task, folder)
 
 
 if __name__ == "__main__":
-    try:
-        _main(Path(sys.argv[1]), int(sys.argv[2]))
-    except BaseException as error:
-        (Path(sys.argv[1]) / f"rank{sys.argv[2]}.error").write_text(_line(error), "utf-8")
-        os._exit(1)
-    os._exit(0)  # gloo's threads now and then abort a process that ends as usual
+    be_rank(_prepared)

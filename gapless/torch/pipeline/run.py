@@ -13,9 +13,9 @@ from gapless.leaving import temporary_folder
 from gapless.torch.library import torch
 from gapless.torch.pipeline.compressors import compressor_of
 from gapless.torch.pipeline.layers import LayeredModel
-from gapless.torch.pipeline.processes import run_processes
 from gapless.torch.pipeline.rank import Task, write_task
 from gapless.torch.pipeline.reference import one_process, squared_error
+from gapless.torch.processes import run_processes
 
 __all__ = ["RanksRun", "compared", "run_ranks"]
 
@@ -53,7 +53,7 @@ def run_ranks(order: ActionOrder, task: Task, stop: threading.Event | None = Non
         folder = Path(name)
         write_task(folder, task)
         write_torch_pipeline(folder / "schedule.csv", order, task.form)
-        found = run_processes(folder, order.ranks, task.wait_s, stop)
+        found = run_processes("gapless.torch.pipeline.rank", folder, order.ranks, task.wait_s, stop)
     return compared(model, task.micro_batches, found)
 
 

@@ -47,7 +47,7 @@ def trace(seed: int = 0, examples: int = 240) -> Trace:
 
 def planned(seed: int = 0, **settings: object) -> tuple[Problem, list[Actions], Pipeline]:
     planning = Planning(TRAINERS, 24, **{"lookahead": 2, "batches": 10, **settings})  # type: ignore[arg-type]
-    problem = Problem(trace(seed), planning, Cluster(TRAINERS, fetch_latency_s=1e-3))
+    problem = Problem(trace(seed), planning, Cluster(TRAINERS, pass_examples=8, fetch_latency_s=1e-3))
     plans, design = list(batch_plans(problem.trace, planning)), planning.design
     actions = [Actions.of(plan, design) for plan in plans]
     return problem, actions, pipeline(counted(plans), problem.cluster, design)
@@ -205,12 +205,12 @@ def test_a_row_that_is_never_written_back_is_required_missing() -> None:
     assert Rule.REQUIRED_MISSING in replayed(keep).violation_counts
 
 
-def test_a_trainer_with_more_than_its_share_overflows_its_buffer() -> None:
+def test_a_trainer_with_more_than_its_share_overflows_its_buffer_and_trains_longer() -> None:
     def unbalance(actions: list[Actions]) -> None:
         examples = actions[0].examples + np.array([1, -1, 0])
         actions[0] = replace(actions[0], examples=examples)
 
-    assert replayed(unbalance).violation_counts == {Rule.MEMORY_EXCEEDED: 1}
+    assert replayed(unbalance).violation_counts == {Rule.MEMORY_EXCEEDED: 1, Rule.DURATION_TOO_SHORT: 1}
 
 
 def test_prefetches_before_the_write_back_are_stale() -> None:

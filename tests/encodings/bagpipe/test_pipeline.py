@@ -21,7 +21,7 @@ from gapless.errors import InputError
 
 PLAIN = Cluster(
     trainers=2, trainer_bytes_per_s=1.0, server_bytes_per_s=2.0, latency_s=0.0, row_bytes=1, forward_s=4.0,
-    backward_s=6.0, dense_bytes=5, control_s=20.0,
+    backward_s=6.0, dense_bytes=5, all_reduce_share=1.0, control_s=20.0,
 )  # fmt: skip
 """A row takes 1 s from trainer to trainer, half of it to or from the servers; so does a byte of an all-reduce of 2."""
 
@@ -34,7 +34,7 @@ _QUEUES = {
 
 def simulated(counts: Counts, cluster: Cluster, design: str) -> dict[Task, tuple[float, float]]:
     """Start and end of each task: a clock that goes from end to end, and starts whatever may start then."""
-    lasting = durations(design_rows(counts, design), cluster)
+    lasting = durations(design_rows(counts, design), cluster, counts.examples_most)
     length: dict[Task, float] = {}
     needs: dict[Task, list[Task]] = {}
     for x in range(counts.batches):
@@ -216,4 +216,13 @@ def test_cluster_times_are_the_same_for_numbers_and_arrays() -> None:
     assert cluster.all_reduce_s(0.0) == cluster.server_s(0.0) == cluster.peer_s(0.0) == 0
     assert cluster.server_s(1e6, 1e6) == pytest.approx(1e-3 + 1e6 * 192 / 1.25e9)  # one trainer's network is the limit
     assert cluster.server_s(1e6) == pytest.approx(1e-3 + 1e6 * 192 / 3.125e9)
-    assert cluster.ideal_s == pytest.approx(12.7e-3 + 14 * (1e-3 + 4 * 2_962_289 / 8 / 1.25e9))
+    dense_s = 14 * (1e-3 + 4 * 2_962_289 / 8 / (cluster.all_reduce_share * 1.25e9))
+    assert cluster.ideal_s == pytest.approx(6 * 2_974_800 * 2048 / 4.186e12 + dense_s)
+
+
+def test_passes_take_as_long_as_the_examples_of_the_busiest_trainer_and_a_batch_that_is_four_times_as_large() -> None:
+    counts = steady_counts(6)
+    larger = pipeline(replace(counts, examples_most=4 * counts.examples_most), PLAIN)
+    assert larger.forward.duration_s.tolist() == [16] * 6
+    assert larger.backward.duration_s.tolist() == [24] * 6
+    assert larger.iteration_s == pipeline(counts, PLAIN).iteration_s + 30

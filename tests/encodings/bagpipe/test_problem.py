@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from gapless import bagpipe
 from gapless.encodings.bagpipe.advice import advise
 from gapless.encodings.bagpipe.batch_plans import Planning
-from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
+from gapless.encodings.bagpipe.cluster import TRAINER_FLOPS_PER_S, Cluster, find_cluster
 from gapless.encodings.bagpipe.problem import problem
 from gapless.encodings.bagpipe.system import DESIGNS
 from gapless.errors import InputError
@@ -21,18 +22,21 @@ IDS = np.arange(400).reshape(200, 2) % 37
 def test_a_question_has_defaults() -> None:
     asked = problem(IDS, trainers=2, batch_size=10)
     assert (asked.planning.lookahead, asked.planning.cache_rows, asked.planning.batches) == (200, None, 50)
-    assert asked.cluster == Cluster(2)
+    assert asked.cluster == find_cluster(2, batch_size=10)
+    assert asked.cluster.ideal_s < Cluster(2).ideal_s  # 5 examples each instead of 2,048
     assert problem(IDS, trainers=2, batch_size=10, cache_rows=90).planning.lookahead is None
 
 
 def test_a_cluster_is_that_of_its_model_where_nothing_else_is_said() -> None:
-    assert find_cluster(8) == Cluster(8)
+    assert asdict(find_cluster(8)) == pytest.approx(asdict(Cluster(8)))
+    assert find_cluster(8, trainer_flops=2 * TRAINER_FLOPS_PER_S).forward_s == pytest.approx(Cluster(8).forward_s / 2)
     cluster = find_cluster(
         4, model="deepfm", dimension=16, server_bandwidth=12.5e9, fetch_latency=2.7, control=0.0, forward=1e-3
     )
     assert (cluster.trainers, cluster.row_bytes, cluster.server_bytes_per_s) == (4, 64, 12.5e9)
     assert (cluster.fetch_latency_s, cluster.control_s, cluster.forward_s) == (2.7, 0, 1e-3)
-    assert (cluster.dense_bytes, cluster.backward_s) == (4 * 33_851_283, 30.7e-3)
+    assert cluster.dense_bytes == 4 * 33_851_283
+    assert cluster.backward_s == pytest.approx(4 * 90_624 * 2048 / TRAINER_FLOPS_PER_S)
 
 
 def test_advice_has_plain_values_and_a_text() -> None:

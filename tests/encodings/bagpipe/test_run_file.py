@@ -29,7 +29,7 @@ MUTATIONS = share(500)
 @pytest.fixture(scope="module")
 def result() -> Result:
     planning = Planning(TRAINERS, 24, lookahead=1, batches=8)
-    return gapless.solve(Problem(zipf_trace((40, 300, 5), 1.1, 240, 3), planning, Cluster(TRAINERS)))
+    return gapless.solve(Problem(zipf_trace((40, 300, 5), 1.1, 240, 3), planning, Cluster(TRAINERS, pass_examples=8)))
 
 
 @pytest.fixture(scope="module")

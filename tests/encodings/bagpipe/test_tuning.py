@@ -14,7 +14,7 @@ from gapless.profiles.traces.trace import trace_of_array
 
 BATCH = 64
 TRACE = zipf_trace([20_000] * 4, 1.0, 200 * BATCH)
-LATE = Cluster(2, forward_s=1e-3, backward_s=2e-3, dense_bytes=0, fetch_latency_s=25e-3)
+LATE = Cluster(2, forward_s=1e-3, backward_s=2e-3, dense_bytes=0, fetch_latency_s=25e-3, pass_examples=BATCH // 2)
 """A round trip of about 8 iterations: below L = 8 prefetches are late."""
 
 

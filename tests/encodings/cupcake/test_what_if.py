@@ -162,7 +162,7 @@ def test_gathered_messages_grow_with_the_ranks() -> None:
     """Figures 4.5 and 4.6."""
     grown = column("gathered_bytes", "ranks", ranks=[8, 16, 32], compressor="dgc")
     assert grown == pytest.approx([grown[0], 2 * grown[0], 4 * grown[0]])
-    assert len(set(column("gathered_bytes", "ranks", ranks=[8, 16, 32]))) == 1
+    assert column("gathered_bytes", "ranks", ranks=[8, 16]) == [0, 0]
 
 
 def test_a_topology_of_nodes_has_two_levels() -> None:

@@ -16,10 +16,13 @@ from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.solve import in_chunks, solve
 from gapless.errors import InputError
+from gapless.io.taccl_ef import lower, verify
 from gapless.options import Progress, SolveOptions
 from gapless.solution import Status
 from gapless.system import Plan
+from gapless.topologies.fabric import Fabric
 from gapless.topologies.files import load_topology
+from gapless.topologies.node import Cluster, NicTemplate, NodeTemplate, SwitchTemplate
 from gapless.topologies.topology import Topology
 
 QUICK = SolveOptions(gap=0.02)
@@ -63,6 +66,14 @@ def test_nothing_is_looked_for_that_can_not_beat_a_pipeline_and_reports_only_get
     incumbents = [news.incumbent for news in seen if news.incumbent is not None]
     assert incumbents == sorted(incumbents, reverse=True)
     assert [news.wall_s for news in seen] == sorted(news.wall_s for news in seen)
+
+
+def test_a_phase_is_not_reported_as_the_whole_plan() -> None:
+    seen: list[Progress] = []
+    result = gapless.solve(Problem(rails(2, 2), "allreduce", 10**6), replace(QUICK, on_progress=seen.append), LITTLE)
+    assert result.report is not None
+    incumbents = [news.incumbent for news in seen if news.incumbent is not None]
+    assert min(incumbents) >= result.report.makespan_s * (1 - 1e-9)
 
 
 @pytest.mark.thorough
@@ -202,3 +213,17 @@ def test_what_the_milp_finds_before_its_end_is_offered_as_an_answer_to_the_quest
         assert plan.solution.bound <= end_s * (1 + 1e-9)
         assert plan.details["provenance"]["chunks"] == problem.chunks
     assert best.solution.objective == pytest.approx(min(end_s for end_s, _ in offers))
+
+
+def test_nodes_that_differ_are_planned_and_their_programs_are_right() -> None:
+    nics = tuple(NicTemplate((rank,), 1e-6, 1e-10 * (1 + rank)) for rank in range(3))
+    three = NodeTemplate("three", 3, switches=(SwitchTemplate((0, 1, 2), 1e-6, 1e-11),), nics=nics)
+    cluster = Cluster("five", (three, three.without_ranks([1])), Fabric(rails=True)).topology()
+    for name in ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast"):
+        problem = Problem(cluster, name, 10**6)
+        result = gapless.solve(problem, QUICK, LITTLE)
+        assert result.valid
+        assert result.schedule is not None
+        assert result.details["ratio"] >= 1 - 1e-9
+        collective = problem.in_chunks(result.details["provenance"]["chunks"]).collective
+        assert not verify(lower(result.schedule, collective, runtime="executor"), "executor")

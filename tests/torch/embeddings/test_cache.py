@@ -14,6 +14,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 import torch
 from gloo_ranks import run_ranks
 from planned_training import (
+    DIMENSION,
     SETTINGS,
     TABLE_ROWS,
     Setting,
@@ -24,7 +25,8 @@ from planned_training import (
     train_uncached,
 )
 
-from gapless.encodings.bagpipe.embedding_servers import Sharding
+from gapless.profiles.traces.sharding import Sharding
+from gapless.torch.embeddings.cache import MOVES
 
 Found = Callable[[int], list[dict[str, Trained]]]
 
@@ -123,16 +125,16 @@ def test_settings_are_as_unusual_as_they_say() -> None:
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("name", ["lookahead-1", "lookahead-10", "smaller-cache", "fetches"])
 def test_no_row_moves_that_the_plan_does_not_move(found: Found, ranks: int, name: str) -> None:
-    """Private rows from and to one trainer; the others to all, their gradients from each user to all."""
-    now = later = fetched = written = 0
+    """Private rows from and to one trainer; the others to all, their gradients from each user to all others."""
+    rows = dict.fromkeys(MOVES, 0)
     for plan in SETTINGS[name].plans(ranks):
-        now += ranks * int(plan.users[plan.sync_now].sum())
-        later += ranks * int(plan.users[plan.sync_later].sum())
+        for kind in ("sync_now", "sync_later"):
+            rows[kind] += (ranks - 1) * int(plan.users[getattr(plan, kind)].sum())
         private = int((plan.step.prefetched & plan.is_private).sum())
-        fetched += private + ranks * (len(plan.step.prefetch_ids) - private)
-        written += int(plan.step.evicted.sum())
-    moved = [each[name].moved for each in found(ranks)]
-    assert [sum(each) for each in zip(*moved, strict=True)] == [now, later + fetched + written]
+        rows["fetched"] += private + ranks * (len(plan.step.prefetch_ids) - private)
+        rows["written"] += int(plan.step.evicted.sum())
+    for kind, planned in rows.items():
+        assert sum(each[name].moved_bytes[kind] for each in found(ranks)) == planned * 4 * DIMENSION, kind
 
 
 # -- broken plans ------------------------------------------------------------------------------------------------------

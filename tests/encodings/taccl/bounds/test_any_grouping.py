@@ -17,8 +17,9 @@ from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.bounds.spreading import influence_bound_s
 from gapless.encodings.taccl.parameters import Aggregation
 from gapless.options import SolveOptions
+from gapless.topologies.fabric import Fabric
 from gapless.topologies.files import load_topology
-from gapless.topologies.node import Fabric, NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.topologies.node import NicTemplate, NodeTemplate, SwitchTemplate
 from gapless.topologies.topology import Topology
 
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6)

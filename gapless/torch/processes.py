@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gapless.errors import RunError
 from gapless.leaving import undone_on_leaving
 from gapless.torch.library import torch
 
-__all__ = ["run_processes"]
+__all__ = ["be_rank", "run_processes"]
 
 _LOOK_S = 0.05
 _WAITS = 10
 """So many times what a process may wait for another they may take in all, if none of them comes through."""
 
 
-def run_processes(folder: Path, ranks: int, wait_s: float, stop: threading.Event | None = None) -> list[dict[str, Any]]:
-    """What each rank found, of the task in a folder.
+def run_processes(
+    module: str, folder: Path, ranks: int, wait_s: float, stop: threading.Event | None = None
+) -> list[dict[str, Any]]:
+    """What each rank found, of the task in a folder: `python -m module FOLDER RANK`, which calls `be_rank`.
 
     Raises `RunError` where a rank fails or is killed, where they take ten times as long as one may wait for another, or
     `stop` is set; no process is left then.
@@ -33,7 +39,7 @@ def run_processes(folder: Path, ranks: int, wait_s: float, stop: threading.Event
     with undone_on_leaving(lambda: _kill(processes)), (folder / "output").open("wb") as output:
         try:
             for rank in range(ranks):
-                command = [sys.executable, "-m", "gapless.torch.pipeline.rank", str(folder), str(rank)]
+                command = [sys.executable, "-m", module, str(folder), str(rank)]
                 processes.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment,
                                                   stdin=subprocess.DEVNULL, start_new_session=True))  # fmt: skip
             _wait(folder, processes, wait_s, stop)
@@ -76,3 +82,39 @@ def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         if process.poll() is None:
             process.kill()
+
+
+def be_rank(prepare: Callable[[Path], tuple[int, float, Callable[[int], dict[str, Any]]]]) -> NoReturn:
+    """One of the processes, over gloo: leaves `rank0.pt` in the folder with what it found, or `rank0.error`.
+
+    `prepare(folder)`: how many ranks there are, how long one waits for another, and what each does.
+    """
+    folder, rank = Path(sys.argv[1]), int(sys.argv[2])
+    try:
+        _join(folder, rank, *prepare(folder))
+    except BaseException as error:
+        (folder / f"rank{rank}.error").write_text(_line(error), "utf-8")
+        os._exit(1)
+    os._exit(0)  # gloo's threads now and then abort a process that ends as usual
+
+
+def _join(folder: Path, rank: int, ranks: int, wait_s: float, program: Callable[[int], dict[str, Any]]) -> None:
+    if sys.platform == "linux":
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # a machine's own name may not resolve to an address
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    place, wait = f"file://{folder / 'store'}", timedelta(seconds=wait_s)
+    torch.distributed.init_process_group("gloo", init_method=place, rank=rank, world_size=ranks, timeout=wait)
+    torch.save(program(rank), folder / f"rank{rank}.part")
+    (folder / f"rank{rank}.part").rename(folder / f"rank{rank}.pt")
+    end_s = time.monotonic() + wait_s
+    while time.monotonic() < end_s and not all((folder / f"rank{other}.pt").exists() for other in range(ranks)):
+        time.sleep(0.02)  # a rank that leaves early can break what another still receives
+
+
+def _line(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    if re.search(r"timed? ?out", str(error), re.IGNORECASE):
+        return "no message from another rank within the time that it may wait; give a longer --wait"
+    line = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {line}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gapless.encodings.bagpipe.embedding_servers import Sharding
 from gapless.errors import InputError
+from gapless.profiles.traces.sharding import Sharding
 from gapless.profiles.traces.trace import global_ids
 
 

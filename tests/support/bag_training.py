@@ -1,0 +1,33 @@
+"""A DLRM with bags, trained by plans under each optimiser: programs of one rank. Imports torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
+from gapless.profiles.traces.generators import zipf_trace
+from gapless.profiles.traces.row_optimizers import OPTIMIZERS
+from gapless.torch.embeddings.training import Task, train_rank
+
+TABLE_ROWS, DIMENSION, BATCH_SIZE = (60, 9, 150), 8, 16
+STEP_SIZES = {"sgd": 2.0, "rowwise-adagrad": 0.1, "adagrad": 0.1, "adam": 0.01}
+
+
+def task(optimizer: str, ranks: int) -> Task:
+    """What is trained."""
+    return Task(ranks, TABLE_ROWS, DIMENSION, optimizer, STEP_SIZES[optimizer], seed=3, wait_s=120.0)
+
+
+def plans(ranks: int) -> list[BatchPlan]:
+    """Of unequal trainers; the last batch is short."""
+    trace = zipf_trace(TABLE_ROWS, 1.1, BATCH_SIZE * 8 + 5, seed=5, pooling=[1, 3, 2])
+    return list(batch_plans(trace, Planning(ranks, BATCH_SIZE, 3, shares=(3.0, 2.0, 1.0)[:ranks])))
+
+
+def train_all(rank: int, folder: Path) -> dict[str, Any]:
+    """One rank of training with each optimiser."""
+    ranks = torch.distributed.get_world_size()
+    return {name: train_rank(rank, task(name, ranks), plans(ranks)) for name in OPTIMIZERS}
