@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,11 @@ from gapless.errors import InputError
 
 __all__ = [
     "BY_ROW",
+    "BY_USERS",
     "EVERYWHERE",
     "NOT_FETCHED",
+    "SENT_LATER",
+    "SENT_NOW",
     "SHARED",
     "SYNC_LATER",
     "SYNC_NOW",
@@ -33,6 +37,9 @@ Mask = NDArray[np.bool_]
 
 EVERYWHERE, NOT_FETCHED = -1, -2
 """Of `Actions.fetched_by`: by every trainer, by none."""
+BY_USERS, SENT_NOW, SENT_LATER = -3, -4, -5
+"""Of `Actions.fetched_by`, for rooted rows: by each trainer that uses the row; by none, as the trainer that holds it
+sends it to the others that use it, right after the batch before, or in the background of the batch before that."""
 SHARED = -1
 """Of `Actions.private_to`: every trainer has the row, and its update reaches all of them."""
 SYNC_NOW, SYNC_LATER = 1, 2
@@ -47,8 +54,9 @@ class Actions:
     `ids`: global ids, ascending. `fetched_by`: a trainer, `EVERYWHERE` or `NOT_FETCHED`. `private_to`: the one trainer
     that holds the row, or `SHARED`. `sync`: `SYNC_NOW`, `SYNC_LATER`, or 0 where that trainer alone uses the row and
     keeps its update for itself. A row that one trainer holds and that is synchronised is *owned*: its users get it from
-    there before the forward pass, and return its gradients after the backward pass. `evicted`: 1 where it leaves the
-    cache after this batch. `examples`: of each trainer, shape (p,).
+    there before the forward pass, and return its gradients after the backward pass. A *rooted* row is fetched
+    `BY_USERS` or sent; `private_to` is who holds it after the batch, and gathers its gradients. `evicted`: 1 where it
+    leaves the cache after this batch. `examples`: of each trainer, shape (p,).
     `prefetch_after`: the batch whose rows must be written back before this one's are fetched, -1 for none.
     `users`: bool, shape (n, p), which trainers use a row.
     """
@@ -67,7 +75,7 @@ class Actions:
         if not len(self.ids) or self.ids[0] < 0 or (np.diff(self.ids) <= 0).any():
             raise InputError("ids: must be at least one, each >= 0 and larger than the one before")
         limits = {
-            "fetched_by": (NOT_FETCHED, trainers - 1), "private_to": (SHARED, trainers - 1), "sync": (0, SYNC_LATER),
+            "fetched_by": (SENT_LATER, trainers - 1), "private_to": (SHARED, trainers - 1), "sync": (0, SYNC_LATER),
             "evicted": (0, 1),
         }  # fmt: skip
         for title, (low, high) in limits.items():
@@ -82,9 +90,12 @@ class Actions:
         """The actions that a batch's plan asks for, with a cache of this design."""
         trainers = plan.users.shape[1]
         holder, sync = _held(plan, design)
+        fetched_by = np.where(plan.step.prefetched, np.where(holder == SHARED, EVERYWHERE, holder), NOT_FETCHED)
+        if design == "lrpp-fine-grained":
+            fetched_by = np.where(plan.past.is_held, np.where(plan.past.at_once, SENT_NOW, SENT_LATER), BY_USERS)
         return cls(
             ids=plan.step.ids,
-            fetched_by=np.where(plan.step.prefetched, np.where(holder == SHARED, EVERYWHERE, holder), NOT_FETCHED),
+            fetched_by=fetched_by,
             private_to=holder,
             sync=sync,
             evicted=plan.step.evicted.astype(np.int64),
@@ -100,12 +111,12 @@ class Actions:
 
     def code(self) -> Ints:
         """One number for all that happens to a row."""
-        place = (self.fetched_by - NOT_FETCHED) * (self.trainers + 1) + self.private_to - SHARED
+        place = (self.fetched_by - SENT_LATER) * (self.trainers + 1) + self.private_to - SHARED
         code = (place * 3 + self.sync) * 2 + self.evicted
-        owned = np.flatnonzero((self.private_to != SHARED) & (self.sync != 0))
+        owned = np.flatnonzero((self.private_to != SHARED) & ((self.sync != 0) | (self.fetched_by <= BY_USERS)))
         if not len(owned):
             return code
-        users = np.zeros(len(code), dtype=np.int64)  # matter for owned rows alone
+        users = np.zeros(len(code), dtype=np.int64)  # matter for owned and rooted rows alone
         users[owned] = 1 + np.unique(np.packbits(self.users[owned], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
         whole: Ints = np.unique(code * (int(users.max()) + 1) + users, return_inverse=True)[1]
         return whole
@@ -115,6 +126,8 @@ def _held(plan: BatchPlan, design: str) -> tuple[Ints, Ints]:
     """`private_to` and `sync` of each row."""
     if design == "replicated":
         return np.full(len(plan.step.ids), SHARED), np.full(len(plan.step.ids), SYNC_NOW)
+    if design == "lrpp-fine-grained":
+        return plan.root, np.where(plan.is_alone, 0, np.where(plan.step.in_next, SYNC_NOW, SYNC_LATER))
     if design == "partitioned":
         return plan.owner_after, np.full(len(plan.step.ids), SYNC_NOW)
     later = SYNC_LATER if design == "lrpp-delayed" else SYNC_NOW
@@ -126,7 +139,7 @@ def _held(plan: BatchPlan, design: str) -> tuple[Ints, Ints]:
 class GroupedActions:
     """The actions of one batch on groups: columns as in `Actions`, shape (m,); `group`: their numbers, ascending.
 
-    `users`: bool, shape (m, p); they are those of every row of a group where that is owned.
+    `users`: bool, shape (m, p); they are those of every row of a group where that is owned or rooted.
     """
 
     group: Ints
@@ -140,9 +153,23 @@ class GroupedActions:
 
     @property
     def is_owned(self) -> Mask:
-        """Groups that one trainer holds and that others may use."""
-        owned: Mask = (self.private_to != SHARED) & (self.sync != 0)
+        """Groups that one trainer holds whatever others use them."""
+        owned: Mask = (self.private_to != SHARED) & (self.sync != 0) & ~self.is_rooted
         return owned
+
+    @property
+    def is_rooted(self) -> Mask:
+        """Groups that move to where they are used."""
+        rooted: Mask = self.fetched_by <= BY_USERS
+        return rooted
+
+    @cached_property
+    def is_kept(self) -> Mask:
+        """Groups that one trainer alone uses and holds: it updates them where they are."""
+        alone = self.users.sum(axis=1) == 1
+        own = self.users[np.arange(len(self.group)), self.private_to]
+        kept: Mask = (self.private_to != SHARED) & (self.sync == 0) & (~self.is_rooted | alone & own)
+        return kept
 
     def where(self, **columns: int) -> Ints:
         """The groups whose columns have these values."""

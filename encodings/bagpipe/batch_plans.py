@@ -8,6 +8,9 @@ in the background where it doesn't.
 Beside that, every cached row has an owner, one trainer, by which partitions are judged: the cost of an example on a
 trainer is the number of its rows that others own. An owner is chosen when a row enters the cache and stays until it
 leaves: the trainer that uses it most in its first batch (`first-touch`), or one by the row's number (`hash`).
+
+The fine-grained variant of LRPP (design `lrpp-fine-grained`) has a root for every row instead, which moves to where the
+row is used: `roots.py`. Plans say both, so that designs can be compared by the same plans.
 """
 
 from __future__ import annotations
@@ -23,8 +26,10 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.costs import Batch, capacities
 from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
+from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import Partition, partition
+from gapless.encodings.bagpipe.roots import Past, Roots, one_user
 from gapless.encodings.bagpipe.sharing import Traffic, uses_by_trainer
 from gapless.encodings.bagpipe.system import DESIGNS, OWNERSHIPS
 from gapless.encodings.bagpipe.unique_ids import positions
@@ -95,6 +100,7 @@ class BatchPlan:
     `users`: bool (n, p), which trainers' examples use an id, column by column in memory. `partition_s`, `lookahead_s`:
     wall time of the two.
     `owner_after`: int64 (n,), whose part a row is in from now on; that of a row without an owner before is chosen here.
+    `past`: where the rows were used last; `root`: int64 (n,), who holds them from now on, if one trainer does.
     """
 
     step: Step
@@ -105,6 +111,8 @@ class BatchPlan:
     partition_s: float
     lookahead_s: float
     owner_after: Ints
+    past: Past
+    root: Ints
 
     @property
     def trainer(self) -> Ints:
@@ -114,8 +122,13 @@ class BatchPlan:
     @cached_property
     def is_private(self) -> Mask:
         """One trainer uses the row, and no later batch of the window: it is written back from there, unsynchronised."""
-        private: Mask = self.step.evicted & (self.users.sum(axis=1, dtype=np.int16) == 1)
+        private: Mask = self.step.evicted & self.is_alone
         return private
+
+    @property
+    def is_alone(self) -> Mask:
+        """One trainer uses the row."""
+        return self._one_user[1]
 
     @property
     def sync_now(self) -> Mask:
@@ -127,13 +140,14 @@ class BatchPlan:
         """Synchronised in the background."""
         return ~self.is_private & ~self.step.in_next
 
-    @cached_property
+    @property
     def only_user(self) -> Ints:
         """The trainer that uses a private row; int64 (n,), of no meaning for the others."""
-        user = np.zeros(len(self.users), dtype=np.int64)
-        for trainer, uses in enumerate(self.users.T):
-            user[uses] = trainer
-        return user
+        return self._one_user[0]
+
+    @cached_property
+    def _one_user(self) -> tuple[Ints, Mask]:
+        return one_user(self.users)
 
     @cached_property
     def traffic(self) -> Traffic:
@@ -154,11 +168,14 @@ def batch_plans(
     budget = budget or Budget(Deadline(options or SolveOptions()), Pace(), planning.batches)
     planner = _Planner(planning, parameters, budget)
     examples = trace.batches(planning.batch_size, planning.batches)
-    steps = lookahead_steps(
-        _while(trace.batches(planning.batch_size, planning.batches), budget.reads_on),
-        planning.lookahead,
-        planning.cache_rows,
-    )
+    coming = _while(trace.batches(planning.batch_size, planning.batches), budget.reads_on)
+    processes = (parameters or Parameters()).lookahead.processes
+    if processes == 1:
+        steps = lookahead_steps(coming, planning.lookahead, planning.cache_rows)
+    elif planning.cache_rows is not None or planning.lookahead is None:
+        raise InputError(f"processes: must be 1 where L is what fits {planning.cache_rows} rows, got {processes}")
+    else:
+        steps = lookahead_by_table(coming, trace.table_count, planning.lookahead, processes)
     while True:
         begin_s = time.perf_counter()
         step = next(steps, None)
@@ -181,11 +198,12 @@ class _Planner:
     def __init__(self, planning: Planning, parameters: Parameters | None, budget: Budget) -> None:
         self._planning, self._parameters, self._budget = planning, parameters, budget
         self._owner = np.full(1024, -1, dtype=np.int64)  # by cache row
+        self._roots = Roots()
 
     def plan(self, step: Step, examples: Block, lookahead_s: float) -> BatchPlan:
         """The plan of the next batch."""
         planning = self._planning
-        owner = self._owners_before(step)
+        owner, past = self._owners_before(step), self._roots.past(step)
         begin_s = time.perf_counter()
         index = positions(step.ids, step.bounds, examples)
         places = capacities(len(examples), planning.trainers, planning.shares)
@@ -194,7 +212,9 @@ class _Planner:
         partition_s = time.perf_counter() - begin_s
         uses = uses_by_trainer(index, found.trainer, len(step.ids), planning.trainers)
         after = self._settle(step, owner, uses)
-        return BatchPlan(step, index, found, owner, uses.T > 0, partition_s, lookahead_s, after)
+        users = uses.T > 0
+        root = self._roots.settle(step, past, users)
+        return BatchPlan(step, index, found, owner, users, partition_s, lookahead_s, after, past, root)
 
     def _partition(self, batch: Batch, places: Ints) -> Partition:
         """As asked for; the contiguous partition where that finds nothing in time."""

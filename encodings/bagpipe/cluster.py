@@ -111,6 +111,11 @@ class Cluster:
         """Rows between trainers, of which the busiest sends or receives so many."""
         return (most_rows > 0) * (self.latency_s + most_rows * (self.gradient_bytes / self.trainer_bytes_per_s))
 
+    def exchange_s(self, most_rows: Amount, row_bytes: int) -> Amount:
+        """Rows of a size between all trainers, each of which turns to its p - 1 peers one after the other."""
+        per_row_s = row_bytes / self.trainer_bytes_per_s
+        return (most_rows > 0) * ((self.trainers - 1) * self.latency_s + most_rows * per_row_s)
+
 
 def model_cluster(cluster: Cluster, model: DenseModel, flops_per_s: float = TRAINER_FLOPS_PER_S) -> Cluster:
     """The cluster with another model's dense part, its passes as long as its arithmetic: one third is forward."""

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
+from gapless.encodings.bagpipe.rooted_counts import RootedCounts, rooted_row_of
 from gapless.encodings.bagpipe.sharing import Traffic
 from gapless.errors import InputError
 
-__all__ = ["EVICTED", "EVICTED_MOST", "Counts", "counted", "row_of"]
+__all__ = ["EVICTED", "EVICTED_MOST", "ROOTED", "Counts", "counted", "row_of"]
 
 Ints = NDArray[np.int64]
 
@@ -33,6 +34,7 @@ class Counts:
     Had each row one owner (a partitioned cache): `peer_rows` reach a trainer that uses but doesn't own them, counted
     once for each; `peer_most`: the rows that one trainer sends or those that one receives, whichever is most;
     `max_load`: sent and received by the busiest; `prefetched_most`, `evicted_most`: those of the owner with most.
+    `rooted`: the same for roots that move.
 
     Raises `InputError` for arrays that differ in shape, negative counts, parts that are more than the whole, and a
     batch that is prefetched after itself or a later one.
@@ -57,6 +59,7 @@ class Counts:
     max_load: Ints
     prefetched_most: Ints
     evicted_most: Ints
+    rooted: RootedCounts
 
     def __post_init__(self) -> None:
         if self.trainers < 1:
@@ -81,7 +84,9 @@ class Counts:
     @classmethod
     def of(cls, trainers: int, rows: Sequence[tuple[int, ...]]) -> Counts:
         """The counts of batches, from what `row_of` gives of each."""
-        return cls(trainers, *np.array(rows, dtype=np.int64).T)
+        columns = np.array(rows, dtype=np.int64).T
+        own = dict(zip(_TITLES, columns[:ROOTED], strict=True))
+        return cls(trainers, **own, rooted=RootedCounts(*columns[ROOTED:]))
 
     @property
     def batches(self) -> int:
@@ -89,10 +94,10 @@ class Counts:
         return len(self.lookahead)
 
 
-_TITLES = tuple(field.name for field in fields(Counts) if field.name != "trainers")
+_TITLES = tuple(field.name for field in fields(Counts) if field.name not in ("trainers", "rooted"))
 
-EVICTED, EVICTED_MOST = _TITLES.index("evicted"), _TITLES.index("evicted_most")
-"""Their places in what `row_of` gives."""
+EVICTED, EVICTED_MOST, ROOTED = _TITLES.index("evicted"), _TITLES.index("evicted_most"), len(_TITLES)
+"""Their places in what `row_of` gives; what `rooted_row_of` gives begins at the last."""
 
 _PARTS = (
     ("prefetched", "distinct"),
@@ -150,6 +155,7 @@ def row_of(plan: BatchPlan) -> tuple[int, ...]:
         peers.max_load,
         _most(plan.owner_after[step.prefetched], trainers),
         _most(plan.owner_after[evicted], trainers),
+        *rooted_row_of(plan),
     )
 
 

@@ -8,7 +8,11 @@
 - `lrpp-delayed`: of the rows that LRPP synchronises, those that the next batch doesn't use are synchronised in the
   background.
 
-The same rows are evicted in all four, each written back once.
+- `lrpp-fine-grained`: a row lies where it is used. Each of its users fetches it; from batch to batch the trainer that
+  holds it, its root, sends it to the next users, and one of these gathers the gradients (`roots.py`): on the critical
+  path from one batch to the very next, in the background otherwise. What one trainer alone uses twice stays there.
+
+The same rows are evicted in all five, each written back once.
 """
 
 from __future__ import annotations
@@ -34,7 +38,9 @@ class DesignRows:
     `fetched`: leave the servers, a row as often as trainers fetch it; `fetched_most`: of them, the busiest trainer's.
     `peer_most`: what the busiest trainer gets from or gives to others before the forward pass, and the other way round
     after the backward pass. `peer_rows`: reach any trainer so. Both 0 unless partitioned.
-    `sync_now`, `sync_later`: all-reduced on the critical path and in the background.
+    `sync_now`, `sync_later`: synchronised on the critical path and in the background: all-reduced, unless rooted.
+    `exchanges`: of rooted rows, what the busiest trainer sends or receives when gradients are gathered and when rows
+    are sent, on the critical path and in the background, shape (4, batches); zeros in the other designs.
     `written_early`: written back right after the backward pass; `written_late`: after all synchronisation;
     `written_early_most`, `written_late_most`: of them, the busiest trainer's.
     """
@@ -46,6 +52,7 @@ class DesignRows:
     peer_most: Ints
     sync_now: Ints
     sync_later: Ints
+    exchanges: Ints
     written_early: Ints
     written_early_most: Ints
     written_late: Ints
@@ -64,6 +71,8 @@ def design_rows(counts: Counts, design: str) -> DesignRows:
         return _replicated(counts)
     if design == "partitioned":
         return _partitioned(counts)
+    if design == "lrpp-fine-grained":
+        return _fine_grained(counts)
     return _lrpp(counts, is_delayed=design == "lrpp-delayed")
 
 
@@ -77,6 +86,7 @@ def _replicated(counts: Counts) -> DesignRows:
         peer_most=none,
         sync_now=counts.distinct,
         sync_later=none,
+        exchanges=_no_exchanges(counts),
         written_early=none,
         written_early_most=none,
         written_late=counts.evicted,
@@ -94,6 +104,7 @@ def _partitioned(counts: Counts) -> DesignRows:
         peer_most=counts.peer_most,
         sync_now=none,
         sync_later=none,
+        exchanges=_no_exchanges(counts),
         written_early=none,
         written_early_most=none,
         written_late=counts.evicted,
@@ -113,11 +124,46 @@ def _lrpp(counts: Counts, is_delayed: bool) -> DesignRows:
         peer_most=none,
         sync_now=counts.sync_now if is_delayed else counts.sync_now + counts.sync_later,
         sync_later=counts.sync_later if is_delayed else none,
+        exchanges=_no_exchanges(counts),
         written_early=counts.private,
         written_early_most=counts.private_most,
         written_late=late,
         written_late_most=_shared_out(late, trainers),
     )
+
+
+def _fine_grained(counts: Counts) -> DesignRows:
+    """Rows are counted for the batch after which they are synchronised: those sent at once, to the next batch's users,
+    for the batch before that one, and those sent in the background for the one before that."""
+    none, rooted = np.zeros_like(counts.distinct), counts.rooted
+    return DesignRows(
+        design="lrpp-fine-grained",
+        fetched=rooted.fetched,
+        fetched_most=rooted.fetched_most,
+        peer_rows=_ahead(rooted.sent_now, 1) + rooted.gathered_now,
+        peer_most=none,
+        sync_now=_ahead(rooted.moved_now, 1),
+        sync_later=rooted.moved_later,
+        exchanges=np.stack([
+            rooted.gathered_now_most, _ahead(rooted.sent_now_most, 1),
+            rooted.gathered_later_most, _ahead(rooted.sent_later_most, 2),
+        ]),
+        written_early=rooted.evicted_alone,
+        written_early_most=rooted.evicted_alone_most,
+        written_late=counts.evicted - rooted.evicted_alone,
+        written_late_most=rooted.evicted_rest_most,
+    )  # fmt: skip
+
+
+def _no_exchanges(counts: Counts) -> Ints:
+    return np.zeros((4, counts.batches), dtype=np.int64)
+
+
+def _ahead(rows: Ints, batches: int) -> Ints:
+    """What so many batches later has, 0 at the end."""
+    found = np.zeros_like(rows)
+    found[:-batches] = rows[batches:]
+    return found
 
 
 def _shared_out(rows: Ints, trainers: int) -> Ints:

@@ -11,6 +11,7 @@ a batch; the replicas are looked up, and must hold all updates of batches before
 its private rows; synchronisation updates the shared ones, now or later; evicted rows are written back and freed. A row
 that lies on all trainers and is private in its last batch leaves the replicas for the trainer that uses it. Rows that
 one trainer owns and others use (a partitioned cache) go from the owner to its users and back in two collectives.
+Rooted rows lie with the trainers that use them: `fine_grained.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.actions import (
+    BY_USERS,
     EVERYWHERE,
     NOT_FETCHED,
     SHARED,
@@ -32,6 +34,7 @@ from gapless.encodings.bagpipe.actions import (
     GroupedActions,
     RowGroups,
 )
+from gapless.encodings.bagpipe.fine_grained import Holders, RootedRows
 from gapless.encodings.bagpipe.machine import FETCH_ALL, SERVERS, WRITE_ALL, Draft, Machine
 from gapless.encodings.bagpipe.pipeline import Spans, Times
 from gapless.graph import Graph, Implementation, Op, Placement
@@ -53,9 +56,12 @@ def to_schedule(
     group_bytes = groups.rows * machine.cluster.row_bytes
     rows = Draft(group_bytes.tolist(), [f"rows {number}" for number in range(len(groups.rows))])
     seen = [0] * len(groups.rows)  # the batches that updated each group, as bits
+    holders = Holders([-1] * len(groups.rows))
     copies = [(number, SERVERS) for number in range(len(groups.rows))]
     for number, batch in enumerate(groups.batches):
-        copies += [(tensor, SERVERS) for tensor in _Batch(rows, machine, times, number, batch, seen, group_bytes).add()]
+        rooted = RootedRows(rows, machine, times, number, batch, seen, holders, groups.rows)
+        taken = _Batch(rows, machine, times, number, batch, seen, group_bytes, rooted).add()
+        copies += [(tensor, SERVERS) for tensor in taken]
     initial = Placement.of(copies, [0] * len(copies))
     required = Placement.of(copies[: len(groups.rows)], seen)
     graph = Graph(
@@ -77,6 +83,7 @@ class _Batch:
     batch: GroupedActions
     seen: list[int]
     group_bytes: Ints
+    rooted: RootedRows
 
     def add(self) -> list[int]:
         """Add its events; returns its examples, which lie with the trace at first."""
@@ -84,7 +91,7 @@ class _Batch:
         trainers = range(cluster.trainers)
         self._fetch()
         start_s = float(self.times.forward.start_s[self.number])
-        exchanged = self._exchange(start_s)
+        exchanged = (*self._exchange(start_s), *self.rooted.send())
         shared = self.batch.where(private_to=SHARED).tolist()
         for trainer in trainers:
             self._claim(trainer, start_s)
@@ -100,6 +107,7 @@ class _Batch:
         self._return(trained)
         self._synchronise(trained, "now", SYNC_NOW)
         self._synchronise(trained, "later", SYNC_LATER)
+        self.rooted.gather(trained)
         for group in self.batch.group.tolist():
             self.seen[group] |= 1 << self.number
         self._write_back()
@@ -109,10 +117,12 @@ class _Batch:
         """Prefetch: first what single trainers fetch, then what all do, one after the other on the servers' network."""
         cluster = self.machine.cluster
         end_s = float(self.times.prefetch.end_s[self.number])
+        by_users = self.batch.fetched_by == BY_USERS
+        alone = [self.batch.fetched_by == trainer for trainer in range(cluster.trainers)]
         parts = [(FETCH_ALL, self.batch.where(fetched_by=EVERYWHERE), cluster.trainers)]
         parts += [
-            (self.machine.link("fetch", trainer), self.batch.where(fetched_by=trainer), 1)
-            for trainer in range(cluster.trainers)
+            (self.machine.link("fetch", trainer), self.batch.group[fetched | (by_users & uses)], 1)
+            for trainer, (fetched, uses) in enumerate(zip(alone, self.batch.users.T, strict=True))
         ]
         for link, group, copies in parts:  # from the last one back: after the latency there may be time to spare
             duration_s = self._bytes(group) * copies / cluster.server_bytes_per_s
@@ -202,10 +212,11 @@ class _Batch:
     def _train(self, trainer: int, waits_for: tuple[int, ...], start_s: float) -> int:
         """Forward and backward pass, which updates the trainer's private rows; returns a token that it is done."""
         machine, cluster = self.machine, self.machine.cluster
-        private: tuple[int, ...] = tuple(self.batch.where(private_to=trainer, sync=0).tolist())
-        groups, owner, users = self._owned
-        read: tuple[int, ...] = tuple(groups[users[:, trainer]].tolist())
-        others = groups[users[:, trainer] & (owner != trainer)].tolist()
+        batch = self.batch
+        private: tuple[int, ...] = tuple(batch.group[batch.is_kept & (batch.private_to == trainer)].tolist())
+        lent = (batch.is_owned | batch.is_rooted) & ~batch.is_kept & batch.users[:, trainer]
+        read: tuple[int, ...] = tuple(batch.group[lent].tolist())
+        others = batch.group[lent & (batch.private_to != trainer)].tolist()
         done = self.rows.tensor(f"gradients of batch {self.number} on trainer {trainer}")
         self.rows.move(machine.link("claim", trainer), [waits_for[0]], start_s)
         train = Op(
@@ -243,6 +254,8 @@ class _Batch:
         start_s, end_s = float(spans.start_s[self.number]), float(spans.end_s[self.number])
         if sync == SYNC_NOW and len(self._owned[0]):
             start_s += self._peers_s
+        if self.batch.is_rooted.any():  # their exchanges follow
+            end_s = start_s + self.machine.cluster.all_reduce_s(size_bytes)
         self.rows.run(op, self.machine.all_reduce, start_s, end_s, kind=EventKind.COLLECTIVE)
 
     def _write_back(self) -> None:
@@ -250,9 +263,8 @@ class _Batch:
         machine, cluster = self.machine, self.machine.cluster
         trainers = range(cluster.trainers)
         early = [(trainer, self.batch.where(private_to=trainer, evicted=1, sync=0)) for trainer in trainers]
-        groups, owner, _ = self._owned
-        gone = self.batch.evicted[self.batch.is_owned] == 1
-        late = [(trainer, groups[gone & (owner == trainer)]) for trainer in trainers]
+        gone = (self.batch.evicted == 1) & (self.batch.sync != 0)
+        late = [(trainer, self.batch.group[gone & (self.batch.private_to == trainer)]) for trainer in trainers]
         late.append((SHARED, self.batch.where(private_to=SHARED, evicted=1)))
         for spans, parts in ((self.times.write_early, early), (self.times.write_late, late)):
             end_s = float(spans.end_s[self.number])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gapless.errors import InputError
 
-__all__ = ["Bound", "Parameters", "Search"]
+__all__ = ["Bound", "Lookahead", "Parameters", "Search"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,18 @@ class Bound:
 
 
 @dataclass(frozen=True)
+class Lookahead:
+    """Of the lookahead. All are whole numbers >= 1."""
+
+    processes: int = 1
+    """Processes that look ahead, each for its part of the tables; the plan is the same with any number, which pays with
+    many tables and cores. More than one need a lookahead instead of a cache size."""
+
+    def __post_init__(self) -> None:
+        _check(self, least={})
+
+
+@dataclass(frozen=True)
 class Parameters:
     """How each batch is partitioned for `fetches` and `max-load`; the paper's objective has an exact method."""
 
@@ -72,8 +84,11 @@ class Parameters:
     bound: Bound = field(default_factory=Bound)
     """What no partition is better than."""
 
+    lookahead: Lookahead = field(default_factory=Lookahead)
+    """Who looks ahead."""
 
-def _check(part: Search | Bound, least: dict[str, int]) -> None:
+
+def _check(part: Search | Bound | Lookahead, least: dict[str, int]) -> None:
     """Whole numbers are >= 1, or the least that is named; other numbers are > 0. Raises `InputError`."""
     for name, value in vars(part).items():
         if isinstance(value, int) and value < least.get(name, 1):

@@ -8,7 +8,8 @@ What waits for what (section 5.2.3), for batch x:
   for the critical synchronisation of x - 1;
 - its **critical synchronisation**, on the trainers' network, waits for its backward pass and for the background
   synchronisation of x - 1, and holds the dense gradients in every design;
-- its **background synchronisation** follows, beside the forward and backward pass of x + 1;
+- its **background synchronisation** follows, beside the forward and backward pass of x + 1; where rows are rooted, it
+  gathers gradients of batch x and sends the rows that x + 2 uses and x + 1 doesn't;
 - private rows are **written back** after its backward pass, the others after all its synchronisation, in the order of
   batches on the servers' network. That carries both directions at once, and doesn't compete with the trainers' network.
 
@@ -140,14 +141,18 @@ def durations(rows: DesignRows, cluster: Cluster, examples: Ints) -> dict[str, F
     """
     forward_s, backward_s = cluster.pass_s(examples.astype(np.float64))
     peers_s = cluster.peer_s(rows.peer_most.astype(np.float64))
-    is_partitioned = rows.design == "partitioned"
+    is_partitioned, is_rooted = rows.design == "partitioned", rows.design == "lrpp-fine-grained"
+    most = rows.exchanges.astype(np.float64)
+    gathered, gathered_later = cluster.exchange_s(most[::2], cluster.gradient_bytes)
+    sent, sent_later = cluster.exchange_s(most[1::2], cluster.row_bytes)  # who gathers next needs the state too
+    now, later = (np.zeros_like(sync) if is_rooted else sync for sync in (rows.sync_now, rows.sync_later))
     return {
         "prefetch": _server_s(cluster, rows.fetched, rows.fetched_most),
         "peer_fetch": peers_s + (cluster.control_s if is_partitioned else 0.0),
         "forward": forward_s,
         "backward": backward_s,
-        "sync_now": cluster.all_reduce_s(_size_bytes(rows.sync_now, cluster) + cluster.dense_bytes) + peers_s,
-        "sync_later": cluster.all_reduce_s(_size_bytes(rows.sync_later, cluster)),
+        "sync_now": cluster.all_reduce_s(_size_bytes(now, cluster) + cluster.dense_bytes) + peers_s + gathered + sent,
+        "sync_later": cluster.all_reduce_s(_size_bytes(later, cluster)) + gathered_later + sent_later,
         "write_early": _server_s(cluster, rows.written_early, rows.written_early_most),
         "write_late": _server_s(cluster, rows.written_late, rows.written_late_most),
     }

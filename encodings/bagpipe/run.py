@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.actions import Actions
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.budget import Budget
-from gapless.encodings.bagpipe.counts import EVICTED, EVICTED_MOST, Counts, row_of
+from gapless.encodings.bagpipe.counts import EVICTED, EVICTED_MOST, ROOTED, Counts, row_of
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.rooted_counts import EVICTED_ALONE, evicted_parts
 from gapless.options import Deadline, Progress, SolveOptions
 
 __all__ = ["Run", "plan_run"]
@@ -83,6 +84,9 @@ class Run:
             row = list(self.rows[number])
             row[EVICTED] = int(evicted.sum())
             row[EVICTED_MOST] = int(np.bincount(self.owner[number][evicted == 1], minlength=1).max())
+            if self.design == "lrpp-fine-grained":
+                first = ROOTED + EVICTED_ALONE
+                row[first:] = evicted_parts(evicted == 1, batch.sync == 0, batch.private_to, batch.trainers)
             self.rows[number] = tuple(row)
 
 

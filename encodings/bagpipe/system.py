@@ -13,7 +13,7 @@ METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contig
 """`auto` is `transport` for the paper's objective, `search` for the others."""
 OBJECTIVES = ("paper", "fetches", "max-load")
 OWNERSHIPS = ("first-touch", "hash")
-DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed")
+DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed", "lrpp-fine-grained")
 
 
 def _trace(group: str) -> tuple[Field, ...]:
@@ -97,7 +97,7 @@ QUESTION = (
     ),
     Field("shares", Listed(Number(0, strict=True)), "of a batch, one a trainer (default: even)", metavar="S,S,..."),
     Field(
-        "design", Choice(DESIGNS), f"of the cache: lrpp-delayed (default), {', '.join(DESIGNS[:-1])}", "lrpp-delayed",
+        "design", Choice(DESIGNS), f"of the cache: {', '.join(DESIGNS)} (default lrpp-delayed)", "lrpp-delayed",
         metavar="NAME",
     ),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
@@ -122,6 +122,32 @@ ADVICE = (
     *_CLUSTER,
 )  # fmt: skip
 
+
+RUN = (
+    *_trace("trace"),
+    Field("trainers", Whole(1, 64), "processes", is_required=True, metavar="P"),
+    Field("batch_size", Whole(1), "examples of a batch", is_required=True, metavar="N"),
+    Field("lookahead", Whole(1), "in batches (default 200)", metavar="L"),
+    Field("cache_rows", Whole(1), "L is what fits, and shrinks to fit", metavar="N"),
+    Field("objective", Choice(OBJECTIVES), "of the partition (default paper)", "paper", metavar="NAME"),
+    Field("ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"),
+    Field("shares", Listed(Number(0, strict=True)), "of a batch, one a trainer (default: even)", metavar="S,S,..."),
+    Field("batches", Whole(1), "to train (default 20)", 20, metavar="N"),
+    Field("dimension", Whole(1, 4096), "fp32 values of a row (default 16)", 16, metavar="D"),
+    Field("optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)} (default sgd)", "sgd", metavar="NAME"),
+    Field("step_size", Number(0, strict=True), "of the optimiser (default 0.05)", 0.05, metavar="S"),
+    Field("wait", Seconds(), "the longest that a process waits for another (default 120s)", 120.0, metavar="T"),
+)
+
+_RUN_HELP = """\
+A small DLRM is trained by the plans of the trace's first batches, one gloo process a trainer, each with its cache and
+its part of the embedding servers; and without a cache in one process, by PyTorch's own tables and optimisers. Says how
+far the two are apart, and what the processes moved beside what the plans say. Numbers and labels are drawn.
+
+example:
+  gapless run bagpipe --trace zipf --table-rows 500,40,9000 --pooling-factors 1,4,2 --trainers 2 --batch-size 64 \\
+    --optimizer rowwise-adagrad
+"""
 
 _ADVICE_HELP = """\
 Batches are planned for a window of the lookahead and as many again (50 at least), and their times follow from the
@@ -164,6 +190,16 @@ SYSTEM = System(
             answering_in_time("gapless.encodings.bagpipe.advice:advise"),
             _ADVICE_HELP,
             is_limited=True,
+        ),
+    ),
+    runs=(
+        Command(
+            "bagpipe",
+            "a DLRM trained by the plans of a trace, on processes of this machine",
+            RUN,
+            lazy("gapless.encodings.bagpipe.execution:execute"),
+            _RUN_HELP,
+            when_stopped="ending the processes",
         ),
     ),
     package="gapless.encodings.bagpipe",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gapless.encodings.bagpipe.counts import Counts
+from gapless.encodings.bagpipe.rooted_counts import RootedCounts
 
 
 def random_counts(rng: np.random.Generator, batches: int, trainers: int, most: int = 1000) -> Counts:
@@ -25,6 +26,14 @@ def random_counts(rng: np.random.Generator, batches: int, trainers: int, most: i
     prefetched = fetched_private + upto(distinct - fetched_private)
     sent = upto(distinct)
     lookahead = rng.integers(1, 5, batches)
+    alone, moved = private + upto(evicted - private), upto(now)
+    fetched = prefetched + upto(prefetched * (trainers - 1))
+    messages = [upto(distinct) for _ in range(4)]
+    rooted = RootedCounts(
+        np.minimum(moved, np.append(0, now[:-1])), upto(distinct), fetched, busiest(fetched),
+        *(part for each in messages for part in (each, busiest(each))),
+        alone, busiest(alone), busiest(evicted - alone),
+    )  # fmt: skip
     return Counts(
         trainers=trainers,
         lookahead=lookahead,
@@ -45,6 +54,7 @@ def random_counts(rng: np.random.Generator, batches: int, trainers: int, most: i
         max_load=sent * 2,
         prefetched_most=busiest(prefetched),
         evicted_most=busiest(evicted),
+        rooted=rooted,
     )
 
 
@@ -74,4 +84,10 @@ def steady_counts(batches: int, trainers: int = 2, lookahead: int = 2) -> Counts
         max_load=each(6),
         prefetched_most=each(2),
         evicted_most=each(2),
-    )
+        rooted=RootedCounts(
+            moved_now=each(2), moved_later=each(3), fetched=each(5), fetched_most=each(3), sent_now=each(2),
+            sent_now_most=each(1), sent_later=each(2), sent_later_most=each(2), gathered_now=each(1),
+            gathered_now_most=each(1), gathered_later=each(1), gathered_later_most=each(1), evicted_alone=each(3),
+            evicted_alone_most=each(2), evicted_rest_most=each(1),
+        ),
+    )  # fmt: skip

@@ -90,7 +90,7 @@ def test_a_cached_row_keeps_its_owner_and_a_new_one_gets_its_most_frequent_user(
 
 def test_designs_by_hand() -> None:
     """Ten rows a batch, two trainers: 4 new of which 2 private, 3 used next, 4 evicted of which 2 private."""
-    rows = {design: design_rows(steady_counts(1), design) for design in DESIGNS}
+    rows = {design: design_rows(steady_counts(3), design) for design in DESIGNS}
     names = ("fetched", "fetched_most", "peer_rows", "peer_most", "sync_now", "sync_later", "written_early",
              "written_early_most", "written_late", "written_late_most")  # fmt: skip
     table = {design: [int(getattr(found, name)[0]) for name in names] for design, found in rows.items()}
@@ -99,6 +99,7 @@ def test_designs_by_hand() -> None:
         "partitioned": [4, 2, 6, 3, 0, 0, 0, 0, 4, 2],
         "lrpp": [6, 3, 0, 0, 8, 0, 2, 1, 2, 1],
         "lrpp-delayed": [6, 3, 0, 0, 3, 5, 2, 1, 2, 1],
+        "lrpp-fine-grained": [5, 3, 3, 0, 2, 3, 3, 2, 1, 1],
     }
     assert [found.design for found in rows.values()] == list(DESIGNS)
 
@@ -106,12 +107,13 @@ def test_designs_by_hand() -> None:
 @given(seed=st.integers(0, 2**32 - 1), trainers=st.integers(1, 5))
 def test_designs_move_less_and_less(seed: int, trainers: int) -> None:
     counts = random_counts(np.random.default_rng(seed), 8, trainers)
-    replicated, partitioned, lrpp, delayed = (design_rows(counts, design) for design in DESIGNS)
+    replicated, partitioned, lrpp, delayed, fine = (design_rows(counts, design) for design in DESIGNS)
     assert (replicated.sync_now >= lrpp.sync_now).all()
     assert (lrpp.sync_now == delayed.sync_now + delayed.sync_later).all()
     assert (replicated.fetched >= lrpp.fetched).all()
     assert (lrpp.fetched >= partitioned.fetched).all()
-    for rows in (replicated, partitioned, lrpp, delayed):
+    assert (fine.sync_now <= np.append(delayed.sync_now[1:], 0)).all()
+    for rows in (replicated, partitioned, lrpp, delayed, fine):
         assert (rows.evicted == counts.evicted).all()
         assert (rows.fetched_most <= rows.fetched).all()
         assert (rows.fetched_most * trainers >= rows.fetched).all()
