@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.costs import Batch, capacities
+from gapless.encodings.bagpipe.fast import loops
 from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
 from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
 from gapless.encodings.bagpipe.parameters import Parameters
@@ -39,7 +40,7 @@ from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.bags import Bags, Lookups
 from gapless.profiles.traces.trace import Block, Trace
 
-__all__ = ["BatchPlan", "Planning", "batch_plans"]
+__all__ = ["BatchPlan", "Planning", "batch_plans", "settled"]
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -211,7 +212,7 @@ class _Planner:
         found = self._partition(batch, places)
         partition_s = time.perf_counter() - begin_s
         uses = uses_by_trainer(index, found.trainer, len(step.ids), planning.trainers)
-        after = self._settle(step, owner, uses)
+        after = self._owner[step.rows] = settled(uses, owner, step.ids)
         users = uses.T > 0
         root = self._roots.settle(step, past, users)
         return BatchPlan(step, index, found, owner, users, partition_s, lookahead_s, after, past, root)
@@ -239,24 +240,27 @@ class _Planner:
             owner[step.prefetched] = _hashed(step.prefetch_ids, self._planning.trainers)
         return owner
 
-    def _settle(self, step: Step, owner: Ints, uses: NDArray[np.int32]) -> Ints:
-        """What has no owner yet gets the trainer that uses it most; ties are spread over the trainers by its number.
 
-        `uses`: trainers x ids, how often.
-        """
-        after, trainers = owner.copy(), self._planning.trainers
-        new = np.flatnonzero(owner < 0)
-        turn = step.ids.take(new) % trainers
-        most = np.zeros(len(new), dtype=np.int64)  # an unused trainer's rank is less than a used one's
-        for trainer, times in enumerate(uses):
-            rank = times.take(new) * np.int64(trainers)
-            rank += turn
-            after[new[rank > most]] = trainer
-            np.maximum(most, rank, out=most)
-            turn += 1
-            turn[turn == trainers] = 0
-        self._owner[step.rows] = after
-        return after
+def settled(uses: NDArray[np.int32], owner: Ints, ids: Ints) -> Ints:
+    """Owners after a batch: what has none yet gets the trainer that uses it most; ties are spread by the id's number.
+
+    `uses`: trainers x ids, how often; each id is used.
+    """
+    if (compiled := loops(uses.size)) is not None:
+        found: Ints = compiled.settled(uses, owner, ids)
+        return found
+    after, trainers = owner.copy(), len(uses)
+    new = np.flatnonzero(owner < 0)
+    turn = ids.take(new) % trainers
+    most = np.full(len(new), -1)
+    for trainer, times in enumerate(uses):
+        rank = times.take(new) * np.int64(trainers)  # an unused trainer's is less than a used one's
+        rank += turn
+        after[new[rank > most]] = trainer
+        np.maximum(most, rank, out=most)
+        turn += 1
+        turn[turn == trainers] = 0
+    return after
 
 
 def _slots(index: Lookups) -> Lookups:

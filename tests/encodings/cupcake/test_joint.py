@@ -193,7 +193,7 @@ def test_where_compression_is_dear_every_group_is_plain(alpha_s: float) -> None:
 
 
 def test_modes_are_shown_by_group() -> None:
-    result = solve(Problem(mixed_instance(np.random.default_rng(1), "affine", most=12, least=12)))
+    result = solve(Problem(mixed_instance(np.random.default_rng(5), "affine", most=12, least=12)))
     assert result.schedule is not None
     modes = result.details["modes"]
     lines = render_groups(result.schedule, modes).splitlines()[1:]
