@@ -42,7 +42,7 @@ def _trace(group: str) -> tuple[Field, ...]:
             metavar="S", group=group,
         ),
         Field(
-            "table_rows", Listed(Whole(1, 2**40)), "of zipf and skew: one table each (default: Criteo Kaggle's)",
+            "table_rows", Listed(Whole(1, 2**40)), "of zipf, skew (default: Criteo Kaggle's) and files: one each",
             metavar="R,R,...", group=group,
         ),
         Field(
@@ -99,6 +99,9 @@ QUESTION = (
     Field(
         "design", Choice(DESIGNS), f"of the cache: {', '.join(DESIGNS)} (default lrpp-delayed)", "lrpp-delayed",
         metavar="NAME",
+    ),
+    Field(
+        "replicate_budget", Size(), "of each trainer, for tables that stay on all of them: chosen", metavar="SIZE"
     ),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
     *_CLUSTER,

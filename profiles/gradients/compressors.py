@@ -158,7 +158,9 @@ NONE = Compressor("none", "single precision as it is", 1.0, True, 0.0, 0.0, 1, "
 _FP16 = _by_figure_2("fp16", "half precision", 2.0, 26, 22, "rounded")
 _BF16 = _by_figure_2("bf16", "half the bits, all of the range", 2.0, 26, 22, "rounded")
 _RAND_K = _by_figure_2("rand-k", "1 % at random, indices from a shared seed", 100.0, 88, 34)
-_RAND_K_GATHER = _by_figure_2("rand-k-gather", "1 % at random, each rank its own, with 32-bit indices", 50.0, 88, 34)
+_RAND_K_GATHERED = _by_figure_2(
+    "rand-k-gathered", "1 % at random, each rank its own, with 32-bit indices", 50.0, 88, 34
+)
 _DGC = _by_figure_2("dgc", "the largest 1 % by a sampled threshold, with 32-bit indices", 50.0, 390, 34)
 _EF_SIGNSGD = _by_figure_2("ef-signsgd", "signs and a mean, with error feedback", 32.0, 270, 140)
 _ONEBIT = _by_figure_2("onebit", "signs and two means, with error feedback", 32.0, 620, 170)
@@ -176,13 +178,13 @@ _SIGNSGD = Compressor(
 _COMPRESSORS = {
     compressor.name: compressor
     for compressor in (
-        NONE, _FP16, _BF16, _RAND_K, _RAND_K_GATHER, _TOP_K, _MS_TOP_K, _DGC, _EF_SIGNSGD, _ONEBIT, _SIGNSGD, _QSGD,
+        NONE, _FP16, _BF16, _RAND_K, _RAND_K_GATHERED, _TOP_K, _MS_TOP_K, _DGC, _EF_SIGNSGD, _ONEBIT, _SIGNSGD, _QSGD,
         _TERNGRAD, _powersgd(_POWERSGD_RANK, "powersgd"),
     )
 }  # fmt: skip
 _LOW_RANK = re.compile(r"powersgd:([1-9][0-9]{0,5})")
-_SPARSE = re.compile(r"([a-z-]+):([0-9]*\.?[0-9]+)%")
-_SPARSE_NAMES = tuple(each.name for each in (_RAND_K, _RAND_K_GATHER, _TOP_K, _MS_TOP_K, _DGC))
+_SPARSE = re.compile(r"([a-z-]+):([0-9]*\.?[0-9]+)")
+_SPARSE_NAMES = tuple(each.name for each in (_RAND_K, _RAND_K_GATHERED, _TOP_K, _MS_TOP_K, _DGC))
 """Those that keep 1 % of the entries."""
 
 
@@ -192,7 +194,7 @@ def compressor_names() -> list[str]:
 
 
 def named_compressor(name: str | Compressor) -> Compressor:
-    """A compressor by name, `powersgd:8` of another rank than 4, `topk:0.1%` of another share than 1 %.
+    """A compressor by name, `powersgd:8` of another rank than 4, `topk:0.001` of another share than 0.01.
 
     One that isn't a name is itself. Dashes don't matter: `top-k` is `topk`. Raises `InputError` for an unknown name.
     """
@@ -210,11 +212,10 @@ def named_compressor(name: str | Compressor) -> Compressor:
     return _COMPRESSORS[name]
 
 
-def _keeping(compressor: Compressor, percent: float) -> Compressor:
-    """One that keeps another share than 1 %: it takes as long to find, since all entries are read."""
-    if not 0 < percent <= 100 or compressor.ratio < percent:
-        raise InputError(
-            f"compressor {compressor.name}: must keep more than 0 % and send less than the gradient, got {percent:g} %"
-        )
-    name, what = f"{compressor.name}:{percent:g}%", compressor.what.replace("1 %", f"{percent:g} %")
-    return replace(compressor, name=name, what=what, ratio=compressor.ratio / percent)
+def _keeping(compressor: Compressor, share: float) -> Compressor:
+    """One that keeps another share than 0.01: it takes as long to find, since all entries are read."""
+    if not 0 < share <= 1 or 100 * share > compressor.ratio:
+        rule = f"must keep a share > 0 and send no more than the gradient, got {share:g}"
+        raise InputError(f"compressor {compressor.name}: {rule}")
+    name, what = f"{compressor.name}:{share:g}", compressor.what.replace("1 %", f"{100 * share:g} %")
+    return replace(compressor, name=name, what=what, ratio=compressor.ratio / (100 * share))

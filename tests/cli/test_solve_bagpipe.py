@@ -74,6 +74,8 @@ def test_as_many_trainers_as_examples_are_fine_and_more_are_not(capsys: pytest.C
         (["--optimizer", "adma"], "did you mean 'adam'?"),
         (["--pooling-factors", "2,3,4"], "pooling factors must be one, or one for each of 2 tables, got 3"),
         (["--pooling-factors", "0.5"], "--pooling-factors: must be a number >= 1, got '0.5'"),
+        (["--replicate-budget", "1kB"], "replicate_budget: must hold a table; the smallest has 9,600 bytes on each"),
+        (["--replicate-budget", "1MB", "--design", "partitioned"], "goes with a design of replicated, lrpp"),
         (["--bag-columns", "a"], "--bag-columns: goes with a .csv or .csv.gz file, got trace zipf"),
         (["--ownership", "mine"], "must be one of first-touch, hash, got 'mine'"),
         (["--design", "lrp"], "got 'lrp'; did you mean 'lrpp'?"),
