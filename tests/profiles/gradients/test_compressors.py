@@ -96,7 +96,7 @@ def test_a_low_rank_is_asked_for_by_its_number_and_dashes_do_not_matter() -> Non
     assert named_compressor("powersgd:8").rank == 8
     four, eight, two = (named_compressor(f"powersgd:{rank}").cost(8)(1e6) for rank in (4, 8, 2))
     assert (eight, two) == (2 * four, four)
-    for wrong in ("powersgd:0", "powersgd:x", "topk:4"):
+    for wrong in ("powersgd:0", "powersgd:x", "onebit:4"):
         with pytest.raises(InputError, match="compressor: must be one of"):
             named_compressor(wrong)
 
