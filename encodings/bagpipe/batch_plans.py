@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.costs import Batch, capacities
+from gapless.encodings.bagpipe.demand import demand_steps
 from gapless.encodings.bagpipe.fast import loops
 from gapless.encodings.bagpipe.lookahead import MOST_LOOKAHEAD, Step, lookahead_steps
 from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
@@ -33,7 +34,7 @@ from gapless.encodings.bagpipe.partition import Partition, partition
 from gapless.encodings.bagpipe.replicated_tables import bare_steps, with_replicated
 from gapless.encodings.bagpipe.roots import Past, Roots, one_user
 from gapless.encodings.bagpipe.sharing import Traffic, uses_by_trainer
-from gapless.encodings.bagpipe.system import DESIGNS, OWNERSHIPS
+from gapless.encodings.bagpipe.system import BASELINES, DESIGNS, OWNERSHIPS
 from gapless.encodings.bagpipe.unique_ids import positions
 from gapless.errors import InputError
 from gapless.io.record import check_known
@@ -86,7 +87,10 @@ class Planning:
             got = f"{examples:,} x {self.trainers:,}; take a smaller batch or fewer trainers"
             raise InputError(f"batch_size: times trainers must be at most {MOST_COSTS:,}, got {got}")
         check_known("ownership", self.ownership, OWNERSHIPS)
-        check_known("design", self.design, DESIGNS)
+        check_known("design", self.design, (*DESIGNS, *BASELINES))
+        if self.design in BASELINES and (self.cache_rows is None or self.lookahead is not None):
+            got = "none" if self.cache_rows is None else f"lookahead {self.lookahead} too"
+            raise InputError(f"cache_rows: must be given, and no lookahead, with design {self.design}, got {got}")
         if self.lookahead is None and self.cache_rows is None:
             object.__setattr__(self, "lookahead", 200)
         for trainer, share in enumerate(self.shares or ()):
@@ -199,6 +203,9 @@ def _steps(trace: Trace, planning: Planning, coming: Iterable[Block], processes:
 
 
 def _looked_ahead(planning: Planning, coming: Iterable[Block], tables: int, processes: int) -> Iterator[Step]:
+    if planning.design in BASELINES:
+        assert planning.cache_rows is not None, "a planning of a baseline has a cache"
+        return demand_steps(coming, planning.cache_rows, planning.design)
     if processes == 1:
         return lookahead_steps(coming, planning.lookahead, planning.cache_rows)
     if planning.cache_rows is not None or planning.lookahead is None:

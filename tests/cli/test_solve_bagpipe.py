@@ -78,6 +78,7 @@ def test_as_many_trainers_as_examples_are_fine_and_more_are_not(capsys: pytest.C
         (["--replicate-budget", "1MB", "--design", "partitioned"], "goes with a design of replicated, lrpp"),
         (["--bag-columns", "a"], "--bag-columns: goes with a .csv or .csv.gz file, got trace zipf"),
         (["--ownership", "mine"], "must be one of first-touch, hash, got 'mine'"),
+        (["--design", "lfu"], "--cache-rows: must be given, and no lookahead, with design lfu, got none"),
         (["--design", "lrp"], "got 'lrp'; did you mean 'lrpp'?"),
         (["--objective", "fetches", "--method", "lp"], "lp is for the paper's objective"),
         (["--objective", "fetches", "--method", "lp", "--time-limit", "0.001"], "lp is for the paper's objective"),
