@@ -107,7 +107,9 @@ def _resumed(resume: str, path: Path | None, head: Columns) -> tuple[IO[bytes], 
         _check_question(resume, head_in(source), head)
         before = salvaged(source, _is_kept)
         if before.ignored_bytes:
-            warnings.warn(f"{resume}: {before.ignored_bytes} bytes of an unfinished window are ignored", Note, stacklevel=2)
+            warnings.warn(
+                f"{resume}: {before.ignored_bytes} bytes of an unfinished window are ignored", Note, stacklevel=2
+            )
         if is_same:
             source.truncate(before.end)
             return source, before

@@ -81,9 +81,9 @@ def _first_batch(
     problem: Problem, options: SolveOptions, parameters: Parameters, deadline: Deadline
 ) -> tuple[Plan, Pace]:  # fmt: skip
     """The run of the first batch alone in the quickest partition, and what a batch takes therefore."""
-    alone = replace(problem, planning=replace(problem.planning, batches=1, method="contiguous"), resume=None)
+    alone = replace(problem, planning=replace(problem.planning, batches=1, method="contiguous"))
     begin_s, unlimited = deadline.elapsed_s, SolveOptions()
-    with begun(alone, None) as begin:
+    with begun(replace(problem, resume=None), None) as begin:
         run = _new_run(problem, begin)
         plan_run(run, alone, unlimited, parameters, deadline, Budget(Deadline(unlimited), Pace()))
         run.optimised = int(problem.planning.method == "contiguous")
