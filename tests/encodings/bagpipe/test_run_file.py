@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from changed_files import Arrays, arrays_of, as_meta, meta_of, mutate
 from examples import share
+from run_consistency import complaints
 
 import gapless
 from gapless.checker import Report, Rule, check
@@ -19,6 +20,7 @@ from gapless.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SHARED, S
 from gapless.encodings.bagpipe.run_file import TIMES, read_run, write_run
 from gapless.errors import InputError
 from gapless.io.plan import plan_text
+from gapless.options import SolveOptions
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.recipe import Result
 
@@ -281,3 +283,36 @@ def test_random_changes_never_end_in_a_traceback(saved: Path, tmp_path: Path) ->
         refusals.append(refusal(target))
     assert all(not message or (str(target) in message and len(message.splitlines()) == 1) for message in refusals)
     assert 0 < refusals.count("") < MUTATIONS / 2
+
+
+# -- another reader ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("design", ["replicated", "lrpp", "lrpp-delayed"])
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_reader_made_from_the_documentation_finds_nothing(design: str, stopped: bool, tmp_path: Path) -> None:
+    trace = zipf_trace((40, 300, 5), 1.1, 240, 3)
+    planning = Planning(TRAINERS, 24, lookahead=3, batches=10, design=design)
+    options = SolveOptions(on_progress=lambda progress: stopped and progress.done == 6 and options.stop.set())
+    gapless.solve(Problem(trace, planning, Cluster(TRAINERS)), options).save(tmp_path / "run.npz")
+    assert complaints(tmp_path / "run.npz", np.concatenate(list(trace.blocks()))) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (skip_a_synchronisation, "is read where it is missing or stale"),
+        (evict_too_early, "is read where it is missing or stale"),
+        (leave_out_a_prefetch, "is read where it is missing or stale"),
+        (change_owner_and_users, "users aren't those of the trace"),
+        (never_write_back, "is never written back"),
+        (unbalance, "a trainer has more examples than its share"),
+    ],
+)
+def test_that_reader_finds_what_the_replay_finds(
+    saved: Path, tmp_path: Path, change: Callable[[Arrays], None], complaint: str
+) -> None:
+    trace_ids = np.concatenate(list(zipf_trace((40, 300, 5), 1.1, 240, 3).blocks()))
+    assert complaints(saved, trace_ids) == []
+    found = complaints(changed(saved, tmp_path, change), trace_ids)
+    assert any(complaint in each for each in found), found
