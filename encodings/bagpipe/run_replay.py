@@ -100,7 +100,7 @@ def _numbered(before: dict[int, int], numbers: list[int], taken: int) -> dict[in
 def _window(
     replay: WindowedReplay, stretch: Stretch, at_hand: dict[int, Actions], times: Times, machine: Machine, lasting: int
 ) -> Window:  # fmt: skip
-    """The schedule of a stretch, with rows in groups that the replay can't tell apart."""
+    """The schedule of a stretch, with rows in groups that have one state for the replay."""
     parts = list(_parts(stretch, at_hand))
     stretch = replace(stretch, numbers=[number for number, _ in parts])
     groups = RowGroups.of([actions for _, actions in parts], replay.open_atoms(), replay.labels)
