@@ -138,9 +138,9 @@ def test_what_the_choice_of_modes_buys(benchmark: Callable[..., BestFusion], com
         other_s["fusion-only"] = best_fusion(profile, modes=profile.compressing, decode=decode).iteration_s
         assert best.iteration_s <= min(other_s.values())
         faster = " ".join(f"{other_s[name] / best.iteration_s:>11.2f} x" for name in BESIDE)
-        print(f"{network:<10} {1e3 * best.iteration_s:>7.2f} ms {100 * (1 - best.bound_s / best.iteration_s):>6.2f} % "
-              f"{len(best.groups):>6} {best.fusion.modes.count('plain'):>5} {best.details['labels']:>7} {cpu_s:>5.2f} s "
-              f"{faster}")  # fmt: skip
+        gap, plain = 1 - best.bound_s / best.iteration_s, best.fusion.modes.count("plain")
+        print(f"{network:<10} {1e3 * best.iteration_s:>7.2f} ms {100 * gap:>6.2f} % {len(best.groups):>6} {plain:>5} "
+              f"{best.details['labels']:>7} {cpu_s:>5.2f} s {faster}")  # fmt: skip
     benchmark.pedantic(best_fusion, args=(profile, SolveOptions(threads=1)), rounds=1)  # type: ignore[attr-defined]
 
 
