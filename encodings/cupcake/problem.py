@@ -33,8 +33,8 @@ class Problem:
     """Which consecutive gradients to send together, and in which mode, so that a step takes the least time.
 
     `modes`: the names of those that are offered, None for all of the profile. `decode`: when a group is decoded, of
-    `DECODES`. `pieces`: at most so many bytes, where the profile holds its gradients in pieces. Raises `InputError` for a
-    name that doesn't exist, and for a `method` that the question doesn't suit.
+    `DECODES`. `pieces`: at most so many bytes, where the profile holds its gradients in pieces. Raises `InputError` for
+    a name that doesn't exist, and for a `method` that the question doesn't suit.
     """
 
     profile: FusionProfile
