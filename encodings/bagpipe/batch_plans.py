@@ -16,9 +16,10 @@ row is used: `roots.py`. Plans say both, so that designs can be compared by the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +28,12 @@ from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.costs import Batch, capacities
 from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
 from gapless.encodings.bagpipe.parameters import Parameters
-from gapless.encodings.bagpipe.partition import Partition, partition
+from gapless.encodings.bagpipe.partition import Partition, checked_method, partition
 from gapless.encodings.bagpipe.roots import Past, Roots, one_user
 from gapless.encodings.bagpipe.sharing import Traffic, uses_by_trainer
 from gapless.encodings.bagpipe.system import DESIGNS, OWNERSHIPS
 from gapless.encodings.bagpipe.unique_ids import positions
+from gapless.encodings.bagpipe.windows import WindowBatch, partition_window
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import Deadline, SolveOptions
@@ -82,6 +84,11 @@ class Planning:
             raise InputError(f"batch_size: times trainers must be at most {MOST_COSTS:,}, got {got}")
         check_known("ownership", self.ownership, OWNERSHIPS)
         check_known("design", self.design, DESIGNS)
+        if self.objective == "auto":
+            object.__setattr__(self, "objective", "synchronised" if self.design.startswith("lrpp") else "paper")
+        if self.objective == "synchronised" and not self.design.startswith("lrpp"):
+            rule = "goes with the designs lrpp, lrpp-delayed and lrpp-fine-grained"
+            raise InputError(f"objective: synchronised {rule}, got design {self.design}")
         if self.lookahead is None and self.cache_rows is None:
             object.__setattr__(self, "lookahead", 200)
         for trainer, share in enumerate(self.shares or ()):
@@ -160,7 +167,8 @@ def batch_plans(
 ) -> Iterator[BatchPlan]:  # fmt: skip
     """The plans of a trace's batches, in order, each as soon as the lookahead can make it.
 
-    Runs ahead of its caller by no more than the lookahead's window. The trace is read twice, side by side. `budget`
+    Runs ahead of its caller by no more than the lookahead's window, and as many batches as `parameters` partitions
+    together. The trace is read twice, side by side. `budget`
     says when reading ends, as if the trace did, and what time a partition has; None for no limit. Raises `InputError`
     for a cache smaller than a batch, and for what `partition` refuses.
     """
@@ -172,12 +180,18 @@ def batch_plans(
         planning.lookahead,
         planning.cache_rows,
     )
+    while coming := list(islice(_timed(steps), planner.together)):
+        yield from planner.plans([(step, next(examples), lookahead_s) for step, lookahead_s in coming])
+
+
+def _timed(steps: Iterator[Step]) -> Iterator[tuple[Step, float]]:
+    """Each step and the wall time that it took."""
     while True:
         begin_s = time.perf_counter()
         step = next(steps, None)
         if step is None:
             return
-        yield planner.plan(step, next(examples), time.perf_counter() - begin_s)
+        yield step, time.perf_counter() - begin_s
 
 
 def _while(batches: Iterable[Block], goes_on: Callable[[], bool]) -> Iterator[Block]:
@@ -192,25 +206,57 @@ class _Planner:
     """Knows whose part of the cache each row is in."""
 
     def __init__(self, planning: Planning, parameters: Parameters | None, budget: Budget) -> None:
-        self._planning, self._parameters, self._budget = planning, parameters, budget
+        self._planning, self._parameters, self._budget = planning, parameters or Parameters(), budget
         self._owner = np.full(1024, -1, dtype=np.int64)  # by cache row
         self._roots = Roots()
 
-    def plan(self, step: Step, examples: Block, lookahead_s: float) -> BatchPlan:
-        """The plan of the next batch."""
-        planning = self._planning
-        owner, past = self._owners_before(step), self._roots.past(step)
+    @property
+    def together(self) -> int:
+        """How many batches are partitioned together."""
+        return self._parameters.synchronised.window if self._planning.objective == "synchronised" else 1
+
+    def plans(self, coming: Sequence[tuple[Step, Block, float]]) -> Iterator[BatchPlan]:
+        """The plans of the next batches, at most `together`."""
         begin_s = time.perf_counter()
-        index = positions(step.ids, step.bounds, examples)
-        places = capacities(len(examples), planning.trainers, planning.shares)
-        batch = Batch(_slots(index), owner, planning.trainers)
-        found = self._partition(batch, places)
-        partition_s = time.perf_counter() - begin_s
-        uses = uses_by_trainer(index, found.trainer, len(step.ids), planning.trainers)
+        indices = [positions(step.ids, step.bounds, examples) for step, examples, _ in coming]
+        if self._planning.objective == "synchronised":
+            found = self._window([step for step, _, _ in coming], indices)
+        else:
+            ((step, _, _),), (index,) = coming, indices
+            batch = Batch(_slots(index), self._owners_before(step), self._planning.trainers)
+            found = [self._partition(batch, self._places(index))]
+        partition_s = (time.perf_counter() - begin_s) / len(coming)
+        for (step, _, lookahead_s), index, each in zip(coming, indices, found, strict=True):
+            yield self._settled(step, index, each, (partition_s, lookahead_s))
+
+    def _settled(self, step: Step, index: Lookups, found: Partition, times_s: tuple[float, float]) -> BatchPlan:
+        """The plan of the next batch, once it has a partition."""
+        owner, past = self._owners_before(step), self._roots.past(step)
+        uses = uses_by_trainer(index, found.trainer, len(step.ids), self._planning.trainers)
         after = self._settle(step, owner, uses)
         users = uses.T > 0
         root = self._roots.settle(step, past, users)
-        return BatchPlan(step, index, found, owner, users, partition_s, lookahead_s, after, past, root)
+        return BatchPlan(step, index, found, owner, users, *times_s, after, past, root)
+
+    def _places(self, index: Lookups) -> Ints:
+        return capacities(len(index), self._planning.trainers, self._planning.shares)
+
+    def _window(self, steps: Sequence[Step], indices: Sequence[Lookups]) -> list[Partition]:
+        """Batches that are partitioned together; contiguously where the method finds nothing in time."""
+        planning, options, found = self._planning, self._budget.partition_options(), None
+        method = checked_method("synchronised", planning.method, options.solver if options else None)
+        batches = [
+            WindowBatch(_slots(index), step.ids, step.in_next, step.evicted, self._places(index))
+            for step, index in zip(steps, indices, strict=True)
+        ]
+        past, is_rooted = self._roots.past(steps[0]), planning.design == "lrpp-fine-grained"
+        if options is not None:
+            found = partition_window(batches, past, is_rooted, method, self._parameters, options)
+        if found is None:
+            found = partition_window(batches, past, is_rooted, "contiguous", self._parameters, SolveOptions())
+            assert found is not None, "there is always a contiguous partition"
+            return [replace(each, is_cut=method != "contiguous") for each in found]
+        return found
 
     def _partition(self, batch: Batch, places: Ints) -> Partition:
         """As asked for; the contiguous partition where that finds nothing in time."""

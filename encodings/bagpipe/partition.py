@@ -218,6 +218,8 @@ def checked_method(objective: str, method: str, solver: str | None = None) -> st
         raise InputError(f"solver: goes with method milp or lp, got {solver!r} with {method}")
     if objective == "paper" and method == "search":
         raise InputError("method: search is for fetches and max-load, the paper's objective has transport")
+    if objective == "synchronised" and method in ("lp", "min_cost_flow"):
+        raise InputError(f"method: {method} is for the paper's objective, synchronised has search, transport and milp")
     if objective != "paper" and method in ("lp", "min_cost_flow"):
         raise InputError(f"method: {method} is for the paper's objective, {objective} has search and milp")
     return method

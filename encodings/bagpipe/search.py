@@ -24,7 +24,7 @@ from gapless.encodings.bagpipe.transport import transport
 from gapless.options import Deadline
 from gapless.profiles.traces.bags import chosen, lookups, sums
 
-__all__ = ["Found", "search"]
+__all__ = ["Found", "blocks", "search"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -62,7 +62,7 @@ def search(
     )
     done = accepted = 0
     is_cut = False
-    for block in _blocks(sharing.examples, np.random.default_rng(seed), parameters):
+    for block in blocks(sharing.examples, np.random.default_rng(seed), parameters):
         if deadline.over:
             is_cut = True
             break
@@ -75,7 +75,7 @@ def search(
     return Found(best, best_traffic, done, accepted, is_cut)
 
 
-def _blocks(examples: int, rng: np.random.Generator, parameters: Search) -> Iterator[Ints]:
+def blocks(examples: int, rng: np.random.Generator, parameters: Search) -> Iterator[Ints]:
     """Random disjoint blocks that cover the batch, twice over, then smaller ones."""
     parts, given = parameters.first_blocks, 0
     while given < parameters.rounds and examples > 1:

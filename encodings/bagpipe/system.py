@@ -11,7 +11,7 @@ __all__ = ["DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
 
 METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
 """`auto` is `transport` for the paper's objective, `search` for the others."""
-OBJECTIVES = ("paper", "fetches", "max-load")
+OBJECTIVES = ("paper", "fetches", "max-load", "synchronised")
 OWNERSHIPS = ("first-touch", "hash")
 DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed", "lrpp-fine-grained")
 
