@@ -26,7 +26,9 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.costs import Batch, capacities
+from gapless.encodings.bagpipe.fast import loops
 from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
+from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import Partition, checked_method, partition
 from gapless.encodings.bagpipe.roots import Past, Roots, one_user
@@ -40,7 +42,7 @@ from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.bags import Bags, Lookups
 from gapless.profiles.traces.trace import Block, Trace
 
-__all__ = ["BatchPlan", "Planning", "batch_plans"]
+__all__ = ["BatchPlan", "Planning", "batch_plans", "settled"]
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -56,6 +58,7 @@ class Planning:
     """How a trace is planned: its batches, its trainers and their cache.
 
     `lookahead` and `cache_rows`: as for `lookahead_steps`; 200 batches if neither is given, as in the paper.
+    `objective`: `auto` is that of the design: `synchronised` for LRPP's, unless the method is for the paper's alone.
     `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None. `design`: of the cache.
     Raises `InputError` for counts below 1, more trainers than examples in a batch, too many of both, unknown names.
     """
@@ -64,7 +67,7 @@ class Planning:
     batch_size: int
     lookahead: int | None = None
     cache_rows: int | None = None
-    objective: str = "paper"
+    objective: str = "auto"
     method: str = "auto"
     ownership: str = "first-touch"
     shares: tuple[float, ...] | None = None
@@ -85,7 +88,8 @@ class Planning:
         check_known("ownership", self.ownership, OWNERSHIPS)
         check_known("design", self.design, DESIGNS)
         if self.objective == "auto":
-            object.__setattr__(self, "objective", "synchronised" if self.design.startswith("lrpp") else "paper")
+            is_own = self.design.startswith("lrpp") and self.method not in ("lp", "min_cost_flow")
+            object.__setattr__(self, "objective", "synchronised" if is_own else "paper")
         if self.objective == "synchronised" and not self.design.startswith("lrpp"):
             rule = "goes with the designs lrpp, lrpp-delayed and lrpp-fine-grained"
             raise InputError(f"objective: synchronised {rule}, got design {self.design}")
@@ -175,13 +179,16 @@ def batch_plans(
     budget = budget or Budget(Deadline(options or SolveOptions()), Pace(), planning.batches)
     planner = _Planner(planning, parameters, budget)
     examples = trace.batches(planning.batch_size, planning.batches)
-    steps = lookahead_steps(
-        _while(trace.batches(planning.batch_size, planning.batches), budget.reads_on),
-        planning.lookahead,
-        planning.cache_rows,
-    )
-    while coming := list(islice(_timed(steps), planner.together)):
-        yield from planner.plans([(step, next(examples), lookahead_s) for step, lookahead_s in coming])
+    coming = _while(trace.batches(planning.batch_size, planning.batches), budget.reads_on)
+    processes = (parameters or Parameters()).lookahead.processes
+    if processes == 1:
+        steps = lookahead_steps(coming, planning.lookahead, planning.cache_rows)
+    elif planning.cache_rows is not None or planning.lookahead is None:
+        raise InputError(f"processes: must be 1 where L is what fits {planning.cache_rows} rows, got {processes}")
+    else:
+        steps = lookahead_by_table(coming, trace.table_count, planning.lookahead, processes)
+    while coming_next := list(islice(_timed(steps), planner.together)):
+        yield from planner.plans([(step, next(examples), lookahead_s) for step, lookahead_s in coming_next])
 
 
 def _timed(steps: Iterator[Step]) -> Iterator[tuple[Step, float]]:
@@ -233,7 +240,7 @@ class _Planner:
         """The plan of the next batch, once it has a partition."""
         owner, past = self._owners_before(step), self._roots.past(step)
         uses = uses_by_trainer(index, found.trainer, len(step.ids), self._planning.trainers)
-        after = self._settle(step, owner, uses)
+        after = self._owner[step.rows] = settled(uses, owner, step.ids)
         users = uses.T > 0
         root = self._roots.settle(step, past, users)
         return BatchPlan(step, index, found, owner, users, *times_s, after, past, root)
@@ -281,24 +288,27 @@ class _Planner:
             owner[step.prefetched] = _hashed(step.prefetch_ids, self._planning.trainers)
         return owner
 
-    def _settle(self, step: Step, owner: Ints, uses: NDArray[np.int32]) -> Ints:
-        """What has no owner yet gets the trainer that uses it most; ties are spread over the trainers by its number.
 
-        `uses`: trainers x ids, how often.
-        """
-        after, trainers = owner.copy(), self._planning.trainers
-        new = np.flatnonzero(owner < 0)
-        turn = step.ids.take(new) % trainers
-        most = np.zeros(len(new), dtype=np.int64)  # an unused trainer's rank is less than a used one's
-        for trainer, times in enumerate(uses):
-            rank = times.take(new) * np.int64(trainers)
-            rank += turn
-            after[new[rank > most]] = trainer
-            np.maximum(most, rank, out=most)
-            turn += 1
-            turn[turn == trainers] = 0
-        self._owner[step.rows] = after
-        return after
+def settled(uses: NDArray[np.int32], owner: Ints, ids: Ints) -> Ints:
+    """Owners after a batch: what has none yet gets the trainer that uses it most; ties are spread by the id's number.
+
+    `uses`: trainers x ids, how often; each id is used.
+    """
+    if (compiled := loops(uses.size)) is not None:
+        found: Ints = compiled.settled(uses, owner, ids)
+        return found
+    after, trainers = owner.copy(), len(uses)
+    new = np.flatnonzero(owner < 0)
+    turn = ids.take(new) % trainers
+    most = np.full(len(new), -1)
+    for trainer, times in enumerate(uses):
+        rank = times.take(new) * np.int64(trainers)  # an unused trainer's is less than a used one's
+        rank += turn
+        after[new[rank > most]] = trainer
+        np.maximum(most, rank, out=most)
+        turn += 1
+        turn[turn == trainers] = 0
+    return after
 
 
 def _slots(index: Lookups) -> Lookups:

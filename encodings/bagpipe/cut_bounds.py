@@ -1,12 +1,12 @@
 """A lower bound on the rows that are synchronised at once before a batch, given who used them in the batch before.
 
-A row that several trainers used then is synchronised whatever the partition. Of a row e that its home h(e) alone used,
+A row that several trainers used then is synchronised whatever the partition. Of a row e that its root r(e) alone used,
 write away[e] for 1 where an example on another trainer uses it. Let `w[e, i] >= 0` be weights of the examples i that
 use e, adding up to at most 1 for each e. Then
 
-    away[e] >= max over i of (1 - x[i, h(e)]) >= sum over i of w[e, i] (1 - x[i, h(e)]),
+    away[e] >= max over i of (1 - x[i, r(e)]) >= sum over i of w[e, i] (1 - x[i, r(e)]),
 
-so the transportation problem whose cost of i on j is the sum of w[e, i] over the rows e of i whose home isn't j has an
+so the transportation problem whose cost of i on j is the sum of w[e, i] over the rows e of i whose root isn't j has an
 optimum that no partition beats, whatever the weights. The best weights give the optimum of the MILP's linear
 relaxation; they are sought as in `bounds.py`, and the bound is computed from them in whole numbers.
 """
@@ -26,12 +26,12 @@ __all__ = ["away_bound"]
 _WEIGHT_UNIT = 2**16
 
 
-def away_bound(index: Lookups, home: Ints, capacity: Ints, parameters: Bound, deadline: Deadline) -> int:
-    """How many rows that have a home are used elsewhere too at least, in every partition.
+def away_bound(index: Lookups, root: Ints, capacity: Ints, parameters: Bound, deadline: Deadline) -> int:
+    """How many rows that have a root are used elsewhere too at least, in every partition.
 
-    `index`: the places of the examples' rows, none twice in an example. `home`: int64 (n,), -1 for none.
+    `index`: the places of the examples' rows, none twice in an example. `root`: int64 (n,), -1 for none.
     """
-    game = _Game(index, home, capacity, parameters)
+    game = _Game(index, root, capacity, parameters)
     for _ in range(parameters.rounds):
         if deadline.over:
             break
@@ -42,13 +42,13 @@ def away_bound(index: Lookups, home: Ints, capacity: Ints, parameters: Bound, de
 class _Game:
     """Weights that lean towards examples that are assigned elsewhere, prices that even out the trainers."""
 
-    def __init__(self, index: Lookups, home: Ints, capacity: Ints, parameters: Bound) -> None:
+    def __init__(self, index: Lookups, root: Ints, capacity: Ints, parameters: Bound) -> None:
         example, row = lookups(index)
         self.parameters, self.capacity, self.examples = parameters, capacity, len(index)
-        kept = np.flatnonzero(home[row] >= 0)
+        kept = np.flatnonzero(root[row] >= 0)
         kept = kept[np.argsort(row[kept], kind="stable")]
         self.example = example[kept]
-        self.home = home[row[kept]]
+        self.root = root[row[kept]]
         is_first = np.ones(len(kept), dtype=np.bool_)
         is_first[1:] = np.diff(row[kept]) != 0
         self.first = np.flatnonzero(is_first)
@@ -69,7 +69,7 @@ class _Game:
         self.price[is_open] += self.parameters.price_step * temperature * np.log(np.maximum(crowding, 1e-9))
         ahead = assigned if self.assigned is None else 2 * assigned - self.assigned  # where the examples are going
         self.assigned = assigned
-        self.preference += 1.0 - ahead[self.example, self.home]
+        self.preference += 1.0 - ahead[self.example, self.root]
 
     def bound(self) -> int:
         """The bound with the weights of now."""
@@ -89,8 +89,8 @@ class _Game:
         return normed
 
     def _held(self, weight: Floats) -> Floats:
-        """By example and trainer, the weights of its rows that have their home there."""
+        """By example and trainer, the weights of its rows that have their root there."""
         trainers = len(self.capacity)
-        cell = self.example * trainers + self.home
+        cell = self.example * trainers + self.root
         held: Floats = np.bincount(cell, weights=weight, minlength=self.examples * trainers).astype(np.float64)
         return held.reshape(self.examples, trainers)

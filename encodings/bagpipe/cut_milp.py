@@ -2,7 +2,7 @@
 
 `x[i, j]` is 1 where example i, of any batch of the window, is trained on trainer j. A row is kept on j, `keep[e, j]`,
 only where all examples that use it are: those of two batches that follow each other, or those of one batch where the
-row has a home already, j alone, or leaves the cache.
+row has a root already, j alone, or leaves the cache.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["Keep", "decode_window", "encode_window"]
 
 @dataclass(frozen=True)
 class Keep:
-    """A row that is kept where these examples, numbered through the window, are on one trainer; `home`: on which."""
+    """A row that is kept where these examples, numbered through the window, are on one trainer; `root`: on which."""
 
     examples: Ints
-    home: int | None
+    root: int | None
 
 
 def encode_window(keeps: Sequence[Keep], capacities: Sequence[Ints]) -> Encoding:
@@ -50,7 +50,7 @@ def encode_window(keeps: Sequence[Keep], capacities: Sequence[Ints]) -> Encoding
 
 
 def _possible(keep: Keep, trainers: int) -> Sequence[int]:
-    return range(trainers) if keep.home is None else (keep.home,)
+    return range(trainers) if keep.root is None else (keep.root,)
 
 
 def decode_window(encoding: Encoding, values: NDArray[np.float64], capacities: Sequence[Ints]) -> list[Ints]:

@@ -2,9 +2,9 @@
 
 The rows of a batch are the edges of a hypergraph on its examples. A row is *cut* where several trainers use it; with
 rooted rows (`roots.py`) it is cut too where its users aren't the one trainer that used it in the batch before, its
-home, or will alone use it in the batch after. So with u(e) the trainers that use row e, a partition costs
+terminal, or will alone use it in the batch after. So with u(e) the trainers that use row e, a partition costs
 
-    sum over e of  away(e) [u(e) is not {home(e)}]  for each of the two homes
+    sum over e of  away(e) [u(e) is not {terminal(e)}]  for each of the two terminals
                  + split(e) [|u(e)| > 1]
                  + copy(e) |u(e) without the root of e|
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.sharing import uses_by_trainer
 from gapless.profiles.traces.bags import Lookups, cells, chosen, lookups, sums
 
-__all__ = ["Cuts", "Floats", "Home", "Ints", "Mask"]
+__all__ = ["Cuts", "Floats", "Ints", "Mask", "Terminal"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -36,7 +36,7 @@ _MOST_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True)
-class Home:
+class Terminal:
     """For n rows the one trainer that used or will use them, int64, -1 for none; and what a row costs that is cut."""
 
     trainer: Ints
@@ -44,8 +44,8 @@ class Home:
 
     def cut(self, has: Mask, users: NDArray[np.integer]) -> Mask:
         """Rows that are cut. `has`: bool (n, p), who uses them; `users`: how many those are."""
-        at_home = has[np.arange(len(has)), np.maximum(self.trainer, 0)]
-        found: Mask = (self.trainer >= 0) & ~((users == 1) & at_home)
+        at_terminal = has[np.arange(len(has)), np.maximum(self.trainer, 0)]
+        found: Mask = (self.trainer >= 0) & ~((users == 1) & at_terminal)
         return found
 
 
@@ -53,13 +53,13 @@ class Home:
 class Cuts:
     """A batch of n rows and what its partitions cost.
 
-    `index`: the places of the examples' rows, no row twice in an example. `homes`: in the batch before and after, where
-    they count. `split`, `copy`: float64 (n,). `root`: int64 (n,), who needs no copy, -1 for nobody.
+    `index`: the places of the examples' rows, no row twice in an example. `terminals`: in the batches before and after,
+    where they count. `split`, `copy`: float64 (n,). `root`: int64 (n,), who needs no copy, -1 for nobody.
     """
 
     index: Lookups
     trainers: int
-    homes: tuple[Home, ...]
+    terminals: tuple[Terminal, ...]
     split: Floats
     copy: Floats
     root: Ints
@@ -87,7 +87,7 @@ class Cuts:
         has = counts > 0
         users = has.sum(axis=1)
         others = users - (has[np.arange(self.rows), np.maximum(self.root, 0)] & (self.root >= 0))
-        cut = sum(home.away * np.count_nonzero(home.cut(has, users)) for home in self.homes)
+        cut = sum(terminal.away * np.count_nonzero(terminal.cut(has, users)) for terminal in self.terminals)
         return float(cut + self.split[users > 1].sum() + (self.copy * others).sum())
 
     def marginal_costs(self, block: Ints, others: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -114,10 +114,10 @@ class Cuts:
         cost[:] = (np.where(users == 1, self.split, 0.0) + self.copy)[:, None]
         rooted = np.flatnonzero(self.root >= 0)
         cost[rooted, self.root[rooted]] -= self.copy[rooted].astype(np.float32)
-        for home in self.homes:
-            at_home = has[every, np.maximum(home.trainer, 0)]
-            whole = np.flatnonzero((home.trainer >= 0) & ((users == 0) | ((users == 1) & at_home)))
-            cost[whole] += np.float32(home.away)
-            cost[whole, home.trainer[whole]] -= np.float32(home.away)
+        for terminal in self.terminals:
+            at_terminal = has[every, np.maximum(terminal.trainer, 0)]
+            whole = np.flatnonzero((terminal.trainer >= 0) & ((users == 0) | ((users == 1) & at_terminal)))
+            cost[whole] += np.float32(terminal.away)
+            cost[whole, terminal.trainer[whole]] -= np.float32(terminal.away)
         cost[has] = 0.0
         return cost

@@ -6,12 +6,16 @@ Both give the same results, so that a plan doesn't depend on what is installed.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any, TypeVar, cast
 
-__all__ = ["LEAST_WORK", "loops"]
+__all__ = ["LEAST_WORK", "compiled", "loops"]
+
+_Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
 LEAST_WORK = 2**17
 """Entries of an array from which on it pays to load the compiled loops, which takes about a second once a process."""
@@ -29,3 +33,13 @@ def loops(work: int) -> ModuleType | None:
 @cache
 def _is_installed() -> bool:
     return find_spec("numba") is not None
+
+
+def compiled(loop: _Loop) -> _Loop:
+    """The loop as machine code, which is made on its first use with arrays of these types.
+
+    It is kept beside the loop's file, or in the user's cache folder where that can't be written to.
+    """
+    import numba
+
+    return cast("_Loop", numba.njit(cache=True)(loop))

@@ -141,6 +141,7 @@ class _Window:
             if not self._fits(self._map.count + int(np.count_nonzero(rows < 0))):
                 self._shrink(batch, len(self._held))
             else:
+                self._map.last_use[rows[rows >= 0]] = batch.number
                 self._enter(batch, rows, prefetch_after=-1)
         if self._chosen:
             self._lookahead = len(self._held)
@@ -156,9 +157,7 @@ class _Window:
         number, rows, held_rows = head.number, head.rows, self._map.count
         coming = self._peek()
         found = None if coming is None else self._renewed(rows, number, coming)
-        ids, last_use = self._map.ids.take(rows), self._map.last_use.take(rows)
-        in_next = self._used_next(rows, found, number)
-        self._map.remove(rows[last_use == number])
+        ids, last_use, in_next = self._map.leave(rows, number, self._following(found))
         if coming is not None and found is not None:
             self._enter(coming, found, number)
         return Step(
@@ -183,30 +182,25 @@ class _Window:
         found = self._map.find(coming.ids)
         known = found[found >= 0]
         last_use = self._map.last_use
-        expired = int(np.count_nonzero(last_use.take(rows) == number))
-        revived = int(np.count_nonzero(last_use.take(known) == number))
-        if not self._fits(self._map.count - expired + revived + len(found) - len(known)):
-            self._shrink(coming, self._lookahead - 1)
-            return None
+        if self._cache_rows is not None:
+            expired = int(np.count_nonzero(last_use.take(rows) == number))
+            revived = int(np.count_nonzero(last_use.take(known) == number))
+            if not self._fits(self._map.count - expired + revived + len(found) - len(known)):
+                self._shrink(coming, self._lookahead - 1)
+                return None
         last_use[known] = coming.number
         return found
 
-    def _used_next(self, rows: NDArray[np.int32], found: NDArray[np.int32] | None, number: int) -> NDArray[np.bool_]:
-        """Which rows of batch `number` the batch after it uses too."""
+    def _following(self, found: NDArray[np.int32] | None) -> NDArray[np.int32]:
+        """The rows that the batch after the head uses and that are held; `found`: of the coming batch, if it enters."""
         if self._held:
-            following = self._held[0].rows
-        elif found is not None:
-            following = found[found >= 0]
-        else:
-            return np.zeros(len(rows), dtype=np.bool_)
-        self._map.mark[following] = number + 1
-        return np.equal(self._map.mark.take(rows), number + 1)
+            return self._held[0].rows
+        return np.empty(0, dtype=np.int32) if found is None else found[found >= 0]
 
     def _enter(self, batch: _Batch, rows: NDArray[np.int32], prefetch_after: int) -> None:
         """Take a batch into the window; `rows` are those that its ids have already, -1 for ids to prefetch."""
         prefetched = rows < 0
-        rows[prefetched] = self._map.add(batch.ids[prefetched])
-        self._map.last_use[rows] = batch.number
+        rows[prefetched] = self._map.add(batch.ids[prefetched], batch.number)
         self._held.append(_Held(batch.number, batch.examples, batch.bounds, rows, prefetched, prefetch_after))
         self._next = None
 

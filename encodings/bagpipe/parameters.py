@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gapless.errors import InputError
 
-__all__ = ["Bound", "Parameters", "Search", "Synchronised"]
+__all__ = ["Bound", "Lookahead", "Parameters", "Search", "Synchronised"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,18 @@ class Synchronised:
 
 
 @dataclass(frozen=True)
+class Lookahead:
+    """Of the lookahead. All are whole numbers >= 1."""
+
+    processes: int = 1
+    """Processes that look ahead, each for its part of the tables; the plan is the same with any number, which pays with
+    many tables and cores. More than one need a lookahead instead of a cache size."""
+
+    def __post_init__(self) -> None:
+        _check(self, least={})
+
+
+@dataclass(frozen=True)
 class Parameters:
     """How each batch is partitioned for the objectives beyond the paper's, which has an exact method."""
 
@@ -100,11 +112,14 @@ class Parameters:
     bound: Bound = field(default_factory=Bound)
     """What no partition is better than."""
 
+    lookahead: Lookahead = field(default_factory=Lookahead)
+    """Who looks ahead."""
+
     synchronised: Synchronised = field(default_factory=Synchronised)
     """What counts how much for the objective `synchronised`."""
 
 
-def _check(part: Search | Bound | Synchronised, least: dict[str, int]) -> None:
+def _check(part: Search | Bound | Lookahead | Synchronised, least: dict[str, int]) -> None:
     """Whole numbers are >= 1, or the least that is named; other numbers are > 0. Raises `InputError`."""
     for name, value in vars(part).items():
         if isinstance(value, int) and value < least.get(name, 1):

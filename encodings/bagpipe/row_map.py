@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.bagpipe.fast import loops
+
 __all__ = ["RowMap", "hashed_slots"]
 
 _EMPTY, _REMOVED = -1, -2
@@ -31,7 +33,8 @@ def hashed_slots(ids: Ids, bits: int) -> NDArray[np.int64]:
 class RowMap:
     """Ids >= 0 in rows 0, 1, 2, ...; a freed row is the next to be given out, so that rows stay below the peak.
 
-    `ids[row]`: what lies in a row. `last_use[row]`, `mark[row]`: for the owner of the map, 0 at first.
+    `ids[row]`: what lies in a row. `last_use[row]`: the last batch known to use it.
+    `mark[row]`: one more than the batch that left when the row was among the following ones.
     Memory grows with the most ids held at a time: 16 to 32 bytes a row for the table, 24 to 48 for the columns.
     """
 
@@ -48,6 +51,9 @@ class RowMap:
 
     def find(self, ids: Ids) -> Rows:
         """The row of each id, -1 where it isn't in the map."""
+        if (compiled := loops(len(ids))) is not None:
+            rows: Rows = compiled.found_rows(ids, self._row_in_slot, self.ids)
+            return rows
         slots = self._first_slots(ids)
         rows = self._row_in_slot.take(slots)
         found = self.ids.take(rows) == ids
@@ -65,12 +71,13 @@ class RowMap:
             open_ids, slots, sought = open_ids[more], slots[more], sought[more]
         return rows
 
-    def add(self, ids: Ids) -> Rows:
-        """Give each id a row; they must differ and not be in the map."""
+    def add(self, ids: Ids, last_use: int = 0) -> Rows:
+        """Give each id a row, last used then; they must differ and not be in the map."""
         self._make_room(len(ids))
         rows = self._free[self.count : self.count + len(ids)].copy()
         self.count += len(ids)
         self.ids[rows] = ids
+        self.last_use[rows] = last_use
         self._place(ids, rows)
         return rows
 
@@ -81,6 +88,23 @@ class RowMap:
         self.count -= len(rows)
         self._free[self.count : self.count + len(rows)] = rows
 
+    def leave(self, rows: Rows, number: int, following: Rows) -> tuple[Ids, Rows, NDArray[np.bool_]]:
+        """The ids in these rows, their last uses, and whether each is among the following rows.
+
+        Those last used in batch `number` are removed then.
+        """
+        if (compiled := loops(len(rows))) is not None:
+            ids, last_use, in_next, self.count = compiled.left(
+                rows, number, following, self.ids, self.last_use, self.mark, self._row_in_slot, self._slot_of_row,
+                self._free, self.count,
+            )  # fmt: skip
+            return ids, last_use, in_next
+        ids, last_use = self.ids.take(rows), self.last_use.take(rows)
+        self.mark[following] = number + 1
+        in_next = np.equal(self.mark.take(rows), number + 1)
+        self.remove(rows[last_use == number])
+        return ids, last_use, in_next
+
     def _first_slots(self, ids: Ids) -> NDArray[np.int64]:
         return hashed_slots(ids, len(self._row_in_slot).bit_length() - 1)
 
@@ -89,6 +113,9 @@ class RowMap:
 
     def _place(self, ids: Ids, rows: Rows) -> None:
         """Enter rows into the table; of those that meet in a slot the last stays, the others try on."""
+        if (compiled := loops(len(ids))) is not None:
+            self._taken += compiled.entered(ids, rows, self._row_in_slot, self._slot_of_row)
+            return
         probe, slots = 0, self._first_slots(ids)
         while len(rows):
             before = self._row_in_slot.take(slots)

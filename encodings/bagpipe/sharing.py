@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.costs import Batch
+from gapless.encodings.bagpipe.fast import loops
 from gapless.profiles.traces.bags import Bags, Lookups, cells, chosen
 
 __all__ = ["Sharing", "Traffic", "uses_by_trainer"]
@@ -30,6 +31,8 @@ class Traffic:
     @classmethod
     def of_users(cls, users: NDArray[np.bool_], owner: Ints) -> Traffic:
         """What moves when trainers use ids as `users` says (ids x trainers) and `owner` has them, -1: the servers."""
+        if (compiled := loops(users.size)) is not None:
+            return cls(*compiled.between_trainers(np.ascontiguousarray(users.T), owner))
         readers = users.sum(axis=1, dtype=np.int32)
         is_served = owner < 0
         rows = np.zeros((3, users.shape[1]), dtype=np.int64)
@@ -130,6 +133,9 @@ class Sharing:
 
 def uses_by_trainer(index: Lookups, trainer: Ints, ids: int, trainers: int) -> NDArray[np.int32]:
     """How often each trainer's examples use each id, trainers x ids."""
+    if not isinstance(index, Bags) and (compiled := loops(index.size)) is not None:
+        found: NDArray[np.int32] = compiled.used_by_trainer(index, trainer, ids, trainers)
+        return found
     first = trainer * ids
     if isinstance(index, Bags):
         cells = index.values + first[index.example]

@@ -11,7 +11,8 @@ __all__ = ["DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
 
 METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
 """`auto` is `transport` for the paper's objective, `search` for the others."""
-OBJECTIVES = ("paper", "fetches", "max-load", "synchronised")
+OBJECTIVES = ("auto", "paper", "fetches", "max-load", "synchronised")
+"""`auto` is the design's own: `synchronised` for LRPP, else `paper`, as `fetches` and `max-load` for `partitioned`."""
 OWNERSHIPS = ("first-touch", "hash")
 DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed", "lrpp-fine-grained")
 
@@ -90,7 +91,11 @@ QUESTION = (
     Field("batch_size", Whole(1), "examples of a batch", is_required=True, metavar="N"),
     Field("lookahead", Whole(1), "in batches (default 200)", metavar="L"),
     Field("cache_rows", Whole(1), "L is what fits, and shrinks to fit", metavar="N"),
-    Field("objective", Choice(OBJECTIVES), "paper (default), fetches, max-load", "paper", metavar="NAME"),
+    Field(
+        "objective", Choice(OBJECTIVES),
+        "of partitions: paper, fetches, max-load for design partitioned, synchronised for lrpp (default: the design's)",
+        "auto", metavar="NAME",
+    ),
     Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     Field(
         "ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"
@@ -115,13 +120,39 @@ ADVICE = (
     Field("cache_size", Size(), "the same, in bytes such as 500MB", metavar="SIZE"),
     Field("batches", Whole(1), "plan no more than so many each time", metavar="N"),
     Field(
-        "objective", Choice(OBJECTIVES), "of the partition: paper (default), fetches, max-load", "paper",
-        metavar="NAME",
+        "objective", Choice(OBJECTIVES), "of partitions: paper, fetches, max-load, synchronised (default: design's)",
+        "auto", metavar="NAME",
     ),
     Field("design", Choice(DESIGNS), "to tune for (default lrpp-delayed)", "lrpp-delayed", metavar="NAME"),
     *_CLUSTER,
 )  # fmt: skip
 
+
+RUN = (
+    *_trace("trace"),
+    Field("trainers", Whole(1, 64), "processes", is_required=True, metavar="P"),
+    Field("batch_size", Whole(1), "examples of a batch", is_required=True, metavar="N"),
+    Field("lookahead", Whole(1), "in batches (default 200)", metavar="L"),
+    Field("cache_rows", Whole(1), "L is what fits, and shrinks to fit", metavar="N"),
+    Field("objective", Choice(OBJECTIVES), "of the partition (default paper)", "paper", metavar="NAME"),
+    Field("ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"),
+    Field("shares", Listed(Number(0, strict=True)), "of a batch, one a trainer (default: even)", metavar="S,S,..."),
+    Field("batches", Whole(1), "to train (default 20)", 20, metavar="N"),
+    Field("dimension", Whole(1, 4096), "fp32 values of a row (default 16)", 16, metavar="D"),
+    Field("optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)} (default sgd)", "sgd", metavar="NAME"),
+    Field("step_size", Number(0, strict=True), "of the optimiser (default 0.05)", 0.05, metavar="S"),
+    Field("wait", Seconds(), "the longest that a process waits for another (default 120s)", 120.0, metavar="T"),
+)
+
+_RUN_HELP = """\
+A small DLRM is trained by the plans of the trace's first batches, one gloo process a trainer, each with its cache and
+its part of the embedding servers; and without a cache in one process, by PyTorch's own tables and optimisers. Says how
+far the two are apart, and what the processes moved beside what the plans say. Numbers and labels are drawn.
+
+example:
+  gapless run bagpipe --trace zipf --table-rows 500,40,9000 --pooling-factors 1,4,2 --trainers 2 --batch-size 64 \\
+    --optimizer rowwise-adagrad
+"""
 
 _ADVICE_HELP = """\
 Batches are planned for a window of the lookahead and as many again (50 at least), and their times follow from the
@@ -164,6 +195,16 @@ SYSTEM = System(
             answering_in_time("gapless.encodings.bagpipe.advice:advise"),
             _ADVICE_HELP,
             is_limited=True,
+        ),
+    ),
+    runs=(
+        Command(
+            "bagpipe",
+            "a DLRM trained by the plans of a trace, on processes of this machine",
+            RUN,
+            lazy("gapless.encodings.bagpipe.execution:execute"),
+            _RUN_HELP,
+            when_stopped="ending the processes",
         ),
     ),
     package="gapless.encodings.bagpipe",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.bagpipe.fast import loops
 from gapless.encodings.bagpipe.row_map import hashed_slots
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags, Lookups, by_table
@@ -23,11 +24,14 @@ def unique_ids(batch: Block) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
     Equal to `np.unique(global_ids(batch))`, several times faster. Raises `InputError` for ids that are out of range.
     """
-    columns, _ = by_table(batch)
-    least, most = (min(column.min(initial=0) for column in columns), [int(column.max(initial=0)) for column in columns])
-    if least < 0 or max(most) >= MOST_IDS:
-        raise InputError(f"batch: ids must be in 0..{MOST_IDS - 1}, got {least if least < 0 else max(most)}")
-    parts = [_unique(column, largest) for column, largest in zip(columns, most, strict=True)]
+    flat, starts, _ = _by_table(batch)
+    least, most = flat.min(initial=0), flat.max(initial=0)
+    if least < 0 or most >= MOST_IDS:
+        raise InputError(f"batch: ids must be in 0..{MOST_IDS - 1}, got {least if least < 0 else most}")
+    if (compiled := loops(batch.size)) is not None:
+        found: tuple[NDArray[np.int64], NDArray[np.int64]] = compiled.distinct_ids(flat, starts, TABLE_SHIFT)
+        return found
+    parts = [_unique(column) for column in np.split(flat, starts[1:-1])]
     bounds = np.zeros(len(parts) + 1, dtype=np.int64)
     np.cumsum([len(part) for part in parts], out=bounds[1:])
     ids = np.empty(bounds[-1], dtype=np.int64)
@@ -36,7 +40,8 @@ def unique_ids(batch: Block) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return ids, bounds
 
 
-def _unique(column: NDArray[np.int64], largest: int) -> NDArray[np.integer]:
+def _unique(column: NDArray[np.int64]) -> NDArray[np.integer]:
+    largest = column.max(initial=0)
     if largest < _DENSE * len(column):
         seen = np.zeros(largest + 1, dtype=np.bool_)
         seen[column] = True
@@ -60,19 +65,30 @@ def positions(ids: NDArray[np.int64], bounds: NDArray[np.int64], batch: Block) -
 
     `ids`, `bounds`: as `unique_ids(batch)` gave them. Shape (examples, tables).
     """
-    columns, order = by_table(batch)
-    flat, end = np.empty(batch.size, dtype=np.int32), 0
-    for table, column in enumerate(columns):
-        start, stop = int(bounds[table]), int(bounds[table + 1])
-        end += len(column)
-        if len(column):
-            places = _places(ids[start:stop] - (table << TABLE_SHIFT), column)
-            np.add(places, start, out=flat[end - len(column) : end])
+    flat, starts, order = _by_table(batch)
+    if (compiled := loops(batch.size)) is not None:
+        places: NDArray[np.int32] = compiled.places(flat, starts, ids, bounds, TABLE_SHIFT)
+    else:
+        places = np.empty(len(flat), dtype=np.int32)
+        for table, column in enumerate(np.split(flat, starts[1:-1])):
+            if len(column):
+                own = ids[bounds[table] : bounds[table + 1]] - (table << TABLE_SHIFT)
+                places[starts[table] : starts[table + 1]] = _places(own, column) + bounds[table]
     if not isinstance(batch, Bags):
-        return flat.reshape(batch.shape[::-1]).T
-    by_example = np.empty_like(flat)
-    by_example[order] = flat
+        return places.reshape(batch.shape[::-1]).T
+    by_example = np.empty_like(places)
+    by_example[order] = places
     return Bags(by_example, batch.lengths)
+
+
+def _by_table(batch: Block) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None]:
+    """All ids, table after table; where each table's start, and the last's end; of bags also where each was before."""
+    if not isinstance(batch, Bags):
+        return np.ascontiguousarray(batch.T).reshape(-1), np.arange(batch.shape[1] + 1) * len(batch), None
+    columns, order = by_table(batch)
+    starts = np.zeros(len(columns) + 1, dtype=np.int64)
+    np.cumsum([len(column) for column in columns], out=starts[1:])
+    return np.concatenate(columns), starts, order
 
 
 def _places(own: NDArray[np.int64], column: NDArray[np.int64]) -> NDArray[np.int32]:

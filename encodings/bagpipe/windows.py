@@ -22,7 +22,7 @@ import numpy as np
 from gapless.encodings.bagpipe.cut_bounds import away_bound
 from gapless.encodings.bagpipe.cut_milp import Keep, decode_window, encode_window
 from gapless.encodings.bagpipe.cut_search import Placed, place_all, search_cuts
-from gapless.encodings.bagpipe.cuts import Cuts, Home, Ints, Mask
+from gapless.encodings.bagpipe.cuts import Cuts, Ints, Mask, Terminal
 from gapless.encodings.bagpipe.parameters import Parameters, Search
 from gapless.encodings.bagpipe.partition import Partition, contiguous, randomly
 from gapless.encodings.bagpipe.roots import Past, one_user, settled_roots
@@ -117,32 +117,32 @@ class _Window:
             is_cut |= found.is_cut
         for sweep in range(self.parameters.synchronised.sweeps if len(trainers) > 1 and self.is_rooted else 0):
             for number in range(len(trainers)) if sweep % 2 else reversed(range(len(trainers))):
-                cuts = self._cuts(number, self.pasts(trainers)[number], self._home_after(number, trainers))
+                cuts = self._cuts(number, self.pasts(trainers)[number], self._terminal_after(number, trainers))
                 found = search_cuts(cuts, trainers[number], search, seed + 1 + sweep, deadline)
                 trainers[number] = found.trainer
                 is_cut |= found.is_cut
         return trainers, is_cut
 
-    def _home_after(self, number: int, trainers: Sequence[Ints]) -> Ints | None:
+    def _terminal_after(self, number: int, trainers: Sequence[Ints]) -> Ints | None:
         """Of each row of a batch the one trainer that uses it in the next batch of the window, -1 for none."""
         if number + 1 == len(self.batches):
             return None
         here, there = self.shared[number]
         user, alone = one_user(self.batches[number + 1].users(trainers[number + 1]))
-        home = np.full(len(self.batches[number].ids), -1)
-        home[here] = np.where(alone, user, -1)[there]
-        return home
+        terminal = np.full(len(self.batches[number].ids), -1)
+        terminal[here] = np.where(alone, user, -1)[there]
+        return terminal
 
-    def _cuts(self, number: int, past: Past, home_after: Ints | None) -> Cuts:
+    def _cuts(self, number: int, past: Past, terminal_after: Ints | None) -> Cuts:
         """What a partition of one batch costs, the next one's being known or not."""
         batch, weights = self.batches[number], self.parameters.synchronised
-        homes = [Home(_home(past), 1.0)]
+        terminals = [Terminal(_terminal(past), 1.0)]
         split = np.where(batch.in_next, weights.next, 0.0)
-        if home_after is not None:
-            homes.append(Home(home_after, 1.0))
+        if terminal_after is not None:
+            terminals.append(Terminal(terminal_after, 1.0))
             split = np.zeros(len(batch.ids))
         copy = weights.background + weights.message * (past.at_once.astype(np.float64) + batch.in_next)
-        return Cuts(batch.index, len(batch.places), tuple(homes), split, copy, past.root)
+        return Cuts(batch.index, len(batch.places), tuple(terminals), split, copy, past.root)
 
     def partitions(self, trainers: Sequence[Ints], method: str, is_cut: bool = False) -> list[Partition]:
         """What these trainers are worth, batch by batch."""
@@ -167,7 +167,7 @@ class _Window:
             begin_s = deadline.elapsed_s
             if self.is_rooted:
                 bound = int(np.count_nonzero(past.at_once & ~past.alone))
-                bound += away_bound(batch.index, _home(past), batch.places, parameters, deadline)
+                bound += away_bound(batch.index, _terminal(past), batch.places, parameters, deadline)
             else:
                 uses = np.bincount(lookups(batch.index)[1], minlength=len(batch.ids))
                 bound = int(np.count_nonzero(~batch.evicted | (uses > batch.places.max())))
@@ -204,8 +204,8 @@ class _Window:
                 for number, (batch, first) in enumerate(zip(self.batches, firsts, strict=False))
                 for row in np.flatnonzero(batch.evicted).tolist()
             ]
-        home = _home(self.past)
-        keeps = [Keep(users[0][row], int(home[row])) for row in np.flatnonzero(home >= 0).tolist()]
+        terminal = _terminal(self.past)
+        keeps = [Keep(users[0][row], int(terminal[row])) for row in np.flatnonzero(terminal >= 0).tolist()]
         for number, (here, there) in enumerate(self.shared):
             for row, other in zip(here.tolist(), there.tolist(), strict=True):
                 both = firsts[number] + users[number][row], firsts[number + 1] + users[number + 1][other]
@@ -238,7 +238,7 @@ def _least_shared(batch: WindowBatch, parameters: Search, seed: int, deadline: D
     return replace(found, trainer=whole)
 
 
-def _home(past: Past) -> Ints:
+def _terminal(past: Past) -> Ints:
     """The one trainer that used each row in the batch before, -1 where there is none."""
     return np.where(past.at_once & past.alone, past.root, -1)
 

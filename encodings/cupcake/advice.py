@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.encodings.cupcake.baselines import Baseline, buckets
+from gapless.encodings.cupcake.fusion import Costs
 from gapless.encodings.cupcake.problem import DEVICE
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.errors import InputError
@@ -24,7 +25,7 @@ from gapless.profiles.gradients.compressors import (
     relative_speed,
 )  # fmt: skip
 from gapless.profiles.gradients.crossover import crossover_bytes_per_s
-from gapless.profiles.gradients.named import find_fusion_profile, with_compressor
+from gapless.profiles.gradients.named import find_fusion_profile, with_compressors
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.text import described, table
 
@@ -222,11 +223,11 @@ class _Case:
         return replace(self, network=self.network.with_outer(bytes_per_s=bytes_per_s))
 
     def under(self, compressor: Compressor) -> FusionProfile:
-        return with_compressor(self.profile, compressor, self.network, self.speed)
+        return with_compressors(self.profile, [compressor], self.network, self.speed)
 
     def plain(self) -> Baseline:
         """No compression, the best of several sizes of buckets."""
-        return buckets(self.under(NONE))
+        return buckets(Costs.of(self.under(NONE)))
 
     def best(self, compressor: Compressor) -> BestFusion:
         return best_fusion(self.under(compressor), replace(self.deadline.stage(_SEARCH_S), on_progress=None))
@@ -234,12 +235,12 @@ class _Case:
     def saved_s(self, compressor: Compressor) -> float:
         """What compression saves of the plain step; where its sign shows without a search, some number of that sign."""
         plain_s = self.plain().iteration_s
-        profile = self.under(compressor)
+        costs = Costs.of(self.under(compressor))
         # A compressor's cost is flat, then proportional: no split of the gradients compresses faster than one group.
-        least_s = profile.compute_s + float(profile.compression(profile.total_bytes))
+        least_s = self.profile.compute_s + float(costs.modes[0].compress_s(0, costs.count))
         if least_s >= plain_s:
             return plain_s - least_s
-        bucketed_s = buckets(profile).iteration_s
+        bucketed_s = buckets(costs).iteration_s
         if bucketed_s < plain_s * (1 - _ROUNDING):
             return plain_s - bucketed_s
         return plain_s * (1 - _ROUNDING) - self.best(compressor).iteration_s

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from gapless.encodings.cupcake.fusion import Costs, Fusion, timeline
 from gapless.options import Deadline
 from gapless.profiles.gradients.cost_functions import AffineCost
-from gapless.profiles.gradients.profile import FusionProfile
 
-__all__ = ["Affine", "solve_affine"]
+__all__ = ["Affine", "affine_costs", "solve_affine"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -46,23 +45,36 @@ class _Layer:
     sent_s: Floats
 
 
-def solve_affine(profile: FusionProfile, incumbent: Fusion, incumbent_end_s: float, deadline: Deadline) -> Affine:
+def affine_costs(costs: Costs) -> tuple[AffineCost, AffineCost] | None:
+    """Compression and communication where this programme may run: one mode, both affine, nothing decoded at the end."""
+    if len(costs.modes) > 1 or costs.modes[0].decodes_after:
+        return None
+    mode = costs.modes[0].mode
+    parts = [mode.encode, mode.decode, mode.communication]
+    affine = [cost for cost in parts if isinstance(cost, AffineCost)]
+    if len(affine) < len(parts):
+        return None
+    encode, decode, communication = affine
+    both = AffineCost(encode.alpha_s + decode.alpha_s, encode.beta_s_per_byte + decode.beta_s_per_byte)
+    return both, communication
+
+
+def solve_affine(costs: Costs, incumbent: Fusion, incumbent_end_s: float, deadline: Deadline) -> Affine:
     """The fusion with the least step time, or the best found and a bound where the deadline came first.
 
-    `incumbent_end_s`: end of the incumbent's time line, without forward. Both costs must be affine.
+    `incumbent_end_s`: end of the incumbent's time line, without forward. `costs` must have `affine_costs`.
     """
-    compression, communication = profile.compression, profile.communication
-    assert isinstance(compression, AffineCost)
-    assert isinstance(communication, AffineCost)
+    known = affine_costs(costs)
+    assert known is not None
+    compression, communication = known
+    mode, last = costs.modes[0], costs.count
     if compression.alpha_s == communication.alpha_s == 0:  # splitting a group costs nothing and sends its parts sooner
-        alone = Fusion(tuple(range(1, profile.tensor_count + 1)))
-        return Affine(alone, timeline(profile, alone).end_s, 0)
-    costs = Costs.of(profile)
-    prefix, last = costs.prefix_bytes.astype(np.float64), costs.count
-    rest_s = communication.beta_s_per_byte * costs.suffix_bytes  # of the collectives still to come, but for alphas
-    line_s = costs.ready_s + compression.beta_s_per_byte * prefix
-    send_s = communication.beta_s_per_byte * prefix
-    least_last_s = communication.alpha_s + communication.beta_s_per_byte * float(profile.size_bytes[-1])
+        alone = Fusion.uniform(range(1, last + 1), mode.name)
+        return Affine(alone, timeline(costs, alone).end_s, 0)
+    line_s = costs.ready_s + compression.beta_s_per_byte * mode.encoded_bytes
+    send_s = communication.beta_s_per_byte * mode.sent_bytes
+    rest_s = send_s[-1] - send_s  # of the collectives still to come, but for alphas
+    least_last_s = float(mode.send_s(last - 1, last))
     best_end_s, best_at = incumbent_end_s, 0
     fewest_s = np.full(last + 1, np.inf)  # the least C(k, y) of all y so far
     layer, ahead_s = _Layer(np.zeros(1, dtype=np.int64), np.zeros(1)), line_s[-1:]
@@ -86,7 +98,7 @@ def solve_affine(profile: FusionProfile, incumbent: Fusion, incumbent_end_s: flo
         keep = (ahead_s < best_end_s) & (sent_s < fewest_s[targets]) & (targets < last)
         fewest_s[targets] = np.minimum(fewest_s[targets], sent_s)
         layer, ahead_s = _Layer(targets[keep], sent_s[keep]), ahead_s[keep]
-    fusion = _walk_back(layers, best_at, last) if best_at else incumbent
+    fusion = Fusion.uniform(_walk_back(layers, best_at, last), mode.name) if best_at else incumbent
     return Affine(fusion, min(bound_s, best_end_s), states)
 
 
@@ -124,8 +136,8 @@ def _next_layer(
     return np.array(sent), np.array(parent, dtype=np.int64)
 
 
-def _walk_back(layers: list[tuple[Ints, Ints]], y: int, last: int) -> Fusion:
+def _walk_back(layers: list[tuple[Ints, Ints]], y: int, last: int) -> list[int]:
     ends = [last]
     for targets, parent in layers[y - 1 : 0 : -1]:
         ends.append(int(parent[np.searchsorted(targets, ends[-1])]))
-    return Fusion(tuple(reversed(ends)))
+    return ends[::-1]

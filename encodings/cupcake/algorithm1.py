@@ -87,8 +87,8 @@ class _Run:
 
     def _costs_from(self, start: int) -> tuple[list[float], list[float]]:
         """Compression and communication of the groups from `start` on, by length."""
-        sizes = self.costs.prefix_bytes[start:] - self.costs.prefix_bytes[start]
-        rows = np.stack([self.costs.compression(sizes), self.costs.communication(sizes)])
+        ends = np.arange(start, self.costs.count + 1)
+        rows = np.stack([self.costs.modes[0].compress_s(start, ends), self.costs.modes[0].send_s(start, ends)])
         rows[:, 0] = 0.0
         compress_s, send_s = rows.tolist()
         return compress_s, send_s
@@ -152,5 +152,5 @@ class _Run:
         if child.best_s < self.best_s:
             self.best_s = child.best_s
             ends = [parent.end for parent in stack] + [child.end, *child.best_rest]
-            self.fusion = Fusion(tuple(ends))
+            self.fusion = Fusion.uniform(ends, self.costs.names[0])
             self.on_better(self.best_s, self.fusion)

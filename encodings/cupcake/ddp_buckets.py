@@ -19,8 +19,8 @@ def to_ddp_buckets(problem: Mapping[str, Any], details: Mapping[str, Any], where
     Raises `InputError` naming `where` and the field, also where DDP can't reproduce the plan's groups.
     """
     asked, found = Record(dict(problem), f"{where}: problem"), Record(dict(details), f"{where}: details")
-    if found.array("sent_plain", default=[]):
-        raise InputError(f"{where}: details: sent_plain: a hook compresses every bucket or none, so it must be empty")
+    if len(set(map(str, found.array("modes", default=[])))) > 1:
+        raise InputError(f"{where}: details: modes: a hook compresses every bucket or none, so they must be the same")
     profile = asked.text("profile")
     names = tuple(_name(asked, number, name) for number, name in enumerate(asked.array("tensor_names")))
     sizes = asked.integers("tensor_bytes", 0)

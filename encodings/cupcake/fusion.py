@@ -1,8 +1,9 @@
-"""Fusion: which consecutive gradients form a group; and the time line that a fusion leads to.
+"""Fusion: which consecutive gradients form a group, and how each is sent; and the time line that a fusion leads to.
 
-One GPU stream runs backward and compression in series, in the order in which gradients become ready; the network is a
-second serial resource. Decoding is charged together with encoding, before the communication, as in the paper's
-equation 1, which has one h for both.
+One GPU stream runs backward and encoding in series, in the order in which gradients become ready; the network is a
+second serial resource. Decoding runs beside both, one group after the other, once the group's collective is over, as
+PyTorch runs what a hook has chained to it; or it is charged together with encoding, before the collective, as in the
+paper's equation 1, which has one h for both.
 """
 
 from __future__ import annotations
@@ -15,31 +16,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.profiles.gradients.cost_functions import CostFunction
+from gapless.io.record import check_known
+from gapless.profiles.gradients.cost_functions import FREE
+from gapless.profiles.gradients.modes import Mode
 from gapless.profiles.gradients.profile import FusionProfile
 
-__all__ = ["Costs", "Fusion", "Timeline", "timeline"]
+__all__ = ["DECODES", "Costs", "Fusion", "ModeCosts", "Timeline", "timeline"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+DECODES = {
+    "after": "once a group's collective is over, beside backward pass and network",
+    "before": "with encoding, before the collective, as the paper counts it",
+}
+"""When a group is decoded."""
+
 
 @dataclass(frozen=True)
 class Fusion:
-    """A partition of the gradients into groups of consecutive ones, X_y in the paper.
+    """A partition of the gradients into groups of consecutive ones, X_y in the paper, and the mode of each.
 
     `ends[i]`: the number of gradients in groups 0..i; they rise, and the last is the number of all gradients.
-    `sent_plain`: the groups that are not compressed (selective compression only).
+    `modes[i]`: the name of the mode in which group i is sent.
     """
 
     ends: tuple[int, ...]
-    sent_plain: frozenset[int] = frozenset()
+    modes: tuple[str, ...]
 
     @classmethod
-    def of(cls, groups: Sequence[tuple[int, bool]]) -> Fusion:
-        """The fusion whose groups end so, each with whether it is sent plain."""
-        plain = frozenset(number for number, (_, is_plain) in enumerate(groups) if is_plain)
-        return cls(tuple(end for end, _ in groups), plain)
+    def uniform(cls, ends: Sequence[int], mode: str) -> Fusion:
+        """The fusion whose groups end so and are all sent in one mode."""
+        return cls(tuple(ends), (mode,) * len(ends))
 
     @property
     def groups(self) -> tuple[tuple[int, int], ...]:
@@ -47,90 +55,159 @@ class Fusion:
         starts = (0, *self.ends[:-1])
         return tuple((start, end - 1) for start, end in zip(starts, self.ends, strict=True))
 
-    def check_against(self, profile: FusionProfile) -> None:
-        """Raise `InputError` unless the groups cover the profile's gradients, each once."""
-        count = profile.tensor_count
-        rising = all(before < after for before, after in zip((0, *self.ends), self.ends, strict=False))
-        if not rising or self.ends[-1:] != (count,):
-            raise InputError(f"ends: must rise from 1 or more to {count}, the number of gradients, got {self.ends}")
-        if self.sent_plain and profile.uncompressed_communication is None:
-            raise InputError(f"profile {profile.name!r}: uncompressed_communication is needed to send groups plain")
+
+@dataclass(frozen=True)
+class ModeCosts:
+    """The costs of a mode over prefix sums: `encoded_bytes[k]`, `sent_bytes[k]`: float, shape (N + 1,), of the first k
+    gradients. `decodes_before`: decoding counts as compression, and nothing is left to do after the collective."""
+
+    mode: Mode
+    encoded_bytes: Floats
+    sent_bytes: Floats
+    decodes_before: bool
+
+    @classmethod
+    def of(cls, mode: Mode, size_bytes: Ints, decodes_before: bool) -> ModeCosts:
+        """The costs of a mode for gradients of such sizes."""
+        encoded, sent = (np.append(0.0, np.cumsum(each)) for each in (mode.encoded(size_bytes), mode.sent(size_bytes)))
+        return cls(mode, encoded, sent, decodes_before)
+
+    @property
+    def name(self) -> str:
+        """Of the mode."""
+        return self.mode.name
+
+    @property
+    def decodes_after(self) -> bool:
+        """Whether there is something to do after the collective."""
+        return not self.decodes_before and self.mode.decode != FREE
+
+    def compress_s(self, start: Ints | int, end: Ints | int) -> Floats:
+        """What is done on the compute stream before gradients start..end - 1 are sent, as one group."""
+        size_bytes = self.encoded_bytes[end] - self.encoded_bytes[start]
+        encode_s = self.mode.encode(size_bytes)
+        return encode_s + self.mode.decode(size_bytes) if self.decodes_before else encode_s
+
+    def send_s(self, start: Ints | int, end: Ints | int) -> Floats:
+        """The collective on gradients start..end - 1."""
+        return self.mode.communication(self.sent_bytes[end] - self.sent_bytes[start])
+
+    def decode_s(self, start: Ints | int, end: Ints | int) -> Floats:
+        """What is done after the collective on gradients start..end - 1."""
+        size_bytes = self.encoded_bytes[end] - self.encoded_bytes[start]
+        return self.mode.decode(size_bytes) if self.decodes_after else np.zeros_like(size_bytes)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What searches need of a profile: prefix sums over the gradients, and the two cost functions.
+    """What searches need of a profile and the modes offered: prefix sums over the gradients, and cost functions.
 
-    `ready_s[k]`: float, shape (N + 1,): backward time of the first k gradients. `prefix_bytes[k]`: their bytes.
-    `plain`: what sending a group without compression costs, None where every group is compressed.
+    `ready_s[k]`: float, shape (N + 1,): backward time of the first k gradients. `size_bytes[k]`: of gradient k.
+    `forward_s` comes before all of it.
     """
 
+    forward_s: float
     ready_s: Floats
-    prefix_bytes: Ints
-    compression: CostFunction
-    communication: CostFunction
-    plain: CostFunction | None = None
+    size_bytes: Ints
+    modes: tuple[ModeCosts, ...]
 
     @classmethod
-    def of(cls, profile: FusionProfile, may_be_plain: bool = False) -> Costs:
-        """The costs of a profile; with `may_be_plain`, groups need not be compressed."""
+    def of(cls, profile: FusionProfile, modes: Sequence[str] | None = None, decode: str = "after") -> Costs:
+        """The costs of a profile in some of its modes (None: all); `decode`: one of `DECODES`."""
+        check_known("decode", decode, DECODES)
+        offered = [profile.mode(name) for name in (profile.mode_names if modes is None else modes)]
         ready_s = np.concatenate([[0.0], np.cumsum(profile.backward_s)])
-        prefix_bytes = np.concatenate([[0], np.cumsum(profile.size_bytes)])
-        plain = profile.uncompressed_communication if may_be_plain else None
-        return cls(ready_s, prefix_bytes, profile.compression, profile.communication, plain)
+        costs = tuple(ModeCosts.of(mode, profile.size_bytes, decode == "before") for mode in offered)
+        return cls(profile.forward_s, ready_s, profile.size_bytes, costs)
 
     @property
     def count(self) -> int:
         """N, the number of gradients."""
         return len(self.ready_s) - 1
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the modes."""
+        return tuple(mode.name for mode in self.modes)
+
     @cached_property
-    def suffix_bytes(self) -> Ints:
-        """`suffix_bytes[k]`: bytes of the gradients from k on."""
-        return np.asarray(self.prefix_bytes[-1] - self.prefix_bytes)
+    def least_send_s(self) -> Floats:
+        """`least_send_s[k]`: the least collective that a group from gradient k on can have; 0 at the end."""
+        least_s = np.zeros(self.count + 1)
+        for k in range(self.count):
+            ends = np.arange(k + 1, self.count + 1)
+            least_s[k] = min(float(mode.send_s(k, ends).min()) for mode in self.modes)
+        return least_s
+
+    def step_s(self, fusion: Fusion) -> float:
+        """How long the step takes, forward included: f(X_y) in the paper."""
+        return self.forward_s + timeline(self, fusion).end_s
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """When a fusion's groups are ready, compressed and sent, in seconds after the backward pass begins; per group.
+    """When a fusion's groups are ready, encoded, sent, decoded, in seconds after the backward pass begins; per group.
 
-    `ready_s`: its last gradient is there, were there no compression before it. `compress_s`, `send_s`: what encode and
-    decode, and the collective, take. `compressed_s`: it is encoded. `sending_s`, `sent_s`: its collective begins, ends.
+    `ready_s`: its last gradient is there, were there no compression before it. `compress_s`, `send_s`, `decode_s`: what
+    is done on the stream, the collective, and what is done after it take. `compressed_s`: it is encoded. `sending_s`,
+    `sent_s`: its collective begins, ends. `decoded_s`: it is there.
     """
 
     ready_s: Floats
     compress_s: Floats
     send_s: Floats
+    decode_s: Floats
     compressed_s: Floats
     sending_s: Floats
     sent_s: Floats
+    decoded_s: Floats
 
     @property
     def end_s(self) -> float:
-        """When the last group is sent."""
-        return float(self.sent_s[-1])
+        """When the last group is there."""
+        return float(self.decoded_s[-1])
 
     @property
     def exposed_s(self) -> float:
-        """The communication that no backward or compression hides."""
-        return float(self.sent_s[-1] - self.compressed_s[-1])
+        """The communication and decoding that no backward or encoding hides."""
+        return float(self.decoded_s[-1] - self.compressed_s[-1])
 
 
-def timeline(profile: FusionProfile, fusion: Fusion) -> Timeline:
-    """The time line of a fusion (Cupcake, section 4.1): f(X_y) is `profile.forward_s + timeline(...).end_s`."""
-    fusion.check_against(profile)
+def timeline(costs: Costs, fusion: Fusion) -> Timeline:
+    """The time line of a fusion (Cupcake, section 4.1). Raises `InputError` unless the groups cover the gradients."""
+    _check_covers(fusion, costs.count)
     ends = np.array(fusion.ends)
-    costs = Costs.of(profile)
-    size_bytes = np.diff(costs.prefix_bytes[ends], prepend=0)
-    compress_s, send_s = profile.compression(size_bytes), profile.communication(size_bytes)
-    if fusion.sent_plain and profile.uncompressed_communication is not None:
-        plain = np.array(sorted(fusion.sent_plain))
-        compress_s[plain] = 0.0
-        send_s[plain] = profile.uncompressed_communication(size_bytes[plain])
+    starts = np.append(0, ends[:-1])
+    compress_s, send_s, decode_s = np.zeros((3, len(ends)))
+    names = np.array(fusion.modes)
+    for name in dict.fromkeys(fusion.modes):
+        check_known("mode", name, costs.names)
+        mode, rows = costs.modes[costs.names.index(name)], np.flatnonzero(names == name)
+        where = starts[rows], ends[rows]
+        compress_s[rows], send_s[rows], decode_s[rows] = (
+            mode.compress_s(*where), mode.send_s(*where), mode.decode_s(*where),
+        )  # fmt: skip
     ready_s = costs.ready_s[ends]
     compressed_s = ready_s + np.cumsum(compress_s)
-    before_s = np.cumsum(send_s) - send_s
-    # A collective begins when its group is compressed and the one before it is over: unrolled, the latest of all
-    # earlier groups' compression plus the collectives from there on.
-    sending_s = np.maximum.accumulate(compressed_s - before_s) + before_s
-    return Timeline(ready_s, compress_s, send_s, compressed_s, sending_s, sending_s + send_s)
+    sending_s = _one_by_one(compressed_s, send_s)
+    sent_s = sending_s + send_s
+    decoded_s = _one_by_one(sent_s, decode_s) + decode_s
+    return Timeline(ready_s, compress_s, send_s, decode_s, compressed_s, sending_s, sent_s, decoded_s)
+
+
+def _one_by_one(from_s: Floats, take_s: Floats) -> Floats:
+    """When jobs on a serial resource begin, each from its own time on and after the one before it.
+
+    Unrolled, the latest of all earlier jobs' times plus what is done from there on.
+    """
+    before_s = np.cumsum(take_s) - take_s
+    return np.maximum.accumulate(from_s - before_s) + before_s
+
+
+def _check_covers(fusion: Fusion, count: int) -> None:
+    ends = fusion.ends
+    rising = all(before < after for before, after in zip((0, *ends), ends, strict=False))
+    if not rising or ends[-1:] != (count,):
+        raise InputError(f"ends: must rise from 1 or more to {count}, the number of gradients, got {ends}")
+    if len(fusion.modes) != len(ends):
+        raise InputError(f"modes: must be one for each of {len(ends)} groups, got {len(fusion.modes)}")

@@ -1,8 +1,8 @@
 """From a fusion to a schedule in the graph IR: one representative worker with a compute stream and a network.
 
-Forward, backward gradient by gradient, and encoding run on the compute stream; collectives on the network. A group's
-whole compression time, decoding included, is charged where it is encoded, as the problem has it; so decoding takes no
-time of its own and has an engine of its own, where it runs as soon as the collective is over.
+Forward, backward gradient by gradient, and encoding run on the compute stream; collectives on the network; decoding on
+an engine of its own, one group after the other, as soon as the collective is over. Where the question charges decoding
+before the send, it is part of encoding, and takes no time at the end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gapless.encodings.cupcake.fusion import Fusion, Timeline, timeline
+from gapless.encodings.cupcake.fusion import Costs, Fusion, Timeline, timeline
 from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
@@ -40,13 +40,13 @@ class _Rows:
         self.events.append(Event(event_kind, start_s, start_s + duration_s, engine, len(self.ops) - 1))
 
 
-def to_schedule(profile: FusionProfile, fusion: Fusion) -> Schedule:
+def to_schedule(profile: FusionProfile, costs: Costs, fusion: Fusion) -> Schedule:
     """One training step, each group as early as the stream and the network allow.
 
     Tensors: the gradients 0..N-1, the synchronised gradients N..2N-1, which are required at the end, the activations,
     and for each group what is sent and what arrives. Their sizes are before compression, so that no ratio is needed.
     """
-    times = timeline(profile, fusion)
+    times = timeline(costs, fusion)
     count, groups = profile.tensor_count, fusion.groups
     size_bytes = [*profile.size_bytes.tolist(), *profile.size_bytes.tolist(), 0]
     names = [*profile.tensor_names, *(f"synchronised {name}" for name in profile.tensor_names), "activations"]
@@ -87,4 +87,6 @@ def _synchronise(rows: _Rows, profile: FusionProfile, times: Timeline, number: i
     synchronised = tuple(count + k for k in group)
     rows.run(f"encode {number}", "encode", COMPUTE, encoding_s, compress_s, tuple(group), (sent,))
     rows.run(f"collective {number}", "collective", NETWORK, sending_s, send_s, (sent,), (sent + 1,))
-    rows.run(f"decode {number}", "decode", DECODE, sending_s + send_s, 0.0, (sent + 1,), synchronised)
+    decode_s = float(times.decode_s[number])
+    decoding_s = forward_s + float(times.decoded_s[number]) - decode_s
+    rows.run(f"decode {number}", "decode", DECODE, decoding_s, decode_s, (sent + 1,), synchronised)

@@ -7,7 +7,12 @@ latest of "group m is compressed, then it and all later groups are sent", so wit
 
 for every cut j. At a cut inside a group this says less than at the group's end, so it may stand for all cuts: there is
 no big-M. The two sums are columns of their own that run from cut to cut, so that arcs and entries grow with N^2: meant
-for N up to some hundreds.
+for N up to some hundreds. With several modes there is an arc for each.
+
+Decoding after the collective, d, makes it "group m is compressed, then it and all up to a group n are sent, then n and
+all later groups are decoded". What that takes more than sending them all is at least the sum of d over arcs with
+b >= n, less the sum of g over arcs with b > n, for each n from m on; a column of its own that rises from cut to cut
+holds the most of it. Inside a group it says less, again.
 """
 
 from __future__ import annotations
@@ -30,31 +35,47 @@ Floats = NDArray[np.float64]
 class Encoding:
     """The model, its columns, and the seconds that a unit of its objective stands for.
 
-    `arc[a]`: binary of arc a; `start[a]`, `end[a]`: its cuts, int64. `compressed[j - 1]`, `to_send[j - 1]`: the sums of
-    cut j. `step_end`: the end of the step.
+    `arc[a]`: binary of arc a; `start[a]`, `end[a]`: its cuts, `mode[a]`: the number of its mode, int64.
+    `compressed[j - 1]`, `to_send[j - 1]`, `to_decode[j - 1]`: the sums of cut j, and `behind[j - 1]` what decoding adds
+    to sending from there on; the last two are empty where nothing is decoded after. `step_end`: the end of the step.
     """
 
     model: Model
+    names: tuple[str, ...]
     start: Ints
     end: Ints
+    mode: Ints
     arc: Ints
     compressed: Ints
     to_send: Ints
+    to_decode: Ints
+    behind: Ints
     step_end: np.int64
     unit_s: float
 
 
 def encode(costs: Costs, unit_s: float) -> Encoding:
     """The model; `unit_s` scales times: the end of a good fusion, so that numbers are near 1."""
-    start, end = np.triu_indices(costs.count + 1, k=1)
-    sizes = costs.prefix_bytes[end] - costs.prefix_bytes[start]
+    count, after = costs.count, any(mode.decodes_after for mode in costs.modes)
+    starts, ends = np.triu_indices(count + 1, k=1)
+    start, end = (np.tile(cuts, len(costs.modes)) for cuts in (starts, ends))
     model = Model("cupcake")
-    arc = model.binaries("arc", len(start))
-    compressed, to_send = model.continuous("compressed", costs.count), model.continuous("to send", costs.count)
-    encoding = Encoding(model, start, end, arc, compressed, to_send, model.continuous("end", ()), unit_s)
+    encoding = Encoding(
+        model, costs.names, start, end, np.repeat(np.arange(len(costs.modes)), len(starts)),
+        model.binaries("arc", len(start)), model.continuous("compressed", count), model.continuous("to send", count),
+        model.continuous("to decode", count * after), model.continuous("behind", count * after),
+        model.continuous("end", ()), unit_s,
+    )  # fmt: skip
+    compress_s, send_s, decode_s = (
+        np.concatenate([getattr(mode, title)(starts, ends) for mode in costs.modes]) / unit_s
+        for title in ("compress_s", "send_s", "decode_s")
+    )
     _one_path(encoding, costs)
-    _running_sum(encoding, "compressed", compressed, -1, costs.compression(sizes) / unit_s)
-    _running_sum(encoding, "to send", to_send, 1, costs.communication(sizes) / unit_s)
+    _running_sum(encoding, "compressed", encoding.compressed, -1, compress_s)
+    _running_sum(encoding, "to send", encoding.to_send, 1, send_s)
+    if after:
+        _running_sum(encoding, "to decode", encoding.to_decode, 1, decode_s)
+        _decoding_is_behind(encoding)
     _step_ends_last(encoding, costs)
     model.minimize((1.0, encoding.step_end))
     return encoding
@@ -91,12 +112,24 @@ def _running_sum(encoding: Encoding, name: str, total: Ints, step: int, cost: Fl
     )
 
 
+def _decoding_is_behind(encoding: Encoding) -> None:
+    """From a cut on, decoding adds what it adds from the next one on, or what is to decode less what is sent after."""
+    behind, to_decode, to_send = encoding.behind, encoding.to_decode, encoding.to_send
+    falling = np.stack([behind[:-1], behind[1:]], axis=1)
+    encoding.model.add("behind as the next", (np.array([1.0, -1.0]), falling), lower=0.0)
+    inner = np.stack([behind[:-1], to_decode[:-1], to_send[1:]], axis=1)
+    encoding.model.add("behind from here", (np.array([1.0, -1.0, 1.0]), inner), lower=0.0)
+    last = np.array([[behind[-1], to_decode[-1]]])
+    encoding.model.add("behind at the last", (np.array([1.0, -1.0]), last), lower=0.0)
+
+
 def _step_ends_last(encoding: Encoding, costs: Costs) -> None:
-    """The step ends after each group's compression and all collectives from it on."""
-    columns = np.stack([np.full(costs.count, encoding.step_end), encoding.compressed, encoding.to_send], axis=1)
+    """The step ends after each group's compression, all collectives from it on, and what decoding adds."""
+    ends = [np.full(costs.count, encoding.step_end), encoding.compressed, encoding.to_send]
+    columns = np.stack([*ends, encoding.behind] if len(encoding.behind) else ends, axis=1)
     encoding.model.add(
         "step ends last",
-        (np.array([1.0, -1.0, -1.0]), columns),
+        (np.array([1.0, -1.0, -1.0, -1.0])[: columns.shape[1]], columns),
         lower=costs.ready_s[1:] / encoding.unit_s,
         cite="Cupcake, equation 1, unrolled",
     )
@@ -104,7 +137,9 @@ def _step_ends_last(encoding: Encoding, costs: Costs) -> None:
 
 def decode(encoding: Encoding, values: Floats) -> Fusion:
     """The groups of a point."""
-    return Fusion(tuple(sorted(encoding.end[values[encoding.arc] > 0.5].tolist())))
+    taken = np.flatnonzero(values[encoding.arc] > 0.5)
+    taken = taken[np.argsort(encoding.end[taken])]
+    return Fusion(tuple(encoding.end[taken].tolist()), tuple(encoding.names[mode] for mode in encoding.mode[taken]))
 
 
 def point(encoding: Encoding, fusion: Fusion, times: Timeline) -> Floats:
@@ -112,11 +147,17 @@ def point(encoding: Encoding, fusion: Fusion, times: Timeline) -> Floats:
     values = np.zeros(encoding.model.column_count)
     ends = np.array(fusion.ends)
     starts, cuts = np.append(0, ends[:-1]), len(encoding.compressed)
-    # Arcs lie in the order of their first cut, then of their last.
-    values[encoding.arc[starts * cuts - starts * (starts - 1) // 2 + ends - starts - 1]] = 1.0
-    sums = np.zeros((2, cuts))
-    sums[:, ends - 1] = times.compress_s, times.send_s
-    values[encoding.compressed] = np.cumsum(sums[0]) / encoding.unit_s
-    values[encoding.to_send] = np.cumsum(sums[1, ::-1])[::-1] / encoding.unit_s
+    # Arcs lie in the order of their modes, then of their first cut, then of their last.
+    first = np.array([encoding.names.index(name) for name in fusion.modes]) * (cuts * (cuts + 1) // 2)
+    values[encoding.arc[first + starts * cuts - starts * (starts - 1) // 2 + ends - starts - 1]] = 1.0
+    sums = np.zeros((3, cuts))
+    sums[:, ends - 1] = times.compress_s, times.send_s, times.decode_s
+    sums[0] = np.cumsum(sums[0])
+    sums[1:] = np.cumsum(sums[1:, ::-1], axis=1)[:, ::-1]
+    sums /= encoding.unit_s
+    values[encoding.compressed], values[encoding.to_send] = sums[:2]
+    if len(encoding.behind):
+        values[encoding.to_decode] = sums[2]
+        values[encoding.behind] = np.maximum.accumulate((sums[2] - np.append(sums[1, 1:], 0.0))[::-1])[::-1]
     values[encoding.step_end] = times.end_s / encoding.unit_s
     return values

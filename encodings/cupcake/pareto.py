@@ -1,15 +1,20 @@
-"""Exact label setting for any cost functions.
+"""Exact label setting for any cost functions and modes.
 
-A label stands for a grouping of the first k gradients: the sum of its compression times, and the end of its
-communication. What comes after depends on nothing else and rises with both, so a label is dominated by another of the
-same k that is no worse in either. Labels that can't lead below the incumbent go too. There may be exponentially many
-left in the worst case; past a cap, those with the least bounds are kept, and the answer says how good it can be.
-Where groups may be sent plain, each has two modes, and a label is extended in both.
+A label stands for a fusion of the first k gradients: the sum of its compression times, the end of its communication,
+and the end of its decoding. What comes after depends on nothing else and rises with all three, so a label is dominated
+by another of the same k that is no worse in any. Labels that can't lead below the incumbent go too. There may be
+exponentially many left in the worst case; past a cap, those with the least bounds are kept, and the answer says how
+good it can be. A label is extended in every mode.
+
+The end of decoding matters only where decoding is behind: the next group is decoded after its own collective, so that
+an end before the end of the least next collective is as good as any other. Where that holds for all labels of a cut, it
+is two numbers that are compared.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,18 +24,38 @@ from numpy.typing import NDArray
 from gapless.encodings.cupcake.fusion import Costs, Fusion
 from gapless.options import Deadline
 
-__all__ = ["Bounds", "Labelled", "solve_pareto"]
+__all__ = ["Bounds", "Ends", "Labelled", "solve_pareto"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where fusions of the first gradients have come to, one row each, in seconds after the backward pass begins.
+
+    `compress_s`: the sum of compression times. `sent_s`, `decoded_s`: the network is free, decoding is over.
+    """
+
+    compress_s: Floats
+    sent_s: Floats
+    decoded_s: Floats
+
+    @classmethod
+    def start(cls) -> Ends:
+        """Nothing is done yet."""
+        return cls(np.zeros(1), np.zeros(1), np.zeros(1))
+
+    def take(self, rows: Ints | slice) -> Ends:
+        """Some of the rows."""
+        return Ends(self.compress_s[rows], self.sent_s[rows], self.decoded_s[rows])
 
 
 class Bounds(Protocol):
     """What a search asks before it keeps labels."""
 
-    def bound_s(self, costs: Costs, k: int, compress_s: Floats, sent_s: Floats) -> Floats:
-        """The least end of a step whose first k gradients were compressed in `compress_s` and sent at `sent_s`."""
+    def bound_s(self, costs: Costs, k: int, ends: Ends) -> Floats:
+        """The least end of a step whose first k gradients have come to `ends`."""
 
 
 @dataclass(frozen=True)
@@ -45,38 +70,42 @@ class Labelled:
 
 @dataclass
 class _Labels:
-    """All labels so far, in columns: k, sum of compression, end of communication, the label each came from, and whether
-    its last group is sent plain."""
+    """All labels so far, in columns: k, where they have come to, the label each came from, its last group's mode."""
 
     k: Ints
     compress_s: Floats
     sent_s: Floats
+    decoded_s: Floats
     parent: Ints
-    is_plain: Bools
+    mode: Ints
     count: int = 1
 
     @classmethod
     def start(cls) -> _Labels:
         size = 1024
-        parent = np.full(size, -1, np.int64)
-        return cls(np.zeros(size, np.int64), np.zeros(size), np.zeros(size), parent, np.zeros(size, np.bool_))
+        k, mode, parent = np.zeros(size, np.int64), np.zeros(size, np.int64), np.full(size, -1, np.int64)
+        return cls(k, np.zeros(size), np.zeros(size), np.zeros(size), parent, mode)
 
-    def add(self, k: int, compress_s: Floats, sent_s: Floats, parent: Ints, is_plain: Bools) -> None:
+    def add(self, k: int, ends: Ends, parent: Ints, mode: Ints) -> None:
         while self.count + len(parent) > len(self.k):
-            for title in ("k", "compress_s", "sent_s", "parent", "is_plain"):
+            for title in ("k", "compress_s", "sent_s", "decoded_s", "parent", "mode"):
                 column = getattr(self, title)
                 setattr(self, title, np.concatenate([column, np.zeros_like(column)]))
         rows = slice(self.count, self.count + len(parent))
-        self.k[rows], self.compress_s[rows], self.sent_s[rows] = k, compress_s, sent_s
-        self.parent[rows], self.is_plain[rows] = parent, is_plain
+        self.k[rows], self.parent[rows], self.mode[rows] = k, parent, mode
+        self.compress_s[rows], self.sent_s[rows], self.decoded_s[rows] = ends.compress_s, ends.sent_s, ends.decoded_s
         self.count += len(parent)
 
-    def fusion(self, label: int) -> Fusion:
-        groups = []
+    def ends(self, rows: slice) -> Ends:
+        return Ends(self.compress_s[rows], self.sent_s[rows], self.decoded_s[rows])
+
+    def fusion(self, label: int, names: tuple[str, ...]) -> Fusion:
+        ends, modes = [], []
         while self.parent[label] >= 0:
-            groups.append((int(self.k[label]), bool(self.is_plain[label])))
+            ends.append(int(self.k[label]))
+            modes.append(names[self.mode[label]])
             label = int(self.parent[label])
-        return Fusion.of(groups[::-1])
+        return Fusion(tuple(ends[::-1]), tuple(modes[::-1]))
 
 
 def solve_pareto(
@@ -101,48 +130,64 @@ def solve_pareto(
             # Every fusion that isn't covered yet goes through one of the labels that are there.
             bound_s = min(bound_s, _least_bound_s(costs, rest, labels))
             break
-        before, (compress_s, sent_s) = labels.count, _extended(costs, labels, j)
-        ahead_s = rest.bound_s(costs, j, compress_s, sent_s)
+        before, ends = labels.count, _extended(costs, labels, j)
+        ahead_s = rest.bound_s(costs, j, ends)
         chosen = np.flatnonzero(ahead_s < best_end_s)
-        chosen = chosen[_front(compress_s[chosen], sent_s[chosen])]
+        chosen = chosen[_front(ends.take(chosen), costs.least_send_s[j])]
         if len(chosen) > most:
             ranked = chosen[np.argsort(ahead_s[chosen], kind="stable")]
             bound_s = min(bound_s, float(ahead_s[ranked[most]]))
             chosen = np.sort(ranked[:most])
         most_here = max(most_here, len(chosen))
-        labels.add(j, compress_s[chosen], sent_s[chosen], chosen % before, chosen >= before)
+        labels.add(j, ends.take(chosen), chosen % before, chosen // before)
         if j == costs.count and len(chosen):
-            first = labels.count - len(chosen) + int(sent_s[chosen].argmin())
-            best_end_s, fusion = float(labels.sent_s[first]), labels.fusion(first)
+            first = labels.count - len(chosen) + int(ends.decoded_s[chosen].argmin())
+            best_end_s, fusion = float(labels.decoded_s[first]), labels.fusion(first, costs.names)
     return Labelled(fusion, min(bound_s, best_end_s), labels.count - 1, most_here)
 
 
-def _extended(costs: Costs, labels: _Labels, j: int) -> tuple[Floats, Floats]:
-    """Every label with one more group, up to gradient j - 1: sum of compression, end of communication.
-
-    Where groups may be sent plain, all labels with one that is compressed, then all with one that is plain.
-    """
+def _extended(costs: Costs, labels: _Labels, j: int) -> Ends:
+    """Every label with one more group, up to gradient j - 1: all labels in the first mode, then all in the next."""
     rows = slice(0, labels.count)
-    sizes = costs.prefix_bytes[j] - costs.prefix_bytes[labels.k[rows]]
-    before_s, sent_s = labels.compress_s[rows], labels.sent_s[rows]
-    compress_s = before_s + costs.compression(sizes)
-    sent_after_s = np.maximum(sent_s, costs.ready_s[j] + compress_s) + costs.communication(sizes)
-    if costs.plain is None:
-        return compress_s, sent_after_s
-    plain_after_s = np.maximum(sent_s, costs.ready_s[j] + before_s) + costs.plain(sizes)
-    return np.concatenate([compress_s, before_s]), np.concatenate([sent_after_s, plain_after_s])
+    starts, before = labels.k[rows], labels.ends(rows)
+    columns: list[tuple[Floats, Floats, Floats]] = []
+    for mode in costs.modes:
+        compress_s = before.compress_s + mode.compress_s(starts, j)
+        sent_s = np.maximum(before.sent_s, costs.ready_s[j] + compress_s) + mode.send_s(starts, j)
+        decoded_s = np.maximum(before.decoded_s, sent_s)
+        if mode.decodes_after:
+            decoded_s += mode.decode_s(starts, j)
+        columns.append((compress_s, sent_s, decoded_s))
+    return Ends(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 
 
 def _least_bound_s(costs: Costs, rest: Bounds, labels: _Labels) -> float:
     cuts, starts = np.unique(labels.k[: labels.count], return_index=True)  # labels stand in the order of their cuts
     blocks = zip(cuts.tolist(), starts.tolist(), [*starts[1:].tolist(), labels.count], strict=True)
-    return min(
-        float(rest.bound_s(costs, k, labels.compress_s[first:end], labels.sent_s[first:end]).min())
-        for k, first, end in blocks
-    )
+    return min(float(rest.bound_s(costs, k, labels.ends(slice(first, end))).min()) for k, first, end in blocks)
 
 
-def _front(first: Floats, second: Floats) -> Ints:
+def _front(ends: Ends, least_send_s: float) -> Ints:
+    """The rows that no other beats in all three, sorted by the sum of compression."""
+    decoded_s = np.maximum(ends.decoded_s, ends.sent_s + least_send_s)
+    if (decoded_s == ends.sent_s + least_send_s).all():
+        return _front_of_two(ends.compress_s, ends.sent_s)
+    order = np.lexsort((decoded_s, ends.sent_s, ends.compress_s))
+    # The staircase of those before, which all have less compression: ends of sending that rise, of decoding that fall.
+    sent, decoded, kept = [-math.inf], [math.inf], []
+    columns = (order.tolist(), ends.sent_s[order].tolist(), decoded_s[order].tolist())
+    for row, sent_at, decoded_at in zip(*columns, strict=True):
+        if decoded[bisect_right(sent, sent_at) - 1] <= decoded_at:
+            continue
+        kept.append(row)
+        first = last = bisect_left(sent, sent_at)
+        while last < len(sent) and decoded[last] >= decoded_at:
+            last += 1
+        sent[first:last], decoded[first:last] = [sent_at], [decoded_at]
+    return np.array(kept, dtype=np.int64)
+
+
+def _front_of_two(first: Floats, second: Floats) -> Ints:
     """The rows that no other beats in both: sorted by the first, each with less of the second than all before it."""
     order = np.lexsort((second, first))
     least = np.minimum.accumulate(second[order])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 
 from gapless.errors import InputError
 from gapless.schedule import Schedule
@@ -14,27 +14,28 @@ MOST_LINES = 40
 NAME_WIDTH = 28
 
 
-def render_groups(schedule: Schedule, sent_plain: Collection[int] = ()) -> str:
-    """One line a group: its gradients, bytes, when it is encoded, and when its collective runs.
+def render_groups(schedule: Schedule, modes: Sequence[str] = ()) -> str:
+    """One line a group: its gradients, bytes, mode, when it is encoded, its collective runs, and it is decoded.
 
-    `sent_plain`: the groups that aren't compressed, which are marked.
+    `modes`: the names of the groups' modes, none where they aren't known.
     Raises `InputError` for a schedule that isn't a fusion plan's.
     """
+    ops = schedule.graph.ops
     encode = [k for k, op in enumerate(schedule.graph.ops) if op.kind == "encode"]
     event_of = {int(op): number for number, op in enumerate(schedule.op.tolist())}
-    ops = schedule.graph.ops
-    if not encode or any(op + 1 not in event_of or op not in event_of or not ops[op].inputs for op in encode):
-        raise InputError("schedule: must be a fusion plan's, with an encode and a collective for each group")
-    lines = [f"{'group':>5} {'tensors':>7} {'size':>9} {'encoded at':>11} {'sent from':>11} {'to':>11}  first .. last"]
+    if not encode or any({op, op + 1, op + 2} - event_of.keys() or not ops[op].inputs for op in encode):
+        raise InputError("schedule: must be a fusion plan's: encode, collective and decode for each group")
+    titles = "".join(f" {title:>11}" for title in ("mode", "encoded at", "sent from", "to", "decoded at"))
+    lines = [f"{'group':>5} {'tensors':>7} {'size':>9}{titles}  first .. last"]
     for number, op in enumerate(encode[:MOST_LINES]):
         group = schedule.graph.ops[op].inputs
-        encoded, sent = event_of[op], event_of[op + 1]
+        encoded, sent, decoded = (event_of[op + step] for step in range(3))
         size = format_bytes(int(schedule.graph.size_bytes[list(group)].sum()))
-        times = (schedule.end_s[encoded], schedule.start_s[sent], schedule.end_s[sent])
+        times = (schedule.end_s[encoded], schedule.start_s[sent], schedule.end_s[sent], schedule.end_s[decoded])
         first, last = (_shortened(schedule.graph.tensor_name(group[k])) for k in (0, -1))
         shown = " ".join(f"{format_seconds(time):>11}" for time in times)
-        mark = " (plain)" if number in sent_plain else ""
-        lines.append(f"{number:>5} {len(group):>7} {size:>9} {shown}  {first} .. {last}{mark}")
+        mode = modes[number] if number < len(modes) else ""
+        lines.append(f"{number:>5} {len(group):>7} {size:>9} {mode!s:>11} {shown}  {first} .. {last}")
     if len(encode) > MOST_LINES:
         lines.append(f"      ... and {len(encode) - MOST_LINES} groups more")
     return "\n".join(lines)

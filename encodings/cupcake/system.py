@@ -21,11 +21,12 @@ _AGGREGATIONS = lazy("gapless.profiles.gradients.communication:aggregation_names
 _TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
 
 METHODS = (
-    "auto", "affine", "pareto", "joint", "milp", "algorithm1", "layer-wise", "one-group", "buckets", "even-split",
-    "selective",
+    "auto", "affine", "pareto", "milp", "algorithm1", "layer-wise", "one-group", "buckets", "even-split", "selective",
+    "selective-buckets", "plain-buckets",
 )  # fmt: skip
-"""`auto` is `affine` where both costs are, else `pareto`; `joint` decides for each group whether it is compressed, too;
-`algorithm1` is the paper's search; the rest: baselines."""
+"""`auto` is `affine` where one mode is offered and its costs are, else `pareto`; `algorithm1` is the paper's search;
+the rest: baselines."""
+_ERRORS = ("exact", "rounded", "unbiased", "feedback", "unknown")
 _FIGURES = {
     "bandwidth": "other bandwidths",
     "batch": "other batch sizes, as factors of the profile's",
@@ -82,8 +83,15 @@ QUESTION = (
     _PROFILE,
     Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     Field(
-        "compressor", _COMPRESSOR, "`gapless list compressors`; needs a network", metavar="NAME", names=_COMPRESSORS,
-        group=_OTHER,
+        "modes", Listed(Text()), "in which a group may be sent: of the profile's (all), or with a network plain and "
+        "compressors; compress: all but plain", metavar="NAME,NAME,...",
+    ),
+    Field("decode", Choice(("after", "before")), "a group, after its collective (default) or before", "after"),
+    Field("error", Choice(_ERRORS), "the worst class of error that a mode may have: exact, ..., unknown (default)",
+          "unknown", metavar="CLASS"),
+    Field(
+        "compressor", _COMPRESSOR, "beside plain; `gapless list compressors`; needs a network", metavar="NAME",
+        names=_COMPRESSORS, group=_OTHER,
     ),
     Field(
         "device", _DEVICE, "where gradients are encoded and decoded (default v100)", metavar="NAME", names=_DEVICES,
@@ -121,8 +129,8 @@ def _view(plan: SavedPlan, report: Report) -> str:
     from gapless.encodings.cupcake.summary import render_baselines, render_groups
 
     baselines_s = plan.details.get("baselines_s")
-    plain = plan.details.get("sent_plain")
-    lines = [render_groups(plan.schedule, plain if isinstance(plain, list) else ())]
+    modes = plan.details.get("modes")
+    lines = [render_groups(plan.schedule, modes if isinstance(modes, list) else ())]
     if isinstance(baselines_s, dict) and all(isinstance(step_s, float) for step_s in baselines_s.values()):
         lines.append(render_baselines(baselines_s, report.makespan_s))
     return "\n".join(lines)
@@ -160,8 +168,8 @@ SYSTEM = System(
     parameters=lambda: named("gapless.encodings.cupcake.parameters:Parameters"),
     example="""\
   gapless solve cupcake --profile resnet101 -o plan.json
-  gapless solve cupcake --profile resnet101 --method joint -o plan.json
-  gapless solve cupcake --profile bert-base --compressor powersgd --ranks 64 --bandwidth 10Gbps -o plan.json
+  gapless solve cupcake --profile resnet101 --modes compress --decode before -o plan.json   # the paper's question
+  gapless solve cupcake --profile bert-base --modes plain,topk,powersgd:4 --ranks 64 --bandwidth 10Gbps -o plan.json
 """,
     summary=("method", "scaling", "exposed_s"),
     lighter="a smaller most_labels in --parameters",

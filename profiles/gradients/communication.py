@@ -304,9 +304,10 @@ def find_network(
 
     `bandwidth`: out of a rank, or out of a node where there are `ranks_per_node`, in bytes a second; `latency`: of one
     step, in seconds, 10 us by default. `inner_bandwidth`, `inner_latency`: inside a node, out of a rank, 1 us by
-    default. `aggregation`: one of `aggregation_names`, between nodes. `nodes`: of a named machine. `levels`: of a topology,
-    1 for one ring through all ranks, 2 for rings inside nodes and between them; by default 2 where there are several
-    nodes of several ranks. Raises `InputError` that names an argument which is missing or doesn't go with the others.
+    default. `aggregation`: one of `aggregation_names`, between nodes. `nodes`: of a named machine. `levels`: of a
+    topology, 1 for one ring through all ranks, 2 for rings inside nodes and between them; by default 2 where there are
+    several nodes of several ranks. Raises `InputError` that names an argument which is missing or doesn't go with the
+    others.
     """
     inside: dict[str, Any] = {
         "ranks_per_node": ranks_per_node, "inner_bandwidth": inner_bandwidth, "inner_latency": inner_latency,

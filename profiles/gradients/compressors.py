@@ -27,6 +27,7 @@ ratio of memory bandwidths (`relative_speed`). The what-if of Figure 4.13 divide
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from gapless.errors import InputError
@@ -52,6 +53,7 @@ class Compressor:
     `ratio`: bytes before over bytes on the wire. `all_reducible`: messages can be added up as they pass.
     `encode_s`, `decode_s`: on a V100, of a group of up to `FLAT_BYTES`. `decoded_ranks`: from how many ranks the
     messages are that `decode_s` decodes; it counts for all-gathered ones only. `source`: where the times are from.
+    `error`: its class, of `gapless.profiles.gradients.modes.ERRORS`. `rank`: of a low-rank approximation, 0 for none.
     """
 
     name: str
@@ -62,6 +64,8 @@ class Compressor:
     decode_s: float
     decoded_ranks: int
     source: str
+    error: str = "unknown"
+    rank: int = 0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.ratio) and self.ratio > 0):
@@ -73,20 +77,30 @@ class Compressor:
         if self.decoded_ranks < 1:
             raise InputError(f"compressor {self.name!r}: decoded_ranks must be >= 1, got {self.decoded_ranks}")
 
+    def encode_cost(self, speed: float = 1.0) -> CostFunction:
+        """Encoding a group, as a function of its bytes before compression; `speed`: how many times a V100's."""
+        return self._cost(self.encode_s, speed)
+
+    def decode_cost(self, ranks: int, speed: float = 1.0) -> CostFunction:
+        """Decoding what `ranks` ranks sent of a group, as a function of its bytes before compression."""
+        if ranks < 1:
+            raise InputError(f"ranks: must be >= 1, got {ranks}")
+        return self._cost((1.0 if self.all_reducible else ranks / self.decoded_ranks) * self.decode_s, speed)
+
     def cost(self, ranks: int, speed: float = 1.0) -> CostFunction:
         """Encode plus decode of a group, as a function of its bytes before compression.
 
         `speed`: how much faster than a V100 the device runs them.
         """
-        if ranks < 1:
-            raise InputError(f"ranks: must be >= 1, got {ranks}")
+        at = (float(FLAT_BYTES), 2.0 * FLAT_BYTES)
+        both_s = self.encode_cost(speed)(at) + self.decode_cost(ranks, speed)(at)
+        return PointsCost(tuple(zip(at, both_s.tolist(), strict=True))) if both_s.any() else FREE
+
+    def _cost(self, flat_s: float, speed: float) -> CostFunction:
         if not (math.isfinite(speed) and speed > 0):
             raise InputError(f"speed: must be finite and > 0, got {speed}")
-        if self.encode_s == self.decode_s == 0:
-            return FREE
-        growth = 1.0 if self.all_reducible else ranks / self.decoded_ranks
-        flat_s = (self.encode_s + growth * self.decode_s) / speed
-        return PointsCost(((float(FLAT_BYTES), flat_s), (2.0 * FLAT_BYTES, 2 * flat_s)))
+        at = float(FLAT_BYTES)
+        return PointsCost(((at, flat_s / speed), (2 * at, 2 * flat_s / speed))) if flat_s else FREE
 
 
 def relative_speed(device: str | Device) -> float:
@@ -96,45 +110,68 @@ def relative_speed(device: str | Device) -> float:
 
 
 def _by_figure_2(
-    name: str, what: str, ratio: float, encode_us: float, decode_us: float, all_reducible: bool = False
+    name: str, what: str, ratio: float, encode_us: float, decode_us: float, error: str = "feedback"
 ) -> Compressor:
     source = f"latencies in the Espresso repository: encode {encode_us:g} us, decode {decode_us:g} us of 4 MiB"
-    encode_s, decode_s = 1e-6 * encode_us, 1e-6 * decode_us
-    return Compressor(name, what, ratio, all_reducible, encode_s, decode_s, _FIGURE_2_RANKS, source)
+    encode_s, decode_s, is_reduced = 1e-6 * encode_us, 1e-6 * decode_us, name in _REDUCED
+    return Compressor(name, what, ratio, is_reduced, encode_s, decode_s, _FIGURE_2_RANKS, source, error)
 
 
 def _by_table(
-    name: str, what: str, ratio: float, total_ms: float, decoded_like: Compressor | None = None
+    name: str, what: str, ratio: float, total_ms: float, decoded_like: Compressor, error: str = "feedback"
 ) -> Compressor:
-    """`decoded_like`: the gathered compressor whose decode it shares; None: it is all-reduced and needs no split."""
-    source = f"Utility of gradient compression, Table 4.1: encode and decode {total_ms:g} ms of 97 MB on 64 GPUs"
-    flat_s = 1e-3 * total_ms * FLAT_BYTES / _TABLE_BYTES
-    if decoded_like is None:
-        return Compressor(name, what, ratio, True, flat_s, 0.0, 1, source)
+    """`decoded_like`: the gathered compressor whose decode it shares."""
+    source = f"{_table_source(total_ms)}, decode as {decoded_like.name}'s"
     decode_s = decoded_like.decode_s * _TABLE_RANKS / decoded_like.decoded_ranks
-    source += f", decode as {decoded_like.name}'s"
-    return Compressor(name, what, ratio, False, flat_s - decode_s, decode_s, _TABLE_RANKS, source)
+    encode_s = _table_flat_s(total_ms) - decode_s
+    return Compressor(name, what, ratio, False, encode_s, decode_s, _TABLE_RANKS, source, error)
 
 
-NONE = Compressor("none", "single precision as it is", 1.0, True, 0.0, 0.0, 1, "nothing to do")
+def _table_flat_s(total_ms: float) -> float:
+    return 1e-3 * total_ms * FLAT_BYTES / _TABLE_BYTES
 
-_FP16 = _by_figure_2("fp16", "half precision", 2.0, 26, 22, all_reducible=True)
-_RAND_K = _by_figure_2("rand-k", "1 % at random, indices from a shared seed", 100.0, 88, 34, all_reducible=True)
+
+def _table_source(total_ms: float) -> str:
+    return f"Utility of gradient compression, Table 4.1: encode and decode {total_ms:g} ms of 97 MB on 64 GPUs"
+
+
+def _powersgd(rank: int, name: str) -> Compressor:
+    """Three products of about the same work, two to encode and one to decode; TABLE 4.1 has the sum at rank 4.
+
+    Columns are made orthogonal one after the other, so that a higher rank takes in proportion; a lower one reads the
+    gradient as often as rank 4.
+    """
+    flat_s = _table_flat_s(_POWERSGD_MS) * max(1.0, rank / _POWERSGD_RANK)
+    what, ratio = f"rank {rank}; matrices as two factors, vectors as they are", _POWERSGD_RATIO * _POWERSGD_RANK / rank
+    source = _table_source(_POWERSGD_MS)
+    return Compressor(name, what, ratio, True, 2 / 3 * flat_s, 1 / 3 * flat_s, 1, source, "feedback", rank)
+
+
+_POWERSGD_MS, _POWERSGD_RANK, _POWERSGD_RATIO = 45.0, 4, 100.0
+_REDUCED = ("fp16", "bf16", "rand-k")
+"""By FIGURE 2, and their messages can be added up."""
+
+NONE = Compressor("none", "single precision as it is", 1.0, True, 0.0, 0.0, 1, "nothing to do", "exact")
+
+_FP16 = _by_figure_2("fp16", "half precision", 2.0, 26, 22, "rounded")
+_BF16 = _by_figure_2("bf16", "half the bits, all of the range", 2.0, 26, 22, "rounded")
+_RAND_K = _by_figure_2("rand-k", "1 % at random, indices from a shared seed", 100.0, 88, 34)
 _DGC = _by_figure_2("dgc", "the largest 1 % by a sampled threshold, with 32-bit indices", 50.0, 390, 34)
 _EF_SIGNSGD = _by_figure_2("ef-signsgd", "signs and a mean, with error feedback", 32.0, 270, 140)
 _ONEBIT = _by_figure_2("onebit", "signs and two means, with error feedback", 32.0, 620, 170)
-_TOP_K = _by_table("top-k", "the largest 1 %, with 32-bit indices", 50.0, 273, _DGC)
-_MS_TOP_K = _by_table("ms-top-k", "about the largest 1 % by bisection, with 32-bit indices", 50.0, 103, _DGC)
-_QSGD = _by_table("qsgd", "2-bit stochastic quantisation", 16.0, 39, _EF_SIGNSGD)
-_TERNGRAD = _by_table("terngrad", "three levels in 2 bits", 16.0, 94, _EF_SIGNSGD)
-_POWERSGD = _by_table("powersgd", "rank 4; both factors counted as one all-reduce", 100.0, 45)
+_TOP_K = _by_table("topk", "the largest 1 %, with 32-bit indices", 50.0, 273, _DGC)
+_MS_TOP_K = _by_table("ms-topk", "about the largest 1 % by bisection, with 32-bit indices", 50.0, 103, _DGC)
+_QSGD = _by_table("qsgd", "2-bit stochastic quantisation", 16.0, 39, _EF_SIGNSGD, "unbiased")
+_TERNGRAD = _by_table("terngrad", "three levels in 2 bits", 16.0, 94, _EF_SIGNSGD, "unbiased")
 
 _COMPRESSORS = {
     compressor.name: compressor
     for compressor in (
-        NONE, _FP16, _RAND_K, _TOP_K, _MS_TOP_K, _DGC, _EF_SIGNSGD, _ONEBIT, _QSGD, _TERNGRAD, _POWERSGD,
+        NONE, _FP16, _BF16, _RAND_K, _TOP_K, _MS_TOP_K, _DGC, _EF_SIGNSGD, _ONEBIT, _QSGD, _TERNGRAD,
+        _powersgd(_POWERSGD_RANK, "powersgd"),
     )
 }  # fmt: skip
+_LOW_RANK = re.compile(r"powersgd:([1-9][0-9]{0,5})")
 
 
 def compressor_names() -> list[str]:
@@ -143,8 +180,16 @@ def compressor_names() -> list[str]:
 
 
 def named_compressor(name: str | Compressor) -> Compressor:
-    """A compressor by name; one that isn't a name is itself. Raises `InputError` for an unknown name."""
+    """A compressor by name, `powersgd:8` of another rank than 4; one that isn't a name is itself.
+
+    Dashes don't matter: `top-k` is `topk`. Raises `InputError` for an unknown name.
+    """
     if isinstance(name, Compressor):
         return name
+    low_rank = _LOW_RANK.fullmatch(name)
+    if low_rank:
+        return _powersgd(int(low_rank[1]), name)
+    known = {other.replace("-", ""): other for other in _COMPRESSORS}
+    name = known.get(name.replace("-", ""), name)
     check_known("compressor", name, _COMPRESSORS)
     return _COMPRESSORS[name]

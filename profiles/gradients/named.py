@@ -20,15 +20,10 @@ import numpy as np
 from gapless.errors import InputError
 from gapless.io.record import suggestion
 from gapless.profiles.devices import ARITHMETIC_EFFICIENCY, BANDWIDTH_EFFICIENCY, Device, named_device
-from gapless.profiles.gradients.communication import (
-    FlatNetwork,
-    Network,
-    TwoLevelNetwork,
-    all_reduce_cost,
-    communication_cost,
-    compression_cost,
-)
-from gapless.profiles.gradients.compressors import Compressor, named_compressor, relative_speed
+from gapless.profiles.gradients.communication import FlatNetwork, Network, TwoLevelNetwork
+from gapless.profiles.gradients.compressors import NONE, Compressor, named_compressor, relative_speed
+from gapless.profiles.gradients.modes import PLAIN
+from gapless.profiles.gradients.priced_modes import priced_mode
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.gradients.profile_file import read_fusion_profile, write_fusion_profile
 from gapless.profiles.training.networks import build_with_gradients
@@ -39,14 +34,14 @@ __all__ = [
     "find_fusion_profile",
     "fusion_profile_names",
     "load_fusion_profile",
-    "with_compressor",
+    "with_compressors",
 ]
 
 _NETWORK = FlatNetwork(ranks=8, bytes_per_s=25e9 / 8, alpha_s=10e-6)
 _COMPRESSOR = "dgc"
 _DEVICE = "v100"
 _DIGITS = 9  # nanoseconds
-_COSTS_FROM = "; compression: "
+_COSTS_FROM = "; costs: "
 """In a source, between where the gradients and where the costs are from."""
 
 
@@ -100,30 +95,27 @@ def build_fusion_profile(name: str) -> FusionProfile:
     setting, device = _setting(name), named_device(_DEVICE)
     graph, gradients = build_with_gradients(setting.network, setting.batch, device, setting.input_size)
     forward_s = math.fsum(node.implementations[0].duration_s for node in graph.forward if node.creator is None)
-    compressor = named_compressor(_COMPRESSOR)
+    offered = (NONE, named_compressor(_COMPRESSOR))
     return FusionProfile(
         name=name,
         forward_s=round(forward_s, _DIGITS),
         tensor_names=tuple(gradient.name for gradient in gradients),
         size_bytes=np.array([gradient.size_bytes for gradient in gradients], dtype=np.int64),
         backward_s=np.array([round(gradient.backward_s, _DIGITS) for gradient in gradients]),
-        compression=compressor.cost(_NETWORK.ranks, relative_speed(device)),
-        communication=communication_cost(_NETWORK, compressor),
-        uncompressed_communication=all_reduce_cost(_NETWORK),
-        source=f"{_step_text(setting, device)}{_COSTS_FROM}{_cost_text(compressor, _NETWORK)}",
+        modes=tuple(priced_mode(each, _NETWORK, (), relative_speed(device)) for each in offered),
+        source=f"{_step_text(setting, device)}{_COSTS_FROM}{_cost_text(offered, _NETWORK)}",
+        shapes=tuple(gradient.shape for gradient in gradients),
     )
 
 
-def with_compressor(
-    profile: FusionProfile, compressor: Compressor, network: Network, speed: float = 1.0
+def with_compressors(
+    profile: FusionProfile, compressors: Sequence[Compressor], network: Network, speed: float = 1.0
 ) -> FusionProfile:
-    """The same gradients under another compressor on another network; `speed`: of the device, relative to a V100."""
+    """The same gradients under other compressors (`NONE`: plain) on another network; `speed`: relative to a V100's."""
     return replace(
         profile,
-        compression=compression_cost(network, compressor, speed),
-        communication=communication_cost(network, compressor),
-        uncompressed_communication=all_reduce_cost(network),
-        source=f"{profile.source.partition(_COSTS_FROM)[0]}{_COSTS_FROM}{_cost_text(compressor, network)}",
+        modes=tuple(priced_mode(each, network, profile.shapes, speed) for each in compressors),
+        source=f"{profile.source.partition(_COSTS_FROM)[0]}{_COSTS_FROM}{_cost_text(compressors, network)}",
     )
 
 
@@ -144,18 +136,19 @@ def _step_text(setting: _Setting, device: Device) -> str:
     )
 
 
-def _cost_text(compressor: Compressor, network: Network) -> str:
-    reduced, ranks = f"{network.aggregation} all-reduce", f"{network.ranks} ranks"
+def _cost_text(compressors: Sequence[Compressor], network: Network) -> str:
+    texts = []
+    for compressor in compressors:
+        collective = f"{network.aggregation} all-reduce" if compressor.all_reducible else "all-gather"
+        what = "" if compressor is NONE else f" at ratio {compressor.ratio:g}, {compressor.source}"
+        texts.append(f"{PLAIN if compressor is NONE else compressor.name} by {collective}{what}")
+    ranks = f"{network.ranks} ranks"
     if isinstance(network, TwoLevelNetwork):
         inner = network.inner
         speed = f"{format_bandwidth(inner.bytes_per_s)} and {format_seconds(inner.alpha_s)} a step"
         ranks = f"{network.outer.ranks} nodes of {inner.ranks} ranks, plain inside them at {speed}"
-    return (
-        f"{compressor.name}, {compressor.source}; communication: "
-        f"{reduced if compressor.all_reducible else 'all-gather'} of {ranks} at "
-        f"ratio {compressor.ratio:g}, {format_bandwidth(network.bytes_per_s)} and {format_seconds(network.alpha_s)} "
-        f"a step; uncompressed: {reduced} of the same ranks"
-    )
+    between = f"{format_bandwidth(network.bytes_per_s)} and {format_seconds(network.alpha_s)} a step"
+    return f"{'; '.join(texts)}; {ranks} at {between}"
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.profiles.gradients.cost_functions import CostFunction
+from gapless.io.record import check_known
+from gapless.profiles.gradients.modes import PLAIN, Mode
 
 __all__ = ["FusionProfile"]
 
@@ -28,9 +29,8 @@ class FusionProfile:
 
     `size_bytes[k]`: int64, shape (tensors,), x_k in the paper: gradients in the order in which they become ready.
     `backward_s[k]`: float, B(T_k): the backward time between gradient k - 1 and gradient k. `forward_s`: A.
-    `compression`: h, encode plus decode of a group. `communication`: g, a collective on a group, as a function of the
-    bytes *before* compression. `uncompressed_communication`: the same for a group that isn't compressed, if known.
-    `source`: where the numbers are from.
+    `modes`: how a group may be sent, with the costs of each (h is encode plus decode, g the collective). `source`:
+    where the numbers are from. `shapes[k]`: of the tensor, empty where they aren't known.
     Raises `InputError` where lengths differ, a name stands twice, or a number is negative or not finite.
     """
 
@@ -39,10 +39,9 @@ class FusionProfile:
     tensor_names: tuple[str, ...]
     size_bytes: NDArray[np.int64]
     backward_s: NDArray[np.float64]
-    compression: CostFunction
-    communication: CostFunction
-    uncompressed_communication: CostFunction | None = None
+    modes: tuple[Mode, ...]
     source: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         where = f"profile {self.name!r}"
@@ -51,9 +50,10 @@ class FusionProfile:
             raise InputError(f"{where}: tensors must hold at least one, got none")
         if self.size_bytes.shape != (count,) or self.backward_s.shape != (count,):
             raise InputError(f"{where}: size_bytes and backward_s must have one entry for each of {count} tensors")
-        if len(set(self.tensor_names)) < count:
-            twice = next(name for k, name in enumerate(self.tensor_names) if name in self.tensor_names[:k])
-            raise InputError(f"{where}: names of tensors must differ, got {twice!r} twice")
+        _check_differ(f"{where}: names of tensors", self.tensor_names)
+        self._check_modes(where)
+        if self.shapes and len(self.shapes) != count:
+            raise InputError(f"{where}: shapes must be of all {count} tensors or of none, got {len(self.shapes)}")
         if not (math.isfinite(self.forward_s) and self.forward_s >= 0):
             raise InputError(f"{where}: forward_s must be finite and >= 0, got {self.forward_s}")
         for title, column in (("size_bytes", self.size_bytes), ("backward_s", self.backward_s)):
@@ -65,12 +65,22 @@ class FusionProfile:
         total = sum(self.size_bytes.tolist())
         if total > _LARGEST_BYTES:
             raise InputError(f"{where}: size_bytes must sum to at most 2^53, got {total}")
-        self._check_longest(where, total)
+        self._check_longest(where)
 
-    def _check_longest(self, where: str, total_bytes: int) -> None:
+    def _check_modes(self, where: str) -> None:
+        if not self.modes:
+            raise InputError(f"{where}: modes must hold at least one, got none")
+        _check_differ(f"{where}: names of modes", tuple(mode.name for mode in self.modes))
+        for mode in self.modes:
+            for title in ("encoded_bytes", "sent_bytes"):
+                sizes = getattr(mode, title)
+                if sizes is not None and len(sizes) != self.tensor_count:
+                    rule = f"have one entry for each of {self.tensor_count} tensors"
+                    raise InputError(f"{where}: mode {mode.name!r}: {title} must {rule}, got {len(sizes)}")
+
+    def _check_longest(self, where: str) -> None:
         """No fusion takes so long that sums of times leave the floating-point numbers."""
-        costs = [cost for cost in (self.compression, self.communication, self.uncompressed_communication) if cost]
-        group_s = sum(cost.highest_s(total_bytes) for cost in costs)
+        group_s = sum(mode.highest_s(self.size_bytes) for mode in self.modes)
         longest_s = self.forward_s + sum(self.backward_s.tolist()) + self.tensor_count * group_s
         if not longest_s <= _LONGEST_S:
             raise InputError(f"{where}: a step must take at most {_LONGEST_S:g} s in any fusion, got {longest_s:g} s")
@@ -89,3 +99,24 @@ class FusionProfile:
     def compute_s(self) -> float:
         """Forward plus backward: a step of one worker alone."""
         return self.forward_s + float(self.backward_s.sum())
+
+    @property
+    def mode_names(self) -> tuple[str, ...]:
+        """The names of the modes, in their order."""
+        return tuple(mode.name for mode in self.modes)
+
+    def mode(self, name: str) -> Mode:
+        """The mode of that name. Raises `InputError` for one that the profile doesn't have."""
+        check_known("mode", name, self.mode_names)
+        return next(mode for mode in self.modes if mode.name == name)
+
+    @property
+    def compressing(self) -> tuple[str, ...]:
+        """The names of the modes that compress."""
+        return tuple(name for name in self.mode_names if name != PLAIN)
+
+
+def _check_differ(what: str, names: tuple[str, ...]) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        raise InputError(f"{what} must differ, got {twice!r} twice")

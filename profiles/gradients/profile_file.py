@@ -1,15 +1,21 @@
 """Fusion profile files.
 
-JSON, format `gapless.fusion-profile`, version 1; `//` comments are allowed::
+JSON, format `gapless.fusion-profile`, version 2; `//` comments are allowed::
 
-    {"format": "gapless.fusion-profile", "version": 1, "name": "tiny", "forward_s": 0.02,
-     "tensors": [{"name": "fc.weight", "size_bytes": 4096, "backward_s": 0.001},
-                 {"name": "conv.weight", "size_bytes": 1024, "backward_s": 0.003}],
-     "compression": {"kind": "affine", "alpha_s": 0.0003, "beta_s_per_byte": 1e-10},
-     "communication": {"kind": "points", "points": [[4096, 0.0001], [1048576, 0.0009]]}}
+    {"format": "gapless.fusion-profile", "version": 2, "name": "tiny", "forward_s": 0.02,
+     "tensors": [{"name": "fc.weight", "size_bytes": 4096, "backward_s": 0.001, "shape": [16, 64]},
+                 {"name": "conv.weight", "size_bytes": 1024, "backward_s": 0.003, "shape": [16, 16]}],
+     "modes": [{"name": "plain", "error": "exact",
+                "communication": {"kind": "affine", "alpha_s": 0.0001, "beta_s_per_byte": 1e-9}},
+               {"name": "topk", "error": "feedback",
+                "encode": {"kind": "affine", "alpha_s": 0.0003, "beta_s_per_byte": 1e-10},
+                "decode": {"kind": "affine", "alpha_s": 0.0001, "beta_s_per_byte": 1e-10},
+                "communication": {"kind": "points", "points": [[4096, 0.0001], [1048576, 0.0009]]}}]}
 
-Tensors stand in the order in which their gradients become ready. Optional are `uncompressed_communication`, a cost as
-the others, and `source`. `gapless.profiles.gradients.profile` says what each field means.
+Tensors stand in the order in which their gradients become ready. Optional are `source`, the shapes (a tensor without
+one counts as a vector where others have one), and of a mode `encode` and `decode` (nothing to do), `encoded_bytes` and
+`sent_bytes`, one number a tensor, whose sums over a group the costs are functions of (the tensors' sizes).
+`gapless.profiles.gradients.profile` and `.modes` say what each field means.
 """
 
 from __future__ import annotations
@@ -17,21 +23,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
 from gapless.io.record import Record, load_record
-from gapless.profiles.gradients.cost_functions import AffineCost, CostFunction, PointsCost
+from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction, PointsCost
+from gapless.profiles.gradients.modes import ERRORS, Mode
 from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = ["fusion_profile_text", "read_fusion_profile", "write_fusion_profile"]
 
 _FORMAT = "gapless.fusion-profile"
-_VERSION = 1
+_VERSION = 2
 _LARGEST_BYTES = 2**53
+
+_Built = TypeVar("_Built")
 
 
 def read_fusion_profile(path: str | Path) -> FusionProfile:
@@ -39,29 +48,60 @@ def read_fusion_profile(path: str | Path) -> FusionProfile:
     record = load_record(path)
     record.of_format(_FORMAT)
     record.integer("version", _VERSION, _VERSION)
-    names, sizes, backward_s = [], [], []
+    names, sizes, backward_s, shapes = [], [], [], []
     for entry in record.records("tensors"):
         names.append(entry.text("name"))
         sizes.append(entry.integer("size_bytes", 0, _LARGEST_BYTES))
         backward_s.append(entry.number("backward_s", 0))
+        shapes.append(entry.integers("shape", 1, _LARGEST_BYTES, default=None))
         entry.close()
-    optional = "uncompressed_communication"
+    modes = tuple(_mode(path, entry) for entry in record.records("modes"))
     profile = _naming_file(path, lambda: FusionProfile(
         name=record.text("name"),
         forward_s=record.number("forward_s", 0),
         tensor_names=tuple(names),
         size_bytes=np.array(sizes, dtype=np.int64),
         backward_s=np.array(backward_s, dtype=np.float64),
-        compression=_cost(record, "compression"),
-        communication=_cost(record, "communication"),
-        uncompressed_communication=_cost(record, optional) if optional in record else None,
+        modes=modes,
         source=record.text("source", default=""),
+        shapes=_shapes(shapes, sizes),
     ))  # fmt: skip
     record.close()
     return profile
 
 
-def _naming_file(path: str | Path, build: Callable[[], FusionProfile]) -> FusionProfile:
+def _shapes(shapes: list[tuple[int, ...] | None], sizes: list[int]) -> tuple[tuple[int, ...], ...]:
+    """A tensor without a shape is a vector in single precision, where others have one."""
+    if all(shape is None for shape in shapes):
+        return ()
+    return tuple((max(1, size // 4),) if shape is None else shape for shape, size in zip(shapes, sizes, strict=True))
+
+
+def _mode(path: str | Path, entry: Record) -> Mode:
+    mode = _naming_file(path, lambda: Mode(
+        name=entry.text("name"),
+        communication=_cost(entry, "communication"),
+        encode=_cost(entry, "encode") if "encode" in entry else FREE,
+        decode=_cost(entry, "decode") if "decode" in entry else FREE,
+        error=entry.text("error", choices=list(ERRORS)),
+        encoded_bytes=_numbers(entry, "encoded_bytes"),
+        sent_bytes=_numbers(entry, "sent_bytes"),
+    ))  # fmt: skip
+    entry.close()
+    return mode
+
+
+def _numbers(entry: Record, key: str) -> tuple[float, ...] | None:
+    if key not in entry:
+        return None
+    numbers = entry.array(key)
+    for place, number in enumerate(numbers):
+        if type(number) not in (int, float) or not 0 <= number <= _LARGEST_BYTES:
+            raise entry.fail(f"{key}[{place}]", "a number in 0..2^53", number)
+    return tuple(map(float, numbers))
+
+
+def _naming_file(path: str | Path, build: Callable[[], _Built]) -> _Built:
     try:
         return build()
     except InputError as error:  # the profile names the tensor, not the file
@@ -102,16 +142,28 @@ def fusion_profile_text(profile: FusionProfile) -> str:
     head = {"format": _FORMAT, "version": _VERSION, "name": profile.name, "forward_s": profile.forward_s}
     if profile.source:
         head["source"] = profile.source
-    head["compression"] = _cost_data(profile.compression)
-    head["communication"] = _cost_data(profile.communication)
-    if profile.uncompressed_communication is not None:
-        head["uncompressed_communication"] = _cost_data(profile.uncompressed_communication)
+    head["modes"] = [_mode_data(mode) for mode in profile.modes]
     columns = (profile.tensor_names, profile.size_bytes.tolist(), profile.backward_s.tolist())
-    tensors = [
-        json.dumps({"name": name, "size_bytes": size, "backward_s": backward_s})
+    entries = [
+        {"name": name, "size_bytes": size, "backward_s": backward_s}
         for name, size, backward_s in zip(*columns, strict=True)
     ]
+    for entry, shape in zip(entries, profile.shapes, strict=False):  # none, or one for each
+        entry["shape"] = list(shape)
+    tensors = [json.dumps(entry) for entry in entries]
     return f'{json.dumps(head)[:-1]},\n"tensors": [\n' + ",\n".join(tensors) + "]}\n"
+
+
+def _mode_data(mode: Mode) -> dict[str, Any]:
+    data: dict[str, Any] = {"name": mode.name, "error": mode.error}
+    for title in ("encode", "decode"):
+        if getattr(mode, title) != FREE:
+            data[title] = _cost_data(getattr(mode, title))
+    data["communication"] = _cost_data(mode.communication)
+    for title in ("encoded_bytes", "sent_bytes"):
+        if getattr(mode, title) is not None:
+            data[title] = list(getattr(mode, title))
+    return data
 
 
 def _cost_data(cost: CostFunction) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class Layer:
 
     `again`: those of a recomputation, where they differ. `in_place`: those over its first input; empty if it can't.
     `parameter_bytes` counts what lives throughout the training: parameters and running statistics. `gradients`: names
-    and bytes of the parameter gradients that its steps make, in the order in which frameworks hand them over.
+    and shapes of the parameter gradients that its steps make, in the order in which frameworks hand them over.
     """
 
     op: str
@@ -95,7 +95,7 @@ class Layer:
     in_place: tuple[Implementation, ...] = ()
     side: SideOutput | None = None
     parameter_bytes: int = 0
-    gradients: tuple[tuple[str, int], ...] = ()
+    gradients: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,13 @@ class Gradient:
     """A parameter's gradient; `backward_s`: what the backward pass takes from the gradient before it to this one."""
 
     name: str
-    size_bytes: int
+    shape: tuple[int, ...]
     backward_s: float
+
+    @property
+    def size_bytes(self) -> int:
+        """In single precision."""
+        return FLOAT_BYTES * math.prod(self.shape)
 
 
 class NetworkBuilder:
@@ -175,7 +180,7 @@ class NetworkBuilder:
         The gradients of a layer are ready together, after all its steps; a shared one after the last layer of its name.
         """
         found: list[Gradient] = []
-        shares: dict[str, int] = {}
+        rows: dict[str, int] = {}
         waited_s = 0.0
         order = [node.forward for node in graph.backward]
         for node, following in zip(graph.backward, [*order[1:], -1], strict=True):
@@ -185,12 +190,12 @@ class NetworkBuilder:
             if not parameters or following == number:
                 continue
             name = self._names.get(number, graph.forward[number].name)
-            for part, size_bytes in parameters:
-                shares[f"{name}.{part}"] = shares.get(f"{name}.{part}", 0) + size_bytes
+            for part, shape in parameters:
+                rows[f"{name}.{part}"] = rows.get(f"{name}.{part}", 0) + shape[0]
             if any(self._names.get(earlier) == name for earlier in self._layers if earlier < number):
                 continue
-            for part, _ in parameters:
-                found.append(Gradient(f"{name}.{part}", shares[f"{name}.{part}"], waited_s))
+            for part, shape in parameters:
+                found.append(Gradient(f"{name}.{part}", (rows[f"{name}.{part}"], *shape[1:]), waited_s))
                 waited_s = 0.0
         return found
 

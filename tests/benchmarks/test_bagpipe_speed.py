@@ -6,6 +6,8 @@ Times are processor time of this process, so that other load on the machine does
 
 from __future__ import annotations
 
+import os
+import resource
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -17,6 +19,7 @@ import pytest
 from rates import rate
 
 from gapless.encodings.bagpipe.lookahead import lookahead_steps
+from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
 from gapless.encodings.bagpipe.unique_ids import positions, unique_ids
 from gapless.profiles.traces.files import read_trace
 from gapless.profiles.traces.generators import criteo_like_trace, skew_trace, zipf_trace
@@ -118,3 +121,29 @@ def test_readers(benchmark: Any, name: str, tmp_path: Path) -> None:
     assert np.array_equal(whole[:, 0], ids[:, 0])
     assert all(len(np.unique(mine)) == len(np.unique(own)) for mine, own in zip(whole.T, ids.T, strict=True))
     report(benchmark, count)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="processor time of ended processes is Unix")
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_lookahead_by_table(benchmark: Any, processes: int) -> None:
+    """What each process takes for its tables, beside what handing out columns and joining steps takes."""
+    batches = [batch.astype(np.int64) for batch in kept_batches(150, BATCH)]
+    tables = batches[0].shape[1]
+
+    def ended_s() -> float:
+        found = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return found.ru_utime + found.ru_stime
+
+    before_s = ended_s()
+    assert [step.batch for step in lookahead_by_table(batches[:1], tables, 50, processes)] == [0]
+    start_s = (ended_s() - before_s) / processes  # of a process, without work
+    before_s = ended_s()
+    fetched = benchmark.pedantic(
+        lambda: sum(len(step.prefetch_ids) for step in lookahead_by_table(batches, tables, 50, processes)), rounds=1
+    )
+    each_s = (ended_s() - before_s) / processes - start_s
+    ours_s = float(benchmark.stats.stats.mean) if benchmark.stats is not None else float("nan")
+    benchmark.extra_info["process_s"] = each_s
+    each_ms, ours_ms = (1e3 * time_s / len(batches) for time_s in (each_s, ours_s))
+    print(f"\n{processes} processes: {each_ms:.1f} ms a batch in each, {ours_ms:.1f} in the caller's")
+    assert fetched == sum(len(step.prefetch_ids) for step in lookahead_steps(batches, 50))

@@ -61,8 +61,9 @@ def test_fusions(kind: str, unit: str, cases: int) -> None:
     for _ in range(cases):
         duration, size = 10 ** rng.uniform(-7, 5), 10 ** rng.uniform(-2, 5)
         profile = scaled_instance(random_instance(rng, kind, most=12, least=3), duration, size)
-        unit_s = timeline(profile, buckets(profile).fusion).end_s if unit == "near 1" else 1.0
-        encoding = fusion_milp.encode(Costs.of(profile), unit_s)
+        costs = Costs.of(profile)
+        unit_s = timeline(costs, buckets(costs).fusion).end_s if unit == "near 1" else 1.0
+        encoding = fusion_milp.encode(costs, unit_s)
         optimum_s = brute_force_s(profile) - profile.forward_s
         for name, objective in _claims(encoding.model, solvers).items():
             claimed[name] += 1

@@ -26,7 +26,8 @@ def test_every_compressor_has_a_line_below_the_plain_buckets(capsys: pytest.Capt
     assert re.match(r" *none +buckets of \d+ MB", lines[1])
     names = [line.split()[0] for line in lines[2:-1]]
     assert names == [
-        "none", "fp16", "rand-k", "top-k", "ms-top-k", "dgc", "ef-signsgd", "onebit", "qsgd", "terngrad", "powersgd",
+        "none", "fp16", "bf16", "rand-k", "topk", "ms-topk", "dgc", "ef-signsgd", "onebit", "qsgd", "terngrad",
+        "powersgd",
     ]  # fmt: skip
     assert re.match(r"best: rand-k in its best fusion, saves \d+\.\d % of a step$", lines[-1])
 

@@ -15,14 +15,15 @@ from gapless.encodings.cupcake import Problem
 from gapless.io.ddp_buckets import read_ddp_buckets
 from gapless.io.plan import SavedPlan, claim_data, write_plan
 from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.modes import Mode
 from gapless.profiles.gradients.profile import FusionProfile
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Path:
     sizes = np.array([4096, 64, 1 << 20, 256], dtype=np.int64)
-    costs = AffineCost(2e-4, 1e-10), AffineCost(1e-4, 2e-9)
-    problem = Problem(FusionProfile("four", 0.01, tuple("dcba"), sizes, np.full(4, 1e-3), *costs))
+    modes = (Mode("topk", AffineCost(1e-4, 2e-9), AffineCost(2e-4, 1e-10)),)
+    problem = Problem(FusionProfile("four", 0.01, tuple("dcba"), sizes, np.full(4, 1e-3), modes))
     result = gapless.solve(problem)
     assert result.schedule is not None
     saved = SavedPlan("cupcake", problem.description, claim_data(result.solution), result.details, result.schedule)

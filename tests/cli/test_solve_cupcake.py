@@ -69,7 +69,7 @@ def test_a_summary_names_the_costs_that_were_taken(capsys: pytest.CaptureFixture
     network = ["--ranks", "64", "--bandwidth", "10Gbps"]
     assert main(["solve", "cupcake", "--profile", "gpt2", "--compressor", "fp16", *network]) == 0
     shown = capsys.readouterr().out
-    assert "compression: fp16" in shown
+    assert "costs: plain by ring all-reduce; fp16" in shown
     assert "dgc" not in shown
     assert "objective" not in shown.splitlines()[0]
 
@@ -81,17 +81,39 @@ def test_every_method_gives_a_plan(profile: str, method: str, capsys: pytest.Cap
     assert found["objective_s"] >= 4.2615e-3 * (1 - 1e-9)
 
 
-def test_plain_groups_are_chosen_shown_and_not_exported_as_buckets(
+NETWORK = ["--ranks", "8", "--bandwidth", "2Gbps"]
+
+
+def test_modes_are_chosen_by_group_and_shown_with_the_papers_question_beside(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan, buckets = str(tmp_path / "plan.json"), str(tmp_path / "buckets.json")
-    found = _solved(capsys, "--profile", "resnet50", "--method", "joint", "-o", plan)
+    plan, modes = str(tmp_path / "plan.json"), ["--modes", "plain,topk,powersgd:4"]
+    found = _solved(capsys, "--profile", "vgg16", *modes, *NETWORK, "-o", plan)
     assert (found["status"], found["valid"]) == ("optimal", True)
-    assert found["objective_s"] < min(found["baselines_s"].values())
+    assert found["objective_s"] <= min(found["baselines_s"].values())
+    assert set(found["modes"]) <= {"plain", "topk", "powersgd:4"}
+    assert len(found["modes"]) == len(found["groups"])
     assert main(["show", plan]) == 0
-    assert capsys.readouterr().out.count("(plain)") == len(found["sent_plain"]) > 0
-    assert main(["export", plan, "--format", "ddp-buckets", "-o", buckets]) == 2
-    assert "sent_plain" in capsys.readouterr().err
+    shown = capsys.readouterr().out
+    assert "fusion-only" in shown
+    assert "topk feedback" in shown
+
+
+def test_the_papers_question_compresses_every_group_and_decodes_before(capsys: pytest.CaptureFixture[str]) -> None:
+    paper = _solved(capsys, "--profile", "resnet50", "--modes", "compress", "--decode", "before")
+    after = _solved(capsys, "--profile", "resnet50", "--modes", "compress")
+    every = _solved(capsys, "--profile", "resnet50")
+    assert set(paper["modes"]) == set(after["modes"]) == {"dgc"}
+    assert paper["decode_s"] == 0 < after["decode_s"]
+    assert every["objective_s"] < after["objective_s"] < paper["objective_s"]
+    priced = _solved(capsys, "--profile", "resnet50", "--modes", "compress", "--compressor", "onebit", *NETWORK)
+    assert set(priced["modes"]) == {"onebit"}
+
+
+def test_a_class_of_error_leaves_out_what_is_worse(capsys: pytest.CaptureFixture[str]) -> None:
+    found = _solved(capsys, "--profile", "vgg16", "--modes", "plain,fp16,topk", "--error", "rounded", *NETWORK)
+    assert set(found["modes"]) <= {"plain", "fp16"}
+    assert "fp16" in found["modes"]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +122,16 @@ def test_plain_groups_are_chosen_shown_and_not_exported_as_buckets(
         (["--profile", "resnet-50"], "profile: must be a file or one of"),
         (["--profile", "nowhere.json"], "cannot read nowhere.json"),
         (["--profile", "resnet50", "--method", "parto"], "did you mean 'pareto'?"),
-        (["--profile", "resnet50", "--method", "affine"], "needs affine"),
+        (["--profile", "resnet50", "--modes", "compress", "--decode", "before", "--method", "affine"], "needs affine"),
+        (["--profile", "resnet50", "--method", "algorithm1"], "add --modes compress --decode before"),
+        (["--profile", "resnet50", "--modes", "plain", "--method", "selective"], "needs the mode plain and one that"),
+        (["--profile", "resnet50", "--modes", "plain,dcg"], "mode: must be one of plain, dgc, got 'dcg'"),
+        (
+            ["--profile", "resnet50", "--modes", "compress", "--error", "exact"],
+            "has none of error class exact or better",
+        ),
+        (["--profile", "resnet50", "--modes", "compress", *NETWORK], "ranks: goes with compressor"),
+        (["--profile", "resnet50", "--modes", "plain,topk", "--compressor", "dgc", *NETWORK], "not both"),
         (["--profile", "resnet50", "--ranks", "8"], "ranks: goes with compressor"),
         (
             ["--profile", "resnet50", "--compressor", "dcg", "--ranks", "8", "--bandwidth", "1Gbps"],
@@ -123,7 +154,14 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytes
         ({"tensors": []}, "tensors must hold at least one"),
         ({"forward_s": -1}, "forward_s: must be a number >= 0, got -1"),
         ({"compresion": {}}, "field 'compresion' is unknown"),
-        ({"communication": {"kind": "points", "points": [[2, 1.0], [1, 1.0]]}}, "bytes must rise"),
+        (
+            {
+                "modes": [
+                    {"name": "a", "error": "exact", "communication": {"kind": "points", "points": [[2, 1], [1, 1]]}}
+                ]
+            },
+            "bytes must rise",
+        ),
     ],
 )
 def test_a_broken_profile_is_named_with_its_field(

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from gapless.profiles.gradients.cost_functions import AffineCost, CostFunction, PointsCost
+from gapless.profiles.gradients.modes import Mode, plain_mode
 from gapless.profiles.gradients.profile import FusionProfile
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "cupcake" / "espresso_profiles.json"
@@ -23,7 +24,7 @@ _RANKS, _BYTES_PER_S, _LATENCY_S = 8, 2e9, 10e-6
 
 
 def fusion_profile(network: str, compressor: str, affine: bool) -> FusionProfile:
-    """One worker's step; with `affine`, compression is the line through the ends of the flat part and of the model.
+    """One worker's step, plain or compressed; `affine`: by the line through the ends of the flat part and of the model.
 
     Compressed gradients are gathered (one-level overheads), uncompressed ones reduced around a ring. The forward pass
     isn't in the data: half of the backward time stands for it.
@@ -31,12 +32,11 @@ def fusion_profile(network: str, compressor: str, affine: bool) -> FusionProfile
     data = json.loads(DATA.read_text(encoding="utf-8"))
     model = data["models"][network]
     encode_us, decode_us, _ = data["compression_overheads_us"][f"{compressor}_comp_overhead"]
-    flat_s = (encode_us[2] + decode_us[2]) * _S_PER_US
     size_bytes = np.array([4 * tensor["numel"] for tensor in model["tensors"]], dtype=np.int64)
     backward_s = np.array(model["bp_gap_us"], dtype=np.float64) * _S_PER_US
-    compression: CostFunction = PointsCost(((_FLAT_BYTES, flat_s), (2 * _FLAT_BYTES, 2 * flat_s)))
-    if affine:
-        compression = AffineCost(flat_s, flat_s / _FLAT_BYTES * (1 - _FLAT_BYTES / float(size_bytes.sum())))
+    encode, decode = (
+        _overhead(_S_PER_US * flat_us, float(size_bytes.sum()), affine) for flat_us in (encode_us[2], decode_us[2])
+    )
     gather_s = (_RANKS - 1) / _BYTES_PER_S / COMPRESSORS[compressor]
     reduce_s = 2 * (_RANKS - 1) / _RANKS / _BYTES_PER_S
     return FusionProfile(
@@ -45,8 +45,15 @@ def fusion_profile(network: str, compressor: str, affine: bool) -> FusionProfile
         tensor_names=tuple(tensor["name"] for tensor in model["tensors"]),
         size_bytes=size_bytes,
         backward_s=backward_s,
-        compression=compression,
-        communication=AffineCost((_RANKS - 1) * _LATENCY_S, gather_s),
-        uncompressed_communication=AffineCost(2 * (_RANKS - 1) * _LATENCY_S, reduce_s),
+        modes=(
+            plain_mode(AffineCost(2 * (_RANKS - 1) * _LATENCY_S, reduce_s)),
+            Mode(compressor, AffineCost((_RANKS - 1) * _LATENCY_S, gather_s), encode, decode, "feedback"),
+        ),
         source="gradients measured on a V100",
     )
+
+
+def _overhead(flat_s: float, total_bytes: float, affine: bool) -> CostFunction:
+    if affine:
+        return AffineCost(flat_s, flat_s / _FLAT_BYTES * (1 - _FLAT_BYTES / total_bytes))
+    return PointsCost(((_FLAT_BYTES, flat_s), (2 * _FLAT_BYTES, 2 * flat_s)))

@@ -1,10 +1,14 @@
-"""Random fusion profiles, and the optimum by brute force."""
+"""Random fusion profiles of one mode or several, and the optimum by brute force over groups and modes."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction, PointsCost
+from gapless.profiles.gradients.modes import Mode, plain_mode
 from gapless.profiles.gradients.profile import FusionProfile
 
 KINDS = ("affine", "thresholded", "points", "superadditive")
@@ -35,10 +39,28 @@ def random_instance(rng: np.random.Generator, kind: str, most: int = 14, least: 
     return _profile(size_bytes.tolist(), backward_s.tolist(), compression, communication, float(rng.uniform(0, 1e-2)))
 
 
+def mixed_instance(rng: np.random.Generator, kind: str, most: int = 10, least: int = 1) -> FusionProfile:
+    """As `random_instance`, with `plain` and two modes that compress, one of them priced by vectors of its own."""
+    profile = random_instance(rng, kind, most, least)
+    count, total, scale_s = profile.tensor_count, float(profile.total_bytes), 2e-2 * 10 ** rng.uniform(-1, 0.5)
+    plain = AffineCost(scale_s * rng.uniform(0, 0.5) / count, scale_s * rng.uniform(0, 1) / total)
+    scales_s = 1e-2 * 10 ** rng.uniform(-1, 0.5, 4)
+    decode, *others = (_cost(rng, kind, total, float(each_s), count) for each_s in scales_s)
+    encoded, sent = rng.uniform(0, 2, (2, count)) * profile.size_bytes
+    low_rank = Mode("low-rank", others[0], others[1], others[2], "feedback", tuple(encoded), tuple(sent))
+    return replace(profile, modes=(plain_mode(plain), replace(profile.modes[0], decode=decode), low_rank))
+
+
+def without(profile: FusionProfile, name: str) -> FusionProfile:
+    """The profile without a mode."""
+    return replace(profile, modes=tuple(mode for mode in profile.modes if mode.name != name))
+
+
 def scaled_instance(profile: FusionProfile, duration: float, size: float) -> FusionProfile:
     """The same question with times and sizes so many times as large, but for the rounding of bytes."""
+    mode = profile.modes[0]
     costs = (PointsCost(tuple((size * at, duration * cost_s) for at, cost_s in _points(cost)))
-             for cost in (profile.compression, profile.communication))  # fmt: skip
+             for cost in (mode.encode, mode.communication))  # fmt: skip
     sizes = np.maximum(np.rint(size * profile.size_bytes), 1).astype(np.int64).tolist()
     return _profile(sizes, (duration * profile.backward_s).tolist(), *costs, duration * profile.forward_s)
 
@@ -47,19 +69,27 @@ def _points(cost: CostFunction) -> tuple[tuple[float, float], ...]:
     return cost.points if isinstance(cost, PointsCost) else ((0.0, float(cost(0))), (1e9, float(cost(1e9))))
 
 
-def brute_force_s(profile: FusionProfile) -> float:
-    """The least step time over all 2^(N - 1) fusions: every cut is made and not made, all fusions side by side."""
-    count = profile.tensor_count
-    prefix, ready_s = np.append(0, np.cumsum(profile.size_bytes)), np.append(0.0, np.cumsum(profile.backward_s))
-    start, compressing_s, sent_s = np.zeros(1, dtype=np.int64), np.zeros(1), np.zeros(1)
+def brute_force_s(profile: FusionProfile, modes: Sequence[str] | None = None, decode: str = "after") -> float:
+    """The least step time over all groups and modes, of which there are M (M + 1)^(N - 1), all of them side by side."""
+    count, ready_s = profile.tensor_count, np.append(0.0, np.cumsum(profile.backward_s))
+    start, (compress_s, sent_s, decoded_s) = np.zeros(1, dtype=np.int64), np.zeros((3, 1))
+    offered = [profile.mode(name) for name in modes or profile.mode_names]
+    prefixes = [[np.append(0.0, np.cumsum(column(profile.size_bytes))) for column in (mode.encoded, mode.sent)]
+                for mode in offered]  # fmt: skip
     for j in range(1, count + 1):
-        size_bytes = prefix[j] - prefix[start]
-        total_s = compressing_s + profile.compression(size_bytes)
-        end_s = np.maximum(sent_s, ready_s[j] + total_s) + profile.communication(size_bytes)
+        found = []
+        for mode, (encoded, sent) in zip(offered, prefixes, strict=True):
+            encoded_bytes, sent_bytes = encoded[j] - encoded[start], sent[j] - sent[start]
+            total_s, after_s = compress_s + mode.encode(encoded_bytes), mode.decode(encoded_bytes)
+            if decode == "before":
+                total_s, after_s = total_s + after_s, np.zeros_like(after_s)
+            end_s = np.maximum(sent_s, ready_s[j] + total_s) + mode.communication(sent_bytes)
+            found.append(np.stack([total_s, end_s, np.maximum(decoded_s, end_s) + after_s]))
+        here = np.concatenate(found, axis=1)
         if j == count:
-            return profile.forward_s + float(end_s.min())
-        start = np.concatenate([start, np.full(len(start), j)])
-        compressing_s, sent_s = np.concatenate([compressing_s, total_s]), np.concatenate([sent_s, end_s])
+            return profile.forward_s + float(here[2].min())
+        start = np.concatenate([start, np.full(here.shape[1], j)])
+        compress_s, sent_s, decoded_s = np.concatenate([np.stack([compress_s, sent_s, decoded_s]), here], axis=1)
     raise AssertionError("a profile has gradients")
 
 
@@ -89,6 +119,5 @@ def _profile(
     sizes: list[int], backward_s: list[float], compression: CostFunction, communication: CostFunction, forward_s: float
 ) -> FusionProfile:
     names = tuple(f"t{number}" for number in range(len(sizes)))
-    return FusionProfile(
-        "random", forward_s, names, np.array(sizes, dtype=np.int64), np.array(backward_s), compression, communication
-    )
+    modes = (Mode("compressed", communication, compression),)
+    return FusionProfile("random", forward_s, names, np.array(sizes, dtype=np.int64), np.array(backward_s), modes)

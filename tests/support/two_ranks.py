@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from gapless.profiles.gradients.cost_functions import FREE
+from gapless.profiles.gradients.modes import plain_mode
 from gapless.torch.ddp.buckets import actual_buckets, distribute, measure
 from gapless.torch.ddp.compression import CompressionState, TopK, communication_cost, compressed_average
 
@@ -105,7 +106,7 @@ def train_all(rank: int, folder: Path) -> dict[str, Any]:
     inputs, targets = batch(rank, 0)
     found["profile"] = measure(
         fresh_model(), (inputs,), lambda output: nn.functional.mse_loss(output, targets),
-        name=f"measured by rank {rank}", compression=FREE, communication=FREE, steps=3, warm_up=1,
+        name=f"measured by rank {rank}", modes=[plain_mode(FREE)], steps=3, warm_up=1,
     )  # fmt: skip
     found["costs"] = [communication_cost(how, [400, 40_000], repeats=2) for how in (None, TopK(0.1))]
     return found

@@ -32,7 +32,7 @@ import numpy as np
 
 from gapless.errors import InputError
 from gapless.io.ddp_buckets import DdpBuckets, read_ddp_buckets
-from gapless.profiles.gradients.cost_functions import CostFunction
+from gapless.profiles.gradients.modes import Mode
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.torch.library import Marks, device_name, rank_count, torch
 
@@ -45,9 +45,7 @@ def measure(
     loss: Callable[[Any], torch.Tensor],
     *,
     name: str,
-    compression: CostFunction,
-    communication: CostFunction,
-    uncompressed_communication: CostFunction | None = None,
+    modes: Sequence[Mode],
     steps: int = 20,
     warm_up: int = 5,
     group: Any = None,
@@ -77,10 +75,9 @@ def measure(
         tensor_names=names,
         size_bytes=np.array([_size_bytes(parameters[tensor]) for tensor in names], dtype=np.int64),
         backward_s=np.diff(ready_s, prepend=0.0),
-        compression=compression,
-        communication=communication,
-        uncompressed_communication=uncompressed_communication,
+        modes=tuple(modes),
         source=f"medians of {steps} steps with torch {torch.__version__} on {device_name(device)}",
+        shapes=tuple(tuple(parameters[tensor].shape) for tensor in names),
     )
 
 

@@ -50,6 +50,6 @@ def _normalise(net: NetworkBuilder, x: Value, op: str, channels: int, running: i
         parameter_bytes=2 * FLOAT_BYTES * channels,
     )
     parameter_bytes = FLOAT_BYTES * (2 * channels + running)
-    gradients = tuple((part, FLOAT_BYTES * channels) for part in ("weight", "bias"))
+    gradients = tuple((part, (channels,)) for part in ("weight", "bias"))
     layer = Layer(op, x.shape, forward, (step,), again=again, parameter_bytes=parameter_bytes, gradients=gradients)
     return net.add(layer, x)

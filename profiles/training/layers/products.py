@@ -46,7 +46,7 @@ def conv(
     parameter_bytes = FLOAT_BYTES * (shape.weights + channels * bias)
     forward, steps = _convolution_parts(net, shape, x.gradient_bytes, parameter_bytes)
     out = (x.shape[0], channels, *extent)
-    gradients = _bias_first(FLOAT_BYTES * channels * bias, FLOAT_BYTES * shape.weights)
+    gradients = _bias_first(channels * bias, (channels, x.shape[1] // groups, *width))
     return net.add(Layer("convolution", out, forward, steps, parameter_bytes=parameter_bytes, gradients=gradients), x)
 
 
@@ -60,7 +60,7 @@ def conv_transpose(net: NetworkBuilder, x: Value, channels: int, kernel: int | S
     parameter_bytes = FLOAT_BYTES * (shape.weights + channels)
     forward, steps = _convolution_parts(net, shape, x.gradient_bytes, parameter_bytes)
     out = (x.shape[0], channels, *extent)
-    gradients = _bias_first(FLOAT_BYTES * channels, FLOAT_BYTES * shape.weights)
+    gradients = _bias_first(channels, (x.shape[1], channels, *width))
     return net.add(
         Layer("conv_transpose", out, forward, steps, parameter_bytes=parameter_bytes, gradients=gradients), x
     )
@@ -78,7 +78,7 @@ def linear(net: NetworkBuilder, x: Value, features: int, bias: bool = True, tied
         BackwardStep("ip_grad", x.gradient_bytes, from_nothing=_input_gradient(net, x, impl)),
     )
     parameter_bytes = gradient_bytes - weight_bytes * tied
-    gradients = _bias_first(gradient_bytes - weight_bytes, weight_bytes)
+    gradients = _bias_first(features * bias, (features, inner))
     return net.add(Layer("addmm", out, impl, steps, parameter_bytes=parameter_bytes, gradients=gradients), x)
 
 
@@ -110,14 +110,13 @@ def embedding(net: NetworkBuilder, x: Value, rows: int, features: int, tied: boo
     backward = net.implementation(*works, workspace_bytes=table_bytes * tied)
     gradient_bytes = 0 if tied else table_bytes
     step = BackwardStep("param_grad", 0, from_nothing=backward, parameter_bytes=gradient_bytes)
-    gradients = (("weight", gradient_bytes),)
+    gradients = (("weight", (0 if tied else rows, features)),)
     return net.add(Layer("embedding", shape, look_up, (step,), parameter_bytes=table_bytes, gradients=gradients), x)
 
 
-def _bias_first(bias_bytes: int, weight_bytes: int) -> tuple[tuple[str, int], ...]:
+def _bias_first(bias: int, weight: tuple[int, ...]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """The gradients of a layer with weights and perhaps a bias, which frameworks hand over first."""
-    weight = ("weight", weight_bytes)
-    return (("bias", bias_bytes), weight) if bias_bytes else (weight,)
+    return (("bias", (bias,)), ("weight", weight)) if bias else (("weight", weight),)
 
 
 def _convolution_parts(

@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 from bagpipe_batches import click_log_batch, random_batch
 
-from gapless.encodings.bagpipe import capacities, cost_matrix, fast
+from gapless.encodings.bagpipe import Planning, capacities, cost_matrix, fast
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
+from gapless.encodings.bagpipe.lookahead import lookahead_steps
+from gapless.encodings.bagpipe.sharing import Traffic
 from gapless.encodings.bagpipe.transport import transport
+from gapless.encodings.bagpipe.unique_ids import positions, unique_ids
+from gapless.profiles.traces.bags import Bags
+from gapless.profiles.traces.trace import Block, trace_of_array
 
 compiled = pytest.importorskip("gapless.encodings.bagpipe.compiled", reason="needs the extra `fast` (numba)")
 
@@ -59,3 +65,61 @@ def test_cost_matrices(seed: int, twice: Twice) -> None:
     found, expected = twice(lambda: cost_matrix(batch))
     assert found.dtype == expected.dtype
     assert np.array_equal(found, expected)
+
+
+def random_batches(rng: np.random.Generator) -> list[Block]:
+    """Tables of few and of many ids, and of ids so large that they are sorted."""
+    rows = [int(10 ** rng.uniform(0, 13)) for _ in range(int(rng.integers(1, 6)))]
+    size = int(rng.integers(1, 60))
+    return [np.stack([rng.integers(0, count, size) % 10**12 for count in rows], axis=1) for _ in range(12)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_distinct_ids_and_places(seed: int, twice: Twice) -> None:
+    for batch in random_batches(np.random.default_rng(seed)):
+        for found, expected in zip(*twice(lambda batch=batch: unique_ids(batch)), strict=True):
+            assert np.array_equal(found, expected)
+        found, expected = twice(lambda batch=batch: positions(*unique_ids(batch), batch))
+        assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_distinct_ids_and_places_of_bags(seed: int, twice: Twice) -> None:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(0, 4, (int(rng.integers(1, 40)), 3))
+    lengths[0, 0] = 1
+    bags = Bags(rng.integers(0, rng.choice([5, 10**9]), int(lengths.sum())), lengths)
+    for found, expected in zip(*twice(lambda: unique_ids(bags)), strict=True):
+        assert np.array_equal(found, expected)
+    found, expected = twice(lambda: positions(*unique_ids(bags), bags).values)
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("cache_rows", [None, 200])
+@pytest.mark.parametrize("seed", range(20))
+def test_steps_of_the_lookahead(seed: int, cache_rows: int | None, twice: Twice) -> None:
+    batches = random_batches(np.random.default_rng(seed))
+    most = cache_rows and max(cache_rows, *(len(unique_ids(batch)[0]) for batch in batches))
+    found, expected = twice(lambda: list(lookahead_steps(iter(batches), 1 + seed % 5, most)))
+    for ours, theirs in zip(found, expected, strict=True):
+        for name, value in vars(ours).items():
+            assert np.array_equal(value, getattr(theirs, name)), name
+
+
+def row_of_traffic(plan: BatchPlan) -> list[Any]:
+    """From trainers, from servers, sent."""
+    return list(vars(Traffic.of_users(plan.users, plan.owner)).values())
+
+
+@pytest.mark.parametrize("ownership", ["first-touch", "hash"])
+@pytest.mark.parametrize("seed", range(10))
+def test_plans_of_a_trace(seed: int, ownership: str, twice: Twice) -> None:
+    rng = np.random.default_rng(seed)
+    trace = trace_of_array(np.concatenate(random_batches(rng)))
+    size = int(rng.integers(4, 20))
+    planning = Planning(int(rng.integers(1, size)), size, int(rng.integers(1, 5)), ownership=ownership)
+    for found, expected in zip(*twice(lambda: list(batch_plans(trace, planning))), strict=True):
+        for name in ("index", "trainer", "owner", "owner_after", "users"):
+            assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+        for ours, theirs in zip(*twice(lambda plan=found: row_of_traffic(plan)), strict=True):
+            assert np.array_equal(ours, theirs)

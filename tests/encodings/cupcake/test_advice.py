@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from gapless.encodings.cupcake.advice import Advice, Option, advise
 from gapless.encodings.cupcake.baselines import buckets
+from gapless.encodings.cupcake.fusion import Costs
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.profiles.gradients.communication import FlatNetwork
 from gapless.profiles.gradients.compressors import NONE, compressor_names, named_compressor
 from gapless.profiles.gradients.cost_functions import FREE
-from gapless.profiles.gradients.named import load_fusion_profile, with_compressor
+from gapless.profiles.gradients.modes import plain_mode
+from gapless.profiles.gradients.named import load_fusion_profile, with_compressors
 from gapless.profiles.gradients.profile import FusionProfile
 
 GBPS = 1e9 / 8
@@ -29,10 +31,13 @@ def of(name: str, advice: Advice) -> Option:
     return next(option for option in advice.options if option.compressor.name == name)
 
 
+PLAIN_ONLY = (plain_mode(FREE),)
+
+
 def small_profile(sizes_mb: list[int], backward_ms: list[float]) -> FusionProfile:
     return FusionProfile(
         "small", 0.001, tuple(str(k) for k in range(len(sizes_mb))), 10**6 * np.array(sizes_mb, dtype=np.int64),
-        1e-3 * np.array(backward_ms[: len(sizes_mb)]), FREE, FREE,
+        1e-3 * np.array(backward_ms[: len(sizes_mb)]), PLAIN_ONLY,
     )  # fmt: skip
 
 
@@ -59,14 +64,14 @@ def test_options_come_in_the_order_asked_for(advice: Advice) -> None:
 
 def test_every_option_is_the_exact_solver_s(advice: Advice) -> None:
     for option in advice.options:
-        profile = with_compressor(load_fusion_profile("resnet50"), option.compressor, NETWORK)
+        profile = with_compressors(load_fusion_profile("resnet50"), [option.compressor], NETWORK)
         found = best_fusion(profile)
         assert (option.iteration_s, option.groups) == (found.iteration_s, found.groups)
         assert option.bound_s == pytest.approx(option.iteration_s)
 
 
 def test_plain_step_is_that_of_the_best_bucket_size(advice: Advice) -> None:
-    plain = buckets(with_compressor(load_fusion_profile("resnet50"), NONE, NETWORK))
+    plain = buckets(Costs.of(with_compressors(load_fusion_profile("resnet50"), [NONE], NETWORK)))
     assert advice.plain.iteration_s == plain.iteration_s
     assert of("none", advice).iteration_s <= plain.iteration_s
 
@@ -104,7 +109,7 @@ def test_ring_of_one_rank_is_refused() -> None:
 
 
 def test_step_without_any_computation_is_refused() -> None:
-    idle = FusionProfile("idle", 0.0, ("a",), np.array([8], dtype=np.int64), np.array([0.0]), FREE, FREE)
+    idle = FusionProfile("idle", 0.0, ("a",), np.array([8], dtype=np.int64), np.array([0.0]), PLAIN_ONLY)
     with pytest.raises(InputError, match="profile 'idle': forward_s and backward_s must not all be 0"):
         advise(idle, NETWORK, [NONE])
 
@@ -123,7 +128,7 @@ def test_larger_batch_lowers_the_crossover() -> None:
     for factor in (0.5, 1.0, 2.0):
         base = load_fusion_profile("resnet101")
         profile = FusionProfile(
-            base.name, factor * base.forward_s, base.tensor_names, base.size_bytes, factor * base.backward_s, FREE, FREE
+            base.name, factor * base.forward_s, base.tensor_names, base.size_bytes, factor * base.backward_s, PLAIN_ONLY
         )
         crossovers.append(
             of("powersgd", advise(profile, NETWORK, [named_compressor("powersgd")])).crossover_bytes_per_s
@@ -144,8 +149,8 @@ def test_compression_pays_below_its_crossover_and_not_above(
         return
     for factor, pays in ((0.998, True), (1.002, False)):
         other = FlatNetwork(network.ranks, factor * crossover, network.alpha_s)
-        found = best_fusion(with_compressor(profile, chosen, other))
-        plain_s = buckets(with_compressor(profile, NONE, other)).iteration_s
+        found = best_fusion(with_compressors(profile, [chosen], other))
+        plain_s = buckets(Costs.of(with_compressors(profile, [NONE], other))).iteration_s
         assert (found.iteration_s < plain_s * (1 - 1e-9)) == pays
 
 

@@ -14,6 +14,7 @@ from gapless.encodings.cupcake.ddp_buckets import export_ddp_buckets, to_ddp_buc
 from gapless.errors import InputError
 from gapless.io.ddp_buckets import read_ddp_buckets
 from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.modes import Mode
 from gapless.profiles.gradients.profile import FusionProfile
 
 ASKED = {"profile": "tiny", "tensor_names": ["c", "b", "a"], "tensor_bytes": [60, 20, 144], "forward_s": 0.0}
@@ -22,8 +23,9 @@ ASKED = {"profile": "tiny", "tensor_names": ["c", "b", "a"], "tensor_bytes": [60
 def test_solved_plan_becomes_a_bucket_for_each_group(tmp_path: Path) -> None:
     sizes = np.array([4096, 64, 1 << 20, 256, 1 << 18, 12], dtype=np.int64)
     profile = FusionProfile(
-        "six", 0.01, tuple("fedcba"), sizes, np.full(6, 1e-3), AffineCost(2e-4, 1e-10), AffineCost(1e-4, 2e-9)
-    )
+        "six", 0.01, tuple("fedcba"), sizes, np.full(6, 1e-3),
+        (Mode("topk", AffineCost(1e-4, 2e-9), AffineCost(2e-4, 1e-10)),),
+    )  # fmt: skip
     result = gapless.solve(Problem(profile))
     buckets = export_ddp_buckets(tmp_path / "buckets.json", Problem(profile).description, result.details)
     assert [list(group) for group in buckets.groups] == result.details["groups"]
@@ -41,7 +43,7 @@ def test_solved_plan_becomes_a_bucket_for_each_group(tmp_path: Path) -> None:
         ({}, {}, "plan: details: field 'groups' is missing"),
         ({"tensor_bytes": [1, 2]}, {"groups": [[0, 2]]}, "plan: parameter_bytes: must have one entry for each of 3"),
         ({"tensor_bytes": [60, 20, -1]}, {"groups": [[0, 2]]}, r"tensor_bytes\[2\]: must be a whole number >= 0"),
-        ({}, {"groups": [[0, 0], [1, 2]], "sent_plain": [0]}, "plan: details: sent_plain: .* must be empty"),
+        ({}, {"groups": [[0, 0], [1, 2]], "modes": ["plain", "dgc"]}, "plan: details: modes: .* must be the same"),
         ({"tensor_names": ["c", 1, "a"]}, {"groups": [[0, 2]]}, r"tensor_names\[1\]: must be a string, got 1"),
         ({"tensor_bytes": [60, 20, 0]}, {"groups": [[0, 2]]}, r"plan: groups\[0\]: DDP would make \[0, 1\]"),
     ],

@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from examples import share
-from fusion_instances import KINDS, brute_force_s, known_instance, random_instance, scaled_instance
+from fusion_instances import KINDS, brute_force_s, known_instance, mixed_instance, random_instance, scaled_instance
 
 from gapless.checker import check
 from gapless.encodings.cupcake import Fusion, Problem, timeline
 from gapless.encodings.cupcake.affine import Affine, solve_affine
-from gapless.encodings.cupcake.bounds import rest_of
-from gapless.encodings.cupcake.fusion import Costs
-from gapless.encodings.cupcake.pareto import Labelled, solve_pareto
+from gapless.encodings.cupcake.baselines import layer_wise
+from gapless.encodings.cupcake.fusion import DECODES, Costs
+from gapless.encodings.cupcake.joint import solve_joint
+from gapless.encodings.cupcake.parameters import DEFAULTS, Parameters
+from gapless.encodings.cupcake.pareto import Labelled
 from gapless.encodings.cupcake.solve import best_fusion, solve
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
@@ -40,12 +42,13 @@ def test_label_setting_agrees_with_the_affine_programme_on_long_instances() -> N
         assert affine.iteration_s == pytest.approx(pareto.iteration_s, rel=1e-9)
 
 
+@pytest.mark.parametrize("decode", DECODES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_milp_agrees(kind: str) -> None:
+def test_the_milp_agrees(kind: str, decode: str) -> None:
     rng = np.random.default_rng(11)
-    for _ in range(6):
-        profile = random_instance(rng, kind, most=18)
-        first, second = best_fusion(profile), best_fusion(profile, method="milp")
+    for case in range(6):
+        profile = random_instance(rng, kind, most=18) if case < 3 else mixed_instance(rng, kind, most=12)
+        first, second = (best_fusion(profile, method=method, decode=decode) for method in ("auto", "milp"))
         assert second.iteration_s == pytest.approx(first.iteration_s, rel=1e-6)
         assert second.bound_s == pytest.approx(first.iteration_s, rel=1e-6)
 
@@ -76,25 +79,28 @@ def test_algorithm_1_is_exact_for_affine_costs_unless_one_group_is_best() -> Non
 def test_for_a_single_gradient_a_baseline_stands_in_for_algorithm_1() -> None:
     profile = random_instance(np.random.default_rng(0), "affine", most=1)
     found = best_fusion(profile, method="algorithm1")
-    assert found.fusion == Fusion((1,))
+    assert found.fusion == Fusion((1,), ("compressed",))
     assert "instead" in found.details
 
 
 def test_a_capped_search_reports_a_bound_below_the_optimum() -> None:
     rng = np.random.default_rng(5)
-    capped = 0
+    capped, coarse = 0, Parameters(grid_bins=(2,), most_labels=1)
     for _ in range(100):
         profile = random_instance(rng, "points")
         costs, optimum_s = Costs.of(profile), brute_force_s(profile) - profile.forward_s
-        start = Fusion(tuple(range(1, profile.tensor_count + 1)))
-        end_s = timeline(profile, start).end_s
-        found = solve_pareto(
-            costs, rest_of(costs, Deadline(SolveOptions())), start, end_s, Deadline(SolveOptions()), most=1
-        )
+        start, end_s = _layer_wise(costs)
+        found = solve_joint(costs, start, end_s, Deadline(SolveOptions()), coarse)
+        found_s = timeline(costs, found.fusion).end_s
         assert found.bound_end_s <= optimum_s * (1 + 1e-9)
-        assert timeline(profile, found.fusion).end_s >= optimum_s * (1 - 1e-9)
-        capped += found.bound_end_s < timeline(profile, found.fusion).end_s
+        assert found_s >= optimum_s * (1 - 1e-9)
+        capped += found.bound_end_s < found_s * (1 - 1e-9)
     assert capped > 3
+
+
+def _layer_wise(costs: Costs) -> tuple[Fusion, float]:
+    fusion = layer_wise(costs).fusion
+    return fusion, timeline(costs, fusion).end_s
 
 
 class _After(Deadline):
@@ -116,15 +122,13 @@ def test_a_search_that_ends_at_any_moment_has_a_fusion_and_a_true_bound(looks: i
     for kind in KINDS:
         profile = random_instance(rng, kind, least=6)
         costs, optimum_s = Costs.of(profile), brute_force_s(profile) - profile.forward_s
-        start = Fusion(tuple(range(1, profile.tensor_count + 1)))
-        end_s = timeline(profile, start).end_s
-        rest = rest_of(costs, _After(2 * looks))
-        found: list[Labelled | Affine] = [solve_pareto(costs, rest, start, end_s, _After(looks), most=4000)]
+        start, end_s = _layer_wise(costs)
+        found: list[Labelled | Affine] = [solve_joint(costs, start, end_s, _After(looks), DEFAULTS)]
         if kind == "affine":
-            found.append(solve_affine(profile, start, end_s, _After(looks)))
+            found.append(solve_affine(costs, start, end_s, _After(looks)))
         for each in found:
             assert each.bound_end_s <= optimum_s * (1 + 1e-9)
-            assert optimum_s <= timeline(profile, each.fusion).end_s * (1 + 1e-9)
+            assert optimum_s <= timeline(costs, each.fusion).end_s * (1 + 1e-9)
 
 
 def test_a_model_that_cannot_be_solved_in_time_is_not_encoded() -> None:
@@ -160,20 +164,9 @@ def test_what_costs_nothing_adds_nothing_to_the_step(method: str) -> None:
     assert best.iteration_s == pytest.approx(profile.compute_s)
 
 
-def test_the_rest_is_never_underestimated() -> None:
-    """The bound of no groups at all is a bound of the whole problem."""
-    rng = np.random.default_rng(13)
-    for kind in KINDS:
-        for _ in range(50):
-            profile = random_instance(rng, kind)
-            costs = Costs.of(profile)
-            bound_s = float(rest_of(costs, Deadline(SolveOptions())).bound_s(costs, 0, np.zeros(1), np.zeros(1))[0])
-            assert bound_s + profile.forward_s <= brute_force_s(profile) * (1 + 1e-9)
-
-
 @pytest.mark.parametrize(
     ("method", "message"),
-    [("afine", "did you mean 'affine'"), ("affine", "needs affine"), ("selective", "uncompressed_communication")],
+    [("afine", "did you mean 'affine'"), ("affine", "needs affine"), ("selective", "needs the mode plain")],
 )
 def test_a_method_that_does_not_suit_is_refused(method: str, message: str) -> None:
     with pytest.raises(InputError, match=message):

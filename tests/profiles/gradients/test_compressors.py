@@ -19,7 +19,7 @@ from gapless.profiles.gradients.compressors import (
     relative_speed,
 )
 
-TABLE_4_1_MS = {"ms-top-k": 103, "top-k": 273, "qsgd": 39, "terngrad": 94, "powersgd": 45}
+TABLE_4_1_MS = {"ms-topk": 103, "topk": 273, "qsgd": 39, "terngrad": 94, "powersgd": 45}
 LAYER_WISE_TENSORS = 161  # ResNet-50
 
 names = st.sampled_from(compressor_names())
@@ -88,7 +88,25 @@ def test_no_compression_is_free_and_comes_first() -> None:
 
 def test_all_reducible_are_those_of_table_4_1_and_the_plain_formats() -> None:
     reducible = {name for name in compressor_names() if named_compressor(name).all_reducible}
-    assert reducible == {"none", "fp16", "rand-k", "powersgd"}
+    assert reducible == {"none", "fp16", "bf16", "rand-k", "powersgd"}
+
+
+def test_a_low_rank_is_asked_for_by_its_number_and_dashes_do_not_matter() -> None:
+    assert named_compressor("top-k") is named_compressor("topk")
+    assert named_compressor("powersgd:8").rank == 8
+    four, eight, two = (named_compressor(f"powersgd:{rank}").cost(8)(1e6) for rank in (4, 8, 2))
+    assert (eight, two) == (2 * four, four)
+    for wrong in ("powersgd:0", "powersgd:x", "topk:4"):
+        with pytest.raises(InputError, match="compressor: must be one of"):
+            named_compressor(wrong)
+
+
+def test_encode_and_decode_make_up_the_cost() -> None:
+    for name in compressor_names():
+        each = named_compressor(name)
+        for size in (1e3, 4e6, 1e8):
+            both_s = each.encode_cost(2.0)(size) + each.decode_cost(16, 2.0)(size)
+            assert both_s == pytest.approx(float(each.cost(16, 2.0)(size)))
 
 
 def test_every_compressor_says_where_its_times_are_from() -> None:

@@ -25,6 +25,7 @@ from gapless.profiles.gradients.ddp_model import (
     ratio_table,
     tradeoff_table,
 )
+from gapless.profiles.gradients.modes import plain_mode
 from gapless.profiles.gradients.profile import FusionProfile
 
 GBPS = 1e9 / 8
@@ -85,7 +86,7 @@ def test_compressed_step_overlaps_nothing() -> None:
 
 def test_model_of_a_profile_takes_its_bytes_and_its_backward_time() -> None:
     profile = FusionProfile(
-        "tiny", 1.0, ("a", "b"), np.array([3, 4], dtype=np.int64), np.array([0.25, 0.5]), FREE, FREE
+        "tiny", 1.0, ("a", "b"), np.array([3, 4], dtype=np.int64), np.array([0.25, 0.5]), (plain_mode(FREE),)
     )
     model = ddp_model(profile, NETWORK)
     assert (model.gradient_bytes, model.backward_s, model.network) == (7, 0.75, NETWORK)

@@ -12,20 +12,22 @@ import pytest
 
 from gapless.errors import InputError
 from gapless.profiles.gradients.communication import FlatNetwork, all_gather_cost, all_reduce_cost
-from gapless.profiles.gradients.compressors import named_compressor
+from gapless.profiles.gradients.compressors import NONE, named_compressor
+from gapless.profiles.gradients.modes import plain_mode
 from gapless.profiles.gradients.named import (
     build_fusion_profile,
     find_fusion_profile,
     fusion_profile_names,
     load_fusion_profile,
     main,
-    with_compressor,
+    with_compressors,
 )
 from gapless.profiles.gradients.profile_file import fusion_profile_text, read_fusion_profile
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 TENSORS = {"resnet50": 161, "resnet101": 314, "vgg16": 32, "bert-base": 199, "gpt2": 148}
 MEASURED = {"bert-base": "bert"}
+SHAPES = DATA / "model_tensors"
 PREFIXES = ("transformer.", "bert.")
 
 
@@ -97,13 +99,37 @@ def test_times_of_a_resnet_are_close_to_the_measured_ones(name: str) -> None:
     np.testing.assert_allclose(ours / ours[-1], theirs / theirs[-1], atol=0.04)
 
 
-def test_profile_takes_another_compressor_and_network() -> None:
-    profile, network, dgc = load_fusion_profile("vgg16"), FlatNetwork(4, 1e9, 1e-6), named_compressor("dgc")
-    other = with_compressor(profile, dgc, network, speed=2.0)
-    assert other.compression == dgc.cost(4, 2.0)
-    assert other.communication == all_gather_cost(network, 50)
-    assert other.uncompressed_communication == all_reduce_cost(network)
+def test_profile_takes_other_compressors_and_another_network() -> None:
+    profile, network = load_fusion_profile("vgg16"), FlatNetwork(4, 1e9, 1e-6)
+    dgc, powersgd = named_compressor("dgc"), named_compressor("powersgd:2")
+    other = with_compressors(profile, [NONE, dgc, powersgd], network, speed=2.0)
+    plain, by_ratio, low_rank = other.modes
+    assert plain == plain_mode(all_reduce_cost(network))
+    assert (by_ratio.encode, by_ratio.decode) == (dgc.encode_cost(2.0), dgc.decode_cost(4, 2.0))
+    assert by_ratio.communication == all_gather_cost(network, 50)
     assert other.tensor_names == profile.tensor_names
+    assert low_rank.communication.alpha_s == pytest.approx(3 * plain.communication.alpha_s)
+    weight, bias = profile.tensor_names.index("classifier.6.weight"), profile.tensor_names.index("classifier.6.bias")
+    assert low_rank.sent_bytes is not None
+    assert low_rank.encoded_bytes is not None
+    assert (low_rank.encoded_bytes[weight], low_rank.sent_bytes[weight]) == (4 * 1000 * 4096, 4 * 2 * (1000 + 4096))
+    assert (low_rank.encoded_bytes[bias], low_rank.sent_bytes[bias]) == (0, 4 * 1000)
+
+
+@pytest.mark.skipif(not SHAPES.is_dir(), reason=f"the models' tensors are not at {SHAPES}")
+@pytest.mark.parametrize(
+    ("name", "listed"), [("resnet50",) * 2, ("resnet101",) * 2, ("bert-base", "bert_base"), ("gpt2",) * 2]
+)
+def test_shapes_are_those_of_the_public_definition(name: str, listed: str) -> None:
+    """But for GPT-2's linear layers, which the framework holds transposed: no cost depends on that."""
+    known = {
+        tensor["name"]: tensor["shape"] for tensor in json.loads((SHAPES / f"{listed}.json").read_text())["tensors"]
+    }
+    profile = load_fusion_profile(name)
+    for tensor, shape, size in zip(profile.tensor_names, profile.shapes, profile.size_bytes, strict=True):
+        there = next(each for full, each in known.items() if full.endswith(tensor))
+        assert shape == tuple(there) or (name == "gpt2" and shape == tuple(reversed(there))), tensor
+        assert size == 4 * np.prod(shape)
 
 
 def test_unknown_name_is_refused_with_a_hint() -> None:

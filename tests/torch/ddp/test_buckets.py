@@ -39,6 +39,7 @@ from gapless.errors import InputError
 from gapless.io.ddp_buckets import assigned_groups, read_ddp_buckets
 from gapless.io.plan import SavedPlan, claim_data, write_plan
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost
+from gapless.profiles.gradients.modes import Mode, plain_mode
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.gradients.profile_file import read_fusion_profile, write_fusion_profile
 from gapless.torch.ddp.buckets import distribute, measure
@@ -50,7 +51,7 @@ def profile_of(model: nn.Module, *inputs: torch.Tensor, steps: int = 2) -> Fusio
     """The model's profile, with costs of no interest."""
     return measure(
         model, inputs, lambda output: output.sum(),
-        name="model", compression=FREE, communication=FREE, steps=steps, warm_up=1,
+        name="model", modes=[plain_mode(FREE)], steps=steps, warm_up=1,
     )  # fmt: skip
 
 
@@ -64,8 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     profile = replace(
         profile_of(fresh_model(), batch(0, 0)[0]),
         backward_s=np.array([9e-4, 3e-4, 3e-4, 9e-4, 3e-4, 12e-4, 3e-4, 6e-4]),
-        compression=AffineCost(3e-4, 0.0),
-        communication=AffineCost(6e-4, 6e-7),
+        modes=(Mode("topk", AffineCost(6e-4, 6e-7), AffineCost(3e-4, 0.0)),),
     )
     problem = Problem(profile)
     result = gapless.solve(problem)

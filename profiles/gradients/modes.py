@@ -1,0 +1,76 @@
+"""Modes: how a group of gradients may be sent, plain or through a compressor, what that costs, and how it errs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.errors import InputError
+from gapless.io.record import check_known
+from gapless.profiles.gradients.cost_functions import FREE, CostFunction
+
+__all__ = ["ERRORS", "PLAIN", "Mode", "plain_mode"]
+
+PLAIN = "plain"
+"""The mode that compresses nothing."""
+
+ERRORS = {
+    "exact": "the mean of the gradients itself",
+    "rounded": "each number to fewer bits; trains as single precision does, but for overflow",
+    "unbiased": "right on average; converges, slower by the variance that it adds",
+    "feedback": "biased, and what was left out is added the next time; converges at the rate of SGD in the end",
+    "unknown": "biased, and nothing is made up for; need not converge",
+}
+"""Classes of error, with what is known of convergence; from nothing lost to nothing known."""
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to send a group: encode it, run a collective on it, decode what arrives.
+
+    `encode` and `decode` are functions of the group's sum of `encoded_bytes`, `communication` of its sum of
+    `sent_bytes`: floats, one a tensor; None stands for the tensors' `size_bytes`, before compression. `error`: one of
+    `ERRORS`. Raises `InputError` for a name or class that can't be, and for bytes that are negative or not finite.
+    """
+
+    name: str
+    communication: CostFunction
+    encode: CostFunction = FREE
+    decode: CostFunction = FREE
+    error: str = "unknown"
+    encoded_bytes: tuple[float, ...] | None = None
+    sent_bytes: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name or "," in self.name or self.name.strip() != self.name:
+            raise InputError(f"mode: name must be a word without commas, got {self.name!r}")
+        check_known("error", self.error, ERRORS)
+        for title in ("encoded_bytes", "sent_bytes"):
+            for number, size in enumerate(getattr(self, title) or ()):
+                if not (math.isfinite(size) and size >= 0):
+                    raise InputError(f"mode {self.name!r}: {title}[{number}] must be finite and >= 0, got {size}")
+
+    def encoded(self, size_bytes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What `encode` and `decode` are functions of, one a tensor."""
+        return _or_else(self.encoded_bytes, size_bytes)
+
+    def sent(self, size_bytes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What `communication` is a function of, one a tensor."""
+        return _or_else(self.sent_bytes, size_bytes)
+
+    def highest_s(self, size_bytes: NDArray[np.int64]) -> float:
+        """The most that any group takes, encode, collective and decode together."""
+        encoded, sent = float(self.encoded(size_bytes).sum()), float(self.sent(size_bytes).sum())
+        return self.encode.highest_s(encoded) + self.decode.highest_s(encoded) + self.communication.highest_s(sent)
+
+
+def plain_mode(communication: CostFunction) -> Mode:
+    """No compression, at the cost of a collective on the gradients as they are."""
+    return Mode(PLAIN, communication, error="exact")
+
+
+def _or_else(given: tuple[float, ...] | None, size_bytes: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.asarray(size_bytes if given is None else given, dtype=np.float64)

@@ -1,0 +1,65 @@
+"""`gapless run bagpipe`: what it prints, its JSON object, what is refused."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calls import exit_code
+
+from gapless.cli.main import main
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+SMALL = (
+    "--trace", "zipf", "--table-rows", "50,9,300", "--trainers", "2", "--batch-size", "16", "--batches", "6",
+    "--lookahead", "2",
+)  # fmt: skip
+
+
+@needs_torch
+def test_a_dlrm_is_trained_and_moves_what_the_plans_say(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--pooling-factors", "1,3,2", "--optimizer", "rowwise-adagrad", "--shares", "3,1")
+    assert main(["run", "bagpipe", *SMALL, *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "trained          6 batches in 2 processes, rowwise-adagrad, 16 values a row"
+    assert [line.split()[0] for line in lines[1:4]] == ["rows", "dense", "losses"]
+    assert len(lines) == 8
+    assert all(line.endswith(": the plan's") for line in lines[4:])
+
+
+@needs_torch
+@pytest.mark.thorough
+def test_the_json_object_holds_what_was_planned_and_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "t.npy", np.random.default_rng(0).integers(0, 70, (100, 2)))
+    trace = ("--trace", str(tmp_path / "t.npy"), "--trainers", "3", "--batch-size", "16", "--cache-rows", "150")
+    assert main(["run", "bagpipe", *trace, "--optimizer", "adam", "--step-size", "0.01", "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["moved_bytes"] == found["planned_bytes"]
+    assert max(found["row_error"], found["dense_error"], found["loss_error"]) < 1e-4
+    assert found["batches"] == len(found["losses"]) == 7
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--shares", "3,2,1"), "--shares: must be one per trainer, 2 in all, got 3"),
+        (("--optimizer", "adagard"), "did you mean 'adagrad'?"),
+        (("--step-size", "0"), "--step-size: must be a number > 0, got '0'"),
+        (("--trainers", "17"), "--trainers: must be at most the 16 examples of a batch, got 17"),
+        (("--table-rows", "9999999"), "--table-rows: times the dimension must be at most 134,217,728 values, got"),
+        (("--cache-rows", "3"), "cache_rows must hold the distinct ids of a batch"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line(
+    options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code("run", "bagpipe", *SMALL, *options, "--quiet") == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
