@@ -26,29 +26,33 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.costs import Batch, capacities
+from gapless.encodings.bagpipe.demand import demand_steps
 from gapless.encodings.bagpipe.fast import loops
-from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
+from gapless.encodings.bagpipe.lookahead import MOST_LOOKAHEAD, Step, lookahead_steps
 from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import Partition, checked_method, partition
+from gapless.encodings.bagpipe.replicated_tables import bare_steps, with_replicated
 from gapless.encodings.bagpipe.roots import Past, Roots, one_user
 from gapless.encodings.bagpipe.sharing import Traffic, uses_by_trainer
-from gapless.encodings.bagpipe.system import DESIGNS, OWNERSHIPS
+from gapless.encodings.bagpipe.system import BASELINES, DESIGNS, OBJECTIVES, OWNERSHIPS
 from gapless.encodings.bagpipe.unique_ids import positions
 from gapless.encodings.bagpipe.windows import WindowBatch, partition_window
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import Deadline, SolveOptions
-from gapless.profiles.traces.bags import Bags, Lookups
+from gapless.profiles.traces.bags import Bags, Lookups, of_tables
 from gapless.profiles.traces.trace import Block, Trace
 
-__all__ = ["BatchPlan", "Planning", "batch_plans", "settled"]
+__all__ = ["REPLICATING", "BatchPlan", "Planning", "batch_plans", "settled"]
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 MOST_COSTS = 2**28
 """Examples of a batch times trainers: each pair has a cost."""
+REPLICATING = ("replicated", "lrpp", "lrpp-delayed")
+"""Designs in which a row may lie on every trainer for as long as one likes."""
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Of Fibonacci hashing: the upper bits of the product are well mixed."""
 
@@ -60,6 +64,7 @@ class Planning:
     `lookahead` and `cache_rows`: as for `lookahead_steps`; 200 batches if neither is given, as in the paper.
     `objective`: `auto` is that of the design: `synchronised` for LRPP's, unless the method is for the paper's alone.
     `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None. `design`: of the cache.
+    `replicated`: tables, by number, whose rows stay on every trainer from their first use on.
     Raises `InputError` for counts below 1, more trainers than examples in a batch, too many of both, unknown names.
     """
 
@@ -73,6 +78,7 @@ class Planning:
     shares: tuple[float, ...] | None = None
     batches: int | None = None
     design: str = "lrpp-delayed"
+    replicated: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for title in ("trainers", "batch_size", "lookahead", "cache_rows", "batches"):
@@ -85,8 +91,12 @@ class Planning:
         if examples * self.trainers > MOST_COSTS:
             got = f"{examples:,} x {self.trainers:,}; take a smaller batch or fewer trainers"
             raise InputError(f"batch_size: times trainers must be at most {MOST_COSTS:,}, got {got}")
+        check_known("objective", self.objective, OBJECTIVES)
         check_known("ownership", self.ownership, OWNERSHIPS)
-        check_known("design", self.design, DESIGNS)
+        check_known("design", self.design, (*DESIGNS, *BASELINES))
+        if self.design in BASELINES and (self.cache_rows is None or self.lookahead is not None):
+            got = "none" if self.cache_rows is None else f"lookahead {self.lookahead} too"
+            raise InputError(f"cache_rows: must be given, and no lookahead, with design {self.design}, got {got}")
         if self.objective == "auto":
             is_own = self.design.startswith("lrpp") and self.method not in ("lp", "min_cost_flow")
             object.__setattr__(self, "objective", "synchronised" if is_own else "paper")
@@ -172,23 +182,17 @@ def batch_plans(
     """The plans of a trace's batches, in order, each as soon as the lookahead can make it.
 
     Runs ahead of its caller by no more than the lookahead's window, and as many batches as `parameters` partitions
-    together. The trace is read twice, side by side. `budget`
-    says when reading ends, as if the trace did, and what time a partition has; None for no limit. Raises `InputError`
-    for a cache smaller than a batch, and for what `partition` refuses.
+    together. The trace is read twice, side by side. `budget` says when reading ends, as if the trace did, and what time
+    a partition has; None for no limit. Raises `InputError` for a cache smaller than a batch, and for what `partition`
+    refuses.
     """
     budget = budget or Budget(Deadline(options or SolveOptions()), Pace(), planning.batches)
     planner = _Planner(planning, parameters, budget)
     examples = trace.batches(planning.batch_size, planning.batches)
     coming = _while(trace.batches(planning.batch_size, planning.batches), budget.reads_on)
-    processes = (parameters or Parameters()).lookahead.processes
-    if processes == 1:
-        steps = lookahead_steps(coming, planning.lookahead, planning.cache_rows)
-    elif planning.cache_rows is not None or planning.lookahead is None:
-        raise InputError(f"processes: must be 1 where L is what fits {planning.cache_rows} rows, got {processes}")
-    else:
-        steps = lookahead_by_table(coming, trace.table_count, planning.lookahead, processes)
-    while coming_next := list(islice(_timed(steps), planner.together)):
-        yield from planner.plans([(step, next(examples), lookahead_s) for step, lookahead_s in coming_next])
+    steps = _timed(_steps(trace, planning, coming, planner.parameters.lookahead.processes))
+    while together := list(islice(steps, planner.together)):
+        yield from planner.plans([(step, next(examples), lookahead_s) for step, lookahead_s in together])
 
 
 def _timed(steps: Iterator[Step]) -> Iterator[tuple[Step, float]]:
@@ -199,6 +203,43 @@ def _timed(steps: Iterator[Step]) -> Iterator[tuple[Step, float]]:
         if step is None:
             return
         yield step, time.perf_counter() - begin_s
+
+
+def _steps(trace: Trace, planning: Planning, coming: Iterable[Block], processes: int) -> Iterator[Step]:
+    """What the lookahead decides, of the tables that aren't replicated, with the rows of those that are."""
+    replicated, tables = planning.replicated, trace.table_count
+    if not replicated:
+        return _looked_ahead(planning, coming, tables, processes)
+    _check_replicated(planning, tables)
+    cached = np.setdiff1d(np.arange(tables), replicated)
+    if len(cached):
+        others = (of_tables(batch, cached) for batch in coming)
+        steps = _looked_ahead(planning, others, len(cached), processes)
+    else:
+        steps = bare_steps(coming, planning.lookahead or MOST_LOOKAHEAD)
+    again = trace.batches(planning.batch_size, planning.batches)
+    return with_replicated(steps, again, replicated, tables)
+
+
+def _looked_ahead(planning: Planning, coming: Iterable[Block], tables: int, processes: int) -> Iterator[Step]:
+    if planning.design in BASELINES:
+        assert planning.cache_rows is not None, "a planning of a baseline has a cache"
+        return demand_steps(coming, planning.cache_rows, planning.design)
+    if processes == 1:
+        return lookahead_steps(coming, planning.lookahead, planning.cache_rows)
+    if planning.cache_rows is not None or planning.lookahead is None:
+        raise InputError(f"processes: must be 1 where L is what fits {planning.cache_rows} rows, got {processes}")
+    return lookahead_by_table(coming, tables, planning.lookahead, processes)
+
+
+def _check_replicated(planning: Planning, tables: int) -> None:
+    """Tables that are there, each once, and a design in which rows may lie on all trainers."""
+    replicated = planning.replicated
+    if planning.design not in REPLICATING:
+        raise InputError(f"replicated: goes with a design of {', '.join(REPLICATING)}, got {planning.design}")
+    if len(set(replicated)) < len(replicated) or not set(replicated) <= set(range(tables)):
+        got = ", ".join(map(str, replicated))
+        raise InputError(f"replicated: must be different tables, 0..{tables - 1}, got {got}")
 
 
 def _while(batches: Iterable[Block], goes_on: Callable[[], bool]) -> Iterator[Block]:
@@ -213,14 +254,14 @@ class _Planner:
     """Knows whose part of the cache each row is in."""
 
     def __init__(self, planning: Planning, parameters: Parameters | None, budget: Budget) -> None:
-        self._planning, self._parameters, self._budget = planning, parameters or Parameters(), budget
+        self._planning, self.parameters, self._budget = planning, parameters or Parameters(), budget
         self._owner = np.full(1024, -1, dtype=np.int64)  # by cache row
         self._roots = Roots()
 
     @property
     def together(self) -> int:
         """How many batches are partitioned together."""
-        return self._parameters.synchronised.window if self._planning.objective == "synchronised" else 1
+        return self.parameters.synchronised.window if self._planning.objective == "synchronised" else 1
 
     def plans(self, coming: Sequence[tuple[Step, Block, float]]) -> Iterator[BatchPlan]:
         """The plans of the next batches, at most `together`."""
@@ -258,9 +299,9 @@ class _Planner:
         ]
         past, is_rooted = self._roots.past(steps[0]), planning.design == "lrpp-fine-grained"
         if options is not None:
-            found = partition_window(batches, past, is_rooted, method, self._parameters, options)
+            found = partition_window(batches, past, is_rooted, method, self.parameters, options)
         if found is None:
-            found = partition_window(batches, past, is_rooted, "contiguous", self._parameters, SolveOptions())
+            found = partition_window(batches, past, is_rooted, "contiguous", self.parameters, SolveOptions())
             assert found is not None, "there is always a contiguous partition"
             return [replace(each, is_cut=method != "contiguous") for each in found]
         return found
@@ -270,7 +311,7 @@ class _Planner:
         objective, method = self._planning.objective, self._planning.method
         options, found = self._budget.partition_options(), None
         if options is not None:
-            found = partition(batch, places, objective, method, self._parameters, options)
+            found = partition(batch, places, objective, method, self.parameters, options)
         if found is None:
             found = partition(batch, places, objective, "contiguous")
             assert found is not None, "there is always a contiguous partition"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gapless.errors import InputError
 
-__all__ = ["Bound", "Lookahead", "Parameters", "Search", "Synchronised"]
+__all__ = ["Bound", "Lookahead", "Parameters", "Replication", "Search", "Synchronised"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,18 @@ class Lookahead:
 
 
 @dataclass(frozen=True)
+class Replication:
+    """Of the choice of tables that stay on every trainer; a whole number >= 1."""
+
+    batches: int = 100
+    """Batches that are planned to see what each table moves; more see more rows come back, in proportionally more
+    time. They are planned once more with the tables that are chosen."""
+
+    def __post_init__(self) -> None:
+        _check(self, least={})
+
+
+@dataclass(frozen=True)
 class Parameters:
     """How each batch is partitioned for the objectives beyond the paper's, which has an exact method."""
 
@@ -118,8 +130,11 @@ class Parameters:
     synchronised: Synchronised = field(default_factory=Synchronised)
     """What counts how much for the objective `synchronised`."""
 
+    replication: Replication = field(default_factory=Replication)
+    """How replicated tables are chosen."""
 
-def _check(part: Search | Bound | Lookahead | Synchronised, least: dict[str, int]) -> None:
+
+def _check(part: Search | Bound | Lookahead | Synchronised | Replication, least: dict[str, int]) -> None:
     """Whole numbers are >= 1, or the least that is named; other numbers are > 0. Raises `InputError`."""
     for name, value in vars(part).items():
         if isinstance(value, int) and value < least.get(name, 1):

@@ -8,6 +8,7 @@ from gapless import __version__
 from gapless.cli import (
     asking,
     completing,
+    converting,
     doctoring,
     drawing,
     explaining,
@@ -46,6 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     asking.add_commands(commands)
     plans.add_commands(commands)
     explaining.add_commands(commands)
+    converting.add_commands(commands)
     drawing.add_commands(commands)
     reporting.add_commands(commands)
     listing.add_commands(commands)

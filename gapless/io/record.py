@@ -12,7 +12,7 @@ from typing import Any
 
 from gapless.errors import InputError
 
-__all__ = ["Record", "is_number", "load_record", "parse_record", "suggestion"]
+__all__ = ["Record", "is_number", "load_record", "load_text", "parse_record", "suggestion"]
 
 _MISSING: Any = object()
 
@@ -197,15 +197,19 @@ def suggestion(value: str, known: Collection[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else ""
 
 
-def load_record(path: str | Path) -> Record:
-    """The JSON object in a file. Raises `InputError` for a file that is missing, unreadable or no JSON object."""
+def load_text(path: str | Path) -> str:
+    """The text in a file. Raises `InputError` for a file that is missing, unreadable or no UTF-8."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: must be a UTF-8 text file, got byte {error.object[error.start]:#04x}") from None
-    return parse_record(text, str(path))
+
+
+def load_record(path: str | Path) -> Record:
+    """The JSON object in a file. Raises `InputError` for a file that is missing, unreadable or no JSON object."""
+    return parse_record(load_text(path), str(path))
 
 
 def parse_record(text: str, where: str) -> Record:

@@ -1,0 +1,70 @@
+"""Topology files, written: a node in the format that `gapless.topologies.files` reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gapless.topologies.congestion import Slowdown
+from gapless.topologies.node import NodeTemplate
+from gapless.units import BYTES_PER_MB, S_PER_US
+
+__all__ = ["node_text"]
+
+
+def node_text(node: NodeTemplate) -> str:
+    """A topology file, one link, switch or NIC a line; links of a pair that are alike both ways are one entry."""
+    data: dict[str, Any] = {
+        "format": "gapless.topology", "version": 1, "name": node.name, "ranks_per_node": node.ranks_per_node,
+        "source": node.source,
+    }  # fmt: skip
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in data.items()]
+    entries = {
+        "links": _links(node),
+        "switches": [_port(one.ranks, one.alpha_s, one.beta_s_per_byte, one.congestion) for one in node.switches],
+        "nics": [_port(one.ranks, one.alpha_s, one.beta_s_per_byte, one.congestion) for one in node.nics],
+    }
+    for title, rows in entries.items():
+        if rows:
+            lines.append(f"  {json.dumps(title)}: [\n    " + ",\n    ".join(map(json.dumps, rows)) + "\n  ]")
+    fabric = node.fabric
+    wiring: dict[str, Any] = {"rails": True} if fabric.rails else {}
+    if fabric.nodes_per_leaf is not None:
+        wiring |= {"nodes_per_leaf": fabric.nodes_per_leaf, "uplinks_per_leaf": fabric.uplinks_per_leaf}
+        wiring |= _costs(fabric.alpha_s, fabric.beta_s_per_byte)
+    if wiring:
+        lines.append(f'  "fabric": {json.dumps(wiring)}')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _links(node: NodeTemplate) -> list[dict[str, Any]]:
+    rows = list[dict[str, Any]]()
+    turned: dict[tuple[Any, ...], list[dict[str, Any]]] = {}  # rows without a partner, by the link that would be it
+    for link in node.links:
+        costs, shared = _costs(link.alpha_s, link.beta_s_per_byte), list(link.resources)
+        key = (link.source, link.target, *costs.values())
+        if not shared and turned.get(key):
+            turned[key].pop()["both_ways"] = True
+            continue
+        row = {"from": link.source, "to": link.target, **costs, **({"resources": shared} if shared else {})}
+        if not shared:
+            turned.setdefault((link.target, link.source, *costs.values()), []).append(row)
+        rows.append(row)
+    return rows
+
+
+def _port(
+    ranks: tuple[int, ...], alpha_s: float, beta_s_per_byte: float, congestion: Slowdown | None
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"ranks": list(ranks), **_costs(alpha_s, beta_s_per_byte)}
+    if congestion is not None:
+        row["congestion"] = {"connections": list(congestion.connections), "slowdown": list(congestion.slowdown)}
+    return row
+
+
+def _costs(alpha_s: float, beta_s_per_byte: float) -> dict[str, float]:
+    """To twelve digits: what is read back differs by less than any measurement."""
+    return {
+        "alpha_us": float(f"{alpha_s / S_PER_US:.12g}"),
+        "beta_us_per_mb": float(f"{beta_s_per_byte * BYTES_PER_MB / S_PER_US:.12g}"),
+    }
