@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.budget import Budget, Pace
-from gapless.encodings.bagpipe.costs import Batch, capacities
+from gapless.encodings.bagpipe.costs import Batch, capacities, places_of
 from gapless.encodings.bagpipe.demand import demand_steps
 from gapless.encodings.bagpipe.fast import loops
 from gapless.encodings.bagpipe.lookahead import MOST_LOOKAHEAD, Step, lookahead_steps
@@ -287,7 +287,8 @@ class _Planner:
         return BatchPlan(step, index, found, owner, users, *times_s, after, past, root)
 
     def _places(self, index: Lookups) -> Ints:
-        return capacities(len(index), self._planning.trainers, self._planning.shares)
+        planning = self._planning
+        return places_of(len(index), planning.batch_size, planning.trainers, planning.shares)
 
     def _window(self, steps: Sequence[Step], indices: Sequence[Lookups]) -> list[Partition]:
         """Batches that are partitioned together; contiguously where the method finds nothing in time."""
