@@ -97,7 +97,7 @@ def plan_run(
     try:
         for plan in batch_plans(problem.trace, problem.planning, parameters, options, budget, partitions()):
             if coming:
-                run.take_known(plan, coming.pop())
+                run.take_known(plan, coming.pop(0))
             else:
                 run.take(plan)
             run.charge(plan)
