@@ -36,8 +36,9 @@ class Run:
     """What is known of all batches of a run beside what its file holds.
 
     `rows`: what `Counts` has of each batch. `measured`: what a partition costs, its bound, the largest load, NaN
-    where unknown. `optimised`: how many batches have the partition that was asked for, not cut short. `is_whole`: whether the
-    last batch is the last of the trace, or of those asked for. `is_replicated`: rows of some tables stay until the end.
+    where unknown. `optimised`: how many batches have the partition that was asked for, not cut short. `is_whole`:
+    whether the last batch is the last of the trace, or of those asked for. `is_replicated`: rows of some tables stay
+    until the end.
     """
 
     writer: RunWriter

@@ -80,7 +80,7 @@ class RunPlan:
         return self.file.trainer(number)
 
     def replay(self) -> Report:
-        """What the checker finds, window by window; as a whole where roots move, who are not carried over borders yet."""
+        """What the checker finds, window by window; as a whole where roots move, which no border is crossed with."""
         if self.file.problem.get("design") == "lrpp-fine-grained":
             return check(self.excerpt(0, self.count))
         with self.file.errors():

@@ -11,8 +11,8 @@ one state have one label, and a window's tensors must be of atoms with one label
 start of the run, and holds all that it must, is forgotten: memory grows with what is underway, not with the run.
 
 **Contributions** keep their numbers, or are merged at each border (`is_merging`): those that lie in the same copies of
-a tensor and in the same needs become one, number 0 where all copies have them. So sets
-stay small, however long the run. Until then a copy that is as at the start of the run must hold contribution 0 alone.
+a tensor and in the same needs become one, number 0 where all copies have them. So sets stay small, however long the
+run. A copy that is as at the start of the run must then hold contribution 0 alone.
 
 Each rule holds as in `check`, over borders too. Two differences: a read before a write that only a later window has is
 `input-missing`, not `input-late`; and a device's memory leaves out copies that are as at the start of the run while no
