@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -36,6 +36,7 @@ __all__ = [
     "System",
     "answering",
     "answering_in_time",
+    "drawn",
     "find_system",
     "known_system",
     "lazy",
@@ -129,7 +130,8 @@ class Session:
 
 @dataclass(frozen=True)
 class Command:
-    """A question beside `solve` that a system answers, as a subcommand of `advise`, `sweep`, `run` or `profile`.
+    """A question beside `solve` that a system answers, as a subcommand of `advise`, `sweep`, `run`, `profile` or
+    `validate`.
 
     `answer(values, session)` finds the answer; `fields` are its options. `solving`: the options of solving that it
     takes, with their defaults; None where it solves nothing, and may have a time limit alone (`is_limited`).
@@ -163,9 +165,9 @@ class System:
     `tables`: the formats of the `summary.json` that its own sweeps write, and what draws each: from the file and the
     column along the axis (None: the system's choice) a figure, and what it shows in words.
     `model`: the model behind a problem, for those who write it to a file. `exports`, `listings` (tables of `list`),
-    `advice`, `sweeps`, `runs`, `profiles`: what else it has. `package`: where its data lie, `schemas/*.json` of its
-    files and `references.bib`. `trial`: a small question for the self test of `doctor`, with the options to solve it
-    under.
+    `advice`, `sweeps`, `runs`, `profiles`, `validations`: what else it has. `package`: where its data lie,
+    `schemas/*.json` of its files and `references.bib`. `trial`: a small question for the self test of `doctor`, with
+    the options to solve it under.
     """
 
     name: str
@@ -194,6 +196,7 @@ class System:
     sweeps: tuple[Command, ...] = ()
     runs: tuple[Command, ...] = ()
     profiles: tuple[Command, ...] = ()
+    validations: tuple[Command, ...] = ()
     package: str = ""
     trial: Callable[[], tuple[Any, SolveOptions]] | None = None
 
@@ -237,6 +240,23 @@ def answering_in_time(target: str) -> Callable[[Mapping[str, Any], Session], Ans
         return Answer(found.data, found.text, notes, is_complete=not notes)
 
     return answer
+
+
+def drawn(
+    answer: Callable[[Mapping[str, Any], Session], Answer], target: str
+) -> Callable[[Mapping[str, Any], Session], Answer]:
+    """As `answer`, and drawn too where the field `plot` names a file; what `target` names makes a figure of data."""
+
+    def answer_and_draw(values: Mapping[str, Any], session: Session) -> Answer:
+        path = values["plot"]
+        if path is not None:
+            named("gapless.plot.style:check_plot")(path)  # before long work is done for it
+        found = answer({name: value for name, value in values.items() if name != "plot"}, session)
+        if path is not None:
+            named("gapless.plot.style:save")(named(target)(found.data), path)
+        return replace(found, data={**found.data, "plot": path})
+
+    return answer_and_draw
 
 
 _REGISTERED: dict[str, System] = {}

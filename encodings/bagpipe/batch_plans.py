@@ -42,13 +42,15 @@ from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.bags import Bags, Lookups, of_tables
 from gapless.profiles.traces.trace import Block, Trace
 
-__all__ = ["BatchPlan", "Planning", "batch_plans", "settled"]
+__all__ = ["REPLICATING", "BatchPlan", "Planning", "batch_plans", "settled"]
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 MOST_COSTS = 2**28
 """Examples of a batch times trainers: each pair has a cost."""
+REPLICATING = ("replicated", "lrpp", "lrpp-delayed")
+"""Designs in which a row may lie on every trainer for as long as one likes."""
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Of Fibonacci hashing: the upper bits of the product are well mixed."""
 
@@ -214,8 +216,10 @@ def _looked_ahead(planning: Planning, coming: Iterable[Block], tables: int, proc
 
 
 def _check_replicated(planning: Planning, tables: int) -> None:
-    """Tables that are there, each once."""
+    """Tables that are there, each once, and a design in which rows may lie on all trainers."""
     replicated = planning.replicated
+    if planning.design not in REPLICATING:
+        raise InputError(f"replicated: goes with a design of {', '.join(REPLICATING)}, got {planning.design}")
     if len(set(replicated)) < len(replicated) or not set(replicated) <= set(range(tables)):
         got = ", ".join(map(str, replicated))
         raise InputError(f"replicated: must be different tables, 0..{tables - 1}, got {got}")

@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gapless.fields import Bandwidth, Choice, Field, Listed, Object, Seconds, Text, Whole
-from gapless.system import Command, Export, System, answering, answering_in_time, lazy, named
+from gapless.fields import (
+    Bandwidth,
+    Choice,
+    Field,
+    Kind,
+    Listed,
+    Number,
+    Object,
+    Seconds,
+    Size,
+    Text,
+    Whole,
+    WholeOrShare,
+)  # fmt: skip
+from gapless.system import Command, Export, System, answering, answering_in_time, drawn, lazy, named
 
 if TYPE_CHECKING:
     from gapless.checker import Report
@@ -27,13 +40,10 @@ METHODS = (
 """`auto` is `affine` where one mode is offered and its costs are, else `pareto`; `algorithm1` is the paper's search;
 the rest: baselines."""
 _ERRORS = ("exact", "rounded", "unbiased", "feedback", "unknown")
-_FIGURES = {
-    "bandwidth": "other bandwidths",
-    "batch": "other batch sizes, as factors of the profile's",
-    "compute": "a device so many times as fast",
-    "tradeoff": "encode and decode k times as fast at l k times the bytes",
-    "ratio": "the compression ratio that is enough for close to linear scaling",
-}
+_FIGURES = (
+    "bandwidth", "latency", "ranks", "aggregation", "batch", "gamma", "bucket", "compute", "tradeoff", "contention",
+    "ratio",
+)  # fmt: skip
 
 
 _PROFILE = Field(
@@ -100,6 +110,71 @@ QUESTION = (
     *_network(_OTHER),
 )  # fmt: skip
 
+_PLOT = Field("plot", Text(), "draw it: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE")
+
+_MODEL = Field(
+    "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
+    metavar="MODULE:FACTORY[,OPTION=N]",
+)  # fmt: skip
+_PROCESSES = Field("ranks", Whole(1, 1024), "processes (default 2)", 2, metavar="P")
+_WAIT = Field(
+    "wait", Seconds(), "the longest that a process waits for another (default 120s); all may take ten times that",
+    120.0, metavar="T",
+)  # fmt: skip
+_HOOKS = Field(
+    "hooks", Listed(Text()), "modes beside plain (default topk,powersgd:4,fp16); see below",
+    ("topk", "powersgd:4", "fp16"), metavar="MODE,MODE,...",
+)  # fmt: skip
+_EMULATIONS = ("wire", "step", "nothing")
+_EMULATE = Field(
+    "emulate", Choice(_EMULATIONS), "wire (default): sends take what the plan says; step: computation too; nothing",
+    "wire",
+)  # fmt: skip
+_DILATION = Field(
+    "dilation", Number(1, maximum=10**6), "with step: emulated time runs so many times slower (default 1)", 1.0,
+    metavar="F",
+)  # fmt: skip
+_REPEATS = Field("repeats", Whole(1, 10**6), "runs of which the median is taken (default 9)", 9, metavar="N")
+_STEPS = Field("steps", Whole(1, 10**6), "steps of the model that are timed (default 20)", 20, metavar="N")
+
+GRADIENTS = (
+    _MODEL,
+    _PROCESSES,
+    _HOOKS,
+    _STEPS,
+    _REPEATS,
+    Field("bandwidth", Bandwidth(), "sends are priced on such a ring: 1Gbps", metavar="B", group="another wire"),
+    Field("latency", Seconds(), "of one step of it (default 10us)", metavar="T", group="another wire"),
+    _WAIT,
+    Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
+)
+
+RUN = (
+    _MODEL,
+    Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
+    _PROCESSES,
+    _EMULATE,
+    _DILATION,
+    _REPEATS,
+    _WAIT,
+)
+
+VALIDATION = (
+    Field(
+        "model", Listed(Text(), ";"), "a model as for `profile gradients`; may be given again", is_required=True,
+        metavar="MODULE:FACTORY[,OPTION=N]",
+    ),
+    Field("ranks", Listed(Whole(1, 1024)), "numbers of processes (default 2)", (2,), metavar="P,P,..."),
+    Field("bandwidth", Listed(Bandwidth()), "rings on which sends are priced", is_required=True, metavar="B,B,..."),
+    Field("latency", Seconds(), "of one step of them (default 10us)", metavar="T"),
+    _HOOKS,
+    _STEPS,
+    _REPEATS,
+    Field("emulate", Choice(("wire", "step")), "wire (default), or step: computation too", "wire"),
+    _DILATION,
+    _WAIT,
+)  # fmt: skip
+
 COMPRESSION = (
     _PROFILE,
     *_network("problem"),
@@ -111,16 +186,40 @@ COMPRESSION = (
         "device", _DEVICE, "where gradients are encoded and decoded (default v100)", "v100", metavar="NAME",
         names=_DEVICES,
     ),
+    Field("error", Choice(_ERRORS), "the worst class of error that a compressor may have", "unknown", metavar="CLASS"),
+    Field("memory", Size(), "of a rank for the messages that it gathers: 4GB (default: no limit)", metavar="SIZE"),
+    _PLOT,
 )  # fmt: skip
+
+_AXES = "axes: values with commas between them"
+
+
+def _axis(name: str, kind: Kind, what: str) -> Field:
+    return Field(name, Listed(kind), what, metavar="X,X,...", group=_AXES)
+
 
 WHAT_IF = (
     _PROFILE,
     Field(
-        "figure", Choice(tuple(_FIGURES)), "; ".join(f"{name}: {what}" for name, what in _FIGURES.items()),
-        is_required=True,
+        "figure", Choice(_FIGURES),
+        "over an axis of that name; compute: a device --speed times as fast; tradeoff: encode and decode k times as "
+        "fast at l k times the bytes (--encode-speed, --penalty); contention: compression beside the backward pass; "
+        "ratio: the compression that is enough for close to linear scaling, over batches", is_required=True,
     ),
-    *_network("problem"),
     Field("compressor", _COMPRESSOR, "powersgd (default)", "powersgd", metavar="NAME", names=_COMPRESSORS),
+    _PLOT,
+    _axis("ranks", Whole(2, 10**6), "workers"),
+    _axis("bandwidth", Bandwidth(), "out of a rank, or of a node: 10Gbps, 1.25GB/s"),
+    _axis("latency", Seconds(), "of one step of a collective (default 10us)"),
+    _axis("aggregation", Text(), "how gradients are added up: ring (default), tree, server"),
+    _axis("batch", WholeOrShare(), "examples a rank, or 0.5x: of the profile's; the backward pass is in proportion"),
+    _axis("gamma", Number(1, maximum=100), "slow-down of a backward pass beside communication (default 1.07)"),
+    _axis("bucket", Size(), "bytes of a bucket (default 25MB)"),
+    _axis("speed", Number(0, strict=True, maximum=1000), "of the device"),
+    _axis("encode_speed", Number(1, maximum=1000), "of encode and decode, at as many times the bytes"),
+    _axis("penalty", Number(1, maximum=1000), "so many times the bytes"),
+    _axis("contention", Number(1, maximum=100), "what compression beside the backward pass costs the device"),
+    *(field for field in _nodes("problem") if field.name != "aggregation"),
 )  # fmt: skip
 
 
@@ -146,17 +245,61 @@ def _write_buckets(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str
 
 
 _COMPRESSION_HELP = """\
-Each compressor gets its best fusion of the profile's gradients, at published costs, and is compared with no compression
-in the best size of buckets from 2 to 64 MB. `pays below`: the bandwidth at which it stops paying.
+Each compressor gets its best plan of the profile's gradients, in which groups may be plain, at published costs, and is
+compared with no compression in the best size of buckets from 2 to 64 MB; classes of error apart, since they differ in
+what is known of convergence. `pays below`: the bandwidth at which compressing all gradients stops paying, with its
+range over a tenth to ten times the latency.
 
 example:
   gapless advise compression --profile resnet101 --ranks 64 --bandwidth 10Gbps --latency 10us
+  gapless advise compression --profile bert-base --topology ndv2 --nodes 4 --error feedback --plot compressors.svg
 """
 _WHAT_IF_HELP = """\
-An analytic model of the backward pass and the synchronisation, with buckets of 25 MB: no search, no forward pass.
+An analytic model of the backward pass and the synchronisation: no search, no forward pass. Every axis may have several
+values; a figure has those of the study along its own where none are given. `pays below` is the bandwidth at which the
+compressor stops paying, with its range over what is known least.
 
 example:
-  gapless advise what-if --figure bandwidth --profile resnet101 --ranks 64 --bandwidth 10Gbps --compressor powersgd
+  gapless advise what-if --figure bandwidth --profile resnet101 --ranks 64 --batch 16,32,64 --plot bandwidth.svg
+  gapless advise what-if --figure latency --profile resnet101 --ranks 64 --bandwidth 10Gbps --gamma 1.04,1.1
+"""
+
+_FACTORY_HELP = """\
+FACTORY makes (model, inputs, loss, targets), or (model, inputs) where the model returns its loss. train:net, with
+layers, width, classes, size and batch, is a small convolutional network of gapless, train:gpt, with layers, hidden,
+heads, vocabulary, sequence and micro_batch, a small GPT, unless there is a train.py.
+"""
+_MODES_HELP = """\
+modes: plain, fp16, bf16, topk:SHARE, rand-k:SHARE, rand-k-gathered:SHARE, ef-signsgd, onebit, powersgd:RANK; SHARE is
+0.01 and RANK 4 where they aren't given. All but plain add what they lost to the next gradient.
+"""
+_GRADIENTS_HELP = f"""\
+{_FACTORY_HELP}
+{_MODES_HELP}
+Gradients are in the order in which rank 0's become ready. Each hook sends groups of the model's own gradients, from the
+smallest to all of them; its costs are lines through the medians.
+
+example:
+  gapless profile gradients --model train:net,width=32 --hooks topk,powersgd:4,fp16 --bandwidth 1Gbps -o net.json
+"""
+_RUN_HELP = f"""\
+{_FACTORY_HELP}
+Beside the plan run DDP's default buckets, one bucket, one for each gradient, and DDP's buckets all compressed, in
+turns. Compared with DDP by itself in the same buckets: gradients, to the bit where nothing is lost. What is emulated is
+done, and then waited for; the wire is one for all ranks, and takes one bucket at a time, in order. exit codes: 0
+buckets and gradients are as they must be, 2 bad input, or a process failed, 5 something differs
+
+example:
+  gapless run cupcake --plan plan.json --model train:net,width=32 --ranks 4
+"""
+_VALIDATION_HELP = f"""\
+{_FACTORY_HELP}
+{_MODES_HELP}
+Each model is measured, planned and run for each number of ranks and bandwidth, as by `profile gradients`, `solve` and
+`run cupcake`; errors of the predicted steps are those of all that ran.
+
+example:
+  gapless validate ddp --model train:net --model train:gpt --ranks 2,4 --bandwidth 100Mbps,1Gbps
 """
 
 SYSTEM = System(
@@ -180,7 +323,10 @@ SYSTEM = System(
             "compression",
             "every compressor's best plan against none",
             COMPRESSION,
-            answering_in_time("gapless.encodings.cupcake.advice:compression"),
+            drawn(
+                answering_in_time("gapless.encodings.cupcake.advice:compression"),
+                "gapless.encodings.cupcake.pictures:draw_compression",
+            ),
             _COMPRESSION_HELP,
             is_limited=True,
         ),
@@ -188,8 +334,41 @@ SYSTEM = System(
             "what-if",
             "tables of the analytic performance model",
             WHAT_IF,
-            answering("gapless.encodings.cupcake.what_if:what_if"),
+            drawn(
+                answering("gapless.encodings.cupcake.what_if:what_if"),
+                "gapless.encodings.cupcake.pictures:draw_what_if",
+            ),
             _WHAT_IF_HELP,
+        ),
+    ),
+    runs=(
+        Command(
+            "cupcake",
+            "a plan under DistributedDataParallel beside DDP's own buckets, on processes of this machine",
+            RUN,
+            lazy("gapless.encodings.cupcake.execution:execute"),
+            _RUN_HELP,
+            when_stopped="ending the processes",
+        ),
+    ),
+    profiles=(
+        Command(
+            "gradients",
+            "when a PyTorch model's gradients are ready, and what hooks take to send them",
+            GRADIENTS,
+            lazy("gapless.encodings.cupcake.profiling:profile_gradients"),
+            _GRADIENTS_HELP,
+            when_stopped="ending the processes",
+        ),
+    ),
+    validations=(
+        Command(
+            "ddp",
+            "predicted steps of data-parallel training against measured ones",
+            VALIDATION,
+            lazy("gapless.encodings.cupcake.validation:validate"),
+            _VALIDATION_HELP,
+            when_stopped="ending the processes",
         ),
     ),
     package="gapless.encodings.cupcake",
