@@ -101,7 +101,7 @@ class Machine:
             name=f"{trainers} trainers and {cluster.servers} embedding servers",
             node_of_device=tuple(range(devices)),
             links=tuple(links),
-            resources=tuple(f"server {number} {way}" for way in ("out", "in") for number in machines),
+            resources=tuple(f"server {number} {direction}" for direction in ("out", "in") for number in machines),
             engines=(*engines, (self.replicas, "all-reduce")),
             memory_bytes=tuple(memory),
         )
