@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.budget import Budget, Pace
-from gapless.encodings.bagpipe.costs import Batch, capacities
+from gapless.encodings.bagpipe.costs import Batch, capacities, places_of
 from gapless.encodings.bagpipe.demand import demand_steps
 from gapless.encodings.bagpipe.fast import loops
 from gapless.encodings.bagpipe.lookahead import MOST_LOOKAHEAD, Step, lookahead_steps
@@ -247,7 +247,7 @@ class _Planner:
         owner, past = self._owners_before(step), self._roots.past(step)
         begin_s = time.perf_counter()
         index = positions(step.ids, step.bounds, examples)
-        places = capacities(len(examples), planning.trainers, planning.shares)
+        places = places_of(len(examples), planning.batch_size, planning.trainers, planning.shares)
         batch = Batch(_slots(index), owner, planning.trainers)
         found = self._partition(batch, places)
         partition_s = time.perf_counter() - begin_s
