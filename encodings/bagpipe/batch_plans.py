@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.budget import Budget, Pace
-from gapless.encodings.bagpipe.costs import Batch, capacities
+from gapless.encodings.bagpipe.costs import Batch, capacities, places_of
 from gapless.encodings.bagpipe.demand import demand_steps
 from gapless.encodings.bagpipe.fast import loops
 from gapless.encodings.bagpipe.lookahead import MOST_LOOKAHEAD, Step, lookahead_steps
@@ -42,13 +42,15 @@ from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.bags import Bags, Lookups, of_tables
 from gapless.profiles.traces.trace import Block, Trace
 
-__all__ = ["BatchPlan", "Planning", "batch_plans", "settled"]
+__all__ = ["REPLICATING", "BatchPlan", "Planning", "batch_plans", "settled"]
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 MOST_COSTS = 2**28
 """Examples of a batch times trainers: each pair has a cost."""
+REPLICATING = ("replicated", "lrpp", "lrpp-delayed")
+"""Designs in which a row may lie on every trainer for as long as one likes."""
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Of Fibonacci hashing: the upper bits of the product are well mixed."""
 
@@ -214,8 +216,10 @@ def _looked_ahead(planning: Planning, coming: Iterable[Block], tables: int, proc
 
 
 def _check_replicated(planning: Planning, tables: int) -> None:
-    """Tables that are there, each once."""
+    """Tables that are there, each once, and a design in which rows may lie on all trainers."""
     replicated = planning.replicated
+    if planning.design not in REPLICATING:
+        raise InputError(f"replicated: goes with a design of {', '.join(REPLICATING)}, got {planning.design}")
     if len(set(replicated)) < len(replicated) or not set(replicated) <= set(range(tables)):
         got = ", ".join(map(str, replicated))
         raise InputError(f"replicated: must be different tables, 0..{tables - 1}, got {got}")
@@ -243,7 +247,7 @@ class _Planner:
         owner, past = self._owners_before(step), self._roots.past(step)
         begin_s = time.perf_counter()
         index = positions(step.ids, step.bounds, examples)
-        places = capacities(len(examples), planning.trainers, planning.shares)
+        places = places_of(len(examples), planning.batch_size, planning.trainers, planning.shares)
         batch = Batch(_slots(index), owner, planning.trainers)
         found = self._partition(batch, places)
         partition_s = time.perf_counter() - begin_s

@@ -98,16 +98,19 @@ def asked_profile(description: Mapping[str, Any], where: str) -> FusionProfile:
     """The profile of a problem's description. Raises `InputError` that names `where`, and the field."""
     record = Record(dict(description), where)
     names, gaps = record.array("tensor_names"), record.array("tensor_backward_s")
-    backward_s = [record.real(f"tensor_backward_s[{number}]", gap_s, 0) for number, gap_s in enumerate(gaps)]
-    return FusionProfile(
-        name=record.text("profile"),
-        forward_s=record.number("forward_s", 0),
-        tensor_names=tuple(map(str, names)),
-        size_bytes=np.array(record.integers("tensor_bytes", 0), dtype=np.int64),
-        backward_s=np.array(backward_s),
-        modes=tuple(read_mode(where, entry) for entry in record.records("costs")),
-        source=record.text("source", default=""),
-    )
+    values: dict[str, Any] = {
+        "name": record.text("profile"),
+        "forward_s": record.number("forward_s", 0),
+        "tensor_names": tuple(map(str, names)),
+        "size_bytes": np.array(record.integers("tensor_bytes", 0), dtype=np.int64),
+        "backward_s": np.array([record.real(f"tensor_backward_s[{k}]", gap_s, 0) for k, gap_s in enumerate(gaps)]),
+        "modes": tuple(read_mode(where, entry) for entry in record.records("costs")),
+        "source": record.text("source", default=""),
+    }
+    try:
+        return FusionProfile(**values)
+    except InputError as error:  # the profile names the tensor, not the file
+        raise InputError(f"{where}: {error}") from None
 
 
 DEVICE = "v100"

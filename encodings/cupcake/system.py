@@ -311,7 +311,7 @@ SYSTEM = System(
     parameters=lambda: named("gapless.encodings.cupcake.parameters:Parameters"),
     example="""\
   gapless solve cupcake --profile resnet101 -o plan.json
-  gapless solve cupcake --profile resnet101 --modes compress --decode before -o plan.json   # the paper's question
+  gapless solve cupcake --profile resnet101 --modes compress --decode before -o plan.json
   gapless solve cupcake --profile bert-base --modes plain,topk,powersgd:4 --ranks 64 --bandwidth 10Gbps -o plan.json
 """,
     summary=("method", "scaling", "exposed_s"),
