@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.bagpipe.fast import loops
 from gapless.encodings.bagpipe.lookahead import Step
 
 __all__ = ["Past", "Roots"]
@@ -87,6 +88,9 @@ class Roots:
 
 def one_user(users: Mask) -> tuple[Ints, Mask]:
     """The last trainer that uses each row, and whether it is the only one."""
+    if (compiled := loops(users.size)) is not None:
+        found: tuple[Ints, Mask] = compiled.one_user(np.ascontiguousarray(users.T))
+        return found
     user = np.zeros(len(users), dtype=np.int64)
     count = np.zeros(len(users), dtype=np.int16)
     for trainer, uses in enumerate(users.T):
