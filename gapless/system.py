@@ -129,7 +129,8 @@ class Session:
 
 @dataclass(frozen=True)
 class Command:
-    """A question beside `solve` that a system answers, as a subcommand of `advise`, `sweep`, `run` or `profile`.
+    """A question beside `solve` that a system answers, as a subcommand of `advise`, `sweep`, `run`, `profile` or
+    `validate`.
 
     `answer(values, session)` finds the answer; `fields` are its options. `solving`: the options of solving that it
     takes, with their defaults; None where it solves nothing, and may have a time limit alone (`is_limited`).
@@ -163,9 +164,9 @@ class System:
     `tables`: the formats of the `summary.json` that its own sweeps write, and what draws each: from the file and the
     column along the axis (None: the system's choice) a figure, and what it shows in words.
     `model`: the model behind a problem, for those who write it to a file. `exports`, `listings` (tables of `list`),
-    `advice`, `sweeps`, `runs`, `profiles`: what else it has. `package`: where its data lie, `schemas/*.json` of its
-    files and `references.bib`. `trial`: a small question for the self test of `doctor`, with the options to solve it
-    under.
+    `advice`, `sweeps`, `runs`, `profiles`, `validations`: what else it has. `package`: where its data lie,
+    `schemas/*.json` of its files and `references.bib`. `trial`: a small question for the self test of `doctor`, with
+    the options to solve it under.
     """
 
     name: str
@@ -194,6 +195,7 @@ class System:
     sweeps: tuple[Command, ...] = ()
     runs: tuple[Command, ...] = ()
     profiles: tuple[Command, ...] = ()
+    validations: tuple[Command, ...] = ()
     package: str = ""
     trial: Callable[[], tuple[Any, SolveOptions]] | None = None
 

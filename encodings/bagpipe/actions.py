@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
+from gapless.encodings.bagpipe.system import BASELINES
 from gapless.encodings.bagpipe.unique_ids import distinct
 from gapless.errors import InputError
 
@@ -88,7 +89,7 @@ class Actions:
     @classmethod
     def of(cls, plan: BatchPlan, design: str = "lrpp-delayed") -> Actions:
         """The actions that a batch's plan asks for, with a cache of this design."""
-        trainers = plan.users.shape[1]
+        trainers, design = plan.users.shape[1], BASELINES.get(design, design)
         holder, sync = _held(plan, design)
         fetched_by = np.where(plan.step.prefetched, np.where(holder == SHARED, EVERYWHERE, holder), NOT_FETCHED)
         if design == "lrpp-fine-grained":

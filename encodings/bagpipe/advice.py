@@ -16,6 +16,7 @@ from gapless.encodings.bagpipe.comparison import (
     DesignSummary,
     LookaheadSummary,
     batches_wanted,
+    compare_baselines,
     compare_designs,
     lookahead_table,
 )
@@ -122,6 +123,7 @@ def advise(
     batches: int | None = None,
     objective: str = "paper",
     design: str = "lrpp-delayed",
+    baselines: bool = False,
     columns: Sequence[str] | None = None,
     string_columns: Sequence[str] | None = None,
     bag_columns: Sequence[str] | None = None,
@@ -138,8 +140,9 @@ def advise(
     """The cache designs for a lookahead; with a cache, the smallest lookahead within 1 % of the fastest for `design`.
 
     `cache_size`: of the cache in bytes, instead of `cache_rows`; `lookahead` is the largest to try then. `batches`: to
-    plan at most each time. `options`: once their time is up, the answer is made of the batches and the lookaheads that
-    there was time for. The others are as for `problem`; `cluster` takes those from `model` to `control`.
+    plan at most each time. `baselines`: caches without lookahead too, as large as that of the lookahead. `options`:
+    once their time is up, the answer is made of the batches and the lookaheads that there was time for. The others are
+    as for `problem`; `cluster` takes those from `model` to `control`.
     Raises `InputError` that names an argument which is unknown or doesn't go with the others.
     """
     check_known("design", design, DESIGNS)
@@ -159,6 +162,10 @@ def advise(
     else:
         chosen = tuning.chosen
     designs, left_out = compare_designs(chosen.counts, machine), _left_out(deadline, planning, tuning, chosen)
+    if baselines and deadline.over:
+        left_out = ", ".join(filter(None, [left_out, "the baselines"]))
+    elif baselines:
+        designs += compare_baselines(found, planning, chosen.counts, machine)
     return Advice(found.name, planning, machine, chosen, designs, tuning, left_out)
 
 

@@ -25,19 +25,21 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.costs import Batch, capacities
+from gapless.encodings.bagpipe.demand import demand_steps
 from gapless.encodings.bagpipe.fast import loops
-from gapless.encodings.bagpipe.lookahead import Step, lookahead_steps
+from gapless.encodings.bagpipe.lookahead import MOST_LOOKAHEAD, Step, lookahead_steps
 from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import Partition, partition
+from gapless.encodings.bagpipe.replicated_tables import bare_steps, with_replicated
 from gapless.encodings.bagpipe.roots import Past, Roots, one_user
 from gapless.encodings.bagpipe.sharing import Traffic, uses_by_trainer
-from gapless.encodings.bagpipe.system import DESIGNS, OWNERSHIPS
+from gapless.encodings.bagpipe.system import BASELINES, DESIGNS, OWNERSHIPS
 from gapless.encodings.bagpipe.unique_ids import positions
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import Deadline, SolveOptions
-from gapless.profiles.traces.bags import Bags, Lookups
+from gapless.profiles.traces.bags import Bags, Lookups, of_tables
 from gapless.profiles.traces.trace import Block, Trace
 
 __all__ = ["BatchPlan", "Planning", "batch_plans", "settled"]
@@ -57,6 +59,7 @@ class Planning:
 
     `lookahead` and `cache_rows`: as for `lookahead_steps`; 200 batches if neither is given, as in the paper.
     `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None. `design`: of the cache.
+    `replicated`: tables, by number, whose rows stay on every trainer from their first use on.
     Raises `InputError` for counts below 1, more trainers than examples in a batch, too many of both, unknown names.
     """
 
@@ -70,6 +73,7 @@ class Planning:
     shares: tuple[float, ...] | None = None
     batches: int | None = None
     design: str = "lrpp-delayed"
+    replicated: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for title in ("trainers", "batch_size", "lookahead", "cache_rows", "batches"):
@@ -83,7 +87,10 @@ class Planning:
             got = f"{examples:,} x {self.trainers:,}; take a smaller batch or fewer trainers"
             raise InputError(f"batch_size: times trainers must be at most {MOST_COSTS:,}, got {got}")
         check_known("ownership", self.ownership, OWNERSHIPS)
-        check_known("design", self.design, DESIGNS)
+        check_known("design", self.design, (*DESIGNS, *BASELINES))
+        if self.design in BASELINES and (self.cache_rows is None or self.lookahead is not None):
+            got = "none" if self.cache_rows is None else f"lookahead {self.lookahead} too"
+            raise InputError(f"cache_rows: must be given, and no lookahead, with design {self.design}, got {got}")
         if self.lookahead is None and self.cache_rows is None:
             object.__setattr__(self, "lookahead", 200)
         for trainer, share in enumerate(self.shares or ()):
@@ -170,19 +177,48 @@ def batch_plans(
     planner = _Planner(planning, parameters, budget)
     examples = trace.batches(planning.batch_size, planning.batches)
     coming = _while(trace.batches(planning.batch_size, planning.batches), budget.reads_on)
-    processes = (parameters or Parameters()).lookahead.processes
-    if processes == 1:
-        steps = lookahead_steps(coming, planning.lookahead, planning.cache_rows)
-    elif planning.cache_rows is not None or planning.lookahead is None:
-        raise InputError(f"processes: must be 1 where L is what fits {planning.cache_rows} rows, got {processes}")
-    else:
-        steps = lookahead_by_table(coming, trace.table_count, planning.lookahead, processes)
+    steps = _steps(trace, planning, coming, (parameters or Parameters()).lookahead.processes)
     while True:
         begin_s = time.perf_counter()
         step = next(steps, None)
         if step is None:
             return
         yield planner.plan(step, next(examples), time.perf_counter() - begin_s)
+
+
+def _steps(trace: Trace, planning: Planning, coming: Iterable[Block], processes: int) -> Iterator[Step]:
+    """What the lookahead decides, of the tables that aren't replicated, with the rows of those that are."""
+    replicated, tables = planning.replicated, trace.table_count
+    if not replicated:
+        return _looked_ahead(planning, coming, tables, processes)
+    _check_replicated(planning, tables)
+    cached = np.setdiff1d(np.arange(tables), replicated)
+    if len(cached):
+        others = (of_tables(batch, cached) for batch in coming)
+        steps = _looked_ahead(planning, others, len(cached), processes)
+    else:
+        steps = bare_steps(coming, planning.lookahead or MOST_LOOKAHEAD)
+    again = trace.batches(planning.batch_size, planning.batches)
+    return with_replicated(steps, again, replicated, tables)
+
+
+def _looked_ahead(planning: Planning, coming: Iterable[Block], tables: int, processes: int) -> Iterator[Step]:
+    if planning.design in BASELINES:
+        assert planning.cache_rows is not None, "a planning of a baseline has a cache"
+        return demand_steps(coming, planning.cache_rows, planning.design)
+    if processes == 1:
+        return lookahead_steps(coming, planning.lookahead, planning.cache_rows)
+    if planning.cache_rows is not None or planning.lookahead is None:
+        raise InputError(f"processes: must be 1 where L is what fits {planning.cache_rows} rows, got {processes}")
+    return lookahead_by_table(coming, tables, planning.lookahead, processes)
+
+
+def _check_replicated(planning: Planning, tables: int) -> None:
+    """Tables that are there, each once."""
+    replicated = planning.replicated
+    if len(set(replicated)) < len(replicated) or not set(replicated) <= set(range(tables)):
+        got = ", ".join(map(str, replicated))
+        raise InputError(f"replicated: must be different tables, 0..{tables - 1}, got {got}")
 
 
 def _while(batches: Iterable[Block], goes_on: Callable[[], bool]) -> Iterator[Block]:

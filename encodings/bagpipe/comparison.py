@@ -17,7 +17,7 @@ from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.counts import Counts, counted
 from gapless.encodings.bagpipe.parameters import Bound, Parameters
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
-from gapless.encodings.bagpipe.system import DESIGNS
+from gapless.encodings.bagpipe.system import BASELINES, DESIGNS
 from gapless.errors import InputError
 from gapless.options import Deadline
 from gapless.profiles.traces.trace import Trace
@@ -26,6 +26,7 @@ __all__ = [
     "DesignSummary",
     "LookaheadSummary",
     "batches_wanted",
+    "compare_baselines",
     "compare_designs",
     "counted_run",
     "lookahead_table",
@@ -88,6 +89,22 @@ class LookaheadSummary:
 def compare_designs(counts: Counts, cluster: Cluster, designs: Sequence[str] = DESIGNS) -> tuple[DesignSummary, ...]:
     """The designs side by side, for the same plans. Raises `InputError` as `pipeline` does."""
     return tuple(_design_summary(pipeline(counts, cluster, design), counts) for design in designs)
+
+
+def compare_baselines(trace: Trace, planning: Planning, counts: Counts, cluster: Cluster) -> tuple[DesignSummary, ...]:
+    """Caches without lookahead on the batches that were counted, as large as theirs, or as `planning` says.
+
+    Times are the means of the same batches, which lie after a window: the caches have filled by then.
+    """
+    found: list[DesignSummary] = []
+    for design in BASELINES:
+        asked = replace(
+            planning, design=design, lookahead=None, cache_rows=planning.cache_rows or int(counts.cache_rows.max()),
+            batches=counts.batches,
+        )  # fmt: skip
+        alone = counted(batch_plans(trace, asked, Parameters(bound=Bound(rounds=0))))
+        found += compare_designs(replace(alone, lookahead=counts.lookahead), cluster, [design])
+    return tuple(found)
 
 
 def lookahead_table(
@@ -158,7 +175,7 @@ def _design_summary(found: Pipeline, counts: Counts) -> DesignSummary:
     def mean(values: NDArray[np.int64]) -> float:
         return float(values[measured].mean())
 
-    is_partitioned = found.design == "partitioned"
+    is_partitioned = rows.layout == "partitioned"
     return DesignSummary(
         design=found.design,
         row_bytes=found.cluster.row_bytes,

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.fast import compiled
 
-__all__ = ["between_trainers", "settled", "used_by_trainer"]
+__all__ = ["added_costs", "between_trainers", "count_uses", "move_uses", "settled", "used_by_trainer"]
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 @compiled
@@ -60,3 +61,54 @@ def between_trainers(users: NDArray[np.bool_], owner: Ints) -> Ints:
         if owner[place] >= 0:
             rows[2, owner[place]] += others[place]
     return rows
+
+
+@compiled
+def move_uses(
+    index: NDArray[np.int32], examples: Ints, trainer: Ints, times: int, owner: NDArray[np.int32],
+    counts: NDArray[np.int32], moved: Ints,
+) -> None:  # fmt: skip
+    """As `Uses.take` (`times` is -1) and `Uses.put` (1); `moved` is kept up to date. Table after table."""
+    unused, rows = np.int64(times < 0), moved.copy()  # the count before, of what stops or starts to be used
+    for table in range(index.shape[1]):
+        for at in range(len(examples)):
+            id_, to = index[examples[at], table], trainer[at]
+            before = counts[id_, to]
+            counts[id_, to] = before + times
+            if before == unused and owner[id_] != to:
+                rows[owner[id_] + 1, to] += times
+    moved[:] = rows
+
+
+@compiled
+def count_uses(index: NDArray[np.int32], examples: Ints, taken: NDArray[np.int32]) -> None:
+    """Add the uses of the examples to the counts of their ids."""
+    for table in range(index.shape[1]):
+        for example in examples:
+            taken[index[example, table]] += 1
+
+
+@compiled
+def added_costs(
+    index: NDArray[np.int32], examples: Ints, counts: NDArray[np.int32], taken: NDArray[np.int32],
+    owner: NDArray[np.int32], receive: Floats, send: Floats, weight: Floats, per_id: NDArray[np.int32],
+) -> NDArray[np.int32]:  # fmt: skip
+    """As `Uses.costs`, in the finer unit. `per_id`: room to work in, ids x trainers."""
+    trainers = len(receive)
+    for id_ in range(len(taken)):
+        if taken[id_] == 0:
+            continue
+        of, share = owner[id_], weight[taken[id_]]
+        sent = send[of] if of >= 0 else 0.0
+        for trainer in range(trainers):
+            cost = np.rint((receive[trainer] + sent) * share)
+            per_id[id_, trainer] = np.int32(cost) if counts[id_, trainer] == 0 else 0
+        if of >= 0:
+            per_id[id_, of] = 0
+    found = np.zeros((len(examples), trainers), np.int32)
+    for table in range(index.shape[1]):
+        for at in range(len(examples)):
+            id_ = index[examples[at], table]
+            for trainer in range(trainers):
+                found[at, trainer] += per_id[id_, trainer]
+    return found

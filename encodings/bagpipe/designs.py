@@ -17,13 +17,13 @@ The same rows are evicted in all five, each written back once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.counts import Counts
-from gapless.encodings.bagpipe.system import DESIGNS
+from gapless.encodings.bagpipe.system import BASELINES, DESIGNS
 from gapless.io.record import check_known
 
 __all__ = ["DesignRows", "design_rows"]
@@ -59,14 +59,21 @@ class DesignRows:
     written_late_most: Ints
 
     @property
+    def layout(self) -> str:
+        """The design by which rows lie on trainers: of a baseline another than its name."""
+        return BASELINES.get(self.design, self.design)
+
+    @property
     def evicted(self) -> Ints:
         """All rows that are written back."""
         return self.written_early + self.written_late
 
 
 def design_rows(counts: Counts, design: str) -> DesignRows:
-    """What a design moves. Raises `InputError` for an unknown one."""
-    check_known("design", design, DESIGNS)
+    """What a design moves, or a baseline that the counts are of. Raises `InputError` for an unknown one."""
+    check_known("design", design, (*DESIGNS, *BASELINES))
+    if design in BASELINES:
+        return replace(design_rows(counts, BASELINES[design]), design=design)
     if design == "replicated":
         return _replicated(counts)
     if design == "partitioned":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gapless.errors import InputError
 
-__all__ = ["Bound", "Lookahead", "Parameters", "Search"]
+__all__ = ["Bound", "Lookahead", "Parameters", "Replication", "Search"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,18 @@ class Lookahead:
 
 
 @dataclass(frozen=True)
+class Replication:
+    """Of the choice of tables that stay on every trainer; a whole number >= 1."""
+
+    batches: int = 100
+    """Batches that are planned to see what each table moves; more see more rows come back, in proportionally more
+    time. They are planned once more with the tables that are chosen."""
+
+    def __post_init__(self) -> None:
+        _check(self, least={})
+
+
+@dataclass(frozen=True)
 class Parameters:
     """How each batch is partitioned for `fetches` and `max-load`; the paper's objective has an exact method."""
 
@@ -87,8 +99,11 @@ class Parameters:
     lookahead: Lookahead = field(default_factory=Lookahead)
     """Who looks ahead."""
 
+    replication: Replication = field(default_factory=Replication)
+    """How replicated tables are chosen."""
 
-def _check(part: Search | Bound | Lookahead, least: dict[str, int]) -> None:
+
+def _check(part: Search | Bound | Lookahead | Replication, least: dict[str, int]) -> None:
     """Whole numbers are >= 1, or the least that is named; other numbers are > 0. Raises `InputError`."""
     for name, value in vars(part).items():
         if isinstance(value, int) and value < least.get(name, 1):

@@ -141,7 +141,7 @@ def durations(rows: DesignRows, cluster: Cluster, examples: Ints) -> dict[str, F
     """
     forward_s, backward_s = cluster.pass_s(examples.astype(np.float64))
     peers_s = cluster.peer_s(rows.peer_most.astype(np.float64))
-    is_partitioned, is_rooted = rows.design == "partitioned", rows.design == "lrpp-fine-grained"
+    is_partitioned, is_rooted = rows.layout == "partitioned", rows.layout == "lrpp-fine-grained"
     most = rows.exchanges.astype(np.float64)
     gathered, gathered_later = cluster.exchange_s(most[::2], cluster.gradient_bytes)
     sent, sent_later = cluster.exchange_s(most[1::2], cluster.row_bytes)  # who gathers next needs the state too

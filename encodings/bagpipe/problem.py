@@ -28,12 +28,14 @@ class Problem:
 
     The cache is of the design that `planning` names: logically replicated and physically partitioned, with delayed
     synchronisation, unless another is asked for (section 5.2.3). All batches of `planning` are held in memory, some MB
-    each. Raises `InputError` for a cluster of other trainers.
+    each. `replicate_budget_bytes`: of each trainer's memory, for tables that stay on all of them; they are chosen
+    before the run is planned. Raises `InputError` for a cluster of other trainers.
     """
 
     trace: Trace
     planning: Planning
     cluster: Cluster
+    replicate_budget_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if self.cluster.trainers != self.planning.trainers:
@@ -59,6 +61,7 @@ class Problem:
             "method": self.planning.method,
             "ownership": self.planning.ownership,
             "design": self.planning.design,
+            "replicate_budget_bytes": self.replicate_budget_bytes,
             "shares": None if self.planning.shares is None else list(self.planning.shares),
         }
 
@@ -87,6 +90,7 @@ def problem(
     ownership: str = "first-touch",
     shares: Sequence[float] | None = None,
     design: str = "lrpp-delayed",
+    replicate_budget: int | None = None,
     batches: int = 50,
     columns: Sequence[str] | None = None,
     string_columns: Sequence[str] | None = None,
@@ -112,9 +116,9 @@ def problem(
 ) -> Problem:
     """The plans of a trace's first batches, for trainers with a cache.
 
-    `lookahead` to `batches` are as for `Planning`, `columns` to `pooling_factors` as for `find_trace`, `model` to
-    `control` as for `find_cluster`. Raises `InputError` that names an argument which is unknown or doesn't go with the
-    others.
+    `lookahead` to `batches` are as for `Planning`, `replicate_budget` is in bytes, `columns` to `pooling_factors` as
+    for `find_trace`, `model` to `control` as for `find_cluster`. Raises `InputError` that names an argument which is
+    unknown or doesn't go with the others.
     """
     planning = Planning(
         trainers, batch_size, lookahead, cache_rows, objective, method, ownership, batches=batches, design=design,
@@ -130,4 +134,4 @@ def problem(
         exponent=exponent, hot_share=hot_share, table_rows=table_rows, examples=examples, trace_seed=trace_seed,
         pooling_factors=pooling_factors,
     )  # fmt: skip
-    return Problem(found, planning, cluster)
+    return Problem(found, planning, cluster, replicate_budget)

@@ -107,4 +107,5 @@ def plan_run(
         partition_s = 0.0 if plan.partition.is_cut else plan.partition_s
         if not budget.plans_on(plan.step.rows, run.actions[-1].code, partition_s):
             return
-    run.is_whole = True
+    # Rows of replicated tables are written back when the run is over.
+    run.is_whole = not problem.planning.replicated

@@ -17,23 +17,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.goals import Goal, Rates
+from gapless.encodings.bagpipe.goals import Goal
 from gapless.encodings.bagpipe.parameters import Search
 from gapless.encodings.bagpipe.sharing import Sharing, Traffic
 from gapless.encodings.bagpipe.transport import transport
+from gapless.encodings.bagpipe.uses import Uses
 from gapless.options import Deadline
-from gapless.profiles.traces.bags import chosen, lookups, sums
 
 __all__ = ["Found", "search"]
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-_UNIT = 64
-"""Marginal costs are rounded to 1/64 of a row."""
-
-_MOST_AT_ONCE = 2**22
-"""Costs of uses that are gathered at a time, so that memory doesn't grow with examples times tables times trainers."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +47,10 @@ def search(
     sharing: Sharing, capacity: Ints, goal: Goal, starts: list[Ints], parameters: Search, seed: int, deadline: Deadline
 ) -> Found:
     """The best partition after all rounds, or when time is up; none of `starts` is better."""
-    all_at_once = _place_all(sharing, capacity, goal)
-    first = min([all_at_once, *starts], key=lambda trainer: goal.smooth(sharing.traffic(trainer)))
+    tried = [(trainer, sharing.traffic(trainer)) for trainer in [_place_all(sharing, capacity, goal), *starts]]
+    first, _ = min(tried, key=lambda pair: goal.smooth(pair[1]))
     state = _State(sharing, goal, first.copy())
-    best, best_traffic = min(
-        ((trainer, sharing.traffic(trainer)) for trainer in [first, *starts]), key=lambda pair: goal.value(pair[1])
-    )
+    best, best_traffic = min(tried, key=lambda pair: goal.value(pair[1]))
     done = accepted = 0
     is_cut = False
     for block in _blocks(sharing.examples, np.random.default_rng(seed), parameters):
@@ -83,71 +74,39 @@ def _blocks(examples: int, rng: np.random.Generator, parameters: Search) -> Iter
             for block in np.array_split(rng.permutation(examples), parts):
                 if given == parameters.rounds:
                     return
-                yield block
+                yield np.sort(block)  # memory is read in order
                 given += 1
         if examples // (2 * parts) >= parameters.smallest_block:
             parts *= 2
 
 
 def _place_all(sharing: Sharing, capacity: Ints, goal: Goal) -> Ints:
-    nobody = np.zeros((sharing.ids, sharing.trainers), np.int32)
-    idle = Traffic(*(np.zeros(sharing.trainers, np.int64) for _ in range(3)))
-    rates = goal.rates(idle)
-    marginal = _marginal_costs(sharing, np.arange(sharing.examples), nobody, sharing.uses, rates.of_pairs(sharing))
-    return transport(marginal, capacity).trainer
-
-
-def _marginal_costs(
-    sharing: Sharing, block: Ints, others: NDArray[np.int32], uses: NDArray[np.integer], pairs: Floats
-) -> NDArray[np.int32]:
-    """What each example of the block adds on each trainer, in 1/64: block x trainers.
-
-    `others`: the uses of each id on each trainer without the block's; `uses`: the block's own of each id.
-    """
-    alone = (1.0 - 1.0 / sharing.trainers) ** np.maximum(uses - 1, 0)
-    per_id = np.where(others == 0, pairs * (_UNIT * alone)[:, None], 0.0).astype(np.float32)
-    marginal = np.empty((len(block), sharing.trainers), np.int32)
-    at_once = max(1, _MOST_AT_ONCE * sharing.examples // max(1, sharing.index.size * sharing.trainers))
-    for first in range(0, len(block), at_once):
-        uses_of = chosen(sharing.index, block[first : first + at_once])
-        marginal[first : first + at_once] = np.rint(sums(per_id, uses_of))
-    return marginal
+    rates = goal.rates(Traffic(*(np.zeros(sharing.trainers, np.int64) for _ in range(3))))
+    return transport(Uses(sharing).costs(np.arange(sharing.examples), rates), capacity).trainer
 
 
 class _State:
-    """A partition with the counts of its uses, kept up to date."""
+    """A partition with its uses, kept up to date."""
 
     def __init__(self, sharing: Sharing, goal: Goal, trainer: Ints) -> None:
-        self.sharing, self.goal, self.trainer = sharing, goal, trainer
-        self.counts = sharing.counts(trainer)
-        self.traffic = sharing.traffic_of(sharing.is_fetched(self.counts))
+        self.goal, self.trainer, self.trainers = goal, trainer, sharing.trainers
+        self.uses = Uses(sharing, trainer)
+        self.traffic = self.uses.traffic
         self.smooth = goal.smooth(self.traffic)
-        self._rates: Rates | None = None
-        self._pairs = np.empty((0, 0))
 
     def place_anew(self, block: Ints) -> bool:
         """Place a block of examples where it costs least; whether that was no worse."""
-        sharing, counts, before = self.sharing, self.counts, self.trainer[block]
-        sharing.add_uses(counts, block, before, -1)
-        own = np.bincount(lookups(chosen(sharing.index, block))[1], minlength=sharing.ids)
-        marginal = _marginal_costs(sharing, block, counts, own, self._pair_costs())
-        after = transport(marginal, np.bincount(before, minlength=sharing.trainers)).trainer
-        sharing.add_uses(counts, block, after, 1)
-        traffic = sharing.traffic_of(sharing.is_fetched(counts))
+        before = self.trainer[block]
+        self.uses.take(block, before)
+        marginal = self.uses.costs(block, self.goal.rates(self.traffic))
+        after = transport(marginal, np.bincount(before, minlength=self.trainers)).trainer
+        self.uses.put(block, after)
+        traffic = self.uses.traffic
         smooth = self.goal.smooth(traffic)
         if smooth > self.smooth:
-            sharing.add_uses(counts, block, after, -1)
-            sharing.add_uses(counts, block, before, 1)
+            self.uses.take(block, after)
+            self.uses.put(block, before)
             return False
         self.trainer[block] = after
         self.traffic, self.smooth = traffic, smooth
         return True
-
-    def _pair_costs(self) -> Floats:
-        """The cost of each id on each trainer at the current rates, computed again only when they change."""
-        rates = self.goal.rates(self.traffic)
-        if self._rates is None or not (
-            np.array_equal(rates.receive, self._rates.receive) and np.array_equal(rates.send, self._rates.send)
-        ):
-            self._rates, self._pairs = rates, rates.of_pairs(self.sharing)
-        return self._pairs

@@ -43,6 +43,11 @@ class Traffic:
             rows[:, trainer] = np.count_nonzero(uses) - own - served, served, readers[is_own].sum() - own
         return cls(*rows)
 
+    @classmethod
+    def of_moved(cls, rows: Ints) -> Traffic:
+        """Of rows from the servers (row 0) and each owner to each trainer."""
+        return cls(rows[1:].sum(axis=0), rows[0].copy(), rows[1:].sum(axis=1))
+
     @property
     def fetched(self) -> Ints:
         """Rows that reach each trainer."""
@@ -119,16 +124,16 @@ class Sharing:
 
     def traffic(self, trainer: Ints) -> Traffic:
         """What moves when example i is trained on `trainer[i]`."""
-        return self.traffic_of(self.is_fetched(self.counts(trainer)))
+        users = uses_by_trainer(self.index, trainer, self.ids, self.trainers) > 0
+        return Traffic.of_users(users.T, self.owner)
 
-    def traffic_of(self, fetched: NDArray[np.bool_]) -> Traffic:
-        """What moves when these ids are fetched by these trainers."""
+    def moved(self, fetched: NDArray[np.bool_]) -> Ints:
+        """Rows from the servers (row 0) and each owner to each trainer when these ids are fetched by these trainers."""
         pairs = np.flatnonzero(fetched)  # much quicker than np.nonzero in two dimensions
         id_ = pairs // self.trainers
         bins = (self.owner[id_] + 1) * self.trainers + (pairs - id_ * self.trainers)
         flat = np.bincount(bins, minlength=(self.trainers + 1) * self.trainers)
-        rows = flat.reshape(self.trainers + 1, self.trainers)  # from the servers (row 0) and each owner to each trainer
-        return Traffic(rows[1:].sum(axis=0), rows[0], rows[1:].sum(axis=1))
+        return flat.reshape(self.trainers + 1, self.trainers)
 
 
 def uses_by_trainer(index: Lookups, trainer: Ints, ids: int, trainers: int) -> NDArray[np.int32]:

@@ -20,6 +20,7 @@ from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import checked_method
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.replication import choose_replicated
 from gapless.encodings.bagpipe.run import Run, plan_run
 from gapless.encodings.bagpipe.run_file import Product
 from gapless.options import Deadline, SolveOptions
@@ -42,13 +43,14 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     """
     deadline, parameters, pace = Deadline(options), parameters or Parameters(), Pace()
     checked_method(problem.planning.objective, problem.planning.method, options.solver)
+    problem, replication = _with_replicated(problem, parameters, deadline)
     if options.time_limit_s is not None:
         first, pace = _first_batch(problem, options, parameters, deadline)
         if deadline.over or (
             problem.batch_count != 1 and deadline.remaining_s <= pace.read_s + 2 * (pace.plan_s + pace.finish_s)
         ):
             deadline.strike()
-            return first
+            return replace(first, details={**first.details, **replication})
     run = Run(design=problem.planning.design)
     budget = Budget(deadline, pace, problem.batch_count)
 
@@ -57,7 +59,26 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
             options.on_plan(-float(batches), partial(_plan, problem, run, batches, options, deadline))
 
     plan_run(run, problem, options, parameters, deadline, budget, offer)
-    return _plan(problem, run, len(run.rows), options, deadline)
+    plan = _plan(problem, run, len(run.rows), options, deadline)
+    return replace(plan, details={**plan.details, **replication})
+
+
+def _with_replicated(
+    problem: Problem, parameters: Parameters, deadline: Deadline
+) -> tuple[Problem, dict[str, Any]]:  # fmt: skip
+    """The problem with the tables that stay on every trainer, and what is said of the choice."""
+    if problem.replicate_budget_bytes is None:
+        return problem, {}
+    found = choose_replicated(
+        problem.trace, problem.planning, problem.cluster, problem.replicate_budget_bytes, parameters, deadline
+    )
+    names = problem.trace.table_names
+    return replace(problem, planning=replace(problem.planning, replicated=found.tables)), {
+        "replicated_tables": [names[table] for table in found.tables],
+        "replicated_bytes": found.size_bytes,
+        "replication_saved_s": found.saved_s,
+        "replication_bound_s": found.bound_s,
+    }
 
 
 def _first_batch(
@@ -105,7 +126,9 @@ def machine_for(problem: Problem, counts: Counts) -> Machine:
     """The machine of a run: with the cache that was given, or one that holds just what the lookahead counts."""
     planning = problem.planning
     share = capacities(planning.batch_size, planning.trainers, planning.shares)
-    return Machine(problem.cluster, share, planning.cache_rows or int(counts.cache_rows.max()))
+    rows = problem.trace.table_rows
+    replicated = sum(rows[table] for table in planning.replicated) if rows is not None else 0
+    return Machine(problem.cluster, share, replicated + (planning.cache_rows or int(counts.cache_rows.max())))
 
 
 def _details(run: Run, counts: Counts, times: Pipeline) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Size, Text, Whole
+from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Object, Seconds, Size, Text, Whole
 from gapless.profiles.traces.row_optimizers import OPTIMIZERS
 from gapless.system import Command, System, answering_in_time, lazy, named
 
-__all__ = ["DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
+__all__ = ["BASELINES", "DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
 
 
 METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
@@ -14,6 +14,8 @@ METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contig
 OBJECTIVES = ("paper", "fetches", "max-load")
 OWNERSHIPS = ("first-touch", "hash")
 DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed", "lrpp-fine-grained")
+BASELINES = {"static-hot": "lrpp", "lfu": "partitioned"}
+"""Caches without lookahead (`demand.py`), each with the design by which its rows lie on the trainers and move."""
 
 
 def _trace(group: str) -> tuple[Field, ...]:
@@ -42,7 +44,7 @@ def _trace(group: str) -> tuple[Field, ...]:
             metavar="S", group=group,
         ),
         Field(
-            "table_rows", Listed(Whole(1, 2**40)), "of zipf and skew: one table each (default: Criteo Kaggle's)",
+            "table_rows", Listed(Whole(1, 2**40)), "of zipf, skew (default: Criteo Kaggle's) and files: one each",
             metavar="R,R,...", group=group,
         ),
         Field(
@@ -97,8 +99,13 @@ QUESTION = (
     ),
     Field("shares", Listed(Number(0, strict=True)), "of a batch, one a trainer (default: even)", metavar="S,S,..."),
     Field(
-        "design", Choice(DESIGNS), f"of the cache: {', '.join(DESIGNS)} (default lrpp-delayed)", "lrpp-delayed",
+        "design", Choice((*DESIGNS, *BASELINES)),
+        f"of the cache: {', '.join(DESIGNS)} (default lrpp-delayed); for --cache-rows: {', '.join(BASELINES)}",
+        "lrpp-delayed",
         metavar="NAME",
+    ),
+    Field(
+        "replicate_budget", Size(), "of each trainer, for tables that stay on all of them: chosen", metavar="SIZE"
     ),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
     *_CLUSTER,
@@ -119,6 +126,7 @@ ADVICE = (
         metavar="NAME",
     ),
     Field("design", Choice(DESIGNS), "to tune for (default lrpp-delayed)", "lrpp-delayed", metavar="NAME"),
+    Field("baselines", Flag(), "caches of that size without lookahead too: static-hot, lfu", False),
     *_CLUSTER,
 )  # fmt: skip
 

@@ -19,14 +19,13 @@ def to_ddp_buckets(problem: Mapping[str, Any], details: Mapping[str, Any], where
     Raises `InputError` naming `where` and the field, also where DDP can't reproduce the plan's groups.
     """
     asked, found = Record(dict(problem), f"{where}: problem"), Record(dict(details), f"{where}: details")
-    if len(set(map(str, found.array("modes", default=[])))) > 1:
-        raise InputError(f"{where}: details: modes: a hook compresses every bucket or none, so they must be the same")
     profile = asked.text("profile")
     names = tuple(_name(asked, number, name) for number, name in enumerate(asked.array("tensor_names")))
     sizes = asked.integers("tensor_bytes", 0)
     groups = tuple(_group(found, number, group) for number, group in enumerate(found.array("groups")))
+    modes = tuple(_mode(found, number, mode) for number, mode in enumerate(found.array("modes", default=[])))
     try:
-        return DdpBuckets(profile, names, sizes, groups)
+        return DdpBuckets(profile, names, sizes, groups, modes)
     except InputError as error:  # the buckets name the field, not the file
         raise InputError(f"{where}: {error}") from None
 
@@ -35,6 +34,12 @@ def _name(record: Record, number: int, name: Any) -> str:
     if not isinstance(name, str):
         raise record.fail(f"tensor_names[{number}]", "a string", name)
     return name
+
+
+def _mode(record: Record, number: int, mode: Any) -> str:
+    if not isinstance(mode, str):
+        raise record.fail(f"modes[{number}]", "the name of a mode", mode)
+    return mode
 
 
 def _group(record: Record, number: int, group: Any) -> tuple[int, int]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gapless.encodings.cupcake.affine import affine_costs
 from gapless.encodings.cupcake.fusion import Costs
 from gapless.encodings.cupcake.system import METHODS
 from gapless.errors import InputError
-from gapless.io.record import check_known
+from gapless.io.record import Record, check_known
 from gapless.options import SolveOptions
 from gapless.profiles.devices import Device
 from gapless.profiles.gradients.communication import find_network
@@ -20,8 +22,9 @@ from gapless.profiles.gradients.compressors import NONE, Compressor, named_compr
 from gapless.profiles.gradients.modes import ERRORS, PLAIN
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressors
 from gapless.profiles.gradients.profile import FusionProfile
+from gapless.profiles.gradients.profile_file import mode_data, read_mode
 
-__all__ = ["DEVICE", "Problem", "problem"]
+__all__ = ["DEVICE", "Problem", "asked_profile", "problem"]
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,30 @@ class Problem:
             "source": self.profile.source,
             "tensor_names": list(self.profile.tensor_names),
             "tensor_bytes": self.profile.size_bytes.tolist(),
+            "tensor_backward_s": self.profile.backward_s.tolist(),
+            "costs": [mode_data(mode) for mode in self.profile.modes],
         }
 
     @property
     def default_options(self) -> SolveOptions:
         """Optimal, within a minute."""
         return SolveOptions(time_limit_s=60.0)
+
+
+def asked_profile(description: Mapping[str, Any], where: str) -> FusionProfile:
+    """The profile of a problem's description. Raises `InputError` that names `where`, and the field."""
+    record = Record(dict(description), where)
+    names, gaps = record.array("tensor_names"), record.array("tensor_backward_s")
+    backward_s = [record.real(f"tensor_backward_s[{number}]", gap_s, 0) for number, gap_s in enumerate(gaps)]
+    return FusionProfile(
+        name=record.text("profile"),
+        forward_s=record.number("forward_s", 0),
+        tensor_names=tuple(map(str, names)),
+        size_bytes=np.array(record.integers("tensor_bytes", 0), dtype=np.int64),
+        backward_s=np.array(backward_s),
+        modes=tuple(read_mode(where, entry) for entry in record.records("costs")),
+        source=record.text("source", default=""),
+    )
 
 
 DEVICE = "v100"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gapless.fields import Bandwidth, Choice, Field, Listed, Object, Seconds, Text, Whole
+from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Text, Whole
 from gapless.system import Command, Export, System, answering, answering_in_time, lazy, named
 
 if TYPE_CHECKING:
@@ -100,6 +100,69 @@ QUESTION = (
     *_network(_OTHER),
 )  # fmt: skip
 
+_MODEL = Field(
+    "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
+    metavar="MODULE:FACTORY[,OPTION=N]",
+)  # fmt: skip
+_PROCESSES = Field("ranks", Whole(1, 1024), "processes (default 2)", 2, metavar="P")
+_WAIT = Field(
+    "wait", Seconds(), "the longest that a process waits for another (default 120s); all may take ten times that",
+    120.0, metavar="T",
+)  # fmt: skip
+_HOOKS = Field(
+    "hooks", Listed(Text()), "modes beside plain (default topk,powersgd:4,fp16); see below",
+    ("topk", "powersgd:4", "fp16"), metavar="MODE,MODE,...",
+)  # fmt: skip
+_EMULATIONS = ("wire", "step", "nothing")
+_EMULATE = Field(
+    "emulate", Choice(_EMULATIONS), "wire (default): sends take what the plan says; step: computation too; nothing",
+    "wire",
+)  # fmt: skip
+_DILATION = Field(
+    "dilation", Number(1, maximum=10**6), "with step: emulated time runs so many times slower (default 1)", 1.0,
+    metavar="F",
+)  # fmt: skip
+_REPEATS = Field("repeats", Whole(1, 10**6), "runs of which the median is taken (default 9)", 9, metavar="N")
+_STEPS = Field("steps", Whole(1, 10**6), "steps of the model that are timed (default 20)", 20, metavar="N")
+
+GRADIENTS = (
+    _MODEL,
+    _PROCESSES,
+    _HOOKS,
+    _STEPS,
+    _REPEATS,
+    Field("bandwidth", Bandwidth(), "sends are priced on such a ring: 1Gbps", metavar="B", group="another wire"),
+    Field("latency", Seconds(), "of one step of it (default 10us)", metavar="T", group="another wire"),
+    _WAIT,
+    Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
+)
+
+RUN = (
+    _MODEL,
+    Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
+    _PROCESSES,
+    _EMULATE,
+    _DILATION,
+    _REPEATS,
+    _WAIT,
+)
+
+VALIDATION = (
+    Field(
+        "model", Listed(Text(), ";"), "a model as for `profile gradients`; may be given again", is_required=True,
+        metavar="MODULE:FACTORY[,OPTION=N]",
+    ),
+    Field("ranks", Listed(Whole(1, 1024)), "numbers of processes (default 2)", (2,), metavar="P,P,..."),
+    Field("bandwidth", Listed(Bandwidth()), "rings on which sends are priced", is_required=True, metavar="B,B,..."),
+    Field("latency", Seconds(), "of one step of them (default 10us)", metavar="T"),
+    _HOOKS,
+    _STEPS,
+    _REPEATS,
+    Field("emulate", Choice(("wire", "step")), "wire (default), or step: computation too", "wire"),
+    _DILATION,
+    _WAIT,
+)  # fmt: skip
+
 COMPRESSION = (
     _PROFILE,
     *_network("problem"),
@@ -159,6 +222,44 @@ example:
   gapless advise what-if --figure bandwidth --profile resnet101 --ranks 64 --bandwidth 10Gbps --compressor powersgd
 """
 
+_FACTORY_HELP = """\
+FACTORY makes (model, inputs, loss, targets), or (model, inputs) where the model returns its loss. train:net, with
+layers, width, classes, size and batch, is a small convolutional network of gapless, train:gpt, with layers, hidden,
+heads, vocabulary, sequence and micro_batch, a small GPT, unless there is a train.py.
+"""
+_MODES_HELP = """\
+modes: plain, fp16, bf16, topk:SHARE, rand-k:SHARE, rand-k-gathered:SHARE, ef-signsgd, onebit, powersgd:RANK; SHARE is
+0.01 and RANK 4 where they aren't given. All but plain add what they lost to the next gradient.
+"""
+_GRADIENTS_HELP = f"""\
+{_FACTORY_HELP}
+{_MODES_HELP}
+Gradients are in the order in which rank 0's become ready. Each hook sends groups of the model's own gradients, from the
+smallest to all of them; its costs are lines through the medians.
+
+example:
+  gapless profile gradients --model train:net,width=32 --hooks topk,powersgd:4,fp16 --bandwidth 1Gbps -o net.json
+"""
+_RUN_HELP = f"""\
+{_FACTORY_HELP}
+Beside the plan run DDP's default buckets, one bucket, one for each gradient, and DDP's buckets all compressed, in
+turns. Compared with DDP by itself in the same buckets: gradients, to the bit where nothing is lost. What is emulated is
+done, and then waited for; the wire is one for all ranks, and takes one bucket at a time, in order. exit codes: 0
+buckets and gradients are as they must be, 2 bad input, or a process failed, 5 something differs
+
+example:
+  gapless run cupcake --plan plan.json --model train:net,width=32 --ranks 4
+"""
+_VALIDATION_HELP = f"""\
+{_FACTORY_HELP}
+{_MODES_HELP}
+Each model is measured, planned and run for each number of ranks and bandwidth, as by `profile gradients`, `solve` and
+`run cupcake`; errors of the predicted steps are those of all that ran.
+
+example:
+  gapless validate ddp --model train:net --model train:gpt --ranks 2,4 --bandwidth 100Mbps,1Gbps
+"""
+
 SYSTEM = System(
     name="cupcake",
     what="the optimal fusion of gradients for compression",
@@ -190,6 +291,36 @@ SYSTEM = System(
             WHAT_IF,
             answering("gapless.encodings.cupcake.what_if:what_if"),
             _WHAT_IF_HELP,
+        ),
+    ),
+    runs=(
+        Command(
+            "cupcake",
+            "a plan under DistributedDataParallel beside DDP's own buckets, on processes of this machine",
+            RUN,
+            lazy("gapless.encodings.cupcake.execution:execute"),
+            _RUN_HELP,
+            when_stopped="ending the processes",
+        ),
+    ),
+    profiles=(
+        Command(
+            "gradients",
+            "when a PyTorch model's gradients are ready, and what hooks take to send them",
+            GRADIENTS,
+            lazy("gapless.encodings.cupcake.profiling:profile_gradients"),
+            _GRADIENTS_HELP,
+            when_stopped="ending the processes",
+        ),
+    ),
+    validations=(
+        Command(
+            "ddp",
+            "predicted steps of data-parallel training against measured ones",
+            VALIDATION,
+            lazy("gapless.encodings.cupcake.validation:validate"),
+            _VALIDATION_HELP,
+            when_stopped="ending the processes",
         ),
     ),
     package="gapless.encodings.cupcake",

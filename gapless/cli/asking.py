@@ -1,4 +1,4 @@
-"""The commands that systems bring themselves, as subcommands of `advise`, `sweep`, `run` and `profile`."""
+"""The commands that systems bring themselves, as subcommands of `advise`, `sweep`, `run`, `profile` and `validate`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ _WORDS: dict[str, tuple[str, Callable[[System], Sequence[Command]]]] = {
     "advise": ("what would pay, and what would change that", lambda system: system.advice),
     "run": ("execute a plan and measure it", lambda system: system.runs),
     "profile": ("measure what questions need to know", lambda system: system.profiles),
+    "validate": ("hold predictions against what is measured", lambda system: system.validations),
 }
 """Commands that have only what systems bring: what the help says of each, and where a system has its own."""
 

@@ -5,13 +5,15 @@ JSON, format `gapless.ddp-buckets`, version 1; parameters stand in the order in 
     {"format": "gapless.ddp-buckets", "version": 1, "profile": "tiny", "torch": "2.13.0", "assumes": ["..."],
      "bucket_cap_mb_list": [0.00390625, 0.0009765625],
      "parameter_order": ["fc.weight", "conv.weight"],
-     "buckets": [{"size_bytes": 4096, "parameters": [{"name": "fc.weight", "size_bytes": 4096}]},
-                 {"size_bytes": 1024, "parameters": [{"name": "conv.weight", "size_bytes": 1024}]}]}
+     "buckets": [{"size_bytes": 4096, "mode": "topk:0.01", "parameters": [{"name": "fc.weight", "size_bytes": 4096}]},
+                 {"size_bytes": 1024, "mode": "plain", "parameters": [{"name": "conv.weight", "size_bytes": 1024}]}]}
 
 After its first synchronised backward pass, DDP walks through the parameters in the order in which rank 0's gradients
 became ready, adds each to the open bucket, and closes that once its bytes reach its cap; the last cap serves all
 further buckets. So a group's own bytes are its cap, whatever the order within the group. A cap in MiB is a whole number
 over 2^20, exact in a float, and DDP's `int(cap * 2**20)` gives that number back.
+
+`mode`, in all buckets or in none, is how the hook of `gapless.torch.ddp` sends a bucket.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class DdpBuckets:
     """Which gradients DDP reduces together.
 
     `parameter_names`, `parameter_bytes`: in the order in which the gradients become ready. `groups`: (first, last) of
-    each bucket, both inclusive. `profile`: the name of the workload.
+    each bucket, both inclusive. `profile`: the name of the workload. `modes`: how each bucket is sent, by the names of
+    `gapless.torch.ddp.modes`; empty where that is not said.
     Raises `InputError` where the groups don't cut the parameters into consecutive parts, and where DDP would make other
     buckets of them: a gradient of 0 bytes can't be the last of a larger group, since the bucket is full before it.
     """
@@ -59,6 +62,7 @@ class DdpBuckets:
     parameter_names: tuple[str, ...]
     parameter_bytes: tuple[int, ...]
     groups: tuple[tuple[int, int], ...]
+    modes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.parameter_names)
@@ -74,6 +78,8 @@ class DdpBuckets:
             raise InputError(f"parameter_bytes: must add up to at most 2^53, got {sum(self.parameter_bytes)}")
         self._check_cover()
         self._check_reproduced()
+        if self.modes and len(self.modes) != len(self.groups):
+            raise InputError(f"modes: must be one for each of {len(self.groups)} buckets, got {len(self.modes)}")
 
     def _check_cover(self) -> None:
         first, last = 0, len(self.parameter_names) - 1
@@ -151,9 +157,10 @@ def _bucket_rows(buckets: DdpBuckets) -> list[dict[str, Any]]:
         {"name": name, "size_bytes": size}
         for name, size in zip(buckets.parameter_names, buckets.parameter_bytes, strict=True)
     ]
+    modes = [{"mode": mode} for mode in buckets.modes] or [{}] * len(buckets.groups)
     return [
-        {"size_bytes": size, "parameters": parameters[first : last + 1]}
-        for size, (first, last) in zip(buckets.bucket_bytes, buckets.groups, strict=True)
+        {"size_bytes": size, **mode, "parameters": parameters[first : last + 1]}
+        for size, mode, (first, last) in zip(buckets.bucket_bytes, modes, buckets.groups, strict=True)
     ]
 
 
@@ -167,6 +174,7 @@ def read_ddp_buckets(path: str | Path) -> DdpBuckets:
     names: list[str] = []
     sizes: list[int] = []
     groups: list[tuple[int, int]] = []
+    modes: list[str] = []
     for bucket in record.records("buckets"):
         first = len(names)
         for parameter in bucket.records("parameters"):
@@ -175,9 +183,11 @@ def read_ddp_buckets(path: str | Path) -> DdpBuckets:
             parameter.close()
         groups.append((first, len(names) - 1))
         _check_same(bucket, "size_bytes", sum(sizes[first:]))
+        if "mode" in bucket:
+            modes.append(bucket.text("mode"))
         bucket.close()
     try:
-        buckets = DdpBuckets(record.text("profile"), tuple(names), tuple(sizes), tuple(groups))
+        buckets = DdpBuckets(record.text("profile"), tuple(names), tuple(sizes), tuple(groups), tuple(modes))
     except InputError as error:  # the buckets name the field, not the file
         message = str(error)
         raise InputError(message if message.startswith(str(path)) else f"{path}: {message}") from None

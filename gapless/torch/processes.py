@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gapless.errors import RunError
+from gapless.errors import InputError, RunError
 from gapless.leaving import undone_on_leaving
 from gapless.torch.library import torch
 
@@ -117,4 +117,4 @@ def _line(error: BaseException) -> str:
     if re.search(r"timed? ?out", str(error), re.IGNORECASE):
         return "no message from another rank within the time that it may wait; give a longer --wait"
     line = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {line}"
+    return line if isinstance(error, InputError) else f"{type(error).__name__}: {line}"

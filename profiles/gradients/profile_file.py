@@ -34,7 +34,7 @@ from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunc
 from gapless.profiles.gradients.modes import ERRORS, Mode
 from gapless.profiles.gradients.profile import FusionProfile
 
-__all__ = ["fusion_profile_text", "read_fusion_profile", "write_fusion_profile"]
+__all__ = ["fusion_profile_text", "mode_data", "read_fusion_profile", "read_mode", "write_fusion_profile"]
 
 _FORMAT = "gapless.fusion-profile"
 _VERSION = 2
@@ -55,7 +55,7 @@ def read_fusion_profile(path: str | Path) -> FusionProfile:
         backward_s.append(entry.number("backward_s", 0))
         shapes.append(entry.integers("shape", 1, _LARGEST_BYTES, default=None))
         entry.close()
-    modes = tuple(_mode(path, entry) for entry in record.records("modes"))
+    modes = tuple(read_mode(path, entry) for entry in record.records("modes"))
     profile = _naming_file(path, lambda: FusionProfile(
         name=record.text("name"),
         forward_s=record.number("forward_s", 0),
@@ -77,7 +77,8 @@ def _shapes(shapes: list[tuple[int, ...] | None], sizes: list[int]) -> tuple[tup
     return tuple((max(1, size // 4),) if shape is None else shape for shape, size in zip(shapes, sizes, strict=True))
 
 
-def _mode(path: str | Path, entry: Record) -> Mode:
+def read_mode(path: str | Path, entry: Record) -> Mode:
+    """The mode that a record says; `path`: where that is from. Raises `InputError`."""
     mode = _naming_file(path, lambda: Mode(
         name=entry.text("name"),
         communication=_cost(entry, "communication"),
@@ -142,7 +143,7 @@ def fusion_profile_text(profile: FusionProfile) -> str:
     head = {"format": _FORMAT, "version": _VERSION, "name": profile.name, "forward_s": profile.forward_s}
     if profile.source:
         head["source"] = profile.source
-    head["modes"] = [_mode_data(mode) for mode in profile.modes]
+    head["modes"] = [mode_data(mode) for mode in profile.modes]
     columns = (profile.tensor_names, profile.size_bytes.tolist(), profile.backward_s.tolist())
     entries = [
         {"name": name, "size_bytes": size, "backward_s": backward_s}
@@ -154,7 +155,8 @@ def fusion_profile_text(profile: FusionProfile) -> str:
     return f'{json.dumps(head)[:-1]},\n"tensors": [\n' + ",\n".join(tensors) + "]}\n"
 
 
-def _mode_data(mode: Mode) -> dict[str, Any]:
+def mode_data(mode: Mode) -> dict[str, Any]:
+    """A mode in plain values, as `read_mode` takes them."""
     data: dict[str, Any] = {"name": mode.name, "error": mode.error}
     for title in ("encode", "decode"):
         if getattr(mode, title) != FREE:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bags", "Lookups", "bags_of_tables", "by_table", "cells", "chosen", "joined", "lookups", "sums"]
+__all__ = ["Bags", "Lookups", "bags_of_tables", "by_table", "cells", "chosen", "joined", "lookups", "of_tables", "sums"]
 
 Ints = NDArray[np.int64]
 
@@ -112,6 +112,18 @@ def by_table(batch: NDArray[Any] | Bags) -> tuple[list[NDArray[Any]], Ints | Non
         return list(np.ascontiguousarray(batch.T)), None
     order = np.argsort(batch.table, kind="stable")
     return np.split(batch.values[order], np.cumsum(batch.lengths.sum(axis=0))[:-1]), order
+
+
+def of_tables(batch: Any, tables: Ints) -> Any:
+    """The ids of some tables, in this order.
+
+    >>> of_tables(Bags(np.array([5, 6, 7, 5]), np.array([[2, 1], [0, 1]])), np.array([1])).values.tolist()
+    [7, 5]
+    """
+    if not isinstance(batch, Bags):
+        return batch[:, tables]
+    columns, _ = by_table(batch)
+    return bags_of_tables([columns[table] for table in tables.tolist()], batch.lengths[:, tables])
 
 
 def lookups(index: Lookups) -> tuple[Ints, NDArray[Any]]:

@@ -15,7 +15,7 @@ from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.files import read_trace
 from gapless.profiles.traces.generators import criteo_like_trace, skew_trace, zipf_trace
 from gapless.profiles.traces.recommendation import named_embedding_dataset
-from gapless.profiles.traces.trace import Trace, trace_of_array
+from gapless.profiles.traces.trace import Trace, trace_of_array, with_table_rows
 
 __all__ = ["GENERATORS", "find_trace"]
 
@@ -26,9 +26,9 @@ _SUITS = {
     "criteo-like": _GENERATED,
     "zipf": (*_GENERATED, "exponent", "table_rows"),
     "skew": (*_GENERATED, "hot_share", "table_rows"),
-    "a .csv or .csv.gz file": ("columns", "string_columns", "bag_columns"),
-    "a .npz file": ("array",),
-    "a .npy file": (),
+    "a .csv or .csv.gz file": ("columns", "string_columns", "bag_columns", "table_rows"),
+    "a .npz file": ("array", "table_rows"),
+    "a .npy file": ("table_rows",),
     "an object": (),
 }
 """Which options go with which traces."""
@@ -51,11 +51,11 @@ def find_trace(
     """The trace of a generator, in a file, in an array of ids (examples x tables) or bags, or the trace itself.
 
     `columns`: of a csv, those that become tables; `string_columns`: those of them whose numbers are names;
-    `bag_columns`: those whose cells are lists. `array`: of
-    a .npz that has several. `exponent`: of zipf, 1 by default. `hot_share`: of skew, the share of accesses on the
-    hottest 1 %, 0.4 by default. `table_rows`: of zipf and skew, Criteo Kaggle's by default. `examples`: to generate, as
-    many as Criteo Kaggle has by default; `trace_seed`: 0 by default; `pooling_factors`: mean ids of a bag, for each
-    table or for all, no bags by default.
+    `bag_columns`: those whose cells are lists. `array`: of a .npz that has several. `exponent`: of zipf, 1 by default.
+    `hot_share`: of skew, the share of accesses on the hottest 1 %, 0.4 by default. `table_rows`: of zipf and skew,
+    Criteo Kaggle's by default; of a file, what its ids are below. `examples`: to generate, as many as Criteo Kaggle has
+    by default; `trace_seed`: 0 by default; `pooling_factors`: mean ids of a bag, for each table or for all, no bags by
+    default.
     Raises `InputError` that names an argument which doesn't go with the trace.
     """
     options = {
@@ -75,7 +75,8 @@ def find_trace(
         return trace_of_array(trace)
     if kind in GENERATORS:
         return _generated(kind, options)
-    return read_trace(trace, columns or (), string_columns or (), array, bag_columns or ())
+    found = read_trace(trace, columns or (), string_columns or (), array, bag_columns or ())
+    return found if table_rows is None else with_table_rows(found, table_rows)
 
 
 def _kind(trace: object) -> str:

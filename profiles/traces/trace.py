@@ -9,8 +9,8 @@ needs no table sizes, which a file doesn't have, and costs the same one addition
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -33,6 +33,7 @@ __all__ = [
     "split_global_ids",
     "trace_of_array",
     "valid_block",
+    "with_table_rows",
 ]
 
 TABLE_SHIFT = 44
@@ -138,6 +139,24 @@ def trace_of_array(
             yield valid_block(ids[start : start + BLOCK_EXAMPLES], f"trace {name!r}", start)
 
     return Trace(name, names, blocks, examples=len(ids))
+
+
+def with_table_rows(trace: Trace, table_rows: Sequence[int]) -> Trace:
+    """The trace, whose tables have so many rows; reading raises `InputError` for an id that is none of them."""
+    rows = np.array(table_rows, dtype=np.int64)
+
+    def blocks() -> Iterator[Block]:
+        for block in trace.blocks():
+            values, table = (block.values, block.table) if isinstance(block, Bags) else (block, np.arange(len(rows)))
+            is_outside = values >= rows[table]
+            if is_outside.any():
+                place = np.argwhere(is_outside)[0]
+                number = int(table[place[-1]])
+                rule = f"ids must be below its {rows[number]} rows, got {values[tuple(place)]}"
+                raise InputError(f"{trace.name}: table {trace.table_names[number]!r}: {rule}")
+            yield block
+
+    return replace(trace, blocks=blocks, table_rows=tuple(rows.tolist()))
 
 
 def check_bags(bags: Bags, where: str) -> None:

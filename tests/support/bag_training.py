@@ -22,9 +22,11 @@ def task(optimizer: str, ranks: int) -> Task:
 
 
 def plans(ranks: int) -> list[BatchPlan]:
-    """Of unequal trainers; the last batch is short."""
+    """Of unequal trainers, three of which replicate a table; the last batch is short."""
     trace = zipf_trace(TABLE_ROWS, 1.1, BATCH_SIZE * 8 + 5, seed=5, pooling=[1, 3, 2])
-    return list(batch_plans(trace, Planning(ranks, BATCH_SIZE, 3, shares=(3.0, 2.0, 1.0)[:ranks])))
+    replicated = (1,) if ranks == 3 else ()
+    planning = Planning(ranks, BATCH_SIZE, 3, shares=(3.0, 2.0, 1.0)[:ranks], replicated=replicated)
+    return list(batch_plans(trace, planning))
 
 
 def train_all(rank: int, folder: Path) -> dict[str, Any]:

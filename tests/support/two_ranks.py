@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from gapless.profiles.gradients.cost_functions import FREE
-from gapless.profiles.gradients.modes import plain_mode
-from gapless.torch.ddp.buckets import actual_buckets, distribute, measure
-from gapless.torch.ddp.compression import CompressionState, TopK, communication_cost, compressed_average
+from gapless.io.ddp_buckets import read_ddp_buckets
+from gapless.torch.ddp.buckets import actual_buckets, distribute
+from gapless.torch.ddp.hook import HookState
+from gapless.torch.ddp.measuring import measure_gradients, measure_hook
 
 RANKS, ITERATIONS, STEP_SIZE = 2, 4, 0.05
 
@@ -65,10 +65,13 @@ def step(model: nn.Module, gradients: dict[str, torch.Tensor]) -> None:
 
 @dataclass(frozen=True)
 class Variant:
-    """How to train: the fraction that top-k keeps (None: DDP's own all-reduce), and DDP's options."""
+    """How to train: the fraction that top-k keeps of all buckets (None: as `modes` say, empty: DDP's own all-reduce),
+    and DDP's options.
+    """
 
     kept: float | None
     options: dict[str, Any]
+    modes: tuple[str, ...] = ()
 
 
 VARIANTS = {
@@ -77,6 +80,7 @@ VARIANTS = {
     "sparse": Variant(0.1, {}),
     "sparse-views": Variant(0.1, {"gradient_as_bucket_view": True}),
     "static": Variant(1.0, {"static_graph": True}),
+    "mixed": Variant(None, {}, ("powersgd:1", "plain", "topk:0.1")),
 }
 
 
@@ -84,9 +88,8 @@ def train(variant: Variant, buckets: str) -> list[dict[str, Any]]:
     """For each iteration: the buckets and the averaged gradients."""
     rank = torch.distributed.get_rank()
     model = fresh_model()
-    ddp = distribute(model, buckets, **variant.options)
-    if variant.kept is not None:
-        ddp.register_comm_hook(CompressionState(TopK(variant.kept)), compressed_average)
+    state = None if variant.kept is None else HookState(f"topk:{variant.kept}")
+    ddp = distribute(model, replace(read_ddp_buckets(buckets), modes=variant.modes), state, **variant.options)
     seen = []
     for iteration in range(ITERATIONS):
         inputs, targets = batch(rank, iteration)
@@ -104,9 +107,9 @@ def train_all(rank: int, folder: Path) -> dict[str, Any]:
     """All that the tests look at of one rank, with the `buckets.json` in a folder."""
     found: dict[str, Any] = {name: train(variant, str(folder / "buckets.json")) for name, variant in VARIANTS.items()}
     inputs, targets = batch(rank, 0)
-    found["profile"] = measure(
-        fresh_model(), (inputs,), lambda output: nn.functional.mse_loss(output, targets),
-        name=f"measured by rank {rank}", modes=[plain_mode(FREE)], steps=3, warm_up=1,
-    )  # fmt: skip
-    found["costs"] = [communication_cost(how, [400, 40_000], repeats=2) for how in (None, TopK(0.1))]
+    found["gradients"] = measure_gradients(
+        fresh_model(), lambda model: nn.functional.mse_loss(model(inputs), targets), steps=3, warm_up=1
+    )
+    shapes = found["gradients"].shapes
+    found["sent"] = {mode: measure_hook(mode, shapes, repeats=2) for mode in ("plain", "topk", "powersgd:1")}
     return found

@@ -1,23 +1,15 @@
 """Data-parallel training: gradients measured into fusion profiles, fusion plans applied to DistributedDataParallel."""
 
-from gapless.torch.ddp.buckets import actual_buckets, distribute, measure
-from gapless.torch.ddp.compression import (
-    CompressionState,
-    Compressor,
-    TopK,
-    communication_cost,
-    compressed_average,
-    compression_cost,
-)
+from gapless.torch.ddp.buckets import actual_buckets, distribute, state_for
+from gapless.torch.ddp.hook import HookState, reduce_bucket
+from gapless.torch.ddp.measuring import measure_gradients, measure_hook
 
 __all__ = [
-    "CompressionState",
-    "Compressor",
-    "TopK",
+    "HookState",
     "actual_buckets",
-    "communication_cost",
-    "compressed_average",
-    "compression_cost",
     "distribute",
-    "measure",
+    "measure_gradients",
+    "measure_hook",
+    "reduce_bucket",
+    "state_for",
 ]

@@ -1,18 +1,10 @@
-"""Fusion profiles measured on a PyTorch model, and fusion plans applied to DistributedDataParallel (DDP).
+"""Fusion plans applied to DistributedDataParallel (DDP): its buckets are the plan's, each sent in its own mode.
 
-Measure, solve, export, apply::
+Apply what `gapless export --format ddp-buckets` wrote::
 
-    from gapless.torch.ddp import CompressionState, TopK, communication_cost, compressed_average, compression_cost
-    from gapless.torch.ddp import actual_buckets, distribute, measure
+    from gapless.torch.ddp import actual_buckets, distribute
 
-    sizes = [2**k for k in range(10, 26)]
-    profile = measure(model, (images,), lambda output: criterion(output, labels), name="resnet50",
-                      compression=compression_cost(TopK(0.01), sizes, ranks=8),
-                      communication=communication_cost(TopK(0.01), sizes))
-    write_fusion_profile("resnet50.json", profile)
-    # `gapless solve` plans for the profile, `gapless export --format ddp-buckets` writes the plan's buckets
     ddp = distribute(model, "buckets.json")
-    ddp.register_comm_hook(CompressionState(TopK(0.01)), compressed_average)
 
 Needs the extra `torch`.
 """
@@ -21,140 +13,23 @@ from __future__ import annotations
 
 import inspect
 import os
-import statistics
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gapless.errors import InputError
 from gapless.io.ddp_buckets import DdpBuckets, read_ddp_buckets
-from gapless.profiles.gradients.modes import Mode
-from gapless.profiles.gradients.profile import FusionProfile
-from gapless.torch.library import Marks, device_name, rank_count, torch
+from gapless.torch.ddp.emulation import Clock, Sending
+from gapless.torch.ddp.hook import HookState, reduce_bucket
+from gapless.torch.library import torch
 
-__all__ = ["actual_buckets", "distribute", "measure"]
-
-
-def measure(
-    model: torch.nn.Module,
-    example_inputs: Sequence[Any],
-    loss: Callable[[Any], torch.Tensor],
-    *,
-    name: str,
-    modes: Sequence[Mode],
-    steps: int = 20,
-    warm_up: int = 5,
-    group: Any = None,
-) -> FusionProfile:
-    """The fusion profile of a model: its gradients in the order in which they become ready, and medians of the times.
-
-    `model`: bare, not wrapped in DDP. `example_inputs`: the arguments of a step's call of it; `loss` makes a scalar of
-    what it returns and counts as forward. Each of `steps` steps, after `warm_up` others, runs forward and backward
-    without an optimiser; buffers, gradients and the random state are put back afterwards. In several ranks (`group`:
-    None for the default process group), all call it and get what rank 0 measured.
-    Raises `InputError` where DDP could not keep the plan's buckets: gradients of several types or devices or sparse
-    ones, a parameter without a gradient, an order that differs from step to step.
-    """
-    for title, value, least in (("steps", steps, 1), ("warm_up", warm_up, 0)):
-        if value < least:
-            raise InputError(f"{title}: must be at least {least}, got {value}")
-    parameters = _trainable(model)
-    device = next(iter(parameters.values())).device
-    with _unchanged(model, device):
-        taken = [_step(model, example_inputs, loss, parameters, device) for _ in range(warm_up + steps)][warm_up:]
-    _check_order(taken)
-    measured = _of_rank_0((taken[0].order, *_medians(taken)), group)
-    names, forward_s, ready_s = measured
-    return FusionProfile(
-        name=name,
-        forward_s=forward_s,
-        tensor_names=names,
-        size_bytes=np.array([_size_bytes(parameters[tensor]) for tensor in names], dtype=np.int64),
-        backward_s=np.diff(ready_s, prepend=0.0),
-        modes=tuple(modes),
-        source=f"medians of {steps} steps with torch {torch.__version__} on {device_name(device)}",
-        shapes=tuple(tuple(parameters[tensor].shape) for tensor in names),
-    )
-
-
-@dataclass(frozen=True)
-class _Step:
-    """One step: the parameters as their gradients became ready, when each did after forward's end, and forward."""
-
-    order: tuple[str, ...]
-    ready_s: tuple[float, ...]
-    forward_s: float
-
-
-def _step(
-    model: torch.nn.Module,
-    inputs: Sequence[Any],
-    loss: Callable[[Any], torch.Tensor],
-    parameters: dict[str, torch.nn.Parameter],
-    device: torch.device,
-) -> _Step:
-    marks, order = Marks(device), []
-
-    def note(name: str) -> None:
-        marks.mark()
-        order.append(name)
-
-    def hook_for(name: str) -> Callable[[torch.Tensor], None]:
-        return lambda _: note(name)
-
-    hooks = [parameter.register_post_accumulate_grad_hook(hook_for(name)) for name, parameter in parameters.items()]
-    try:
-        model.zero_grad(set_to_none=True)
-        marks.mark()
-        value = loss(model(*inputs))
-        marks.mark()
-        value.backward()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    _check_each_once(order, parameters)
-    _, forward_s, *ready_s = marks.elapsed_s()
-    return _Step(tuple(order), tuple(time_s - forward_s for time_s in ready_s), forward_s)
-
-
-def _medians(steps: Sequence[_Step]) -> tuple[float, list[float]]:
-    """Forward time, and the ready time of each gradient. The latter rise, since they do in each step."""
-    columns = zip(*(step.ready_s for step in steps), strict=True)
-    return statistics.median(step.forward_s for step in steps), [statistics.median(column) for column in columns]
-
-
-def _of_rank_0(measured: Any, group: Any) -> Any:
-    if rank_count(group) == 1:
-        return measured
-    box = [measured]
-    torch.distributed.broadcast_object_list(box, group=group, group_src=0)
-    return box[0]
-
-
-@contextmanager
-def _unchanged(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
-    """Put back buffers (running statistics), gradients and the random state."""
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    try:
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            yield
-    finally:
-        with torch.no_grad():
-            for buffer, saved in buffers:
-                buffer.copy_(saved)
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
+__all__ = ["actual_buckets", "check_same_parameters", "distribute", "size_bytes", "state_for", "trainable"]
 
 
 # -- what DDP can bucket -----------------------------------------------------------------------------------------------
 
 
-def _trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameters that DDP reduces, by name. Raises `InputError` where it would not put them into plain buckets."""
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
         raise InputError("model: must be bare, got one in DistributedDataParallel; pass its .module")
@@ -177,48 +52,56 @@ def _trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return parameters
 
 
-def _size_bytes(parameter: torch.nn.Parameter) -> int:
+def size_bytes(parameter: torch.nn.Parameter) -> int:
     return int(parameter.numel()) * int(parameter.element_size())
-
-
-def _check_each_once(order: Sequence[str], parameters: dict[str, torch.nn.Parameter]) -> None:
-    missing = [name for name in parameters if name not in set(order)]
-    if missing:
-        way_out = "use it in every step, or freeze it with requires_grad_(False)"
-        raise InputError(f"parameter {missing[0]!r}: must get a gradient in every step, got none; {way_out}")
-    if len(order) > len(parameters):
-        twice = next(name for k, name in enumerate(order) if name in order[:k])
-        raise InputError(f"parameter {twice!r}: must get its gradient at once, got it in parts; checkpoint it once")
-
-
-def _check_order(steps: Sequence[_Step]) -> None:
-    for number, step in enumerate(steps):
-        for first, other in zip(steps[0].order, step.order, strict=True):
-            if first != other:
-                raise InputError(
-                    f"model: gradients must become ready in one order, since DDP keeps that of its first step, "
-                    f"got {other!r} in step {number} where {first!r} came in step 0"
-                )
 
 
 # -- plans in DDP ------------------------------------------------------------------------------------------------------
 
 
 def distribute(
-    model: torch.nn.Module, buckets: DdpBuckets | str | Path, **options: Any
+    model: torch.nn.Module, buckets: DdpBuckets | str | Path, state: HookState | None = None, **options: Any
 ) -> torch.nn.parallel.DistributedDataParallel:
     """The model in DDP with a plan's buckets, which hold from iteration 1 on (2 with `static_graph=True`).
 
-    `buckets`: or the file that `gapless export --format ddp-buckets` wrote. `options` go to DDP.
+    `buckets`: or the file that `gapless export --format ddp-buckets` wrote. Where it says the modes of its buckets, a
+    communication hook sends each in its own, from the same iteration on; `state`: the hook's, if it is to be another.
+    `options` go to DDP.
     Raises `InputError` where the model's parameters aren't those of the plan, and for options or surroundings with
     which DDP would make other buckets.
     """
     if not isinstance(buckets, DdpBuckets):
         buckets = read_ddp_buckets(buckets)
     _check_surroundings(options)
-    _check_same_parameters(_trainable(model), buckets)
+    check_same_parameters(trainable(model), buckets)
     caps = list(buckets.bucket_cap_mb_list)
-    return torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb_list=caps, **options)
+    if state is None and any(mode != "plain" for mode in buckets.modes):
+        state = state_for(model, buckets)
+    ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb_list=caps, **options)
+    if state is not None:
+        ddp.register_comm_hook(state, reduce_bucket)
+    return ddp
+
+
+def state_for(
+    model: torch.nn.Module,
+    buckets: DdpBuckets,
+    sendings: Sequence[Sending] | None = None,
+    clock: Clock | None = None,
+    **options: Any,
+) -> HookState:
+    """The state of the hook that sends each bucket in its mode; `sendings`: or as these say, one for each bucket.
+
+    `clock` and `options` go to it. Raises `InputError` where the model's parameters aren't those of the plan.
+    """
+    parameters = trainable(model)
+    check_same_parameters(parameters, buckets)
+    how = sendings or [Sending(mode) for mode in buckets.modes]
+    modes = {
+        frozenset(id(parameters[name]) for name in names): each
+        for names, each in zip(buckets.buckets, how, strict=True)
+    }
+    return HookState(modes, clock=clock, **options)
 
 
 def _check_surroundings(options: dict[str, Any]) -> None:
@@ -236,10 +119,11 @@ def _check_surroundings(options: dict[str, Any]) -> None:
         )
 
 
-def _check_same_parameters(parameters: dict[str, torch.nn.Parameter], buckets: DdpBuckets) -> None:
+def check_same_parameters(parameters: dict[str, torch.nn.Parameter], buckets: DdpBuckets) -> None:
+    """Raise `InputError` that names the first parameter which isn't as in the plan."""
     planned = dict(zip(buckets.parameter_names, buckets.parameter_bytes, strict=True))
     for name, parameter in parameters.items():
-        size = _size_bytes(parameter)
+        size = size_bytes(parameter)
         if name not in planned:
             raise InputError(f"parameter {name!r}: must be in the plan of {buckets.profile!r}; measure the model again")
         if size != planned[name]:

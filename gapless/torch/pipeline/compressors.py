@@ -6,7 +6,7 @@ import re
 from typing import Any, Protocol
 
 from gapless.errors import InputError
-from gapless.torch.ddp import compression
+from gapless.torch.ddp import compressors
 from gapless.torch.library import torch
 
 __all__ = ["Compressor", "compressor_of"]
@@ -82,7 +82,7 @@ class TopK:
     """The entries of greatest magnitude with their places: the share `kept` of all, one at least."""
 
     def __init__(self, kept: float) -> None:
-        self._inner = compression.TopK(kept)
+        self._inner = compressors.TopK(kept)
 
     def encode(self, gradient: Any) -> Any:
         """Places, then values, as bytes."""

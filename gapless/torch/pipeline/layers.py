@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.fields import Whole
 from gapless.torch.library import torch
-from gapless.torch.run.workload import load_workload
+from gapless.torch.run.workload import load_named
 
 __all__ = ["LayeredModel", "load_layers"]
 
 _OWN = "train:gpt"
-"""Our own, unless there is a module `train`."""
+"""Our own that has layers, unless there is a module `train`."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +69,8 @@ def load_layers(
     our own small GPT unless there is a module `train`; `defaults`: its options where the text doesn't say them. The
     random numbers of the factory are those of the seed. Raises `InputError`.
     """
-    place, *given = text.split(",")
-    options = _options(given)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        if place == _OWN and not _has_train():
-            options = {**(defaults or {}), "micro_batches": micro_batches, **options}
-            work = load_workload("gapless.torch.pipeline.gpt:gpt", **options)
-        else:
-            work = load_workload(place, **options)
+    place, _, _ = text.partition(",")
+    work = load_named(text, seed, {**(defaults or {}), "micro_batches": micro_batches} if place == _OWN else None)
     if not isinstance(work.model, torch.nn.Sequential):
         rule = "must be a torch.nn.Sequential of its layers: embedding, blocks, head"
         raise InputError(f"model: {place} {rule}, got {type(work.model).__name__}")
@@ -99,23 +88,3 @@ def _check_parameters(model: Any) -> None:
         for parameter in layer.parameters():
             if owner.setdefault(id(parameter), name) != name:
                 raise InputError(f"model: layers {owner[id(parameter)]} and {name} share weights; give each its own")
-
-
-def _options(given: list[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for option in given:
-        name, equals, value = option.partition("=")
-        if not equals:
-            raise InputError(f"model: options must be as in train:gpt,layers=4,hidden=64, got {option!r}")
-        try:
-            found[name] = Whole(1)(value)
-        except InputError as error:
-            raise InputError(f"model: {name}: {error}") from None
-    return found
-
-
-def _has_train() -> bool:
-    """Whether a module of this name can be imported, as `python -m` finds it."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    return importlib.util.find_spec(_OWN.partition(":")[0]) is not None

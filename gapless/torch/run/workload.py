@@ -13,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.fields import Whole
 
-__all__ = ["Workload", "load_workload"]
+__all__ = ["Workload", "load_named", "load_workload"]
+
+_OWN = {"train:gpt": "gapless.torch.pipeline.gpt:gpt", "train:net": "gapless.torch.ddp.net:net"}
+"""Our own small models, unless there is a module `train`."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,44 @@ class Workload:
         if isinstance(self.inputs, Mapping):
             return step(*self.targets, **self.inputs)
         return step(*self.inputs, *self.targets)
+
+
+def load_named(text: str, seed: int = 0, own_defaults: Mapping[str, int] | None = None) -> Workload:
+    """What a factory makes under the random numbers of a seed: MODULE:FACTORY or FILE.py:FACTORY, and its options, as
+    in `train:gpt,layers=4`.
+
+    `train:gpt` and `train:net` are our own small models unless there is a module `train`; `own_defaults`: options of
+    those where the text doesn't say them. Raises `InputError`.
+    """
+    import torch
+
+    place, *given = text.split(",")
+    options = _options(given)
+    if place in _OWN and not _has_train():
+        place, options = _OWN[place], {**(own_defaults or {}), **options}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return load_workload(place, **options)
+
+
+def _options(given: list[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for option in given:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise InputError(f"model: options must be as in train:gpt,layers=4,hidden=64, got {option!r}")
+        try:
+            found[name] = Whole(1)(value)
+        except InputError as error:
+            raise InputError(f"model: {name}: {error}") from None
+    return found
+
+
+def _has_train() -> bool:
+    """Whether a module of this name can be imported, as `python -m` finds it."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    return importlib.util.find_spec("train") is not None
 
 
 def load_workload(name: str, **options: int) -> Workload:

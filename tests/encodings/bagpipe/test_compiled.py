@@ -12,6 +12,7 @@ from bagpipe_batches import click_log_batch, random_batch
 from gapless.encodings.bagpipe import Planning, capacities, cost_matrix, fast
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.lookahead import lookahead_steps
+from gapless.encodings.bagpipe.partition import partition
 from gapless.encodings.bagpipe.sharing import Traffic
 from gapless.encodings.bagpipe.transport import transport
 from gapless.encodings.bagpipe.unique_ids import positions, unique_ids
@@ -123,3 +124,13 @@ def test_plans_of_a_trace(seed: int, ownership: str, twice: Twice) -> None:
             assert np.array_equal(getattr(found, name), getattr(expected, name)), name
         for ours, theirs in zip(*twice(lambda plan=found: row_of_traffic(plan)), strict=True):
             assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("objective", ["fetches", "max-load"])
+@pytest.mark.parametrize("seed", range(10))
+def test_searches_beyond_the_papers_objective(seed: int, objective: str, twice: Twice) -> None:
+    rng = np.random.default_rng(seed)
+    batch = random_batch(rng, int(rng.integers(1, 80)), int(rng.integers(1, 9)))
+    found, expected = twice(lambda: partition(batch, None, objective, "search"))
+    assert np.array_equal(found.trainer, expected.trainer)
+    assert (found.value, found.bound, found.details) == (expected.value, expected.bound, expected.details)

@@ -29,6 +29,7 @@ def test_solved_plan_becomes_a_bucket_for_each_group(tmp_path: Path) -> None:
     result = gapless.solve(Problem(profile))
     buckets = export_ddp_buckets(tmp_path / "buckets.json", Problem(profile).description, result.details)
     assert [list(group) for group in buckets.groups] == result.details["groups"]
+    assert list(buckets.modes) == result.details["modes"]
     assert len(buckets.groups) > 1
     assert sum(buckets.bucket_bytes) == profile.total_bytes
     assert buckets.parameter_names == profile.tensor_names
@@ -43,7 +44,8 @@ def test_solved_plan_becomes_a_bucket_for_each_group(tmp_path: Path) -> None:
         ({}, {}, "plan: details: field 'groups' is missing"),
         ({"tensor_bytes": [1, 2]}, {"groups": [[0, 2]]}, "plan: parameter_bytes: must have one entry for each of 3"),
         ({"tensor_bytes": [60, 20, -1]}, {"groups": [[0, 2]]}, r"tensor_bytes\[2\]: must be a whole number >= 0"),
-        ({}, {"groups": [[0, 0], [1, 2]], "modes": ["plain", "dgc"]}, "plan: details: modes: .* must be the same"),
+        ({}, {"groups": [[0, 2]], "modes": [1]}, r"plan: details: modes\[0\]: must be the name of a mode, got 1"),
+        ({}, {"groups": [[0, 2]], "modes": ["plain", "topk"]}, "plan: modes: must be one for each of 1 buckets, got 2"),
         ({"tensor_names": ["c", 1, "a"]}, {"groups": [[0, 2]]}, r"tensor_names\[1\]: must be a string, got 1"),
         ({"tensor_bytes": [60, 20, 0]}, {"groups": [[0, 2]]}, r"plan: groups\[0\]: DDP would make \[0, 1\]"),
     ],

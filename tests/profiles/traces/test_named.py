@@ -50,7 +50,11 @@ def test_an_array_of_ids_is_a_trace_and_a_trace_is_itself() -> None:
         ("none.npy", {}, "none.npy"),
         ("t.npy", {"examples": 5}, "examples: goes with criteo-like or zipf or skew, got trace t.npy"),
         ("t.npy", {"array": "a"}, "array: goes with a .npz file, got trace t.npy"),
-        ("criteo-like", {"table_rows": [5]}, "table_rows: goes with zipf or skew, got trace criteo-like"),
+        (
+            "criteo-like",
+            {"table_rows": [5]},
+            "table_rows: goes with zipf or skew or a .csv or .* file, got trace criteo-like",
+        ),
         (np.ones((2, 2), dtype=int), {"array": "a"}, "array: goes with a .npz file, got trace an object"),
         (7, {}, "trace: must be a name, a file, an array of ids or a Trace, got int"),
     ],

@@ -42,16 +42,18 @@ from gapless.profiles.gradients.cost_functions import FREE, AffineCost
 from gapless.profiles.gradients.modes import Mode, plain_mode
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.gradients.profile_file import read_fusion_profile, write_fusion_profile
-from gapless.torch.ddp.buckets import distribute, measure
+from gapless.torch.ddp.buckets import distribute
+from gapless.torch.ddp.measuring import measure_gradients
 
 Found = list[dict[str, Any]]
 
 
 def profile_of(model: nn.Module, *inputs: torch.Tensor, steps: int = 2) -> FusionProfile:
     """The model's profile, with costs of no interest."""
-    return measure(
-        model, inputs, lambda output: output.sum(),
-        name="model", modes=[plain_mode(FREE)], steps=steps, warm_up=1,
+    found = measure_gradients(model, lambda each: each(*inputs).sum(), steps, warm_up=1)
+    return FusionProfile(
+        "model", found.forward_s, found.names, np.array(found.size_bytes), np.array(found.gaps_s), (plain_mode(FREE),),
+        shapes=found.shapes,
     )  # fmt: skip
 
 
@@ -180,17 +182,34 @@ def test_sparse_gradients_equal_a_single_process_simulation_with_error_feedback(
         step(model, expected)
 
 
+def test_buckets_in_modes_of_their_own_are_plain_where_the_mode_is(
+    found: Found, planned: tuple[tuple[str, ...], ...]
+) -> None:
+    model = fresh_model()
+    for iteration in range(ITERATIONS):
+        expected = mean_of_ranks([gradients_alone(model, rank, iteration) for rank in range(RANKS)])
+        for rank in range(RANKS):
+            assert found[rank]["mixed"][iteration]["buckets"] == (
+                planned if iteration else found[0]["plain"][0]["buckets"]
+            )
+            got = found[rank]["mixed"][iteration]["gradients"]
+            same = {name for name in READY_ORDER if torch.equal(got[name], expected[name])}
+            vectors = {name for name in planned[0] if expected[name].dim() < 2}
+            assert same >= ({*planned[1], *vectors} if iteration else set(READY_ORDER))
+            assert not iteration or not same & {"third.weight", *planned[2]}
+        step(model, found[0]["mixed"][iteration]["gradients"])
+
+
 def test_every_rank_gets_what_rank_0_measured(found: Found) -> None:
-    first, second = (found[rank]["profile"] for rank in range(RANKS))
-    assert first.tensor_names == second.tensor_names == READY_ORDER
-    assert first.backward_s.tolist() == second.backward_s.tolist()
-    assert first.forward_s == second.forward_s
+    assert found[0]["gradients"] == found[1]["gradients"]
+    assert found[0]["gradients"].names == READY_ORDER
 
 
-def test_every_rank_agrees_on_the_cost_of_communication(found: Found) -> None:
-    assert found[0]["costs"] == found[1]["costs"]
-    for cost in found[0]["costs"]:
-        assert [size for size, _ in cost.points] == [400, 40_000]
+def test_hooks_are_measured_without_what_they_do_first(found: Found) -> None:
+    total = sum(found[0]["gradients"].size_bytes)
+    for mode, sent in found[0]["sent"].items():
+        assert [(each.mode, each.size_bytes) for each in sent] == 2 * [(mode, total)]
+        assert all((each.between_s > 0) == mode.startswith("powersgd") for each in sent)
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------
@@ -206,7 +225,7 @@ def test_profile_lists_gradients_as_they_become_ready_not_as_registered(tmp_path
     assert profile.forward_s > 0
     assert (profile.backward_s >= 0).all()
     assert profile.backward_s[0] > 0
-    assert "torch" in profile.source
+    assert profile.shapes == tuple(tuple(dict(fresh_model().named_parameters())[name].shape) for name in READY_ORDER)
     write_fusion_profile(tmp_path / "profile.json", profile)
     assert read_fusion_profile(tmp_path / "profile.json").tensor_names == READY_ORDER
 

@@ -1,0 +1,116 @@
+"""From what hooks took to the costs of modes, as lines through what was measured at several sizes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.profiles.gradients.communication import Network, all_gather_cost, all_reduce_cost
+from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.modes import Mode
+from gapless.torch.ddp.compressors import Compressor, PowerSgd, compressor_of
+from gapless.torch.ddp.measuring import Gradients
+from gapless.torch.ddp.profile_rank import HookTimes
+
+__all__ = ["FittedMode", "fitted_mode"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FittedMode:
+    """A mode, and how far it is from what was measured.
+
+    `spread`: of repeated measurements, the middle half as a share of the median, the median over sizes. `apart`: the
+    most that measured encoding, sending and decoding differ together from the fitted ones, as a share of these.
+    """
+
+    mode: Mode
+    spread: float
+    apart: float
+
+
+def fitted_mode(
+    name: str, gradients: Gradients, times: Sequence[HookTimes], network: Network | None = None
+) -> FittedMode:
+    """The mode of what was measured of it; `network`: what its collectives take, instead of what they took; what is
+    computed between them takes what it took.
+    """
+    compressor = compressor_of(name)
+    size_bytes = np.array(gradients.size_bytes, dtype=np.float64)
+    number_bytes = _number_bytes(gradients)
+    sent = np.array([compressor.sent_bytes(shape, number_bytes) for shape in gradients.shapes])
+    encoded = _encoded_bytes(compressor, gradients, size_bytes, times)
+    sums = {title: _sums(column, times) for title, column in (("encoded", encoded), ("sent", sent))}
+    encode = _line(sums["encoded"], np.array([each.encode_s for each in times]))
+    decode = _line(sums["encoded"], np.array([each.decode_s for each in times]))
+    send = _line(sums["sent"], np.array([each.send_s for each in times]))
+    between = _line(sums["sent"], np.array([each.between_s for each in times]))
+    found = np.array([each.encode_s + each.send_s + each.decode_s for each in times])
+    lines = encode(sums["encoded"]) + decode(sums["encoded"]) + send(sums["sent"])
+    mode = Mode(
+        name=name,
+        communication=send if network is None else _on_network(compressor, network, between),
+        encode=encode,
+        decode=decode,
+        error=compressor.error,
+        encoded_bytes=None if (encoded == size_bytes).all() else tuple(encoded.tolist()),
+        sent_bytes=None if (sent == size_bytes).all() else tuple(sent.tolist()),
+    )
+    return FittedMode(mode, statistics.median(each.spread for each in times), float(np.abs(found / lines - 1).max()))
+
+
+def _number_bytes(gradients: Gradients) -> int:
+    """Of one entry."""
+    shape, size = next(
+        (shape, size) for shape, size in zip(gradients.shapes, gradients.size_bytes, strict=True) if size
+    )
+    return size // int(np.prod(shape))
+
+
+def _sums(column: Floats, times: Sequence[HookTimes]) -> Floats:
+    """Of each group that was measured."""
+    prefix = np.append(0.0, np.cumsum(column))
+    return np.array([prefix[each.last + 1] - prefix[each.first] for each in times])
+
+
+def _encoded_bytes(
+    compressor: Compressor, gradients: Gradients, size_bytes: Floats, times: Sequence[HookTimes]
+) -> Floats:
+    """What encoding and decoding take time in proportion to: bytes, and for factors so many more for each matrix."""
+    if not isinstance(compressor, PowerSgd):
+        return size_bytes
+    matrices = np.array([float(compressor.is_factored(shape)) for shape in gradients.shapes])
+    columns = np.column_stack([np.ones(len(times)), _sums(size_bytes, times), _sums(matrices, times)])
+    _, per_byte, per_matrix = _not_negative(columns, np.array([each.encode_s + each.decode_s for each in times]))
+    return size_bytes + matrices * per_matrix / per_byte if per_byte > 0 else size_bytes
+
+
+def _line(sizes: Floats, taken_s: Floats) -> AffineCost:
+    alpha_s, beta_s_per_byte = _not_negative(np.column_stack([np.ones(len(sizes)), sizes]), taken_s)
+    return AffineCost(float(alpha_s), float(beta_s_per_byte))
+
+
+def _not_negative(columns: Floats, taken_s: Floats) -> Floats:
+    """Least squares of relative errors; a column that would count below zero is left out."""
+    weights = 1 / np.maximum(taken_s, 1e-9)
+    kept = list(range(columns.shape[1]))
+    while True:
+        found, *_ = np.linalg.lstsq(columns[:, kept] * weights[:, None], taken_s * weights, rcond=None)
+        if (found >= 0).all() or len(kept) == 1:
+            break
+        del kept[int(found.argmin())]
+    coefficients = np.zeros(columns.shape[1])
+    coefficients[kept] = np.maximum(found, 0.0)
+    return coefficients
+
+
+def _on_network(compressor: Compressor, network: Network, between: AffineCost) -> AffineCost:
+    """All messages of a bucket: each has the network's latency, their bytes go over it once."""
+    cost = (all_reduce_cost if compressor.collective == "all_reduce" else all_gather_cost)(network)
+    alpha_s = compressor.messages * cost.alpha_s + between.alpha_s
+    return AffineCost(alpha_s, cost.beta_s_per_byte + between.beta_s_per_byte)

@@ -1,0 +1,230 @@
+"""A communication hook that sends each bucket in a mode of its own, with error feedback.
+
+As in PyTorch's own hooks, a state and a function go to DDP together::
+
+    ddp.register_comm_hook(HookState("topk:0.01"), reduce_bucket)
+
+Encoding runs where DDP calls the hook, in the backward pass. All collectives go one at a time, in order, over a thread
+of the state, and decoding over another: that is the time line that plans are made for, and what keeps ranks in step
+where a mode has two collectives. Annotations are evaluated in this file, since DDP compares those of a hook with its
+own types.
+"""
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from gapless.errors import InputError
+from gapless.torch.ddp.compressors import Bucket, Exchange, Message, compressor_of
+from gapless.torch.ddp.emulation import Clock, Sending, sleep_until
+from gapless.torch.library import rank_count, torch
+
+__all__ = ["HookState", "Sent", "reduce_bucket"]
+
+_OTHER_BUCKETS = 2
+"""Iterations at most in which DDP has other buckets than the plan's."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One bucket of one step: its mode, bytes before compression, and what each part took; `between_s`: what was
+    computed between its collectives, which is a part of `send_s`.
+    """
+
+    mode: str
+    size_bytes: int
+    encode_s: float
+    send_s: float
+    decode_s: float
+    between_s: float
+
+
+class HookState:
+    """What the hook keeps from step to step: the mode of each bucket, and its error, added to its next gradient.
+
+    `modes`: one for all buckets, or by the ids of a bucket's parameters. A bucket that isn't among them goes plain
+    twice, since DDP's first iteration has other buckets (with `static_graph` the second too), then it is an error. An
+    error belongs to the parameters of a bucket in their order,
+    not to the bucket's number: when DDP rebuilds its buckets, errors of buckets that are no more are dropped. `group`:
+    the process group, None for the default one. `clock`: what emulated computation goes by. `is_measured`: ranks wait
+    for each other before each bucket, so that what it takes to send it has no waiting in it. `sent`: the buckets of the
+    step that has just run, in the order in which they were sent, until `clear`; `late_s`: by how much a
+    collective of it was through later than an emulated wire says, at most.
+    Raises `InputError` for an unknown mode.
+    """
+
+    def __init__(
+        self,
+        modes: str | Mapping[frozenset[int], Sending],
+        group: Any = None,
+        error_feedback: bool = True,
+        clock: Clock | None = None,
+        is_measured: bool = False,
+    ) -> None:
+        self._everywhere = isinstance(modes, str)
+        self._modes = {} if isinstance(modes, str) else dict(modes)
+        self._default = Sending(modes if isinstance(modes, str) else "plain")
+        self._compressors = {each.mode: compressor_of(each.mode) for each in (self._default, *self._modes.values())}
+        self.group, self.error_feedback = group, error_feedback
+        self.clock, self.is_measured = clock, is_measured
+        self.sent: list[Sent] = []
+        self.late_s = 0.0
+        self._errors: dict[tuple[int, ...], torch.Tensor] = {}
+        self._memory: dict[tuple[int, ...], dict[str, Any]] = {}
+        self._network = ThreadPoolExecutor(1, "gapless-network")
+        self._decoder = ThreadPoolExecutor(1, "gapless-decoder")
+        self._free_s = self._decoded_s = 0.0
+
+    def clear(self) -> None:
+        """Forget what was sent: another step begins."""
+        self.sent, self.late_s = [], 0.0
+
+    def reduce(self, bucket: Any) -> Any:
+        """The future of the mean over all ranks of what a bucket's modes makes of its gradient."""
+        begin_s = time.monotonic()
+        key = tuple(id(parameter) for parameter in bucket.parameters())
+        sending = self._modes.get(frozenset(key), self._default)
+        given = self._corrected(key, sending, bucket)
+        exchange = self._compressors[sending.mode].exchange(given)
+        message = next(exchange)
+        if self.clock is not None and sending.encode_s is not None:
+            self.clock.spend(sending.encode_s)
+        job = _Job(key, sending, given, exchange, bucket.buffer().nbytes, time.monotonic() - begin_s)
+        future: Any = torch.futures.Future()
+        ready_s = time.monotonic() if self.clock is None else self.clock.at_s
+        self._network.submit(self._in_turn, job, message, ready_s, future)
+        return future
+
+    # -- error feedback ------------------------------------------------------------------------------------------------
+
+    def _corrected(self, key: tuple[int, ...], sending: Sending, bucket: Any) -> Bucket:
+        """A copy of the gradient, with what was not sent before."""
+        if key not in self._memory:
+            shared = set(key)
+            for kept in (self._memory, self._errors):
+                for other in [other for other in kept if not shared.isdisjoint(other)]:
+                    del kept[other]
+            self._memory[key] = {"step": 0}
+        memory = self._memory[key]
+        error = self._errors.get(key)
+        gradient = bucket.buffer() if error is None else bucket.buffer() + error
+        if error is None and sending.mode != "plain":
+            gradient = gradient.clone()
+        step, memory["step"] = memory["step"], memory["step"] + 1
+        if step >= _OTHER_BUCKETS and not self._everywhere and frozenset(key) not in self._modes:
+            rule = f"bucket {bucket.index()}: must be one of the plan's from the third iteration on"
+            raise InputError(
+                f"{rule}; gradients become ready in another order than the plan's: measure the model again"
+            )
+        shapes = [tuple(each.shape) for each in bucket.gradients()]
+        return Bucket(
+            gradient, shapes, torch.distributed.get_rank(self.group) if rank_count(self.group) > 1 else 0,
+            rank_count(self.group), bucket.index(), step, memory,
+        )  # fmt: skip
+
+    def _keep_error(self, job: "_Job") -> None:
+        """What is left of the gradient once all messages are made.
+
+        A step that overflowed (mixed precision skips it) must not spoil all that follow: inf - inf is no number.
+        """
+        if self.error_feedback and job.sending.mode != "plain":
+            self._errors[job.key] = job.given.gradient.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+
+    # -- on the network's thread, then on the decoder's ----------------------------------------------------------------
+
+    def _in_turn(self, job: "_Job", message: Message, ready_s: float, future: Any) -> None:
+        try:
+            received = self._exchanged(job, message, ready_s)
+        except Exception as error:
+            future.set_exception(error)
+            return
+        self._decoder.submit(self._decoded, job, received, future)
+
+    def _exchanged(self, job: "_Job", message: Message, ready_s: float) -> Any:
+        """What arrives last. An emulated wire is taken once all ranks have something for it and it is free."""
+        emulated_s = job.sending.send_s
+        if self.is_measured or (emulated_s is not None and self.clock is None):
+            ready_s = self._latest(ready_s)  # an emulated clock is the same in all ranks
+        begin_s = time.monotonic() if emulated_s is None else max(ready_s, self._free_s)
+        received = _collective(message, self.group)
+        while not message.is_last:
+            arrived_s = time.monotonic()
+            message = job.exchange.send(received)
+            job.between_s += time.monotonic() - arrived_s
+            received = _collective(message, self.group)
+        self._keep_error(job)
+        if emulated_s is not None:
+            self._free_s = begin_s + emulated_s
+            self.late_s = max(self.late_s, time.monotonic() - self._free_s)
+            sleep_until(self._free_s)
+        job.sent_s = time.monotonic() if emulated_s is None else self._free_s
+        job.send_s = job.sent_s - begin_s
+        return received
+
+    def _latest(self, ready_s: float) -> float:
+        """When the last rank had something to send: ranks of one machine have one clock."""
+        found = torch.tensor(ready_s, dtype=torch.float64)
+        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX, group=self.group)
+        return float(found)
+
+    def _decoded(self, job: "_Job", received: Any, future: Any) -> None:
+        try:
+            begin_s = time.monotonic()
+            mean = _returned(job.exchange, received)
+            emulated_s = job.sending.decode_s
+            if self.clock is not None and emulated_s is not None:
+                self._decoded_s = max(self._decoded_s, job.sent_s) + emulated_s
+                sleep_until(self._decoded_s)
+            decode_s = time.monotonic() - begin_s
+            times = (job.encode_s, job.send_s, decode_s, job.between_s)
+            self.sent.append(Sent(job.sending.mode, job.size_bytes, *times))
+        except Exception as error:
+            future.set_exception(error)
+            return
+        future.set_result(mean)
+
+
+@dataclass
+class _Job:
+    """A bucket under way."""
+
+    key: tuple[int, ...]
+    sending: Sending
+    given: Bucket
+    exchange: Exchange
+    size_bytes: int
+    encode_s: float
+    send_s: float = 0.0
+    sent_s: float = 0.0
+    between_s: float = 0.0
+
+
+def _returned(exchange: Exchange, received: Any) -> Any:
+    """What the exchange makes of what arrived last."""
+    try:
+        exchange.send(received)
+    except StopIteration as end:
+        return end.value
+    raise InputError("mode: must end after its last message")
+
+
+def _collective(message: Message, group: Any) -> Any:
+    """The sum over ranks in place of the payload, or the payloads of all ranks as rows."""
+    ranks, payload = rank_count(group), message.payload
+    if message.collective == "all_reduce":
+        if ranks > 1:
+            torch.distributed.all_reduce(payload, group=group)
+        return payload
+    gathered = payload.new_empty(ranks * payload.numel())
+    if ranks == 1:
+        return payload.view(1, -1)
+    renamed = getattr(torch.distributed, "all_gather_single", None)  # from torch 2.13 on, which warns of the old name
+    (renamed or torch.distributed.all_gather_into_tensor)(gathered, payload, group=group)
+    return gathered.view(ranks, -1)
+
+
+def reduce_bucket(state: HookState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """DDP communication hook: the mean over all ranks of the bucket's gradients, in the bucket's mode."""
+    return state.reduce(bucket)

@@ -1,0 +1,219 @@
+"""What data-parallel training of a model takes on this machine: when gradients are ready, what hooks take to send them.
+
+Needs the extra `torch`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from gapless.errors import InputError
+from gapless.torch.ddp.buckets import size_bytes, trainable
+from gapless.torch.ddp.hook import HookState, Sent, reduce_bucket
+from gapless.torch.library import Marks, rank_count, torch
+
+__all__ = ["Gradients", "measure_gradients", "measure_hook"]
+
+_WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """The gradients of a model in the order in which they become ready; times are medians over steps.
+
+    `gaps_s[k]`: between gradient k - 1 and gradient k; the first from the end of forward. `spread`: the range of the
+    middle half of all backward passes, as a share of the median.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    size_bytes: tuple[int, ...]
+    forward_s: float
+    gaps_s: tuple[float, ...]
+    spread: float
+
+
+def measure_gradients(
+    model: torch.nn.Module,
+    loss_of: Callable[[Any], torch.Tensor],
+    steps: int = 20,
+    warm_up: int = 5,
+    group: Any = None,
+) -> Gradients:
+    """The order of a model's gradients, and what forward and backward take.
+
+    `model`: bare, not wrapped in DDP; `loss_of(model)` is a step's loss, and counts as forward. Each of `steps` steps,
+    after `warm_up` others, runs forward and backward without an optimiser; buffers, gradients and the random state are
+    put back afterwards. In several ranks (`group`: None for the default process group), all call it and get what rank 0
+    measured. Raises `InputError` where DDP could not keep a plan's buckets: gradients of several types or devices or
+    sparse ones, a parameter without a gradient, an order that differs from step to step.
+    """
+    for title, value, least in (("steps", steps, 1), ("warm_up", warm_up, 0)):
+        if value < least:
+            raise InputError(f"{title}: must be at least {least}, got {value}")
+    parameters = trainable(model)
+    device = next(iter(parameters.values())).device
+    with _unchanged(model, device):
+        taken = [_step(model, loss_of, parameters, device) for _ in range(warm_up + steps)][warm_up:]
+    _check_order(taken)
+    names, forward_s, ready_s, spread = _of_rank_0((taken[0].order, *_medians(taken)), group)
+    return Gradients(
+        names=names,
+        shapes=tuple(tuple(parameters[name].shape) for name in names),
+        size_bytes=tuple(size_bytes(parameters[name]) for name in names),
+        forward_s=forward_s,
+        gaps_s=tuple(after - before for before, after in pairwise((0.0, *ready_s))),
+        spread=spread,
+    )
+
+
+# -- what hooks take ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A bucket as DDP passes it to a hook, of random gradients."""
+
+    flat: Any
+    tensors: list[Any]
+
+    @classmethod
+    def of(cls, shapes: Sequence[tuple[int, ...]], dtype: Any) -> _Group:
+        sizes = [torch.Size(shape).numel() for shape in shapes]
+        flat = torch.randn(sum(sizes), dtype=dtype)
+        return cls(flat, [part.view(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)])
+
+    def buffer(self) -> Any:
+        """All gradients, one after the other."""
+        return self.flat
+
+    def gradients(self) -> list[Any]:
+        """Each in its shape."""
+        return self.tensors
+
+    parameters = gradients
+
+    def index(self) -> int:
+        """The first bucket."""
+        return 0
+
+
+def measure_hook(
+    mode: str,
+    shapes: Sequence[tuple[int, ...]],
+    repeats: int = 9,
+    dtype: torch.dtype = torch.float32,
+    group: Any = None,
+) -> list[Sent]:
+    """What the hook takes to send a bucket of such tensors in a mode, `repeats` times after three others.
+
+    To be called in every rank. Raises `InputError` for an unknown mode, and for no repetition.
+    """
+    if repeats < 1:
+        raise InputError(f"repeats: must be at least 1, got {repeats}")
+    state = HookState(mode, group, is_measured=True)
+    bucket = _Group.of(shapes, dtype)
+    kept = bucket.flat.clone()
+    for _ in range(_WARM_UP + repeats):
+        bucket.flat.copy_(kept)  # a plain sum is made in place
+        reduce_bucket(state, bucket).wait()
+    return state.sent[_WARM_UP:]
+
+
+# -- one step ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One step: the parameters as their gradients became ready, when each did after forward's end, and forward."""
+
+    order: tuple[str, ...]
+    ready_s: tuple[float, ...]
+    forward_s: float
+
+
+def _step(
+    model: torch.nn.Module,
+    loss_of: Callable[[Any], torch.Tensor],
+    parameters: dict[str, torch.nn.Parameter],
+    device: torch.device,
+) -> _Step:
+    marks, order = Marks(device), []
+
+    def note(name: str) -> None:
+        marks.mark()
+        order.append(name)
+
+    def hook_for(name: str) -> Callable[[torch.Tensor], None]:
+        return lambda _: note(name)
+
+    hooks = [parameter.register_post_accumulate_grad_hook(hook_for(name)) for name, parameter in parameters.items()]
+    try:
+        model.zero_grad(set_to_none=True)
+        marks.mark()
+        value = loss_of(model)
+        marks.mark()
+        value.backward()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    _check_each_once(order, parameters)
+    _, forward_s, *ready_s = marks.elapsed_s()
+    return _Step(tuple(order), tuple(time_s - forward_s for time_s in ready_s), forward_s)
+
+
+def _medians(steps: Sequence[_Step]) -> tuple[float, list[float], float]:
+    """Forward time, the ready time of each gradient, which rise as they do in each step, and the spread of the last."""
+    columns = [sorted(column) for column in zip(*(step.ready_s for step in steps), strict=True)]
+    last = columns[-1]
+    spread = (last[3 * len(last) // 4] - last[len(last) // 4]) / statistics.median(last)
+    return statistics.median(step.forward_s for step in steps), [*map(statistics.median, columns)], spread
+
+
+def _of_rank_0(measured: Any, group: Any) -> Any:
+    if rank_count(group) == 1:
+        return measured
+    box = [measured]
+    torch.distributed.broadcast_object_list(box, group=group, group_src=0)
+    return box[0]
+
+
+@contextmanager
+def _unchanged(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
+    """Put back buffers (running statistics), gradients and the random state."""
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, saved in buffers:
+                buffer.copy_(saved)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+
+
+def _check_each_once(order: Sequence[str], parameters: dict[str, torch.nn.Parameter]) -> None:
+    missing = [name for name in parameters if name not in set(order)]
+    if missing:
+        way_out = "use it in every step, or freeze it with requires_grad_(False)"
+        raise InputError(f"parameter {missing[0]!r}: must get a gradient in every step, got none; {way_out}")
+    if len(order) > len(parameters):
+        twice = next(name for k, name in enumerate(order) if name in order[:k])
+        raise InputError(f"parameter {twice!r}: must get its gradient at once, got it in parts; checkpoint it once")
+
+
+def _check_order(steps: Sequence[_Step]) -> None:
+    for number, step in enumerate(steps):
+        for first, other in zip(steps[0].order, step.order, strict=True):
+            if first != other:
+                raise InputError(
+                    f"model: gradients must become ready in one order, since DDP keeps that of its first step, "
+                    f"got {other!r} in step {number} where {first!r} came in step 0"
+                )

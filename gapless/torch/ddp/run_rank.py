@@ -1,0 +1,141 @@
+"""One rank that runs a model under DDP by several strategies, in turns. The folder holds `task.json`."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gapless.torch.ddp.buckets import actual_buckets, distribute, state_for, trainable
+from gapless.torch.ddp.comparing import RunTask, Strategy, read_task
+from gapless.torch.ddp.emulation import Clock, sleep_until
+from gapless.torch.ddp.hook import HookState, reduce_bucket
+from gapless.torch.library import torch
+from gapless.torch.pipeline.reference import squared_error
+from gapless.torch.processes import be_rank
+from gapless.torch.run.workload import Workload, load_named
+
+__all__: list[str] = []
+
+_WARM_UP = 3
+"""Steps before any counts: in the first DDP's buckets are others, in the second they are new."""
+
+_AHEAD_S = 0.003
+"""How long before a step rank 0 says when it begins."""
+
+
+@dataclass
+class _Running:
+    """A strategy with a model of its own; `state`: None where DDP sums by itself."""
+
+    strategy: Strategy
+    ddp: Any
+    state: HookState | None
+    clock: Clock | None
+    steps_s: list[float] = field(default_factory=list)
+    late_s: list[float] = field(default_factory=list)
+    sums: dict[str, Any] = field(default_factory=dict)
+    """Of the gradients of all steps, by name."""
+
+
+def _prepared(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
+    task = read_task(folder)
+    return task.ranks, task.wait_s, lambda rank: _work(task, rank)
+
+
+def _work(task: RunTask, rank: int) -> dict[str, Any]:
+    work = load_named(task.model, task.seed)
+    batch = load_named(task.model, task.seed + 1 + rank)
+    work = Workload(work.model, batch.inputs, work.loss, batch.targets)
+    running = [_running(task, strategy, work.model) for strategy in task.strategies]
+    for number in range(_WARM_UP + task.repeats):
+        for each in running:
+            step_s = _step(task, each, work, rank)
+            if number < _WARM_UP:
+                continue
+            each.steps_s.append(step_s)
+            for name, gradient in _gradients(each.ddp).items():
+                each.sums[name] = each.sums.get(name, 0.0) + gradient.double()
+    return {"strategies": [_found(task, each, work, rank) for each in running]}
+
+
+def _running(task: RunTask, strategy: Strategy, model: Any) -> _Running:
+    """The strategy under way. Buffers such as running means stay each rank's own: sending them isn't in any plan."""
+    model = copy.deepcopy(model)
+    clock = None if task.forward_s is None else Clock()
+    buckets = task.buckets(strategy)
+    state = state_for(model, buckets, strategy.sendings, clock)
+    if strategy.is_default:
+        ddp = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+        ddp.register_comm_hook(state, reduce_bucket)
+    else:
+        ddp = distribute(model, buckets, state, broadcast_buffers=False)
+    if clock is not None:
+        parameters = trainable(model)
+        for name, gap_s in zip(task.parameter_names, task.gaps_s, strict=True):
+            parameters[name].register_hook(_spending(clock, gap_s))
+    return _Running(strategy, ddp, state, clock)
+
+
+def _spending(clock: Clock, duration_s: float) -> Callable[[Any], None]:
+    return lambda _: clock.spend(duration_s)
+
+
+def _step(task: RunTask, running: _Running, work: Workload, rank: int) -> float:
+    """Forward and backward: from when all ranks begin until the last one is through."""
+    running.ddp.zero_grad(set_to_none=True)
+    torch.manual_seed(task.seed + rank)  # what is dropped is the same in every strategy
+    begin = torch.tensor(time.monotonic() + _AHEAD_S, dtype=torch.float64)
+    torch.distributed.all_reduce(begin, torch.distributed.ReduceOp.MAX)
+    begin_s = float(begin)
+    sleep_until(begin_s)
+    if running.clock is not None:
+        running.clock.start(begin_s)
+    loss = work.loss_of(running.ddp)
+    if running.clock is not None and task.forward_s is not None:
+        running.clock.spend(task.forward_s)
+    loss.backward()
+    end = torch.tensor(time.monotonic(), dtype=torch.float64)
+    torch.distributed.all_reduce(end, torch.distributed.ReduceOp.MAX)
+    if running.state is not None:
+        running.late_s.append(running.state.late_s)
+        running.state.clear()
+    return float(end) - begin_s
+
+
+def _found(task: RunTask, running: _Running, work: Workload, rank: int) -> dict[str, Any]:
+    buckets = task.buckets(running.strategy)
+    gradients = _gradients(running.ddp)
+    expected = _by_ddp_itself(task, running, work, rank)
+    return {
+        "name": running.strategy.name,
+        "steps_s": running.steps_s,
+        "buckets": [set(names) for names in actual_buckets(running.ddp)] == [set(names) for names in buckets.buckets],
+        "equal": sum(bool(torch.equal(gradients[name], gradient)) for name, gradient in expected.items()),
+        "gradients": len(expected),
+        "error": squared_error(gradients, expected),
+        "mean_error": squared_error({name: total / task.repeats for name, total in running.sums.items()}, expected),
+        "late_s": statistics.median(running.late_s[_WARM_UP:]),
+    }
+
+
+def _gradients(ddp: Any) -> dict[str, Any]:
+    return {name: parameter.grad for name, parameter in trainable(ddp.module).items()}
+
+
+def _by_ddp_itself(task: RunTask, running: _Running, work: Workload, rank: int) -> dict[str, Any]:
+    """The same gradients without a hook, in the same buckets: in others, sums come in another order."""
+    model = load_named(task.model, task.seed).model
+    ddp = distribute(model, task.buckets(running.strategy), broadcast_buffers=False)
+    bare = _Running(running.strategy, ddp, None, None)
+    for _ in range(2):
+        _step(task, bare, work, rank)
+    return _gradients(ddp)
+
+
+if __name__ == "__main__":
+    be_rank(_prepared)

@@ -1,0 +1,79 @@
+"""Costs of modes from what was measured of their hooks. Without torch these tests are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
+
+from gapless.profiles.gradients.communication import FlatNetwork
+from gapless.torch.ddp.compressors import compressor_of
+from gapless.torch.ddp.fitting import FittedMode, fitted_mode
+from gapless.torch.ddp.measuring import Gradients
+from gapless.torch.ddp.profile_rank import HookTimes, sample_groups
+
+SHAPES = ((100,), (200, 100), (40,), (50, 4, 100), (8,), (300, 200), (3, 2))
+SIZES = tuple(4 * count for count in (100, 20_000, 40, 20_000, 8, 60_000, 6))
+GRADIENTS = Gradients(tuple("abcdefg"), SHAPES, SIZES, 1e-3, (1e-3,) * 7, 0.1)
+
+
+def fitted(mode: str, network: FlatNetwork | None = None, between_s: float = 0.0, noise: float = 0.0) -> FittedMode:
+    """Of times on lines: encode 1 ms and 2 ns a byte, decode half of that, sends 3 ms and 4 ns a sent byte; and 5 ms to
+    encode each matrix that is factored.
+    """
+    compressor = compressor_of(mode)
+    is_factored: Callable[..., bool] = getattr(compressor, "is_factored", lambda shape: False)
+    rows = []
+    for number, (first, last) in enumerate(sample_groups(SIZES)):
+        size, shapes = sum(SIZES[first : last + 1]), SHAPES[first : last + 1]
+        sent = sum(compressor.sent_bytes(shape, 4) for shape in shapes)
+        matrices = sum(map(is_factored, shapes))
+        encode_s = (1e-3 + 2e-9 * size + 5e-3 * matrices) * (1 + noise * (-1) ** number)
+        rows.append(HookTimes(mode, first, last, encode_s, 3e-3 + 4e-9 * sent, 5e-4 + 1e-9 * size, between_s, 0.2))
+    return fitted_mode(mode, GRADIENTS, rows, network)
+
+
+@pytest.mark.parametrize("mode", ["plain", "fp16", "topk:0.1", "ef-signsgd", "rand-k"])
+def test_lines_come_back(mode: str) -> None:
+    found = fitted(mode)
+    assert (found.mode.name, found.mode.error) == (mode, compressor_of(mode).error)
+    for cost, alpha_s, beta in (
+        (found.mode.encode, 1e-3, 2e-9), (found.mode.decode, 5e-4, 1e-9), (found.mode.communication, 3e-3, 4e-9),
+    ):  # fmt: skip
+        assert float(cost(0)) == pytest.approx(alpha_s)
+        assert float(cost(10**6)) == pytest.approx(alpha_s + 1e6 * beta)
+    assert found.mode.encoded_bytes is None
+    assert (found.mode.sent_bytes is None) == (mode == "plain")
+    assert found.apart == pytest.approx(0.0, abs=1e-9)
+    assert found.spread == 0.2
+
+
+def test_factors_cost_by_the_matrix_and_by_its_shape() -> None:
+    mode = fitted("powersgd:2").mode
+    assert mode.sent_bytes == tuple(compressor_of("powersgd:2").sent_bytes(shape, 4) for shape in SHAPES)
+    assert mode.encoded_bytes is not None
+    more = [encoded - size for encoded, size in zip(mode.encoded_bytes, SIZES, strict=True)]
+    assert [extra > 0 for extra in more] == [False, True, False, True, False, True, False]
+    whole_s = float(mode.encode(sum(mode.encoded_bytes))) + float(mode.decode(sum(mode.encoded_bytes)))
+    assert whole_s == pytest.approx(1.5e-3 + 3e-9 * sum(SIZES) + 3 * 5e-3, rel=0.2)
+
+
+def test_on_a_network_latencies_are_those_of_the_messages_and_computing_between_them_is_kept() -> None:
+    network = FlatNetwork(4, 1e9, 1e-4)
+    plain, topk = (fitted(mode, network).mode.communication for mode in ("plain", "topk"))
+    assert float(plain(10**6)) == pytest.approx(2 * 3 * 1e-4 + 1.5e-3)
+    assert float(topk(10**6)) == pytest.approx(3 * 1e-4 + 3e-3)
+    factors = fitted("powersgd:2", network, between_s=7e-3).mode.communication
+    assert float(factors(0)) == pytest.approx(2 * 2 * 3 * 1e-4 + 7e-3)
+
+
+def test_how_far_a_line_is_off_is_said() -> None:
+    assert 0.01 < fitted("plain", noise=0.1).apart < 0.2
+
+
+def test_samples_double_from_either_end_and_hold_all() -> None:
+    assert sample_groups([4, 4, 4, 4, 4, 4, 4]) == [(0, 0), (0, 1), (0, 3), (0, 6), (3, 6), (5, 6), (6, 6)]
+    assert sample_groups([1]) == [(0, 0)]
+    assert sample_groups([100, 1, 1]) == [(0, 0), (0, 2), (1, 2), (2, 2)]
