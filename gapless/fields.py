@@ -31,6 +31,7 @@ __all__ = [
     "SizeOrShare",
     "Text",
     "Whole",
+    "WholeOrShare",
     "read_fields",
     "read_values",
 ]
@@ -136,11 +137,24 @@ class SizeOrShare:
 
     def __call__(self, value: object) -> int | Share:
         """The bytes, or the share."""
-        if isinstance(value, Share):
-            return value
-        if isinstance(value, str) and value.endswith("x"):
-            return Share(Number(0, strict=True, maximum=MOST_TIMES)(value[:-1]))
-        return Size()(value)
+        share = _share(value)
+        return Size()(value) if share is None else share
+
+
+@dataclass(frozen=True)
+class WholeOrShare:
+    """A whole number of at least 1, or a `Share`: 0.5x, half of what the question says otherwise."""
+
+    def __call__(self, value: object) -> int | Share:
+        """The number, or the share."""
+        share = _share(value)
+        return Whole(1)(value) if share is None else share
+
+
+def _share(value: object) -> Share | None:
+    if isinstance(value, str) and value.endswith("x"):
+        return Share(Number(0, strict=True, maximum=MOST_TIMES)(value[:-1]))
+    return value if isinstance(value, Share) else None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -36,6 +36,7 @@ __all__ = [
     "System",
     "answering",
     "answering_in_time",
+    "drawn",
     "find_system",
     "known_system",
     "lazy",
@@ -239,6 +240,23 @@ def answering_in_time(target: str) -> Callable[[Mapping[str, Any], Session], Ans
         return Answer(found.data, found.text, notes, is_complete=not notes)
 
     return answer
+
+
+def drawn(
+    answer: Callable[[Mapping[str, Any], Session], Answer], target: str
+) -> Callable[[Mapping[str, Any], Session], Answer]:
+    """As `answer`, and drawn too where the field `plot` names a file; what `target` names makes a figure of data."""
+
+    def answer_and_draw(values: Mapping[str, Any], session: Session) -> Answer:
+        path = values["plot"]
+        if path is not None:
+            named("gapless.plot.style:check_plot")(path)  # before long work is done for it
+        found = answer({name: value for name, value in values.items() if name != "plot"}, session)
+        if path is not None:
+            named("gapless.plot.style:save")(named(target)(found.data), path)
+        return replace(found, data={**found.data, "plot": path})
+
+    return answer_and_draw
 
 
 _REGISTERED: dict[str, System] = {}

@@ -24,6 +24,7 @@ from gapless.fields import (
     SizeOrShare,
     Text,
     Whole,
+    WholeOrShare,
     read_fields,
 )
 
@@ -41,6 +42,9 @@ from gapless.fields import (
         (Bandwidth(), "10Gbps", 1.25e9),
         (SizeOrShare(), "8GiB", 2**33),
         (SizeOrShare(), "0.5x", Share(0.5)),
+        (WholeOrShare(), "32", 32),
+        (WholeOrShare(), "0.5x", Share(0.5)),
+        (WholeOrShare(), Share(2), Share(2)),
         (Text(), "a/b", Path("a/b")),
         (Choice(("x", "y")), "y", "y"),
         (Listed(Whole(1)), "1,2", [1, 2]),
@@ -66,6 +70,7 @@ def test_texts_and_values_read_the_same(kind: Kind, text: str, value: Any) -> No
         (Size(), 0.5, "must be a whole number"),
         (Seconds(), "10", "must be a number and a unit such as 10us"),
         (Bandwidth(), -1, "must be a number >= 1 and <= 1e[+]15, got -1"),
+        (WholeOrShare(), "0", "must be a whole number in 1..2147483647, got '0'"),
         (SizeOrShare(), "0x", "must be a number > 0 and <= 1000, got '0'"),
         (Text(), 3, "must be a text, got 3"),
         (Text(), "a\0b", "must be a text"),

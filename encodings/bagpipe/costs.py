@@ -18,7 +18,7 @@ from gapless.encodings.bagpipe.fast import loops
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags, Lookups
 
-__all__ = ["Batch", "capacities", "checked_capacities", "cost_matrix"]
+__all__ = ["Batch", "capacities", "checked_capacities", "cost_matrix", "places_of"]
 
 Ints = NDArray[np.int64]
 
@@ -111,6 +111,18 @@ def capacities(examples: int, trainers: int, shares: Sequence[float] | None = No
     most_cut_off = np.lexsort((np.arange(trainers), whole - exact))
     whole[most_cut_off[: examples - int(whole.sum())]] += 1
     return whole
+
+
+def places_of(examples: int, batch_size: int, trainers: int, shares: Sequence[float] | None = None) -> Ints:
+    """How many examples of a batch each trainer takes, of a short one never more than of a whole one.
+
+    Rounding alone doesn't see to that: of 5 examples a trainer may get none, and one of 4.
+    """
+    most = capacities(batch_size, trainers, shares)
+    places = np.minimum(capacities(examples, trainers, shares), most)
+    while rest := examples - int(places.sum()):
+        places[np.flatnonzero(places < most)[:rest]] += 1
+    return places
 
 
 def checked_capacities(given: Any, examples: int, trainers: int) -> Ints:

@@ -100,10 +100,10 @@ class RootedRows:
         if not rooted.any():
             return
         dense_s = machine.cluster.all_reduce_s(float(machine.cluster.dense_bytes))
-        for sync, name, begin_s in (
-            (SYNC_NOW, "now", float(self.times.sync_now.start_s[self.number]) + dense_s),
-            (SYNC_LATER, "later", float(self.times.sync_later.start_s[self.number])),
-        ):
+        for sync, name, spans, after_s in (
+            (SYNC_NOW, "now", self.times.sync_now, dense_s), (SYNC_LATER, "later", self.times.sync_later, 0.0)
+        ):  # fmt: skip
+            begin_s = float(spans.start_s[self.number]) + after_s
             self.holders.ready_s[name, self.number] = begin_s
             chosen = rooted & (self.batch.sync == sync)
             groups, root = self.batch.group[chosen], self.batch.private_to[chosen]
@@ -111,7 +111,9 @@ class RootedRows:
                 continue
             _, most = busiest(self.batch.users[chosen], root, weight=self.rows[groups])
             duration_s = machine.cluster.exchange_s(float(most), machine.cluster.gradient_bytes)
-            end_s = self.holders.ready_s[name, self.number] = begin_s + duration_s
+            # Sums of the same durations in another order may differ in the last bit: the activity ends when it ends.
+            end_s = min(begin_s + duration_s, float(spans.end_s[self.number]))
+            self.holders.ready_s[name, self.number] = end_s
             gathered = tuple(groups.tolist())
             op = Op(
                 f"gather {self.number} {name}", (*trained, *gathered), gathered, (Implementation(duration_s),),

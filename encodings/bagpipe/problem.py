@@ -85,7 +85,7 @@ def problem(
     batch_size: int,
     lookahead: int | None = None,
     cache_rows: int | None = None,
-    objective: str = "paper",
+    objective: str = "auto",
     method: str = "auto",
     ownership: str = "first-touch",
     shares: Sequence[float] | None = None,

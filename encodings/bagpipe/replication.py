@@ -19,7 +19,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
+from gapless.encodings.bagpipe.batch_plans import REPLICATING, BatchPlan, Planning, batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.errors import InputError
@@ -32,9 +32,6 @@ __all__ = ["Replication", "choose_replicated", "saved_s"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_DESIGNS = ("replicated", "lrpp", "lrpp-delayed")
-"""Those in which a row may lie on every trainer."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +56,8 @@ def choose_replicated(
     Raises `InputError` for a budget below every table, a trace that doesn't know its tables' rows, and a design in
     which rows don't lie on all trainers.
     """
-    if planning.design not in _DESIGNS:
-        raise InputError(f"replicate_budget: goes with a design of {', '.join(_DESIGNS)}, got {planning.design}")
+    if planning.design not in REPLICATING:
+        raise InputError(f"replicate_budget: goes with a design of {', '.join(REPLICATING)}, got {planning.design}")
     if trace.table_rows is None:
         raise InputError("replicate_budget: needs the rows of each table of the trace; give table_rows")
     sizes = np.array(trace.table_rows, dtype=np.int64) * cluster.row_bytes

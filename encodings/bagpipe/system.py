@@ -11,7 +11,8 @@ __all__ = ["BASELINES", "DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTE
 
 METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
 """`auto` is `transport` for the paper's objective, `search` for the others."""
-OBJECTIVES = ("paper", "fetches", "max-load")
+OBJECTIVES = ("auto", "paper", "fetches", "max-load", "synchronised")
+"""`auto` is the design's own: `synchronised` for LRPP, else `paper`, as `fetches` and `max-load` for `partitioned`."""
 OWNERSHIPS = ("first-touch", "hash")
 DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed", "lrpp-fine-grained")
 BASELINES = {"static-hot": "lrpp", "lfu": "partitioned"}
@@ -92,7 +93,11 @@ QUESTION = (
     Field("batch_size", Whole(1), "examples of a batch", is_required=True, metavar="N"),
     Field("lookahead", Whole(1), "in batches (default 200)", metavar="L"),
     Field("cache_rows", Whole(1), "L is what fits, and shrinks to fit", metavar="N"),
-    Field("objective", Choice(OBJECTIVES), "paper (default), fetches, max-load", "paper", metavar="NAME"),
+    Field(
+        "objective", Choice(OBJECTIVES),
+        "of partitions: paper, fetches, max-load for design partitioned, synchronised for lrpp (default: the design's)",
+        "auto", metavar="NAME",
+    ),
     Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     Field(
         "ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"
@@ -122,8 +127,8 @@ ADVICE = (
     Field("cache_size", Size(), "the same, in bytes such as 500MB", metavar="SIZE"),
     Field("batches", Whole(1), "plan no more than so many each time", metavar="N"),
     Field(
-        "objective", Choice(OBJECTIVES), "of the partition: paper (default), fetches, max-load", "paper",
-        metavar="NAME",
+        "objective", Choice(OBJECTIVES), "of partitions: paper, fetches, max-load, synchronised (default: design's)",
+        "auto", metavar="NAME",
     ),
     Field("design", Choice(DESIGNS), "to tune for (default lrpp-delayed)", "lrpp-delayed", metavar="NAME"),
     Field("baselines", Flag(), "caches of that size without lookahead too: static-hot, lfu", False),

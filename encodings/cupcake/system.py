@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Text, Whole
-from gapless.system import Command, Export, System, answering, answering_in_time, lazy, named
+from gapless.fields import (
+    Bandwidth,
+    Choice,
+    Field,
+    Kind,
+    Listed,
+    Number,
+    Object,
+    Seconds,
+    Size,
+    Text,
+    Whole,
+    WholeOrShare,
+)  # fmt: skip
+from gapless.system import Command, Export, System, answering, answering_in_time, drawn, lazy, named
 
 if TYPE_CHECKING:
     from gapless.checker import Report
@@ -27,13 +40,10 @@ METHODS = (
 """`auto` is `affine` where one mode is offered and its costs are, else `pareto`; `algorithm1` is the paper's search;
 the rest: baselines."""
 _ERRORS = ("exact", "rounded", "unbiased", "feedback", "unknown")
-_FIGURES = {
-    "bandwidth": "other bandwidths",
-    "batch": "other batch sizes, as factors of the profile's",
-    "compute": "a device so many times as fast",
-    "tradeoff": "encode and decode k times as fast at l k times the bytes",
-    "ratio": "the compression ratio that is enough for close to linear scaling",
-}
+_FIGURES = (
+    "bandwidth", "latency", "ranks", "aggregation", "batch", "gamma", "bucket", "compute", "tradeoff", "contention",
+    "ratio",
+)  # fmt: skip
 
 
 _PROFILE = Field(
@@ -89,6 +99,7 @@ QUESTION = (
     Field("decode", Choice(("after", "before")), "a group, after its collective (default) or before", "after"),
     Field("error", Choice(_ERRORS), "the worst class of error that a mode may have: exact, ..., unknown (default)",
           "unknown", metavar="CLASS"),
+    Field("pieces", Size(), "gradients above so many bytes are cut, as in 4MiB (default: none is)", metavar="SIZE"),
     Field(
         "compressor", _COMPRESSOR, "beside plain; `gapless list compressors`; needs a network", metavar="NAME",
         names=_COMPRESSORS, group=_OTHER,
@@ -99,6 +110,8 @@ QUESTION = (
     ),
     *_network(_OTHER),
 )  # fmt: skip
+
+_PLOT = Field("plot", Text(), "draw it: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE")
 
 _MODEL = Field(
     "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
@@ -174,16 +187,40 @@ COMPRESSION = (
         "device", _DEVICE, "where gradients are encoded and decoded (default v100)", "v100", metavar="NAME",
         names=_DEVICES,
     ),
+    Field("error", Choice(_ERRORS), "the worst class of error that a compressor may have", "unknown", metavar="CLASS"),
+    Field("memory", Size(), "of a rank for the messages that it gathers: 4GB (default: no limit)", metavar="SIZE"),
+    _PLOT,
 )  # fmt: skip
+
+_AXES = "axes: values with commas between them"
+
+
+def _axis(name: str, kind: Kind, what: str) -> Field:
+    return Field(name, Listed(kind), what, metavar="X,X,...", group=_AXES)
+
 
 WHAT_IF = (
     _PROFILE,
     Field(
-        "figure", Choice(tuple(_FIGURES)), "; ".join(f"{name}: {what}" for name, what in _FIGURES.items()),
-        is_required=True,
+        "figure", Choice(_FIGURES),
+        "over an axis of that name; compute: a device --speed times as fast; tradeoff: encode and decode k times as "
+        "fast at l k times the bytes (--encode-speed, --penalty); contention: compression beside the backward pass; "
+        "ratio: the compression that is enough for close to linear scaling, over batches", is_required=True,
     ),
-    *_network("problem"),
     Field("compressor", _COMPRESSOR, "powersgd (default)", "powersgd", metavar="NAME", names=_COMPRESSORS),
+    _PLOT,
+    _axis("ranks", Whole(2, 10**6), "workers"),
+    _axis("bandwidth", Bandwidth(), "out of a rank, or of a node: 10Gbps, 1.25GB/s"),
+    _axis("latency", Seconds(), "of one step of a collective (default 10us)"),
+    _axis("aggregation", Text(), "how gradients are added up: ring (default), tree, server"),
+    _axis("batch", WholeOrShare(), "examples a rank, or 0.5x: of the profile's; the backward pass is in proportion"),
+    _axis("gamma", Number(1, maximum=100), "slow-down of a backward pass beside communication (default 1.07)"),
+    _axis("bucket", Size(), "bytes of a bucket (default 25MB)"),
+    _axis("speed", Number(0, strict=True, maximum=1000), "of the device"),
+    _axis("encode_speed", Number(1, maximum=1000), "of encode and decode, at as many times the bytes"),
+    _axis("penalty", Number(1, maximum=1000), "so many times the bytes"),
+    _axis("contention", Number(1, maximum=100), "what compression beside the backward pass costs the device"),
+    *(field for field in _nodes("problem") if field.name != "aggregation"),
 )  # fmt: skip
 
 
@@ -209,17 +246,23 @@ def _write_buckets(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str
 
 
 _COMPRESSION_HELP = """\
-Each compressor gets its best fusion of the profile's gradients, at published costs, and is compared with no compression
-in the best size of buckets from 2 to 64 MB. `pays below`: the bandwidth at which it stops paying.
+Each compressor gets its best plan of the profile's gradients, in which groups may be plain, at published costs, and is
+compared with no compression in the best size of buckets from 2 to 64 MB; classes of error apart, since they differ in
+what is known of convergence. `pays below`: the bandwidth at which compressing all gradients stops paying, with its
+range over a tenth to ten times the latency.
 
 example:
   gapless advise compression --profile resnet101 --ranks 64 --bandwidth 10Gbps --latency 10us
+  gapless advise compression --profile bert-base --topology ndv2 --nodes 4 --error feedback --plot compressors.svg
 """
 _WHAT_IF_HELP = """\
-An analytic model of the backward pass and the synchronisation, with buckets of 25 MB: no search, no forward pass.
+An analytic model of the backward pass and the synchronisation: no search, no forward pass. Every axis may have several
+values; a figure has those of the study along its own where none are given. `pays below` is the bandwidth at which the
+compressor stops paying, with its range over what is known least.
 
 example:
-  gapless advise what-if --figure bandwidth --profile resnet101 --ranks 64 --bandwidth 10Gbps --compressor powersgd
+  gapless advise what-if --figure bandwidth --profile resnet101 --ranks 64 --batch 16,32,64 --plot bandwidth.svg
+  gapless advise what-if --figure latency --profile resnet101 --ranks 64 --bandwidth 10Gbps --gamma 1.04,1.1
 """
 
 _FACTORY_HELP = """\
@@ -269,7 +312,7 @@ SYSTEM = System(
     parameters=lambda: named("gapless.encodings.cupcake.parameters:Parameters"),
     example="""\
   gapless solve cupcake --profile resnet101 -o plan.json
-  gapless solve cupcake --profile resnet101 --modes compress --decode before -o plan.json   # the paper's question
+  gapless solve cupcake --profile resnet101 --modes compress --decode before -o plan.json
   gapless solve cupcake --profile bert-base --modes plain,topk,powersgd:4 --ranks 64 --bandwidth 10Gbps -o plan.json
 """,
     summary=("method", "scaling", "exposed_s"),
@@ -281,7 +324,10 @@ SYSTEM = System(
             "compression",
             "every compressor's best plan against none",
             COMPRESSION,
-            answering_in_time("gapless.encodings.cupcake.advice:compression"),
+            drawn(
+                answering_in_time("gapless.encodings.cupcake.advice:compression"),
+                "gapless.encodings.cupcake.pictures:draw_compression",
+            ),
             _COMPRESSION_HELP,
             is_limited=True,
         ),
@@ -289,7 +335,10 @@ SYSTEM = System(
             "what-if",
             "tables of the analytic performance model",
             WHAT_IF,
-            answering("gapless.encodings.cupcake.what_if:what_if"),
+            drawn(
+                answering("gapless.encodings.cupcake.what_if:what_if"),
+                "gapless.encodings.cupcake.pictures:draw_what_if",
+            ),
             _WHAT_IF_HELP,
         ),
     ),

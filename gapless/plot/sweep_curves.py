@@ -193,8 +193,9 @@ def _x_axis(ax: Any, name: str, values: Sequence[Field]) -> dict[Field, float]:
     if min(numbers) > 0 and max(numbers) / min(numbers) > _LOG_SPAN:
         ax.set_xscale("log")
         ax.minorticks_off()
-    if len(values) <= _MOST_TICKS:
-        ax.set_xticks(numbers, [str(value) for value in values])
+    if len(values) <= _MOST_TICKS or not all(isinstance(value, (int, float)) for value in values):
+        ticks = sorted(zip(numbers, map(str, values), strict=True))[:: -(-len(values) // _MOST_TICKS)]
+        ax.set_xticks([at for at, _ in ticks], [label for _, label in ticks])
     return dict(zip(values, numbers, strict=True))
 
 

@@ -113,6 +113,10 @@ class FlatNetwork:
         """The same network with other values between those that exchange compressed messages."""
         return replace(self, **changes)
 
+    def at_ranks(self, ranks: int) -> FlatNetwork:
+        """The same network of other ranks."""
+        return replace(self, ranks=ranks)
+
     def inside_cost(self) -> AffineCost:
         """Of collectives inside a node, as a function of the plain bytes."""
         return FREE
@@ -168,6 +172,12 @@ class TwoLevelNetwork:
         """The same nodes with other values of the network between them."""
         return replace(self, outer=replace(self.outer, **changes))
 
+    def at_ranks(self, ranks: int) -> TwoLevelNetwork:
+        """More nodes or fewer. Raises `InputError` where the ranks don't fill nodes."""
+        if ranks % self.inner.ranks:
+            raise InputError(f"ranks: must be a multiple of the {self.inner.ranks} ranks of a node, got {ranks}")
+        return self.with_outer(ranks=ranks // self.inner.ranks)
+
     def inside_cost(self) -> AffineCost:
         """Reduce-scatter before the exchange and all-gather after it: together, an all-reduce of the plain bytes."""
         return self.inner.cost(_ALL_REDUCE["ring"])
@@ -201,13 +211,13 @@ def compression_cost(network: Network, compressor: Compressor, speed: float = 1.
 
 
 def gathered_bytes(network: Network, compressor: Compressor, size_bytes: float) -> float:
-    """What a rank holds of the messages of all, before it decodes them: they come one by one where they can be added.
+    """What a rank holds of the messages of all nodes before it decodes them; nothing where they are added up instead.
 
-    Where a group has `size_bytes` before compression.
+    `size_bytes`: of the group before compression.
     """
-    is_added = compressor.all_reducible or network.aggregation == "server"
-    messages = 1 if is_added else network.outer.ranks
-    return messages * size_bytes / network.ranks_per_node / compressor.ratio
+    if compressor.all_reducible or network.aggregation == "server":
+        return 0.0
+    return network.outer.ranks * size_bytes / network.ranks_per_node / compressor.ratio
 
 
 def _cost(network: Network, collectives: dict[str, _Passes], ratio: float) -> AffineCost:
@@ -335,10 +345,10 @@ def _in_nodes(
     if ranks_per_node is None:
         for name, value in (("inner_bandwidth", inner_bandwidth), ("inner_latency", inner_latency)):
             if value is not None:
-                raise InputError(f"{name}: goes with ranks_per_node")
+                raise InputError(f"{name}: goes with `ranks_per_node`")
         return flat
     if inner_bandwidth is None:
-        raise InputError("inner_bandwidth: must be given with ranks_per_node")
+        raise InputError("inner_bandwidth: must be given with `ranks_per_node`")
     if flat.ranks % ranks_per_node:
         raise InputError(f"ranks_per_node: must divide the {flat.ranks} ranks, got {ranks_per_node}")
     inner = FlatNetwork(ranks_per_node, inner_bandwidth, _INNER_LATENCY_S if inner_latency is None else inner_latency)

@@ -18,7 +18,8 @@ was measured by group size and holds encode and decode apart.
 with the ranks ("linearly increasing decode time", Figure 4.6). FIGURE 2's decode is that of 8 messages: read as that of
 one, the 8 GPUs of section 3.1 would spend 224 ms on EF-SignSGD, not "larger than 60". TABLE 4.1 doesn't split its sums;
 decode of the gathered ones is taken to be FIGURE 2's of the same kind (DGC's scatter for top-k, EF-SignSGD's unpacking
-for quantised gradients), grown to 64 ranks, and the rest is encode.
+for quantised gradients), grown to 64 ranks, and the rest is encode; SignSGD's 16 ms are less than such a decode, so its
+encode is EF-SignSGD's and the rest is decode.
 
 **Other devices.** Compressors read and write much and compute little: on another device their time is divided by the
 ratio of memory bandwidths (`relative_speed`). The what-if of Figure 4.13 divides by its speed-up of compute instead.
@@ -28,7 +29,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gapless.errors import InputError
 from gapless.io.record import check_known
@@ -147,6 +148,7 @@ def _powersgd(rank: int, name: str) -> Compressor:
     return Compressor(name, what, ratio, True, 2 / 3 * flat_s, 1 / 3 * flat_s, 1, source, "feedback", rank)
 
 
+_SIGNSGD_MS = 16.0
 _POWERSGD_MS, _POWERSGD_RANK, _POWERSGD_RATIO = 45.0, 4, 100.0
 _REDUCED = ("fp16", "bf16", "rand-k")
 """By FIGURE 2, and their messages can be added up."""
@@ -156,6 +158,9 @@ NONE = Compressor("none", "single precision as it is", 1.0, True, 0.0, 0.0, 1, "
 _FP16 = _by_figure_2("fp16", "half precision", 2.0, 26, 22, "rounded")
 _BF16 = _by_figure_2("bf16", "half the bits, all of the range", 2.0, 26, 22, "rounded")
 _RAND_K = _by_figure_2("rand-k", "1 % at random, indices from a shared seed", 100.0, 88, 34)
+_RAND_K_GATHERED = _by_figure_2(
+    "rand-k-gathered", "1 % at random, each rank its own, with 32-bit indices", 50.0, 88, 34
+)
 _DGC = _by_figure_2("dgc", "the largest 1 % by a sampled threshold, with 32-bit indices", 50.0, 390, 34)
 _EF_SIGNSGD = _by_figure_2("ef-signsgd", "signs and a mean, with error feedback", 32.0, 270, 140)
 _ONEBIT = _by_figure_2("onebit", "signs and two means, with error feedback", 32.0, 620, 170)
@@ -164,14 +169,23 @@ _MS_TOP_K = _by_table("ms-topk", "about the largest 1 % by bisection, with 32-bi
 _QSGD = _by_table("qsgd", "2-bit stochastic quantisation", 16.0, 39, _EF_SIGNSGD, "unbiased")
 _TERNGRAD = _by_table("terngrad", "three levels in 2 bits", 16.0, 94, _EF_SIGNSGD, "unbiased")
 
+_SIGNSGD = Compressor(
+    "signsgd", "signs, and the majority's vote; nothing is made up for", 32.0, False, _EF_SIGNSGD.encode_s,
+    _table_flat_s(_SIGNSGD_MS) - _EF_SIGNSGD.encode_s, _TABLE_RANKS,
+    f"{_table_source(_SIGNSGD_MS)}, encode as ef-signsgd's", "unknown",
+)  # fmt: skip
+
 _COMPRESSORS = {
     compressor.name: compressor
     for compressor in (
-        NONE, _FP16, _BF16, _RAND_K, _TOP_K, _MS_TOP_K, _DGC, _EF_SIGNSGD, _ONEBIT, _QSGD, _TERNGRAD,
-        _powersgd(_POWERSGD_RANK, "powersgd"),
+        NONE, _FP16, _BF16, _RAND_K, _RAND_K_GATHERED, _TOP_K, _MS_TOP_K, _DGC, _EF_SIGNSGD, _ONEBIT, _SIGNSGD, _QSGD,
+        _TERNGRAD, _powersgd(_POWERSGD_RANK, "powersgd"),
     )
 }  # fmt: skip
 _LOW_RANK = re.compile(r"powersgd:([1-9][0-9]{0,5})")
+_SPARSE = re.compile(r"([a-z-]+):([0-9]*\.?[0-9]+)")
+_SPARSE_NAMES = tuple(each.name for each in (_RAND_K, _RAND_K_GATHERED, _TOP_K, _MS_TOP_K, _DGC))
+"""Those that keep 1 % of the entries."""
 
 
 def compressor_names() -> list[str]:
@@ -180,9 +194,9 @@ def compressor_names() -> list[str]:
 
 
 def named_compressor(name: str | Compressor) -> Compressor:
-    """A compressor by name, `powersgd:8` of another rank than 4; one that isn't a name is itself.
+    """A compressor by name, `powersgd:8` of another rank than 4, `topk:0.001` of another share than 0.01.
 
-    Dashes don't matter: `top-k` is `topk`. Raises `InputError` for an unknown name.
+    One that isn't a name is itself. Dashes don't matter: `top-k` is `topk`. Raises `InputError` for an unknown name.
     """
     if isinstance(name, Compressor):
         return name
@@ -191,5 +205,17 @@ def named_compressor(name: str | Compressor) -> Compressor:
         return _powersgd(int(low_rank[1]), name)
     known = {other.replace("-", ""): other for other in _COMPRESSORS}
     name = known.get(name.replace("-", ""), name)
+    sparse = _SPARSE.fullmatch(name)
+    if sparse and known.get(sparse[1].replace("-", "")) in _SPARSE_NAMES:
+        return _keeping(_COMPRESSORS[known[sparse[1].replace("-", "")]], float(sparse[2]))
     check_known("compressor", name, _COMPRESSORS)
     return _COMPRESSORS[name]
+
+
+def _keeping(compressor: Compressor, share: float) -> Compressor:
+    """One that keeps another share than 0.01: it takes as long to find, since all entries are read."""
+    if not 0 < share <= 1 or 100 * share > compressor.ratio:
+        rule = f"must keep a share > 0 and send no more than the gradient, got {share:g}"
+        raise InputError(f"compressor {compressor.name}: {rule}")
+    name, what = f"{compressor.name}:{share:g}", compressor.what.replace("1 %", f"{100 * share:g} %")
+    return replace(compressor, name=name, what=what, ratio=compressor.ratio / (100 * share))

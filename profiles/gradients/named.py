@@ -105,6 +105,7 @@ def build_fusion_profile(name: str) -> FusionProfile:
         modes=tuple(priced_mode(each, _NETWORK, (), relative_speed(device)) for each in offered),
         source=f"{_step_text(setting, device)}{_COSTS_FROM}{_cost_text(offered, _NETWORK)}",
         shapes=tuple(gradient.shape for gradient in gradients),
+        batch=setting.batch,
     )
 
 

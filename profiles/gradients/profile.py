@@ -42,6 +42,7 @@ class FusionProfile:
     modes: tuple[Mode, ...]
     source: str = ""
     shapes: tuple[tuple[int, ...], ...] = ()
+    batch: int = 0
 
     def __post_init__(self) -> None:
         where = f"profile {self.name!r}"
@@ -54,6 +55,8 @@ class FusionProfile:
         self._check_modes(where)
         if self.shapes and len(self.shapes) != count:
             raise InputError(f"{where}: shapes must be of all {count} tensors or of none, got {len(self.shapes)}")
+        if self.batch < 0:
+            raise InputError(f"{where}: batch must be >= 0, got {self.batch}")
         if not (math.isfinite(self.forward_s) and self.forward_s >= 0):
             raise InputError(f"{where}: forward_s must be finite and >= 0, got {self.forward_s}")
         for title, column in (("size_bytes", self.size_bytes), ("backward_s", self.backward_s)):

@@ -12,10 +12,10 @@ JSON, format `gapless.fusion-profile`, version 2; `//` comments are allowed::
                 "decode": {"kind": "affine", "alpha_s": 0.0001, "beta_s_per_byte": 1e-10},
                 "communication": {"kind": "points", "points": [[4096, 0.0001], [1048576, 0.0009]]}}]}
 
-Tensors stand in the order in which their gradients become ready. Optional are `source`, the shapes (a tensor without
-one counts as a vector where others have one), and of a mode `encode` and `decode` (nothing to do), `encoded_bytes` and
-`sent_bytes`, one number a tensor, whose sums over a group the costs are functions of (the tensors' sizes).
-`gapless.profiles.gradients.profile` and `.modes` say what each field means.
+Tensors stand in the order in which their gradients become ready. Optional are `source`, `batch`, the shapes (a tensor
+without one counts as a vector where others have one), and of a mode `encode` and `decode` (nothing to do),
+`encoded_bytes` and `sent_bytes`, one number a tensor, whose sums over a group the costs are functions of (the tensors'
+sizes). `gapless.profiles.gradients.profile` and `.modes` say what each field means.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def read_fusion_profile(path: str | Path) -> FusionProfile:
         backward_s=np.array(backward_s, dtype=np.float64),
         modes=modes,
         source=record.text("source", default=""),
+        batch=record.integer("batch", 1, _LARGEST_BYTES) if "batch" in record else 0,
         shapes=_shapes(shapes, sizes),
     ))  # fmt: skip
     record.close()
@@ -143,6 +144,8 @@ def fusion_profile_text(profile: FusionProfile) -> str:
     head = {"format": _FORMAT, "version": _VERSION, "name": profile.name, "forward_s": profile.forward_s}
     if profile.source:
         head["source"] = profile.source
+    if profile.batch:
+        head["batch"] = profile.batch
     head["modes"] = [mode_data(mode) for mode in profile.modes]
     columns = (profile.tensor_names, profile.size_bytes.tolist(), profile.backward_s.tolist())
     entries = [

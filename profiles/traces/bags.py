@@ -66,14 +66,22 @@ class Bags:
         place = np.arange(int(counts.sum())) + np.repeat(self.starts[examples] - _starts(counts)[:-1], counts)
         return Bags(self.values[place], self.lengths[examples])
 
+    @cached_property
+    def order(self) -> Ints:
+        """Where in `values` each is, table by table, example by example within; int64 (n,)."""
+        bag_starts = _starts(self.lengths.reshape(-1))[:-1].reshape(self.shape)
+        counts = self.lengths.T.reshape(-1)
+        moved = bag_starts.T.reshape(-1) - _starts(counts)[:-1]
+        return np.arange(self.size) + np.repeat(moved, counts)
+
     def once(self) -> Bags:
-        """The distinct values of each example, ascending, in one bag: what its examples cost, table or not."""
-        order = np.lexsort((self.values, self.example))
-        example, values = self.example[order], self.values[order]
-        first = np.ones(len(order), dtype=np.bool_)
-        first[1:] = (np.diff(values) != 0) | (np.diff(example) != 0)
-        counts = np.bincount(example[first], minlength=len(self))
-        return Bags(values[first], counts[:, None])
+        """The distinct values of each example, ascending, in one bag; values >= 0. What a batch costs and moves."""
+        span = int(self.values.max(initial=0)) + 1
+        pairs = np.sort(self.example * span + self.values)  # one number each: several times quicker than two keys
+        pairs = pairs[np.append(True, np.diff(pairs) != 0)[: len(pairs)]]
+        example = pairs // span
+        values = (pairs - example * span).astype(self.values.dtype)
+        return Bags(values, np.bincount(example, minlength=len(self))[:, None])
 
 
 Lookups: TypeAlias = "NDArray[np.int32] | Bags"
@@ -97,7 +105,7 @@ def bags_of_tables(columns: Sequence[NDArray[Any]], lengths: Ints) -> Bags:
     """
     ids = np.concatenate(columns)
     bags = Bags(np.empty_like(ids), lengths)
-    bags.values[np.argsort(bags.table, kind="stable")] = ids
+    bags.values[bags.order] = ids
     return bags
 
 
@@ -110,8 +118,7 @@ def by_table(batch: NDArray[Any] | Bags) -> tuple[list[NDArray[Any]], Ints | Non
     """
     if not isinstance(batch, Bags):
         return list(np.ascontiguousarray(batch.T)), None
-    order = np.argsort(batch.table, kind="stable")
-    return np.split(batch.values[order], np.cumsum(batch.lengths.sum(axis=0))[:-1]), order
+    return np.split(batch.values[batch.order], np.cumsum(batch.lengths.sum(axis=0))[:-1]), batch.order
 
 
 def of_tables(batch: Any, tables: Ints) -> Any:
@@ -148,7 +155,7 @@ def cells(index: Lookups, number: Ints, width: int) -> Ints:
 def sums(per_value: NDArray[Any], index: Lookups) -> NDArray[Any]:
     """The rows of `per_value` (values, width) that each example looks up, added up; (examples, width)."""
     if not isinstance(index, Bags):
-        total: NDArray[Any] = per_value[index].sum(axis=1)
+        total: NDArray[Any] = per_value[index].sum(axis=1, dtype=per_value.dtype)
         return total
     found = np.zeros((len(index), per_value.shape[1]), dtype=per_value.dtype)
     some = np.flatnonzero(np.diff(index.starts))

@@ -11,6 +11,8 @@ import pytest
 from calls import run
 
 from gapless.encodings.cupcake import advice
+from gapless.profiles.gradients.compressors import compressor_names
+from gapless.profiles.gradients.modes import ERRORS
 from gapless.profiles.gradients.named import load_fusion_profile
 from gapless.profiles.gradients.profile_file import write_fusion_profile
 
@@ -22,14 +24,16 @@ def test_every_compressor_has_a_line_below_the_plain_buckets(capsys: pytest.Capt
     code, out, err = run(capsys, *COMPRESSION)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert re.match(r" *compressor +plan +groups +iteration +scaling +time saved +pays below$", lines[0])
-    assert re.match(r" *none +buckets of \d+ MB", lines[1])
-    names = [line.split()[0] for line in lines[2:-1]]
-    assert names == [
-        "none", "fp16", "bf16", "rand-k", "topk", "ms-topk", "dgc", "ef-signsgd", "onebit", "qsgd", "terngrad",
-        "powersgd",
-    ]  # fmt: skip
-    assert re.match(r"best: rand-k in its best fusion, saves \d+\.\d % of a step$", lines[-1])
+    titles = "error compressor plan groups compressed iteration scaling time_saved gathered pays_below range"
+    assert re.split(r"  +", lines[0].strip()) == [title.replace("_", " ") for title in titles.split()]
+    assert re.match(r" *exact +none +buckets of \d+ MB", lines[1])
+    rows = [line.split()[:2] for line in lines[2:] if re.match(r" *\w+  ", line)]
+    assert sorted(name for _, name in rows) == sorted(compressor_names())
+    assert [error for error, _ in rows] == sorted((error for error, _ in rows), key=list(ERRORS).index)
+    classes = [line.partition(",")[0] for line in lines if any(line.startswith(f"{error}, ") for error in ERRORS)]
+    assert classes == list(dict.fromkeys(error for error, _ in rows))
+    assert lines[-2].startswith("pays below: all compressed, at batch 32, with the range over 0.1 to 10 times the")
+    assert re.match(r"best: rand-k in its best plan, saves \d+\.\d % of a step, class of error: feedback$", lines[-1])
 
 
 def test_json_is_one_object_with_a_row_for_each_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,14 +42,16 @@ def test_json_is_one_object_with_a_row_for_each_option(capsys: pytest.CaptureFix
     assert code == 0
     assert {"problem", "profile", "device", "ranks", "bandwidth_bytes_per_s", "latency_s", "version"} <= set(data)
     assert (data["ranks"], data["bandwidth_bytes_per_s"], data["latency_s"]) == (16, 1.25e9, pytest.approx(2e-5))
-    assert [row["compressor"] for row in data["rows"]] == ["none", "dgc", "none"]
-    plain, dgc, none = data["rows"]
+    assert [row["compressor"] for row in data["rows"]] == ["none", "none", "dgc"]
+    plain, none, dgc = data["rows"]
     assert plain["plan"].startswith("buckets of ")
-    assert dgc["plan"] == none["plan"] == "best fusion"
+    assert dgc["plan"] == none["plan"] == "best plan"
     assert dgc["collective"] == "all-gather"
     assert dgc["pays"] == "below"
     assert dgc["crossover_bytes_per_s"] > 0
     assert none["pays"] is None
+    assert [end["pays"] for end in dgc["range"]] == ["below", "below"]
+    assert (data["batch"], data["best_by_error"]) == (32, {"exact": "none", "feedback": "dgc"})
     assert data["best"]["iteration_s"] == min(row["iteration_s"] for row in data["rows"])
     for row in data["rows"]:
         assert row["scaling"] == pytest.approx(data["compute_s"] / row["iteration_s"])
@@ -71,7 +77,7 @@ def test_what_there_was_no_time_for_is_named_and_ends_with_4(
     monkeypatch.setattr(advice, "advise", stopped)
     code, out, err = run(capsys, *COMPRESSION, "--compressor", "fp16,dgc", "--time-limit", "1000")
     assert (code, err) == (4, "gapless: left out for want of time: fp16, dgc\n")
-    assert out.splitlines()[1].split()[0] == "none"
+    assert out.splitlines()[1].split()[:2] == ["exact", "none"]
 
 
 def test_profile_may_be_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -108,11 +114,15 @@ def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str], arguments: lis
 @pytest.mark.parametrize(
     ("figure", "columns", "count"),
     [
-        ("bandwidth", ["bandwidth", "uncompressed", "compressed", "time saved"], 10),
-        ("batch", ["batch factor", "uncompressed", "compressed", "time saved"], 5),
-        ("compute", ["speed", "uncompressed", "compressed", "time saved"], 7),
-        ("tradeoff", ["speed", "penalty", "ratio", "uncompressed", "compressed", "time saved"], 12),
-        ("ratio", ["batch factor", "bandwidth", "required ratio", "scaling"], 5),
+        ("batch", ["batch", "uncompressed", "compressed", "time saved", "pays below", "range"], 5),
+        ("compute", ["speed", "uncompressed", "compressed", "time saved", "pays below", "range"], 7),
+        (
+            "tradeoff",
+            ["encode speed", "penalty", "ratio", "uncompressed", "compressed", "time saved", "pays below", "range"],
+            12,
+        ),
+        ("ratio", ["batch", "required ratio", "scaling"], 5),
+        ("contention", ["contention", "uncompressed", "compressed", "time saved", "beside", "pays below", "range"], 5),
     ],
 )
 def test_every_figure_is_a_table(
@@ -122,18 +132,30 @@ def test_every_figure_is_a_table(
     lines = out.splitlines()
     assert code == 0
     assert re.split(r"  +", lines[0].strip()) == columns
-    if figure != "ratio":
-        assert re.match(r"powersgd pays below \d+\.\d+ Gb/s$", lines.pop())
-    assert len(lines) == 1 + count
+    said = [line for line in lines[1 + count :] if not line.startswith("range of what powersgd pays below: latencies")]
+    assert said == ([] if "batch" in columns else ["all at batch 32"])
     data = json.loads(run(capsys, *WHAT_IF, "--figure", figure, "--json")[1])
     assert len(data["rows"]) == count
-    assert data["figure"] == figure
+    assert (data["figure"], data["batch"], data["plot"]) == (figure, 32, None)
 
 
-def test_ratio_that_does_not_exist_is_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, *WHAT_IF, "--figure", "ratio", "--latency", "1ms", "--json")
-    assert code == 0
-    assert json.loads(out)["rows"][0]["required_ratio"] is None
+def test_axes_are_lists_with_units(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--figure", "bandwidth", "--bucket", "10MB,25MB", "--gamma", "1.04,1.1", "--batch", "0.5x,64"]
+    code, out, _ = run(capsys, *WHAT_IF, *asked, "--latency", "1us", "--json")
+    data = json.loads(out)
+    assert (code, len(data["rows"])) == (0, 8)
+    assert data["axes"] == ["batch", "gamma", "bucket_bytes", "bandwidth_bytes_per_s"]
+    assert {row["bucket_bytes"] for row in data["rows"]} == {10_000_000, 25_000_000}
+    assert {row["batch"] for row in data["rows"]} == {16, 64}
+
+
+def test_a_what_if_and_the_compressors_are_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name, asked in (("what", [*WHAT_IF, "--figure", "ranks"]), ("which", [*COMPRESSION, "--compressor", "dgc"])):
+        path = tmp_path / f"{name}.svg"
+        code, out, err = run(capsys, *asked, "--plot", str(path), "--json")
+        assert (code, err, json.loads(out)["plot"]) == (0, "", str(path))
+        assert "<svg" in path.read_text()
 
 
 BAD_INPUT = [
@@ -150,6 +172,13 @@ BAD_INPUT = [
     ([*COMPRESSION, "--nodes", "2"], r"nodes: goes with topology"),
     (["advise", "compression", "--profile", "vgg16", "--topology", "ndv"], r"topology: must be one of .*, got 'ndv'"),
     ([*WHAT_IF, "--figure", "size"], r"--figure: must be one of bandwidth, .*, got 'size'"),
+    ([*WHAT_IF, "--figure", "ranks", "--gamma", "0.9"], r"--gamma: must be a number >= 1 and <= 100, got '0\.9'"),
+    ([*WHAT_IF, "--figure", "ranks", "--batch", "x"], r"--batch: must be a number > 0"),
+    ([*WHAT_IF, "--figure", "ranks", "--aggregation", "rings"], r"--aggregation: must be one of ring, tree, server"),
+    ([*WHAT_IF, "--figure", "ranks", "--plot", "f.txt"], r"a plot's file must end in \.pdf, \.png or \.svg"),
+    ([*COMPRESSION, "--error", "none"], r"--error: must be one of exact, rounded, unbiased, feedback, unknown"),
+    ([*COMPRESSION, "--memory", "0"], r"--memory: must be at least 1 byte"),
+    ([*COMPRESSION, "--ranks-per-node", "4"], r"--inner-bandwidth: must be given with --ranks-per-node"),
     (WHAT_IF, r"the following arguments are required: --figure"),
 ]
 

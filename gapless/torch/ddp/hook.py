@@ -46,12 +46,12 @@ class HookState:
 
     `modes`: one for all buckets, or by the ids of a bucket's parameters. A bucket that isn't among them goes plain
     twice, since DDP's first iteration has other buckets (with `static_graph` the second too), then it is an error. An
-    error belongs to the parameters of a bucket in their order,
-    not to the bucket's number: when DDP rebuilds its buckets, errors of buckets that are no more are dropped. `group`:
-    the process group, None for the default one. `clock`: what emulated computation goes by. `is_measured`: ranks wait
-    for each other before each bucket, so that what it takes to send it has no waiting in it. `sent`: the buckets of the
-    step that has just run, in the order in which they were sent, until `clear`; `late_s`: by how much a
-    collective of it was through later than an emulated wire says, at most.
+    error that is fed back belongs to the parameters of a bucket in their order, not to the bucket's number: when DDP
+    rebuilds its buckets, errors of buckets that are no more are dropped. `group`: the process group, None for the
+    default one. `clock`: what emulated computation goes by. `is_measured`: `sent` has every bucket, in the order in
+    which they were sent, until `clear`; ranks wait for each other before each, so that what it takes to send it has no
+    waiting in it. `late_s`: by how much a collective was through later than an emulated wire says, at most, until
+    `clear`. Tried on CPUs over gloo.
     Raises `InputError` for an unknown mode.
     """
 
@@ -78,7 +78,7 @@ class HookState:
         self._free_s = self._decoded_s = 0.0
 
     def clear(self) -> None:
-        """Forget what was sent: another step begins."""
+        """Forget what was sent, and how late: another step begins."""
         self.sent, self.late_s = [], 0.0
 
     def reduce(self, bucket: Any) -> Any:
@@ -165,6 +165,8 @@ class HookState:
 
     def _latest(self, ready_s: float) -> float:
         """When the last rank had something to send: ranks of one machine have one clock."""
+        if rank_count(self.group) == 1:
+            return ready_s
         found = torch.tensor(ready_s, dtype=torch.float64)
         torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX, group=self.group)
         return float(found)
@@ -178,8 +180,9 @@ class HookState:
                 self._decoded_s = max(self._decoded_s, job.sent_s) + emulated_s
                 sleep_until(self._decoded_s)
             decode_s = time.monotonic() - begin_s
-            times = (job.encode_s, job.send_s, decode_s, job.between_s)
-            self.sent.append(Sent(job.sending.mode, job.size_bytes, *times))
+            if self.is_measured:
+                times = (job.encode_s, job.send_s, decode_s, job.between_s)
+                self.sent.append(Sent(job.sending.mode, job.size_bytes, *times))
         except Exception as error:
             future.set_exception(error)
             return

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.encodings.bagpipe import Batch, capacities, cost_matrix
-from gapless.encodings.bagpipe.costs import checked_capacities
+from gapless.encodings.bagpipe.costs import checked_capacities, places_of
 from gapless.errors import InputError
 
 
@@ -83,3 +83,14 @@ def test_bad_batches_are_named() -> None:
         Batch(np.array([0, 1]), owner, 2)
     with pytest.raises(InputError, match="trainers: must be between 1 and"):
         Batch(slot, owner, 0)
+
+
+@given(st.integers(1, 40), st.lists(st.floats(0.01, 10), min_size=1, max_size=6), st.data())
+def test_a_short_batch_takes_no_more_of_a_trainer_than_a_whole_one(
+    batch_size: int, shares: list[float], data: st.DataObject
+) -> None:
+    examples, trainers = data.draw(st.integers(0, batch_size)), len(shares)
+    places, most = places_of(examples, batch_size, trainers, shares), capacities(batch_size, trainers, shares)
+    assert int(places.sum()) == examples
+    assert (places <= most).all()
+    assert places_of(batch_size, batch_size, trainers, shares).tolist() == most.tolist()

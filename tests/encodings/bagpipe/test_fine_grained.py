@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gapless
+from gapless import bagpipe
 from gapless.checker import Report, Rule, check
 from gapless.encodings.bagpipe import Planning
 from gapless.encodings.bagpipe.actions import BY_USERS, SENT_LATER, SENT_NOW, SYNC_LATER, SYNC_NOW, Actions
@@ -25,6 +26,7 @@ from gapless.encodings.bagpipe.pipeline import pipeline
 from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.solve import machine_for
 from gapless.errors import InputError
+from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.schedule import schedule_from_events
 
@@ -194,3 +196,13 @@ def test_an_exchange_that_is_left_out_is_caught(op: str, rule: Rule) -> None:
 def test_a_row_that_nobody_can_send_is_refused() -> None:
     with pytest.raises(InputError, match="batch 2 has rows sent now that no trainer holds before it"):
         replayed(changed("fetched_by", SENT_NOW, lambda batch: batch.fetched_by == BY_USERS))
+
+
+@pytest.mark.parametrize("seed", [0, 3, 4])
+def test_gradients_are_gathered_within_their_activity_to_the_last_bit(seed: int) -> None:
+    """Sums of durations in another order may end a bit later than the activity, and after the next batch's start."""
+    chance = np.random.default_rng(seed)
+    lengths = 1 + chance.integers(0, 4, (60, 2))
+    bags = Bags(chance.integers(0, 24, int(lengths.sum())), lengths)
+    plan = bagpipe.solve(bags, trainers=2, batch_size=3, lookahead=5, design="lrpp-fine-grained", dimension=5)
+    assert plan.report.valid, plan.report.summary()

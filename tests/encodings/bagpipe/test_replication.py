@@ -132,6 +132,12 @@ def test_tables_that_are_not_there_are_refused(replicated: tuple[int, ...]) -> N
         next(batch_plans(a_trace(), Planning(3, 20, lookahead=2, replicated=replicated)))
 
 
+def test_designs_that_hold_rows_elsewhere_replicate_none() -> None:
+    planning = Planning(3, 20, lookahead=2, replicated=(1,), design="partitioned")
+    with pytest.raises(InputError, match="replicated: goes with a design of replicated, lrpp, lrpp-delayed, got part"):
+        next(batch_plans(a_trace(), planning))
+
+
 def test_rows_of_a_table_may_be_given_for_a_trace_that_has_none() -> None:
     trace = with_table_rows(trace_of_array(np.array([[3, 1], [2, 4]])), [4, 5])
     assert trace.table_rows == (4, 5)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.encodings.cupcake.advice import Advice, Option, advise
+from gapless.encodings.cupcake.advice import Advice, Crossover, Option, advise, compression
 from gapless.encodings.cupcake.baselines import buckets
 from gapless.encodings.cupcake.fusion import Costs
 from gapless.encodings.cupcake.solve import best_fusion
@@ -19,7 +21,7 @@ from gapless.options import SolveOptions
 from gapless.profiles.gradients.communication import FlatNetwork
 from gapless.profiles.gradients.compressors import NONE, compressor_names, named_compressor
 from gapless.profiles.gradients.cost_functions import FREE
-from gapless.profiles.gradients.modes import plain_mode
+from gapless.profiles.gradients.modes import ERRORS, plain_mode
 from gapless.profiles.gradients.named import load_fusion_profile, with_compressors
 from gapless.profiles.gradients.profile import FusionProfile
 
@@ -58,13 +60,16 @@ def advice() -> Advice:
     return advise(load_fusion_profile("resnet50"), NETWORK, [named_compressor(name) for name in names])
 
 
-def test_options_come_in_the_order_asked_for(advice: Advice) -> None:
-    assert [option.compressor.name for option in advice.options] == ["none", "fp16", "dgc", "powersgd", "terngrad"]
+def test_options_come_by_class_of_error_and_the_fastest_of_it_first(advice: Advice) -> None:
+    keys = [(list(ERRORS).index(option.compressor.error), option.iteration_s) for option in advice.options]
+    assert keys == sorted(keys)
+    assert {option.compressor.error for option in advice.options} == {"exact", "rounded", "unbiased", "feedback"}
 
 
-def test_every_option_is_the_exact_solver_s(advice: Advice) -> None:
+def test_every_option_is_the_exact_solver_s_over_groups_and_modes(advice: Advice) -> None:
     for option in advice.options:
-        profile = with_compressors(load_fusion_profile("resnet50"), [option.compressor], NETWORK)
+        offered = list(dict.fromkeys([NONE, option.compressor]))
+        profile = with_compressors(load_fusion_profile("resnet50"), offered, NETWORK)
         found = best_fusion(profile)
         assert (option.iteration_s, option.groups) == (found.iteration_s, found.groups)
         assert option.bound_s == pytest.approx(option.iteration_s)
@@ -85,17 +90,75 @@ def test_scaling_and_saving_are_relative_to_one_worker_and_to_plain_buckets(advi
         assert option.time_saved == pytest.approx(1 - option.iteration_s / advice.plain.iteration_s)
 
 
-def test_expensive_gathered_compressor_never_pays_on_many_ranks(advice: Advice) -> None:
-    assert of("terngrad", advice).crossover_bytes_per_s == 0.0
-    assert of("terngrad", advice).time_saved < 0
+def test_expensive_gathered_compressor_never_pays_on_many_ranks_and_its_plan_is_plain(advice: Advice) -> None:
+    terngrad = of("terngrad", advice)
+    assert terngrad.crossover == Crossover(0.0, 0.0, 0.0)
+    assert terngrad.compressed == ()
+    assert terngrad.iteration_s == pytest.approx(of("none", advice).iteration_s)
+    assert advice.best_by_error["unbiased"] is None
 
 
 def test_crossover_of_no_compression_is_not_asked_for(advice: Advice) -> None:
-    assert of("none", advice).crossover_bytes_per_s is None
+    assert of("none", advice).crossover is None
 
 
-def test_best_is_the_fastest_option(advice: Advice) -> None:
+def test_crossovers_lie_in_their_range(advice: Advice) -> None:
+    for option in advice.options:
+        if option.crossover is not None:
+            crossover = option.crossover
+            assert crossover.low_bytes_per_s <= crossover.bytes_per_s <= crossover.high_bytes_per_s
+
+
+def test_best_is_the_fastest_option_of_its_class_of_error(advice: Advice) -> None:
     assert advice.best is min(advice.options, key=lambda option: option.iteration_s)
+    for error, best in advice.best_by_error.items():
+        rivals = [option for option in advice.options if option.compressor.error == error]
+        assert best in (None, min(rivals, key=lambda option: option.iteration_s))
+
+
+def test_what_need_not_converge_is_never_the_best_and_has_a_warning() -> None:
+    reckless = replace(named_compressor("rand-k"), name="reckless", error="unknown")
+    advice = advise(load_fusion_profile("vgg16"), NETWORK, [reckless, named_compressor("fp16")])
+    assert advice.best_by_error["unknown"] is of("reckless", advice)
+    assert of("reckless", advice).iteration_s < of("fp16", advice).iteration_s
+    assert advice.best is of("fp16", advice)
+    assert advice.warnings == ("reckless: biased, and nothing is made up for; need not converge",)
+    assert "warning: reckless: biased" in advice.text
+
+
+def test_what_a_rank_gathers_is_limited_by_its_memory() -> None:
+    asked: dict[str, Any] = {"compressor": ["dgc", "fp16"], "ranks": 8, "bandwidth": 5 * GBPS}
+    whole = compression("vgg16", **asked)
+    dgc = of("dgc", whole)
+    largest = max(sum(whole.profile.size_bytes[slice(first, last + 1)]) for first, last in
+                  (dgc.groups[number] for number in dgc.compressed))  # fmt: skip
+    assert dgc.gathered_bytes == pytest.approx(8 * largest / 50)
+    assert whole.best is dgc
+    limited = compression("vgg16", **asked, memory=dgc.gathered_bytes - 1)
+    assert (limited.best, limited.best_by_error["feedback"]) == (of("fp16", limited), None)
+    assert "gathers" in limited.warnings[0]
+
+
+def test_errors_beyond_the_worst_that_is_accepted_are_left_out() -> None:
+    network: dict[str, Any] = {"ranks": 8, "bandwidth": GBPS}
+    advice = compression("vgg16", error="rounded", **network)
+    assert {option.compressor.name for option in advice.options} == {"none", "fp16", "bf16"}
+    with pytest.raises(InputError, match="error: leaves no compressor, none of those asked for is exact or better"):
+        compression("vgg16", compressor=["dgc"], error="exact", **network)
+
+
+NODES: tuple[dict[str, Any], ...] = ({}, {"ranks_per_node": 8, "inner_bandwidth": 150e9})
+
+
+def test_two_levels_beat_one_ring_for_every_compressor() -> None:
+    one, two = (
+        compression("vgg16", compressor=["none", "dgc", "fp16"], ranks=64, bandwidth=10 * GBPS, **nodes)
+        for nodes in NODES
+    )
+    assert two.plain.iteration_s < one.plain.iteration_s
+    for option in two.options:
+        assert option.iteration_s <= of(option.compressor.name, one).iteration_s
+    assert of("dgc", two).gathered_bytes < of("dgc", one).gathered_bytes
 
 
 def test_there_is_no_best_where_plain_buckets_are_fastest() -> None:
@@ -116,24 +179,21 @@ def test_step_without_any_computation_is_refused() -> None:
 
 def test_faster_device_raises_the_crossover() -> None:
     profile, powersgd = load_fusion_profile("resnet50"), named_compressor("powersgd")
-    slow, fast = (of("powersgd", advise(profile, NETWORK, [powersgd], device)) for device in ("v100", "a100"))
-    assert slow.crossover_bytes_per_s is not None
-    assert fast.crossover_bytes_per_s is not None
-    assert slow.crossover_bytes_per_s < fast.crossover_bytes_per_s
+    slow, fast = (of("powersgd", advise(profile, NETWORK, [powersgd], device)).crossover for device in ("v100", "a100"))
+    assert slow is not None
+    assert fast is not None
+    assert slow.bytes_per_s < fast.bytes_per_s
 
 
 def test_larger_batch_lowers_the_crossover() -> None:
     """More backward time hides more communication (Figure 4.7)."""
-    crossovers = []
+    base, crossovers = load_fusion_profile("resnet101"), []
     for factor in (0.5, 1.0, 2.0):
-        base = load_fusion_profile("resnet101")
-        profile = FusionProfile(
-            base.name, factor * base.forward_s, base.tensor_names, base.size_bytes, factor * base.backward_s, PLAIN_ONLY
-        )
-        crossovers.append(
-            of("powersgd", advise(profile, NETWORK, [named_compressor("powersgd")])).crossover_bytes_per_s
-        )
-    assert crossovers == sorted(crossovers, key=lambda value: -1.0 if value is None else value, reverse=True)
+        profile = replace(base, forward_s=factor * base.forward_s, backward_s=factor * base.backward_s)
+        crossover = of("powersgd", advise(profile, NETWORK, [named_compressor("powersgd")])).crossover
+        assert crossover is not None
+        crossovers.append(crossover.bytes_per_s)
+    assert crossovers == sorted(crossovers, reverse=True)
 
 
 @examples(40)
@@ -141,17 +201,18 @@ def test_larger_batch_lowers_the_crossover() -> None:
 def test_compression_pays_below_its_crossover_and_not_above(
     profile: FusionProfile, network: FlatNetwork, compressor: object
 ) -> None:
-    """The short cuts of the bisection agree with the exact solver on either side."""
+    """All in buckets, on either side."""
     chosen = named_compressor(getattr(compressor, "name", ""))
     (option,) = advise(profile, network, [chosen]).options
-    crossover = option.crossover_bytes_per_s
-    if crossover is None or not 0 < crossover < math.inf:
+    crossover = option.crossover
+    if crossover is None or not 0 < crossover.bytes_per_s < math.inf:
         return
     for factor, pays in ((0.998, True), (1.002, False)):
-        other = FlatNetwork(network.ranks, factor * crossover, network.alpha_s)
-        found = best_fusion(with_compressors(profile, [chosen], other))
-        plain_s = buckets(Costs.of(with_compressors(profile, [NONE], other))).iteration_s
-        assert (found.iteration_s < plain_s * (1 - 1e-9)) == pays
+        other = FlatNetwork(network.ranks, factor * crossover.bytes_per_s, network.alpha_s)
+        compressed, plain = (
+            buckets(Costs.of(with_compressors(profile, [each], other))).iteration_s for each in (chosen, NONE)
+        )
+        assert (compressed < plain * (1 - 1e-9)) == pays
 
 
 def test_compressors_that_there_was_no_time_for_are_left_out_and_named() -> None:

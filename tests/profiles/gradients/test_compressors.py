@@ -19,7 +19,7 @@ from gapless.profiles.gradients.compressors import (
     relative_speed,
 )
 
-TABLE_4_1_MS = {"ms-topk": 103, "topk": 273, "qsgd": 39, "terngrad": 94, "powersgd": 45}
+TABLE_4_1_MS = {"ms-topk": 103, "topk": 273, "qsgd": 39, "terngrad": 94, "powersgd": 45, "signsgd": 16}
 LAYER_WISE_TENSORS = 161  # ResNet-50
 
 names = st.sampled_from(compressor_names())
@@ -96,7 +96,7 @@ def test_a_low_rank_is_asked_for_by_its_number_and_dashes_do_not_matter() -> Non
     assert named_compressor("powersgd:8").rank == 8
     four, eight, two = (named_compressor(f"powersgd:{rank}").cost(8)(1e6) for rank in (4, 8, 2))
     assert (eight, two) == (2 * four, four)
-    for wrong in ("powersgd:0", "powersgd:x", "topk:4"):
+    for wrong in ("powersgd:0", "powersgd:x", "onebit:4"):
         with pytest.raises(InputError, match="compressor: must be one of"):
             named_compressor(wrong)
 
@@ -141,3 +141,31 @@ def test_compressor_with_impossible_numbers_is_refused(change: dict[str, Any], m
 def test_cost_refuses_no_ranks_and_no_speed(ranks: int, speed: float, message: str) -> None:
     with pytest.raises(InputError, match=message):
         NONE.cost(ranks, speed)
+
+
+def test_sparse_compressors_keep_any_share_at_the_same_cost() -> None:
+    """MSTop-k keeps 0.1 % in Figure 4.5."""
+    tenth, one = named_compressor("ms-topk:0.001"), named_compressor("ms-topk")
+    assert (tenth.ratio, tenth.cost(8), tenth.name) == (pytest.approx(10 * one.ratio), one.cost(8), "ms-topk:0.001")
+    assert named_compressor("top-k:0.1").ratio == pytest.approx(5)
+    assert "0.1 %" in tenth.what
+
+
+@pytest.mark.parametrize("name", ["topk:0", "topk:0.51", "rand-k:1.01"])
+def test_shares_that_save_nothing_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match="must keep a share > 0 and send no more than the gradient, got"):
+        named_compressor(name)
+
+
+@pytest.mark.parametrize("name", ["fp16:0.01", "top:0.01", "onebit:0.005"])
+def test_shares_of_what_keeps_all_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match="compressor: must be one of none, fp16"):
+        named_compressor(name)
+
+
+def test_random_entries_of_each_rank_s_own_are_gathered_with_their_indices() -> None:
+    """Cupcake, section 5: "compressed tensors using Rand-k have different indices"."""
+    own, shared = named_compressor("rand-k-gathered"), named_compressor("rand-k")
+    assert (own.all_reducible, shared.all_reducible) == (False, True)
+    assert own.ratio == shared.ratio / 2
+    assert own.encode_s == shared.encode_s

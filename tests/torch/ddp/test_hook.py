@@ -83,7 +83,8 @@ def test_the_gradient_itself_is_not_changed_by_what_compresses_it() -> None:
 
 
 def test_each_bucket_goes_in_its_own_mode() -> None:
-    state = HookState({frozenset({id(ONE), id(TWO)}): Sending("topk:0.5"), frozenset({id(THREE)}): Sending("fp16")})
+    modes = {frozenset({id(ONE), id(TWO)}): Sending("topk:0.5"), frozenset({id(THREE)}): Sending("fp16")}
+    state = HookState(modes, is_measured=True)
     assert sent(state, [TWO, ONE], 1.0, 3.0) == [0.0, 3.0]
     assert sent(state, [THREE], 1.0, 2.0**-30) == [1.0, 0.0]
     assert [(each.mode, each.size_bytes) for each in state.sent] == [("topk:0.5", 8), ("fp16", 8)]
@@ -100,7 +101,7 @@ def test_a_bucket_that_is_not_the_plans_goes_plain_twice_and_is_then_refused() -
 def test_emulated_time_is_what_the_sending_says() -> None:
     clock = Clock()
     sending = Sending("topk:0.5", encode_s=2e-3, send_s=1e-3, decode_s=5e-4)
-    state = HookState({frozenset({id(ONE)}): sending}, clock=clock)
+    state = HookState({frozenset({id(ONE)}): sending}, clock=clock, is_measured=True)
     for _ in range(2):
         sent(state, [ONE], 4.0, 3.0)
     assert clock.at_s == pytest.approx(4e-3)
@@ -128,6 +129,13 @@ def test_what_goes_wrong_on_another_thread_is_raised_where_the_mean_is_awaited(
     future = reduce_bucket(HookState("breaking"), Given(torch.ones(2), [ONE]))
     with pytest.raises(ValueError, match="broken"):
         future.wait()
+
+
+def test_training_keeps_no_record_of_what_it_sends() -> None:
+    state = HookState("topk:0.5")
+    for _ in range(3):
+        sent(state, [ONE], 4.0, 3.0)
+    assert state.sent == []
 
 
 def test_unknown_modes_are_refused() -> None:
