@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.actions import BY_ROW, SHARED, Actions
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.run_store import Columns, Salvaged
+from gapless.encodings.bagpipe.system import PLACEMENTS
 from gapless.errors import InputError
 from gapless.io.record import Record, parse_record
 from gapless.profiles.traces.csv_files import file_errors
@@ -179,7 +180,9 @@ def _cluster(entry: Record) -> Cluster:
     values = {
         name: entry.integer(name, 0, most.get(name, MOST_COUNT)) if name in whole else entry.number(name, 0)
         for name in names
+        if name != "placement"
     }
+    values["placement"] = entry.text("placement", PLACEMENTS)
     entry.close()
     return Cluster(**values)
 
