@@ -9,6 +9,7 @@ from gapless.encodings.bagpipe.compiled_sharing import (
     between_trainers,
     count_uses,
     move_uses,
+    one_user,
     settled,
     used_by_trainer,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "found_rows",
     "left",
     "move_uses",
+    "one_user",
     "places",
     "settled",
     "used_by_trainer",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.fast import compiled
 
-__all__ = ["added_costs", "between_trainers", "count_uses", "move_uses", "settled", "used_by_trainer"]
+__all__ = ["added_costs", "between_trainers", "count_uses", "move_uses", "one_user", "settled", "used_by_trainer"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -23,6 +23,18 @@ def used_by_trainer(index: NDArray[Any], trainer: Ints, ids: int, trainers: int)
         for example in range(len(index)):
             counts[trainer[example], index[example, table]] += 1
     return counts
+
+
+@compiled
+def one_user(users: NDArray[np.bool_]) -> tuple[Ints, NDArray[np.bool_]]:
+    """As `roots.one_user`, of users by trainer."""
+    user = np.zeros(users.shape[1], np.int64)
+    count = np.zeros(users.shape[1], np.int16)
+    for trainer in range(len(users)):
+        for place in range(len(user)):
+            user[place] = trainer if users[trainer, place] else user[place]
+            count[place] += users[trainer, place]
+    return user, count == 1
 
 
 @compiled

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.bagpipe.fast import loops
 from gapless.encodings.bagpipe.lookahead import Step
 
-__all__ = ["Past", "Roots"]
+__all__ = ["Past", "Roots", "one_user", "settled_roots"]
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -69,11 +70,8 @@ class Roots:
 
     def settle(self, step: Step, past: Past, users: Mask) -> Ints:
         """The roots of a batch's rows after it. `users`: bool (n, p), at least one each."""
-        user, is_one = one_user(users)
-        root = np.where(is_one, user, past.root)
-        moving = np.flatnonzero(~is_one & ~_is_user(users, past.root))
-        root[moving] = _first_users(users[moving], step.ids[moving])
-        self._root[step.rows], self._alone[step.rows], self._last[step.rows] = root, is_one, step.batch
+        root = settled_roots(users, step.ids, past.root)
+        self._root[step.rows], self._alone[step.rows], self._last[step.rows] = root, one_user(users)[1], step.batch
         return root
 
     def _grow(self, rows: int) -> None:
@@ -85,8 +83,20 @@ class Roots:
             self._last = np.concatenate([self._last, np.zeros(more, dtype=np.int64)])
 
 
+def settled_roots(users: Mask, ids: Ints, root: Ints) -> Ints:
+    """The roots after a batch, of rows that had these, -1 for none, before it."""
+    user, is_one = one_user(users)
+    after = np.where(is_one, user, root)
+    moving = np.flatnonzero(~is_one & ~_is_user(users, root))
+    after[moving] = _first_users(users[moving], ids[moving])
+    return after
+
+
 def one_user(users: Mask) -> tuple[Ints, Mask]:
     """The last trainer that uses each row, and whether it is the only one."""
+    if (compiled := loops(users.size)) is not None:
+        found: tuple[Ints, Mask] = compiled.one_user(np.ascontiguousarray(users.T))
+        return found
     user = np.zeros(len(users), dtype=np.int64)
     count = np.zeros(len(users), dtype=np.int16)
     for trainer, uses in enumerate(users.T):

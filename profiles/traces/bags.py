@@ -155,7 +155,7 @@ def cells(index: Lookups, number: Ints, width: int) -> Ints:
 def sums(per_value: NDArray[Any], index: Lookups) -> NDArray[Any]:
     """The rows of `per_value` (values, width) that each example looks up, added up; (examples, width)."""
     if not isinstance(index, Bags):
-        total: NDArray[Any] = per_value[index].sum(axis=1)
+        total: NDArray[Any] = per_value[index].sum(axis=1, dtype=per_value.dtype)
         return total
     found = np.zeros((len(index), per_value.shape[1]), dtype=per_value.dtype)
     some = np.flatnonzero(np.diff(index.starts))

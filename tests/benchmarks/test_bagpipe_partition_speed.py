@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from bagpipe_batches import click_log_batch
 
-from gapless.encodings.bagpipe import Batch, Bound, Parameters, Partition, Search, capacities, cost_matrix
+from gapless.encodings.bagpipe import Batch, Bound, Parameters, Partition, Planning, Search, capacities, cost_matrix
+from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.bounds import fetches_bound, max_load_bound
 from gapless.encodings.bagpipe.partition import partition
 from gapless.encodings.bagpipe.sharing import Sharing
 from gapless.encodings.bagpipe.transport import lower_bound, transport
 from gapless.options import Deadline, SolveOptions
+from gapless.profiles.traces.generators import criteo_like_trace, zipf_trace
 
 EXAMPLES, TRAINERS = 16_384, 8
 
@@ -47,6 +49,24 @@ def test_the_transport_after_the_cost_matrix(benchmark: Any, examples: int, trai
     found = benchmark.pedantic(transport, args=(cost, capacity), rounds=5 if trainers == 8 else 2, warmup_rounds=1)
     assert lower_bound(cost, capacity, found.prices) == found.cost
     benchmark.extra_info["steps"] = found.steps
+
+
+@pytest.mark.parametrize(("examples", "trainers"), [(EXAMPLES, TRAINERS), (131_072, 64)])
+def test_the_whole_partition(benchmark: Any, examples: int, trainers: int) -> None:
+    batch = click_log_batch(examples, trainers)
+    found = benchmark.pedantic(partition, args=(batch,), rounds=5, warmup_rounds=1)
+    assert lower_bound(cost_matrix(batch), capacities(examples, trainers), found.prices) == found.value
+
+
+@pytest.mark.parametrize("exponent", [1.0, 1.3, 2.0])
+def test_the_partition_with_skewed_costs(benchmark: Any, exponent: float) -> None:
+    """Rows that all examples use have one owner, whom all examples prefer."""
+    trace = zipf_trace(criteo_like_trace(1).table_rows or (), exponent, 6 * EXAMPLES)
+    *_, plan = batch_plans(trace, Planning(TRAINERS, EXAMPLES, lookahead=10, ownership="hash"))
+    batch = Batch(plan.index, plan.owner, TRAINERS)
+    found = benchmark.pedantic(partition, args=(batch,), rounds=5, warmup_rounds=1)
+    assert lower_bound(cost_matrix(batch), capacities(EXAMPLES, TRAINERS), found.prices) == found.value
+    benchmark.extra_info["prefer_one"] = int(np.bincount(cost_matrix(batch).argmin(axis=1)).max())
 
 
 @pytest.mark.parametrize(("method", "solver"), [("transport", None), ("min_cost_flow", None), ("lp", "highs"),

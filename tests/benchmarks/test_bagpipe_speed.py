@@ -1,4 +1,6 @@
-"""How many examples a second traces are drawn and read at, and looked ahead over, on one core.
+"""How many examples a second traces are drawn and read at, looked ahead over and planned, on one core.
+
+With the extra `fast` loops are compiled; `arrays` in a test's name is without.
 
 Times are processor time of this process, so that other load on the machine doesn't count. Rates are in the column
 `examples_per_s` of the extra information (`--benchmark-json`); `-s` prints them too.
@@ -18,12 +20,17 @@ import numpy as np
 import pytest
 from rates import rate
 
+from gapless.encodings.bagpipe import Batch, Planning, capacities, cost_matrix, fast
+from gapless.encodings.bagpipe.actions import Actions
+from gapless.encodings.bagpipe.batch_plans import batch_plans
+from gapless.encodings.bagpipe.counts import Counts, row_of
 from gapless.encodings.bagpipe.lookahead import lookahead_steps
 from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
+from gapless.encodings.bagpipe.transport import lower_bound
 from gapless.encodings.bagpipe.unique_ids import positions, unique_ids
 from gapless.profiles.traces.files import read_trace
 from gapless.profiles.traces.generators import criteo_like_trace, skew_trace, zipf_trace
-from gapless.profiles.traces.trace import Block, Trace, global_ids
+from gapless.profiles.traces.trace import Block, Trace, global_ids, trace_of_array
 
 BATCH = 16_384
 CRITEO_ROWS = criteo_like_trace(1).table_rows or ()
@@ -37,6 +44,16 @@ def report(benchmark: Any, examples: int) -> None:
         print(f"\n{benchmark.name}: {found / 1e6:.2f} M examples/s")
 
 
+@pytest.fixture(params=["compiled", "arrays"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether loops are compiled."""
+    if request.param == "compiled":
+        pytest.importorskip("numba", reason="needs the extra `fast`")
+    else:
+        monkeypatch.setattr(fast, "_is_installed", lambda: False)
+    return str(request.param)
+
+
 def kept_batches(count: int, batch_size: int) -> list[np.ndarray]:
     """Batches of a Criteo-like trace, half as wide to save memory."""
     trace = criteo_like_trace(count * batch_size, seed=1)
@@ -44,7 +61,7 @@ def kept_batches(count: int, batch_size: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize(("lookahead", "batch_size"), [(5, BATCH), (50, BATCH), (200, BATCH), (5, 8 * BATCH)])
-def test_lookahead(benchmark: Any, lookahead: int, batch_size: int) -> None:
+def test_lookahead(benchmark: Any, loops: str, lookahead: int, batch_size: int) -> None:
     """All lists of every batch, from start-up to the end of the trace."""
     batches = kept_batches(max(lookahead + 100, 2 * lookahead) if batch_size == BATCH else 30, batch_size)
 
@@ -57,7 +74,7 @@ def test_lookahead(benchmark: Any, lookahead: int, batch_size: int) -> None:
             updated += int((~step.evicted).sum())
         return fetched, evicted, updated
 
-    fetched, evicted, updated = benchmark.pedantic(run, rounds=2)
+    fetched, evicted, updated = benchmark.pedantic(run, rounds=2, warmup_rounds=loops == "compiled")
     assert fetched == evicted
     distinct = [unique_ids(batch.astype(np.int64))[0] for batch in batches]
     assert evicted + updated == sum(map(len, distinct))
@@ -67,6 +84,29 @@ def test_lookahead(benchmark: Any, lookahead: int, batch_size: int) -> None:
     first = [int(step.prefetched.sum()) for step in islice(lookahead_steps(wide, lookahead), lookahead + 1)]
     assert expected == [first[0], first[1], first[lookahead]]
     report(benchmark, len(batches) * batch_size)
+
+
+def test_planning(benchmark: Any, loops: str) -> None:
+    """Lookahead, partition for 8 trainers, sets, counts and actions of 40 batches; none of them is kept."""
+    trace = trace_of_array(np.concatenate(kept_batches(40, BATCH)))
+    planning = Planning(8, BATCH, lookahead=10)
+
+    def run() -> tuple[int, int]:
+        cost, rows = 0, []
+        for plan in batch_plans(trace, planning):
+            assert Actions.of(plan).examples.sum() == BATCH
+            rows.append(row_of(plan))
+            cost += plan.partition.value
+        return cost, int(Counts.of(8, rows).distinct.sum())
+
+    found = benchmark.pedantic(run, rounds=3, warmup_rounds=1)
+    proven = distinct = 0
+    for plan in batch_plans(trace, planning):
+        cost = cost_matrix(Batch(plan.index, plan.owner, 8))
+        proven += lower_bound(cost, capacities(BATCH, 8), plan.partition.prices)
+        distinct += len(plan.step.ids)
+    assert found == (proven, distinct)
+    report(benchmark, 40 * BATCH)
 
 
 def test_distinct_ids(benchmark: Any) -> None:
