@@ -121,7 +121,7 @@ def advise(
     cache_rows: int | None = None,
     cache_size: int | None = None,
     batches: int | None = None,
-    objective: str = "paper",
+    objective: str = "auto",
     design: str = "lrpp-delayed",
     baselines: bool = False,
     columns: Sequence[str] | None = None,
@@ -153,7 +153,7 @@ def advise(
     )  # fmt: skip
     machine = find_cluster(trainers, batch_size=batch_size, **cluster)
     rows = _cache_rows(cache_rows, cache_size, machine)
-    planning = Planning(trainers, batch_size, lookahead, rows, objective, batches=batches)
+    planning = Planning(trainers, batch_size, lookahead, rows, objective, design=design, batches=batches)
     deadline = Deadline(options or SolveOptions())
     tuning = None if rows is None else tune_lookahead(found, planning, machine, design, deadline)
     if tuning is None:

@@ -16,9 +16,10 @@ row is used: `roots.py`. Plans say both, so that designs can be compared by the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +31,13 @@ from gapless.encodings.bagpipe.fast import loops
 from gapless.encodings.bagpipe.lookahead import MOST_LOOKAHEAD, Step, lookahead_steps
 from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
 from gapless.encodings.bagpipe.parameters import Parameters
-from gapless.encodings.bagpipe.partition import Partition, partition
+from gapless.encodings.bagpipe.partition import Partition, checked_method, partition
 from gapless.encodings.bagpipe.replicated_tables import bare_steps, with_replicated
 from gapless.encodings.bagpipe.roots import Past, Roots, one_user
 from gapless.encodings.bagpipe.sharing import Traffic, uses_by_trainer
-from gapless.encodings.bagpipe.system import BASELINES, DESIGNS, OWNERSHIPS
+from gapless.encodings.bagpipe.system import BASELINES, DESIGNS, OBJECTIVES, OWNERSHIPS
 from gapless.encodings.bagpipe.unique_ids import positions
+from gapless.encodings.bagpipe.windows import WindowBatch, partition_window
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import Deadline, SolveOptions
@@ -60,6 +62,7 @@ class Planning:
     """How a trace is planned: its batches, its trainers and their cache.
 
     `lookahead` and `cache_rows`: as for `lookahead_steps`; 200 batches if neither is given, as in the paper.
+    `objective`: `auto` is that of the design: `synchronised` for LRPP's, unless the method is for the paper's alone.
     `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None. `design`: of the cache.
     `replicated`: tables, by number, whose rows stay on every trainer from their first use on.
     Raises `InputError` for counts below 1, more trainers than examples in a batch, too many of both, unknown names.
@@ -69,7 +72,7 @@ class Planning:
     batch_size: int
     lookahead: int | None = None
     cache_rows: int | None = None
-    objective: str = "paper"
+    objective: str = "auto"
     method: str = "auto"
     ownership: str = "first-touch"
     shares: tuple[float, ...] | None = None
@@ -88,11 +91,18 @@ class Planning:
         if examples * self.trainers > MOST_COSTS:
             got = f"{examples:,} x {self.trainers:,}; take a smaller batch or fewer trainers"
             raise InputError(f"batch_size: times trainers must be at most {MOST_COSTS:,}, got {got}")
+        check_known("objective", self.objective, OBJECTIVES)
         check_known("ownership", self.ownership, OWNERSHIPS)
         check_known("design", self.design, (*DESIGNS, *BASELINES))
         if self.design in BASELINES and (self.cache_rows is None or self.lookahead is not None):
             got = "none" if self.cache_rows is None else f"lookahead {self.lookahead} too"
             raise InputError(f"cache_rows: must be given, and no lookahead, with design {self.design}, got {got}")
+        if self.objective == "auto":
+            is_own = self.design.startswith("lrpp") and self.method not in ("lp", "min_cost_flow")
+            object.__setattr__(self, "objective", "synchronised" if is_own else "paper")
+        if self.objective == "synchronised" and not self.design.startswith("lrpp"):
+            rule = "goes with the designs lrpp, lrpp-delayed and lrpp-fine-grained"
+            raise InputError(f"objective: synchronised {rule}, got design {self.design}")
         if self.lookahead is None and self.cache_rows is None:
             object.__setattr__(self, "lookahead", 200)
         for trainer, share in enumerate(self.shares or ()):
@@ -171,21 +181,28 @@ def batch_plans(
 ) -> Iterator[BatchPlan]:  # fmt: skip
     """The plans of a trace's batches, in order, each as soon as the lookahead can make it.
 
-    Runs ahead of its caller by no more than the lookahead's window. The trace is read twice, side by side. `budget`
-    says when reading ends, as if the trace did, and what time a partition has; None for no limit. Raises `InputError`
-    for a cache smaller than a batch, and for what `partition` refuses.
+    Runs ahead of its caller by no more than the lookahead's window, and as many batches as `parameters` partitions
+    together. The trace is read twice, side by side. `budget` says when reading ends, as if the trace did, and what time
+    a partition has; None for no limit. Raises `InputError` for a cache smaller than a batch, and for what `partition`
+    refuses.
     """
     budget = budget or Budget(Deadline(options or SolveOptions()), Pace(), planning.batches)
     planner = _Planner(planning, parameters, budget)
     examples = trace.batches(planning.batch_size, planning.batches)
     coming = _while(trace.batches(planning.batch_size, planning.batches), budget.reads_on)
-    steps = _steps(trace, planning, coming, (parameters or Parameters()).lookahead.processes)
+    steps = _timed(_steps(trace, planning, coming, planner.parameters.lookahead.processes))
+    while together := list(islice(steps, planner.together)):
+        yield from planner.plans([(step, next(examples), lookahead_s) for step, lookahead_s in together])
+
+
+def _timed(steps: Iterator[Step]) -> Iterator[tuple[Step, float]]:
+    """Each step and the wall time that it took."""
     while True:
         begin_s = time.perf_counter()
         step = next(steps, None)
         if step is None:
             return
-        yield planner.plan(step, next(examples), time.perf_counter() - begin_s)
+        yield step, time.perf_counter() - begin_s
 
 
 def _steps(trace: Trace, planning: Planning, coming: Iterable[Block], processes: int) -> Iterator[Step]:
@@ -237,32 +254,65 @@ class _Planner:
     """Knows whose part of the cache each row is in."""
 
     def __init__(self, planning: Planning, parameters: Parameters | None, budget: Budget) -> None:
-        self._planning, self._parameters, self._budget = planning, parameters, budget
+        self._planning, self.parameters, self._budget = planning, parameters or Parameters(), budget
         self._owner = np.full(1024, -1, dtype=np.int64)  # by cache row
         self._roots = Roots()
 
-    def plan(self, step: Step, examples: Block, lookahead_s: float) -> BatchPlan:
-        """The plan of the next batch."""
-        planning = self._planning
-        owner, past = self._owners_before(step), self._roots.past(step)
+    @property
+    def together(self) -> int:
+        """How many batches are partitioned together."""
+        return self.parameters.synchronised.window if self._planning.objective == "synchronised" else 1
+
+    def plans(self, coming: Sequence[tuple[Step, Block, float]]) -> Iterator[BatchPlan]:
+        """The plans of the next batches, at most `together`."""
         begin_s = time.perf_counter()
-        index = positions(step.ids, step.bounds, examples)
-        places = places_of(len(examples), planning.batch_size, planning.trainers, planning.shares)
-        batch = Batch(_slots(index), owner, planning.trainers)
-        found = self._partition(batch, places)
-        partition_s = time.perf_counter() - begin_s
-        uses = uses_by_trainer(index, found.trainer, len(step.ids), planning.trainers)
+        indices = [positions(step.ids, step.bounds, examples) for step, examples, _ in coming]
+        if self._planning.objective == "synchronised":
+            found = self._window([step for step, _, _ in coming], indices)
+        else:
+            ((step, _, _),), (index,) = coming, indices
+            batch = Batch(_slots(index), self._owners_before(step), self._planning.trainers)
+            found = [self._partition(batch, self._places(index))]
+        partition_s = (time.perf_counter() - begin_s) / len(coming)
+        for (step, _, lookahead_s), index, each in zip(coming, indices, found, strict=True):
+            yield self._settled(step, index, each, (partition_s, lookahead_s))
+
+    def _settled(self, step: Step, index: Lookups, found: Partition, times_s: tuple[float, float]) -> BatchPlan:
+        """The plan of the next batch, once it has a partition."""
+        owner, past = self._owners_before(step), self._roots.past(step)
+        uses = uses_by_trainer(index, found.trainer, len(step.ids), self._planning.trainers)
         after = self._owner[step.rows] = settled(uses, owner, step.ids)
         users = uses.T > 0
         root = self._roots.settle(step, past, users)
-        return BatchPlan(step, index, found, owner, users, partition_s, lookahead_s, after, past, root)
+        return BatchPlan(step, index, found, owner, users, *times_s, after, past, root)
+
+    def _places(self, index: Lookups) -> Ints:
+        planning = self._planning
+        return places_of(len(index), planning.batch_size, planning.trainers, planning.shares)
+
+    def _window(self, steps: Sequence[Step], indices: Sequence[Lookups]) -> list[Partition]:
+        """Batches that are partitioned together; contiguously where the method finds nothing in time."""
+        planning, options, found = self._planning, self._budget.partition_options(), None
+        method = checked_method("synchronised", planning.method, options.solver if options else None)
+        batches = [
+            WindowBatch(_slots(index), step.ids, step.in_next, step.evicted, self._places(index))
+            for step, index in zip(steps, indices, strict=True)
+        ]
+        past, is_rooted = self._roots.past(steps[0]), planning.design == "lrpp-fine-grained"
+        if options is not None:
+            found = partition_window(batches, past, is_rooted, method, self.parameters, options)
+        if found is None:
+            found = partition_window(batches, past, is_rooted, "contiguous", self.parameters, SolveOptions())
+            assert found is not None, "there is always a contiguous partition"
+            return [replace(each, is_cut=method != "contiguous") for each in found]
+        return found
 
     def _partition(self, batch: Batch, places: Ints) -> Partition:
         """As asked for; the contiguous partition where that finds nothing in time."""
         objective, method = self._planning.objective, self._planning.method
         options, found = self._budget.partition_options(), None
         if options is not None:
-            found = partition(batch, places, objective, method, self._parameters, options)
+            found = partition(batch, places, objective, method, self.parameters, options)
         if found is None:
             found = partition(batch, places, objective, "contiguous")
             assert found is not None, "there is always a contiguous partition"

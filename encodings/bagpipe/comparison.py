@@ -100,7 +100,7 @@ def compare_baselines(trace: Trace, planning: Planning, counts: Counts, cluster:
     for design in BASELINES:
         asked = replace(
             planning, design=design, lookahead=None, cache_rows=planning.cache_rows or int(counts.cache_rows.max()),
-            batches=counts.batches,
+            batches=counts.batches, objective=planning.objective if planning.objective != "synchronised" else "auto",
         )  # fmt: skip
         alone = counted(batch_plans(trace, asked, Parameters(bound=Bound(rounds=0))))
         found += compare_designs(replace(alone, lookahead=counts.lookahead), cluster, [design])

@@ -36,6 +36,9 @@ __all__ = ["Partition", "checked_method", "contiguous", "partition", "randomly"]
 
 Ints = NDArray[np.int64]
 
+_OF_A_BATCH = ("paper", "fetches", "max-load")
+"""Objectives that don't depend on the batches before and after."""
+
 _ENCODED_PER_S = 5e5
 """Columns or rows of a model that are encoded and handed to a backend in a second at least."""
 
@@ -83,7 +86,7 @@ def partition(
     capacity
         Examples per trainer, adding up to the batch; as even as possible if None.
     objective, method
-        One of `OBJECTIVES` and of `METHODS`.
+        `paper`, `fetches` or `max-load`, and one of `METHODS`; for `synchronised` see `windows.py`.
     parameters
         Of `search` and its bound; all defaults if None.
     options
@@ -95,6 +98,7 @@ def partition(
         For an unknown objective or method, a method that doesn't suit the objective or takes no backend, capacities
         that don't fit.
     """
+    check_known("objective", objective, _OF_A_BATCH)
     options, parameters = options or SolveOptions(), parameters or Parameters()
     chosen = checked_method(objective, method, options.solver)
     places = checked_capacities(capacity, batch.examples, batch.trainers)
@@ -218,6 +222,8 @@ def checked_method(objective: str, method: str, solver: str | None = None) -> st
         raise InputError(f"solver: goes with method milp or lp, got {solver!r} with {method}")
     if objective == "paper" and method == "search":
         raise InputError("method: search is for fetches and max-load, the paper's objective has transport")
+    if objective == "synchronised" and method in ("lp", "min_cost_flow"):
+        raise InputError(f"method: {method} is for the paper's objective, synchronised has search, transport and milp")
     if objective != "paper" and method in ("lp", "min_cost_flow"):
         raise InputError(f"method: {method} is for the paper's objective, {objective} has search and milp")
     return method

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.fast import loops
 from gapless.encodings.bagpipe.lookahead import Step
 
-__all__ = ["Past", "Roots"]
+__all__ = ["Past", "Roots", "one_user", "settled_roots"]
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -70,11 +70,8 @@ class Roots:
 
     def settle(self, step: Step, past: Past, users: Mask) -> Ints:
         """The roots of a batch's rows after it. `users`: bool (n, p), at least one each."""
-        user, is_one = one_user(users)
-        root = np.where(is_one, user, past.root)
-        moving = np.flatnonzero(~is_one & ~_is_user(users, past.root))
-        root[moving] = _first_users(users[moving], step.ids[moving])
-        self._root[step.rows], self._alone[step.rows], self._last[step.rows] = root, is_one, step.batch
+        root = settled_roots(users, step.ids, past.root)
+        self._root[step.rows], self._alone[step.rows], self._last[step.rows] = root, one_user(users)[1], step.batch
         return root
 
     def _grow(self, rows: int) -> None:
@@ -84,6 +81,15 @@ class Roots:
             self._root = np.concatenate([self._root, np.zeros(more, dtype=np.int64)])
             self._alone = np.concatenate([self._alone, np.zeros(more, dtype=np.bool_)])
             self._last = np.concatenate([self._last, np.zeros(more, dtype=np.int64)])
+
+
+def settled_roots(users: Mask, ids: Ints, root: Ints) -> Ints:
+    """The roots after a batch, of rows that had these, -1 for none, before it."""
+    user, is_one = one_user(users)
+    after = np.where(is_one, user, root)
+    moving = np.flatnonzero(~is_one & ~_is_user(users, root))
+    after[moving] = _first_users(users[moving], ids[moving])
+    return after
 
 
 def one_user(users: Mask) -> tuple[Ints, Mask]:

@@ -24,7 +24,7 @@ from gapless.encodings.bagpipe.transport import transport
 from gapless.encodings.bagpipe.uses import Uses
 from gapless.options import Deadline
 
-__all__ = ["Found", "search"]
+__all__ = ["Found", "blocks", "search"]
 
 Ints = NDArray[np.int64]
 
@@ -53,7 +53,7 @@ def search(
     best, best_traffic = min(tried, key=lambda pair: goal.value(pair[1]))
     done = accepted = 0
     is_cut = False
-    for block in _blocks(sharing.examples, np.random.default_rng(seed), parameters):
+    for block in blocks(sharing.examples, np.random.default_rng(seed), parameters):
         if deadline.over:
             is_cut = True
             break
@@ -66,7 +66,7 @@ def search(
     return Found(best, best_traffic, done, accepted, is_cut)
 
 
-def _blocks(examples: int, rng: np.random.Generator, parameters: Search) -> Iterator[Ints]:
+def blocks(examples: int, rng: np.random.Generator, parameters: Search) -> Iterator[Ints]:
     """Random disjoint blocks that cover the batch, twice over, then smaller ones."""
     parts, given = parameters.first_blocks, 0
     while given < parameters.rounds and examples > 1:

@@ -6,16 +6,20 @@ from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Objec
 from gapless.profiles.traces.row_optimizers import OPTIMIZERS
 from gapless.system import Command, System, answering_in_time, lazy, named
 
-__all__ = ["BASELINES", "DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
+__all__ = ["BASELINES", "DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "PLACEMENTS", "SYSTEM"]
 
 
 METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
 """`auto` is `transport` for the paper's objective, `search` for the others."""
-OBJECTIVES = ("paper", "fetches", "max-load")
+OBJECTIVES = ("auto", "paper", "fetches", "max-load", "synchronised")
+"""`auto` is the design's own: `synchronised` for LRPP, else `paper`, as `fetches` and `max-load` for `partitioned`."""
 OWNERSHIPS = ("first-touch", "hash")
 DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed", "lrpp-fine-grained")
 BASELINES = {"static-hot": "lrpp", "lfu": "partitioned"}
 """Caches without lookahead (`demand.py`), each with the design by which its rows lie on the trainers and move."""
+
+
+PLACEMENTS = ("apart", "same-network", "colocated")
 
 
 def _trace(group: str) -> tuple[Field, ...]:
@@ -73,7 +77,13 @@ _CLUSTER = (
         group="cluster",
     ),
     Field("trainer_bandwidth", Bandwidth(), "of each (default 10Gbps)", metavar="B", group="cluster"),
-    Field("server_bandwidth", Bandwidth(), "of all together (default 25Gbps)", metavar="B", group="cluster"),
+    Field("server_bandwidth", Bandwidth(), "of each (default 25Gbps)", metavar="B", group="cluster"),
+    Field("servers", Whole(1, 2**15), "each with a slice of every row (default 1)", metavar="S", group="cluster"),
+    Field(
+        "placement", Choice(PLACEMENTS),
+        "of servers: apart (default); same-network, that of synchronisation; colocated, in trainers", "apart",
+        metavar="NAME", group="cluster",
+    ),
     Field("latency", Seconds(), "of a message (default 50us)", metavar="T", group="cluster"),
     Field("fetch_latency", Seconds(), "from asking for rows to the first (default 0)", metavar="T", group="cluster"),
     Field(
@@ -92,7 +102,11 @@ QUESTION = (
     Field("batch_size", Whole(1), "examples of a batch", is_required=True, metavar="N"),
     Field("lookahead", Whole(1), "in batches (default 200)", metavar="L"),
     Field("cache_rows", Whole(1), "L is what fits, and shrinks to fit", metavar="N"),
-    Field("objective", Choice(OBJECTIVES), "paper (default), fetches, max-load", "paper", metavar="NAME"),
+    Field(
+        "objective", Choice(OBJECTIVES),
+        "of partitions: paper, fetches, max-load for design partitioned, synchronised for lrpp (default: the design's)",
+        "auto", metavar="NAME",
+    ),
     Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     Field(
         "ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"
@@ -122,8 +136,8 @@ ADVICE = (
     Field("cache_size", Size(), "the same, in bytes such as 500MB", metavar="SIZE"),
     Field("batches", Whole(1), "plan no more than so many each time", metavar="N"),
     Field(
-        "objective", Choice(OBJECTIVES), "of the partition: paper (default), fetches, max-load", "paper",
-        metavar="NAME",
+        "objective", Choice(OBJECTIVES), "of partitions: paper, fetches, max-load, synchronised (default: design's)",
+        "auto", metavar="NAME",
     ),
     Field("design", Choice(DESIGNS), "to tune for (default lrpp-delayed)", "lrpp-delayed", metavar="NAME"),
     Field("baselines", Flag(), "caches of that size without lookahead too: static-hot, lfu", False),

@@ -19,6 +19,7 @@ from espresso import COMPRESSORS, DATA, NETWORKS, fusion_profile
 
 from gapless.encodings.cupcake.baselines import all_baselines
 from gapless.encodings.cupcake.fusion import DECODES, Costs
+from gapless.encodings.cupcake.parameters import DEFAULTS, Parameters
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.options import SolveOptions
 from gapless.profiles.gradients.cost_functions import AffineCost, PointsCost
@@ -181,7 +182,8 @@ def test_concave_costs_of_many_gradients(benchmark: Callable[..., BestFusion], s
         rng.dirichlet(np.ones(count)) * 1e-4 * count, offered,
     )  # fmt: skip
     options = SolveOptions(threads=1, gap=0.0 if modes == 2 else 0.01, time_limit_s=None)
-    best = benchmark.pedantic(best_fusion, args=(profile, options), rounds=1)  # type: ignore[attr-defined]
+    asked = {"options": options, "parameters": DEFAULTS if modes == 2 else Parameters(grid_bins=(20, 150))}
+    best = benchmark.pedantic(best_fusion, args=(profile,), kwargs=asked, rounds=1)  # type: ignore[attr-defined]
     assert best.bound_s >= best.iteration_s * (1 - options.gap)
 
 

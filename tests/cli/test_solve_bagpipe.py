@@ -82,8 +82,8 @@ def test_as_many_trainers_as_examples_are_fine_and_more_are_not(capsys: pytest.C
         (["--design", "lrp"], "got 'lrp'; did you mean 'lrpp'?"),
         (["--objective", "fetches", "--method", "lp"], "lp is for the paper's objective"),
         (["--objective", "fetches", "--method", "lp", "--time-limit", "0.001"], "lp is for the paper's objective"),
-        (["--solver", "highs", "--time-limit", "0.001"], "goes with method milp or lp, got 'highs' with transport"),
-        (["--solver", "highs"], "solver: goes with method milp or lp, got 'highs' with transport"),
+        (["--solver", "highs", "--time-limit", "0.001"], "goes with method milp or lp, got 'highs' with search"),
+        (["--solver", "highs"], "solver: goes with method milp or lp, got 'highs' with search"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(
