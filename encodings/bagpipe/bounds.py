@@ -62,7 +62,8 @@ def max_load_bound(sharing: Sharing, capacity: Ints, parameters: Bound, deadline
     for _ in range(parameters.rounds):
         if deadline.over:
             break
-        load = game.play(rate, rate)
+        game.play(rate, rate)
+        load = game.loads()
         rate = rate * np.exp(parameters.rate_step * (load / max(load.mean(), 1e-9) - 1))
         rate /= rate.mean()
     whole = np.floor(rate * _RATE_UNIT).astype(np.int64)
@@ -125,11 +126,14 @@ class _Game:
         self.preference = np.zeros((len(self.shared.example), self.trainers))
         self.price = np.where(capacity > 0, 0.0, 1e9)  # no example is assigned to a trainer without places
         self.assigned: Floats | None = None
+        self._weight = self.preference
+        self._rates: tuple[Floats, Floats] | None = None
 
-    def play(self, receive: Floats, send: Floats) -> Floats:
-        """One round at these rates; returns the loads that the trainers would have."""
-        weight = self._weights()
-        cost = self._unshared_cost(receive, send) + self._shared_cost(weight * self._pair_cost(receive, send))
+    def play(self, receive: Floats, send: Floats) -> None:
+        """One round at these rates."""
+        self._weight = self._weights()
+        unshared, pairs = self._costs(receive, send)
+        cost = unshared + self._shared_cost(self._weight * pairs)
         temperature = self.parameters.temperature * float((receive + send).mean())
         utility = -(cost + self.price) / temperature
         assigned = np.exp(utility - utility.max(axis=1, keepdims=True))
@@ -140,7 +144,6 @@ class _Game:
         ahead = assigned if self.assigned is None else 2 * assigned - self.assigned  # where the examples are going
         self.assigned = assigned
         self.preference += ahead[self.shared.example]
-        return self._loads(weight, assigned)
 
     def bound(self, receive: Ints, send: Ints) -> int:
         """The bound at whole rates and the weights of now, in units of 1 / `_WEIGHT_UNIT` of a row at a rate of 1."""
@@ -150,6 +153,13 @@ class _Game:
         cost = self._unshared_cost(receive, send) * _WEIGHT_UNIT
         cost = cost + self._shared_cost(weight * self._pair_cost(receive, send))
         return transport(cost, self.capacity, self._whole_prices(float(receive.mean()))).cost
+
+    def _costs(self, receive: Floats, send: Floats) -> tuple[Rate, Rate]:
+        """Of unshared ids and of the uses of shared ones at these rates, computed again only when they change."""
+        if self._rates is None or not all(map(np.array_equal, self._rates, (receive, send))):
+            self._rates = receive, send
+            self._known = self._unshared_cost(receive, send), self._pair_cost(receive, send)
+        return self._known
 
     def _whole_prices(self, rate: float) -> Ints:
         """The prices in the unit of `bound`; only a start for the exact transport."""
@@ -188,8 +198,10 @@ class _Game:
             cost[shared.examples] = np.add.reduceat(cost_of_use[shared.by_example], shared.example_first, axis=0)
         return cost
 
-    def _loads(self, weight: Floats, assigned: Floats) -> Floats:
-        """Rows that each trainer would receive and send if examples were split as they are assigned."""
+    def loads(self) -> Floats:
+        """Rows that each trainer would receive and send if examples were split as they were assigned last."""
+        weight, assigned = self._weight, self.assigned
+        assert assigned is not None, "a round was played"
         held, total = self.unshared[:, 1:], self.unshared.sum(axis=1, keepdims=True)
         received = ((total - held) * assigned).sum(axis=0)
         sent = (held * (1 - assigned)).sum(axis=0)

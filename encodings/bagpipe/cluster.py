@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.bagpipe.system import PLACEMENTS
 from gapless.errors import InputError
+from gapless.io.record import check_known
 from gapless.profiles.traces.recommendation import FLOAT_BYTES, DenseModel, named_dense_model
 from gapless.profiles.traces.row_optimizers import state_values
 
@@ -30,7 +32,10 @@ V100's peak in fp32, and 8.07 Gb/s."""
 class Cluster:
     """Trainers, embedding servers and the network between them; a dense model's times on one trainer.
 
-    `trainer_bytes_per_s`, `server_bytes_per_s`: a trainer's network, and that of all servers together, each way.
+    `trainer_bytes_per_s`, `server_bytes_per_s`: the network of a trainer and of a server, each way. Each server has a
+    slice of every row's values, so that all carry the same. `placement`: where servers are, and what else their network
+    carries. `apart`: on machines of their own, which trainers reach by an interface of its own; `same-network`: by the
+    interface that carries the synchronisation too; `colocated`: a server in each trainer, whose slice needs no network.
     `latency_s`: of one message. `fetch_latency_s`: from asking the servers for a batch's rows to the first of them;
     requests for several batches may be under way. `row_bytes`: of an embedding and of what the optimiser keeps
     beside it, `state_bytes` of them: both are fetched, cached and written back, gradients have no state.
@@ -60,11 +65,15 @@ class Cluster:
     fetch_latency_s: float = 0.0
     control_s: float = 85e-3
     state_bytes: int = 0
+    placement: str = "apart"
 
     def __post_init__(self) -> None:
         for title in ("trainers", "servers", "row_bytes", "pass_examples"):
             if getattr(self, title) < 1:
                 raise InputError(f"cluster: {title} must be >= 1, got {getattr(self, title)}")
+        check_known("placement", self.placement, PLACEMENTS)
+        if self.placement == "colocated" and self.servers != self.trainers:
+            raise InputError(f"cluster: colocated servers must be {self.trainers}, one a trainer, got {self.servers}")
         if not 0 < self.all_reduce_share <= 1:
             raise InputError(f"cluster: all_reduce_share must be above 0 and at most 1, got {self.all_reduce_share}")
         for title in ("trainer_bytes_per_s", "server_bytes_per_s"):
@@ -100,10 +109,25 @@ class Cluster:
         per_byte_s = 1 / self.trainers / (self.trainer_bytes_per_s * self.all_reduce_share)
         return (size_bytes > 0) * (hops * (self.latency_s + size_bytes * per_byte_s))
 
+    @property
+    def server_byte_s(self) -> float:
+        """A byte between a trainer and the servers, all of which carry their part of it at once.
+
+        Of colocated servers each trainer's network carries what isn't its own slice, while others carry theirs.
+        """
+        if self.placement == "colocated":
+            return (self.trainers - 1) / self.trainers / self.trainer_bytes_per_s
+        return 1 / (self.servers * self.server_bytes_per_s)
+
     def server_s(self, rows: Amount, most_rows: Amount | None = None) -> Amount:
-        """Rows between the servers and all trainers; `most_rows` of them are the busiest trainer's, a p-th if None."""
+        """Rows between the servers and all trainers; `most_rows` of them are the busiest trainer's, a p-th if None.
+
+        Of colocated servers, a trainer gets (p - 1) / p of its rows, and none sends more than the busiest gets.
+        """
         most = rows / self.trainers if most_rows is None else most_rows
-        served_s = rows * (self.row_bytes / self.server_bytes_per_s)
+        if self.placement == "colocated":
+            return (rows > 0) * (self.trainers > 1) * (self.latency_s + most * self.row_bytes * self.server_byte_s)
+        served_s = rows * (self.row_bytes * self.server_byte_s)
         slower_s: Amount = np.maximum(served_s, most * (self.row_bytes / self.trainer_bytes_per_s))
         return (rows > 0) * (self.latency_s + slower_s)
 
@@ -131,6 +155,8 @@ def find_cluster(
     dimension: int = 48,
     optimizer: str = "sgd",
     trainer_flops: float | None = None,
+    servers: int | None = None,
+    placement: str = "apart",
     trainer_bandwidth: float | None = None,
     server_bandwidth: float | None = None,
     latency: float | None = None,
@@ -146,7 +172,10 @@ def find_cluster(
     `backward` are a trainer's part of a batch of `batch_size`, or `MEASURED_EXAMPLES` if None.
     """
     examples = MEASURED_EXAMPLES if batch_size is None else -(-batch_size // trainers)
+    if placement == "colocated" and servers is None:
+        servers = trainers
     given: dict[str, Any] = {
+        "servers": servers, "placement": placement,
         "trainer_bytes_per_s": trainer_bandwidth, "server_bytes_per_s": server_bandwidth, "latency_s": latency,
         "fetch_latency_s": fetch_latency, "forward_s": forward, "backward_s": backward, "control_s": control,
     }  # fmt: skip

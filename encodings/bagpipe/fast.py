@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
@@ -32,14 +31,23 @@ def loops(work: int) -> ModuleType | None:
 
 @cache
 def _is_installed() -> bool:
-    return find_spec("numba") is not None
+    """Whether numba loads: an old one refuses a numpy that is newer than it knows."""
+    try:
+        import_module("numba")
+    except ImportError:
+        return False
+    return True
 
 
 def compiled(loop: _Loop) -> _Loop:
     """The loop as machine code, which is made on its first use with arrays of these types.
 
-    It is kept beside the loop's file, or in the user's cache folder where that can't be written to.
+    It is kept beside the loop's file, or in the user's cache folder where that can't be written to; where neither can,
+    each process makes it anew.
     """
     import numba
 
-    return cast("_Loop", numba.njit(cache=True)(loop))
+    try:
+        return cast("_Loop", numba.njit(cache=True)(loop))
+    except RuntimeError:
+        return cast("_Loop", numba.njit(loop))

@@ -117,19 +117,28 @@ class _Batch:
         """Prefetch: first what single trainers fetch, then what all do, one after the other on the servers' network."""
         cluster = self.machine.cluster
         end_s = float(self.times.prefetch.end_s[self.number])
+        self._carry("prefetch", self.times.prefetch)
         by_users = self.batch.fetched_by == BY_USERS
         alone = [self.batch.fetched_by == trainer for trainer in range(cluster.trainers)]
-        parts = [(FETCH_ALL, self.batch.where(fetched_by=EVERYWHERE), cluster.trainers)]
+        parts = [(FETCH_ALL, self.batch.where(fetched_by=EVERYWHERE))]
         parts += [
-            (self.machine.link("fetch", trainer), self.batch.group[fetched | (by_users & uses)], 1)
+            (self.machine.link("fetch", trainer), self.batch.group[fetched | (by_users & uses)])
             for trainer, (fetched, uses) in enumerate(zip(alone, self.batch.users.T, strict=True))
         ]
-        for link, group, copies in parts:  # from the last one back: after the latency there may be time to spare
-            duration_s = self._bytes(group) * copies / cluster.server_bytes_per_s
+        for link, group in parts:  # from the last one back: after the latency there may be time to spare
+            duration_s = self._bytes(group) * self.machine.per_byte_s(link)
             self.rows.move(link, group.tolist(), end_s - duration_s, duration_s)
             if link != FETCH_ALL:
                 self.rows.move(self.machine.place_link(link), group.tolist(), end_s)
-            end_s -= duration_s
+            if link == FETCH_ALL or cluster.placement != "colocated":
+                end_s -= duration_s
+
+    def _carry(self, name: str, spans: Spans) -> None:
+        """The servers' part of a batch on the network that synchronises too, so that both can't use it at once."""
+        start_s, end_s = float(spans.start_s[self.number]), float(spans.end_s[self.number])
+        if self.machine.cluster.placement != "apart" and end_s > start_s:
+            op = Op(f"{name} {self.number}", (), (), (Implementation(0.0),), "collective")
+            self.rows.run(op, self.machine.all_reduce, start_s, end_s, kind=EventKind.COLLECTIVE)
 
     def _bytes(self, groups: Ints) -> float:
         return float(self.group_bytes[groups].sum())
@@ -166,6 +175,8 @@ class _Batch:
         machine, duration_s = self.machine, self.machine.cluster.control_s + self._peers_s
         trained_s = float(self.times.sync_now.end_s[self.number - 1]) if self.number else 0.0
         begin_s = min(start_s, max(trained_s, float(self.times.prefetch.end_s[self.number])))
+        if self.machine.cluster.placement != "apart":  # what else the network carries comes before
+            begin_s = max(begin_s, start_s - duration_s)
         exchanged = self.rows.tensor(f"batch {self.number} exchanged")
         for trainer in range(machine.cluster.trainers):
             self.rows.move(machine.link("ready", trainer), groups[owner == trainer].tolist(), begin_s)
@@ -268,9 +279,10 @@ class _Batch:
         late.append((SHARED, self.batch.where(private_to=SHARED, evicted=1)))
         for spans, parts in ((self.times.write_early, early), (self.times.write_late, late)):
             end_s = float(spans.end_s[self.number])
+            self._carry("write back", spans)
             for trainer, evicted in reversed(parts):
-                duration_s = self._bytes(evicted) / cluster.server_bytes_per_s
                 link = WRITE_ALL if trainer == SHARED else machine.link("write", trainer)
+                duration_s = self._bytes(evicted) * machine.per_byte_s(link)
                 where = (machine.replicas,) if trainer == SHARED else (machine.trainer(trainer), machine.replicas)
                 self.rows.move(link, evicted.tolist(), end_s - duration_s, duration_s, freed_on=where)
-                end_s -= duration_s
+                end_s -= duration_s * (cluster.placement != "colocated")

@@ -64,20 +64,31 @@ class Machine:
         """The link that keeps a place among the replicas for what a trainer's link fetches."""
         return fetch_link + _LINKS.index("ready") - _LINKS.index("fetch")
 
+    def per_byte_s(self, link: int) -> float:
+        """Of a link from or to the servers. A row for all trainers goes to each, but is written back by all together.
+
+        Of colocated servers each trainer gets its copy at once with the others, and writes its own slice.
+        """
+        byte_s, own = self.cluster.server_byte_s, self.cluster.placement == "colocated"
+        return byte_s * {FETCH_ALL: 1 if own else self.cluster.trainers, WRITE_ALL: 0 if own else 1}.get(link, 1)
+
     def topology(self) -> Topology:
-        """Links from and to the servers take turns, each way; those inside a trainer cost nothing."""
+        """Links from and to servers hold the networks of all that carry a part; those inside a trainer cost nothing.
+
+        Servers apart from trainers take turns, each way, with what the trainers want; colocated ones are the trainers.
+        """
         cluster, trainers = self.cluster, self.cluster.trainers
-        per_byte_s = 1 / cluster.server_bytes_per_s
-        out, back = (0,), (1,)
+        machines, own = tuple(range(cluster.servers)), cluster.placement == "colocated"
+        out, back = machines, tuple(number + len(machines) for number in machines)
         links = [
-            Link(SERVERS, self.replicas, 0.0, trainers * per_byte_s, out),  # every trainer fetches its own copy
-            Link(self.replicas, SERVERS, 0.0, per_byte_s, back),
+            Link(SERVERS, self.replicas, 0.0, self.per_byte_s(FETCH_ALL), out),
+            Link(self.replicas, SERVERS, 0.0, self.per_byte_s(WRITE_ALL), back),
         ]
         for number in range(trainers):
             here, buffer = self.trainer(number), self.buffer(number)
             links += [
-                Link(SERVERS, here, 0.0, per_byte_s, out),
-                Link(here, SERVERS, 0.0, per_byte_s, back),
+                Link(SERVERS, here, 0.0, cluster.server_byte_s, (out[number],) if own else out),
+                Link(here, SERVERS, 0.0, cluster.server_byte_s, (back[number],) if own else back),
                 Link(self.replicas, here, 0.0, 0.0),
                 Link(here, self.replicas, 0.0, 0.0),
                 Link(SERVERS, buffer, 0.0, 0.0),
@@ -90,7 +101,7 @@ class Machine:
             name=f"{trainers} trainers and {cluster.servers} embedding servers",
             node_of_device=tuple(range(devices)),
             links=tuple(links),
-            resources=("servers out", "servers in"),
+            resources=tuple(f"server {number} {direction}" for direction in ("out", "in") for number in machines),
             engines=(*engines, (self.replicas, "all-reduce")),
             memory_bytes=tuple(memory),
         )

@@ -11,7 +11,8 @@ What waits for what (section 5.2.3), for batch x:
 - its **background synchronisation** follows, beside the forward and backward pass of x + 1; where rows are rooted, it
   gathers gradients of batch x and sends the rows that x + 2 uses and x + 1 doesn't;
 - private rows are **written back** after its backward pass, the others after all its synchronisation, in the order of
-  batches on the servers' network. That carries both directions at once, and doesn't compete with the trainers' network.
+  batches on the servers' network. That carries both directions at once, and doesn't compete with the trainers' network,
+  unless the cluster's placement says so (`one_network.py`).
 
 Each starts as soon as it may. An activity without rows takes no time and holds no network.
 """
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.counts import Counts
 from gapless.encodings.bagpipe.designs import DesignRows, design_rows
+from gapless.encodings.bagpipe.one_network import earliest_on_one_network
 from gapless.errors import InputError
 
 __all__ = ["ACTIVITIES", "Pipeline", "Spans", "Times", "durations", "pipeline"]
@@ -130,7 +132,11 @@ def pipeline(counts: Counts, cluster: Cluster, design: str = "lrpp-delayed") -> 
     if counts.trainers != cluster.trainers:
         raise InputError(f"cluster: trainers must be the plans' {counts.trainers}, got {cluster.trainers}")
     rows = design_rows(counts, design)
-    spans = _earliest(durations(rows, cluster, counts.examples_most), counts.prefetch_after, cluster.fetch_latency_s)
+    lasting = durations(rows, cluster, counts.examples_most)
+    earliest = _earliest if cluster.placement == "apart" else earliest_on_one_network
+    columns = [lasting[name].tolist() for name in ACTIVITIES]
+    start_s = earliest(columns, counts.prefetch_after.tolist(), cluster.fetch_latency_s)
+    spans = {name: Spans(start, start + lasting[name]) for name, start in zip(ACTIVITIES, start_s, strict=True)}
     return Pipeline(**spans, rows=rows, cluster=cluster, lookahead=counts.lookahead)
 
 
@@ -146,6 +152,8 @@ def durations(rows: DesignRows, cluster: Cluster, examples: Ints) -> dict[str, F
     gathered, gathered_later = cluster.exchange_s(most[::2], cluster.gradient_bytes)
     sent, sent_later = cluster.exchange_s(most[1::2], cluster.row_bytes)  # who gathers next needs the state too
     now, later = (np.zeros_like(sync) if is_rooted else sync for sync in (rows.sync_now, rows.sync_later))
+    late_s = _server_s(cluster, rows.written_late, rows.written_late_most)
+    own_slices = cluster.placement == "colocated" and rows.layout in ("replicated", "lrpp", "lrpp-delayed")
     return {
         "prefetch": _server_s(cluster, rows.fetched, rows.fetched_most),
         "peer_fetch": peers_s + (cluster.control_s if is_partitioned else 0.0),
@@ -154,7 +162,7 @@ def durations(rows: DesignRows, cluster: Cluster, examples: Ints) -> dict[str, F
         "sync_now": cluster.all_reduce_s(_size_bytes(now, cluster) + cluster.dense_bytes) + peers_s + gathered + sent,
         "sync_later": cluster.all_reduce_s(_size_bytes(later, cluster)) + gathered_later + sent_later,
         "write_early": _server_s(cluster, rows.written_early, rows.written_early_most),
-        "write_late": _server_s(cluster, rows.written_late, rows.written_late_most),
+        "write_late": np.zeros_like(late_s) if own_slices else late_s,
     }
 
 
@@ -166,13 +174,12 @@ def _server_s(cluster: Cluster, rows: Ints, most: Ints) -> Floats:
     return cluster.server_s(rows.astype(np.float64), most.astype(np.float64))
 
 
-def _earliest(lasting: dict[str, Floats], prefetch_after: Ints, fetch_latency_s: float) -> dict[str, Spans]:
-    """The earliest start and end of every activity, batch by batch: each depends on this batch and earlier ones."""
-    columns = [lasting[name].tolist() for name in ACTIVITIES]
+def _earliest(columns: list[list[float]], prefetch_after: list[int], fetch_latency_s: float) -> Floats:
+    """The earliest start of every activity, (activities, batches): each depends on this batch and earlier ones."""
     starts: list[tuple[float, ...]] = []
     written: list[float] = []  # by batch, when the last of its updates is at the servers
     servers_sent = servers_got = synced = background_ended = 0.0
-    for after, batch in zip(prefetch_after.tolist(), zip(*columns, strict=True), strict=True):
+    for after, batch in zip(prefetch_after, zip(*columns, strict=True), strict=True):
         prefetch_s, peer_s, forward_s, backward_s, now_s, later_s, early_s, late_s = batch
         prefetch = servers_sent
         if prefetch_s:
@@ -192,5 +199,4 @@ def _earliest(lasting: dict[str, Floats], prefetch_after: Ints, fetch_latency_s:
         servers_got = late + late_s if late_s else servers_got
         written.append(max(early + early_s, late + late_s))
         starts.append((prefetch, peer, forward, backward, now, later, early, late))
-    start_s = np.array(starts).T
-    return {name: Spans(start, start + lasting[name]) for name, start in zip(ACTIVITIES, start_s, strict=True)}
+    return np.array(starts).T

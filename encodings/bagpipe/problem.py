@@ -106,6 +106,8 @@ def problem(
     dimension: int = 48,
     optimizer: str = "sgd",
     trainer_flops: float | None = None,
+    servers: int | None = None,
+    placement: str = "apart",
     trainer_bandwidth: float | None = None,
     server_bandwidth: float | None = None,
     latency: float | None = None,
@@ -126,8 +128,9 @@ def problem(
     )  # fmt: skip
     cluster = find_cluster(
         trainers, batch_size=batch_size, model=model, dimension=dimension, optimizer=optimizer,
-        trainer_flops=trainer_flops, trainer_bandwidth=trainer_bandwidth, server_bandwidth=server_bandwidth,
-        latency=latency, fetch_latency=fetch_latency, forward=forward, backward=backward, control=control,
+        trainer_flops=trainer_flops, servers=servers, placement=placement, trainer_bandwidth=trainer_bandwidth,
+        server_bandwidth=server_bandwidth, latency=latency, fetch_latency=fetch_latency, forward=forward,
+        backward=backward, control=control,
     )  # fmt: skip
     found = find_trace(
         trace, columns=columns, string_columns=string_columns, bag_columns=bag_columns, array=array,

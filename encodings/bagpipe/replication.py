@@ -87,7 +87,7 @@ def saved_s(plans: Iterable[BatchPlan], cluster: Cluster, tables: int) -> Floats
         private += np.bincount(table[plan.is_private], minlength=tables)
         seen = np.union1d(seen, step.prefetch_ids)
     once = np.bincount(seen >> TABLE_SHIFT, minlength=tables)
-    served_s = cluster.row_bytes / cluster.server_bytes_per_s
+    served_s = cluster.row_bytes * cluster.server_byte_s
     more = cluster.all_reduce_s(float(2 * cluster.gradient_bytes)) - cluster.all_reduce_s(float(cluster.gradient_bytes))
     saved: Floats = served_s * (fetched - trainers * once + evicted - once) - more * private
     return saved

@@ -28,6 +28,7 @@ from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.lowering import to_schedule
 from gapless.encodings.bagpipe.machine import Machine
 from gapless.encodings.bagpipe.pipeline import Spans, Times
+from gapless.encodings.bagpipe.system import PLACEMENTS
 from gapless.errors import InputError
 from gapless.io.atomic import write_bytes
 from gapless.io.plan import SavedPlan
@@ -157,7 +158,9 @@ def _cluster(entry: Record) -> Cluster:
     values = {
         name: entry.integer(name, 0, most.get(name, _MOST_COUNT)) if name in whole else entry.number(name, 0)
         for name in names
+        if name != "placement"
     }
+    values["placement"] = entry.text("placement", PLACEMENTS)
     entry.close()
     return Cluster(**values)
 

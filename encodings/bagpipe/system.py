@@ -6,7 +6,7 @@ from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Objec
 from gapless.profiles.traces.row_optimizers import OPTIMIZERS
 from gapless.system import Command, System, answering_in_time, lazy, named
 
-__all__ = ["BASELINES", "DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "SYSTEM"]
+__all__ = ["BASELINES", "DESIGNS", "METHODS", "OBJECTIVES", "OWNERSHIPS", "PLACEMENTS", "SYSTEM"]
 
 
 METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
@@ -17,6 +17,9 @@ OWNERSHIPS = ("first-touch", "hash")
 DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed", "lrpp-fine-grained")
 BASELINES = {"static-hot": "lrpp", "lfu": "partitioned"}
 """Caches without lookahead (`demand.py`), each with the design by which its rows lie on the trainers and move."""
+
+
+PLACEMENTS = ("apart", "same-network", "colocated")
 
 
 def _trace(group: str) -> tuple[Field, ...]:
@@ -74,7 +77,13 @@ _CLUSTER = (
         group="cluster",
     ),
     Field("trainer_bandwidth", Bandwidth(), "of each (default 10Gbps)", metavar="B", group="cluster"),
-    Field("server_bandwidth", Bandwidth(), "of all together (default 25Gbps)", metavar="B", group="cluster"),
+    Field("server_bandwidth", Bandwidth(), "of each (default 25Gbps)", metavar="B", group="cluster"),
+    Field("servers", Whole(1, 2**15), "each with a slice of every row (default 1)", metavar="S", group="cluster"),
+    Field(
+        "placement", Choice(PLACEMENTS),
+        "of servers: apart (default); same-network, that of synchronisation; colocated, in trainers", "apart",
+        metavar="NAME", group="cluster",
+    ),
     Field("latency", Seconds(), "of a message (default 50us)", metavar="T", group="cluster"),
     Field("fetch_latency", Seconds(), "from asking for rows to the first (default 0)", metavar="T", group="cluster"),
     Field(

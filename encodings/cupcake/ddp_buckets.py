@@ -19,6 +19,8 @@ def to_ddp_buckets(problem: Mapping[str, Any], details: Mapping[str, Any], where
     Raises `InputError` naming `where` and the field, also where DDP can't reproduce the plan's groups.
     """
     asked, found = Record(dict(problem), f"{where}: problem"), Record(dict(details), f"{where}: details")
+    if asked.integer("pieces_bytes", 1, default=None) is not None:
+        raise InputError(f"{where}: problem: pieces_bytes: DDP keeps every gradient whole; solve without pieces")
     profile = asked.text("profile")
     names = tuple(_name(asked, number, name) for number, name in enumerate(asked.array("tensor_names")))
     sizes = asked.integers("tensor_bytes", 0)

@@ -141,6 +141,7 @@ def run_fusions(
         raise InputError("dilation: goes with emulate step, since what is real can't be slowed down")
     task = RunTask(
         model=values["model"],
+        profile=profile.name,
         seed=session.options.seed,
         parameter_names=profile.tensor_names,
         parameter_bytes=tuple(profile.size_bytes.tolist()),

@@ -90,14 +90,20 @@ class Suffixes:
 
 
 def solve_joint(
-    costs: Costs, incumbent: Fusion, incumbent_end_s: float, deadline: Deadline, parameters: Parameters
+    costs: Costs,
+    incumbent: Fusion,
+    incumbent_end_s: float,
+    deadline: Deadline,
+    parameters: Parameters,
+    gap: float = 0.0,
 ) -> Labelled:
     """The groups and modes with the least step time, or the best found and a bound where work or time came first.
 
-    `incumbent_end_s`: end of the incumbent's time line, without forward.
+    `incumbent_end_s`: end of the incumbent's time line, without forward. `gap`: of the whole step, that is enough.
     """
     fusion, end_s, bound_s, suffixes = incumbent, incumbent_end_s, _least_end_s(costs), None
-    most_bins = max(_FEWEST_BINS, parameters.most_grid_cells // (costs.count * (costs.count + 1) // 2))
+    groups = len(costs.modes) * (costs.count * (costs.count + 1) // 2)
+    most_bins = max(_FEWEST_BINS, parameters.most_grid_cells // groups)
     for bins in sorted({min(bins, most_bins) for bins in parameters.grid_bins}):
         finer = suffixes_of(costs, end_s, bins, deadline)
         if finer is None:
@@ -110,7 +116,9 @@ def solve_joint(
         found_end_s = timeline(costs, found).end_s
         if found_end_s < end_s:
             fusion, end_s = found, found_end_s
-    if suffixes is None or bound_s >= end_s:
+        if end_s - bound_s <= gap * (costs.forward_s + end_s):
+            break
+    if suffixes is None or end_s - bound_s <= gap * (costs.forward_s + end_s):
         return Labelled(fusion, min(bound_s, end_s), 0, 0)
     most = (parameters.most_labels, parameters.most_extensions)
     labelled = solve_pareto(costs, suffixes, fusion, end_s, deadline, *most)
@@ -136,14 +144,19 @@ def suffixes_of(costs: Costs, end_s: float, bins: int, deadline: Deadline) -> Su
         if deadline.over:
             return None
         for _, bins_of, send_s, behind_s in _groups(costs, step_s, k, decode_s):
-            starts = np.flatnonzero(np.diff(bins_of, prepend=-1))
-            for first, end in zip(starts.tolist(), [*starts[1:].tolist(), len(bins_of)], strict=True):
+            fit = np.flatnonzero((behind_s <= latest_s[k + 1 :, -1]) & (bins_of < width))
+            if not len(fit):
+                continue
+            reach = int(fit[-1]) + 1  # a longer group ends too late at once
+            starts = np.flatnonzero(np.diff(bins_of[:reach], prepend=-1))
+            for first, end in zip(starts.tolist(), [*starts[1:].tolist(), reach], strict=True):
                 shift = int(bins_of[first])  # the same for all these groups
                 if shift >= width:
                     continue
                 rows, columns = slice(k + 1 + first, k + 1 + end), slice(0, width - shift)
                 sum_s = tail_s[rows, columns] + send_s[first:end, np.newaxis]
-                np.maximum(sum_s, behind_s[first:end, np.newaxis], out=sum_s)
+                if (behind_s[first:end] > send_s[first:end]).any():
+                    np.maximum(sum_s, behind_s[first:end, np.newaxis], out=sum_s)
                 sum_s[sum_s > latest_s[rows, columns]] = np.inf
                 np.minimum(tail_s[k, shift:], sum_s.min(axis=0), out=tail_s[k, shift:])
     return Suffixes(step_s, within_s, tail_s, decode_s)

@@ -32,26 +32,29 @@ class _Rows:
 
     def run(
         self, name: str, kind: str, engine: int, start_s: float, duration_s: float,
-        reads: tuple[int, ...], writes: tuple[int, ...],
+        reads: tuple[int, ...], writes: tuple[int, ...], frees: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         """One op, and the event that runs it."""
         self.ops.append(Op(name, reads, writes, (Implementation(duration_s),), kind))
         event_kind = EventKind.COLLECTIVE if engine == NETWORK else EventKind.COMPUTE
-        self.events.append(Event(event_kind, start_s, start_s + duration_s, engine, len(self.ops) - 1))
+        gone = tuple((tensor, 0) for tensor in frees)
+        self.events.append(Event(event_kind, start_s, start_s + duration_s, engine, len(self.ops) - 1, frees=gone))
 
 
 def to_schedule(profile: FusionProfile, costs: Costs, fusion: Fusion) -> Schedule:
     """One training step, each group as early as the stream and the network allow.
 
     Tensors: the gradients 0..N-1, the synchronised gradients N..2N-1, which are required at the end, the activations,
-    and for each group what is sent and what arrives. Their sizes are before compression, so that no ratio is needed.
+    and for each group what is sent and what arrives, until it is sent and decoded. What arrives of a gathered group is
+    the messages of all ranks; the other sizes are before compression, so that no ratio is needed.
     """
     times = timeline(costs, fusion)
     count, groups = profile.tensor_count, fusion.groups
     size_bytes = [*profile.size_bytes.tolist(), *profile.size_bytes.tolist(), 0]
     names = [*profile.tensor_names, *(f"synchronised {name}" for name in profile.tensor_names), "activations"]
     for number, (first, last) in enumerate(groups):
-        size_bytes += 2 * [int(profile.size_bytes[first : last + 1].sum())]
+        group_bytes = int(profile.size_bytes[first : last + 1].sum())
+        size_bytes += [group_bytes, round(group_bytes * profile.mode(fusion.modes[number]).gathered) or group_bytes]
         names += [f"sent {number}", f"received {number}"]
     rows = _Rows()
     activations = 2 * count
@@ -86,7 +89,7 @@ def _synchronise(rows: _Rows, profile: FusionProfile, times: Timeline, number: i
     sending_s = forward_s + float(times.sending_s[number])
     synchronised = tuple(count + k for k in group)
     rows.run(f"encode {number}", "encode", COMPUTE, encoding_s, compress_s, tuple(group), (sent,))
-    rows.run(f"collective {number}", "collective", NETWORK, sending_s, send_s, (sent,), (sent + 1,))
+    rows.run(f"collective {number}", "collective", NETWORK, sending_s, send_s, (sent,), (sent + 1,), (sent,))
     decode_s = float(times.decode_s[number])
     decoding_s = forward_s + float(times.decoded_s[number]) - decode_s
-    rows.run(f"decode {number}", "decode", DECODE, decoding_s, decode_s, (sent + 1,), synchronised)
+    rows.run(f"decode {number}", "decode", DECODE, decoding_s, decode_s, (sent + 1,), synchronised, (sent + 1,))

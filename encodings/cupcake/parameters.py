@@ -20,8 +20,9 @@ class Parameters:
     """Steps between the least and the most end, of each grid over groups and modes in turn: a coarse one narrows the
     range of the next."""
 
-    most_grid_cells: int = 1_400_000_000
-    """Groups times steps that a grid may look at, some ten seconds; above 1,200 gradients it has fewer steps for it."""
+    most_grid_cells: int = 2_800_000_000
+    """Groups times modes times steps that a grid may look at, some ten seconds; above 1,200 gradients in two modes it
+    has fewer steps for it."""
 
     most_extensions: int = 100_000_000
     """Times that a label over groups and modes gets one more group, some seconds; real profiles need a tenth of it."""

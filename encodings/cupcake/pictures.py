@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapless.encodings.cupcake.what_if import FIGURES
-from gapless.plot.style import BLUE, GREY, ORANGE, check_plot, new_axes, time_scale
+from gapless.plot.style import GREY, PALETTE, check_plot, new_axes, time_scale
 from gapless.plot.sweep_curves import plot_sweep
+from gapless.profiles.gradients.modes import ERRORS
 from gapless.text import described
 
 __all__ = ["draw_compression", "draw_what_if"]
@@ -86,19 +87,21 @@ def _label(column: str, value: Any) -> str | int | float:
 
 
 def draw_compression(data: Mapping[str, Any]) -> Any:
-    """Draw the step of every row as a bar, with what a worker alone takes; returns the figure."""
+    """Draw the step of every row as a bar in the colour of its class of error; returns the figure."""
     check_plot()
     rows = data["rows"]
-    axes = new_axes(6.5, 0.9 + 0.3 * len(rows))
+    axes = new_axes(6.5, 1.2 + 0.3 * len(rows))
     scale, unit = time_scale(max(row["iteration_s"] for row in rows))
-    names = [f"{row['compressor']}, {row['plan']}" for row in rows]
-    colours = [BLUE if row["iteration_s"] <= rows[0]["iteration_s"] else ORANGE for row in rows]
-    axes.barh(range(len(rows)), [row["iteration_s"] / scale for row in rows], color=colours)
-    axes.set_yticks(range(len(rows)), names, fontsize=8)
-    axes.invert_yaxis()
+    places = {error: [place for place, row in enumerate(rows) if row["error"] == error] for error in ERRORS}
+    for (error, at), colour in zip(places.items(), PALETTE, strict=False):
+        if at:
+            axes.barh(at, [rows[place]["iteration_s"] / scale for place in at], color=colour, label=error)
     axes.axvline(data["compute_s"] / scale, color=GREY, linestyle="--", label="a worker alone")
-    axes.legend(fontsize=8, frameon=False)
+    axes.set_yticks(range(len(rows)), [f"{row['compressor']}, {row['plan']}" for row in rows], fontsize=8)
+    axes.invert_yaxis()
     axes.set_xlabel(f"step ({unit})")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(f"{data['profile']}, {data['ranks']} ranks", fontsize=9)
+    batch = f", batch {data['batch']}" if data["batch"] else ""
+    axes.set_title(f"{data['profile']}, {data['ranks']} ranks{batch}", fontsize=9)
+    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return axes.figure

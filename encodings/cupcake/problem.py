@@ -21,6 +21,7 @@ from gapless.profiles.gradients.communication import find_network
 from gapless.profiles.gradients.compressors import NONE, Compressor, named_compressor, relative_speed
 from gapless.profiles.gradients.modes import ERRORS, PLAIN
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressors
+from gapless.profiles.gradients.pieces import in_pieces
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.gradients.profile_file import mode_data, read_mode
 
@@ -32,13 +33,15 @@ class Problem:
     """Which consecutive gradients to send together, and in which mode, so that a step takes the least time.
 
     `modes`: the names of those that are offered, None for all of the profile. `decode`: when a group is decoded, of
-    `DECODES`. Raises `InputError` for a name that doesn't exist, and for a `method` that the question doesn't suit.
+    `DECODES`. `pieces`: at most so many bytes, where the profile holds its gradients in pieces. Raises `InputError` for
+    a name that doesn't exist, and for a `method` that the question doesn't suit.
     """
 
     profile: FusionProfile
     method: str = "auto"
     modes: tuple[str, ...] | None = None
     decode: str = "after"
+    pieces: int | None = None
 
     def __post_init__(self) -> None:
         check_known("method", self.method, METHODS)
@@ -81,6 +84,7 @@ class Problem:
             "method": self.method,
             "modes": {mode.name: mode.mode.error for mode in self.costs.modes},
             "decode": self.decode,
+            **({} if self.pieces is None else {"pieces_bytes": self.pieces}),
             "source": self.profile.source,
             "tensor_names": list(self.profile.tensor_names),
             "tensor_bytes": self.profile.size_bytes.tolist(),
@@ -124,6 +128,7 @@ def problem(
     modes: Sequence[str] | None = None,
     decode: str = "after",
     error: str = "unknown",
+    pieces: int | None = None,
     compressor: str | Compressor | None = None,
     device: str | Device | None = None,
     **network: Any,
@@ -132,11 +137,13 @@ def problem(
 
     `profile`: the name of a shipped one, a file, or the profile itself. `method`: one of `METHODS`. `modes`: names of
     those offered, or `("compress",)` for all but plain; of the profile's own (all of them), with a network of `plain`
-    and the compressors (plain and `compressor`). `error`: the worst class of `ERRORS` that is accepted. `device`: where
-    compressors run. `network`: as for `find_network`.
+    and the compressors (plain and `compressor`). `error`: the worst class of `ERRORS` that is accepted.
+    `pieces`: gradients above so many bytes are cut. `device`: where compressors run. `network`: as for `find_network`.
     Raises `InputError` that names an argument which is unknown, missing, or doesn't go with the others.
     """
     found = find_fusion_profile(profile)
+    if pieces is not None:
+        found = in_pieces(found, pieces)
     asked = None if modes is None else tuple(dict.fromkeys([modes] if isinstance(modes, str) else modes))
     given = [name for name, value in network.items() if value is not None]
     if compressor is None and (not given or asked in (None, ("compress",))):
@@ -145,7 +152,7 @@ def problem(
     else:
         found = _priced(found, asked, compressor, device, network)
         asked = asked if asked == ("compress",) else None
-    return Problem(found, method, _offered(found, asked, error), decode)
+    return Problem(found, method, _offered(found, asked, error), decode, pieces)
 
 
 def _priced(

@@ -126,9 +126,11 @@ def _plan(
     """A fusion spelled out."""
     gap = relative_gap(found.iteration_s, found.bound_s)
     optimal = gap is not None and gap <= _ROUNDING
+    enough = gap is not None and gap <= options.gap
+    stop_reason = StopReason.GAP_REACHED if enough else found.stop_reason
     solution = Solution(
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
-        stop_reason=StopReason.FINISHED if optimal else found.stop_reason,
+        stop_reason=StopReason.FINISHED if optimal else stop_reason,
         solver=found.solver,
         version=found.version,
         seed=options.seed,
@@ -155,19 +157,19 @@ def _run(
         return _search(costs, options, deadline, start)
     if method == "milp":
         return _solve_milp(costs, options, deadline, start)
-    fusion, bound_end_s, details = _exact(costs, start, deadline, parameters, method)
+    fusion, bound_end_s, details = _exact(costs, start, deadline, parameters, method, options.gap)
     return _judged(costs, fusion, method, bound_end_s, details, _stopped(options))
 
 
 def _exact(
-    costs: Costs, start: Baseline, deadline: Deadline, parameters: Parameters, method: str = ""
+    costs: Costs, start: Baseline, deadline: Deadline, parameters: Parameters, method: str = "", gap: float = 0.0
 ) -> tuple[Fusion, float, dict[str, Any]]:
     """The best fusion, a bound on the end of all, and what was counted: by the affine programme where it may run."""
     start_end_s = start.iteration_s - costs.forward_s
     if method == "affine" or (not method and affine_costs(costs) is not None):
         best = solve_affine(costs, start.fusion, start_end_s, deadline)
         return best.fusion, best.bound_end_s, {"states": best.states}
-    labelled = solve_joint(costs, start.fusion, start_end_s, deadline, parameters)
+    labelled = solve_joint(costs, start.fusion, start_end_s, deadline, parameters, gap)
     counts = {"labels": labelled.labels, "most_labels": labelled.most_labels}
     return labelled.fusion, labelled.bound_end_s, counts
 

@@ -43,10 +43,10 @@ def render_groups(schedule: Schedule, modes: Sequence[str] = ()) -> str:
 
 def render_baselines(baselines_s: Mapping[str, float], iteration_s: float) -> str:
     """One line a baseline: its step time, and how much longer it is than the plan's."""
-    lines = [f"{'fusion':<12} {'step':>10} {'slower by':>10}", f"{'this plan':<12} {format_seconds(iteration_s):>10}"]
+    lines = [f"{'fusion':<17} {'step':>10} {'slower by':>10}", f"{'this plan':<17} {format_seconds(iteration_s):>10}"]
     for name, duration_s in sorted(baselines_s.items(), key=lambda item: item[1]):
         longer = 100 * (duration_s / iteration_s - 1) if iteration_s else 0.0
-        lines.append(f"{name:<12} {format_seconds(duration_s):>10} {longer:>8.2f} %")
+        lines.append(f"{name:<17} {format_seconds(duration_s):>10} {longer:>8.2f} %")
     return "\n".join(lines)
 
 

@@ -99,6 +99,7 @@ QUESTION = (
     Field("decode", Choice(("after", "before")), "a group, after its collective (default) or before", "after"),
     Field("error", Choice(_ERRORS), "the worst class of error that a mode may have: exact, ..., unknown (default)",
           "unknown", metavar="CLASS"),
+    Field("pieces", Size(), "gradients above so many bytes are cut, as in 4MiB (default: none is)", metavar="SIZE"),
     Field(
         "compressor", _COMPRESSOR, "beside plain; `gapless list compressors`; needs a network", metavar="NAME",
         names=_COMPRESSORS, group=_OTHER,

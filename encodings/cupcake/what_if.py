@@ -336,4 +336,6 @@ def _cell(title: str, row: Mapping[str, Any]) -> str:
         return limit_words(row)
     if title.endswith(("_s", "_bytes")):
         return described(title, value)
+    if value == math.inf:
+        return "none"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

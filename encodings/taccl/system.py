@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
-from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Size, Text, Whole
+from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Object, Seconds, Size, Text, Whole
 from gapless.io.ef_options import LOWERING
 from gapless.options import SolveOptions
 from gapless.system import Command, Export, System, lazy, named
@@ -209,6 +209,22 @@ example:
   gapless sweep taccl --topology dgx2 --nodes 2 --sketch dgx2-sk-1,dgx2-sk-2,auto --time-limit 1200 -o dgx2
 """
 
+RUN = (
+    Field("plan", Text(), "the plan to run, a file", is_required=True, metavar="FILE"),
+    Field("repeats", Whole(1, 10**4), "calls of the plan, and of the library, in turn (default 9)", 9, metavar="N"),
+    Field("wait", Seconds(), "the longest that a rank waits for another (default 60s)", 60.0, metavar="T"),
+    Field("without_turns", Flag(), "don't let ranks take what they share in turn", False),
+)
+_RUN_HELP = """\
+Every rank is a process of this machine, over gloo: the times are those of its memory and loopback, unless the machine
+is made to be like the plan's. The result is compared with the collective's definition, number by number.
+
+exit codes: 0 the result is right, 2 bad input, or a process failed, 5 it is wrong
+
+example:
+  gapless run taccl --plan plan.json
+"""
+
 SYSTEM = System(
     name="taccl",
     what="synthesise a collective for a topology under a sketch",
@@ -244,6 +260,12 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
             lazy("gapless.encodings.taccl.sweep.command:answer"),
             _SWEEP_HELP, SolveOptions(time_limit_s=600.0, gap=0.05),
             "choosing from the plans so far; the same command goes on",
+        ),
+    ),
+    runs=(
+        Command(
+            "taccl", "a plan between processes of this machine, beside the library's own collective", RUN,
+            lazy("gapless.encodings.taccl.programs.running:execute"), _RUN_HELP, when_stopped="ending the processes",
         ),
     ),
     package="gapless.encodings.taccl",

@@ -33,7 +33,9 @@ class Mode:
 
     `encode` and `decode` are functions of the group's sum of `encoded_bytes`, `communication` of its sum of
     `sent_bytes`: floats, one a tensor; None stands for the tensors' `size_bytes`, before compression. `error`: one of
-    `ERRORS`. Raises `InputError` for a name or class that can't be, and for bytes that are negative or not finite.
+    `ERRORS`. `gathered`: the bytes that a rank holds of the messages of all before it decodes them, for each byte of
+    the group before compression; 0 where they are added up. Raises `InputError` for a name or class that can't be, and
+    for bytes that are negative or not finite.
     """
 
     name: str
@@ -43,11 +45,14 @@ class Mode:
     error: str = "unknown"
     encoded_bytes: tuple[float, ...] | None = None
     sent_bytes: tuple[float, ...] | None = None
+    gathered: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.name or "," in self.name or self.name.strip() != self.name:
             raise InputError(f"mode: name must be a word without commas, got {self.name!r}")
         check_known("error", self.error, ERRORS)
+        if not (math.isfinite(self.gathered) and self.gathered >= 0):
+            raise InputError(f"mode {self.name!r}: gathered must be finite and >= 0, got {self.gathered}")
         for title in ("encoded_bytes", "sent_bytes"):
             for number, size in enumerate(getattr(self, title) or ()):
                 if not (math.isfinite(size) and size >= 0):

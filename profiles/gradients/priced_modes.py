@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gapless.profiles.gradients.communication import Network, all_reduce_cost, communication_cost
+from gapless.profiles.gradients.communication import Network, all_reduce_cost, communication_cost, gathered_bytes
 from gapless.profiles.gradients.compressors import NONE, Compressor
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.modes import PLAIN, Mode
@@ -33,6 +33,7 @@ def priced_mode(
         encode=compressor.encode_cost(speed).at_ratio(share),
         decode=compressor.decode_cost(network.outer.ranks, speed).at_ratio(share),
         error=compressor.error,
+        gathered=gathered_bytes(network, compressor, 1.0),
     )
     if not compressor.rank or not shapes or share > 1:
         return mode

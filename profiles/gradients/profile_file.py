@@ -15,7 +15,7 @@ JSON, format `gapless.fusion-profile`, version 2; `//` comments are allowed::
 Tensors stand in the order in which their gradients become ready. Optional are `source`, `batch`, the shapes (a tensor
 without one counts as a vector where others have one), and of a mode `encode` and `decode` (nothing to do),
 `encoded_bytes` and `sent_bytes`, one number a tensor, whose sums over a group the costs are functions of (the tensors'
-sizes). `gapless.profiles.gradients.profile` and `.modes` say what each field means.
+sizes), `gathered` (0). `gapless.profiles.gradients.profile` and `.modes` say what each field means.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ def read_mode(path: str | Path, entry: Record) -> Mode:
         error=entry.text("error", choices=list(ERRORS)),
         encoded_bytes=_numbers(entry, "encoded_bytes"),
         sent_bytes=_numbers(entry, "sent_bytes"),
+        gathered=entry.number("gathered", 0, default=0.0),
     ))  # fmt: skip
     entry.close()
     return mode
@@ -165,6 +166,8 @@ def mode_data(mode: Mode) -> dict[str, Any]:
         if getattr(mode, title) != FREE:
             data[title] = _cost_data(getattr(mode, title))
     data["communication"] = _cost_data(mode.communication)
+    if mode.gathered:
+        data["gathered"] = mode.gathered
     for title in ("encoded_bytes", "sent_bytes"):
         if getattr(mode, title) is not None:
             data[title] = list(getattr(mode, title))

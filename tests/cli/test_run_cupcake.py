@@ -207,7 +207,7 @@ def refused(capsys: pytest.CaptureFixture[str], code: int, message: str) -> None
         (
             "train:net,layers=1,width=8",
             [],
-            "parameter '5.weight': must be in the plan of 'plan'; measure the model again",
+            "parameter '5.weight': must be in the plan of 'small'; measure the model again",
         ),
         (SMALL, ["--dilation", "2"], "--dilation: goes with emulate step"),
     ],

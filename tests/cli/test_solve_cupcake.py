@@ -110,6 +110,12 @@ def test_the_papers_question_compresses_every_group_and_decodes_before(capsys: p
     assert set(priced["modes"]) == {"onebit"}
 
 
+def test_a_large_gradient_may_be_sent_in_pieces(capsys: pytest.CaptureFixture[str]) -> None:
+    whole, cut = (_solved(capsys, "--profile", "vgg16", *pieces) for pieces in ([], ["--pieces", "16MiB"]))
+    assert cut["status"] == "optimal"
+    assert cut["objective_s"] < 0.95 * whole["objective_s"]
+
+
 def test_a_class_of_error_leaves_out_what_is_worse(capsys: pytest.CaptureFixture[str]) -> None:
     found = _solved(capsys, "--profile", "vgg16", "--modes", "plain,fp16,topk", "--error", "rounded", *NETWORK)
     assert set(found["modes"]) <= {"plain", "fp16"}
@@ -131,6 +137,7 @@ def test_a_class_of_error_leaves_out_what_is_worse(capsys: pytest.CaptureFixture
             "has none of error class exact or better",
         ),
         (["--profile", "resnet50", "--modes", "compress", *NETWORK], "ranks: goes with compressor"),
+        (["--profile", "resnet50", "--pieces", "0"], "pieces"),
         (["--profile", "resnet50", "--modes", "plain,topk", "--compressor", "dgc", *NETWORK], "not both"),
         (["--profile", "resnet50", "--ranks", "8"], "ranks: goes with compressor"),
         (

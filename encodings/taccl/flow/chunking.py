@@ -175,7 +175,7 @@ class _Search:
 
     def _try(self, number: int) -> float:
         """When the plan in so many chunks is over, or at least is, inf without one."""
-        stage = replace(self.deadline.stage(), gap=self.chunking.gap, on_progress=None)
+        stage = replace(self.deadline.stage(), gap=self.chunking.gap, on_progress=None, on_plan=None)
         best_s = self.found[self.best].end_s if self.found else math.inf
         made = self.attempt(self.problem.in_chunks(number), stage, best_s * (1 - self.chunking.least_gain))
         end_s = min(made.end_s, made.least_s)

@@ -7,8 +7,9 @@ order. Where a sketch allows chunks some links only, there are no rotations: eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -67,7 +68,10 @@ class _Routed:
 
 @dataclass
 class _Search:
-    """What is known of one phase; `rows_left`: how many sends may still be put in order."""
+    """What is known of one phase; `rows_left`: how many sends may still be put in order.
+
+    `on_best` hears of each better order.
+    """
 
     problem: Chunked
     options: SolveOptions
@@ -79,6 +83,7 @@ class _Search:
     bounds: Bounds | None = None
     best: tuple[_Routed, Order] | None = None
     tries: int = 0
+    on_best: Callable[[_Routed, Order], None] | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -116,6 +121,8 @@ class _Search:
             if self.options.on_progress is not None:
                 bound_s = None if self.bounds is None else self.bounds.chunk_by_chunk_s
                 self.options.on_progress(Progress(self.deadline.elapsed_s, order.makespan_s, bound_s, "greedy"))
+            if self.on_best is not None:
+                self.on_best(routed, order)
 
 
 def may_be_greedy(problem: Chunked) -> bool:
@@ -149,17 +156,46 @@ def plan_greedy(
     if collective.chunk_count * problem.link_count > _SMALL:  # bounds on single chunks would take longer than the plan
         quick = replace(bounds.parameters, most_pairs=min(_SMALL, bounds.parameters.most_pairs))
         bounds = bounds_of(problem, quick, bounds.options)
-    searches, found = [], []
+    searches, found = list[_Search](), list[Columns]()
     for number, phase in enumerate(problem.phases):
         share = deadline.stage(deadline.remaining_s / (len(problem.phases) - number))
         share = share if len(problem.phases) == 1 else share.of_a_part()
         rows = parameters.rows // len(problem.phases)
         search = _Search(phase.problem, share, Deadline(share), phase.backwards, parameters, most_tries, rows)
-        columns = _find(search, bounds.phases[number])
-        if columns is None:
-            return Plan(claim(None, 0.0, SOLVER, __version__, options, deadline), None, {"method": "greedy"})
         searches.append(search)
-        found.append(turned_back(columns) if phase.backwards else columns)
+        made = partial(_planned, problem, bounds, options, deadline, list(searches))
+        if number == len(problem.phases) - 1 and options.on_plan is not None:
+            search.on_best = partial(_offer, options.on_plan, made, list(found), phase.backwards)
+        if not _find(search, bounds.phases[number]):
+            return Plan(claim(None, 0.0, SOLVER, __version__, options, deadline), None, {"method": "greedy"})
+        assert search.best is not None
+        with charge(search.stage_s, "unfolding"):
+            found.append(_unfolded(*search.best, phase.backwards))
+    return _planned(problem, bounds, options, deadline, searches, found)
+
+
+def _offer(
+    on_plan: Callable[[float, Callable[[], Plan]], None],
+    planned: Callable[[list[Columns]], Plan],
+    before: list[Columns],
+    backwards: bool,
+    routed: _Routed,
+    order: Order,
+) -> None:
+    """Hands on an order of the last phase, `before` being the phases before it; it is unfolded if it is wanted."""
+    end_s = order.makespan_s + sum(float(columns.end_s.max(initial=0.0)) for columns in before)
+    on_plan(end_s, lambda: planned([*before, _unfolded(routed, order, backwards)]))
+
+
+def _planned(
+    problem: Chunked,
+    bounds: Bounds,
+    options: SolveOptions,
+    deadline: Deadline,
+    searches: list[_Search],
+    found: list[Columns],
+) -> Plan:
+    """The phases in turn, with the bounds that were worked out."""
     schedule = lowered(problem, in_turn(found), retimed=len(found) > 1)  # so that phases overlap
     makespan_s, bound_s = float(schedule.end_s.max(initial=0.0)), _bound_s(bounds, searches)
     solution = claim(makespan_s, bound_s, SOLVER, __version__, options, deadline)
@@ -168,8 +204,8 @@ def plan_greedy(
     return Plan(solution, schedule, _details(searches, found, schedule, solution), timings)
 
 
-def _find(search: _Search, bounds: Bounds) -> Columns | None:
-    """All sends of the best plan for one phase, in order of their starts; None where there is no plan."""
+def _find(search: _Search, bounds: Bounds) -> bool:
+    """Whether there is an order for one phase; the best is in the search."""
     problem = search.problem
     with charge(search.stage_s, "quotient"):
         quotient = quotient_problem(problem, None if problem.is_free else no_rotations(problem.logical.topology))
@@ -179,17 +215,19 @@ def _find(search: _Search, bounds: Bounds) -> Columns | None:
             search.bounds = bounds.with_proven(bounds.bandwidth.time_s)
             bottlenecks = bounds.bandwidth.bottlenecks
     if search.most_tries > 1 and search.deadline.over:
-        return None
+        return False
     if (quotient.wanted.sum(axis=1) == 1).all():
         _route(search, quotient)
     else:
         _match(search, quotient, bottlenecks)
-    if search.best is None:
-        return None
-    routed, order = search.best
-    with charge(search.stage_s, "unfolding"):
-        times = order.start_s, order.end_s, order.place
-        return routed.quotient.columns(routed.routing.chunk, routed.routing.link, *times)
+    return search.best is not None
+
+
+def _unfolded(routed: _Routed, order: Order, backwards: bool) -> Columns:
+    """All sends of an order, in the order of their starts."""
+    times = order.start_s, order.end_s, order.place
+    columns = routed.quotient.columns(routed.routing.chunk, routed.routing.link, *times)
+    return turned_back(columns) if backwards else columns
 
 
 def _route(search: _Search, quotient: QuotientProblem) -> None:

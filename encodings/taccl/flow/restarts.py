@@ -9,8 +9,9 @@ when it is complete, and each link once the first phase is done with it.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ class _Made:
 
 @dataclass
 class _Search:
-    """Tries for one phase; `left`: how many sends they may still make."""
+    """Tries for one phase; `left`: how many sends they may still make. `on_best` hears of each better try."""
 
     parameters: Matching
     deadline: Deadline
@@ -90,6 +91,7 @@ class _Search:
     left: int
     tries: int = 0
     best: tuple[_Made, Network, QuotientProblem] | None = None
+    on_best: Callable[[float], None] | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -142,11 +144,41 @@ def matched_plan(
         reports = options if left == 1 else options.of_a_part()  # the last phase begins where the others end
         search = _Search(parameters, share, random.Random(options.seed), reports, enough_s, sends)
         within = None if bounds is None else bounds.phases[number]
+        searches.append(search)
+        if left == 1 and options.on_plan is not None:
+            made = partial(_planned, problem, options, deadline, bounds, True, list(searches))  # quick bounds do
+            search.on_best = partial(_offer, options.on_plan, search, made, list(found), problem.phases[number])
         columns = _matched(search, problem.phases[number], within, found[-1] if found else None, is_quick)
         if columns is None:
             return None
-        searches.append(search)
         found.append(columns)
+    return _planned(problem, options, deadline, bounds, is_quick, searches, found)
+
+
+def _offer(
+    on_plan: Callable[[float, Callable[[], Plan]], None],
+    search: _Search,
+    planned: Callable[[list[Columns]], Plan],
+    before: list[Columns],
+    phase: Phase,
+    end_s: float,
+) -> None:
+    """Hands on the best try of the last phase, `before` being the phases before it; it is unfolded if it is wanted."""
+    best = search.best
+    assert best is not None
+    on_plan(end_s, lambda: planned([*before, _unfolded(best, phase)]))
+
+
+def _planned(
+    problem: Chunked,
+    options: SolveOptions,
+    deadline: Deadline,
+    bounds: Bounds | None,
+    is_quick: bool,
+    searches: Sequence[_Search],
+    found: list[Columns],
+) -> Plan:
+    """The phases in turn, replayed, with the bounds of the problem."""
     schedule = lowered(problem, found, retimed=True)
     report = check(schedule)
     assert report.valid, report.summary()
@@ -214,8 +246,13 @@ def _matched(
     if search.best is None:
         return None
     with charge(search.stage_s, "unfolding"):
-        made, network, quotient = search.best
-        columns = _columns(network, quotient, made.state)
+        return _unfolded(search.best, phase)
+
+
+def _unfolded(best: tuple[_Made, Network, QuotientProblem], phase: Phase) -> Columns:
+    """All sends of a try, in the time of the whole."""
+    made, network, quotient = best
+    columns = _columns(network, quotient, made.state)
     return turned_back(columns) if phase.backwards else columns
 
 
@@ -254,6 +291,8 @@ def _try_all(
             search.best, found_at, found_left = (own, network, quotient), tries, search.left
             if search.options.on_progress is not None:
                 search.options.on_progress(Progress(search.deadline.elapsed_s, own.makespan_s, None, SOLVER))
+            if search.on_best is not None:
+                search.on_best(own.makespan_s)
 
 
 def _choice(search: _Search, network: Network, best: _Made | None, number: int) -> Choice:

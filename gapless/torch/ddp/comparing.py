@@ -38,11 +38,13 @@ class Strategy:
 class RunTask:
     """What all ranks run: a model as `load_named` takes it, its gradients in ready order, and each strategy so often.
 
-    `wait_s`: the longest that a rank waits for another. `forward_s`, `gaps_s`: what forward takes and what lies between
-    gradients in emulated time; None and empty where they take what they take.
+    `profile`: the name of what was planned for. `wait_s`: the longest that a rank waits for another. `forward_s`,
+    `gaps_s`: what forward takes and what lies between gradients in emulated time; None and empty where they take what
+    they take.
     """
 
     model: str
+    profile: str
     seed: int
     parameter_names: tuple[str, ...]
     parameter_bytes: tuple[int, ...]
@@ -55,7 +57,7 @@ class RunTask:
 
     def buckets(self, strategy: Strategy) -> DdpBuckets:
         """A strategy's buckets."""
-        return DdpBuckets(strategy.name, self.parameter_names, self.parameter_bytes, strategy.groups)
+        return DdpBuckets(self.profile, self.parameter_names, self.parameter_bytes, strategy.groups)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ def test_solved_plan_becomes_a_bucket_for_each_group(tmp_path: Path) -> None:
         ({"tensor_bytes": [60, 20, -1]}, {"groups": [[0, 2]]}, r"tensor_bytes\[2\]: must be a whole number >= 0"),
         ({}, {"groups": [[0, 2]], "modes": [1]}, r"plan: details: modes\[0\]: must be the name of a mode, got 1"),
         ({}, {"groups": [[0, 2]], "modes": ["plain", "topk"]}, "plan: modes: must be one for each of 1 buckets, got 2"),
+        ({"pieces_bytes": 99}, {"groups": [[0, 2]]}, "plan: problem: pieces_bytes: DDP keeps every gradient whole"),
         ({"tensor_names": ["c", 1, "a"]}, {"groups": [[0, 2]]}, r"tensor_names\[1\]: must be a string, got 1"),
         ({"tensor_bytes": [60, 20, 0]}, {"groups": [[0, 2]]}, r"plan: groups\[0\]: DDP would make \[0, 1\]"),
     ],

@@ -128,6 +128,18 @@ def test_long_instances_agree_with_labels_that_no_grid_prunes(kind: str, decode:
         assert best.bound_s == best.iteration_s == pytest.approx(profile.forward_s + plain.bound_end_s, rel=1e-9)
 
 
+def test_a_gap_that_is_enough_ends_the_search_before_its_labels() -> None:
+    rng = np.random.default_rng(6)
+    sooner = 0
+    for _ in range(20):
+        profile = mixed_instance(rng, "points", 24, 20)
+        best = best_fusion(profile, SolveOptions(gap=0.05))
+        assert best.bound_s is not None
+        assert best.iteration_s - best.bound_s <= 0.05 * best.iteration_s * (1 + 1e-9)
+        sooner += best.details["labels"] == 0 and best.bound_s < best.iteration_s
+    assert sooner
+
+
 def test_a_search_that_runs_out_of_extensions_says_so() -> None:
     rng = np.random.default_rng(4)
     parameters = Parameters(grid_bins=(4,), most_extensions=8)
@@ -201,6 +213,7 @@ def test_modes_are_shown_by_group() -> None:
     assert len(set(modes)) > 1
 
 
+@pytest.mark.thorough(but=("vgg16-after", "gpt2-before"))
 @pytest.mark.parametrize("decode", DECODES)
 @pytest.mark.parametrize("name", fusion_profile_names())
 def test_no_plan_called_optimal_is_beaten_by_a_baseline_on_shipped_profiles(name: str, decode: str) -> None:
@@ -220,6 +233,7 @@ def test_no_plan_called_optimal_is_beaten_by_a_baseline_on_shipped_profiles(name
             assert result.solution.bound <= least_s * (1 + 1e-9)
 
 
+@pytest.mark.thorough(but=("resnet50",))
 @pytest.mark.skipif(not DATA.is_file(), reason=f"the measured gradients are not at {DATA}")
 @pytest.mark.parametrize(
     ("network", "compressor", "forward_ms", "most_ms"),

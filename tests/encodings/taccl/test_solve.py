@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from little import LITTLE
 from rails import rails
@@ -11,7 +13,10 @@ from rails import rails
 import gapless
 from gapless.checker import check
 from gapless.encodings.taccl import Chunked, load_sketch
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Method
+from gapless.encodings.taccl.flow.greedy import plan_greedy
+from gapless.encodings.taccl.flow.restarts import matched_plan
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.solve import in_chunks, solve
@@ -66,6 +71,22 @@ def test_nothing_is_looked_for_that_can_not_beat_a_pipeline_and_reports_only_get
     incumbents = [news.incumbent for news in seen if news.incumbent is not None]
     assert incumbents == sorted(incumbents, reverse=True)
     assert [news.wall_s for news in seen] == sorted(news.wall_s for news in seen)
+
+
+@pytest.mark.parametrize("collective", ["allgather", "allreduce"])
+@pytest.mark.parametrize("method", [matched_plan, plan_greedy])
+def test_better_plans_are_offered_while_a_method_goes_on(collective: str, method: Callable[..., Plan]) -> None:
+    offered: list[tuple[float, Callable[[], Plan]]] = []
+    problem = Chunked.of(rails(2, 2), collective, 10**6)
+    plan = method(problem, SolveOptions(on_plan=lambda *offer: offered.append(offer)), bounds=bounds_of(problem))
+    assert plan.schedule is not None
+    assert [end_s for end_s, _ in offered] == sorted((end_s for end_s, _ in offered), reverse=True)
+    for end_s, make in (offered[0], offered[-1]):
+        early = make().schedule
+        assert early is not None
+        assert check(early).valid
+        assert float(early.end_s.max()) <= end_s * (1 + 1e-9)
+    assert np.array_equal(early.start_s, plan.schedule.start_s)
 
 
 def test_a_phase_is_not_reported_as_the_whole_plan() -> None:

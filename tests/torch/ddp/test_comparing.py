@@ -35,7 +35,7 @@ def task(model: str, ranks: int = 2, emulated: bool = False) -> RunTask:
         strategy("default", default, ["plain"] * len(default), is_default=True),
         strategy("one", [count], ["plain"]),
     )
-    made = RunTask(model, 0, found.names, found.size_bytes, strategies, repeats=2, ranks=ranks, wait_s=60.0)
+    made = RunTask(model, "measured", 0, found.names, found.size_bytes, strategies, repeats=2, ranks=ranks, wait_s=60.0)
     if not emulated:
         return made
     times = {"encode_s": 1e-4, "send_s": 2e-3, "decode_s": 1e-4}
@@ -83,7 +83,10 @@ def test_an_emulated_step_takes_its_time_at_least() -> None:
             r"parameter '0\.weight': must have 432 bytes as in the plan",
         ),
         ({"model": "train:net,layers=3,width=4,batch=2,size=8"}, "must be in the (plan|model)|must have"),
-        ({"parameter_names": tuple("abcdefghijklmnopqrst")[:16]}, "must be in the plan of 'mixed'; measure the model"),
+        (
+            {"parameter_names": tuple("abcdefghijklmnopqrst")[:16]},
+            "must be in the plan of 'measured'; measure the model",
+        ),
         ({"model": "train:net,size=1"}, "model: size must be 4 at least for 6 layers, got 1"),
     ],
 )

@@ -1,0 +1,185 @@
+"""A plan as a collective function: every rank of a process group sends and takes in what its steps say.
+
+Messages between two ranks go one after the other, in the order of the plan; those of different pairs and directions at
+the same time, by a thread each. Lower ranks send to higher ones in one process group and the others in a second one: a
+pair of gloo that sends and receives at once does both at half the rate.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from gapless.checker import check
+from gapless.collective import Collective
+from gapless.errors import InputError
+from gapless.io.collective_file import collective_of
+from gapless.io.plan import read_plan
+from gapless.torch.collectives.steps import Step, steps_of
+from gapless.torch.library import rank_count, torch
+
+__all__ = ["PlannedCollective", "planned"]
+
+
+class PlannedCollective:
+    """A collective of this process's rank, by the steps of a plan; made and called by all ranks of the default group.
+
+    `collective`: what it does. `steps`: those of all ranks. Raises `InputError` where the process group has another
+    number of ranks than the plan.
+    """
+
+    def __init__(self, collective: Collective, steps: Sequence[Sequence[Step]]) -> None:
+        if rank_count() != collective.rank_count:
+            raise InputError(f"plan: is for {collective.rank_count} ranks, the process group has {rank_count()}")
+        self.collective = collective
+        self.rank = torch.distributed.get_rank()
+        self.sent_bytes = 0
+        self._steps = steps[self.rank]
+        ranks = list(range(collective.rank_count))
+        self._groups = [torch.distributed.new_group(ranks) for _ in range(2)]
+        queues = defaultdict(list)
+        for place, step in enumerate(self._steps):
+            queues[step.sends, step.peer].append(place)
+        self._queues = [sorted(places, key=lambda place: self._steps[place].message) for places in queues.values()]
+        self._threads = ThreadPoolExecutor(max(len(self._queues), 1), thread_name_prefix="gapless-collective")
+
+    def __call__(self, given: torch.Tensor, output: torch.Tensor | None = None) -> torch.Tensor:
+        """The collective of flat buffers: `given` in, `output` out, which may be the same memory, or is made.
+
+        A rank that gives (or gets) nothing has a buffer of length 0; if it does neither, `given` is as long as a chunk.
+        Raises `InputError` for a buffer that its chunks don't divide, and what a message fails with.
+        """
+        inputs, outputs = (buffers[self.rank] for buffers in (self.collective.inputs, self.collective.outputs))
+        length = self._chunk_length(given, output, len(inputs), len(outputs))
+        if output is None:
+            output = given.new_empty(length * len(outputs))
+        held = {chunk: given[k * length : (k + 1) * length] for k, chunk in enumerate(inputs)}
+        call = _Call(self._steps, held, given.new_empty(0), length)
+        for future in [self._threads.submit(self._work, call, queue) for queue in self._queues]:
+            future.exception()
+        if call.error is not None:
+            raise call.error
+        self.sent_bytes = call.sent_bytes
+        result = [call.held[chunk].clone() for chunk in outputs]  # in place, a chunk may lie where another goes
+        for k, part in enumerate(result):
+            output[k * length : (k + 1) * length] = part
+        return output
+
+    def _chunk_length(self, given: torch.Tensor, output: torch.Tensor | None, inputs: int, outputs: int) -> int:
+        known = [("input", given, inputs)] if inputs or not outputs else []
+        known += [("output", output, outputs)] if output is not None and outputs else []
+        if not known:
+            raise InputError("output: must be given on a rank that has no input")
+        lengths = set()
+        for title, buffer, chunks in known:
+            if buffer.dim() != 1 or buffer.numel() % max(chunks, 1):
+                shape = tuple(buffer.shape)
+                raise InputError(f"{title}: must be flat and divisible into {chunks} chunks, got shape {shape}")
+            lengths.add(buffer.numel() // max(chunks, 1))
+        if len(lengths) > 1:
+            raise InputError(f"output: must have chunks as long as the input's, got {sorted(lengths)}")
+        return int(lengths.pop())
+
+    def _work(self, call: _Call, places: list[int]) -> None:
+        """The messages to, or from, one rank."""
+        try:
+            for place in places:
+                step = self._steps[place]
+                group = self._groups[(self.rank < step.peer) == step.sends]
+                if step.sends:
+                    torch.distributed.send(call.message(place), step.peer, group)
+                else:
+                    message = call.room(place)
+                    torch.distributed.recv(message, step.peer, group)
+                    call.receive(place, message)
+        except Exception as error:  # the caller's thread raises it, the other threads end
+            call.fail(error)
+
+
+class _Call:
+    """One call: the chunks that the rank holds, and which steps are over. Threads share it under one lock.
+
+    What is held is never written to: a sum, or what arrives, takes its place. So a message that waits to be sent keeps
+    what the chunk was in the plan when it was sent.
+    """
+
+    def __init__(self, steps: Sequence[Step], held: dict[int, torch.Tensor], empty: torch.Tensor, length: int) -> None:
+        self.held = held
+        self.error: Exception | None = None
+        self.sent_bytes = 0
+        self._steps, self._empty, self._length = steps, empty, length
+        self._news = threading.Condition()
+        self._left = [len(step.needs) for step in steps]
+        self._received: dict[int, torch.Tensor] = {}
+        self._after: dict[int, list[int]] = defaultdict(list)
+        for place, step in enumerate(steps):
+            for need in step.needs:
+                self._after[need].append(place)
+
+    def message(self, place: int) -> torch.Tensor:
+        """What a step sends, once it may."""
+        step = self._steps[place]
+        with self._news:
+            self._news.wait_for(lambda: self._left[place] == 0 or self.error is not None)
+            if self.error is not None:
+                raise self.error
+            parts = [self.held[chunk] for chunk in step.chunks]
+            self._end(place)
+        if not parts:
+            return self.room(place).zero_()
+        message = parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)
+        with self._news:
+            self.sent_bytes += message.numel() * message.element_size()
+        return message
+
+    def room(self, place: int) -> torch.Tensor:
+        """Memory for what a step receives; a token is one number."""
+        return self._empty.new_empty(max(self._length * len(self._steps[place].chunks), 1))
+
+    def receive(self, place: int, message: torch.Tensor) -> None:
+        """What a step has received, which is taken in once it may be."""
+        with self._news:
+            self._received[place] = message
+            if self._left[place] == 0:
+                self._end(place)
+
+    def fail(self, error: Exception) -> None:
+        """Let all threads end; the first error is kept."""
+        with self._news:
+            self.error = self.error or error
+            self._news.notify_all()
+
+    def _end(self, place: int) -> None:
+        """A step is over, and with it perhaps others that have received what they wait to take in."""
+        ended = [place]
+        while ended:
+            place = ended.pop()
+            if place in self._received:
+                self._take_in(self._steps[place], self._received.pop(place))
+            for later in self._after[place]:
+                self._left[later] -= 1
+                if self._left[later] == 0 and later in self._received:
+                    ended.append(later)
+        self._news.notify_all()
+
+    def _take_in(self, step: Step, message: torch.Tensor) -> None:
+        for chunk, part in zip(step.chunks, message.split(self._length) if step.chunks else (), strict=True):
+            is_sum = step.reduces and chunk in self.held
+            self.held[chunk] = self.held[chunk] + part if is_sum else part
+
+
+def planned(path: str | Path, tokens: bool = True) -> PlannedCollective:
+    """The collective of a plan file. `tokens`: whether ranks take what they share (a NIC) in turn, as the plan does.
+
+    Raises `InputError` for a file that is no valid plan of a collective, or of another number of ranks.
+    """
+    plan = read_plan(path)
+    if "collective" not in plan.problem:
+        raise InputError(f"{path}: must be a plan of a collective, got one of {plan.system}")
+    report = check(plan.schedule)
+    if not report.valid:
+        raise InputError(f"{path}: {report.summary()}")
+    return PlannedCollective(collective_of(plan.problem, str(path)), steps_of(plan.schedule, tokens))

@@ -1,0 +1,92 @@
+"""One rank of a comparison: `python -m gapless.torch.collectives.rank FOLDER RANK`.
+
+The folder holds `plan.json` and `task.json`; the rank leaves `rank0.pt` there with what it found, or `rank0.error`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gapless.collective import Collective
+from gapless.torch.collectives.executor import PlannedCollective, planned
+from gapless.torch.collectives.libraries import library_call
+from gapless.torch.library import torch
+from gapless.torch.processes import be_rank
+
+__all__ = ["Task", "write_task"]
+
+_LARGEST = 1000
+"""Numbers to be added are whole and below this: their sums are exact in any order."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all ranks are to do: `repeats` calls of the plan and of the library, in turn, with chunks of `chunk_bytes`.
+
+    `tokens`: as for `planned`. `wait_s`: the longest that a rank waits for another.
+    """
+
+    ranks: int
+    chunk_bytes: int
+    repeats: int
+    tokens: bool
+    seed: int
+    wait_s: float
+
+
+def write_task(folder: Path, task: Task) -> None:
+    """Leave the task for the ranks."""
+    (folder / "task.json").write_text(json.dumps(asdict(task)), "utf-8")
+
+
+def _prepare(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
+    task = Task(**json.loads((folder / "task.json").read_text("utf-8")))
+    return task.ranks, task.wait_s, lambda rank: _compare(planned(folder / "plan.json", task.tokens), task, rank)
+
+
+def _compare(plan: PlannedCollective, task: Task, rank: int) -> dict[str, Any]:
+    """Times of the plan and of the library, by repetition; how many numbers of the plan's result are wrong."""
+    given, expected = _buffers(plan.collective, task, rank)
+    output = torch.empty_like(expected)
+    calls: dict[str, Callable[[], object]] = {"plan": lambda: plan(given, output)}
+    library = library_call(plan.collective, rank, given, torch.empty_like(expected))
+    if library is not None:
+        calls["library"] = library
+    plan(given, output)
+    wrong = int((output != expected).sum())
+    times_s: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(task.repeats):
+        for name, call in calls.items():
+            torch.distributed.barrier()
+            begin_s = time.perf_counter()
+            call()
+            times_s[name].append(time.perf_counter() - begin_s)
+    return {"wrong": wrong, "sent_bytes": plan.sent_bytes, **{f"{name}_s": times for name, times in times_s.items()}}
+
+
+def _buffers(collective: Collective, task: Task, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A rank's input, and the output that the collective's definition gives: whole numbers, drawn for every rank."""
+    kind = torch.float32 if task.chunk_bytes % 4 == 0 else torch.uint8
+    length = task.chunk_bytes // torch.empty(0, dtype=kind).element_size()
+    parts: dict[int, torch.Tensor] = {}
+    given = torch.empty(0, dtype=kind)
+    for other, chunks in enumerate(collective.inputs):
+        drawn = torch.Generator().manual_seed(task.seed * collective.rank_count + other)
+        buffer = torch.randint(_LARGEST, (length * len(chunks),), generator=drawn).to(kind)
+        given = buffer if other == rank else given
+        for k, chunk in enumerate(chunks):
+            part = buffer[k * length : (k + 1) * length]
+            parts[chunk] = parts[chunk] + part if chunk in parts else part
+    wanted = [parts[chunk] for chunk in collective.outputs[rank]]
+    if not len(given) and not wanted:
+        given = torch.empty(length, dtype=kind)
+    return given, torch.cat(wanted) if wanted else torch.empty(0, dtype=kind)
+
+
+if __name__ == "__main__":
+    be_rank(_prepare)
