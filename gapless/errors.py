@@ -16,7 +16,8 @@ That a problem is infeasible, or that no plan was found in time, is an answer, n
 from __future__ import annotations
 
 __all__ = [
-    "DifferenceError", "GaplessError", "InputError", "ModelError", "OutOfMemoryError", "RunError", "SolverError",
+    "DifferenceError", "GaplessError", "InputError", "ModelError", "Note", "OutOfMemoryError", "RunError",
+    "SolverError",
     "lacks_memory",
 ]  # fmt: skip
 
@@ -59,3 +60,7 @@ def lacks_memory(error: BaseException) -> bool:
     """Whether too little memory is what an error comes from: threads and shared libraries say it in words of theirs."""
     words = ("can't start new thread", "failed to map segment", "cannot allocate memory")
     return isinstance(error, MemoryError) or any(word in str(error).lower() for word in words)
+
+
+class Note(UserWarning):
+    """What a solve has to say beside its answer; the command line prints it."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
@@ -61,6 +62,7 @@ class SolveOptions:
     encoding. `on_progress` is called from the solving thread. `on_plan` takes what a system finds before its end: the
     cost of a plan, and what makes it, which is called later, in another thread, if at all (`gapless.incumbents`).
     `on_point` takes every better point of a model that HiGHS finds: its objective, and its values, one per column.
+    `unfinished`: where a system whose plans grow piece by piece may keep what is finished, in case it is killed.
     `stop` may be set from anywhere, as Ctrl-C does: the solver returns its incumbent. `within_deadline`: the deadline
     of the solve that this one is a stage of.
 
@@ -79,6 +81,7 @@ class SolveOptions:
     stop: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
     step_limit: int | None = None
     presolve: bool = True
+    unfinished: Path | None = None
     within_deadline: Deadline | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:

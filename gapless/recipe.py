@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from gapless import __version__
-from gapless.checker import check
 from gapless.errors import lacks_memory
 from gapless.incumbents import INTERVAL_S, Incumbents
+from gapless.io.plan import replay_of
 from gapless.options import Deadline, SolveOptions
 from gapless.progress_log import ProgressLog
 from gapless.result import Result
@@ -75,7 +75,7 @@ def _ended(plan: Plan, reason: StopReason) -> Plan:
 
 
 def _result(problem: Problem, plan: Plan, log: ProgressLog, command: str) -> Result:
-    report = None if plan.schedule is None else check(plan.schedule)
+    report = None if plan.schedule is None else replay_of(plan.schedule, plan.windows)
     run = {
         **({"command": command} if command else {}),
         "versions": library_versions(),
@@ -84,4 +84,6 @@ def _result(problem: Problem, plan: Plan, log: ProgressLog, command: str) -> Res
         "convergence": None if log.convergence is None else log.convergence.data,
     }
     asked = plan.problem or problem
-    return Result(asked, plan.solution, plan.schedule, report, plan.details, plan.timings, plan.product, run)
+    return Result(
+        asked, plan.solution, plan.schedule, report, plan.details, plan.timings, plan.product, run, plan.windows
+    )  # fmt: skip

@@ -9,14 +9,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gapless.checker import Report, check
+from gapless.checker import Report
 from gapless.errors import InputError
-from gapless.io.plan import SavedPlan, claim_data, read_plan, solution_of, write_plan
+from gapless.io.plan import SavedPlan, claim_data, read_plan, replay_of, solution_of, write_plan
 from gapless.options import SolveOptions
 from gapless.schedule import Schedule
 from gapless.solution import Solution, Status
 from gapless.system import Problem, find_system, known_system, system_names
 from gapless.text import described, words
+from gapless.windows import Windows
 
 __all__ = ["Asked", "Result", "load", "read_saved", "replay_data", "write_saved"]
 
@@ -39,7 +40,8 @@ class Result:
     """A solved problem: what the solver claims (`solution`) and what the replay found (`report`).
 
     `timings`: seconds by stage. `product`: what the schedule was made from, for a system with files of its own. `run`:
-    how it was solved, as plan files keep it.
+    how it was solved, as plan files keep it. `windows`: what replays a plan that may be too long for one schedule; its
+    `schedule` then has no events.
     """
 
     problem: Problem
@@ -50,6 +52,7 @@ class Result:
     timings: Mapping[str, float] = field(default_factory=dict)
     product: Any = None
     run: Mapping[str, Any] = field(default_factory=dict)
+    windows: Windows | None = None
 
     def __repr__(self) -> str:
         gap = "" if self.solution.gap is None else f", gap {described('gap', self.solution.gap)}"
@@ -95,12 +98,12 @@ class Result:
             raise InputError(f"{self.problem.system}: there is no plan: {self.status.value}")
         return SavedPlan(
             self.problem.system, self.problem.description, claim_data(self.solution), self.details, self.schedule,
-            self.run, self.product,
+            self.run, self.product, self.windows,
         )  # fmt: skip
 
     def check(self) -> Report:
         """Replay the schedule once more. Raises `InputError` where there is none."""
-        return check(self.plan.schedule)
+        return replay_of(self.plan.schedule, self.windows)
 
     def summary(self) -> str:
         """What was asked, what was claimed and what the replay found, a line each."""
@@ -178,5 +181,7 @@ def load(path: str | Path) -> Result:
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     asked, timings = Asked(plan.system, dict(plan.problem)), plan.run.get("timings", {})
-    report = check(plan.schedule)
-    return Result(asked, solution, plan.schedule, report, plan.details, timings, plan.product, plan.run)
+    report = replay_of(plan.schedule, plan.windows)
+    return Result(
+        asked, solution, plan.schedule, report, plan.details, timings, plan.product, plan.run, plan.windows
+    )  # fmt: skip

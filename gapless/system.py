@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a system is light until it is asked
     from gapless.model import Model
     from gapless.schedule import Schedule
     from gapless.solution import Solution
+    from gapless.windows import Windows
 
 __all__ = [
     "ENTRY_POINTS",
@@ -55,7 +56,8 @@ class Plan:
 
     `timings`: seconds by stage, which differ from run to run and so stand apart from the details. `product`: what the
     schedule was made from, for an encoding that has files of its own. `problem`: what the schedule solves, where the
-    encoding had to choose that as well.
+    encoding had to choose that as well. `windows`: what replays a plan that may be too long for one schedule; its
+    `schedule` then has no events.
     """
 
     solution: Solution
@@ -64,6 +66,7 @@ class Plan:
     timings: Mapping[str, float] = field(default_factory=dict)
     product: Any = None
     problem: Problem | None = None
+    windows: Windows | None = None
 
 
 class Problem(Protocol):

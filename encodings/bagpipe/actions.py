@@ -6,8 +6,8 @@ batch are one tensor of the schedule, so that its replay stays short.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -110,6 +110,10 @@ class Actions:
         """p."""
         return len(self.examples)
 
+    def of_rows(self, chosen: NDArray[np.bool_]) -> Actions:
+        """The same of some of its rows, at least one."""
+        return replace(self, **{name: getattr(self, name)[chosen] for name in (*BY_ROW, "users")})
+
     def code(self) -> Ints:
         """One number for all that happens to a row."""
         place = (self.fetched_by - SENT_LATER) * (self.trainers + 1) + self.private_to - SHARED
@@ -182,17 +186,27 @@ class GroupedActions:
 
 @dataclass(frozen=True)
 class RowGroups:
-    """`rows[g]`: int64, how many rows group g has. `batches`: what happens to the groups, batch by batch."""
+    """`rows[g]`: int64, how many rows group g has. `batches`: what happens to the groups, batch by batch. Row `ids[k]`,
+    ascending, is in group `part[k]`.
+    """
 
     rows: Ints
     batches: tuple[GroupedActions, ...]
+    ids: Ints
+    part: Ints
 
     @classmethod
-    def of(cls, actions: Sequence[Actions]) -> RowGroups:
-        """Rows are in one group where the same happens to them in every batch."""
-        all_ids = distinct(np.concatenate([batch.ids for batch in actions]))
+    def of(
+        cls, actions: Sequence[Actions], others: Ints | None = None, label_of: Callable[[Ints], Ints] = np.zeros_like
+    ) -> RowGroups:  # fmt: skip
+        """Rows are in one group where the same happens to them in every batch, and `label_of` has one label for them.
+
+        `others`: rows that are there though nothing happens to them.
+        """
+        all_ids = distinct(np.concatenate([*([] if others is None else [others]), *(batch.ids for batch in actions)]))
         places = [np.searchsorted(all_ids, batch.ids) for batch in actions]
-        label, labels = np.zeros(len(all_ids), dtype=np.int64), 1
+        label = label_of(all_ids)
+        labels = int(label.max(initial=0)) + 1
         for batch, place in zip(actions, places, strict=True):
             code = batch.code()
             # Rows with one label have one past: with one code, they go on to have one.
@@ -201,13 +215,13 @@ class RowGroups:
             labels += len(past)
         _, group_of, rows = np.unique(label, return_inverse=True, return_counts=True)
         grouped = [_grouped(batch, group_of[place]) for batch, place in zip(actions, places, strict=True)]
-        return cls(rows, tuple(grouped))
+        return cls(rows, tuple(grouped), all_ids, group_of)
 
     @classmethod
     def finest(cls, batch: Actions) -> RowGroups:
         """Every row of one batch in a group of its own."""
         numbers = np.arange(len(batch.ids))
-        return cls(np.ones_like(numbers), (_grouped(batch, numbers),))
+        return cls(np.ones_like(numbers), (_grouped(batch, numbers),), batch.ids, numbers)
 
 
 def _grouped(batch: Actions, group: Ints) -> GroupedActions:

@@ -177,19 +177,20 @@ class BatchPlan:
 
 def batch_plans(
     trace: Trace, planning: Planning, parameters: Parameters | None = None, options: SolveOptions | None = None,
-    budget: Budget | None = None,
+    budget: Budget | None = None, known: Iterable[Ints] = (),
 ) -> Iterator[BatchPlan]:  # fmt: skip
     """The plans of a trace's batches, in order, each as soon as the lookahead can make it.
 
     Runs ahead of its caller by no more than the lookahead's window, and as many batches as `parameters` partitions
-    together. The trace is read twice, side by side. `budget` says when reading ends, as if the trace did, and what time
-    a partition has; None for no limit. Raises `InputError` for a cache smaller than a batch, and for what `partition`
-    refuses.
+    together. The trace is read twice, side by side. `budget` says when there is no time to read on, which raises
+    `OutOfTimeError`, and what time a partition has; None for no limit. `known`: the trainers of the first batches'
+    examples, which are not partitioned again. Raises `InputError` for a cache smaller than a batch, and for what
+    `partition` refuses.
     """
-    budget = budget or Budget(Deadline(options or SolveOptions()), Pace(), planning.batches)
-    planner = _Planner(planning, parameters, budget)
+    budget = budget or Budget(Deadline(options or SolveOptions()), Pace())
+    planner = _Planner(planning, parameters, budget, iter(known))
     examples = trace.batches(planning.batch_size, planning.batches)
-    coming = _while(trace.batches(planning.batch_size, planning.batches), budget.reads_on)
+    coming = _while(trace.batches(planning.batch_size, planning.batches), budget.check_reading)
     steps = _timed(_steps(trace, planning, coming, planner.parameters.lookahead.processes))
     while together := list(islice(steps, planner.together)):
         yield from planner.plans([(step, next(examples), lookahead_s) for step, lookahead_s in together])
@@ -242,19 +243,21 @@ def _check_replicated(planning: Planning, tables: int) -> None:
         raise InputError(f"replicated: must be different tables, 0..{tables - 1}, got {got}")
 
 
-def _while(batches: Iterable[Block], goes_on: Callable[[], bool]) -> Iterator[Block]:
-    """The batches up to the first after which it doesn't go on."""
+def _while(batches: Iterable[Block], check: Callable[[], None]) -> Iterator[Block]:
+    """The batches, as long as the check before each of them lets it be."""
     for batch in batches:
+        check()
         yield batch
-        if not goes_on():
-            return
 
 
 class _Planner:
     """Knows whose part of the cache each row is in."""
 
-    def __init__(self, planning: Planning, parameters: Parameters | None, budget: Budget) -> None:
+    def __init__(
+        self, planning: Planning, parameters: Parameters | None, budget: Budget, known: Iterator[Ints]
+    ) -> None:  # fmt: skip
         self._planning, self.parameters, self._budget = planning, parameters or Parameters(), budget
+        self._known = known
         self._owner = np.full(1024, -1, dtype=np.int64)  # by cache row
         self._roots = Roots()
 
@@ -267,7 +270,10 @@ class _Planner:
         """The plans of the next batches, at most `together`."""
         begin_s = time.perf_counter()
         indices = [positions(step.ids, step.bounds, examples) for step, examples, _ in coming]
-        if self._planning.objective == "synchronised":
+        known = list(islice(self._known, len(coming)))
+        if len(known) == len(coming):
+            found = [Partition(trainer, self._planning.objective, 0, None, "known") for trainer in known]
+        elif self._planning.objective == "synchronised":
             found = self._window([step for step, _, _ in coming], indices)
         else:
             ((step, _, _),), (index,) = coming, indices

@@ -96,7 +96,8 @@ class Counts:
 
 _TITLES = tuple(field.name for field in fields(Counts) if field.name not in ("trainers", "rooted"))
 
-EVICTED, EVICTED_MOST, ROOTED = _TITLES.index("evicted"), _TITLES.index("evicted_most"), len(_TITLES)
+LOOKAHEAD, EVICTED, EVICTED_MOST = (_TITLES.index(title) for title in ("lookahead", "evicted", "evicted_most"))
+ROOTED = len(_TITLES)
 """Their places in what `row_of` gives; what `rooted_row_of` gives begins at the last."""
 
 _PARTS = (

@@ -44,7 +44,7 @@ class Holders:
 class RootedRows:
     """The rooted rows of one batch, which add their exchanges to the schedule.
 
-    `seen`: the batches that updated each group, as bits. `rows`: int64, of each group.
+    `seen`: the updates of each group, as bits. `rows`: int64, of each group. `bit`: the number of the batch's update.
     """
 
     draft: Draft
@@ -55,6 +55,7 @@ class RootedRows:
     seen: list[int]
     holders: Holders
     rows: Ints
+    bit: int
 
     def send(self) -> list[int]:
         """Before the batch, what the batch before it used and what only earlier ones did; returns tokens of arrival."""
@@ -117,7 +118,7 @@ class RootedRows:
             gathered = tuple(groups.tolist())
             op = Op(
                 f"gather {self.number} {name}", (*trained, *gathered), gathered, (Implementation(duration_s),),
-                "collective", adds=self.number, updates=gathered,
+                "collective", adds=self.bit, updates=gathered,
             )  # fmt: skip
             self.draft.run(op, machine.all_reduce, begin_s, end_s, kind=EventKind.COLLECTIVE)
             for trainer in range(machine.cluster.trainers):

@@ -16,7 +16,8 @@ Rooted rows lie with the trainers that use them: `fine_grained.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,6 +46,28 @@ __all__ = ["to_schedule"]
 Ints = NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Part of a run that is lowered alone: the events that start from `from_s` on, and before `until_s`.
+
+    `numbers`: of its batches, ascending; `trains`: those of which more than the prefetch is in it. `bits`: the
+    contribution of each batch. `held`: what a row holds before any batch has updated it, as bits.
+    """
+
+    numbers: Sequence[int]
+    trains: frozenset[int]
+    bits: Mapping[int, int]
+    from_s: float = -math.inf
+    until_s: float = math.inf
+    held: int = 0
+
+    @classmethod
+    def whole(cls, batches: int) -> Stretch:
+        """All of a run."""
+        numbers = range(batches)
+        return cls(numbers, frozenset(numbers), {number: number for number in numbers})
+
+
 def to_schedule(
     actions: Sequence[Actions], times: Times, machine: Machine, groups: RowGroups | None = None
 ) -> Schedule:
@@ -53,23 +76,37 @@ def to_schedule(
     Required at the end: all rows at the servers, with the updates of every batch that used them.
     """
     groups = groups or RowGroups.of(actions)
+    return lowered(groups, [0] * len(groups.rows), Stretch.whole(len(actions)), times, machine)
+
+
+def lowered(
+    groups: RowGroups, seen: list[int], stretch: Stretch, times: Times, machine: Machine, names: Iterable[str] = ()
+) -> Schedule:  # fmt: skip
+    """The schedule of a stretch. `seen`: the updates of each group's rows that batches before it made, as bits; those
+    of its own batches are added. `names`: tokens that must be there, even if none of its batches has them.
+    """
     group_bytes = groups.rows * machine.cluster.row_bytes
     rows = Draft(group_bytes.tolist(), [f"rows {number}" for number in range(len(groups.rows))])
-    seen = [0] * len(groups.rows)  # the batches that updated each group, as bits
     holders = Holders([-1] * len(groups.rows))
     copies = [(number, SERVERS) for number in range(len(groups.rows))]
-    for number, batch in enumerate(groups.batches):
-        rooted = RootedRows(rows, machine, times, number, batch, seen, holders, groups.rows)
-        taken = _Batch(rows, machine, times, number, batch, seen, group_bytes, rooted).add()
+    for number, batch in zip(stretch.numbers, groups.batches, strict=True):
+        bit = stretch.bits.get(number, 0)
+        rooted = RootedRows(rows, machine, times, number, batch, seen, holders, groups.rows, bit)
+        taken = _Batch(rows, machine, times, number, batch, stretch, seen, group_bytes, rooted).add()
         copies += [(tensor, SERVERS) for tensor in taken]
-    initial = Placement.of(copies, [0] * len(copies))
+    for name in sorted(set(names).difference(rows.names)):
+        rows.tensor(name)
+    initial = Placement.of(copies, [stretch.held] * len(copies))
     required = Placement.of(copies[: len(groups.rows)], seen)
+    # Events of one instant happen in the order of the list: that of the batches is not that of the times.
+    events = sorted(
+        (event for event in rows.events if stretch.from_s <= event.start_s < stretch.until_s),
+        key=lambda event: event.start_s,
+    )
     graph = Graph(
         np.array(rows.size_bytes, dtype=np.int64), tuple(rows.ops), initial, required, tensor_names=tuple(rows.names)
     )
-    # Events of one instant happen in the order of the list: that of the batches is not that of the times.
-    order = sorted(range(len(rows.events)), key=lambda k: (rows.events[k].start_s, k))
-    return schedule_from_events(graph, machine.topology(), [rows.events[k] for k in order], "bagpipe")
+    return schedule_from_events(graph, machine.topology(), events, "bagpipe")
 
 
 @dataclass
@@ -81,15 +118,20 @@ class _Batch:
     times: Times
     number: int
     batch: GroupedActions
+    stretch: Stretch
     seen: list[int]
     group_bytes: Ints
     rooted: RootedRows
 
     def add(self) -> list[int]:
         """Add its events; returns its examples, which lie with the trace at first."""
+        self._fetch()
+        return self._use() if self.number in self.stretch.trains else []
+
+    def _use(self) -> list[int]:
+        """All that comes after the prefetch. Tokens are freed by whoever reads them last."""
         cluster, replicas = self.machine.cluster, self.machine.replicas
         trainers = range(cluster.trainers)
-        self._fetch()
         start_s = float(self.times.forward.start_s[self.number])
         exchanged = (*self._exchange(start_s), *self.rooted.send())
         shared = self.batch.where(private_to=SHARED).tolist()
@@ -104,19 +146,31 @@ class _Batch:
             taken, loaded = self._load(trainer, start_s)
             examples.append(taken)
             trained.append(self._train(trainer, (looked_up, *exchanged, loaded), start_s))
+        before = len(self.rows.events)
         self._return(trained)
         self._synchronise(trained, "now", SYNC_NOW)
         self._synchronise(trained, "later", SYNC_LATER)
         self.rooted.gather(trained)
-        for group in self.batch.group.tolist():
-            self.seen[group] |= 1 << self.number
+        self.rows.free(trained, replicas, after=before)
+        if start_s < self.stretch.until_s:
+            for group in self.batch.group.tolist():
+                self.seen[group] |= 1 << self._bit
         self._write_back()
         return examples
 
+    @property
+    def _bit(self) -> int:
+        """The number of its contribution."""
+        return self.stretch.bits[self.number]
+
     def _fetch(self) -> None:
-        """Prefetch: first what single trainers fetch, then what all do, one after the other on the servers' network."""
+        """Prefetch: first what single trainers fetch, then what all do, one after the other on the servers' network.
+
+        Here as elsewhere, nothing starts before the activity that it belongs to, and nothing ends after it.
+        """
         cluster = self.machine.cluster
-        end_s = float(self.times.prefetch.end_s[self.number])
+        span = self.times.prefetch
+        first_s, end_s = float(span.start_s[self.number]), float(span.end_s[self.number])
         self._carry("prefetch", self.times.prefetch)
         by_users = self.batch.fetched_by == BY_USERS
         alone = [self.batch.fetched_by == trainer for trainer in range(cluster.trainers)]
@@ -126,12 +180,12 @@ class _Batch:
             for trainer, (fetched, uses) in enumerate(zip(alone, self.batch.users.T, strict=True))
         ]
         for link, group in parts:  # from the last one back: after the latency there may be time to spare
-            duration_s = self._bytes(group) * self.machine.per_byte_s(link)
-            self.rows.move(link, group.tolist(), end_s - duration_s, duration_s)
+            start_s = max(first_s, end_s - self._bytes(group) * self.machine.per_byte_s(link))
+            self.rows.move(link, group.tolist(), start_s, end_s - start_s)
             if link != FETCH_ALL:
                 self.rows.move(self.machine.place_link(link), group.tolist(), end_s)
             if link == FETCH_ALL or cluster.placement != "colocated":
-                end_s -= duration_s
+                end_s = start_s
 
     def _carry(self, name: str, spans: Spans) -> None:
         """The servers' part of a batch on the network that synchronises too, so that both can't use it at once."""
@@ -187,6 +241,7 @@ class _Batch:
         for trainer in range(machine.cluster.trainers):
             others = groups[users[:, trainer] & (owner != trainer)].tolist()
             self.rows.move(machine.link("claim", trainer), [exchanged, *others], start_s)
+        self.rows.free([exchanged], machine.replicas, after=len(self.rows.events) - 1)
         return (exchanged,)
 
     def _return(self, trained: list[int]) -> None:
@@ -198,9 +253,9 @@ class _Batch:
         start_s = float(self.times.sync_now.start_s[self.number])
         op = Op(
             f"return {self.number}", (*trained, *returned), returned, (Implementation(self._peers_s),), "collective",
-            adds=self.number, updates=returned,
+            adds=self._bit, updates=returned,
         )  # fmt: skip
-        end_s = start_s + self._peers_s
+        end_s = min(start_s + self._peers_s, float(self.times.sync_now.end_s[self.number]))
         self.rows.run(op, machine.all_reduce, start_s, end_s, kind=EventKind.COLLECTIVE)
         for trainer in range(machine.cluster.trainers):
             self.rows.move(machine.link("claim", trainer), groups[owner == trainer].tolist(), end_s)
@@ -217,7 +272,7 @@ class _Batch:
         self.rows.move(machine.link("load", trainer), [examples], start_s)
         load = Op(f"load {self.number} on {trainer}", (examples,), (loaded,), (Implementation(0.0),))
         self.rows.run(load, buffer, start_s, start_s, frees=[(examples, buffer)])
-        self.rows.move(machine.link("go", trainer), [loaded], start_s)
+        self.rows.move(machine.link("go", trainer), [loaded], start_s, freed_on=(buffer,))
         return examples, loaded
 
     def _train(self, trainer: int, waits_for: tuple[int, ...], start_s: float) -> int:
@@ -229,19 +284,21 @@ class _Batch:
         read: tuple[int, ...] = tuple(batch.group[lent].tolist())
         others = batch.group[lent & (batch.private_to != trainer)].tolist()
         done = self.rows.tensor(f"gradients of batch {self.number} on trainer {trainer}")
-        self.rows.move(machine.link("claim", trainer), [waits_for[0]], start_s)
+        is_last = trainer == cluster.trainers - 1
+        freed_on = (machine.replicas,) if is_last else ()
+        self.rows.move(machine.link("claim", trainer), [waits_for[0]], start_s, freed_on=freed_on)
         train = Op(
             f"train {self.number} on {trainer}",
             (*waits_for, *private, *read),
             (done, *private),
             (Implementation(sum(cluster.pass_s(float(self.batch.examples[trainer])))),),
-            adds=self.number,
+            adds=self._bit,
             needs={group: self.seen[group] for group in (*private, *read)},
             updates=private,
         )
         end_s, here = float(self.times.backward.end_s[self.number]), machine.trainer(trainer)
-        self.rows.run(train, here, start_s, end_s, frees=[(group, here) for group in others])
-        self.rows.move(machine.link("ready", trainer), [done], end_s)
+        self.rows.run(train, here, start_s, end_s, frees=[(tensor, here) for tensor in (*waits_for, *others)])
+        self.rows.move(machine.link("ready", trainer), [done], end_s, freed_on=(here,))
         return done
 
     def _synchronise(self, trained: list[int], when: str, sync: int) -> None:
@@ -259,12 +316,12 @@ class _Batch:
             outputs=groups,
             implementations=(Implementation(self.machine.cluster.all_reduce_s(size_bytes)),),
             kind="collective",
-            adds=self.number if groups else None,
+            adds=self._bit if groups else None,
             updates=groups,
         )
         start_s, end_s = float(spans.start_s[self.number]), float(spans.end_s[self.number])
         if sync == SYNC_NOW and len(self._owned[0]):
-            start_s += self._peers_s
+            start_s = min(start_s + self._peers_s, end_s)
         if self.batch.is_rooted.any():  # their exchanges follow
             end_s = start_s + self.machine.cluster.all_reduce_s(size_bytes)
         self.rows.run(op, self.machine.all_reduce, start_s, end_s, kind=EventKind.COLLECTIVE)
@@ -278,11 +335,12 @@ class _Batch:
         late = [(trainer, self.batch.group[gone & (self.batch.private_to == trainer)]) for trainer in trainers]
         late.append((SHARED, self.batch.where(private_to=SHARED, evicted=1)))
         for spans, parts in ((self.times.write_early, early), (self.times.write_late, late)):
-            end_s = float(spans.end_s[self.number])
+            first_s, end_s = float(spans.start_s[self.number]), float(spans.end_s[self.number])
             self._carry("write back", spans)
             for trainer, evicted in reversed(parts):
                 link = WRITE_ALL if trainer == SHARED else machine.link("write", trainer)
-                duration_s = self._bytes(evicted) * machine.per_byte_s(link)
                 where = (machine.replicas,) if trainer == SHARED else (machine.trainer(trainer), machine.replicas)
-                self.rows.move(link, evicted.tolist(), end_s - duration_s, duration_s, freed_on=where)
-                end_s -= duration_s * (cluster.placement != "colocated")
+                start_s = max(first_s, end_s - self._bytes(evicted) * machine.per_byte_s(link))
+                self.rows.move(link, evicted.tolist(), start_s, end_s - start_s, freed_on=where)
+                if cluster.placement != "colocated":
+                    end_s = start_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,3 +145,10 @@ class Draft:
             frees = tuple((tensor, device) for device in freed_on for tensor in tensors)
             end_s = start_s + duration_s
             self.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=tuple(tensors), frees=frees))
+
+    def free(self, tensors: Iterable[int], device: int, after: int) -> None:
+        """Whichever event ends last, of those from number `after` on, frees them on a device."""
+        last = max(range(after, len(self.events)), key=lambda number: (self.events[number].end_s, number), default=None)
+        if last is not None:
+            frees = (*self.events[last].frees, *((tensor, device) for tensor in tensors))
+            self.events[last] = replace(self.events[last], frees=frees)

@@ -27,15 +27,16 @@ class Problem:
     """Which trainer gets which example, and what is fetched, synchronised and evicted, batch by batch.
 
     The cache is of the design that `planning` names: logically replicated and physically partitioned, with delayed
-    synchronisation, unless another is asked for (section 5.2.3). All batches of `planning` are held in memory, some MB
-    each. `replicate_budget_bytes`: of each trainer's memory, for tables that stay on all of them; they are chosen
-    before the run is planned. Raises `InputError` for a cluster of other trainers.
+    synchronisation, unless another is asked for (section 5.2.3). `resume`: the file of a run of the same question, as
+    far as it came, to go on with. `replicate_budget_bytes`: of each trainer's memory, for tables that stay on all of
+    them; they are chosen before the run is planned. Raises `InputError` for a cluster of other trainers.
     """
 
     trace: Trace
     planning: Planning
     cluster: Cluster
     replicate_budget_bytes: int | None = None
+    resume: str | None = None
 
     def __post_init__(self) -> None:
         if self.cluster.trainers != self.planning.trainers:
@@ -92,6 +93,7 @@ def problem(
     design: str = "lrpp-delayed",
     replicate_budget: int | None = None,
     batches: int = 50,
+    resume: str | None = None,
     columns: Sequence[str] | None = None,
     string_columns: Sequence[str] | None = None,
     bag_columns: Sequence[str] | None = None,
@@ -118,9 +120,9 @@ def problem(
 ) -> Problem:
     """The plans of a trace's first batches, for trainers with a cache.
 
-    `lookahead` to `batches` are as for `Planning`, `replicate_budget` is in bytes, `columns` to `pooling_factors` as
-    for `find_trace`, `model` to `control` as for `find_cluster`. Raises `InputError` that names an argument which is
-    unknown or doesn't go with the others.
+    `lookahead` to `batches` are as for `Planning`, `replicate_budget` is in bytes, `resume` is as for `Problem`,
+    `columns` to `pooling_factors` as for `find_trace`, `model` to `control` as for `find_cluster`. Raises `InputError`
+    that names an argument which is unknown or doesn't go with the others.
     """
     planning = Planning(
         trainers, batch_size, lookahead, cache_rows, objective, method, ownership, batches=batches, design=design,
@@ -137,4 +139,4 @@ def problem(
         exponent=exponent, hot_share=hot_share, table_rows=table_rows, examples=examples, trace_seed=trace_seed,
         pooling_factors=pooling_factors,
     )  # fmt: skip
-    return Problem(found, planning, cluster, replicate_budget)
+    return Problem(found, planning, cluster, replicate_budget, resume)

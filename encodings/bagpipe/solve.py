@@ -1,4 +1,4 @@
-"""The solver of a run: every batch is looked at, partitioned and counted; then all of them are laid out in time."""
+"""The solver of a run: every batch is looked at, partitioned, counted and filed; then all are laid out in time."""
 
 from __future__ import annotations
 
@@ -9,58 +9,54 @@ from typing import Any
 import numpy as np
 
 from gapless import __version__
-from gapless.checker import check
-from gapless.encodings.bagpipe.actions import BY_ROW, RowGroups
 from gapless.encodings.bagpipe.budget import Budget, Pace
-from gapless.encodings.bagpipe.costs import capacities
 from gapless.encodings.bagpipe.counts import Counts
-from gapless.encodings.bagpipe.lowering import to_schedule
 from gapless.encodings.bagpipe.machine import Machine
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import checked_method
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.replication import choose_replicated
-from gapless.encodings.bagpipe.run import Run, plan_run
-from gapless.encodings.bagpipe.run_file import Product
-from gapless.options import Deadline, SolveOptions
+from gapless.encodings.bagpipe.resuming import Begun, begun, share_of
+from gapless.encodings.bagpipe.run import Run, plan_run, written_back
+from gapless.encodings.bagpipe.run_file import RunPlan
+from gapless.encodings.bagpipe.run_reader import RunFile
+from gapless.options import Deadline, Progress, SolveOptions
 from gapless.solution import Solution, Status, StopReason
 from gapless.system import Plan
 
 __all__ = ["machine_for", "solve"]
-
-_SAMPLE = 2**13
-"""Rows of the first batch on which it is measured what lowering and replaying take where every row goes alone."""
 
 _WITH_WRITING = 1.5
 """Of the time to lower and replay a batch: with writing it."""
 
 
 def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
-    """Plan the run and lower it. With too little time, or interrupted, batches that were planned are a run themselves.
+    """Plan the run. With too little time, or interrupted, batches that were planned are a run themselves.
 
     `parameters`: all defaults if None.
     """
-    deadline, parameters, pace = Deadline(options), parameters or Parameters(), Pace()
+    deadline, parameters, pace, first = Deadline(options), parameters or Parameters(), Pace(), None
     checked_method(problem.planning.objective, problem.planning.method, options.solver)
     problem, replication = _with_replicated(problem, parameters, deadline)
     if options.time_limit_s is not None:
         first, pace = _first_batch(problem, options, parameters, deadline)
-        if deadline.over or (
-            problem.batch_count != 1 and deadline.remaining_s <= pace.read_s + 2 * (pace.plan_s + pace.finish_s)
-        ):
+        if deadline.over or (problem.batch_count != 1 and deadline.remaining_s <= 2 * (pace.plan_s + pace.finish_s)):
             deadline.strike()
             return replace(first, details={**first.details, **replication})
-    run = Run(design=problem.planning.design)
-    budget = Budget(deadline, pace, problem.batch_count)
-
-    def offer(batches: int) -> None:
-        if options.on_plan is not None:
-            options.on_plan(-float(batches), partial(_plan, problem, run, batches, options, deadline))
-
-    plan_run(run, problem, options, parameters, deadline, budget, offer)
-    plan = _plan(problem, run, len(run.rows), options, deadline)
+    with begun(problem, options.unfinished) as begin:
+        run = _new_run(problem, begin)
+        plan_run(run, problem, options, parameters, deadline, Budget(deadline, pace), begin.known)
+        if run.rows:
+            plan = _ended(problem, run, begin, options, deadline)
+            return replace(plan, details={**plan.details, **replication})
+    plan = first or _first_batch(problem, options, parameters, deadline)[0]
     return replace(plan, details={**plan.details, **replication})
+
+
+def _new_run(problem: Problem, begin: Begun) -> Run:
+    planning = problem.planning
+    return Run(begin.writer, planning.trainers, planning.design, is_replicated=bool(planning.replicated))
 
 
 def _with_replicated(
@@ -86,52 +82,50 @@ def _first_batch(
 ) -> tuple[Plan, Pace]:  # fmt: skip
     """The run of the first batch alone in the quickest partition, and what a batch takes therefore."""
     alone = replace(problem, planning=replace(problem.planning, batches=1, method="contiguous"))
-    run, begin_s, unlimited = Run(design=problem.planning.design), deadline.elapsed_s, SolveOptions()
-    plan_run(run, alone, unlimited, parameters, deadline, Budget(Deadline(unlimited), Pace(), 1))
-    run.optimised = int(problem.planning.method == "contiguous")
-    planned_s = deadline.elapsed_s - begin_s
-    plan = _plan(problem, run, 1, options, deadline)
-    if deadline.over:
-        return plan, Pace()
-    assert plan.schedule is not None
-    check(plan.schedule)
-    read_s = min(run.timings["lookahead"], planned_s)
-    finish_s = deadline.elapsed_s - begin_s - planned_s
-    batch = run.actions[0]
-    rows = np.arange(0, len(batch.ids), -(-len(batch.ids) // _SAMPLE))
-    sample = replace(batch, **{name: getattr(batch, name)[rows] for name in (*BY_ROW, "users")})
-    assert plan.product is not None
-    check(to_schedule([sample], plan.product.times, plan.product.machine, RowGroups.finest(sample)))
-    alone_s = (deadline.elapsed_s - begin_s - planned_s - finish_s) * len(batch.ids) / len(rows)
-    return plan, Pace(read_s, planned_s - read_s, _WITH_WRITING * finish_s, alone_s)
+    begin_s, unlimited = deadline.elapsed_s, SolveOptions()
+    with begun(replace(problem, resume=None), None) as begin:
+        run = _new_run(problem, begin)
+        plan_run(run, alone, unlimited, parameters, deadline, Budget(Deadline(unlimited), Pace()))
+        run.optimised = int(problem.planning.method == "contiguous")
+        planned_s = deadline.elapsed_s - begin_s
+        plan = _ended(problem, run, begin, options, deadline)
+    if not deadline.over:
+        assert plan.windows is not None
+        plan.windows.replay()
+    return plan, Pace(planned_s, _WITH_WRITING * (deadline.elapsed_s - begin_s - planned_s))
 
 
-def _plan(problem: Problem, run: Run, batches: int, options: SolveOptions, deadline: Deadline) -> Plan:
-    """The run that ends after so many batches, lowered."""
-    ended = run.first(batches)
-    counts = ended.counts
+def _ended(problem: Problem, run: Run, begin: Begun, options: SolveOptions, deadline: Deadline) -> Plan:
+    """The run, laid out in time."""
+    run.writer.close()
+    file = RunFile(problem.trace.name, begin.kept())
+    counts, back = written_back(run, file)
     times = pipeline(counts, problem.cluster, problem.planning.design)
-    machine = machine_for(problem, counts)
-    schedule = to_schedule(ended.actions, times, machine)
+    plan = RunPlan(file, times, machine_for(problem, counts), back, begin.path, partial(_say, options, deadline))
     solution = Solution(
         Status.FEASIBLE, StopReason.INTERRUPTED if options.stop.is_set() else StopReason.FINISHED,
         f"lookahead+{problem.planning.objective}", __version__, options.seed, deadline.elapsed_s,
-        objective=float(schedule.end_s.max()),
+        objective=times.makespan_s,
     )  # fmt: skip
-    product = Product(ended.actions, ended.users, ended.trainer, times, machine)
-    return Plan(solution, schedule, _details(ended, counts, times), run.timings, product)
+    details = _details(run, file, counts, times)
+    return Plan(solution, plan.schedule(), details, run.timings, windows=plan)
+
+
+def _say(options: SolveOptions, deadline: Deadline, done: int, total: int) -> None:
+    if options.on_progress is not None:
+        options.on_progress(Progress(deadline.elapsed_s, None, None, "batches replayed", done=done, total=total))
 
 
 def machine_for(problem: Problem, counts: Counts) -> Machine:
     """The machine of a run: with the cache that was given, or one that holds just what the lookahead counts."""
     planning = problem.planning
-    share = capacities(planning.batch_size, planning.trainers, planning.shares)
     rows = problem.trace.table_rows
     replicated = sum(rows[table] for table in planning.replicated) if rows is not None else 0
-    return Machine(problem.cluster, share, replicated + (planning.cache_rows or int(counts.cache_rows.max())))
+    cached = planning.cache_rows or int(counts.cache_rows.max())
+    return Machine(problem.cluster, share_of(problem), replicated + cached)
 
 
-def _details(run: Run, counts: Counts, times: Pipeline) -> dict[str, Any]:
+def _details(run: Run, file: RunFile, counts: Counts, times: Pipeline) -> dict[str, Any]:
     cost, bound, max_load = np.array(run.measured).T
     batches = {
         "fetched_rows": counts.prefetched.astype(np.float64),
@@ -152,7 +146,7 @@ def _details(run: Run, counts: Counts, times: Pipeline) -> dict[str, Any]:
         "smallest_lookahead": int(counts.lookahead.min()),
         "batches_planned": counts.batches,
         "batches_optimised": run.optimised,
-        "examples": sum(int(batch.examples.sum()) for batch in run.actions),
+        "examples": int(file.examples.sum()),
         "iteration_s": times.iteration_s,
         "stall_s": times.stall_s,
     }

@@ -122,6 +122,7 @@ QUESTION = (
         "replicate_budget", Size(), "of each trainer, for tables that stay on all of them: chosen", metavar="SIZE"
     ),
     Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
+    Field("resume", Text(), "go on with the run in this file, as far as it came", metavar="FILE"),
     *_CLUSTER,
 )  # fmt: skip
 

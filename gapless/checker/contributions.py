@@ -27,17 +27,25 @@ def version_numbers(log: CopyLog) -> NDArray[np.int64]:
 
 
 def replay_contributions(
-    program: Program, timeline: Timeline, log: CopyLog, initial: list[int], findings: Findings
-) -> list[int]:
+    program: Program, timeline: Timeline, log: CopyLog, initial: list[int], findings: Findings,
+    carried: list[int] | None = None,
+) -> list[int]:  # fmt: skip
     """The set (bits) that each version holds, by its number (see `version_numbers`); number 0 holds nothing.
 
-    `initial`: the sets of the initial copies in the log, in the same order. Reports double reductions, stale reads, and
+    `initial`: the sets of the initial copies in the log, in the same order. `carried`: those that the carried rows of
+    the log write, one for each row, where any are. Reports double reductions, stale reads, and
     copies that replace contributions held nowhere else.
     """
     flow = _Flow.of(program, log)
     sets = [0] * len(flow.origin)
     for version, held in zip(flow.number[log.rank[: len(initial)]].tolist(), initial, strict=True):
         sets[version] = held
+    entries = log.rank[log.rows[6] :]
+    for version, held, is_end in zip(
+        flow.number[entries].tolist(), carried or (), (log.action[entries] == END).tolist(), strict=True
+    ):
+        if is_end:
+            sets[version] = held
     steps = _Steps.of(program, timeline, flow)
     clashes = steps.replay(sets)
     sets = [sets[origin] for origin in flow.origin.tolist()]
@@ -76,7 +84,7 @@ class _Flow:
     @classmethod
     def of(cls, program: Program, log: CopyLog) -> _Flow:
         number, moved = version_numbers(log), len(program.arrivals.event)
-        _, reads, overwrites, begins, ends, frees = log.rows
+        _, reads, overwrites, begins, ends, frees, _ = log.rows
         op_reads = reads + moved + len(program.merges.event)
         sent = number[log.version[log.rank[reads : reads + moved]]]
         written = number[log.rank[ends : ends + moved]]
@@ -206,7 +214,8 @@ def _report_repeated(program: Program, timeline: Timeline, log: CopyLog, finding
     repeated = 1 + np.flatnonzero((log.entry[1:] == log.entry[:-1]) & (log.action[1:] == END))
     events = timeline.event_at[log.position_of(repeated)]
     # What repeats at position 0 is an initial copy that is listed twice.
-    repeated, events = repeated[events >= 0], events[events >= 0]
+    known = events >= program.carried
+    repeated, events = repeated[known], events[known]
     reducing = program.schedule.reduces[program.numbers[events]]
     repeated, events = repeated[reducing], events[reducing]
 

@@ -14,7 +14,7 @@ from gapless.checker.program import Program
 from gapless.checker.report import Findings, Rule, Violation
 from gapless.checker.timeline import Timeline
 
-__all__ = ["CopyLog", "check_access", "check_reads", "copy_log"]
+__all__ = ["Carried", "CopyLog", "check_access", "check_reads", "copy_log"]
 
 # What happens to a copy, in the order in which one event does it at one position.
 READ, OVERWRITE, BEGIN, END, FREE = range(5)
@@ -31,8 +31,9 @@ class CopyLog:
     `entry`: int64, shape (m,), copy, position and action packed into one number; with `position_bits` they unpack.
     `action`: int8, shape (m,): READ, OVERWRITE, BEGIN, END or FREE. `version`: int64, shape (m,): the entry that wrote
     the version that is there after each entry, -1 where there is none. `order`: int64, shape (m,): the row that each
-    entry was; rows are the initial copies, reads, overwrites, write starts, write ends and frees, and `rows` says where
-    each group begins.
+    entry was; rows are the initial copies, reads, overwrites, write starts, write ends, frees and what is carried over
+    from earlier windows, and `rows` says where each group begins. `judged`: the positions, from..to, that rules look
+    at; what lies before was judged in an earlier window, what lies behind will be in a later one.
     """
 
     entry: NDArray[np.int64]
@@ -41,6 +42,12 @@ class CopyLog:
     version: NDArray[np.int64]
     order: NDArray[np.int64]
     rows: tuple[int, ...]
+    judged: tuple[int, int]
+
+    def are_judged(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which entries rules look at."""
+        position, (low, high) = self.position_of(entries), self.judged
+        return np.asarray((low <= position) & (position <= high))
 
     @cached_property
     def rank(self) -> NDArray[np.int64]:
@@ -79,19 +86,35 @@ class CopyLog:
         return np.where(found, self.version[entry], -1)
 
 
-def copy_log(program: Program, timeline: Timeline, initial: NDArray[np.int64]) -> CopyLog:
+@dataclass(frozen=True)
+class Carried:
+    """What events of earlier windows still do to copies, int64 each: `action[k]` by `event[k]` to `copy[k]`."""
+
+    copy: NDArray[np.int64]
+    event: NDArray[np.int64]
+    action: NDArray[np.int64]
+
+
+_NONE = Carried(*(np.empty(0, dtype=np.int64) for _ in range(3)))
+
+
+def copy_log(
+    program: Program, timeline: Timeline, initial: NDArray[np.int64], carried: Carried = _NONE,
+    judged: tuple[int, int] | None = None,
+) -> CopyLog:  # fmt: skip
     """Sorts all reads, writes, overwrites and frees into one log, and finds the version at each entry.
 
-    `initial`: the copies that are there before the first event, at position 0.
+    `initial`: the copies that are there before the first event, at position 0. `judged`: as in the log, all if None.
     """
     reads, writes = program.reads, program.writes
-    groups = [
+    groups: list[tuple[NDArray[np.int64], NDArray[np.int64], int | NDArray[np.int64]]] = [
         (initial, np.zeros(len(initial), dtype=np.int64), END),
         (reads.copy, timeline.start[reads.event], READ),
         (program.overwrites.copy, timeline.start[program.overwrites.event], OVERWRITE),
         (writes.copy, timeline.start[writes.event], BEGIN),
         (writes.copy, timeline.end[writes.event], END),
         (program.frees.copy, timeline.free[program.frees.event], FREE),
+        (carried.copy, _moments(timeline, carried), carried.action),
     ]
     bits = len(timeline.event_at).bit_length()
     rows = np.cumsum([0, *(len(copies) for copies, _, _ in groups)]).tolist()
@@ -102,10 +125,17 @@ def copy_log(program: Program, timeline: Timeline, initial: NDArray[np.int64]) -
     order = np.argsort(entry, kind="stable")
     entry = entry[order]
     action = (entry & ((1 << ACTION_BITS) - 1)).astype(np.int8)
-    log = CopyLog(entry, action, bits, np.empty_like(entry), order, tuple(rows[:-1]))
+    judged = judged or (0, len(timeline.event_at))
+    log = CopyLog(entry, action, bits, np.empty_like(entry), order, tuple(rows[:-1]), judged)
     for block in log.blocks():
         log.version[block] = _versions(entry[block] >> (ACTION_BITS + bits), action[block], block.start)
     return log
+
+
+def _moments(timeline: Timeline, carried: Carried) -> NDArray[np.int64]:
+    """The positions at which events of earlier windows do what they do."""
+    positions = np.stack([timeline.start, timeline.start, timeline.start, timeline.end, timeline.free])
+    return np.asarray(positions[carried.action, carried.event])
 
 
 def _versions(copy: NDArray[np.int64], action: NDArray[np.int8], start: int) -> NDArray[np.int64]:
@@ -122,6 +152,7 @@ def check_reads(program: Program, timeline: Timeline, log: CopyLog, findings: Fi
     """Every copy that is read, freed or overwritten is there, and was there when the event started."""
     action = log.action
     bad = np.flatnonzero((action == READ) & (log.version < 0))
+    bad = bad[log.are_judged(bad)]
     event = timeline.event_at[log.position_of(bad)]
     lower, upper = log.bounds(log.copy_of(bad))
     # With no write before the read, one by another event at any later time makes the read late, not baseless. Writes by
@@ -138,6 +169,7 @@ def check_reads(program: Program, timeline: Timeline, log: CopyLog, findings: Fi
 
     # An overwritten copy is also read, and reported there.
     freed = np.flatnonzero(action == FREE)
+    freed = freed[log.are_judged(freed)]
     before = np.where(freed > 0, log.version[freed - 1], -1)
     there = (before >= 0) & (log.copy_of(np.maximum(before, 0)) == log.copy_of(freed))
     absent = freed[~there]
@@ -175,11 +207,13 @@ def check_access(program: Program, timeline: Timeline, log: CopyLog, findings: F
     if not found:
         return
     entries, others = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    judged = log.are_judged(entries)
+    entries, others = entries[judged], others[judged]
     events = timeline.event_at[log.position_of(entries)]
     words = {READ: "reads", OVERWRITE: "overwrites", BEGIN: "writes", FREE: "frees"}
 
     def explain(k: int) -> Violation:
-        copy, other = int(log.copy_of(entries[k : k + 1])[0]), int(program.numbers[others[k]])
+        copy, other = int(log.copy_of(entries[k : k + 1])[0]), program.number(int(others[k]))
         text = f"{words[int(log.action[entries[k]])]} {program.copy_name(copy)} while event {other} still uses it"
         return program.violation(Rule.NOT_FREE, int(events[k]), copy, text)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain
 
@@ -34,7 +34,8 @@ class Program:
     `arrivals` are the source and the target side of every tensor that moves, in step with each other; `merges` are the
     target copies that reductions read. `computes` are the events that run an op, `op_reads` and `op_writes` the copies
     they read and write. `holds`: event and resource, where resources are numbered links first, then engines, then the
-    topology's named ones.
+    topology's named ones. Of a window of a longer run: `first` is the number of its schedule's first event, and the
+    first `carried` events of the program are those of earlier windows that go on, which hold what they hold.
     """
 
     schedule: Schedule
@@ -55,6 +56,8 @@ class Program:
     overwrites: Rows
     frees: Rows
     holds: Rows
+    first: int = 0
+    carried: int = 0
 
     @property
     def graph(self) -> Graph:
@@ -94,9 +97,16 @@ class Program:
         if event < 0:
             makespan_s = float(self.end_s.max(initial=0.0))
             return Violation(rule, -1, tensor, device, makespan_s, makespan_s, text)
-        number = int(self.numbers[event])
+        number = self.number(event)
         start_s, end_s = float(self.start_s[event]), float(self.end_s[event])
-        return Violation(rule, number, tensor, device, start_s, end_s, f"{describe(self.schedule, number)}: {text}")
+        return Violation(rule, number, tensor, device, start_s, end_s, f"event {number}{self._what(event)}: {text}")
+
+    def number(self, event: int) -> int:
+        """The number of a replayed event in the run."""
+        return int(self.numbers[event]) + self.first
+
+    def _what(self, event: int) -> str:
+        return " (of an earlier window)" if event < self.carried else described(self.schedule, int(self.numbers[event]))
 
     def copy_name(self, copy: int) -> str:
         """`tensor a on device 3`."""
@@ -117,19 +127,24 @@ class _Variants:
     overwrites: Ragged
 
 
-def describe(schedule: Schedule, number: int) -> str:
-    """`event 7 (transfer on link 3->0)`, for messages; the event's numbers may be wild."""
+def described(schedule: Schedule, number: int) -> str:
+    """` (transfer on link 3->0)`, for messages; the event's numbers may be wild."""
     kind, place, op = int(schedule.kind[number]), int(schedule.place[number]), int(schedule.op[number])
     if kind == EventKind.TRANSFER:
         known = 0 <= place < len(schedule.topology.links)
-        return f"event {number} (transfer on link {schedule.topology.link_name(place) if known else place})"
+        return f" (transfer on link {schedule.topology.link_name(place) if known else place})"
     name = schedule.graph.ops[op].name if 0 <= op < len(schedule.graph.ops) else op
-    return f"event {number} (op {name})"
+    return f" (op {name})"
 
 
-def read_program(schedule: Schedule, findings: Findings) -> Program:
-    """What the events of a schedule do; reports events that name unknown things and leaves them out."""
-    problems, tolerance = _problems(schedule)
+def read_program(
+    schedule: Schedule, findings: Findings, first: int = 0, tolerance: float | None = None
+) -> Program:  # fmt: skip
+    """What the events of a schedule do; reports events that name unknown things and leaves them out.
+
+    Of a window of a longer run: `first` is the number of its first event, `tolerance` that of the run's times.
+    """
+    problems, own_tolerance = _problems(schedule, tolerance)
     unknown = np.logical_or.reduce([mask for mask, _ in problems])
     bad = np.flatnonzero(unknown)
 
@@ -137,10 +152,11 @@ def read_program(schedule: Schedule, findings: Findings) -> Program:
         number = int(bad[k])
         text = next(text for mask, text in problems if mask[number])
         times = float(schedule.start_s[number]), float(schedule.end_s[number])
-        return Violation(Rule.UNKNOWN_ID, number, -1, -1, *times, f"{describe(schedule, number)}: {text}")
+        text = f"event {number + first}{described(schedule, number)}: {text}"
+        return Violation(Rule.UNKNOWN_ID, number + first, -1, -1, *times, text)
 
     findings.add(Rule.UNKNOWN_ID, len(bad), explain)
-    return _program(schedule, np.flatnonzero(~unknown), tolerance)
+    return replace(_program(schedule, np.flatnonzero(~unknown), own_tolerance), first=first)
 
 
 def known_events(schedule: Schedule) -> NDArray[np.int64]:
@@ -149,11 +165,13 @@ def known_events(schedule: Schedule) -> NDArray[np.int64]:
     return np.flatnonzero(~np.logical_or.reduce([mask for mask, _ in problems]))
 
 
-def _problems(schedule: Schedule) -> tuple[list[tuple[NDArray[np.bool_], str]], float]:
+def _problems(
+    schedule: Schedule, tolerance: float | None = None
+) -> tuple[list[tuple[NDArray[np.bool_], str]], float]:  # fmt: skip
     """Each reason to leave events out, with the events that it is for; and the tolerance of times."""
     problems = _unknown_ids(schedule)
     named = ~np.logical_or.reduce([mask for mask, _ in problems])
-    tolerance = tolerance_s(schedule.end_s[named])
+    tolerance = tolerance_s(schedule.end_s[named]) if tolerance is None else tolerance
     problems += [
         (schedule.start_s < -tolerance, "starts before time 0"),
         (schedule.end_s < schedule.start_s - tolerance, "ends before it starts"),

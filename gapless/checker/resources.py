@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +13,15 @@ from gapless.checker.report import BusyTime, Findings, Rule, Violation
 from gapless.checker.timeline import Timeline
 from gapless.topologies.topology import Topology
 
-__all__ = ["check_durations", "check_memory", "check_resources", "energy_of", "memory_levels"]
+__all__ = [
+    "check_durations",
+    "check_memory",
+    "check_resources",
+    "energy_of",
+    "memory_levels",
+    "memory_violation",
+    "report_memory",
+]
 
 
 def check_durations(program: Program, findings: Findings) -> None:
@@ -34,6 +44,7 @@ def energy_of(program: Program) -> float | None:
     """
     taken_s = program.end_s - program.start_s
     running = taken_s > 0
+    running[: program.carried] = False
     with np.errstate(over="ignore"):
         used_j = float(program.power_w[running] @ taken_s[running])
     return used_j if np.isfinite(used_j) else None
@@ -48,17 +59,18 @@ def check_resources(program: Program, timeline: Timeline, findings: Findings) ->
     taken, event = taken[order], holds.event[order]
     held_until = np.maximum.accumulate((holds.copy[order] << bits) | timeline.end[event])
     bad = np.flatnonzero(held_until[:-1] > taken[1:]) + 1
+    bad = bad[event[bad] >= program.carried]
     links = len(topology.links)
     named = links + len(topology.engines)
 
     def explain(k: int) -> Violation:
         other = timeline.event_at[held_until[bad[k] - 1] & ((1 << bits) - 1)]
         name = _resource_name(topology, int(taken[bad[k]] >> bits))
-        text = f"takes {name} while event {program.numbers[other]} holds it until {program.end_s[other]:.9g} s"
+        text = f"takes {name} while event {program.number(int(other))} holds it until {program.end_s[other]:.9g} s"
         return program.violation(Rule.RESOURCE_OVERLAP, int(event[bad[k]]), -1, text)
 
     findings.add(Rule.RESOURCE_OVERLAP, len(bad), explain)
-    held_s = (program.end_s - program.start_s)[holds.event]
+    held_s = np.where(holds.event < program.carried, 0.0, (program.end_s - program.start_s)[holds.event])
     busy = np.bincount(holds.copy, weights=held_s, minlength=named + len(topology.resources)).tolist()
     return BusyTime(tuple(busy[:links]), tuple(busy[links:named]), tuple(busy[named:]))
 
@@ -84,8 +96,13 @@ def check_memory(program: Program, timeline: Timeline, log: CopyLog, findings: F
         peaks[where] = max(0, int(level[top]))
         event = int(timeline.event_at[position[top]])
         if peaks[where] > program.schedule.topology.memory_bytes[where]:
-            _report_memory(program, findings, where, event, peaks[where])
+            report_memory(findings, memory_violation(program, where, event, peaks[where]))
     return tuple(peaks)
+
+
+def report_memory(findings: Findings, violation: Violation) -> None:
+    """Add what `memory_violation` says to the findings."""
+    findings.add(Rule.MEMORY_EXCEEDED, 1, lambda _: violation)
 
 
 def memory_levels(
@@ -112,13 +129,12 @@ def memory_levels(
     return levels
 
 
-def _report_memory(program: Program, findings: Findings, device: int, event: int, peak: int) -> None:
+def memory_violation(program: Program, device: int, event: int, peak: int) -> Violation:
+    """That a device holds more than it has, from an event's start on (-1: before the first)."""
     at_s = float(program.start_s[event]) if event >= 0 else 0.0
     capacity = program.schedule.topology.memory_bytes[device]
     text = f"device {device} holds {peak} bytes at {at_s:.9g} s, and has {capacity:.15g}"
-    found = program.violation(Rule.MEMORY_EXCEEDED, event, -1, text)
-    whole = Violation(found.rule, found.event, -1, device, found.start_s, found.end_s, found.message)
-    findings.add(Rule.MEMORY_EXCEEDED, 1, lambda _: whole)
+    return replace(program.violation(Rule.MEMORY_EXCEEDED, event, -1, text), device=device)
 
 
 def _allocations(

@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from gapless.cli.options import add_time_limit
+from gapless.cli.options import add_batches, add_time_limit
 from gapless.cli.signals import Listening
 from gapless.errors import InputError
 
@@ -57,6 +57,7 @@ def add_commands(commands: Any) -> None:
         "--y", metavar="COLUMN", help="of a sweep's file: makespan_s, peak_bytes, details.NAME, ... (default: the cost)"
     )
     plot.add_argument("--quiet", action="store_true", help="print nothing")
+    add_batches(plot)
     add_time_limit(plot, "of a plan: seconds of wall time, after which it isn't replayed (default: none)")
     plot.set_defaults(run=_plot)
 
@@ -91,6 +92,7 @@ def _plot_plan(arguments: argparse.Namespace, patience: Patience) -> int:
     from gapless.checker import replayed
     from gapless.cli.output import EXIT_CODES, EXIT_VIOLATIONS
     from gapless.io.atomic import write_bytes
+    from gapless.io.plan import excerpt_of
     from gapless.plot.pictures import draw, pictures_of
     from gapless.plot.style import rendered
     from gapless.result import read_saved
@@ -98,7 +100,13 @@ def _plot_plan(arguments: argparse.Namespace, patience: Patience) -> int:
 
     kind, replay, picture = arguments.kind, None, None
     plan = patience.given(lambda: read_saved(arguments.file))
+    is_part = arguments.batches is not None
     if plan is not None:
+        whole, plan = plan, excerpt_of(plan, arguments.batches)
+        if is_part and kind == "memory":
+            raise InputError(
+                f"{arguments.file}: --batches: the memory is drawn of whole plans, got {arguments.batches}"
+            )
         kind = pictures_of(plan)[0] if kind == "auto" else kind
         replay = patience.given(lambda: replayed(plan.schedule)) if kind == "memory" else None
         picture = patience.given(lambda: rendered(draw(plan, kind, replay=replay).figure, arguments.output))
@@ -106,7 +114,7 @@ def _plot_plan(arguments: argparse.Namespace, patience: Patience) -> int:
         print(f"gapless: no picture: {patience.why_over} before it was finished", file=sys.stderr)
         return EXIT_CODES[Status.NO_SOLUTION]
     write_bytes(arguments.output, picture)
-    report = _report(plan, replay, patience)
+    report = None if is_part else _report(whole, replay, patience)
     if not arguments.quiet:
         left_out = "; not replayed, `gapless check` does that" if report is None else ""
         print(f"{arguments.output}: {kind} of {len(plan.schedule)} events{left_out}")
@@ -120,7 +128,7 @@ def _report(plan: SavedPlan, replay: Replay | None, patience: Patience) -> Repor
     """What the replay finds; None for a plan that is too large for a picture to wait for it, or in no time."""
     from gapless.checker import judged, replayed
 
-    if _copies_named(plan.schedule) > _MOST_REPLAYED:
+    if _copies_named(plan.schedule) > _MOST_REPLAYED or (plan.windows is not None and not len(plan.schedule)):
         return None
     return patience.given(lambda: judged(replay or replayed(plan.schedule)))
 

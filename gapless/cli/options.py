@@ -14,6 +14,7 @@ from gapless.fields import SOLVING, Choice, Field, Flag, Listed
 from gapless.options import SolveOptions
 
 __all__ = [
+    "add_batches",
     "add_fields",
     "add_output_options",
     "add_solve_options",
@@ -88,6 +89,13 @@ def _with_default(field: Field, default: SolveOptions | None) -> Field:
         return Field(**{**vars(field), "group": "solving"})
     help_text = field.help.replace("by system", f"{default.time_limit_s:g}")
     return Field(**{**vars(field), "group": "solving", "help": help_text, "default": default.time_limit_s})
+
+
+def add_batches(parser: argparse.ArgumentParser) -> None:
+    """Which part of a long plan to look at."""
+    parser.add_argument(
+        "--batches", metavar="FIRST:STOP", help="of a plan of many batches: those to look at (default: all)"
+    )
 
 
 def add_time_limit(parser: argparse.ArgumentParser, help_text: str) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gapless.cli.options import add_fields, add_output_options, naming_options, values_of
+from gapless.cli.options import add_batches, add_fields, add_output_options, naming_options, values_of
 from gapless.errors import InputError
 from gapless.fields import Field, Whole
 from gapless.io.ef_options import JUDGING
@@ -55,6 +55,7 @@ def add_commands(commands: Any) -> None:
     show = _command(commands, "show", "print a summary of a plan", _SHOW_EXAMPLE)
     show.add_argument("file", metavar="PLAN")
     add_fields(show, [Field("events", Whole(0), "also list the first N events", 0, metavar="N", group="output")])
+    add_batches(show)
     show.set_defaults(run=_show)
     export = _command(commands, "export", "write a plan in the format of a runtime or a viewer", _EXPORT_EXAMPLE)
     export.add_argument("file", metavar="PLAN")
@@ -62,6 +63,7 @@ def add_commands(commands: Any) -> None:
     export.add_argument("--format", choices=sorted({*formats, PERFETTO.name}), required=True)
     export.add_argument("-o", "--output", metavar="FILE", required=True, help="for chakra, FILE.0.et and so on by rank")
     add_fields(export, list({field.name: field for each in formats.values() for field in each.fields}.values()))
+    add_batches(export)
     export.set_defaults(run=_export)
 
 
@@ -137,6 +139,7 @@ def _print_verdict(arguments: argparse.Namespace, verdict: Any, data: dict[str, 
 def _show(arguments: argparse.Namespace) -> int:
     from gapless.checker import Rule
     from gapless.cli.output import EXIT_VIOLATIONS
+    from gapless.io.plan import excerpt_of
     from gapless.result import read_saved
     from gapless.text import described, words
 
@@ -156,6 +159,8 @@ def _show(arguments: argparse.Namespace) -> int:
     system = known_system(plan.system)
     view = None if system is None else system.view
     print((view or _busiest_text)(plan, report))
+    if arguments.events:
+        plan = excerpt_of(plan, arguments.batches)
     for number in range(min(arguments.events, len(plan.schedule))):
         print(f"  {_event_line(plan, number)}")
     return 0 if report.valid else EXIT_VIOLATIONS
@@ -182,6 +187,7 @@ def _event_line(plan: SavedPlan, number: int) -> str:
 
 def _export(arguments: argparse.Namespace) -> int:
     from gapless.cli.output import EXIT_VIOLATIONS
+    from gapless.io.plan import excerpt_of
     from gapless.result import read_saved
 
     plan, name = read_saved(arguments.file), arguments.format
@@ -193,6 +199,7 @@ def _export(arguments: argparse.Namespace) -> int:
         raise InputError(f"{arguments.file}: {rule}, got one of {plan.system}")
     export = formats[name]
     report = _replay(plan)
+    plan = excerpt_of(plan, arguments.batches)
     if not report.valid:
         print(f"gapless: not exported: {report.summary()}", file=sys.stderr)
         return EXIT_VIOLATIONS
@@ -219,6 +226,6 @@ PERFETTO = Export("perfetto", "a trace for ui.perfetto.dev or chrome://tracing",
 
 
 def _replay(plan: SavedPlan) -> Report:
-    from gapless.checker import check
+    from gapless.io.plan import replay_of
 
-    return check(plan.schedule)
+    return replay_of(plan.schedule, plan.windows)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gapless.cli.in_time import Patience
     from gapless.io.html_page import Page, Picture, Table
     from gapless.io.plan import SavedPlan
+    from gapless.windows import Windows
 
 __all__ = ["add_commands"]
 
@@ -102,6 +103,8 @@ def _shown(plan: SavedPlan, patience: Patience, with_pictures: bool) -> _Shown:
     from gapless.checker import judged, replayed
     from gapless.plot.pictures import pictures_of
 
+    if plan.windows is not None and not len(plan.schedule):
+        return _long(plan, plan.windows, patience)
     replay = patience.given(lambda: replayed(plan.schedule))
     report = None if replay is None else patience.given(lambda: judged(replay))
     missing = ["the replay"] if report is None else []
@@ -114,6 +117,14 @@ def _shown(plan: SavedPlan, patience: Patience, with_pictures: bool) -> _Shown:
             pictures.append(picture)
     left_out = f"left out, as {patience.why_over}: {', '.join(missing)}" if missing else ""
     return _Shown(report, pictures, left_out)
+
+
+def _long(plan: SavedPlan, windows: Windows, patience: Patience) -> _Shown:
+    """What can be said of a plan that is too long for pictures."""
+    report = patience.given(windows.replay)
+    missing = f"pictures: {windows.count} {windows.unit} are too many; `gapless plot --batches` draws some of them"
+    late = f"the replay, as {patience.why_over}; " if report is None else ""
+    return _Shown(report, [], f"left out: {late}{missing}")
 
 
 def _picture(plan: SavedPlan, kind: str, replay: Replay | None) -> Picture:

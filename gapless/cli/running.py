@@ -6,10 +6,12 @@ import argparse
 import shlex
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from gapless.result import Result
@@ -25,16 +27,29 @@ def run(system: System, problem: Problem, arguments: argparse.Namespace, stop: t
     from gapless.cli.options import solving_values
     from gapless.cli.progress import progress_on_stderr
     from gapless.entry import Entry, solve_options
+    from gapless.errors import Note
     from gapless.io.atomic import is_special
     from gapless.recipe import solve
 
     parameters = Entry(system).parameters(arguments.parameters)
     with progress_on_stderr(arguments.quiet) as report:
         options = solve_options(problem, {**solving_values(arguments), "on_progress": report})
-        keep = None
+        keep = unfinished = None
         if arguments.output is not None and not is_special(arguments.output):
-            keep = partial(_keep, path=arguments.output)
-        return solve(problem, replace(options, stop=stop), parameters, command_of(arguments), keep)
+            keep, unfinished = partial(_keep, path=arguments.output), Path(f"{arguments.output}.part")
+        asked = replace(options, stop=stop, unfinished=unfinished)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", Note)
+            warnings.showwarning = _say
+            return solve(problem, asked, parameters, command_of(arguments), keep)
+
+
+def _say(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+    line: str | None = None,
+) -> None:  # fmt: skip
+    """What a solve has to say, as a line."""
+    print(f"gapless: {message}", file=sys.stderr)
 
 
 def _keep(result: Result, path: str) -> None:

@@ -5,14 +5,24 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 from gapless.errors import InputError
 from gapless.leaving import undone_on_leaving
 
-__all__ = ["check_writable", "is_special", "make_folder", "rescued", "write_bytes", "write_lines", "write_text"]
+__all__ = [
+    "check_writable",
+    "is_special",
+    "make_folder",
+    "rescued",
+    "write_bytes",
+    "write_file",
+    "write_lines",
+    "write_text",
+]
 
 _ADVICE = "; choose another path"
 
@@ -54,6 +64,19 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
     """Write lines, each with its end, as UTF-8, one after the other: they need not be in memory together."""
     _write(path, (line.encode("utf-8") for line in lines))
+
+
+def write_file(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], None]) -> None:
+    """As `_write`, with what `fill` writes into an empty file, in which it may go back and forth, and read."""
+
+    def pieces() -> Iterator[bytes]:
+        with tempfile.TemporaryFile() as stream:
+            fill(stream)
+            stream.seek(0)
+            while piece := stream.read(2**20):
+                yield piece
+
+    _write(path, pieces())
 
 
 def _write(path: str | os.PathLike[str], pieces: Iterable[bytes]) -> None:

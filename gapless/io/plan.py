@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gapless.checker import Report, check
 from gapless.errors import InputError
 from gapless.io.atomic import write_lines
 from gapless.io.columns import float_column, int_column, json_pieces, ragged_data, read_ragged
@@ -25,8 +26,9 @@ from gapless.io.record import Record, load_record
 from gapless.schedule import Schedule
 from gapless.solution import Solution, Status, StopReason
 from gapless.units import Unit
+from gapless.windows import Windows
 
-__all__ = ["SavedPlan", "claim_data", "plan_text", "read_plan", "solution_of", "write_plan"]
+__all__ = ["SavedPlan", "claim_data", "excerpt_of", "plan_text", "read_plan", "replay_of", "solution_of", "write_plan"]
 
 FORMAT, VERSION = "gapless.plan", 1
 
@@ -39,7 +41,7 @@ class SavedPlan:
     schedule (status, objective_s, bound_s, solver, ...; objective_j and bound_j for joules); `details` is the
     encoding's own account. `run`: how the plan was made, which differs from run to run (command, versions, solve_s,
     timings, convergence), as far as is known. `product`: what the schedule was made from, where the system's files
-    hold that.
+    hold that. `windows`: what replays a plan that may be too long for one schedule; its `schedule` then has no events.
     """
 
     system: str
@@ -49,12 +51,36 @@ class SavedPlan:
     schedule: Schedule
     run: Mapping[str, Any] = field(default_factory=dict)
     product: Any = None
+    windows: Windows | None = None
 
     @property
     def solve_s(self) -> float | None:
         """How long the solve took, None where the plan doesn't say."""
         found = self.run.get("solve_s")
         return float(found) if isinstance(found, int | float) else None
+
+
+def replay_of(schedule: Schedule, windows: Windows | None) -> Report:
+    """What the checker finds in a plan, which may be long."""
+    return check(schedule) if windows is None else windows.replay()
+
+
+def excerpt_of(plan: SavedPlan, parts: str | None) -> SavedPlan:
+    """The plan with the events that are to be looked at: `FIRST:STOP` of a plan of many parts, all of them if None.
+
+    Raises `InputError` for parts that aren't there, too many of them, and parts of a plan that has none.
+    """
+    windows = plan.windows
+    if windows is None:
+        if parts is not None:
+            raise InputError(f"batches: goes with a plan of many batches, got one of {plan.system} without")
+        return plan
+    if parts is None:
+        return plan if len(plan.schedule) else replace(plan, schedule=windows.excerpt(0, windows.count))
+    first, colon, stop = parts.partition(":")
+    if not (colon and first.isdecimal() and stop.isdecimal()):
+        raise InputError(f"batches: must be FIRST:STOP, such as 0:{min(10, windows.count)}, got {parts!r}")
+    return replace(plan, schedule=windows.excerpt(int(first), int(stop)))
 
 
 def claim_data(solution: Solution) -> dict[str, Any]:

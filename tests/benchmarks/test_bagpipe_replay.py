@@ -7,8 +7,10 @@ on the machine doesn't count.
 
 from __future__ import annotations
 
+import resource
 import time
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,6 @@ import pytest
 from rates import rate
 from result_tables import ResultTables
 
-from gapless.checker import check
 from gapless.encodings.bagpipe import (
     Batch,
     BatchPlan,
@@ -30,14 +31,13 @@ from gapless.encodings.bagpipe import (
 )
 from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.bounds import fetches_bound, max_load_bound
-from gapless.encodings.bagpipe.budget import Budget, Pace
-from gapless.encodings.bagpipe.lowering import to_schedule
-from gapless.encodings.bagpipe.pipeline import pipeline
-from gapless.encodings.bagpipe.run import Run, plan_run
+from gapless.encodings.bagpipe.run_file import write_run
 from gapless.encodings.bagpipe.sharing import Sharing
-from gapless.encodings.bagpipe.solve import machine_for
+from gapless.encodings.bagpipe.solve import solve
+from gapless.io.plan import SavedPlan
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.generators import criteo_like_trace
+from gapless.system import Plan
 
 BATCH, TRAINERS = 16_384, 8
 BATCHES, BOUNDED = 20, 5
@@ -49,18 +49,49 @@ pytestmark = [pytest.mark.usefixtures("keep_tables"), pytest.mark.benchmark(time
 
 
 def test_replay_of_fifty_batches(benchmark: Any, sized: Any) -> None:
-    """From what the trainers do to the report: lowered, and checked; 1.3 million rows are fetched."""
+    """From the file of what the trainers do to the report, window by window; 1.3 million rows are fetched."""
     batches = sized(50, 5)
     planning = Planning(TRAINERS, BATCH, lookahead=200, batches=batches)
-    problem, options = Problem(criteo_like_trace(batches * BATCH), planning, Cluster(TRAINERS)), SolveOptions()
-    run, deadline = Run(), Deadline(options)
-    plan_run(run, problem, options, Parameters(), deadline, Budget(deadline, Pace(), batches))
-    times, machine = pipeline(run.counts, problem.cluster), machine_for(problem, run.counts)
-    report = benchmark.pedantic(lambda: check(to_schedule(run.actions, times, machine)), rounds=1)
+    plan = solve(Problem(criteo_like_trace(batches * BATCH), planning, Cluster(TRAINERS)), SolveOptions())
+    report = benchmark.pedantic(plan.windows.replay, rounds=1)
     assert report.valid, report.summary()
-    assert report.makespan_s == pytest.approx(times.makespan_s)
+    assert report.makespan_s == pytest.approx(plan.windows.times.makespan_s)
     benchmark.extra_info["events"] = report.event_count
     benchmark.extra_info["events_per_s"] = rate(benchmark, report.event_count)
+
+
+def test_an_epoch_that_is_stopped_and_gone_on_with(
+    benchmark: Any, sized: Any, tables: ResultTables, tmp_path: Path
+) -> None:
+    """As long as Criteo Kaggle: planned to its middle, gone on with, replayed; processor time, memory and the file."""
+    batches = sized(2393, 6)
+    planning = Planning(TRAINERS, BATCH, lookahead=sized(200, 3), batches=batches)
+    trace, cluster = criteo_like_trace(batches * BATCH), Cluster(TRAINERS)
+    seconds: dict[str, float] = {}
+
+    def planned(resume: str | None, until: int) -> Plan:
+        options = SolveOptions(on_progress=lambda progress: progress.done == until and options.stop.set())
+        begin_s = time.process_time()
+        plan = solve(Problem(trace, planning, cluster, resume=resume), options)
+        seconds["go on" if resume else "begin"] = time.process_time() - begin_s
+        return plan
+
+    half = planned(None, batches // 2)
+    assert half.windows.count == batches // 2
+    write_run(tmp_path / "half.npz", SavedPlan("bagpipe", {}, {}, {}, half.schedule, windows=half.windows))
+    plan = planned(str(tmp_path / "half.npz"), -1)
+    assert plan.windows.count == plan.details["batches_optimised"] == batches
+    write_run(tmp_path / "run.npz", SavedPlan("bagpipe", {}, {}, {}, plan.schedule, windows=plan.windows))
+    report = benchmark.pedantic(plan.windows.replay, rounds=1)
+    assert report.valid, report.summary()
+    assert report.makespan_s == pytest.approx(plan.windows.times.makespan_s)
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assert peak_bytes < 2 * 10**9
+    tables.table("bagpipe-epoch", "An epoch of Criteo Kaggle's length, 16,384 x 26, p = 8").add(
+        str(batches), batches=batches, begin_s=round(seconds["begin"]), go_on_s=round(seconds["go on"]),
+        replay_s=round(benchmark.stats["total"]), peak_mb=peak_bytes // 10**6,
+        file_mb=(tmp_path / "run.npz").stat().st_size // 10**6, makespan_s=round(report.makespan_s, 2),
+    )  # fmt: skip
 
 
 def values(plan: BatchPlan) -> dict[str, int]:

@@ -165,7 +165,7 @@ def test_a_summary_for_people_says_what_is_fetched(capsys: pytest.CaptureFixture
 
 def test_a_plan_that_breaks_consistency_ends_with_5(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arrays = arrays_of(plan)
-    arrays["sync"][arrays["sync"] == 1] = 0
+    arrays["00000000/sync"][arrays["00000000/sync"] == 1] = 0
     np.savez(plan, **arrays)
     assert main(["check", str(plan), "--json"]) == 5
     assert json.loads(capsys.readouterr().out)["violations"]["input-stale"] > 0
@@ -175,9 +175,9 @@ def test_a_plan_that_breaks_consistency_ends_with_5(plan: Path, capsys: pytest.C
 
 def test_a_claim_of_any_number_is_shown(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arrays = arrays_of(plan)
-    meta = meta_of(arrays)
+    meta = meta_of(arrays, "end")
     meta["claim"] |= {"objective_s": 10**400, "gap": "none", "solve_s": None}
-    np.savez(plan, **(arrays | {"meta": as_meta(json.dumps(meta))}))
+    np.savez(plan, **(arrays | {"end": as_meta(json.dumps(meta))}))
     assert main(["show", str(plan)]) == 0
     assert "1000000000" in capsys.readouterr().out
 
@@ -223,9 +223,9 @@ def test_a_run_without_a_plan_leaves_the_file_that_is_there(plan: Path) -> None:
 def test_a_limit_that_is_too_short_has_the_first_batches_planned(plan: Path) -> None:
     assert main(["solve", "bagpipe", *SMALL, "--time-limit", "0.000001", "--quiet", "-o", str(plan)]) == 0
     assert main(["check", str(plan)]) == 0
-    meta = meta_of(arrays_of(plan))
-    assert meta["claim"]["stop_reason"] == "time_limit"
-    assert meta["details"]["batches_planned"] < meta["problem"]["batches"]
+    end = meta_of(arrays_of(plan), "end")
+    assert end["claim"]["stop_reason"] == "time_limit"
+    assert end["details"]["batches_planned"] < meta_of(arrays_of(plan))["problem"]["batches"]
 
 
 def test_interrupt_ends_a_run_with_the_batches_that_are_planned(tmp_path: Path) -> None:
@@ -241,6 +241,56 @@ def test_interrupt_ends_a_run_with_the_batches_that_are_planned(tmp_path: Path) 
     assert "Traceback" not in rest
     assert list(tmp_path.iterdir()) == [plan]
     assert main(["check", str(plan)]) == 0
-    meta = meta_of(arrays_of(plan))
-    assert meta["claim"]["stop_reason"] == "interrupted"
-    assert 3 <= meta["details"]["batches_planned"] < 2000
+    end = meta_of(arrays_of(plan), "end")
+    assert end["claim"]["stop_reason"] == "interrupted"
+    assert 3 <= end["details"]["batches_planned"] < 2000
+
+
+# -- long runs ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_gone_on_with_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    question = ["solve", "bagpipe", *SMALL, "--quiet"]
+    assert main([*question, "-o", str(tmp_path / "first.npz")]) == 0
+    assert main([*question, "-o", str(tmp_path / "again.npz"), "--resume", str(tmp_path / "first.npz")]) == 0
+    first, again = arrays_of(tmp_path / "first.npz"), arrays_of(tmp_path / "again.npz")
+    assert all(first[name].tobytes() == again[name].tobytes() for name in first if name != "made")
+    assert not list(tmp_path.glob("*.part"))
+    assert exit_code(*question, "--lookahead", "3", "--resume", str(tmp_path / "first.npz")) == 2
+    assert "lookahead must be the question's, 3" in capsys.readouterr().err
+
+
+def test_what_was_not_finished_says_the_way_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan, part = tmp_path / "plan.npz", tmp_path / "plan.npz.part"
+    question = ["solve", "bagpipe", *SMALL, "--quiet", "-o", str(plan)]
+    assert main(question) == 0
+    whole, before = plan.read_bytes(), arrays_of(plan)["spans"]
+    part.write_bytes(whole[: len(whole) // 2])
+    assert exit_code(*question) == 2
+    assert f"go on with it with --resume {part}, or remove it" in capsys.readouterr().err
+    part.rename(tmp_path / "half.npz")
+    assert exit_code("check", str(tmp_path / "half.npz")) == 2
+    assert "it is not finished: `solve bagpipe` with --resume goes on with it" in capsys.readouterr().err
+    assert main([*question, "--resume", str(tmp_path / "half.npz")]) == 0
+    error = capsys.readouterr().err
+    assert "bytes of an unfinished window are ignored" in error
+    assert len(error.splitlines()) == 1
+    assert np.array_equal(arrays_of(plan)["spans"], before)
+
+
+def test_some_batches_of_a_run_are_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = str(tmp_path / "plan.npz")
+    assert main(["solve", "bagpipe", *SMALL, "--quiet", "-o", plan]) == 0
+    capsys.readouterr()
+    for batches, events in (("0:1", 40), ("3:5", None)):
+        assert main(["plot", plan, "--batches", batches, "-o", str(tmp_path / "some.svg")]) == 0
+        assert events is None or f"gantt of {events} events" in capsys.readouterr().out
+    for batches, message in (
+        ("3", "batches: must be FIRST:STOP, such as 0:10, got '3'"),
+        ("5:5", "batches: must be FIRST:STOP with 0 <= FIRST < STOP <= 10, got 5:5"),
+        ("0:11", "0 <= FIRST < STOP <= 10, got 0:11"),
+    ):
+        assert exit_code("plot", plan, "--batches", batches, "-o", str(tmp_path / "none.svg")) == 2
+        assert message in capsys.readouterr().err
+    assert exit_code("plot", plan, "--batches", "0:2", "--kind", "memory", "-o", str(tmp_path / "none.svg")) == 2
+    assert "the memory is drawn of whole plans, got 0:2" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,4 +114,15 @@ def test_file_that_contradicts_itself_is_refused(tmp_path: Path, change: dict[st
     write_ddp_buckets(path, TINY)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(InputError, match=rf"buckets\.json: .*{message}"):
+        read_ddp_buckets(path)
+
+
+def test_modes_are_kept_and_must_be_of_all_buckets_or_of_none(tmp_path: Path) -> None:
+    path, mixed = tmp_path / "b.json", replace(TINY, modes=("topk:0.01", "plain"))
+    write_ddp_buckets(path, mixed)
+    assert read_ddp_buckets(path) == mixed
+    data = json.loads(path.read_text())
+    del data["buckets"][0]["mode"]
+    path.write_text(json.dumps(data))
+    with pytest.raises(InputError, match="modes: must be one for each of 2 buckets, got 1"):
         read_ddp_buckets(path)

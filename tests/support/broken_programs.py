@@ -303,7 +303,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "missing gpu element": (missing_gpu, "gpu-ids"),
     "wrong i_chunks or o_chunks": (wrong_chunk_count, "chunk-count"),
     "too many nodes": (padded(66, 64), "node-limit"),
-    "too many blocks": (padded(217, 1), "tb-limit"),
+    "too many blocks": (padded(1025, 1), "tb-limit"),
     "duplicate tb id": (duplicate_block, "tb-ids"),
     "chan 32": (channel(32), "channel"),
     "channel of one side only": (channel(7), "peer-side"),

@@ -22,9 +22,9 @@ def arrays_of(path: Path) -> Arrays:
         return dict(archive)
 
 
-def meta_of(arrays: Arrays) -> dict[str, Any]:
-    """What stands in the array `meta`."""
-    return json.loads(arrays["meta"].tobytes())
+def meta_of(arrays: Arrays, name: str = "meta") -> dict[str, Any]:
+    """What stands in the array `meta`, or another one of JSON text."""
+    return json.loads(arrays[name].tobytes())
 
 
 def as_meta(text: str) -> np.ndarray:

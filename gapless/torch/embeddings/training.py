@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from gapless.errors import RunError
 from gapless.leaving import temporary_folder
 from gapless.profiles.traces.bags import Bags, by_table
 from gapless.profiles.traces.sharding import Sharding
@@ -79,20 +80,25 @@ class Trained:
 
 
 def train(task: Task, plans: Sequence[BatchPlan], stop: threading.Event | None = None) -> Trained:
-    """Train in a process for each trainer, and in this one. Raises `RunError` where a process fails."""
+    """Train in a process for each trainer, and in this one.
+
+    Raises `RunError` where a process fails, or `stop` is set.
+    """
     with temporary_folder("gapless-trainers-") as name:
         folder = Path(name)
         (folder / "task.json").write_text(json.dumps(asdict(task)), "utf-8")
         save_plans(folder / "plans.pt", plans)
         found = run_processes(__name__, folder, task.trainers, task.wait_s, stop)
-    return compared(task, plans, found)
+    return compared(task, plans, found, stop)
 
 
-def compared(task: Task, plans: Sequence[BatchPlan], found: Sequence[dict[str, Any]]) -> Trained:
+def compared(
+    task: Task, plans: Sequence[BatchPlan], found: Sequence[dict[str, Any]], stop: threading.Event | None = None
+) -> Trained:
     """What the ranks found (see `train_rank`), beside training on whole batches in this process."""
     model, table = task.start()
     with torch.sparse.check_sparse_tensor_invariants(enable=False):
-        expected, losses = _train_alone(task, plans, model, table)
+        expected, losses = _train_alone(task, plans, model, table, stop)
     sharding, rows = Sharding(task.table_rows, task.trainers), torch.empty_like(table)
     for rank, each in enumerate(found):
         rows[sharding.rows_of(rank)] = each["rows"]
@@ -133,7 +139,7 @@ def train_rank(rank: int, task: Task, plans: Sequence[BatchPlan]) -> dict[str, A
 
 
 def _train_alone(
-    task: Task, plans: Sequence[BatchPlan], model: Dlrm, table: torch.Tensor
+    task: Task, plans: Sequence[BatchPlan], model: Dlrm, table: torch.Tensor, stop: threading.Event | None
 ) -> tuple[torch.Tensor, list[float]]:
     """The rows and the losses of training on whole batches; `model` is trained in place."""
     bags = [
@@ -145,6 +151,8 @@ def _train_alone(
     descent = torch.optim.SGD(model.parameters(), lr=task.step_size)
     losses = []
     for plan, (numbers, labels) in zip(plans, task.data(plans), strict=True):
+        if stop is not None and stop.is_set():
+            raise RunError("the training was stopped before it was done")
         descent.zero_grad()
         for weight in weights:
             weight.grad = None

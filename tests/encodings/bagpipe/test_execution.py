@@ -16,7 +16,8 @@ def test_planned_bytes_are_those_of_the_replayed_transfers(optimizer: str) -> No
     ids = np.random.default_rng(0).integers(0, 60, (80, 3))
     plan = bagpipe.solve(ids, trainers=3, batch_size=16, lookahead=2, dimension=8, optimizer=optimizer)
     assert plan.report.valid
-    product, schedule = plan.product, plan.schedule
+    schedule = plan.schedule
+    actions = [plan.windows.actions(number) for number in range(plan.windows.count)]
     sizes, links = schedule.graph.size_bytes, schedule.topology.links
     groups = {tensor for tensor, name in enumerate(schedule.graph.tensor_names) if name.startswith("rows")}
     moved = {"fetched": 0, "written": 0}
@@ -28,5 +29,5 @@ def test_planned_bytes_are_those_of_the_replayed_transfers(optimizer: str) -> No
                 moved["fetched"] += size_bytes * (3 if event.place == 0 else 1)  # link 0 serves all trainers
             elif link.target == 0:
                 moved["written"] += size_bytes
-    planned = planned_bytes(product.actions, product.users, 8, optimizer)
+    planned = planned_bytes(actions, [batch.users for batch in actions], 8, optimizer)
     assert {kind: planned[kind] for kind in moved} == moved

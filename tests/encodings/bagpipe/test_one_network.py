@@ -83,10 +83,10 @@ def test_times_of_separate_networks_overlap_on_one() -> None:
     asked = problem(
         "zipf", table_rows=(40, 300, 5), examples=240, trainers=3, batch_size=24, lookahead=2, dimension=4096, **SLOW
     )
-    product = gapless.solve(asked).product
-    machine = product.machine
+    run = gapless.solve(asked).windows
+    machine, actions = run.machine, [run.actions(number) for number in range(run.count)]
     moved = Machine(replace(machine.cluster, placement="same-network"), machine.share, machine.cache_rows)
-    assert Rule.RESOURCE_OVERLAP in check(to_schedule(product.actions, product.times, moved)).violation_counts
+    assert Rule.RESOURCE_OVERLAP in check(to_schedule(actions, run.times, moved)).violation_counts
 
 
 def test_more_servers_are_as_many_times_faster_until_a_trainer_can_take_no_more() -> None:

@@ -78,7 +78,7 @@ def test_a_run_with_state_replays_and_only_its_servers_are_slower(design: str) -
     plain, adam = (bagpipe.solve(ids, **asked, optimizer=name) for name in ("sgd", "adam"))
     assert plain.report.valid
     assert adam.report.valid
-    times, others = adam.product.times, plain.product.times
+    times, others = adam.windows.times, plain.windows.times
     for name in ("sync_now", "sync_later"):
         mine, plain_s = getattr(times, name).duration_s, getattr(others, name).duration_s
         if design == "lrpp-fine-grained":  # a row is sent with its state
@@ -102,7 +102,7 @@ def test_shares_give_trainers_their_parts_of_each_batch() -> None:
     ids = np.random.default_rng(0).integers(0, 60, (80, 3))
     plan = bagpipe.solve(ids, trainers=4, batch_size=16, lookahead=2, shares=[3, 2, 2, 1])
     assert plan.report.valid
-    for trainer in plan.product.trainer:
+    for trainer in map(plan.windows.trainer, range(plan.windows.count)):
         assert np.bincount(trainer).tolist() == [6, 4, 4, 2]
 
 

@@ -28,6 +28,11 @@ PLANNING = Planning(3, 20, lookahead=2, method="contiguous")
 CLUSTER = Cluster(3, row_bytes=64, server_bytes_per_s=1e6, trainer_bytes_per_s=4e6)
 
 
+def actions_of(plan: Any) -> list[Actions]:
+    """Of each batch of a plan or a result."""
+    return [plan.windows.actions(number) for number in range(plan.windows.count)]
+
+
 def a_trace(pooling: Any = None) -> Trace:
     return zipf_trace(ROWS, 1.2, 20 * 15, seed=2, pooling=pooling)
 
@@ -49,12 +54,12 @@ def test_a_run_replays_and_its_replicated_rows_move_once(replicated: tuple[int, 
     found = solve(Problem(a_trace(), planning, CLUSTER), SolveOptions())
     assert found.schedule is not None
     assert check(found.schedule).valid
-    ids = np.concatenate([batch.ids[batch.fetched_by != NOT_FETCHED] for batch in found.product.actions])
-    gone = np.concatenate([batch.ids[batch.evicted == 1] for batch in found.product.actions])
+    ids = np.concatenate([batch.ids[batch.fetched_by != NOT_FETCHED] for batch in actions_of(found)])
+    gone = np.concatenate([batch.ids[batch.evicted == 1] for batch in actions_of(found)])
     for moved in (ids, gone):
         of_replicated = moved[np.isin(moved >> TABLE_SHIFT, replicated)]
         assert len(np.unique(of_replicated)) == len(of_replicated)
-    for batch in found.product.actions:
+    for batch in actions_of(found):
         assert (batch.private_to[np.isin(batch.ids >> TABLE_SHIFT, replicated)] == -1).all()
 
 
@@ -80,7 +85,7 @@ def test_what_a_table_saves_is_what_the_run_saves(pooling: Any) -> None:
 
     def run_s(replicated: tuple[int, ...]) -> float:
         planning = Planning(3, 20, lookahead=2, method="contiguous", replicated=replicated)
-        return networks_s(solve(Problem(trace, planning, CLUSTER), SolveOptions()).product.actions)
+        return networks_s(actions_of(solve(Problem(trace, planning, CLUSTER), SolveOptions())))
 
     nothing_s = run_s(())
     for count in range(1, 5):

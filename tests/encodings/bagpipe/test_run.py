@@ -1,26 +1,27 @@
-"""Runs that end early: what was planned is a run that replays clean, and nothing that was planned is lost."""
+"""Runs that end early: what was planned is a run that replays clean, nothing of it is lost, and another goes on."""
 
 from __future__ import annotations
 
+import warnings
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from changed_files import arrays_of
+from examples import share
 
 import gapless
 from gapless import Result, SolveOptions
-from gapless.checker import check
-from gapless.encodings.bagpipe import Planning
+from gapless.encodings.bagpipe import Planning, resuming, run_store
 from gapless.encodings.bagpipe.batch_plans import batch_plans
-from gapless.encodings.bagpipe.budget import Budget, Histories, Pace
+from gapless.encodings.bagpipe.budget import Budget, OutOfTimeError, Pace
 from gapless.encodings.bagpipe.cluster import Cluster
-from gapless.encodings.bagpipe.counts import counted
-from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.problem import Problem
-from gapless.encodings.bagpipe.run import Run, plan_run
-from gapless.encodings.bagpipe.solve import solve
+from gapless.errors import InputError
 from gapless.options import Deadline, Progress
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.solution import StopReason
@@ -28,42 +29,27 @@ from gapless.solution import StopReason
 TRAINERS, BATCHES = 3, 10
 
 
-def problem(**settings: Any) -> Problem:
+def problem(resume: Path | None = None, seed: int = 0, **settings: Any) -> Problem:
     planning = Planning(TRAINERS, 24, **{"lookahead": 2, "batches": BATCHES, **settings})
-    return Problem(zipf_trace((40, 300, 5), 1.1, 24 * BATCHES, 0), planning, Cluster(TRAINERS, fetch_latency_s=1e-3))
-
-
-def whole_run(asked: Problem) -> Run:
-    run, options = Run(), SolveOptions()
-    deadline = Deadline(options)
-    plan_run(run, asked, options, Parameters(), deadline, Budget(deadline, Pace(), None))
-    return run
+    trace, cluster = zipf_trace((40, 300, 5), 1.1, 24 * BATCHES, seed), Cluster(TRAINERS, fetch_latency_s=1e-3)
+    return Problem(trace, planning, cluster, resume=None if resume is None else str(resume))
 
 
 @pytest.mark.parametrize("settings", [{}, {"lookahead": 5}, {"cache_rows": 90, "lookahead": None}, {"lookahead": 50}])
-def test_the_first_batches_of_any_run_are_a_run(settings: dict[str, Any]) -> None:
-    run = whole_run(problem(**settings))
+@pytest.mark.parametrize("design", ["lrpp-delayed", "partitioned"])
+def test_the_first_batches_of_any_run_are_a_run(settings: dict[str, Any], design: str) -> None:
     for batches in range(1, BATCHES + 1):
-        first = run.first(batches)
-        assert len(first.actions) == first.counts.batches == batches
-        assert first.counts.evicted.tolist() == [int(batch.evicted.sum()) for batch in first.actions]
-        written = np.concatenate([batch.ids[batch.evicted == 1] for batch in first.actions])
-        fetched = np.concatenate([batch.ids[batch.fetched_by > -2] for batch in first.actions])
+        run = stopped_after(batches, design=design, **settings)
+        assert run.valid, run.report.summary()
+        assert run.windows.count == run.details["batches_planned"] == batches
+        actions = [run.windows.actions(number) for number in range(batches)]
+        assert run.details["evicted_rows"] == sum(int(batch.evicted.sum()) for batch in actions)
+        written = np.concatenate([batch.ids[batch.evicted == 1] for batch in actions])
+        fetched = np.concatenate([batch.ids[batch.fetched_by > -2] for batch in actions])
         assert np.array_equal(np.sort(written), np.sort(fetched))
-    assert run.first(BATCHES).actions == run.actions
 
 
-def test_a_run_in_progress_is_offered_after_each_batch_and_every_offer_replays_clean() -> None:
-    offers = []
-    solve(problem(lookahead=4), SolveOptions(on_plan=lambda cost, make: offers.append((cost, make))))
-    assert [cost for cost, _ in offers] == [-float(batches) for batches in range(1, BATCHES + 1)]
-    for cost, make in offers:
-        plan = make()
-        assert plan.details["batches_planned"] == -cost
-        assert check(plan.schedule).valid
-
-
-def stopped_after(batches: int, objective: str) -> Result:
+def stopped_after(batches: int, **settings: Any) -> Result:
     """Stopped by somebody who sees so many batches planned."""
 
     def stop(progress: Progress) -> None:
@@ -71,19 +57,19 @@ def stopped_after(batches: int, objective: str) -> Result:
             options.stop.set()
 
     options = SolveOptions(on_progress=stop)
-    return gapless.solve(problem(objective=objective, lookahead=3), options)
+    return gapless.solve(problem(**settings), options)
 
 
 @pytest.mark.parametrize("objective", ["paper", "fetches", "max-load"])
 @pytest.mark.parametrize("batches", [1, 4, 9])
 def test_who_stops_a_run_keeps_what_was_planned(batches: int, objective: str) -> None:
-    result = stopped_after(batches, objective)
+    result = stopped_after(batches, objective=objective, lookahead=3)
     assert result.valid
     assert result.details["batches_planned"] == result.details["batches_optimised"] == batches
     assert result.solution.stop_reason is StopReason.INTERRUPTED
     whole = gapless.solve(problem(objective=objective, lookahead=3))
-    for part, same in zip(result.product.trainer, whole.product.trainer, strict=False):
-        assert np.array_equal(part, same)
+    for number in range(batches):
+        assert np.array_equal(result.windows.trainer(number), whole.windows.trainer(number))
 
 
 @pytest.mark.parametrize("method", ["auto", "milp", "min_cost_flow", "lp"])
@@ -118,52 +104,42 @@ class _Clock(Deadline):
         return self.left_s
 
 
-def planned(clock: _Clock, pace: Pace, **settings: Any) -> list[bool]:
-    """Of each batch that is planned, whether its partition was cut. Reading and planning cost what the pace says."""
+def planned(clock: _Clock, pace: Pace, read_s: float, **settings: Any) -> list[bool]:
+    """Of each batch that is planned, whether its partition was cut. Reading and planning cost what is said here."""
     asked = problem(**settings)
-    budget = Budget(clock, pace, asked.batch_count)
-    reads_on = budget.reads_on
+    budget = Budget(clock, pace)
+    check_reading = budget.check_reading
 
-    def read() -> bool:
-        clock.left_s -= pace.read_s
-        return reads_on()
+    def read() -> None:
+        clock.left_s -= read_s
+        check_reading()
 
-    budget.reads_on = read  # type: ignore[method-assign]
+    budget.check_reading = read  # type: ignore[method-assign]
     plans = []
-    for plan in batch_plans(asked.trace, asked.planning, None, SolveOptions(), budget):
-        plans.append(plan)
-        partition_s = 0.0 if plan.partition.is_cut else 10 * pace.plan_s
-        clock.left_s -= partition_s or pace.plan_s
-        if not budget.plans_on(plan.step.rows, partial(np.zeros, len(plan.step.rows), np.int64), partition_s):
-            break
-    assert counted(plans).batches == len(plans)
+    with suppress(OutOfTimeError):
+        for plan in batch_plans(asked.trace, asked.planning, None, SolveOptions(), budget):
+            plans.append(plan)
+            clock.left_s -= pace.plan_s
+            if not budget.goes_on():
+                break
     return [plan.partition.is_cut for plan in plans]
 
 
-def test_with_time_for_all_every_batch_is_optimised() -> None:
-    assert planned(_Clock(1000.0), Pace(1.0, 1.0, 1.0)) == [False] * BATCHES
+def test_with_time_for_all_every_batch_is_planned() -> None:
+    assert planned(_Clock(1000.0), Pace(1.0, 1.0), 1.0) == [False] * BATCHES
 
 
-def test_with_time_for_some_the_others_have_the_quickest_partition() -> None:
-    cut = planned(_Clock(60.0), Pace(1.0, 1.0, 1.0), objective="fetches")
-    assert len(cut) == BATCHES
-    assert 0 < sum(cut) < BATCHES
-
-
-@pytest.mark.parametrize("lookahead", [1, 3, 50])
+@pytest.mark.parametrize("lookahead", [1, 3])
 def test_with_time_for_few_batches_the_rest_is_not_planned(lookahead: int) -> None:
     clock = _Clock(20.0)
-    cut = planned(clock, Pace(1.0, 1.0, 2.0), lookahead=lookahead)
+    cut = planned(clock, Pace(1.0, 2.0), 1.0, lookahead=lookahead)
     assert 1 < len(cut) < BATCHES
-    assert cut.count(False) <= 1  # how long the partition that was asked for takes isn't known before the first
+    assert not any(cut)
     assert clock.has_struck
 
 
-def test_rows_with_one_history_count_once() -> None:
-    histories = Histories()
-    assert histories.distinguish(np.arange(4, dtype=np.int32), np.array([7, 7, 7, 7])) == 1 / 4
-    assert histories.distinguish(np.arange(4, dtype=np.int32), np.array([7, 7, 8, 9])) == 4 / 8
-    assert histories.distinguish(np.arange(2000, dtype=np.int32), np.full(2000, 7)) == (4 + 4) / 2008
+def test_with_no_time_to_look_ahead_nothing_is_planned() -> None:
+    assert planned(_Clock(8.0), Pace(1.0, 2.0), 1.0, lookahead=50) == []
 
 
 def test_a_batch_that_is_read_alone_is_the_first_of_the_run() -> None:
@@ -171,3 +147,101 @@ def test_a_batch_that_is_read_alone_is_the_first_of_the_run() -> None:
     assert result.details["batches_optimised"] == 1
     assert result.solution.stop_reason is StopReason.FINISHED
     assert replace(result.solution, wall_s=0.0) == replace(gapless.solve(problem(batches=1)).solution, wall_s=0.0)
+
+
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two or three batches each."""
+    for module in (run_store, resuming):
+        monkeypatch.setattr(module, "WINDOW_ROWS", 60)
+
+
+def assert_same_run(path: Path, other: Path) -> None:
+    """All but how it was made."""
+    arrays, others = arrays_of(path), arrays_of(other)
+    del arrays["made"], others["made"]
+    assert list(arrays) == list(others)
+    assert all(arrays[name].tobytes() == others[name].tobytes() for name in arrays)
+
+
+SETTINGS = [
+    {},
+    {"lookahead": 4, "objective": "fetches"},
+    {"cache_rows": 90, "lookahead": None},
+    {"design": "partitioned", "lookahead": 50},
+    {"method": "random", "lookahead": 3},
+]
+
+
+@pytest.mark.usefixtures("_small_windows")
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_a_run_that_is_gone_on_with_equals_one_that_never_ended(settings: dict[str, Any], tmp_path: Path) -> None:
+    gapless.solve(problem(**settings)).save(tmp_path / "whole.npz")
+    for batches in (1, 5, 9, BATCHES):
+        stopped_after(batches, **settings).save(tmp_path / "cut.npz")
+        resumed = gapless.solve(problem(tmp_path / "cut.npz", **settings))
+        assert resumed.valid
+        resumed.save(tmp_path / "resumed.npz")
+        assert_same_run(tmp_path / "resumed.npz", tmp_path / "whole.npz")
+
+
+class _Killed(BaseException):
+    """Nothing is tidied up."""
+
+
+def killed_after(batches: int, path: Path) -> bytes:
+    """What a process that is killed while it plans leaves in the file."""
+    left = b""
+
+    def kill(progress: Progress) -> None:
+        nonlocal left
+        if progress.done == batches:
+            left = path.read_bytes()
+            raise _Killed
+
+    with pytest.raises(_Killed):
+        gapless.solve(problem(), SolveOptions(on_progress=kill, unfinished=path))
+    return left
+
+
+@pytest.mark.usefixtures("_small_windows")
+def test_what_a_killed_process_left_is_gone_on_with_and_half_a_window_is_ignored(tmp_path: Path) -> None:
+    part = tmp_path / "run.npz.part"
+    gapless.solve(problem()).save(tmp_path / "whole.npz")
+    left, chance = killed_after(9, part), Random(3)
+    for _ in range(share(40)):
+        part.write_bytes(left[: chance.randrange(1000, len(left) + 1)])
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            asked, options = problem(part), SolveOptions(unfinished=part)
+            gapless.solve(asked, options).save(tmp_path / "run.npz")
+        assert all("bytes of an unfinished window are ignored" in str(each.message) for each in said)
+        assert not part.exists()
+        assert_same_run(tmp_path / "run.npz", tmp_path / "whole.npz")
+
+
+def test_an_unfinished_run_is_never_overwritten(tmp_path: Path) -> None:
+    part = tmp_path / "run.npz.part"
+    part.write_bytes(b"of another process")
+    with pytest.raises(InputError, match=r"part: a run that has not ended is there: go on with it with --resume"):
+        gapless.solve(problem(), SolveOptions(unfinished=part))
+    assert part.read_bytes() == b"of another process"
+
+
+@pytest.mark.usefixtures("_small_windows")
+def test_a_run_of_another_question_is_refused(tmp_path: Path) -> None:
+    stopped_after(8).save(tmp_path / "run.npz")
+    with pytest.raises(InputError, match=r"run\.npz: lookahead must be the question's, 3, to go on with it; got 2"):
+        gapless.solve(problem(tmp_path / "run.npz", lookahead=3))
+    with pytest.raises(InputError, match="batches must be the question's, 9, to go on with it; got 10"):
+        gapless.solve(problem(tmp_path / "run.npz", batches=9))
+    with pytest.raises(InputError, match="ids of batch 0 must be those of the trace"):
+        gapless.solve(problem(tmp_path / "run.npz", seed=1))
+    (tmp_path / "none.npz").write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"none\.npz: must be a run file to go on with"):
+        gapless.solve(problem(tmp_path / "none.npz"))
+    with pytest.raises(InputError, match=r"cannot read .*missing\.npz"):
+        gapless.solve(problem(tmp_path / "missing.npz"))

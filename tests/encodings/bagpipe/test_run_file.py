@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from changed_files import Arrays, arrays_of, as_meta, meta_of, mutate
 from examples import share
+from run_consistency import complaints
 
 import gapless
 from gapless.checker import Report, Rule, check
@@ -19,10 +20,13 @@ from gapless.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SHARED, S
 from gapless.encodings.bagpipe.run_file import TIMES, read_run, write_run
 from gapless.errors import InputError
 from gapless.io.plan import plan_text
+from gapless.options import SolveOptions
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.recipe import Result
 
 TRAINERS = 3
+W = "00000000/"
+"""The folder of the only window."""
 MUTATIONS = share(500)
 
 
@@ -62,34 +66,34 @@ def changed(saved: Path, tmp_path: Path, change: Callable[[Arrays], None]) -> Pa
 
 def at(arrays: Arrays, **wanted: int) -> int:
     """The first row with these actions."""
-    chosen = np.ones(len(arrays["ids"]), dtype=np.bool_)
+    chosen = np.ones(len(arrays[W + "sync"]), dtype=np.bool_)
     for name, value in wanted.items():
-        chosen &= arrays[name] == value
+        chosen &= arrays[W + name] == value
     assert chosen.any()
     return int(chosen.argmax())
 
 
 def skip_a_synchronisation(arrays: Arrays) -> None:
-    arrays["sync"][at(arrays, sync=SYNC_NOW)] = 0
+    arrays[W + "sync"][at(arrays, sync=SYNC_NOW)] = 0
 
 
 def evict_too_early(arrays: Arrays) -> None:
-    arrays["evicted"][at(arrays, sync=SYNC_NOW, evicted=0)] = 1
+    arrays[W + "evicted"][at(arrays, sync=SYNC_NOW, evicted=0)] = 1
 
 
 def leave_out_a_prefetch(arrays: Arrays) -> None:
-    arrays["fetched_by"][at(arrays, fetched_by=EVERYWHERE)] = NOT_FETCHED
+    arrays[W + "fetched_by"][at(arrays, fetched_by=EVERYWHERE)] = NOT_FETCHED
 
 
 def never_write_back(arrays: Arrays) -> None:
-    last = np.cumsum(arrays["rows"])[-2]
-    arrays["evicted"][last + np.flatnonzero(arrays["private_to"][last:] == SHARED)[0]] = 0
+    last = np.cumsum(arrays[W + "rows"])[-2]
+    arrays[W + "evicted"][last + np.flatnonzero(arrays[W + "private_to"][last:] == SHARED)[0]] = 0
 
 
 def change_owner_and_users(arrays: Arrays) -> None:
     row = at(arrays, private_to=0, fetched_by=0)
-    arrays["private_to"][row] = 1
-    arrays["users"][row] = 0b01000000
+    arrays[W + "private_to"][row] = 1
+    arrays[W + "users"][row] = 0b01000000
 
 
 def train_too_early(arrays: Arrays) -> None:
@@ -109,11 +113,11 @@ def prefetch_too_early(arrays: Arrays) -> None:
 
 
 def unbalance(arrays: Arrays) -> None:
-    arrays["trainer"][np.flatnonzero(arrays["trainer"] == 0)[0]] = 1
+    arrays[W + "trainer"][np.flatnonzero(arrays[W + "trainer"] == 0)[0]] = 1
 
 
 def shrink_the_cache(arrays: Arrays) -> None:
-    arrays["meta"] = as_meta(json.dumps(meta_of(arrays) | {"cache_rows": 10}))
+    arrays["end"] = as_meta(json.dumps(json.loads(arrays["end"].tobytes()) | {"cache_rows": 10}))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +144,7 @@ def test_a_broken_run_is_caught_by_rule(
 
 def test_a_private_row_with_a_second_user_is_refused(saved: Path, tmp_path: Path) -> None:
     def share(arrays: Arrays) -> None:
-        arrays["users"][at(arrays, private_to=0)] = 0b11000000
+        arrays[W + "users"][at(arrays, private_to=0)] = 0b11000000
 
     with pytest.raises(InputError, match=r"users: row \d+ must be used by trainer 0 alone.* got \[0, 1\]"):
         read_run(changed(saved, tmp_path, share))
@@ -148,7 +152,7 @@ def test_a_private_row_with_a_second_user_is_refused(saved: Path, tmp_path: Path
 
 def test_another_owner_of_a_private_row_is_refused(saved: Path, tmp_path: Path) -> None:
     def hand_over(arrays: Arrays) -> None:
-        arrays["private_to"][at(arrays, private_to=0)] = 1
+        arrays[W + "private_to"][at(arrays, private_to=0)] = 1
 
     with pytest.raises(InputError, match=r"users: row \d+ must be used by trainer 1 alone.* got \[0\]"):
         read_run(changed(saved, tmp_path, hand_over))
@@ -185,27 +189,30 @@ def without(name: str) -> Callable[[Arrays], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (without("sync"), "array 'sync' is missing"),
-        (put("rows", 3.5), "rows: must be integers in 1 dimensions, got float64 of shape ()"),
+        (without(W + "sync"), "array '00000000/sync' is missing"),
+        (put(W + "rows", 3.5), "00000000/rows: must be integers in 1 dimensions, got float64 of shape ()"),
         (
-            put("rows", [2**62] * 8),
-            "ids: must have as many entries as the batches have rows, 36893488147419103232; got",
+            put(W + "rows", [2**62] * 8),
+            "id_steps: must have as many entries as the batches have rows, 36893488147419103232; got",
         ),
-        (put("rows", [3]), "examples: must have one entry for each batch, 1; got 8"),
-        (put("rows", np.empty(0, dtype=int)), "rows: must have one entry for each batch, 1; got 0"),
-        (put("examples", [0] * 8), "examples: must be >= 1 in each batch, got 0"),
-        (put("ids", np.array([2**64 - 1], dtype=np.uint64)), "ids: must fit into int64, got 18446744073709551615"),
-        (put("ids", [[1, 2]]), "ids: must be integers in 1 dimensions"),
-        (put("trainer", [-1] * 192), "trainer: must be in 0..2, got -1..-1"),
-        (put("users", np.zeros((5, 9), dtype=np.uint8)), "users: must have as many entries as the batches have rows"),
-        (put("users", np.zeros((5, 9))), "users: must be uint8 in 2 dimensions, got float64"),
-        (put("prefetch_after", [7] * 8), "prefetch_after: batch 0 must have one before it or -1, got 7"),
+        (put(W + "rows", [3]), "examples: must have one entry for each batch of the window, 1; got 8"),
+        (put(W + "rows", np.empty(0, dtype=int)), "rows: must have one entry for each batch of the window, 1; got 0"),
+        (put(W + "examples", [0] * 8), "examples: must be >= 1, got 0"),
+        (
+            put(W + "id_steps", np.array([2**64 - 1], dtype=np.uint64)),
+            "id_steps: must fit into int64, got 184467440737095",
+        ),
+        (put(W + "id_steps", [[1, 2]]), "id_steps: must be integers in 1 dimensions"),
+        (put(W + "trainer", [-1] * 192), "trainer: must be in 0..2, got -1..-1"),
+        (put(W + "users", np.zeros((5, 9), dtype=np.uint8)), "users: must have as many entries as the batches have"),
+        (put(W + "users", np.zeros((5, 9))), "users: must be uint8 in 2 dimensions, got float64"),
+        (put(W + "prefetch_after", [7] * 8), "prefetch_after: batch 0 must have one before it or -1, got 7"),
         (put("spans", np.full((7, 2, 8), np.nan)), "spans: must be finite"),
         (put("spans", np.zeros((7, 2, 3))), "spans: must be finite, of shape (7, 2, 8), got shape (7, 2, 3)"),
         (put("meta", as_meta("{}")), "meta: field 'format' is missing"),
         (put("meta", as_meta("[1]")), "meta: must be a JSON object"),
         (put("meta", as_meta('{"format')), "meta: not JSON"),
-        (put_meta(version=2), "version: must be a whole number in 1..1, got 2"),
+        (put_meta(version=1), "version: must be a whole number in 2..2, got 1"),
         (put_meta(trainers="x"), "cluster: trainers: must be a whole number"),
         (put_meta(trainers=2), "share: must be one number for each of 2 trainers"),
         (put_meta(share=[-1, 2, 3]), "share[0]: must be a whole number in 0.."),
@@ -228,7 +235,7 @@ def test_an_array_that_breaks_a_rule_is_one_line(
 
 def test_ids_that_stand_twice_are_refused(saved: Path, tmp_path: Path) -> None:
     def repeat(arrays: Arrays) -> None:
-        arrays["ids"][1] = arrays["ids"][0]
+        arrays[W + "id_steps"][1] = 0
 
     with pytest.raises(InputError, match="ids: must be at least one, each >= 0 and larger than the one before"):
         read_run(changed(saved, tmp_path, repeat))
@@ -276,3 +283,36 @@ def test_random_changes_never_end_in_a_traceback(saved: Path, tmp_path: Path) ->
         refusals.append(refusal(target))
     assert all(not message or (str(target) in message and len(message.splitlines()) == 1) for message in refusals)
     assert 0 < refusals.count("") < MUTATIONS / 2
+
+
+# -- another reader ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("design", ["replicated", "lrpp", "lrpp-delayed"])
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_reader_made_from_the_documentation_finds_nothing(design: str, stopped: bool, tmp_path: Path) -> None:
+    trace = zipf_trace((40, 300, 5), 1.1, 240, 3)
+    planning = Planning(TRAINERS, 24, lookahead=3, batches=10, design=design)
+    options = SolveOptions(on_progress=lambda progress: stopped and progress.done == 6 and options.stop.set())
+    gapless.solve(Problem(trace, planning, Cluster(TRAINERS)), options).save(tmp_path / "run.npz")
+    assert complaints(tmp_path / "run.npz", np.concatenate(list(trace.blocks()))) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (skip_a_synchronisation, "is read where it is missing or stale"),
+        (evict_too_early, "is read where it is missing or stale"),
+        (leave_out_a_prefetch, "is read where it is missing or stale"),
+        (change_owner_and_users, "users aren't those of the trace"),
+        (never_write_back, "is never written back"),
+        (unbalance, "a trainer has more examples than its share"),
+    ],
+)
+def test_that_reader_finds_what_the_replay_finds(
+    saved: Path, tmp_path: Path, change: Callable[[Arrays], None], complaint: str
+) -> None:
+    trace_ids = np.concatenate(list(zipf_trace((40, 300, 5), 1.1, 240, 3).blocks()))
+    assert complaints(saved, trace_ids) == []
+    found = complaints(changed(saved, tmp_path, change), trace_ids)
+    assert any(complaint in each for each in found), found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from bag_training import DIMENSION, plans, task, train_all
 from gloo_ranks import run_ranks
 
+from gapless.errors import RunError
 from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.row_optimizers import OPTIMIZERS, state_values
 from gapless.torch.embeddings.cache import Lookup
@@ -86,6 +88,13 @@ def test_a_step_is_that_of_pytorch(optimizer: str) -> None:
                 with torch.no_grad():
                     table[row] -= 0.1 * own / totals[row].sqrt()
     torch.testing.assert_close(rows[:, :4], table.detach(), rtol=1e-9, atol=1e-9)
+
+
+def test_a_stop_ends_the_training_in_one_process(found: Callable[[int], list[dict[str, Any]]]) -> None:
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(RunError, match="the training was stopped before it was done"):
+        compared(task("sgd", 2), plans(2), [each["sgd"] for each in found(2)], stop)
 
 
 def test_pooled_bags_are_sums_of_rows() -> None:

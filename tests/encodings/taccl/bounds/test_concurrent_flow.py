@@ -16,6 +16,7 @@ from shapes import SHAPES, pairs_of_nodes, two_way
 import gapless
 from gapless import SolveOptions
 from gapless.encodings.taccl import Chunked
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow, concurrent_flow
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
@@ -132,5 +133,6 @@ def test_it_is_never_above_a_plan(
     result = gapless.solve(problem, SolveOptions(gap=0.05), LITTLE)
     assert result.valid
     assert result.report is not None
-    assert result.details["bound_sources_s"]["bandwidth_is_exact"]
-    assert result.details["bound_sources_s"]["bandwidth"] <= result.report.makespan_s * (1 + 1e-9)
+    bandwidth = bounds_of(problem).bandwidth
+    assert bandwidth.exact
+    assert bandwidth.time_s <= result.report.makespan_s * (1 + 1e-9)

@@ -1,0 +1,302 @@
+"""Carrying: what a windowed replay keeps over a border: of tensors, by atoms and names, and of events that go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.checker.copies import BEGIN, END, Carried
+from gapless.checker.program import Program, Rows
+from gapless.errors import InputError
+from gapless.graph import Graph, Placement
+
+__all__ = ["CarriedEvents", "Labels", "Start", "State", "merged", "union"]
+
+Ints = NDArray[np.int64]
+
+
+class State(NamedTuple):
+    """Of a tensor at a border, each part in ascending order; sets are bits.
+
+    `copies`: (device, set) of those that are there. `uses`: (number of an event that goes on, what it does, device, the
+    set that it writes). `required`: (device, set) that must be there at the end of the run.
+    """
+
+    copies: tuple[tuple[int, int], ...] = ()
+    uses: tuple[tuple[int, int, int, int], ...] = ()
+    required: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def lacking(self) -> list[tuple[int, bool]]:
+        """The devices whose required copies are not as they must be, and whether there is a copy at all."""
+        held = dict(self.copies)
+        return [
+            (device, device in held) for device, needed in self.required if device not in held or needed & ~held[device]
+        ]
+
+    @property
+    def contributions(self) -> int:
+        """All that it names."""
+        return union(each[-1] for each in chain(self.copies, self.uses, self.required))
+
+    def is_settled(self, initial: tuple[tuple[int, int], ...]) -> bool:
+        """Whether it is as at the start of the run, and could stay so until the end."""
+        return self.copies == initial and not self.uses and not self.lacking
+
+
+def union(sets: Iterable[int]) -> int:
+    """Of sets of bits."""
+    found = 0
+    for part in sets:
+        found |= part
+    return found
+
+
+def merged(state: State, lasting: int) -> State:
+    """The state with contributions as one where the same copies and needs have them; what all have is number 0.
+
+    `lasting`: contributions that keep their numbers.
+    """
+    columns = [held for _, held in state.copies]
+    columns += [held for _, action, _, held in state.uses if action == END]
+    columns += [held for _, held in state.required]
+    groups: dict[tuple[bool, ...], int] = {(): union(columns) & ~lasting}  # by which of the columns so far has them
+    for column in columns:
+        with_it = {(*member, True): bits & column for member, bits in groups.items()}
+        without = {(*member, False): bits & ~column for member, bits in groups.items()}
+        groups = {member: bits for member, bits in (with_it | without).items() if bits}
+    members = set(groups)
+    free = (1 << k for k in count(1) if not lasting >> k & 1)
+    full = tuple(True for _ in columns)
+    numbers = {full: 1, **{member: next(free) for member in sorted(members - {full})}}
+    sets = [sum(numbers[member] for member in members if member[k]) for k in range(len(columns))]
+    given = iter([held | column & lasting for held, column in zip(sets, columns, strict=True)])
+    return State(
+        tuple((device, next(given)) for device, _ in state.copies),
+        tuple((event, action, device, next(given) if action == END else 0) for event, action, device, _ in state.uses),
+        tuple((device, next(given)) for device, _ in state.required),
+    )
+
+
+@dataclass(frozen=True)
+class Start:
+    """The tensors of a window when it starts. `label`: int64, of each; `states`: by label; `initial`: (device, set) of
+    each as at the start of the run.
+    """
+
+    graph: Graph
+    atoms: Ints
+    part: Ints
+    label: Ints
+    states: list[State]
+    initial: list[tuple[tuple[int, int], ...]]
+
+    def copies(self, devices: int) -> tuple[Ints, list[int], list[tuple[int, int, int, int]]]:
+        """The copies that are there and their sets; and (event, what it does, copy, set) of what still goes on."""
+        copies, sets, uses = list[int](), list[int](), list[tuple[int, int, int, int]]()
+        for tensor, (label, initial) in enumerate(zip(self.label.tolist(), self.initial, strict=True)):
+            for device, held in self.states[label].copies if label else initial:
+                copies.append(tensor * devices + device)
+                sets.append(held)
+            for event, action, device, held in self.states[label].uses if label else ():
+                uses.append((event, action, tensor * devices + device, held))
+        return np.array(copies, dtype=np.int64), sets, uses
+
+    def new_bytes(self, devices: int) -> Ints:
+        """By device, the bytes of the copies that no border has counted."""
+        found = np.zeros(devices, dtype=np.int64)
+        for tensor in np.flatnonzero(self.label == 0).tolist():
+            for device, _ in self.initial[tensor]:
+                found[device] += self.graph.size_bytes[tensor]
+        return found
+
+
+class Labels:
+    """The states at the border, by label: 0 stands for atoms and names that are as at the start of the run."""
+
+    def __init__(self) -> None:
+        self.states: list[State] = [State()]
+        self.contributions = self._lasting = 0
+        self._numbers: dict[State, int] = {}
+        self._atoms = np.empty(0, dtype=np.int64)
+        self._label = np.empty(0, dtype=np.int64)
+        self._names: dict[str, int] = {}
+
+    def of_atoms(self, atoms: Ints) -> Ints:
+        """The label of each atom."""
+        place = np.searchsorted(self._atoms, atoms)
+        if not len(self._atoms):
+            return np.zeros_like(atoms)
+        place[place == len(self._atoms)] = 0
+        return np.asarray(np.where(self._atoms[place] == atoms, self._label[place], 0), dtype=np.int64)
+
+    def open_atoms(self) -> Ints:
+        """The atoms that events which go on use, or that hold lasting contributions; ascending."""
+        found: Ints = self._atoms[self._are_open()[self._label]]
+        return found
+
+    def _are_open(self) -> NDArray[np.bool_]:
+        """By label."""
+        return np.array([bool(state.uses) or bool(state.contributions & self._lasting) for state in self.states])
+
+    def open_names(self) -> list[str]:
+        """As `open_atoms`, of tensors without atoms."""
+        is_open = self._are_open().tolist()
+        return [name for name, label in self._names.items() if is_open[label]]
+
+    def remaining(self) -> list[tuple[State, list[str], Ints]]:
+        """Every state that is not as at the start of the run, with the names and atoms that are in it."""
+        by_name: dict[int, list[str]] = {}
+        for name, label in self._names.items():
+            by_name.setdefault(label, []).append(name)
+        used = np.flatnonzero(np.bincount(self._label, minlength=len(self.states)))
+        labels = sorted({*used.tolist(), *by_name})
+        return [(self.states[k], by_name.get(k, []), self._atoms[self._label == k]) for k in labels]
+
+    def start(self, graph: Graph, atoms: Ints, part: Ints) -> Start:
+        """The tensors of the next window. Raises `InputError` where it leaves out or mixes what it must not."""
+        of_atoms = self.of_atoms(atoms)
+        label = np.zeros(graph.tensor_count, dtype=np.int64)
+        label[part] = of_atoms
+        mixed = np.flatnonzero(label[part] != of_atoms)
+        if len(mixed):
+            name = graph.tensor_name(int(part[mixed[0]]))
+            raise InputError(f"window: tensor {name} must be of atoms in one state; ask `labels` for it")
+        counts = np.bincount(part, minlength=graph.tensor_count)
+        for tensor in np.flatnonzero(counts == 0).tolist() if self._names else ():
+            label[tensor] = self._names.get(graph.tensor_name(tensor), 0)
+        is_open = self._are_open()
+        open_names = set(self.open_names())
+        named = len(open_names.intersection(graph.tensor_names)) if open_names else 0
+        if int(is_open[of_atoms].sum()) != len(self.open_atoms()) or named != len(open_names):
+            raise InputError("window: must name all tensors that events which go on use; see `open_atoms`")
+        return Start(graph, atoms, part, label, list(self.states), _by_tensor(graph.initial, graph.tensor_count))
+
+    def settle(self, start: Start, states: list[State], devices: int, lasting: int) -> Ints:
+        """The tensors' states at the next border; returns the bytes by device of those that are forgotten."""
+        self._lasting = lasting
+        forgotten, graph = np.zeros(devices, dtype=np.int64), start.graph
+        label = np.zeros(graph.tensor_count, dtype=np.int64)
+        for tensor, state in enumerate(states):
+            if state.is_settled(start.initial[tensor]):
+                for device, _ in state.copies:
+                    forgotten[device] += graph.size_bytes[tensor]
+            else:
+                label[tensor] = self._number(state)
+        self._enter(start.atoms, label[start.part])
+        for tensor in np.flatnonzero(np.bincount(start.part, minlength=graph.tensor_count) == 0).tolist():
+            name = graph.tensor_name(tensor)
+            self._names.pop(name, None)
+            if label[tensor]:
+                self._names[name] = int(label[tensor])
+        self._forget_states()
+        return forgotten
+
+    def _number(self, state: State) -> int:
+        number = self._numbers.get(state)
+        if number is None:
+            number = self._numbers[state] = len(self.states)
+            self.states.append(state)
+        return number
+
+    def _enter(self, atoms: Ints, label: Ints) -> None:
+        place = np.searchsorted(self._atoms, atoms)
+        known = np.zeros(len(atoms), dtype=np.bool_)
+        inside = place < len(self._atoms)
+        known[inside] = self._atoms[place[inside]] == atoms[inside]
+        self._label[place[known]] = label[known]
+        kept = np.flatnonzero(self._label)
+        new = np.flatnonzero(~known & (label > 0))
+        both = np.concatenate([self._atoms[kept], atoms[new]])
+        order = np.argsort(both, kind="stable")  # two runs to merge
+        self._atoms = both[order]
+        self._label = np.concatenate([self._label[kept], label[new]])[order]
+
+    def _forget_states(self) -> None:
+        """Keep the states that something is in, under new numbers."""
+        is_used = np.bincount(self._label, minlength=len(self.states)) > 0
+        is_used[list(self._names.values())] = True
+        is_used[0] = True
+        number = np.cumsum(is_used) - 1
+        self.states = [state for state, used in zip(self.states, is_used.tolist(), strict=True) if used]
+        self._label = number[self._label]
+        self._names = {name: int(number[label]) for name, label in self._names.items()}
+        self._numbers = {state: k for k, state in enumerate(self.states) if k}
+        self.contributions = union(state.contributions for state in self.states)
+
+
+def _by_tensor(placement: Placement, tensors: int) -> list[tuple[tuple[int, int], ...]]:
+    """(device, set) of each tensor's copies, by device; of copies that are listed twice, the last counts."""
+    found: list[dict[int, int]] = [{} for _ in range(tensors)]
+    sets = placement.contributions or (0,) * len(placement)
+    for tensor, device, held in zip(placement.tensors.tolist(), placement.devices.tolist(), sets, strict=True):
+        found[tensor][device] = held
+    return [tuple(sorted(each.items())) for each in found]
+
+
+@dataclass(frozen=True)
+class CarriedEvents:
+    """The events of earlier windows that go on, n of them, in columns; `holds`: what they hold, by place in here."""
+
+    number: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    start_s: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    end_s: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    workspace_bytes: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    device: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    holds: Rows = field(default_factory=lambda: Rows(*(np.empty(0, dtype=np.int64) for _ in range(2))))
+
+    @classmethod
+    def of(cls, program: Program, is_open: NDArray[np.bool_]) -> CarriedEvents:
+        """Those of a window's events that go on at its border."""
+        events = np.flatnonzero(is_open)
+        place = np.cumsum(is_open) - 1
+        held = np.flatnonzero(is_open[program.holds.event])
+        holds = Rows(place[program.holds.event[held]], program.holds.copy[held])
+        return cls(
+            program.numbers[events] + program.first, program.start_s[events], program.end_s[events],
+            program.workspace_bytes[events], program.device[events], holds,
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def before(self, program: Program) -> Program:
+        """A window's program with these events before its own."""
+        count = len(self)
+
+        def later(rows: Rows) -> Rows:
+            return Rows(rows.event + count, rows.copy)
+
+        holds = Rows(
+            np.append(self.holds.event, program.holds.event + count), np.append(self.holds.copy, program.holds.copy)
+        )
+        return replace(
+            program,
+            numbers=np.append(self.number - program.first, program.numbers),
+            start_s=np.append(self.start_s, program.start_s),
+            end_s=np.append(self.end_s, program.end_s),
+            least_s=np.append(np.zeros(count), program.least_s),
+            power_w=np.append(np.full(count, np.nan), program.power_w),
+            workspace_bytes=np.append(self.workspace_bytes, program.workspace_bytes),
+            device=np.append(self.device, program.device),
+            sends=later(program.sends),
+            arrivals=later(program.arrivals),
+            merges=later(program.merges),
+            computes=program.computes + count,
+            overwrites=later(program.overwrites),
+            frees=later(program.frees),
+            holds=holds,
+            carried=count,
+        )
+
+    def rows(self, uses: list[tuple[int, int, int, int]]) -> tuple[Carried, list[int]]:
+        """What they still do, for the log, and the sets that they write."""
+        done = [*uses, *((event, BEGIN, copy, 0) for event, action, copy, _ in uses if action == END)]
+        columns = np.array([use[:3] for use in done], dtype=np.int64).reshape(-1, 3)
+        event = np.searchsorted(self.number, columns[:, 0])
+        return Carried(columns[:, 2], event, columns[:, 1]), [use[3] for use in done]
