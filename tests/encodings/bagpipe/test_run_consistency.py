@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from run_consistency import batches_of
 
 import gapless
-from gapless.checker import Rule, check
 from gapless.encodings.bagpipe import Cluster, Planning, Problem
-from gapless.encodings.bagpipe.run_file import read_run
 from gapless.profiles.traces.generators import zipf_trace
 
 TRAINERS = 4
@@ -21,26 +19,20 @@ DESIGNS = ["replicated", "lrpp", "lrpp-delayed", "lrpp-fine-grained"]
 
 def inconsistencies(path: Path) -> list[str]:
     """What a run's trainers would read that isn't there or lacks an update, and what the servers lack at the end."""
-    run = dict(np.load(path))
-    assert json.loads(run["meta"].tobytes())["format"] == "gapless.bagpipe-run"
-    users = np.unpackbits(run["users"], axis=1, count=TRAINERS).astype(bool)
+    _, batches = batches_of(path)
     updates: dict[int, int] = {}  # of each row, by all batches so far
     written: dict[int, list[tuple[int, int]]] = {}  # to the servers: after which batch, with how many updates
     copies: list[dict[int, int]] = [{} for _ in range(TRAINERS)]  # of each trainer: row to updates in it
     root, last, late, found = {}, {}, set(), []  # type: ignore[var-annotated]
-    end = 0
-    for batch, rows in enumerate(run["rows"].tolist()):
-        part, end = slice(end, end + rows), end + rows
+    for batch, run in enumerate(batches):
         now_late = set()
         for row, fetched_by, private_to, sync, evicted, using in zip(
-            *(run[name][part].tolist() for name in ("ids", "fetched_by", "private_to", "sync", "evicted")), users[part],
+            *(run[name].tolist() for name in ("ids", "fetched_by", "private_to", "sync", "evicted")), run["users"],
             strict=True,
         ):  # fmt: skip
             readers = np.flatnonzero(using).tolist()
             fetch = {-1: list(range(TRAINERS)), -3: readers}.get(fetched_by, [fetched_by] * (fetched_by >= 0))
-            at_servers = [
-                count for after, count in written.get(row, [(-1, 0)]) if after <= int(run["prefetch_after"][batch])
-            ]
+            at_servers = [count for after, count in written.get(row, [(-1, 0)]) if after <= int(run["prefetch_after"])]
             for trainer in fetch:
                 copies[trainer][row] = at_servers[-1] if at_servers else 0
             if fetched_by in (-4, -5):
@@ -94,34 +86,3 @@ def test_nothing_is_read_that_is_missing_or_stale(tmp_path: Path, design: str, l
 @pytest.mark.parametrize("objective", ["paper", "fetches"])
 def test_whatever_the_partition(tmp_path: Path, objective: str) -> None:
     assert inconsistencies(saved(tmp_path, "lrpp-fine-grained", objective=objective)) == []
-
-
-def _broken(path: Path, name: str, value: int, **wanted: int) -> None:
-    """One entry of a run file changed, of the first row from batch 2 on whose columns are as wanted."""
-    run = dict(np.load(path))
-    first = int(run["rows"][:2].sum())
-    chosen = np.ones(len(run["ids"]), dtype=bool)
-    for column, is_value in wanted.items():
-        chosen &= run[column] == is_value
-    place = first + int(np.flatnonzero(chosen[first:])[0])
-    run[name][place] = value
-    np.savez(path, **run)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "wanted", "rule"),
-    [
-        ("sync", 2, {"sync": 1, "fetched_by": -4}, Rule.INPUT_STALE),
-        ("evicted", 1, {"sync": 1, "fetched_by": -4}, Rule.INPUT_MISSING),
-        ("evicted", 0, {"sync": 0, "evicted": 1, "fetched_by": -3}, Rule.REQUIRED_MISSING),
-    ],
-)
-def test_a_broken_run_is_inconsistent_and_the_checker_names_the_rule(
-    tmp_path: Path, name: str, value: int, wanted: dict[str, int], rule: Rule
-) -> None:
-    path = saved(tmp_path, "lrpp-fine-grained")
-    _broken(path, name, value, **wanted)
-    assert inconsistencies(path) != []
-    schedule = read_run(path).schedule
-    assert schedule is not None
-    assert rule in check(schedule).violation_counts
