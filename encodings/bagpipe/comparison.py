@@ -91,13 +91,15 @@ def compare_designs(counts: Counts, cluster: Cluster, designs: Sequence[str] = D
     return tuple(_design_summary(pipeline(counts, cluster, design), counts) for design in designs)
 
 
-def compare_baselines(trace: Trace, planning: Planning, counts: Counts, cluster: Cluster) -> tuple[DesignSummary, ...]:
+def compare_baselines(
+    trace: Trace, planning: Planning, counts: Counts, cluster: Cluster, designs: Sequence[str] = tuple(BASELINES)
+) -> tuple[DesignSummary, ...]:
     """Caches without lookahead on the batches that were counted, as large as theirs, or as `planning` says.
 
     Times are the means of the same batches, which lie after a window: the caches have filled by then.
     """
     found: list[DesignSummary] = []
-    for design in BASELINES:
+    for design in designs:
         asked = replace(
             planning, design=design, lookahead=None, cache_rows=planning.cache_rows or int(counts.cache_rows.max()),
             batches=counts.batches, objective=planning.objective if planning.objective != "synchronised" else "auto",

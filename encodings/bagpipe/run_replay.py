@@ -54,8 +54,9 @@ class _Extent:
         fetch = times.prefetch
         others = [getattr(times, name) for name in vars(times) if isinstance(getattr(times, name), Spans)]
         others = [span for span in others if span is not fetch]
-        # What a partitioned cache exchanges may start as soon as the prefetch has ended.
-        start_s = np.minimum.reduce([fetch.end_s, *(span.start_s for span in others)])
+        # What a partitioned cache exchanges starts once the prefetch and the batch before it allow it.
+        trained_s = np.append(0.0, times.sync_now.end_s[:-1])
+        start_s = np.minimum.reduce([np.maximum(trained_s, fetch.end_s), *(span.start_s for span in others)])
         return cls(fetch, Spans(start_s, np.maximum.reduce([span.end_s for span in others])))
 
 

@@ -82,14 +82,16 @@ def test_an_epoch_that_is_stopped_and_gone_on_with(
     plan = planned(str(tmp_path / "half.npz"), -1)
     assert plan.windows.count == plan.details["batches_optimised"] == batches
     write_run(tmp_path / "run.npz", SavedPlan("bagpipe", {}, {}, {}, plan.schedule, windows=plan.windows))
+    begin_s = time.process_time()
     report = benchmark.pedantic(plan.windows.replay, rounds=1)
+    seconds["replay"] = time.process_time() - begin_s
     assert report.valid, report.summary()
     assert report.makespan_s == pytest.approx(plan.windows.times.makespan_s)
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     assert peak_bytes < 2 * 10**9
     tables.table("bagpipe-epoch", "An epoch of Criteo Kaggle's length, 16,384 x 26, p = 8").add(
         str(batches), batches=batches, begin_s=round(seconds["begin"]), go_on_s=round(seconds["go on"]),
-        replay_s=round(benchmark.stats["total"]), peak_mb=peak_bytes // 10**6,
+        replay_s=round(seconds["replay"]), peak_mb=peak_bytes // 10**6,
         file_mb=(tmp_path / "run.npz").stat().st_size // 10**6, makespan_s=round(report.makespan_s, 2),
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.checker import Report, Rule, check
-from gapless.encodings.bagpipe import Cluster, Planning, Problem
+from gapless.encodings.bagpipe import Cluster, Planning, Problem, run_replay
 from gapless.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SYNC_LATER, SYNC_NOW, Actions
 from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.counts import counted
-from gapless.encodings.bagpipe.lowering import to_schedule
+from gapless.encodings.bagpipe.lowering import Stretch, lowered, to_schedule
 from gapless.encodings.bagpipe.machine import Machine
 from gapless.encodings.bagpipe.pipeline import Times, pipeline
 from gapless.encodings.bagpipe.run_replay import replay_run
@@ -142,3 +143,16 @@ def test_progress_ends_with_all_batches() -> None:
     replay_run(Batches(actions), times, machine, 100, shares.append)
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
+
+
+def test_a_batch_that_waits_between_its_prefetch_and_its_pass_is_in_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    actions, times, machine = planned(lookahead=10)
+    used: list[int] = []
+
+    def counted_lowering(groups: Any, seen: Any, stretch: Stretch, *others: Any) -> Any:
+        used.append(len(stretch.trains))
+        return lowered(groups, seen, stretch, *others)
+
+    monkeypatch.setattr(run_replay, "lowered", counted_lowering)
+    assert replay_run(Batches(actions), times, machine, EACH_ALONE).valid
+    assert max(used) <= 4
