@@ -62,7 +62,7 @@ def test_the_whole_partition(benchmark: Any, examples: int, trainers: int) -> No
 def test_the_partition_with_skewed_costs(benchmark: Any, exponent: float) -> None:
     """Rows that all examples use have one owner, whom all examples prefer."""
     trace = zipf_trace(criteo_like_trace(1).table_rows or (), exponent, 6 * EXAMPLES)
-    *_, plan = batch_plans(trace, Planning(TRAINERS, EXAMPLES, lookahead=10, ownership="hash"))
+    *_, plan = batch_plans(trace, Planning(TRAINERS, EXAMPLES, lookahead=10, objective="paper", ownership="hash"))
     batch = Batch(plan.index, plan.owner, TRAINERS)
     found = benchmark.pedantic(partition, args=(batch,), rounds=5, warmup_rounds=1)
     assert lower_bound(cost_matrix(batch), capacities(EXAMPLES, TRAINERS), found.prices) == found.value

@@ -104,7 +104,7 @@ def values(plan: BatchPlan) -> dict[str, int]:
 @cache
 def papers(ownership: str, batches: int) -> dict[str, int]:
     """The sums over a run with the paper's optimum in each batch."""
-    planning = Planning(TRAINERS, BATCH, lookahead=200, batches=batches, ownership=ownership)
+    planning = Planning(TRAINERS, BATCH, lookahead=200, batches=batches, objective="paper", ownership=ownership)
     found = [values(plan) for plan in batch_plans(criteo_like_trace(batches * BATCH), planning)]
     return {objective: sum(entry[objective] for entry in found) for objective in found[0]}
 

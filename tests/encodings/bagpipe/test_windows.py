@@ -22,7 +22,6 @@ from gapless.encodings.bagpipe.windows import WindowBatch, partition_window
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.generators import zipf_trace
-from gapless.profiles.traces.trace import trace_of_array
 
 FINE = "lrpp-fine-grained"
 QUICK = Parameters(bound=Bound(rounds=0))
@@ -145,15 +144,6 @@ def test_windows_hold_what_is_left_of_a_trace() -> None:
     """Ten batches, four together: two windows and a half."""
     found = plans(parameters=replace(QUICK, synchronised=Synchronised(window=4)))
     assert [plan.step.batch for plan in found] == list(range(10))
-
-
-def test_a_run_that_is_told_to_stop_has_contiguous_batches() -> None:
-    options = SolveOptions()
-    options.stop.set()
-    planning = Planning(2, 8, lookahead=2, design=FINE)
-    found = next(batch_plans(trace_of_array(np.arange(40).reshape(20, 2) % 7), planning, QUICK, options))
-    assert found.partition.is_cut
-    assert found.trainer.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_marginal_costs_are_what_one_more_example_costs() -> None:
