@@ -85,7 +85,7 @@ def test_no_plan_is_handed_over_that_does_not_replay(monkeypatch: pytest.MonkeyP
             is_replayed.set()
         return report
 
-    monkeypatch.setattr("gapless.recipe.check", replay)
+    monkeypatch.setattr("gapless.io.plan.check", replay)
     gapless.solve(Asked((0.5,), lambda: is_replayed.wait(PATIENCE_S)), on_result=handed.append)
     assert is_replayed.is_set()
     assert handed == []

@@ -84,9 +84,10 @@ def content(path: Path) -> Any:
         data = json.loads(path.read_text(encoding="utf-8"))
         return {name: json.dumps(section) for name, section in data.items() if name != "run"}
     with np.load(path) as archive:
-        arrays = {name: archive[name].tobytes() for name in archive if name != "meta"}
-        meta = json.loads(archive["meta"].tobytes())
-    return arrays | {name: json.dumps(section) for name, section in meta.items() if name != "run"}
+        texts = {name: json.loads(archive[name].tobytes()) for name in ("meta", "end", "made")}
+        arrays = {name: archive[name].tobytes() for name in archive if name not in texts}
+    sections = {name: section for text in texts.values() for name, section in text.items() if name != "run"}
+    return arrays | {name: json.dumps(section) for name, section in sections.items()}
 
 
 def write_inputs(folder: Path) -> None:

@@ -24,7 +24,7 @@ def solve_command(system: str, folder: Path) -> list[str]:
             *["--trace", "zipf", "--table-rows", "50,400", "--examples", "300"],
             *["--trainers", "4", "--batch-size", "30", "--lookahead", "3"],
         ],
-        "cupcake": ["--profile", "resnet50"],
+        "cupcake": ["--profile", "resnet50", "--modes", "compress"],
         "pipeline": [
             *["--profile", "uniform:f=10,b=12,w=8", "--ranks", "3", "--micro-batches", "4"],
             *["--hop", "2", "--in-flight", "3"],
