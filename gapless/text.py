@@ -28,7 +28,7 @@ def described(name: str, value: Any) -> str:
     """A named value in words; the name's ending says the unit."""
     if value is None:
         return "-"
-    if isinstance(value, list) and len(value) > _MOST_LISTED:
+    if isinstance(value, list) and (len(value) > _MOST_LISTED or any(isinstance(part, Mapping) for part in value)):
         return f"{len(value)} entries"
     if isinstance(value, Mapping):
         inner = name if name.endswith("_s") else f"{name}_s" if name == "stages" else ""

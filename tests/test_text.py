@@ -16,6 +16,7 @@ def test_the_ending_of_a_name_says_the_unit() -> None:
 
 def test_long_lists_are_described_by_their_length() -> None:
     assert described("groups", [[0, 1]] * 9) == "9 entries"
+    assert described("costs", [{"name": "plain"}] * 2) == "2 entries"
     assert described("groups", [[0, 1]]) == "[[0, 1]]"
 
 

@@ -85,6 +85,8 @@ class Actions:
                 raise InputError(f"{title}: must have one entry for each of {len(self.ids)} ids, got {len(column)}")
             if not (low <= column.min() and column.max() <= high):
                 raise InputError(f"{title}: must be between {low} and {high}, got {column.min()}..{column.max()}")
+        if ((self.fetched_by <= BY_USERS) & (self.private_to == SHARED)).any():
+            raise InputError(f"private_to: must be a trainer where users fetch or send a row, got {SHARED}")
 
     @classmethod
     def of(cls, plan: BatchPlan, design: str = "lrpp-delayed") -> Actions:

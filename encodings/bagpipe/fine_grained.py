@@ -15,7 +15,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.actions import SENT_LATER, SENT_NOW, SYNC_LATER, SYNC_NOW, GroupedActions
+from gapless.encodings.bagpipe.actions import (
+    BY_USERS,
+    SENT_LATER,
+    SENT_NOW,
+    SYNC_LATER,
+    SYNC_NOW,
+    Actions,
+    GroupedActions,
+)
 from gapless.encodings.bagpipe.machine import Draft, Machine
 from gapless.encodings.bagpipe.pipeline import Times
 from gapless.encodings.bagpipe.rooted_counts import busiest
@@ -23,7 +31,7 @@ from gapless.errors import InputError
 from gapless.graph import Implementation, Op
 from gapless.schedule import EventKind
 
-__all__ = ["Holders", "RootedRows"]
+__all__ = ["Holders", "RootedRows", "Settled"]
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -38,6 +46,41 @@ class Holders:
 
     root: list[int]
     ready_s: dict[tuple[str, int], float] = field(default_factory=dict)
+
+
+class Settled:
+    """Who holds each row after the first batches of a run, of which a stretch needs no more than that.
+
+    Rows that were written back are forgotten: memory grows with the cache.
+    """
+
+    def __init__(self) -> None:
+        self._ids = np.empty(0, dtype=np.int64)  # ascending
+        self._root = np.empty(0, dtype=np.int64)
+
+    def of(self, ids: Ints) -> Ints:
+        """The holder of each row, -1 for nobody."""
+        place, is_there = self._places(ids)
+        root = np.full(len(ids), -1)
+        root[is_there] = self._root[place[is_there]]
+        return root
+
+    def add(self, batch: Actions) -> None:
+        """Go past the next batch."""
+        rooted = batch.fetched_by <= BY_USERS
+        place, is_there = self._places(batch.ids[rooted])
+        stays = np.ones(len(self._ids), dtype=np.bool_)
+        stays[place[is_there]] = False
+        held = rooted & (batch.evicted == 0)
+        ids = np.concatenate([self._ids[stays], batch.ids[held]])
+        order = np.argsort(ids, kind="stable")  # two runs to merge
+        self._ids, self._root = ids[order], np.concatenate([self._root[stays], batch.private_to[held]])[order]
+
+    def _places(self, ids: Ints) -> tuple[Ints, Mask]:
+        place = np.searchsorted(self._ids, ids)
+        is_there = place < len(self._ids)
+        is_there[is_there] = self._ids[place[is_there]] == ids[is_there]
+        return place, is_there
 
 
 @dataclass
@@ -69,16 +112,18 @@ class RootedRows:
     def _sent(self, chosen: Mask, slot: int, name: str) -> Iterator[int]:
         """Groups that their roots send in the synchronisation after batch `slot`."""
         machine, network = self.machine, self.machine.all_reduce
+        if slot < 0:
+            raise InputError(f"fetched_by: batch {self.number} has rows sent {name}, when no batch has used them yet")
         groups, users = self.batch.group[chosen], self.batch.users[chosen]
         root = np.array([self.holders.root[group] for group in groups.tolist()])
-        if (name, slot) not in self.holders.ready_s or root.min() < 0:
-            raise InputError(f"fetched_by: batch {self.number} has rows sent {name} that no trainer holds before it")
+        root = np.where(root < 0, self.batch.private_to[chosen], root)  # has no copy: the replay says so
         is_leaving = ~users[np.arange(len(groups)), root]
         count, most = busiest(users, root, weight=self.rows[groups])
         if not count:
             return
         spans = self.times.sync_now if name == "now" else self.times.sync_later
-        begin_s, end_s = self.holders.ready_s[name, slot], float(spans.end_s[slot])
+        duration_s, end_s = machine.cluster.exchange_s(float(most), machine.cluster.row_bytes), float(spans.end_s[slot])
+        begin_s = self.holders.ready_s.get((name, slot), max(float(spans.start_s[slot]), end_s - duration_s))
         moving = users.sum(axis=1) > ~is_leaving
         for trainer in range(machine.cluster.trainers):
             for leaves in (False, True):
@@ -87,7 +132,7 @@ class RootedRows:
                 self.draft.move(machine.link("ready", trainer), own, begin_s, freed_on=freed_on)
         token = self.draft.tensor(f"rows of batch {self.number} sent {name}")
         needs = {group: self.seen[group] for group in groups[moving].tolist()}
-        implementation = Implementation(machine.cluster.exchange_s(float(most), machine.cluster.row_bytes))
+        implementation = Implementation(duration_s)
         op = Op(f"send {self.number} {name}", tuple(needs), (token,), (implementation,), "collective", needs=needs)
         self.draft.run(op, network, begin_s, end_s, kind=EventKind.COLLECTIVE)
         for trainer in range(machine.cluster.trainers):

@@ -80,14 +80,16 @@ def to_schedule(
 
 
 def lowered(
-    groups: RowGroups, seen: list[int], stretch: Stretch, times: Times, machine: Machine, names: Iterable[str] = ()
+    groups: RowGroups, seen: list[int], stretch: Stretch, times: Times, machine: Machine, names: Iterable[str] = (),
+    root: Sequence[int] = (),
 ) -> Schedule:  # fmt: skip
     """The schedule of a stretch. `seen`: the updates of each group's rows that batches before it made, as bits; those
-    of its own batches are added. `names`: tokens that must be there, even if none of its batches has them.
+    of its own batches are added. `names`: tokens that must be there, even if none of its batches has them. `root`: who
+    holds each group before it, -1 for nobody, as for all if it is empty.
     """
     group_bytes = groups.rows * machine.cluster.row_bytes
     rows = Draft(group_bytes.tolist(), [f"rows {number}" for number in range(len(groups.rows))])
-    holders = Holders([-1] * len(groups.rows))
+    holders = Holders(list(root) or [-1] * len(groups.rows))
     copies = [(number, SERVERS) for number in range(len(groups.rows))]
     for number, batch in zip(stretch.numbers, groups.batches, strict=True):
         bit = stretch.bits.get(number, 0)

@@ -2,7 +2,9 @@
 
 A window is a stretch of time that begins with a prefetch or a forward pass. Of the batches that have events in it, rows
 are grouped by what the replay knows of them at its start, and by what happens to them in it. A batch is needed twice:
-for its prefetch, when only the rows count that are fetched, and L batches later for all else.
+for its prefetch, when only the rows count that are fetched, and L batches later for all else. Rooted rows are sent to
+it while the two batches before it are synchronised, by whoever holds them then: `Settled` goes past the batches that no
+window needs any more.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from numpy.typing import NDArray
 
 from gapless.checker import Report
 from gapless.checker.windows import Window, WindowedReplay
-from gapless.encodings.bagpipe.actions import NOT_FETCHED, Actions, RowGroups
+from gapless.encodings.bagpipe.actions import BY_USERS, EVERYWHERE, Actions, RowGroups
+from gapless.encodings.bagpipe.fine_grained import Settled
 from gapless.encodings.bagpipe.lowering import Stretch, lowered
 from gapless.encodings.bagpipe.machine import Machine
 from gapless.encodings.bagpipe.pipeline import Spans, Times
@@ -50,13 +53,17 @@ class _Extent:
     use: Spans
 
     @classmethod
-    def of(cls, times: Times) -> _Extent:
+    def of(cls, times: Times, is_rooted: bool) -> _Extent:
         fetch = times.prefetch
         others = [getattr(times, name) for name in vars(times) if isinstance(getattr(times, name), Spans)]
         others = [span for span in others if span is not fetch]
         # What a partitioned cache exchanges starts once the prefetch and the batch before it allow it.
         trained_s = np.append(0.0, times.sync_now.end_s[:-1])
-        start_s = np.minimum.reduce([np.maximum(trained_s, fetch.end_s), *(span.start_s for span in others)])
+        starts = [np.maximum(trained_s, fetch.end_s), *(span.start_s for span in others)]
+        if is_rooted:
+            sent = ((1, times.sync_now), (2, times.sync_later))
+            starts += [np.append([np.inf] * after, span.start_s)[: len(trained_s)] for after, span in sent]
+        start_s = np.minimum.reduce(starts)
         return cls(fetch, Spans(start_s, np.maximum.reduce([span.end_s for span in others])))
 
 
@@ -67,22 +74,27 @@ def replay_run(
     """What the checker finds, with `most_rows` in a window, but at least a batch. `on_progress`: is called with the
     share of the batches that are over.
     """
-    extent = _Extent.of(times)
+    is_rooted = bool((batches.actions(0).fetched_by <= BY_USERS).any())  # nobody holds the first batch's rows before it
+    extent = _Extent.of(times, is_rooted)
     makespan_s = float(max(extent.use.end_s.max(), extent.fetch.end_s.max()))
     replay, at_hand = WindowedReplay(machine.topology(), makespan_s), dict[int, Actions]()
     bits: dict[int, int] = {}
+    settled, past = Settled(), 0
     borders = [-np.inf, *_borders(batches.rows, times, most_rows), np.inf]
     for from_s, until_s in pairwise(borders):
         fetching = (extent.fetch.start_s < until_s) & (extent.fetch.end_s >= from_s)
         using = (extent.use.start_s < until_s) & (extent.use.end_s >= from_s)
         numbers = np.flatnonzero(fetching | using).tolist()
-        at_hand = {number: at_hand.get(number) or batches.actions(number) for number in numbers}
         used = frozenset(np.flatnonzero(using).tolist())
+        while is_rooted and past < min(used, default=0):
+            settled.add(at_hand.get(past) or batches.actions(past))
+            past += 1
+        at_hand = {number: at_hand.get(number) or batches.actions(number) for number in numbers}
         bits = _numbered(bits, sorted(used), replay.contributions)
         lasts = extent.use.end_s >= until_s
         lasting = sum(1 << bit for number, bit in bits.items() if lasts[number])
         stretch = Stretch(numbers, used, bits, from_s, until_s, held=1)
-        replay.add(_window(replay, stretch, at_hand, times, machine, lasting))
+        replay.add(_window(replay, stretch, at_hand, settled, times, machine, lasting))
         on_progress(float((extent.use.end_s < until_s).mean()))
     return replay.report()
 
@@ -99,17 +111,24 @@ def _numbered(before: dict[int, int], numbers: list[int], taken: int) -> dict[in
 
 
 def _window(
-    replay: WindowedReplay, stretch: Stretch, at_hand: dict[int, Actions], times: Times, machine: Machine, lasting: int
+    replay: WindowedReplay, stretch: Stretch, at_hand: dict[int, Actions], settled: Settled, times: Times,
+    machine: Machine, lasting: int,
 ) -> Window:  # fmt: skip
     """The schedule of a stretch, with rows in groups that have one state for the replay."""
     parts = list(_parts(stretch, at_hand))
     stretch = replace(stretch, numbers=[number for number, _ in parts])
-    groups = RowGroups.of([actions for _, actions in parts], replay.open_atoms(), replay.labels)
+    groups = RowGroups.of(
+        [actions for _, actions in parts],
+        replay.open_atoms(),
+        lambda ids: replay.labels(ids) * (machine.cluster.trainers + 1) + settled.of(ids) + 1,
+    )
+    root = np.full(len(groups.rows), -1)
+    root[groups.part] = settled.of(groups.ids)
     label = np.zeros(len(groups.rows), dtype=np.int64)
     label[groups.part] = replay.labels(groups.ids)
     needed = replay.needed(label)
     seen = [held if known else stretch.held for held, known in zip(needed, label.tolist(), strict=True)]
-    schedule = lowered(groups, seen, stretch, times, machine, replay.open_names())
+    schedule = lowered(groups, seen, stretch, times, machine, replay.open_names(), root.tolist())
     is_last = stretch.until_s == np.inf
     return Window(schedule, groups.ids, groups.part, lasting, is_last)
 
@@ -118,7 +137,7 @@ def _parts(stretch: Stretch, at_hand: dict[int, Actions]) -> Iterator[tuple[int,
     """The batches of a stretch with the rows that matter in it: of a prefetch alone, those that are fetched."""
     for number in stretch.numbers:
         actions = at_hand[number]
-        fetched = actions.fetched_by != NOT_FETCHED
+        fetched = (actions.fetched_by >= EVERYWHERE) | (actions.fetched_by == BY_USERS)
         if number in stretch.trains:
             yield number, actions
         elif fetched.any():

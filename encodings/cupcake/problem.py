@@ -176,6 +176,8 @@ def _priced(
 def _offered(profile: FusionProfile, asked: tuple[str, ...] | None, error: str) -> tuple[str, ...]:
     """The modes of a profile that are asked for and no worse than a class of errors."""
     names = profile.mode_names if asked is None else profile.compressing if asked == ("compress",) else asked
+    for name in names:
+        check_known("modes", name, profile.mode_names)
     check_known("error", error, ERRORS)
     known = list(ERRORS)
     left = tuple(name for name in names if known.index(profile.mode(name).error) <= known.index(error))

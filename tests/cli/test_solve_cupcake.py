@@ -131,7 +131,7 @@ def test_a_class_of_error_leaves_out_what_is_worse(capsys: pytest.CaptureFixture
         (["--profile", "resnet50", "--modes", "compress", "--decode", "before", "--method", "affine"], "needs affine"),
         (["--profile", "resnet50", "--method", "algorithm1"], "add --modes compress --decode before"),
         (["--profile", "resnet50", "--modes", "plain", "--method", "selective"], "needs the mode plain and one that"),
-        (["--profile", "resnet50", "--modes", "plain,dcg"], "mode: must be one of plain, dgc, got 'dcg'"),
+        (["--profile", "resnet50", "--modes", "plain,dcg"], "modes: must be one of plain, dgc, got 'dcg'"),
         (
             ["--profile", "resnet50", "--modes", "compress", "--error", "exact"],
             "has none of error class exact or better",

@@ -163,6 +163,9 @@ BROKEN = {
     "a cached row that is fetched": (
         changed("fetched_by", BY_USERS, lambda batch: batch.fetched_by == SENT_NOW), Rule.INPUT_MISSING,
     ),
+    "a row sent that no trainer holds": (
+        changed("fetched_by", SENT_NOW, lambda batch: batch.fetched_by == BY_USERS), Rule.INPUT_MISSING,
+    ),
     "a row evicted that is used again": (
         changed("evicted", 1, lambda batch: batch.sync == SYNC_NOW), Rule.INPUT_MISSING,
     ),
@@ -193,9 +196,17 @@ def test_an_exchange_that_is_left_out_is_caught(op: str, rule: Rule) -> None:
     assert rule in replayed(leave_out=op).violation_counts
 
 
-def test_a_row_that_nobody_can_send_is_refused() -> None:
-    with pytest.raises(InputError, match="batch 2 has rows sent now that no trainer holds before it"):
-        replayed(changed("fetched_by", SENT_NOW, lambda batch: batch.fetched_by == BY_USERS))
+def test_rows_that_are_sent_to_the_first_batch_are_refused() -> None:
+    def change(actions: list[Actions]) -> None:
+        actions[0] = replace(actions[0], fetched_by=np.full_like(actions[0].fetched_by, SENT_NOW))
+
+    with pytest.raises(InputError, match="batch 0 has rows sent now, when no batch has used them yet"):
+        replayed(change)
+
+
+def test_a_rooted_row_without_a_root_is_refused() -> None:
+    with pytest.raises(InputError, match="private_to: must be a trainer where users fetch or send a row, got -1"):
+        replayed(changed("private_to", -1, several))
 
 
 @pytest.mark.parametrize("seed", [0, 3, 4])

@@ -17,9 +17,11 @@ from examples import share
 import gapless
 from gapless import Result, SolveOptions
 from gapless.encodings.bagpipe import Planning, resuming, run_store
+from gapless.encodings.bagpipe.actions import NOT_FETCHED, SENT_LATER, SENT_NOW
 from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.budget import Budget, OutOfTimeError, Pace
 from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.parameters import Parameters, Synchronised
 from gapless.encodings.bagpipe.problem import Problem
 from gapless.errors import InputError
 from gapless.options import Deadline, Progress
@@ -36,7 +38,7 @@ def problem(resume: Path | None = None, seed: int = 0, **settings: Any) -> Probl
 
 
 @pytest.mark.parametrize("settings", [{}, {"lookahead": 5}, {"cache_rows": 90, "lookahead": None}, {"lookahead": 50}])
-@pytest.mark.parametrize("design", ["lrpp-delayed", "partitioned"])
+@pytest.mark.parametrize("design", ["lrpp-delayed", "partitioned", "lrpp-fine-grained"])
 def test_the_first_batches_of_any_run_are_a_run(settings: dict[str, Any], design: str) -> None:
     for batches in range(1, BATCHES + 1):
         run = stopped_after(batches, design=design, **settings)
@@ -45,11 +47,12 @@ def test_the_first_batches_of_any_run_are_a_run(settings: dict[str, Any], design
         actions = [run.windows.actions(number) for number in range(batches)]
         assert run.details["evicted_rows"] == sum(int(batch.evicted.sum()) for batch in actions)
         written = np.concatenate([batch.ids[batch.evicted == 1] for batch in actions])
-        fetched = np.concatenate([batch.ids[batch.fetched_by > -2] for batch in actions])
+        is_fetched = [np.isin(batch.fetched_by, [NOT_FETCHED, SENT_NOW, SENT_LATER], invert=True) for batch in actions]
+        fetched = np.concatenate([batch.ids[each] for batch, each in zip(actions, is_fetched, strict=True)])
         assert np.array_equal(np.sort(written), np.sort(fetched))
 
 
-def stopped_after(batches: int, **settings: Any) -> Result:
+def stopped_after(batches: int, parameters: Parameters | None = None, **settings: Any) -> Result:
     """Stopped by somebody who sees so many batches planned."""
 
     def stop(progress: Progress) -> None:
@@ -57,7 +60,7 @@ def stopped_after(batches: int, **settings: Any) -> Result:
             options.stop.set()
 
     options = SolveOptions(on_progress=stop)
-    return gapless.solve(problem(**settings), options)
+    return gapless.solve(problem(**settings), options, parameters)
 
 
 @pytest.mark.parametrize("objective", ["paper", "fetches", "max-load"])
@@ -173,6 +176,7 @@ SETTINGS = [
     {"cache_rows": 90, "lookahead": None},
     {"design": "partitioned", "lookahead": 50},
     {"method": "random", "lookahead": 3},
+    {"objective": "synchronised", "design": "lrpp-fine-grained", "lookahead": 4},
 ]
 
 
@@ -185,6 +189,23 @@ def test_a_run_that_is_gone_on_with_equals_one_that_never_ended(settings: dict[s
         resumed = gapless.solve(problem(tmp_path / "cut.npz", **settings))
         assert resumed.valid
         resumed.save(tmp_path / "resumed.npz")
+        assert_same_run(tmp_path / "resumed.npz", tmp_path / "whole.npz")
+
+
+@pytest.mark.parametrize("design", ["lrpp-delayed", "lrpp-fine-grained"])
+def test_so_does_one_whose_batches_are_partitioned_two_at_a_time(
+    design: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file may end between the two: both are partitioned again."""
+    for module in (run_store, resuming):
+        monkeypatch.setattr(module, "WINDOW_ROWS", 1)  # a window in the file is a batch
+    two, settings = Parameters(synchronised=Synchronised(window=2)), {"objective": "synchronised", "design": design}
+    gapless.solve(problem(**settings), parameters=two).save(tmp_path / "whole.npz")
+    for batches in (4, 7):
+        stopped_after(batches, two, **settings).save(tmp_path / "cut.npz")
+        with (tmp_path / "cut.npz").open("rb") as stream:
+            assert run_store.salvaged(stream, lambda columns: True).batches == batches
+        gapless.solve(problem(tmp_path / "cut.npz", **settings), parameters=two).save(tmp_path / "resumed.npz")
         assert_same_run(tmp_path / "resumed.npz", tmp_path / "whole.npz")
 
 

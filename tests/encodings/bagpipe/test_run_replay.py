@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from gapless.checker import Report, Rule, check
 from gapless.encodings.bagpipe import Cluster, Planning, Problem, run_replay
-from gapless.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SYNC_LATER, SYNC_NOW, Actions
+from gapless.encodings.bagpipe.actions import EVERYWHERE, NOT_FETCHED, SENT_LATER, SYNC_LATER, SYNC_NOW, Actions
 from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.counts import counted
+from gapless.encodings.bagpipe.fine_grained import Settled
 from gapless.encodings.bagpipe.lowering import Stretch, lowered, to_schedule
 from gapless.encodings.bagpipe.machine import Machine
 from gapless.encodings.bagpipe.pipeline import Times, pipeline
@@ -24,7 +25,7 @@ from gapless.encodings.bagpipe.run_replay import replay_run
 from gapless.encodings.bagpipe.solve import machine_for
 from gapless.profiles.traces.generators import zipf_trace
 
-TRAINERS, BATCHES = 3, 14
+TRAINERS, BATCHES, FINE = 3, 14, "lrpp-fine-grained"
 EACH_ALONE = 1
 """Rows of a window: a border before each prefetch and each pass."""
 
@@ -57,7 +58,7 @@ def planned(seed: int = 0, lookahead: int = 2, design: str = "lrpp-delayed") -> 
 @given(
     seed=st.integers(0, 10**6),
     lookahead=st.integers(1, 8),
-    design=st.sampled_from(["replicated", "partitioned", "lrpp", "lrpp-delayed"]),
+    design=st.sampled_from(["replicated", "partitioned", "lrpp", "lrpp-delayed", FINE]),
     most_rows=st.sampled_from([EACH_ALONE, 100, 400]),
 )
 def test_windows_say_what_the_whole_replay_says(seed: int, lookahead: int, design: str, most_rows: int) -> None:
@@ -101,8 +102,9 @@ CHANGES: dict[Rule, Callable[[list[Actions]], list[Actions]]] = {
 
 @pytest.mark.parametrize("rule", CHANGES)
 @pytest.mark.parametrize("most_rows", [EACH_ALONE, 150])
-def test_what_is_broken_across_a_border_is_found_by_name(rule: Rule, most_rows: int) -> None:
-    actions, times, machine = planned(seed=2)
+@pytest.mark.parametrize("design", ["lrpp-delayed", FINE])
+def test_what_is_broken_across_a_border_is_found_by_name(rule: Rule, most_rows: int, design: str) -> None:
+    actions, times, machine = planned(seed=2, design=design)
     actions = CHANGES[rule](actions)
     whole, parts = check(to_schedule(actions, times, machine)), replay_run(Batches(actions), times, machine, most_rows)
     assert rule in rules(parts)
@@ -122,6 +124,32 @@ def test_a_synchronisation_skipped_long_before_the_next_use_is_stale() -> None:
     actions[number] = replace(batch, sync=sync)
     report = replay_run(Batches(actions), times, machine, EACH_ALONE)
     assert Rule.INPUT_STALE in report.violation_counts, report.summary()
+
+
+@pytest.mark.parametrize("most_rows", [EACH_ALONE, 150])
+def test_a_row_written_back_windows_before_its_root_sends_it_is_missing(most_rows: int) -> None:
+    actions, times, machine = planned(seed=1, lookahead=6, design=FINE)
+    for number, batch in enumerate(actions):
+        later = (batch.fetched_by == SENT_LATER) & ~np.isin(batch.ids, actions[number - 3].ids)
+        if number > 3 and later.any():
+            break
+    row = batch.ids[later.argmax()]
+    last = max(before for before in range(number) if row in actions[before].ids)
+    evicted = actions[last].evicted.copy()
+    evicted[np.searchsorted(actions[last].ids, row)] = 1
+    actions[last] = replace(actions[last], evicted=evicted)
+    report = replay_run(Batches(actions), times, machine, most_rows)
+    assert Rule.INPUT_MISSING in report.violation_counts
+    assert any(f"send {number} later" in found.message for found in report.violations), report.summary()
+
+
+def test_holders_at_a_border_are_those_that_the_plans_say_and_what_was_written_back_has_none() -> None:
+    planning = Planning(TRAINERS, 24, lookahead=5, batches=BATCHES, design=FINE)
+    settled, plans = Settled(), list(batch_plans(zipf_trace((40, 300, 5), 1.1, 24 * BATCHES, 3), planning))
+    for plan in plans:
+        assert np.array_equal(settled.of(plan.step.ids), plan.past.root)
+        settled.add(Actions.of(plan, FINE))
+    assert (settled.of(np.unique(np.concatenate([plan.step.ids for plan in plans]))) == -1).all()
 
 
 def test_a_cache_that_is_too_small_is_found_whichever_window_fills_it() -> None:
@@ -145,8 +173,11 @@ def test_progress_ends_with_all_batches() -> None:
     assert shares[-1] == 1.0
 
 
-def test_a_batch_that_waits_between_its_prefetch_and_its_pass_is_in_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    actions, times, machine = planned(lookahead=10)
+@pytest.mark.parametrize(("design", "most"), [("lrpp-delayed", 4), (FINE, 5)])
+def test_a_batch_that_waits_between_its_prefetch_and_its_pass_is_in_no_window(
+    monkeypatch: pytest.MonkeyPatch, design: str, most: int
+) -> None:
+    actions, times, machine = planned(lookahead=10, design=design)
     used: list[int] = []
 
     def counted_lowering(groups: Any, seen: Any, stretch: Stretch, *others: Any) -> Any:
@@ -155,4 +186,4 @@ def test_a_batch_that_waits_between_its_prefetch_and_its_pass_is_in_no_window(mo
 
     monkeypatch.setattr(run_replay, "lowered", counted_lowering)
     assert replay_run(Batches(actions), times, machine, EACH_ALONE).valid
-    assert max(used) <= 4
+    assert max(used) <= most
