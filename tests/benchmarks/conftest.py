@@ -13,6 +13,8 @@ from typing import TypeVar
 import pytest
 from result_tables import ResultTables
 
+from gapless.encodings.bagpipe import fast
+
 Size = TypeVar("Size")
 
 _TABLES = pytest.StashKey[ResultTables]()
@@ -85,3 +87,13 @@ def limit_s(pytestconfig: pytest.Config) -> Callable[[float], float]:
     asked = pytestconfig.getoption("--limit-s")
     most_s = SHORT_LIMIT_S if pytestconfig.getoption("--shortest") else float("inf")
     return lambda own: min(own, most_s) if asked is None else asked
+
+
+@pytest.fixture(params=["compiled", "arrays"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether Bagpipe's loops are compiled."""
+    if request.param == "compiled":
+        pytest.importorskip("numba", reason="needs the extra `fast`")
+    else:
+        monkeypatch.setattr(fast, "_is_installed", lambda: False)
+    return str(request.param)
