@@ -16,7 +16,7 @@ class Parameters:
     most_labels: int = 4000
     """Labels that are kept at a cut; real profiles need a few dozen, and are solved to the optimum far below it."""
 
-    grid_bins: tuple[int, ...] = (50, 2000)
+    grid_bins: tuple[int, ...] = (20, 2000)
     """Steps between the least and the most end, of each grid over groups and modes in turn: a coarse one narrows the
     range of the next."""
 
@@ -24,8 +24,9 @@ class Parameters:
     """Groups times modes times steps that a grid may look at, some ten seconds; above 1,200 gradients in two modes it
     has fewer steps for it."""
 
-    most_extensions: int = 100_000_000
-    """Times that a label over groups and modes gets one more group, some seconds; real profiles need a tenth of it."""
+    most_extensions: int = 80_000_000
+    """Times that a label over groups and modes gets one more group, counted for each mode, some seconds; measured
+    profiles of two modes need up to 67 million (BERT with OneBit), most of them a tenth of that."""
 
     bucket_sizes_mb: tuple[int, ...] = (2, 4, 8, 16, 25, 32, 64)
     """Sizes of buckets that are tried, in 10^6 bytes: 2 to 64 MB (Cupcake, section 5.3) and PyTorch's 25."""

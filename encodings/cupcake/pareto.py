@@ -120,12 +120,13 @@ def solve_pareto(
     """The fusion with the least step time, or the best found and a bound where the deadline came first.
 
     `most`: labels that are kept at a cut; where there are more, the answer is the best found, with a bound, too.
-    `most_extensions`: times that a label gets one more group; with more of them to do the search ends, as out of time.
+    `most_extensions`: times that a label gets one more group, in each mode; with more of them to do the search ends, as
+    out of time.
     """
     labels, extensions = _Labels.start(), 0
     best_end_s, fusion, bound_s, most_here = incumbent_end_s, incumbent, math.inf, 0
     for j in range(1, costs.count + 1):
-        extensions += labels.count
+        extensions += labels.count * len(costs.modes)
         if deadline.over or extensions > most_extensions:
             # Every fusion that isn't covered yet goes through one of the labels that are there.
             bound_s = min(bound_s, _least_bound_s(costs, rest, labels))

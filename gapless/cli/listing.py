@@ -131,7 +131,7 @@ def _compressors() -> Rows:
     return [
         {"name": compressor.name, "ratio": compressor.ratio,
          "collective": "all-reduce" if compressor.all_reducible else "all-gather",
-         "what": compressor.what, "source": compressor.source}
+         "error": compressor.error, "what": compressor.what, "source": compressor.source}
         for compressor in compressors
     ]  # fmt: skip
 

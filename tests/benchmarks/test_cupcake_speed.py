@@ -19,7 +19,6 @@ from espresso import COMPRESSORS, DATA, NETWORKS, fusion_profile
 
 from gapless.encodings.cupcake.baselines import all_baselines
 from gapless.encodings.cupcake.fusion import DECODES, Costs
-from gapless.encodings.cupcake.parameters import DEFAULTS, Parameters
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.options import SolveOptions
 from gapless.profiles.gradients.cost_functions import AffineCost, PointsCost
@@ -181,10 +180,12 @@ def test_concave_costs_of_many_gradients(benchmark: Callable[..., BestFusion], s
         "concave", 0.0, tuple(f"g{number}" for number in range(count)), rng.integers(1000, 10**6, count),
         rng.dirichlet(np.ones(count)) * 1e-4 * count, offered,
     )  # fmt: skip
-    options = SolveOptions(threads=1, gap=0.0 if modes == 2 else 0.01, time_limit_s=None)
-    asked = {"options": options, "parameters": DEFAULTS if modes == 2 else Parameters(grid_bins=(20, 150))}
+    began_s = time.process_time()
+    asked = {"options": SolveOptions(threads=1, time_limit_s=None)}
     best = benchmark.pedantic(best_fusion, args=(profile,), kwargs=asked, rounds=1)  # type: ignore[attr-defined]
-    assert best.bound_s >= best.iteration_s * (1 - options.gap)
+    gap, cpu_s = 1 - best.bound_s / best.iteration_s, time.process_time() - began_s
+    print(f"\n{count} concave gradients, {modes} modes: gap {100 * gap:.2f} %, CPU {cpu_s:.1f} s")
+    assert gap <= (0.0 if modes == 2 else 0.01)
 
 
 def test_costs_that_hide_nothing(benchmark: Callable[..., BestFusion]) -> None:

@@ -193,6 +193,12 @@ def test_lists_name_what_is_there(capsys: pytest.CaptureFixture[str], what: str)
     assert run(capsys, "list", what)[0] == 0
 
 
+def test_compressors_are_listed_with_their_class_of_error(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {row["name"]: row["error"] for row in json.loads(run(capsys, "list", "compressors", "--json")[1])}
+    assert (rows["none"], rows["fp16"], rows["qsgd"]) == ("exact", "rounded", "unbiased")
+    assert (rows["powersgd"], rows["signsgd"]) == ("feedback", "unknown")
+
+
 def test_generated_topologies_are_listed_with_an_example_that_runs(capsys: pytest.CaptureFixture[str]) -> None:
     rows = {row["name"]: row for row in json.loads(run(capsys, "list", "topologies", "--json")[1])}
     assert {"dgx-h100", "ring", "fat-tree"} <= set(rows)
