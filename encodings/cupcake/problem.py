@@ -94,8 +94,8 @@ class Problem:
 
     @property
     def default_options(self) -> SolveOptions:
-        """Optimal, within a minute."""
-        return SolveOptions(time_limit_s=60.0)
+        """Optimal; within a minute for methods whose work has no end that one would wait for."""
+        return SolveOptions(time_limit_s=60.0 if self.method in ("algorithm1", "milp") else None)
 
 
 def asked_profile(description: Mapping[str, Any], where: str) -> FusionProfile:

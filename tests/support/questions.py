@@ -48,7 +48,7 @@ QUESTIONS: dict[str, list[Question]] = {
         {"profile": "vgg16", "method": "milp"},
         {"profile": "vgg16", "method": "pareto"},
         {"profile": "resnet50", "compressor": "powersgd", **NETWORK},
-        {"profile": "resnet101", "compressor": "dgc", **NETWORK, "latency": "5us"},
+        {"profile": "resnet50", "compressor": "dgc", **NETWORK, "latency": "5us"},
         {"profile": "bert-base", "compressor": "fp16", "topology": "ndv2", "device": "a100"},
     ],
     "bagpipe": [

@@ -224,7 +224,7 @@ def test_no_plan_called_optimal_is_beaten_by_a_baseline_on_shipped_profiles(name
         for compressor in compressors[:: 1 if share(100) == 100 else 5]:
             offered = [named_compressor(each) for each in ("none", compressor)]
             profile = with_compressors(load_fusion_profile(name), offered, network)
-            result = solve(Problem(profile, decode=decode), SolveOptions())  # no limit: the work ends it
+            result = solve(Problem(profile, decode=decode))
             least_s = min(result.details["baselines_s"].values())
             assert "fusion-only" in result.details["baselines_s"]
             assert result.solution.objective is not None
