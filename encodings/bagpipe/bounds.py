@@ -31,7 +31,7 @@ from gapless.encodings.bagpipe.transport import transport
 from gapless.options import Deadline
 from gapless.profiles.traces.bags import lookups
 
-__all__ = ["fetches_bound", "max_load_bound"]
+__all__ = ["fetches_bound", "max_load_bound", "respond"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -136,11 +136,7 @@ class _Game:
         cost = unshared + self._shared_cost(self._weight * pairs)
         temperature = self.parameters.temperature * float((receive + send).mean())
         utility = -(cost + self.price) / temperature
-        assigned = np.exp(utility - utility.max(axis=1, keepdims=True))
-        assigned /= assigned.sum(axis=1, keepdims=True)
-        is_open = self.capacity > 0
-        crowding = assigned.sum(axis=0)[is_open] / self.capacity[is_open]
-        self.price[is_open] += self.parameters.price_step * temperature * np.log(np.maximum(crowding, 1e-9))
+        assigned = respond(utility, self.price, self.capacity, self.parameters.price_step * temperature)
         ahead = assigned if self.assigned is None else 2 * assigned - self.assigned  # where the examples are going
         self.assigned = assigned
         self.preference += ahead[self.shared.example]
@@ -214,6 +210,16 @@ class _Game:
             + np.bincount(owner[owned], weights=used[owned].sum(axis=1), minlength=self.trainers)
         )  # fmt: skip
         return loads
+
+
+def respond(utility: Floats, price: Floats, capacity: Ints, step: float) -> Floats:
+    """Examples over trainers by their utility, softly: float, shape (examples, trainers); crowded ones get dearer."""
+    assigned = np.exp(utility - utility.max(axis=1, keepdims=True))
+    assigned /= assigned.sum(axis=1, keepdims=True)
+    is_open = capacity > 0
+    crowding = assigned.sum(axis=0)[is_open] / capacity[is_open]
+    price[is_open] += step * np.log(np.maximum(crowding, 1e-9))
+    return np.asarray(assigned)
 
 
 def _unshared_by_owner(sharing: Sharing) -> Ints:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gapless.encodings.bagpipe.bounds import respond
 from gapless.encodings.bagpipe.cuts import Floats, Ints
 from gapless.encodings.bagpipe.parameters import Bound
 from gapless.encodings.bagpipe.transport import transport
@@ -62,11 +63,7 @@ class _Game:
         temperature = self.parameters.temperature
         held = self._held(self._weights())
         utility = (held - self.price) / temperature  # the cost is what isn't held
-        assigned = np.exp(utility - utility.max(axis=1, keepdims=True))
-        assigned /= assigned.sum(axis=1, keepdims=True)
-        is_open = self.capacity > 0
-        crowding = assigned.sum(axis=0)[is_open] / self.capacity[is_open]
-        self.price[is_open] += self.parameters.price_step * temperature * np.log(np.maximum(crowding, 1e-9))
+        assigned = respond(utility, self.price, self.capacity, self.parameters.price_step * temperature)
         ahead = assigned if self.assigned is None else 2 * assigned - self.assigned  # where the examples are going
         self.assigned = assigned
         self.preference += 1.0 - ahead[self.example, self.root]

@@ -10,16 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gapless.checker import check
 from gapless.encodings.cupcake.ddp_buckets import to_ddp_buckets
 from gapless.encodings.cupcake.fusion import Costs, Fusion, timeline
 from gapless.encodings.cupcake.problem import asked_profile
 from gapless.errors import InputError
 from gapless.io.ddp_buckets import assigned_groups
 from gapless.io.record import Record
+from gapless.plans_to_run import not_run, plan_to_run
 from gapless.profiles.gradients.modes import PLAIN
 from gapless.profiles.gradients.profile import FusionProfile
-from gapless.result import read_saved
 from gapless.system import Answer, Session
 from gapless.units import format_seconds
 
@@ -87,12 +86,9 @@ class Row:
 def execute(values: Mapping[str, Any], session: Session) -> Answer:
     """What ran, what it took, and whether buckets and gradients are the plan's."""
     path = values["plan"]
-    plan = read_saved(path)
-    if plan.system != "cupcake":
-        raise InputError(f"{path}: run takes a plan of cupcake, got one of {plan.system}")
-    report = check(plan.schedule)
+    plan, report = plan_to_run(path, "cupcake")
     if not report.valid:
-        return Answer({"valid": False}, f"not run: {report.summary()}", is_valid=False)
+        return not_run(report)
     profile = asked_profile(plan.problem, f"{path}: problem")
     buckets = to_ddp_buckets(plan.problem, plan.details, path)
     fusion = Fusion(tuple(last + 1 for _, last in buckets.groups), buckets.modes)

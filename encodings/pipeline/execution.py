@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gapless.checker import check
 from gapless.encodings.pipeline.exporting import check_torch_runs
 from gapless.encodings.pipeline.program import Program, program_of
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
-from gapless.result import read_saved
+from gapless.plans_to_run import not_run, plan_to_run
 from gapless.schedule import EventKind
 from gapless.system import Answer, Session
 
@@ -25,12 +24,9 @@ __all__ = ["execute"]
 def execute(values: Mapping[str, Any], session: Session) -> Answer:
     """What ran, and whether it is what the replay and one process say. Needs the extra `torch`."""
     path = values["plan"]
-    plan = read_saved(path)
-    if plan.system != "pipeline":
-        raise InputError(f"{path}: run takes a plan of pipeline, got one of {plan.system}")
-    report = check(plan.schedule)
+    plan, report = plan_to_run(path, "pipeline")
     if not report.valid:
-        return Answer({"valid": False}, f"not run: {report.summary()}", is_valid=False)
+        return not_run(report)
     try:
         program = program_of(plan)
         check_torch_runs(program)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gapless.checker import check
 from gapless.errors import InputError
-from gapless.io.plan import read_plan
+from gapless.plans_to_run import not_run, plan_to_run
 from gapless.system import Answer, Session
 from gapless.units import format_bytes, format_seconds
 
@@ -22,12 +21,9 @@ __all__ = ["execute"]
 def execute(values: Mapping[str, Any], session: Session) -> Answer:
     """What the processes found: whether the result is right, and how long both took. Needs the extra `torch`."""
     path = values["plan"]
-    plan = read_plan(path)
-    if plan.system != "taccl":
-        raise InputError(f"{path}: run takes a plan of taccl, got one of {plan.system}")
-    report = check(plan.schedule)
+    plan, report = plan_to_run(path, "taccl")
     if not report.valid:
-        return Answer({"valid": False}, f"not run: {report.summary()}", is_valid=False)
+        return not_run(report)
     from gapless.torch.collectives.rank import Task
     from gapless.torch.collectives.run import run_collective
 
