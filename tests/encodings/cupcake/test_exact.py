@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from counted_looks import After
 from examples import share
 from fusion_instances import KINDS, brute_force_s, known_instance, mixed_instance, random_instance, scaled_instance
 
@@ -103,19 +104,6 @@ def _layer_wise(costs: Costs) -> tuple[Fusion, float]:
     return fusion, timeline(costs, fusion).end_s
 
 
-class _After(Deadline):
-    """A deadline that is over after so many looks at it."""
-
-    def __init__(self, looks: int) -> None:
-        super().__init__(SolveOptions())
-        self.looks = looks
-
-    @property
-    def over(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
-
-
 @pytest.mark.parametrize("looks", range(9))
 def test_a_search_that_ends_at_any_moment_has_a_fusion_and_a_true_bound(looks: int) -> None:
     rng = np.random.default_rng(looks)
@@ -123,9 +111,9 @@ def test_a_search_that_ends_at_any_moment_has_a_fusion_and_a_true_bound(looks: i
         profile = random_instance(rng, kind, least=6)
         costs, optimum_s = Costs.of(profile), brute_force_s(profile) - profile.forward_s
         start, end_s = _layer_wise(costs)
-        found: list[Labelled | Affine] = [solve_joint(costs, start, end_s, _After(looks), DEFAULTS)]
+        found: list[Labelled | Affine] = [solve_joint(costs, start, end_s, After(looks), DEFAULTS)]
         if kind == "affine":
-            found.append(solve_affine(costs, start, end_s, _After(looks)))
+            found.append(solve_affine(costs, start, end_s, After(looks)))
         for each in found:
             assert each.bound_end_s <= optimum_s * (1 + 1e-9)
             assert optimum_s <= timeline(costs, each.fusion).end_s * (1 + 1e-9)

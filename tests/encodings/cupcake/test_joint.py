@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counted_looks import After
 from espresso import DATA, fusion_profile
 from examples import share
 from fusion_instances import KINDS, brute_force_s, known_instance, mixed_instance, without
@@ -73,19 +74,6 @@ def test_a_grid_however_coarse_bounds_every_fusion(bins: int) -> None:
             assert timeline(costs, found.fusion(costs)).end_s >= optimum_s * (1 - 1e-9)
 
 
-class _After(Deadline):
-    """A deadline that is over after so many looks at it."""
-
-    def __init__(self, looks: int) -> None:
-        super().__init__(SolveOptions())
-        self.looks = looks
-
-    @property
-    def over(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
-
-
 @pytest.mark.parametrize("looks", [0, 5, 10, 15, 22, 25, 1000])
 def test_a_search_that_ends_at_any_moment_has_a_fusion_and_a_true_bound(looks: int) -> None:
     rng = np.random.default_rng(looks)
@@ -97,7 +85,7 @@ def test_a_search_that_ends_at_any_moment_has_a_fusion_and_a_true_bound(looks: i
             costs, optimum_s = Costs.of(profile), _optimum_s(profile)
             start = one_group(costs).fusion
             start_s = timeline(costs, start).end_s
-            found = solve_joint(costs, start, start_s, _After(looks), parameters)
+            found = solve_joint(costs, start, start_s, After(looks), parameters)
             found_s = timeline(costs, found.fusion).end_s
             assert found.bound_end_s <= optimum_s * (1 + 1e-9)
             assert optimum_s * (1 - 1e-9) <= found_s <= start_s * (1 + 1e-9)
