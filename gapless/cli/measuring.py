@@ -164,7 +164,7 @@ def _sentences(answer: Answer) -> list[str]:
     titles = "; ".join(file.configurations[place].title for place in found.others[:_MOST_NAMED])
     more = f"; and {len(found.others) - _MOST_NAMED} more" if len(found.others) > _MOST_NAMED else ""
     gap = "" if found.gap is None else f" (better by at most {100 * found.gap:.2g} %)"
-    return [*lines, f"not told apart from it, with {level} confidence{gap}: {titles}{more}"]
+    return [*lines, f"not ruled out, with {level} confidence{gap}: {titles}{more}"]
 
 
 _MOST_NAMED = 8

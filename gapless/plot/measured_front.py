@@ -17,7 +17,7 @@ FORMAT, VERSION = "gapless.measure-summary", 1
 
 _LOOKS = {
     "chosen": (VERMILION, "*", 13.0, "chosen"),
-    "not told apart": (BLUE, "o", 6.0, "not told apart from it"),
+    "not ruled out": (BLUE, "o", 6.0, "not ruled out"),
     "worse": (GREY, "o", 5.0, "worse"),
     "infeasible": (GREY, "x", 6.0, "breaks a limit"),
 }
@@ -42,7 +42,7 @@ class MeasuredTable:
     `units`: of every metric. `limits`: (metric, value). `confidence`: of each interval.
     """
 
-    choose: str
+    asked: str
     confidence: float
     axes: tuple[str, ...]
     units: Mapping[str, str]
@@ -64,8 +64,13 @@ def read_measured(path: str | Path) -> MeasuredTable:
         raise answer.fail("axes", "a list of metrics", axes)
     points = tuple(_point(row, units) for row in record.records("rows"))
     return MeasuredTable(
-        answer.text("choose"), answer.number("confidence"), tuple(axes), units, tuple(limits), points
+        _asked(answer), answer.number("confidence"), tuple(axes), units, tuple(limits), points
     )  # fmt: skip
+
+
+def _asked(answer: Record) -> str:
+    """The question as it was typed."""
+    return " subject to ".join(filter(None, [answer.text("choose"), ", ".join(map(str, answer.array("subject_to")))]))
 
 
 def _point(row: Record, units: Mapping[str, str]) -> Point:
@@ -103,13 +108,13 @@ def plot_front(table: MeasuredTable, x: str | None = None, y: str | None = None,
             )  # fmt: skip
     front = [point for point in points if point.is_on_front]
     if front:
-        places = [_spread(front, name, scales[name][0])[0] for name in (x, y)]
-        ax.plot(*places, "o", markersize=_RING, markerfacecolor="none", color=ORANGE, label="on the front, by means")
+        rings = [_spread(front, name, scales[name][0])[0] for name in (x, y)]
+        ax.plot(*rings, "o", markersize=_RING, markerfacecolor="none", color=ORANGE, label="on the front, by means")
     _draw_limits(ax, table, x, y, scales)
     for name, set_label in ((x, ax.set_xlabel), (y, ax.set_ylabel)):
         unit = scales[name][1]
         set_label(name.replace("_", " ") + (f" ({unit})" if unit else ""))
-    ax.set_title(f"{table.choose}; each interval with {100 * table.confidence:.4g} % confidence", fontsize=9)
+    ax.set_title(f"{table.asked}; each interval with {100 * table.confidence:.4g} % confidence", fontsize=9)
     ax.margins(_MARGIN)
     ax.grid(alpha=0.3)
     ax.spines[["top", "right"]].set_visible(False)

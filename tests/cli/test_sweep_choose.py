@@ -46,7 +46,7 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert (code, err) == (0, "")
     data = json.loads(out)
     assert data["chosen"]["fields"] == {"speed": 900, "memory": 900}
-    assert (data["status"], data["stop_reason"], data["gap"], data["not_told_apart"]) == (
+    assert (data["status"], data["stop_reason"], data["gap"], data["not_ruled_out"]) == (
         "decided",
         "finished",
         0.0,
@@ -56,7 +56,7 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert Path(data["csv"]).exists()
 
 
-def test_what_cannot_be_told_apart_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_ruled_out_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     Path("measure.toml").write_text(
         FILE.replace("speed = [100, 900]", "speed = [900, 900.1]").replace("budget = 12", "budget = 10")
     )
@@ -65,8 +65,8 @@ def test_what_cannot_be_told_apart_is_named(capsys: pytest.CaptureFixture[str]) 
     code, out, _ = run(capsys, *CHOOSE)
     assert code == 0
     assert "; the budget of runs is used up" in out
-    assert "not told apart from it, with 95 % confidence (better by at most " in out
-    assert sum(line.endswith("not told apart") for line in out.splitlines()) == 1
+    assert "not ruled out, with 95 % confidence (better by at most " in out
+    assert sum(line.endswith("not ruled out") for line in out.splitlines()) == 1
 
 
 def test_a_dry_run_lists_configurations_and_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ __all__ = ["CHOSEN", "FORMAT", "LEFT", "VERSION", "WAITING", "Answer", "write_an
 
 FORMAT, VERSION = "gapless.measure-summary", 1
 
-CHOSEN, LEFT, WAITING = "chosen", "not told apart", "not measured"
+CHOSEN, LEFT, WAITING = "chosen", "not ruled out", "not measured"
 """What a configuration is that is not out."""
 
 
@@ -38,7 +38,7 @@ class Answer:
         return [self._row(place) for place in range(len(self.file.configurations))]
 
     def standing(self, place: int) -> str:
-        """What a configuration is: chosen, not told apart from it, or why it is out."""
+        """What a configuration is: chosen, not ruled out, or why it is out."""
         if place == self.verdict.chosen:
             return CHOSEN
         if place in self.race.out:
@@ -66,7 +66,7 @@ class Answer:
             "keeps_limits": found.is_kept,
             "likelihood": found.likelihood,
             "gap": found.gap,
-            "not_told_apart": [self.file.configurations[place].hash for place in found.others],
+            "not_ruled_out": [self.file.configurations[place].hash for place in found.others],
             "runs": len(self.race.measured),
             "new_runs": self.new_runs,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,9 @@ from gapless.sweeps.summary import SUMMARY_JSON
 __all__ = ["choose"]
 
 Outcome = NDArray[np.float64] | str
+
+_POLL_S = 0.1
+"""How long to wait for a run before a signal that came in between is looked at."""
 
 
 def choose(
@@ -80,11 +83,12 @@ class _Bench:
         try:
             with ThreadPoolExecutor(self._workers) as pool:
                 futures = {pool.submit(self._one, run): run for run in missing}
-                for future in as_completed(futures):
-                    outcome = future.result()
-                    if outcome is not None:
-                        self._keep(futures[future], outcome)
-                        yield futures[future], outcome
+                while futures:
+                    for future in wait(futures, _POLL_S, FIRST_COMPLETED).done:
+                        run, outcome = futures.pop(future), future.result()
+                        if outcome is not None:
+                            self._keep(run, outcome)
+                            yield run, outcome
         except BaseException:
             self._stop.set()  # before the pool waits for its threads
             raise

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gapless.errors import InputError
 from gapless.leaving import undone_on_leaving
 from gapless.sweeps.measured.measure_file import Metric
-from gapless.workers import kill_group, own_group, signals_held
+from gapless.workers import kill_group, own_group
 
 __all__ = ["Stopped", "measured"]
 
@@ -58,8 +58,7 @@ def _ended(words: Sequence[str], time_out_s: float, stop: threading.Event) -> _E
     """How the process ended, None for not in time."""
     end_s = time.monotonic() + time_out_s
     pipe = subprocess.PIPE
-    with signals_held():
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **own_group())
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **own_group())
     with undone_on_leaving(lambda: kill_group(process)):
         try:
             while True:

@@ -1,4 +1,4 @@
-"""The verdict of a race: what is chosen, how likely it is the best, what can't be told apart, and the Pareto front.
+"""The verdict of a race: what is chosen, how likely it is the best, what isn't ruled out, and the Pareto front.
 
 Likelihoods are shares of worlds that are drawn as the measurements leave them possible: each metric's true mean is its
 mean and a Student t times its standard error. They say how the evidence lies; what is out of the race is so with the
@@ -19,7 +19,7 @@ from gapless.sweeps.measured.race import INFEASIBLE, INTERRUPTED, Race
 __all__ = ["Verdict", "verdict"]
 
 DECIDED, OPEN, NONE, UNKNOWN = "decided", "open", "infeasible", "no_solution"
-"""All others are out; some can't be told apart from the chosen one; all break a limit; none is known to keep them."""
+"""All others are out; some aren't ruled out; all break a limit; none is known to keep them."""
 
 _WORLDS = 2000
 
@@ -27,7 +27,7 @@ _WORLDS = 2000
 @dataclass(frozen=True)
 class Verdict:
     """`chosen`: by place. `likelihood`: that it keeps the limits and none that does is better. `others`: the places of
-    those that can't be told apart from it. `gap`: by how much of its value the best of these may be better, at most.
+    others that aren't ruled out. `gap`: by how much of its value the best of these may be better, at most.
     `front`: by place, how likely it is on the Pareto front. `on_front`: who is there by the means.
     """
 

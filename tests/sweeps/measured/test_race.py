@@ -48,14 +48,14 @@ def test_with_few_runs_the_likelihood_does_not_promise_more_than_comes_true() ->
     assert 0.5 < likelihood < right / trials + 0.02
 
 
-def test_equal_ones_are_not_told_apart_in_95_percent_of_the_trials() -> None:
-    told_apart = 0
+def test_equal_ones_are_not_ruled_out_in_95_percent_of_the_trials() -> None:
+    decided = 0
     for seed in range(TRIALS):
         found = verdict(trial(seed, [(100, 1), (100, 1), (60, 1)], Runs(4, 32, 96)), seed)
-        told_apart += found.status == "decided"
+        decided += found.status == "decided"
         assert found.chosen in (0, 1)
         assert 2 not in found.others
-    assert told_apart <= 0.05 * TRIALS
+    assert decided <= 0.05 * TRIALS
     assert found.others == (1 - (found.chosen or 0),)
     assert found.gap is not None
     assert 0 < found.gap < 0.1
