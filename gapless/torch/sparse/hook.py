@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from gapless.torch.ddp.buckets import trainable
 from gapless.torch.library import rank_count, torch
-from gapless.torch.sparse.allreduce import Entries
+from gapless.torch.sparse.entries import Entries
 from gapless.torch.sparse.selection import Threshold, entry_count
 
 __all__ = ["Exchange", "SparseState", "attach_exchange", "reduce_sparsely"]
@@ -23,7 +23,8 @@ __all__ = ["Exchange", "SparseState", "attach_exchange", "reduce_sparsely"]
 class Exchange(Protocol):
     """Sums over ranks of what each sends; `received_words`: by this rank, in all steps."""
 
-    received_words: int
+    @property
+    def received_words(self) -> int: ...
 
     def __call__(self, given: Entries, length: int, step: int) -> Entries:
         """The sums of entries of a gradient of `length`, or of those that all agree to keep; the same in all ranks."""

@@ -79,10 +79,10 @@ class _Call:
     """The blocks that a rank holds while they are carried; threads share it under one lock."""
 
     def __init__(self, held: dict[int, torch.Tensor], lengths: Mapping[int, int]) -> None:
-        self.held, self.error, self.received_words = held, None, 0
+        self.held, self.received_words = held, 0
+        self.error: Exception | None = None
         self._lengths = lengths
         self._news = threading.Condition()
-        self.error: Exception | None
 
     def add_empty(self, blocks: set[int]) -> None:
         """Blocks without words are there at once."""
