@@ -7,16 +7,16 @@
 
 Every process finds what torchrun would give it: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, and the name of
 its only interface in GLOO_SOCKET_IFNAME. `start` is `run` without the wait, for tests that end a rank early; `pids` and
-`left_over` say what is still there. Tests that need a cluster carry the mark `needs_cluster`.
+`namespaces` say what is still there. Tests that need a cluster carry the mark `needs_cluster`.
 
-One namespace more, the fabric, holds a queue (a veth pair with a token bucket) for each exclusive resource of the topology, a
-NIC's side or a cable, and for each link that is slower than all that it holds. What a rank sends to another passes the
-queues of the link between them, one after the other; ranks without a link reach each other along a shortest path. Of
-parallel links the fastest is there. A bandwidth is that of payload: the token buckets also let pass what TCP adds to 1448
-bytes, 66 bytes of headers. Queues are short, as a NIC's are: a connection has at most 32 KiB in them, so that what
-answers doesn't wait for long behind data of the other direction, and nothing is ever dropped.
-Latencies are what this machine's own network stack makes of them; the token buckets add none. Nothing leads out of the
-namespaces: there is no route, no address and no cable to anything else.
+One namespace more, the fabric, holds a queue (a veth pair with a token bucket) for each exclusive resource of the
+topology, a NIC's side or a cable, and for each link that is slower than all that it holds. What a rank sends to another
+passes the queues of the link between them, one after the other; ranks without a link reach each other along a shortest
+path. Of parallel links the fastest is there. A bandwidth is that of payload: the token buckets also let pass what TCP
+adds to 1448 bytes, 66 bytes of headers. Queues are short, as a NIC's are: a connection has at most 32 KiB in them, so
+that what answers doesn't wait for long behind data of the other direction, and nothing is ever dropped. Latencies are
+what this machine's own network stack makes of them; the token buckets add none. Nothing leads out of the namespaces:
+there is no route, no address and no cable to anything else.
 
 All is removed when the block is left, also by an exception, Ctrl-C, TERM or HUP. What a killed process has left behind
 is found by its name, which holds that process's id, and removed when the next cluster is made.
