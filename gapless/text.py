@@ -16,6 +16,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "_per_s": lambda rate: f"{rate:.0f} a second",
     "_j": format_joules,
     "_s": format_seconds,
+    "_error": lambda error: f"{error:.4g}",
     "gap": lambda gap: f"{100 * gap:.2f} %",
 }
 """How a number is written, by the ending of its name."""

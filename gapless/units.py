@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, get_args
 
 from gapless.errors import InputError
 
@@ -13,6 +13,7 @@ __all__ = [
     "BYTES_PER_MB",
     "MOST_BYTES",
     "S_PER_US",
+    "UNITS",
     "Unit",
     "format_bandwidth",
     "format_bytes",
@@ -23,8 +24,10 @@ __all__ = [
     "parse_seconds",
 ]
 
-Unit = Literal["s", "j"]
-"""What an objective is counted in, as names of fields end in it: seconds, or joules."""
+Unit = Literal["s", "j", "error"]
+"""What an objective is counted in, as names of fields end in it: seconds, joules, or an error that has no unit."""
+
+UNITS: tuple[Unit, ...] = get_args(Unit)
 
 S_PER_US = 1e-6
 BYTES_PER_MB = 1e6

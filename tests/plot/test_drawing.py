@@ -180,6 +180,10 @@ def test_topology_is_arrows_for_few_ranks_and_a_matrix_for_many() -> None:
     assert "80 of 80 links in use" in many.get_title(loc="left")
 
 
+def test_convergence_of_an_error_has_no_unit() -> None:
+    assert plot_convergence(Convergence((0.1,), (8e-3,), (4e-3,), "error")).get_ylabel() == "error"
+
+
 def test_convergence_has_both_lines_and_no_point_where_nothing_was_known() -> None:
     ax = plot_convergence(Convergence((0.1, 0.2, 0.3), (None, 8e-3, 6e-3), (4e-3, 4e-3, 5e-3)))
     incumbent, bound = ax.lines[:2]
