@@ -66,11 +66,12 @@ def draw_heads(plan: SavedPlan, ax: Any = None) -> Any:
         grid[layer] = [place.get(head, 0) for head in row]
     from matplotlib.colors import ListedColormap
 
-    ax.pcolormesh(grid, cmap=ListedColormap([PALE, *PALETTE]), vmin=-0.5, vmax=len(PALETTE) + 0.5,
+    edges = np.arange(heads + 1) - 0.5, np.arange(layers + 1) - 0.5
+    ax.pcolormesh(*edges, grid, cmap=ListedColormap([PALE, *PALETTE]), vmin=-0.5, vmax=len(PALETTE) + 0.5,
                   edgecolors="white", linewidth=0.6)  # fmt: skip
     if heads <= _MOST_LABELS:
         for (layer, head), used in np.ndenumerate(chosen.representative):
-            ax.text(head + 0.5, layer + 0.5, str(used), ha="center", va="center", fontsize=7)
+            ax.text(head, layer, str(used), ha="center", va="center", fontsize=7)
     ax.invert_yaxis()
     ax.set_xlabel("head")
     ax.set_ylabel("layer")

@@ -15,7 +15,8 @@ from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
 from gapless.profiles.devices import Device, named_device
-from gapless.profiles.heads.profile import DISTANCES, HeadProfile, find_head_profile
+from gapless.profiles.heads.named import find_head_profile
+from gapless.profiles.heads.profile import DISTANCES, HeadProfile
 
 __all__ = ["Problem", "problem"]
 
