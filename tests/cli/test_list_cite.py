@@ -24,6 +24,7 @@ def test_the_papers_and_gapless_are_cited(capsys: pytest.CaptureFixture[str]) ->
     text = printed(capsys)
     assert re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE) == [
         "gapless",
+        "accordion",
         "bagpipe",
         "cupcake",
         "monet",
