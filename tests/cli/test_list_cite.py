@@ -24,11 +24,11 @@ def test_the_papers_and_gapless_are_cited(capsys: pytest.CaptureFixture[str]) ->
     text = printed(capsys)
     assert re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE) == [
         "gapless",
-        "accordion",
         "bagpipe",
         "cupcake",
         "monet",
         "optimuscc",
+        "accordion",
         "taccl",
     ]
     assert text.count("{") == text.count("}")
