@@ -27,6 +27,7 @@ def test_the_papers_and_gapless_are_cited(capsys: pytest.CaptureFixture[str]) ->
         "bagpipe",
         "cupcake",
         "monet",
+        "oktopk",
         "optimuscc",
         "taccl",
     ]
