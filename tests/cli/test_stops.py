@@ -39,6 +39,11 @@ QUESTIONS = {
     "taccl": (("--topology", "dgx2", "--nodes", "2", "--size", "1GB", "--time-limit", "4"), "plan.json", 6.0),
     "oktopk": (("--indices", "clustered:elements=400000,steps=12", "--ranks", "32"), "plan.json", 6.0),
     "cupcake": (("--profile", "gpt2", "--method", "milp", "--time-limit", "3"), "plan.json", 4.0),
+    "chai": (
+        ("--profile", "synthetic:layers=8,heads=32", "--kv-saving", "0.25", "--time-limit", "4"),
+        "plan.json",
+        4.0,
+    ),
     "pipeline": (
         (
             "--profile",

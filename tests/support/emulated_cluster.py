@@ -7,14 +7,16 @@
 
 Every process finds what torchrun would give it: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, and the name of
 its only interface in GLOO_SOCKET_IFNAME. `start` is `run` without the wait, for tests that end a rank early; `pids` and
-`left_over` say what is still there. Tests that need a cluster carry the mark `needs_cluster`.
+`namespaces` say what is still there. Tests that need a cluster carry the mark `needs_cluster`.
 
 One namespace more, the fabric, holds a queue (a veth pair with a token bucket) for each exclusive resource of the
 topology, a NIC's side or a cable, and for each link that is slower than all that it holds. What a rank sends to another
 passes the queues of the link between them, one after the other; ranks without a link reach each other along a shortest
 path. Of parallel links the fastest is there. A bandwidth is that of payload: the token buckets also let pass what TCP
-adds to 1448 bytes, 66 bytes of headers. Latencies are what this machine's own network stack makes of them; the token
-buckets add none. Nothing leads out of the namespaces: there is no route, no address and no cable to anything else.
+adds to 1448 bytes, 66 bytes of headers. Queues are short, as a NIC's are: a connection has at most 32 KiB in them, so
+that what answers doesn't wait for long behind data of the other direction, and nothing is ever dropped. Latencies are
+what this machine's own network stack makes of them; the token buckets add none. Nothing leads out of the namespaces:
+there is no route, no address and no cable to anything else.
 
 All is removed when the block is left, also by an exception, Ctrl-C, TERM or HUP. What a killed process has left behind
 is found by its name, which holds that process's id, and removed when the next cluster is made.
@@ -29,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -50,8 +53,8 @@ PAYLOAD, FRAME = 1448, 1514
 """Bytes of TCP's largest segment on Ethernet, without and with its headers (with time stamps)."""
 _PREFIX = "gapless-emulated-"
 _PORT = 29500
-_LARGEST_SEND = 32768
-"""Bytes that the network stack hands on at once: a token bucket lets pass whole sends only."""
+_LARGEST_SEND = 16384
+"""Bytes that the network stack hands on at once, which a token bucket lets pass as a whole."""
 _BURST_S = 0.002
 _MAC = "02:00:00:00:00:01"
 """Of both ends of each cable, so that nobody has to ask for it."""
@@ -70,7 +73,7 @@ def why_no_cluster() -> str | None:
     try:
         _told(["ip", "netns", "add", name])
         _batch("ip", name, ["link add e0 type veth peer name e1"])
-        _batch("tc", name, [f"qdisc add dev e0 root {' '.join(_bucket(1e6))}"])
+        _batch("tc", name, [_bucket("e0", 1e6), *_forwarding("e0", {(0, 1): "e0"})])
     except RuntimeError as error:
         return f"emulated clusters need what fails here: {error}"
     finally:
@@ -282,8 +285,8 @@ def _build(topology: Topology, name: str) -> None:
             f"link set {near} arp off up",
         )
     ])  # fmt: skip
-    _batch("ip", fabric, [f"link set q{queue}out arp off up" for queue in used] + _routes(paths))
-    _batch("tc", fabric, [f"qdisc add dev q{queue} root {' '.join(_bucket(rates[queue]))}" for queue in used])
+    _batch("ip", fabric, [f"link set q{queue}out arp off up" for queue in used])
+    _batch("tc", fabric, [_bucket(f"q{queue}", rates[queue]) for queue in used] + _routes(paths))
     for rank in ranks:
         _batch("ip", f"{name}-r{rank}", [
             "link set lo up", f"link set eth0 arp off gso_max_size {_LARGEST_SEND} up",
@@ -294,33 +297,39 @@ def _build(topology: Topology, name: str) -> None:
 
 def _routes(paths: dict[tuple[int, int], list[int]]) -> list[str]:
     """Where the fabric sends what comes out of a queue: by the rank that it is from, and the one that it is for."""
-    tables: dict[tuple[str, int], int] = {}
-    lines = []
+    found: dict[str, dict[tuple[int, int], str]] = defaultdict(dict)
     for (source, target), path in paths.items():
         places = [f"p{source}", *(f"q{queue}out" for queue in path)]
-        nexts = [*(f"q{queue}" for queue in path), f"p{target}"]
-        for place, goes_to in zip(places, nexts, strict=True):
-            if (place, source) not in tables:
-                tables[place, source] = 1000 + len(tables)
-                lines.append(f"rule add iif {place} from {_address(source)}/32 lookup {tables[place, source]}")
-            lines.append(f"route add {_address(target)}/32 dev {goes_to} table {tables[place, source]}")
-    return lines
+        for place, goes_to in zip(places, [*(f"q{queue}" for queue in path), f"p{target}"], strict=True):
+            found[place][source, target] = goes_to
+    return [line for place, goes_to in found.items() for line in _forwarding(place, goes_to)]
+
+
+def _forwarding(place: str, goes_to: dict[tuple[int, int], str]) -> list[str]:
+    """Below the network stack: its own forwarding lets go of the sender, who would then fill the queue."""
+    return [f"qdisc add dev {place} ingress"] + [
+        f"filter add dev {place} parent ffff: protocol ip u32 match ip src {_address(source)}/32"
+        f" match ip dst {_address(target)}/32 action mirred egress redirect dev {device}"
+        for (source, target), device in goes_to.items()
+    ]
 
 
 _SETTINGS = (
-    "net.ipv4.ip_forward=1", "net.ipv4.ip_default_ttl=255", "net.ipv4.conf.all.rp_filter=0",
-    "net.ipv4.conf.default.rp_filter=0", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1",
+    "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1",
     "net.ipv4.tcp_congestion_control=reno", "net.ipv4.tcp_slow_start_after_idle=0", "net.ipv4.tcp_no_metrics_save=1",
-    "net.ipv4.tcp_rmem=4096 262144 524288", "net.ipv4.tcp_wmem=4096 262144 524288",
+    f"net.ipv4.tcp_limit_output_bytes={2 * _LARGEST_SEND}",
+    # Nothing is lost, and nothing may be sent twice because it waits in a queue, or a processor is late.
+    "net.ipv4.tcp_rto_min_us=5000000", "net.ipv4.tcp_early_retrans=0", "net.ipv4.tcp_recovery=0",
+    "net.ipv4.tcp_reordering=127",
 )  # fmt: skip
-"""A queue never drops anything: what is under way is limited by the receivers' windows, which are far below it."""
+"""Of every namespace."""
 
 
-def _bucket(bytes_per_s: float) -> list[str]:
+def _bucket(device: str, bytes_per_s: float) -> str:
     """The token bucket of a queue whose payload is to have this bandwidth."""
     burst = max(2 * _LARGEST_SEND, int(bytes_per_s * _BURST_S))
     bits = int(8 * bytes_per_s * FRAME / PAYLOAD)
-    return ["tbf", "rate", f"{bits}bit", "burst", str(burst), "limit", "256mb"]
+    return f"qdisc add dev {device} root tbf rate {bits}bit burst {burst} limit 256mb"
 
 
 def _address(rank: int) -> str:
