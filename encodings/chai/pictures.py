@@ -36,7 +36,7 @@ def draw_front(plan: SavedPlan, ax: Any = None) -> Any:
     ax.set_xlabel("saved of the cache of keys and values (%)")
     ax.set_ylabel(f"error ({asked.text('distance')})")
     ax.set_ylim(bottom=0.0)
-    ax.set_title(f"{asked.text('profile')}: {details.number('kv_saving'):.1%} saved", loc="left", fontsize=10)
+    ax.set_title(f"{asked.text('profile')}: {details.number('saved'):.1%} saved", loc="left", fontsize=10)
     ax.grid(alpha=0.3)
     ax.legend(fontsize=8)
     return ax
