@@ -143,5 +143,5 @@ def problem(
     `others`: as in `Problem`. Raises `InputError` that names the argument.
     """
     found = device if isinstance(device, Device) else named_device(device)
-    texts = model or "", calibration or ""
-    return Problem(find_head_profile(profile), kv_saving, device=found, model=texts[0], calibration=texts[1], **others)
+    texts = {"model": model or "", "calibration": calibration or ""}
+    return Problem(find_head_profile(profile), kv_saving, device=found, **{**texts, **others})
