@@ -8,7 +8,7 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.options import Progress
-from gapless.units import Unit
+from gapless.units import UNITS, Unit
 
 __all__ = ["Convergence", "ProgressLog", "convergence_of"]
 
@@ -69,14 +69,14 @@ def convergence_of(data: object, where: str) -> Convergence:
     """The convergence in plain values. Raises `InputError`, which opens with `where`."""
     if not isinstance(data, Mapping):
         raise InputError(f"{where}: must be an object, got {type(data).__name__}")
-    unit = data.get("unit")
-    if unit not in ("s", "j"):
-        raise InputError(f"{where}: unit must be 's' or 'j', got {unit!r}")
+    unit = next((each for each in UNITS if each == data.get("unit")), None)
+    if unit is None:
+        raise InputError(f"{where}: unit must be one of {', '.join(UNITS)}, got {data.get('unit')!r}")
     wall_s = _column(data, "wall_s", where, may_be_none=False)
     incumbent, bound = (_column(data, name, where, may_be_none=True) for name in ("incumbent", "bound"))
     if not len(wall_s) == len(incumbent) == len(bound):
         raise InputError(f"{where}: wall_s, incumbent and bound must have one length")
-    return Convergence(wall_s, incumbent, bound, "s" if unit == "s" else "j")
+    return Convergence(wall_s, incumbent, bound, unit)
 
 
 def _column(data: Mapping[str, Any], name: str, where: str, may_be_none: bool) -> tuple[Any, ...]:

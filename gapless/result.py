@@ -21,7 +21,17 @@ from gapless.windows import Windows
 
 __all__ = ["Asked", "Result", "load", "read_saved", "replay_data", "write_saved"]
 
-_FIRST = ("status", "stop_reason", "makespan_s", "energy_j", "bound_s", "bound_j", "gap")
+_FIRST = (
+    "status",
+    "stop_reason",
+    "makespan_s",
+    "energy_j",
+    "bound_s",
+    "bound_j",
+    "objective_error",
+    "bound_error",
+    "gap",
+)
 _LAST = ("peak_bytes", "solve_s", "stages", "solver")
 """What every summary has, before and after what the system adds."""
 

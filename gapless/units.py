@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, get_args
 
 from gapless.errors import InputError
 
@@ -13,9 +13,11 @@ __all__ = [
     "BYTES_PER_MB",
     "MOST_BYTES",
     "S_PER_US",
+    "UNITS",
     "Unit",
     "format_bandwidth",
     "format_bytes",
+    "format_floats",
     "format_joules",
     "format_seconds",
     "parse_bandwidth",
@@ -23,8 +25,10 @@ __all__ = [
     "parse_seconds",
 ]
 
-Unit = Literal["s", "j"]
-"""What an objective is counted in, as names of fields end in it: seconds, or joules."""
+Unit = Literal["s", "j", "error"]
+"""What an objective is counted in, as names of fields end in it: seconds, joules, or an error that has no unit."""
+
+UNITS: tuple[Unit, ...] = get_args(Unit)
 
 S_PER_US = 1e-6
 BYTES_PER_MB = 1e6
@@ -106,6 +110,14 @@ def format_bytes(size_bytes: float) -> str:
         if abs(size_bytes) >= scale:
             return f"{size_bytes / scale:.4g} {unit}"
     return f"{size_bytes:.4g} B"
+
+
+def format_floats(count: float) -> str:
+    """A number of floats with a scale that fits: "1571.8 M floats", "512 floats"."""
+    for scale, unit in ((1e6, "M "), (1e3, "K ")):
+        if count >= scale:
+            return f"{count / scale:.6g} {unit}floats"
+    return f"{count:.6g} floats"
 
 
 def format_seconds(duration_s: float) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.budget import is_within
 from gapless.encodings.pipeline.building import Cut
 from gapless.encodings.pipeline.order import Order
 from gapless.encodings.pipeline.problem import Problem
@@ -14,9 +15,6 @@ from gapless.encodings.pipeline.problem import Problem
 __all__ = ["Spoiling", "spoiling_of"]
 
 Floats = NDArray[np.float64]
-
-_ROUNDING = 1e-9
-"""Sums in another order differ by less than this share."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Spoiling:
 
     def allows(self, order: Order) -> bool:
         """Whether an order's modes stay within the budget, rounding errors of sums apart."""
-        return self.total(order) <= self.budget * (1 + _ROUNDING)
+        return is_within(self.total(order), self.budget)
 
     def total(self, order: Order) -> float:
         """What an order's modes spoil."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.budget import one_mode_each, within_budget
 from gapless.encodings.pipeline.errors import Spoiling
 from gapless.encodings.pipeline.modes import best_modes, fastest_modes
 from gapless.encodings.pipeline.order import Order, timed
@@ -140,11 +141,11 @@ class _Relaxed:
 
     def errors(self, spoiling: Spoiling) -> None:
         """One mode each; the last micro-batch is one of all; all errors stay within the budget."""
-        micro_batches, scale = self.stages.micro_batches, spoiling.budget or 1.0
+        micro_batches = self.stages.micro_batches
         for name, columns in (("share", self.share), ("last", self.last), ("sums", self.sums)):
-            self.model.add(f"one_mode_of_{name}", (1.0, columns.T), upper=1.0)
+            one_mode_each(self.model, f"one_mode_of_{name}", columns.T, or_none=True)
         most = (-float(micro_batches), self.share[..., None])
         self.model.add("the_last_is_one_of_all", (1.0, self.last[..., None]), most, upper=0.0)
         errors = np.concatenate([micro_batches * spoiling.hop[1:].reshape(-1), spoiling.reduce[1:].reshape(-1)])
         columns = np.concatenate([self.share.reshape(-1), self.sums.reshape(-1)])
-        self.model.add("errors_stay_within_the_budget", (errors / scale, columns), upper=spoiling.budget / scale)
+        within_budget(self.model, "errors_stay_within_the_budget", errors, columns, spoiling.budget)

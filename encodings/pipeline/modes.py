@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.budget import one_mode_each, within_budget
 from gapless.encodings.pipeline.errors import Spoiling
 from gapless.encodings.pipeline.order import Kind, Order, Timeline, durations, timed
 from gapless.encodings.pipeline.stages import Stages
@@ -170,14 +171,12 @@ class _ModeModel:
 
     def _errors(self, spoiling: Spoiling, margin: float) -> None:
         """One mode each, and all of them within the budget, less that share of it."""
-        self.model.add("a_hop_has_one_mode", (1.0, np.moveaxis(self.x, 0, -1)), upper=1.0)
-        self.model.add("a_sum_has_one_mode", (1.0, self.y.T), upper=1.0)
+        one_mode_each(self.model, "a_hop_has_one_mode", np.moveaxis(self.x, 0, -1), or_none=True)
+        one_mode_each(self.model, "a_sum_has_one_mode", self.y.T, or_none=True)
         hop = np.repeat(spoiling.hop[1:, :, None], self.stages.micro_batches, axis=2).reshape(-1)
         errors = np.concatenate([hop, spoiling.reduce[1:].reshape(-1)])
-        ids, scale = np.concatenate([self.x.reshape(-1), self.y.reshape(-1)]), spoiling.budget or 1.0
-        self.model.add(
-            "errors_stay_within_the_budget", (errors / scale, ids), upper=(1 - margin) * spoiling.budget / scale
-        )
+        ids = np.concatenate([self.x.reshape(-1), self.y.reshape(-1)])
+        within_budget(self.model, "errors_stay_within_the_budget", errors, ids, spoiling.budget, margin)
 
     def start(self, known: Timeline) -> Floats:
         """The known order's columns."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 
+from gapless.budget import is_within
 from gapless.checker.program import Program
 from gapless.checker.report import Findings, Rule, Violation
 
 __all__ = ["check_budgets"]
-
-_ROUNDING = 1e-9
-"""Sums in another order differ by less than this share."""
 
 
 def check_budgets(program: Program, findings: Findings) -> tuple[float, ...]:
@@ -24,7 +22,7 @@ def check_budgets(program: Program, findings: Findings) -> tuple[float, ...]:
         for budget, amount in graph.ops[op].implementations[implementation].spends:
             amounts[budget].append(amount)
     spent = tuple(math.fsum(each) for each in amounts)
-    over = [k for k, budget in enumerate(graph.budgets) if spent[k] > budget.limit * (1 + _ROUNDING)]
+    over = [k for k, budget in enumerate(graph.budgets) if not is_within(spent[k], budget.limit)]
 
     def explain(k: int) -> Violation:
         budget = graph.budgets[over[k]]

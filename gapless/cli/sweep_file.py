@@ -150,10 +150,12 @@ def _print(arguments: argparse.Namespace, rows: Sequence[Row]) -> None:
 
 def _print_table(rows: Sequence[Row]) -> None:
     from gapless.text import described, table, words
+    from gapless.units import UNITS
 
     swept = dict.fromkeys(name for row in rows for name in row.swept)
-    in_joules = any(row.unit == "j" for row in rows)
-    results = ["makespan_s", "energy_j", "bound_s", "bound_j"] if in_joules else ["makespan_s", "bound_s"]
+    units = {"s", *(row.unit for row in rows)}
+    measures = {"s": "makespan_s", "j": "energy_j", "error": "objective_error"}
+    results = [measures[unit] for unit in UNITS if unit in units] + [f"bound_{unit}" for unit in UNITS if unit in units]
     columns = [*results, "gap", "peak_bytes", "solve_s"]
     head = ["hash", "system", *swept, "status", *(words(name) for name in columns)]
     lines = [

@@ -25,7 +25,7 @@ from gapless.io.plan_topology import read_topology, topology_data
 from gapless.io.record import Record, load_record
 from gapless.schedule import Schedule
 from gapless.solution import Solution, Status, StopReason
-from gapless.units import Unit
+from gapless.units import UNITS, Unit
 from gapless.windows import Windows
 
 __all__ = ["SavedPlan", "claim_data", "excerpt_of", "plan_text", "read_plan", "replay_of", "solution_of", "write_plan"]
@@ -38,10 +38,11 @@ class SavedPlan:
     """The content of a plan file.
 
     `system` names the encoding; `problem` says, in its words, what was asked; `claim` is what the solver said of the
-    schedule (status, objective_s, bound_s, solver, ...; objective_j and bound_j for joules); `details` is the
-    encoding's own account. `run`: how the plan was made, which differs from run to run (command, versions, solve_s,
-    timings, convergence), as far as is known. `product`: what the schedule was made from, where the system's files
-    hold that. `windows`: what replays a plan that may be too long for one schedule; its `schedule` then has no events.
+    schedule (status, objective_s, bound_s, solver, ...; objective_j and bound_j for joules, objective_error and
+    bound_error for errors); `details` is the encoding's own account. `run`: how the plan was made, which differs from
+    run to run (command, versions, solve_s, timings, convergence), as far as is known. `product`: what the schedule was
+    made from, where the system's files hold that. `windows`: what replays a plan that may be too long for one schedule;
+    its `schedule` then has no events.
     """
 
     system: str
@@ -99,7 +100,7 @@ def claim_data(solution: Solution) -> dict[str, Any]:
 
 def solution_of(claim: Mapping[str, Any], wall_s: float = 0.0) -> Solution:
     """The solution that a saved claim describes, without its values. Raises `InputError` for what can't be one."""
-    unit: Unit = "j" if "objective_j" in claim else "s"
+    unit: Unit = next((each for each in UNITS if f"objective_{each}" in claim), "s")
     try:
         return Solution(
             status=Status(claim["status"]),

@@ -76,7 +76,11 @@ def plot_convergence(convergence: Convergence, ax: Any = None) -> Any:
         ax = new_axes(6.5, 3.5)
     wall_s = convergence.wall_s
     known = [value for value in (*convergence.incumbent, *convergence.bound) if value is not None]
-    scale, unit = time_scale(max(known, default=0.0)) if convergence.unit == "s" else (1.0, "J")
+    scale, unit = (
+        time_scale(max(known, default=0.0))
+        if convergence.unit == "s"
+        else (1.0, "J" if convergence.unit == "j" else "")
+    )
     lines = (("incumbent", convergence.incumbent, BLUE, "-"), ("bound", convergence.bound, ORANGE, "--"))
     for title, values, colour, style in lines:
         # With points: a series of one report would be no line.
@@ -91,7 +95,8 @@ def plot_convergence(convergence: Convergence, ax: Any = None) -> Any:
     if both:
         x_both, low_both, high_both = zip(*both, strict=True)
         ax.fill_between(x_both, low_both, high_both, step="post", color=GREEN, alpha=0.12, linewidth=0, label="gap")
-    ax.set(xlabel="time of the solve (s)", ylabel=f"{'energy' if convergence.unit == 'j' else 'objective'} ({unit})")
+    title = {"s": "objective", "j": "energy", "error": "error"}[convergence.unit]
+    ax.set(xlabel="time of the solve (s)", ylabel=f"{title} ({unit})" if unit else title)
     ax.set_xlim(left=0.0)
     ax.ticklabel_format(axis="y", useOffset=False)
     ax.grid(alpha=0.3)

@@ -10,13 +10,14 @@ from typing import Any, Protocol
 from gapless.errors import InputError
 from gapless.io.record import suggestion
 from gapless.plot.style import GREY, PALETTE, bytes_scale, check_plot, new_axes, time_scale
-from gapless.units import parse_bandwidth, parse_bytes, parse_seconds
+from gapless.units import UNITS, parse_bandwidth, parse_bytes, parse_seconds
 
 __all__ = ["SweepRow", "draw_sweep", "plot_sweep"]
 
 _MARKERS = "os^D"
 _STYLES = list(product(_MARKERS, PALETTE))
-_BOUNDS = {"makespan_s": "bound_s", "objective_s": "bound_s", "energy_j": "bound_j", "objective_j": "bound_j"}
+_BOUNDS = {"makespan_s": "bound_s", "objective_s": "bound_s", "energy_j": "bound_j", "objective_j": "bound_j",
+           "objective_error": "bound_error"}  # fmt: skip
 _COLUMNS = (*_BOUNDS, "gap", "peak_bytes", "solve_s")
 _DASHED: dict[str, Any] = {"linestyle": "--", "linewidth": 1.0}
 _DASH: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 12.0}
@@ -147,11 +148,14 @@ def _value(row: SweepRow, column: str | None) -> Any:
     return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None
 
 
-_KNOWN = (*_COLUMNS, "bound_s", "bound_j")
+_KNOWN = (*_COLUMNS, *(f"bound_{unit}" for unit in UNITS))
 
 
 def _default_y(rows: Sequence[SweepRow]) -> str:
-    return "energy_j" if any(_value(row, "objective_j") is not None for row in rows) else "makespan_s"
+    for objective, shown in (("objective_j", "energy_j"), ("objective_error", "objective_error")):
+        if any(_value(row, objective) is not None for row in rows):
+            return shown
+    return "makespan_s"
 
 
 def _default_x(rows: Sequence[SweepRow]) -> str:

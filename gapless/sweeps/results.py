@@ -24,7 +24,7 @@ from gapless.sweeps.instances import file_digest
 from gapless.sweeps.question import Question
 from gapless.sweeps.sweep_file import Value
 from gapless.system import system_names
-from gapless.units import Unit
+from gapless.units import UNITS, Unit
 from gapless.versions import library_versions
 
 __all__ = ["Row", "joined", "read_row", "result_path", "row_from", "row_of", "write_row"]
@@ -36,7 +36,8 @@ WAITING, FAILED = "waiting", "failed"
 _STATUSES = (*(status.value for status in Status), WAITING, FAILED)
 _ANSWERS = (Status.OPTIMAL.value, Status.FEASIBLE.value, Status.INFEASIBLE.value)
 _NUMBERS = (
-    "objective_s", "bound_s", "objective_j", "bound_j", "gap", "makespan_s", "energy_j", "peak_bytes", "solve_s",
+    "objective_s", "bound_s", "objective_j", "bound_j", "objective_error", "bound_error", "gap", "makespan_s",
+    "energy_j", "peak_bytes", "solve_s",
 )  # fmt: skip
 _TEXTS = ("stop_reason", "solver", "plan", "error")
 
@@ -45,10 +46,10 @@ _TEXTS = ("stop_reason", "solver", "plan", "error")
 class Row:
     """What came of a question; None stands for what is not known, or not there.
 
-    `fields`: as the file gives them. `objective_s`, `bound_s` (or `_j`) and `gap`: the solver's claim. `makespan_s`,
-    `energy_j`, `peak_bytes`: as replayed; `violations`: rules that the replay found broken, which leaves the plan
-    unwritten. `plan`: its file's name in the folder. `error`: of a question whose status is `failed`. `details`: the
-    plain values of the encoding's own account.
+    `fields`: as the file gives them. `objective_s`, `bound_s` (or `_j`, `_error`) and `gap`: the solver's claim.
+    `makespan_s`, `energy_j`, `peak_bytes`: as replayed; `violations`: rules that the replay found broken, which leaves
+    the plan unwritten. `plan`: its file's name in the folder. `error`: of a question whose status is `failed`.
+    `details`: the plain values of the encoding's own account.
     """
 
     hash: str
@@ -61,6 +62,8 @@ class Row:
     bound_s: float | None = None
     objective_j: float | None = None
     bound_j: float | None = None
+    objective_error: float | None = None
+    bound_error: float | None = None
     gap: float | None = None
     violations: int | None = None
     makespan_s: float | None = None
@@ -85,17 +88,26 @@ class Row:
     @property
     def unit(self) -> Unit:
         """What the objective is counted in."""
-        return "s" if self.objective_j is None and self.bound_j is None else "j"
+        known = (
+            each
+            for each in UNITS
+            if self._claimed("objective", each) is not None or self._claimed("bound", each) is not None
+        )
+        return next(known, "s")
 
     @property
     def objective(self) -> float | None:
         """What was minimised, as claimed."""
-        return self.objective_s if self.unit == "s" else self.objective_j
+        return self._claimed("objective", self.unit)
 
     @property
     def bound(self) -> float | None:
         """What is proven of it, as claimed."""
-        return self.bound_s if self.unit == "s" else self.bound_j
+        return self._claimed("bound", self.unit)
+
+    def _claimed(self, title: str, unit: Unit) -> float | None:
+        found: float | None = getattr(self, f"{title}_{unit}")
+        return found
 
     def is_better_than(self, other: Row) -> bool:
         """Whether there is a plan, and none as good in the other row."""

@@ -29,10 +29,14 @@ def test_the_better_plan_and_the_better_bound_are_kept() -> None:
         assert (found.solve_s, found.plan) == (7.0, "plan.json")
 
 
-def test_joules_are_compared_as_seconds_are() -> None:
-    one, other = (Row("hash", "monet", {}, (), objective_j=cost, bound_j=4.0, plan="p") for cost in (8.0, 9.0))
-    assert (joined(one, other).objective_j, joined(one, other).gap) == (8.0, 0.5)
-    assert (one.unit, one.objective, one.bound) == ("j", 8.0, 4.0)
+@pytest.mark.parametrize("unit", ["j", "error"])
+def test_joules_and_errors_are_compared_as_seconds_are(unit: str) -> None:
+    def claimed(cost: float) -> Row:
+        return Row("hash", "monet", {}, (), **{f"objective_{unit}": cost, f"bound_{unit}": 4.0}, plan="p")
+
+    one, other = claimed(8.0), claimed(9.0)
+    assert (joined(one, other).objective, joined(one, other).gap) == (8.0, 0.5)
+    assert (one.unit, one.objective, one.bound) == (unit, 8.0, 4.0)
 
 
 def test_a_proof_that_nothing_fits_and_a_broken_plan_stand_by_themselves() -> None:
