@@ -28,7 +28,9 @@ def test_the_papers_and_gapless_are_cited(capsys: pytest.CaptureFixture[str]) ->
         "chai",
         "cupcake",
         "monet",
+        "oktopk",
         "optimuscc",
+        "accordion",
         "taccl",
     ]
     assert text.count("{") == text.count("}")
