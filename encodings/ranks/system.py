@@ -109,7 +109,7 @@ RUN = (
     *_TRAINING,
     Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
     Field(
-        "beside", Listed(Text()), "constant (default), plain, none; with --trace also the rules of `solve ranks --method`",
+        "beside", Listed(Text()), "constant (default), plain, none; with --trace the rules of `solve ranks --method`",
         ("constant",), metavar="NAME,...",
     ),
     Field("trace", Text(), "what the plan was made from, for rules that go by it", metavar="FILE"),

@@ -65,8 +65,7 @@ class LayerState:
             [self._compressors[name].exchange(each) for name, each in zip(names, given, strict=True)]
         )
         for name, each in zip(names, given, strict=True):
-            if self.error_feedback:  # a step that overflowed must not spoil all that follow
-                self._errors[name] = each.gradient.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+            self._keep_error(name, each)
         return torch.cat([mean.reshape(-1) for mean in means])
 
     def _corrected(self, name: str, gradient: Any) -> Bucket:
@@ -82,6 +81,13 @@ class LayerState:
         rank = torch.distributed.get_rank(self.group) if ranks > 1 else 0
         number = list(self._memory).index(name)
         return Bucket(flat, [tuple(gradient.shape)], rank, ranks, number, step, self._memory[name])
+
+    def _keep_error(self, name: str, given: Bucket) -> None:
+        """What wasn't sent of a layer, nothing in an exact mode; a step that overflowed mustn't spoil later ones."""
+        if self.error_feedback and self._compressors[name].error != "exact":
+            self._errors[name] = given.gradient.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+        else:
+            self._errors.pop(name, None)
 
     def _exchanged(self, exchanges: Sequence[Exchange]) -> list[Any]:
         """The means of all layers: their messages are sent together, round by round."""
