@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,14 @@ from gapless.torch.ddp.gradient_record import GradientRecord
 from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
 from gapless.torch.ddp.training import Examples, Recipe, Variant, examples_of, read_task
 from gapless.torch.library import torch
-from gapless.torch.processes import be_rank
+from gapless.torch.processes import Program, be_rank
 
 __all__: list[str] = []
 
 
-def _prepared(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
+def _prepared(folder: Path) -> Program:
     recipe, variants = read_task(folder)
-    return recipe.workers, recipe.wait_s, lambda rank: _work(recipe, variants, rank)
+    return Program(recipe.workers, recipe.wait_s, lambda rank: _work(recipe, variants, rank))
 
 
 def _work(recipe: Recipe, variants: list[Variant], rank: int) -> dict[str, Any]:
