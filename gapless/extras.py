@@ -1,4 +1,4 @@
-"""Extras: optional parts with the libraries that they need, what they are for, and the line that says one is missing."""
+"""Extras: optional parts, what they are for, which commands need them, and the line that says one is missing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ __all__ = ["EXTRAS", "Use", "extras_for", "install_line", "missing_extra"]
 
 @dataclass(frozen=True)
 class Use:
-    """What an extra is for, and the commands that need it: all words of one of `commands` stand in such a command, where
-    a word that ends in a colon stands for all that begin so. With the word `unless` it isn't needed.
+    """What an extra is for, and the commands that need it.
+
+    All words of one of `commands` stand in such a command, the first of them at its start; a word that ends in a colon
+    stands for all that begin so. With the word `unless` the extra isn't needed.
     """
 
     what: str
