@@ -19,7 +19,7 @@ from gapless.profiles.sparsity.index_sets import IndexSets
 
 
 def clustered(elements: int, ranks: int, density: float) -> IndexSets:
-    """Sets that thin out along the gradient, three quarters of an interval each: places are powers of uniform numbers."""
+    """Sets that thin out along the gradient: places are powers of uniform numbers."""
     random, count, sets = np.random.default_rng(0), round(density * elements), []
     for _ in range(ranks):
         places = np.unique((random.random(int(1.3 * count)) ** 3 * elements).astype(np.int32))

@@ -69,6 +69,13 @@ def test_exact_on_unlike_links_is_that_of_brute_force() -> None:
         assert found.cost == pytest.approx(best, abs=1e-12), seed
 
 
+def test_costs_far_below_one_end_the_search_too() -> None:
+    sets = random_sets(11)
+    loads, owners = Loads.of(sets), np.arange(sets.ranks)
+    small = exact_boundaries(loads, owners, np.full(sets.ranks, 3e-10))
+    assert small.cost == pytest.approx(3e-10 * exact_boundaries(loads, owners).cost)
+
+
 def test_windows_add_up_the_loads_of_their_steps() -> None:
     sets = random_sets(7)
     cuts, owners = even_cuts(sets.elements, sets.ranks), np.arange(sets.ranks)
