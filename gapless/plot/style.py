@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.extras import missing_extra
 from gapless.io.atomic import check_writable, write_bytes
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "amounts",
     "bytes_scale",
     "check_plot",
+    "headline",
     "new_axes",
     "rendered",
     "save",
@@ -48,7 +50,7 @@ _NOTHING: dict[str, dict[str, None]] = {
 def check_plot(path: str | None = None) -> None:
     """Raise `InputError`, before long work is done for a picture, if it could not be drawn or written to `path`."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise InputError("plotting needs matplotlib, which is not installed; pip install '.[plot]' in a checkout")
+        raise missing_extra("plotting", "matplotlib", "plot")
     if path is None:
         return
     if Path(path).suffix[1:] not in _KINDS:
@@ -62,6 +64,15 @@ def new_axes(width_in: float, height_in: float) -> Any:
     from matplotlib.figure import Figure  # not pyplot: no window, and no state that outlives the call
 
     return Figure(figsize=(width_in, height_in), layout="constrained").add_subplot()
+
+
+def headline(ax: Any, text: str) -> None:
+    """The title of a picture, at the left and above a legend that stands above the axes: they never overlap."""
+    legend, pad_pt = ax.get_legend(), 6.0
+    if legend is not None:
+        above_px = legend.get_window_extent().y1 - ax.get_window_extent().y1
+        pad_pt += max(0.0, above_px * 72 / ax.figure.dpi)
+    ax.set_title(text, loc="left", fontsize=10, pad=pad_pt)
 
 
 def amounts() -> Any:
