@@ -17,9 +17,6 @@ from gapless.torch.sparse.selection import Threshold
 
 __all__ = ["PlannedExchange", "Renewal"]
 
-Renewal: TypeAlias = Callable[[Sequence[NDArray[np.int64]], int], Regions]
-"""Regions for the next steps, from all ranks' places in this one (rising) and the length of the gradient."""
-
 _SAMPLE = 4096
 """Places at most that a rank sends for new regions, evenly spaced among its own: a region's load is then known to
 within a 4096th of what the rank sends, at either end.
@@ -30,17 +27,17 @@ class PlannedExchange:
     """An exchange for `SparseState`; made and called by all ranks of the default group.
 
     The plan's `count` of sums are kept by a threshold, as `Threshold` says.
-    `renew`: makes new regions after every `renewal` steps; None: the regions stay. `agreement_words`: what this rank
+    Regions are made anew after every `renewal` steps; None: they stay. `agreement_words`: what this rank
     received to find thresholds and regions. Raises `InputError` where the process group has another number of ranks.
     """
 
-    def __init__(self, plan: SparsePlan, period: int = 32, renew: Renewal | None = None, renewal: int = 64) -> None:
-        if renewal < 1:
+    def __init__(self, plan: SparsePlan, period: int = 32, renewal: int | None = 64) -> None:
+        if renewal is not None and renewal < 1:
             raise InputError(f"renewal: must be at least 1 step, got {renewal}")
-        self.allreduce = SparseAllreduce(plan.regions, plan.hops)
+        self.allreduce = SparseAllreduce(plan)
         self.agreement_words = 0
         self._threshold = None if plan.count is None else Threshold(plan.count, period)
-        self._renew, self._renewal = renew, renewal
+        self._plan, self._renewal = plan, renewal
 
     @property
     def received_words(self) -> int:
@@ -55,8 +52,8 @@ class PlannedExchange:
         sums = self.allreduce(given, self._kept)
         if self._threshold is not None:
             self._threshold.used(len(sums))
-        if self._renew is not None and (step + 1) % self._renewal == 0:
-            self.allreduce.regions = self._renew(self._sampled(given), length)
+        if self._renewal is not None and (step + 1) % self._renewal == 0:
+            self.allreduce.regions = self._plan.renewed(self._sampled(given))
         return sums
 
     def _kept(self, sums: Entries) -> Entries:
@@ -67,11 +64,11 @@ class PlannedExchange:
             self._threshold.find(torch.cat(self._all_of(sums.values)))
         return sums.where(self._threshold.places(sums.values))
 
-    def _sampled(self, given: Entries) -> list[NDArray[np.int64]]:
+    def _sampled(self, given: Entries) -> list[NDArray[np.int32]]:
         """All ranks' places, or every so many of them."""
         every = -(-len(given) // _SAMPLE)
         places = given.places[:: max(every, 1)].to(torch.int32)
-        return [row.numpy().astype(np.int64) for row in self._all_of(places)]
+        return [row.numpy() for row in self._all_of(places)]
 
     def _all_of(self, own: torch.Tensor) -> list[torch.Tensor]:
         """What all ranks have, of unlike lengths, of words each."""

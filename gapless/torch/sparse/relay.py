@@ -40,19 +40,20 @@ class Relay:
         self._threads = ThreadPoolExecutor(max(2 * (ranks - 1), 1), thread_name_prefix="gapless-relay")
 
     def __call__(
-        self, hops: Sequence[Hop], held: Mapping[int, torch.Tensor], lengths: Mapping[int, int]
+        self, hops: Sequence[Hop], held: Mapping[int, torch.Tensor], lengths: Sequence[int]
     ) -> dict[int, torch.Tensor]:
         """All blocks that this rank has in the end: those it held, and those that the hops bring.
 
-        `lengths`: in words, of every block, the same in all ranks. Empty messages aren't sent. Raises what a message
-        fails with.
+        `lengths`: in words, of every block, the same in all ranks. Blocks without words aren't sent, and needn't be
+        held. Raises what a message fails with.
         """
-        call = _Call(dict(held), lengths)
+        empty = {block: torch.empty(0, dtype=torch.int32) for block, length in enumerate(lengths) if not length}
+        call = _Call({**held, **empty}, lengths)
         queues = defaultdict(list)
         for hop in hops:
-            if self._rank in (hop.source, hop.target) and any(lengths[block] for block in hop.blocks):
-                queues[hop.source, hop.target].append(hop)
-        call.add_empty({block for hop in hops if hop.target == self._rank for block in hop.blocks})
+            full = tuple(block for block in hop.blocks if lengths[block])
+            if full and self._rank in (hop.source, hop.target):
+                queues[hop.source, hop.target].append(Hop(hop.source, hop.target, full))
         for future in [self._threads.submit(self._work, call, queue) for queue in queues.values()]:
             future.exception()
         if call.error is not None:
@@ -78,17 +79,11 @@ class Relay:
 class _Call:
     """The blocks that a rank holds while they are carried; threads share it under one lock."""
 
-    def __init__(self, held: dict[int, torch.Tensor], lengths: Mapping[int, int]) -> None:
+    def __init__(self, held: dict[int, torch.Tensor], lengths: Sequence[int]) -> None:
         self.held, self.received_words = held, 0
         self.error: Exception | None = None
         self._lengths = lengths
         self._news = threading.Condition()
-
-    def add_empty(self, blocks: set[int]) -> None:
-        """Blocks without words are there at once."""
-        for block in blocks:
-            if not self._lengths[block]:
-                self.held[block] = torch.empty(0, dtype=torch.int32)
 
     def message(self, hop: Hop) -> torch.Tensor:
         """What a hop sends, once all of it is there."""
