@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -89,8 +90,12 @@ class SparseAllreduce:
         hops = [Hop(source, target, (target * ranks + source,)) for source, target, _ in moves]
         blocks, self.words.balanced = self._carried(hops, blocks, counts, self.words.balanced)
         hops = [
-            Hop(source, target, tuple(of * ranks + owner for owner in range(ranks) if owner != target))
-            for source, target, of in self._plan.sums
+            Hop(
+                source,
+                target,
+                tuple(of * ranks + owner for _, _, of in routes for owner in range(ranks) if owner != target),
+            )
+            for (source, target), routes in groupby(self._plan.sums, key=lambda route: route[:2])
         ]
         blocks, self.words.gathered = self._carried(hops, blocks, counts, self.words.gathered)
         return Entries.joined([Entries.unpacked(blocks[block]) for block, count in enumerate(counts) if count])

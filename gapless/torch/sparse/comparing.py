@@ -16,9 +16,9 @@ from gapless.torch.library import rank_count, torch
 from gapless.torch.processes import be_rank, run_processes
 from gapless.torch.run.workload import load_named
 from gapless.torch.sparse.allgather import TopkAllgather
+from gapless.torch.sparse.attaching import attach
 from gapless.torch.sparse.hook import attach_exchange
 from gapless.torch.sparse.plan import SparsePlan
-from gapless.torch.sparse.planned import PlannedExchange
 from gapless.torch.sparse.training import TrainingTask, read_task, trained, write_task
 
 __all__ = ["STRATEGIES", "Trained", "compare_training"]
@@ -67,9 +67,8 @@ def _trained(name: str, task: TrainingTask, plan: SparsePlan, rank: int) -> dict
         losses, ranks = trained(ddp, task, rank), rank_count()
         words = 2 * plan.regions.length * (ranks - 1) / ranks * task.steps  # of a ring, as gloo's
         return {"losses": losses, "received_words": words}
-    exchange = TopkAllgather() if name == "TopkA" else PlannedExchange(plan)
-    attach_exchange(ddp, plan.density, exchange)
-    return {"losses": trained(ddp, task, rank), "received_words": float(exchange.received_words)}
+    state = attach(ddp, plan) if name == "plan" else attach_exchange(ddp, plan.density, TopkAllgather())
+    return {"losses": trained(ddp, task, rank), "received_words": float(state.exchange.received_words)}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -13,13 +13,10 @@ from numpy.typing import NDArray
 from gapless.errors import InputError
 from gapless.system import named
 
-__all__ = ["Moves", "Regions", "Route", "SparsePlan", "all_to_all"]
+__all__ = ["Regions", "Route", "SparsePlan"]
 
 Route: TypeAlias = tuple[int, int, int]
 """(source, target, of): a message to the next rank, of what rank `of` had at first."""
-
-Moves: TypeAlias = Callable[[Sequence[int]], list[tuple[int, int, int]]]
-"""(from, to, entries) that balance so many entries on each rank."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +43,6 @@ class Regions:
         return self.cuts[-1]
 
 
-def all_to_all(ranks: int) -> tuple[Route, ...]:
-    """What each rank has straight to all others, to another one at each turn."""
-    return tuple((rank, (rank + turn) % ranks, rank) for turn in range(1, ranks) for rank in range(ranks))
-
-
 @dataclass(frozen=True)
 class SparsePlan:
     """A plan, which holds for index sets of other sizes too.
@@ -58,16 +50,16 @@ class SparsePlan:
     `density`: the share of entries that each rank sends. `count`: so many of the sums go to all ranks; None: all of
     them. `contributions`: on their way to owners, `of` the rank they come from, and the owner; `sums`: on their way to
     all, `of` the rank that holds them. Both in an order in which a rank has what it passes on. `package`: of the
-    planner, whose module `training` has `balancing_moves(held, node_of)` and `renewed_regions(places, elements)`; None
-    balances nothing. `node_of`: the node of each rank.
+    planner, whose module `training` has `balancing_moves(held, node_of)` and `renewed_cuts(places, elements, owners)`.
+    `node_of`: the node of each rank. `balances`: whether sums are balanced before they go to all.
     """
 
     regions: Regions
     density: float
     contributions: tuple[tuple[int, int, int, int], ...]
     sums: tuple[Route, ...]
-    count: int | None = None
-    package: str | None = None
+    count: int | None
+    package: str
     node_of: tuple[int, ...] = ()
     balances: bool = True
 
@@ -88,8 +80,9 @@ class SparsePlan:
 
     def renewed(self, places: Sequence[NDArray[np.int32]]) -> Regions:
         """Regions for the next steps, from all ranks' places in this one, ascending."""
-        cuts, owners = named(f"{self.package}.training:renewed_regions")(places, self.regions.length)
-        return Regions(tuple(map(int, cuts)), tuple(map(int, owners)))
+        owners = self.regions.owners
+        cuts = named(f"{self.package}.training:renewed_cuts")(places, self.regions.length, owners)
+        return Regions(tuple(map(int, cuts)), owners)
 
     def data(self) -> dict[str, Any]:
         """Plain values, for `read`."""

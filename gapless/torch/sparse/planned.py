@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,10 +9,10 @@ from gapless.errors import InputError
 from gapless.torch.library import rank_count, torch
 from gapless.torch.sparse.allreduce import SparseAllreduce
 from gapless.torch.sparse.entries import Entries, gathered_rows
-from gapless.torch.sparse.plan import Regions, SparsePlan
-from gapless.torch.sparse.selection import Threshold
+from gapless.torch.sparse.plan import SparsePlan
+from gapless.torch.sparse.selection import Threshold, entry_count
 
-__all__ = ["PlannedExchange", "Renewal"]
+__all__ = ["PlannedExchange"]
 
 _SAMPLE = 4096
 """Places at most that a rank sends for new regions, evenly spaced among its own: a region's load is then known to
@@ -26,17 +23,22 @@ within a 4096th of what the rank sends, at either end.
 class PlannedExchange:
     """An exchange for `SparseState`; made and called by all ranks of the default group.
 
-    The plan's `count` of sums are kept by a threshold, as `Threshold` says.
+    The plan's `count` of sums are kept by a threshold, as `Threshold` says, or as many as another `density` gives.
     Regions are made anew after every `renewal` steps; None: they stay. `agreement_words`: what this rank
     received to find thresholds and regions. Raises `InputError` where the process group has another number of ranks.
     """
 
-    def __init__(self, plan: SparsePlan, period: int = 32, renewal: int | None = 64) -> None:
+    def __init__(
+        self, plan: SparsePlan, density: float | None = None, period: int = 32, renewal: int | None = 64
+    ) -> None:
         if renewal is not None and renewal < 1:
             raise InputError(f"renewal: must be at least 1 step, got {renewal}")
         self.allreduce = SparseAllreduce(plan)
         self.agreement_words = 0
-        self._threshold = None if plan.count is None else Threshold(plan.count, period)
+        count = plan.count
+        if count is not None and density is not None:
+            count = entry_count(density, plan.regions.length)
+        self._threshold = None if count is None else Threshold(count, period)
         self._plan, self._renewal = plan, renewal
 
     @property
