@@ -25,9 +25,11 @@ def test_the_papers_and_gapless_are_cited(capsys: pytest.CaptureFixture[str]) ->
     assert re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE) == [
         "gapless",
         "bagpipe",
+        "chai",
         "cupcake",
         "monet",
         "optimuscc",
+        "accordion",
         "taccl",
     ]
     assert text.count("{") == text.count("}")
