@@ -8,7 +8,7 @@ pair of gloo that sends and receives at once does both at half the rate.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +16,10 @@ from dataclasses import dataclass
 from gapless.torch.library import rank_count, torch
 
 __all__ = ["Hop", "Relay"]
+
+
+_AHEAD = 4
+"""Messages between two ranks that are expected before they are sent."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +66,26 @@ class Relay:
         return call.held
 
     def _work(self, call: _Call, queue: Sequence[Hop]) -> None:
-        """The messages from one rank to another; this one is either."""
+        """The messages from one rank to another; this one is either. A few are under way at once."""
+        open_ = deque[tuple[Hop, torch.Tensor, torch.distributed.Work]]()
         try:
             for hop in queue:
-                group = self._groups[hop.source < hop.target]
-                if hop.source == self._rank:
-                    torch.distributed.send(call.message(hop), hop.target, group)
-                else:
-                    message = call.room(hop)
-                    torch.distributed.recv(message, hop.source, group)
-                    call.receive(hop, message)
+                group, sends = self._groups[hop.source < hop.target], hop.source == self._rank
+                message = call.message(hop) if sends else call.room(hop)
+                start = torch.distributed.isend if sends else torch.distributed.irecv
+                open_.append((hop, message, start(message, hop.target if sends else hop.source, group)))
+                if len(open_) > _AHEAD:
+                    self._finish(call, *open_.popleft())
+            while open_:
+                self._finish(call, *open_.popleft())
         except Exception as error:  # the caller's thread raises it, the other threads end
             call.fail(error)
+
+    def _finish(self, call: _Call, hop: Hop, message: torch.Tensor, work: torch.distributed.Work) -> None:
+        """Wait for a message to have gone, or to be there."""
+        work.wait()
+        if hop.target == self._rank:
+            call.receive(hop, message)
 
 
 class _Call:
