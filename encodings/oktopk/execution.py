@@ -8,21 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gapless.encodings.oktopk.lowering import ENTRY_BYTES
+from gapless.encodings.oktopk.lowering import ENTRY_BYTES, received_words
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.plans_to_run import not_run, plan_to_run
 from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.profiles.sparsity.named import find_index_sets
-from gapless.schedule import EventKind, Schedule
 from gapless.system import Answer, Session
 from gapless.units import format_seconds
 
-__all__ = ["execute", "received_words"]
-
-_WORD_BYTES = 4
+__all__ = ["execute"]
 
 
 def execute(values: Mapping[str, Any], session: Session) -> Answer:
@@ -58,15 +54,6 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
         "valid": is_valid,
     }
     return Answer(data, _text(data, plan.schedule.topology.name), is_valid=is_valid)
-
-
-def received_words(schedule: Schedule) -> NDArray[np.int64]:
-    """Words that the transfers of a schedule bring each rank, int64 (P,)."""
-    topology, found = schedule.topology, np.zeros(schedule.topology.device_count, dtype=np.int64)
-    for row in np.flatnonzero(schedule.kind == EventKind.TRANSFER).tolist():
-        size_bytes = int(schedule.graph.size_bytes[schedule.moves[row]].sum())
-        found[topology.link_target[schedule.place[row]]] += size_bytes // _WORD_BYTES
-    return found
 
 
 def _sets(plan: SavedPlan, indices: str | None, seed: int) -> IndexSets:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.encodings.oktopk.commands import PROFILE, RUN, VALIDATION
 from gapless.fields import Bandwidth, Choice, Field, Number, Object, Seconds, Whole
 from gapless.system import System, lazy, named
 
@@ -73,5 +74,8 @@ SYSTEM = System(
     summary=("method", "order", "gather", "balances"),
     lighter="fewer steps, or a lower density",
     device_names=_rank_names,
+    runs=(RUN,),
+    profiles=(PROFILE,),
+    validations=(VALIDATION,),
     package="gapless.encodings.oktopk",
 )
