@@ -50,7 +50,7 @@ what was left of earlier ones; the top-k of the sum updates the model, as in Ok-
 example:
   gapless profile sparsity --model train:gpt,micro_batch=8 --ranks 4 --density 0.01 --steps 50 -o grads.npz
 """,
-    when_stopped="ending the processes",
+    when_stopped="ending the processes", is_launched=True,
 )  # fmt: skip
 
 RUN = Command(
@@ -76,7 +76,7 @@ something differs
 example:
   gapless run oktopk --plan plan.json --indices grads.npz
 """,
-    when_stopped="ending the processes",
+    when_stopped="ending the processes", is_launched=True,
 )  # fmt: skip
 
 VALIDATION = Command(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gapless.encodings.oktopk.loads import region_counts
 from gapless.encodings.oktopk.lowering import ENTRY_BYTES, received_words
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
@@ -38,7 +39,9 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
         for step in range(sets.steps)
     ]
     session.say(f"running {ranks} processes ...")
-    found = run_sparse(sparse_plan(plan), sets, selected, values["repeats"], values["wait"], session.options.stop)
+    found = run_sparse(
+        sparse_plan(plan), sets, selected, values["repeats"], values["wait"], session.options.stop, session.ranks
+    )
     received, planned = found.received_words.sum(axis=0), received_words(plan.schedule)
     is_valid = not found.wrong and bool((received.sum(axis=1) == planned).all())
     data = {
@@ -71,8 +74,10 @@ def _sets(plan: SavedPlan, indices: str | None, seed: int) -> IndexSets:
     if values is None:
         values = np.random.default_rng(seed).standard_normal(len(sets.indices)).astype(np.float32)
     sets = _chosen(replace(sets, values=values), steps)
-    initial = plan.schedule.graph.size_bytes[plan.schedule.graph.initial.tensors].sum() // ENTRY_BYTES
-    if sets.elements != plan.problem["elements"] or initial != len(sets.indices):
+    counts = region_counts(sets, np.asarray(plan.details["cuts"]))
+    initial = plan.schedule.graph.size_bytes[plan.schedule.graph.initial.tensors]
+    is_same = np.array_equal(np.sort(ENTRY_BYTES * counts[counts > 0]), np.sort(initial))
+    if sets.elements != plan.problem["elements"] or not is_same:
         raise InputError(f"indices: must be those that the plan was made for, {plan.problem['indices']!r}")
     return sets
 

@@ -25,8 +25,9 @@ def profile_sparsity(values: Mapping[str, Any], session: Session) -> Answer:
     counts = (values[name] for name in ("steps", "ranks", "learning_rate", "wait"))
     task = TrainingTask(values["model"], session.options.seed, *counts)
     session.say(f"training {values['model']} in {values['ranks']} processes ...")
-    found = recorded(task, values["density"], session.options.stop)
-    write_index_sets(values["output"], found.sets)
+    found = recorded(task, values["density"], session.options.stop, session.ranks)
+    if session.is_first:
+        write_index_sets(values["output"], found.sets)
     sets = found.sets
     data = {
         "name": sets.name,

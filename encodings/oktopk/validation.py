@@ -32,7 +32,7 @@ def validate_training(values: Mapping[str, Any], session: Session) -> Answer:
     counts = (values[name] for name in ("learning_rate", "wait"))
     task = TrainingTask(values["model"], session.options.seed, values["steps"], ranks, *counts)
     session.say(f"training {values['model']} three times in {ranks} processes ...")
-    found = compare_training(task, sparse_plan(plan), session.options.stop)
+    found = compare_training(task, sparse_plan(plan), session.options.stop, session.ranks)
     rows = [
         {
             "name": each.name,

@@ -17,18 +17,19 @@ import numpy as np
 from gapless.profiles.sparsity.index_file import read_index_sets
 from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.torch.library import torch
-from gapless.torch.processes import be_rank
+from gapless.torch.processes import Program, be_rank
 from gapless.torch.sparse.allgather import TopkAllgather
 from gapless.torch.sparse.allreduce import SparseAllreduce, Words
 from gapless.torch.sparse.entries import Entries
 from gapless.torch.sparse.plan import SparsePlan
 
-__all__: list[str] = []
+__all__ = ["prepared"]
 
 
-def _prepared(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
+def prepared(folder: Path) -> Program:
+    """What the rank does, by what is in the folder."""
     task = json.loads((folder / "task.json").read_text("utf-8"))
-    return task["ranks"], task["wait_s"], lambda rank: _work(folder, task, rank)
+    return Program(task["ranks"], task["wait_s"], lambda rank: _work(folder, task, rank))
 
 
 def _work(folder: Path, task: dict[str, Any], rank: int) -> dict[str, Any]:
@@ -101,4 +102,4 @@ def _same_bits(values: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    be_rank(_prepared)
+    be_rank(prepared)

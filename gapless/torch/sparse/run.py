@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from gapless.leaving import temporary_folder
 from gapless.profiles.sparsity.index_file import write_index_sets
 from gapless.profiles.sparsity.index_sets import IndexSets
-from gapless.torch.processes import run_processes
+from gapless.torch.ranks import run_ranks
 from gapless.torch.sparse.plan import SparsePlan
+
+if TYPE_CHECKING:
+    from gapless.torch.ranks import Ranks
 
 __all__ = ["NAMES", "SparseRun", "run_sparse"]
 
@@ -37,11 +40,12 @@ class SparseRun:
 
 def run_sparse(
     plan: SparsePlan, sets: IndexSets, selected: Sequence[NDArray[np.int64]], repeats: int, wait_s: float,
-    stop: threading.Event | None = None,
+    stop: threading.Event | None = None, among: Ranks | None = None,
 ) -> SparseRun:  # fmt: skip
-    """Run a plan on all steps of the sets, which have values, in a process a rank. `selected`: the places, ascending,
-    of which all ranks get the sum, for each step. Raises `RunError` where a process fails, `InputError` where the plan
-    is for other sets.
+    """Run a plan on all steps of the sets, which have values, in a process a rank, or `among` those that are there.
+
+    `selected`: the places, ascending, of which all ranks get the sum, for each step. Raises `RunError` where a process
+    fails, `InputError` where the plan is for other sets.
     """
     plan.check(sets.elements, sets.ranks)
     with temporary_folder("gapless-ranks-") as name:
@@ -50,7 +54,7 @@ def run_sparse(
         (folder / "task.json").write_text(json.dumps(task), "utf-8")
         write_index_sets(folder / "sets.npz", sets)
         np.savez(folder / "selected.npz", *selected)
-        found = run_processes("gapless.torch.sparse.rank", folder, sets.ranks, wait_s, stop)
+        found = run_ranks("gapless.torch.sparse.rank", folder, sets.ranks, wait_s, stop, among)
     return SparseRun(
         wrong=sum(rank["wrong"] for rank in found),
         received_words=np.array([rank["words"] for rank in found], dtype=np.int64).transpose(1, 0, 2),
