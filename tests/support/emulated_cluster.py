@@ -9,12 +9,14 @@ Every process finds what torchrun would give it: RANK, WORLD_SIZE, LOCAL_RANK, M
 its only interface in GLOO_SOCKET_IFNAME. `start` is `run` without the wait, for tests that end a rank early; `pids` and
 `left_over` say what is still there. Tests that need a cluster carry the mark `needs_cluster`.
 
-One namespace more, the fabric, holds a queue (a veth pair with a token bucket) for each exclusive resource of the
-topology, a NIC's side or a cable, and for each link that is slower than all that it holds. What a rank sends to another
-passes the queues of the link between them, one after the other; ranks without a link reach each other along a shortest
-path. Of parallel links the fastest is there. A bandwidth is that of payload: the token buckets also let pass what TCP
-adds to 1448 bytes, 66 bytes of headers. Latencies are what this machine's own network stack makes of them; the token
-buckets add none. Nothing leads out of the namespaces: there is no route, no address and no cable to anything else.
+One namespace more, the fabric, holds a queue (a veth pair with a shaper) for each exclusive resource of the topology, a
+NIC's side or a cable, and for each link that is slower than all that it holds. What a rank sends to another passes the
+queues of the link between them, one after the other; ranks without a link reach each other along a shortest path. Of
+parallel links the fastest is there. A bandwidth is that of payload: the shapers also let pass what TCP adds to 1448
+bytes, 66 bytes of headers. Queues are short, as a NIC's are: a connection has at most 128 KiB under way. And
+acknowledgements overtake data, or each direction of a cable would wait for the other's queue, which no cable does.
+Latencies are what this machine's own network stack makes of them; the shapers add none. Nothing leads out of the
+namespaces: there is no route, no address and no cable to anything else.
 
 All is removed when the block is left, also by an exception, Ctrl-C, TERM or HUP. What a killed process has left behind
 is found by its name, which holds that process's id, and removed when the next cluster is made.
@@ -51,8 +53,12 @@ PAYLOAD, FRAME = 1448, 1514
 _PREFIX = "gapless-emulated-"
 _PORT = 29500
 _LARGEST_SEND = 32768
-"""Bytes that the network stack hands on at once: a token bucket lets pass whole sends only."""
+"""Bytes that the network stack hands on at once, which a shaper lets pass as a whole."""
+_ACKNOWLEDGEMENT = 52
+"""Bytes of an IP packet of TCP that carries no data."""
 _BURST_S = 0.002
+_LONGEST = 100000
+"""Sends in a queue: more than there ever are."""
 _MAC = "02:00:00:00:00:01"
 """Of both ends of each cable, so that nobody has to ask for it."""
 _COUNT = count()
@@ -70,7 +76,7 @@ def why_no_cluster() -> str | None:
     try:
         _told(["ip", "netns", "add", name])
         _batch("ip", name, ["link add e0 type veth peer name e1"])
-        _batch("tc", name, [f"qdisc add dev e0 root {' '.join(_bucket(1e6))}"])
+        _batch("tc", name, _shaper("e0", 1e6))
     except RuntimeError as error:
         return f"emulated clusters need what fails here: {error}"
     finally:
@@ -278,12 +284,12 @@ def _build(topology: Topology, name: str) -> None:
     ends += [(f"q{queue}", f"q{queue}out", fabric) for queue in used]
     _batch("ip", fabric, [
         line for near, far, where in ends for line in (
-            f"link add {near} address {_MAC} type veth peer name {far} address {_MAC} netns {where}",
+            f"link add {near} address {_MAC} txqueuelen {_LONGEST} type veth peer name {far} address {_MAC} netns {where}",
             f"link set {near} arp off up",
         )
     ])  # fmt: skip
     _batch("ip", fabric, [f"link set q{queue}out arp off up" for queue in used] + _routes(paths))
-    _batch("tc", fabric, [f"qdisc add dev q{queue} root {' '.join(_bucket(rates[queue]))}" for queue in used])
+    _batch("tc", fabric, [line for queue in used for line in _shaper(f"q{queue}", rates[queue])])
     for rank in ranks:
         _batch("ip", f"{name}-r{rank}", [
             "link set lo up", f"link set eth0 arp off gso_max_size {_LARGEST_SEND} up",
@@ -310,17 +316,26 @@ def _routes(paths: dict[tuple[int, int], list[int]]) -> list[str]:
 _SETTINGS = (
     "net.ipv4.ip_forward=1", "net.ipv4.ip_default_ttl=255", "net.ipv4.conf.all.rp_filter=0",
     "net.ipv4.conf.default.rp_filter=0", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1",
-    "net.ipv4.tcp_congestion_control=reno", "net.ipv4.tcp_slow_start_after_idle=0", "net.ipv4.tcp_no_metrics_save=1",
-    "net.ipv4.tcp_rmem=4096 262144 524288", "net.ipv4.tcp_wmem=4096 262144 524288",
+    "net.ipv4.tcp_congestion_control=reno", "net.ipv4.tcp_slow_start_after_idle=0", "net.ipv4.tcp_no_metrics_save=1", "net.ipv4.tcp_reordering=127",
+    "net.ipv4.tcp_rmem=4096 131072 131072", "net.ipv4.tcp_wmem=4096 131072 131072",
 )  # fmt: skip
-"""A queue never drops anything: what is under way is limited by the receivers' windows, which are far below it."""
+"""What is under way is limited by the receivers' windows, far below what a queue holds: nothing is ever dropped."""
 
 
-def _bucket(bytes_per_s: float) -> list[str]:
-    """The token bucket of a queue whose payload is to have this bandwidth."""
+def _shaper(device: str, bytes_per_s: float) -> list[str]:
+    """A queue whose payload has this bandwidth. Acknowledgements overtake data."""
     burst = max(2 * _LARGEST_SEND, int(bytes_per_s * _BURST_S))
-    bits = int(8 * bytes_per_s * FRAME / PAYLOAD)
-    return ["tbf", "rate", f"{bits}bit", "burst", str(burst), "limit", "256mb"]
+    bits = 8 * bytes_per_s * FRAME / PAYLOAD
+
+    def line(parent: str, name: str, share: float, priority: int) -> str:
+        limits = f"rate {int(share * bits)}bit ceil {int(bits)}bit burst {burst} cburst {burst}"
+        return f"class add dev {device} parent {parent} classid {name} htb {limits} quantum {FRAME} prio {priority}"
+
+    return [
+        f"qdisc add dev {device} root handle 1: htb default 20",
+        line("1:", "1:1", 1, 0), line("1:1", "1:10", 0.01, 0), line("1:1", "1:20", 0.99, 1),
+        f"filter add dev {device} parent 1: protocol ip u32 match u16 {_ACKNOWLEDGEMENT} 0xffff at 2 flowid 1:10",
+    ]  # fmt: skip
 
 
 def _address(rank: int) -> str:

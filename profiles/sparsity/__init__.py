@@ -1,0 +1,1 @@
+"""Sparse gradients: which entries each rank selects in each step, recorded or generated."""
