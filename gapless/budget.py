@@ -162,6 +162,11 @@ class Front:
         """The budgets at which the least error falls, ascending, the cheapest modes' first; float, shape (points,)."""
         return np.asarray(self.least_cost + self.unit * self._falls)
 
+    @cached_property
+    def errors(self) -> Floats:
+        """The least error within each of `budgets`, in whole units; float, shape (points,)."""
+        return np.asarray(self._error[self._falls])
+
     def choices(self) -> Iterator[Choice]:
         """The best choice within each of `budgets`, in their order."""
         return map(self._choice, self._falls.tolist(), self.budgets.tolist())

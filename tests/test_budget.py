@@ -59,6 +59,7 @@ def test_one_pass_has_the_answer_to_every_budget(seed: int) -> None:
     choices = list(found.choices())
     assert found.is_exact
     assert [choice.cost for choice in choices] == found.budgets.tolist()
+    assert [choice.error for choice in choices] == found.errors.tolist()
     assert [choice.error for choice in choices] == sorted({choice.error for choice in choices}, reverse=True)
     for budget, choice in zip(found.budgets.tolist(), choices, strict=True):
         assert choice.error == least_error(items, budget) < least_error(items, budget - 1e-6)

@@ -49,7 +49,7 @@ def carried(cluster: Cluster) -> Counter[str]:
     told = subprocess.run(
         ["tc", "-n", f"{cluster.name}-fabric", "-s", "qdisc", "show"], capture_output=True, text=True, check=True
     ).stdout
-    found = re.findall(r"htb \S+ dev (\S+) root.*\n Sent (\d+) bytes", told)
+    found = re.findall(r"tbf \S+ dev (\S+) root.*\n Sent (\d+) bytes", told)
     assert "dropped 0," in told
     assert not re.search(r"dropped [1-9]", told)
     return Counter({device: int(size) for device, size in found})

@@ -25,6 +25,7 @@ def test_the_papers_and_gapless_are_cited(capsys: pytest.CaptureFixture[str]) ->
     assert re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE) == [
         "gapless",
         "bagpipe",
+        "chai",
         "cupcake",
         "monet",
         "optimuscc",

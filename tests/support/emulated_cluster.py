@@ -7,16 +7,16 @@
 
 Every process finds what torchrun would give it: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, and the name of
 its only interface in GLOO_SOCKET_IFNAME. `start` is `run` without the wait, for tests that end a rank early; `pids` and
-`left_over` say what is still there. Tests that need a cluster carry the mark `needs_cluster`.
+`namespaces` say what is still there. Tests that need a cluster carry the mark `needs_cluster`.
 
-One namespace more, the fabric, holds a queue (a veth pair with a shaper) for each exclusive resource of the topology, a
-NIC's side or a cable, and for each link that is slower than all that it holds. What a rank sends to another passes the
-queues of the link between them, one after the other; ranks without a link reach each other along a shortest path. Of
-parallel links the fastest is there. A bandwidth is that of payload: the shapers also let pass what TCP adds to 1448
-bytes, 66 bytes of headers. Queues are short, as a NIC's are: a connection has at most 128 KiB under way. And
-acknowledgements overtake data, or each direction of a cable would wait for the other's queue, which no cable does.
-Latencies are what this machine's own network stack makes of them; the shapers add none. Nothing leads out of the
-namespaces: there is no route, no address and no cable to anything else.
+One namespace more, the fabric, holds a queue (a veth pair with a token bucket) for each exclusive resource of the
+topology, a NIC's side or a cable, and for each link that is slower than all that it holds. What a rank sends to another
+passes the queues of the link between them, one after the other; ranks without a link reach each other along a shortest
+path. Of parallel links the fastest is there. A bandwidth is that of payload: the token buckets also let pass what TCP
+adds to 1448 bytes, 66 bytes of headers. Queues are short, as a NIC's are: a connection has at most 32 KiB in them, so
+that what answers doesn't wait for long behind data of the other direction, and nothing is ever dropped. Latencies are
+what this machine's own network stack makes of them; the token buckets add none. Nothing leads out of the namespaces:
+there is no route, no address and no cable to anything else.
 
 All is removed when the block is left, also by an exception, Ctrl-C, TERM or HUP. What a killed process has left behind
 is found by its name, which holds that process's id, and removed when the next cluster is made.
@@ -31,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -52,13 +53,9 @@ PAYLOAD, FRAME = 1448, 1514
 """Bytes of TCP's largest segment on Ethernet, without and with its headers (with time stamps)."""
 _PREFIX = "gapless-emulated-"
 _PORT = 29500
-_LARGEST_SEND = 32768
-"""Bytes that the network stack hands on at once, which a shaper lets pass as a whole."""
-_ACKNOWLEDGEMENT = 52
-"""Bytes of an IP packet of TCP that carries no data."""
+_LARGEST_SEND = 16384
+"""Bytes that the network stack hands on at once, which a token bucket lets pass as a whole."""
 _BURST_S = 0.002
-_LONGEST = 100000
-"""Sends in a queue: more than there ever are."""
 _MAC = "02:00:00:00:00:01"
 """Of both ends of each cable, so that nobody has to ask for it."""
 _COUNT = count()
@@ -76,7 +73,7 @@ def why_no_cluster() -> str | None:
     try:
         _told(["ip", "netns", "add", name])
         _batch("ip", name, ["link add e0 type veth peer name e1"])
-        _batch("tc", name, _shaper("e0", 1e6))
+        _batch("tc", name, [_bucket("e0", 1e6), *_forwarding("e0", {(0, 1): "e0"})])
     except RuntimeError as error:
         return f"emulated clusters need what fails here: {error}"
     finally:
@@ -284,12 +281,12 @@ def _build(topology: Topology, name: str) -> None:
     ends += [(f"q{queue}", f"q{queue}out", fabric) for queue in used]
     _batch("ip", fabric, [
         line for near, far, where in ends for line in (
-            f"link add {near} address {_MAC} txqueuelen {_LONGEST} type veth peer name {far} address {_MAC} netns {where}",
+            f"link add {near} address {_MAC} type veth peer name {far} address {_MAC} netns {where}",
             f"link set {near} arp off up",
         )
     ])  # fmt: skip
-    _batch("ip", fabric, [f"link set q{queue}out arp off up" for queue in used] + _routes(paths))
-    _batch("tc", fabric, [line for queue in used for line in _shaper(f"q{queue}", rates[queue])])
+    _batch("ip", fabric, [f"link set q{queue}out arp off up" for queue in used])
+    _batch("tc", fabric, [_bucket(f"q{queue}", rates[queue]) for queue in used] + _routes(paths))
     for rank in ranks:
         _batch("ip", f"{name}-r{rank}", [
             "link set lo up", f"link set eth0 arp off gso_max_size {_LARGEST_SEND} up",
@@ -300,42 +297,39 @@ def _build(topology: Topology, name: str) -> None:
 
 def _routes(paths: dict[tuple[int, int], list[int]]) -> list[str]:
     """Where the fabric sends what comes out of a queue: by the rank that it is from, and the one that it is for."""
-    tables: dict[tuple[str, int], int] = {}
-    lines = []
+    found: dict[str, dict[tuple[int, int], str]] = defaultdict(dict)
     for (source, target), path in paths.items():
         places = [f"p{source}", *(f"q{queue}out" for queue in path)]
-        nexts = [*(f"q{queue}" for queue in path), f"p{target}"]
-        for place, goes_to in zip(places, nexts, strict=True):
-            if (place, source) not in tables:
-                tables[place, source] = 1000 + len(tables)
-                lines.append(f"rule add iif {place} from {_address(source)}/32 lookup {tables[place, source]}")
-            lines.append(f"route add {_address(target)}/32 dev {goes_to} table {tables[place, source]}")
-    return lines
+        for place, goes_to in zip(places, [*(f"q{queue}" for queue in path), f"p{target}"], strict=True):
+            found[place][source, target] = goes_to
+    return [line for place, goes_to in found.items() for line in _forwarding(place, goes_to)]
+
+
+def _forwarding(place: str, goes_to: dict[tuple[int, int], str]) -> list[str]:
+    """Below the network stack: its own forwarding lets go of the sender, who would then fill the queue."""
+    return [f"qdisc add dev {place} ingress"] + [
+        f"filter add dev {place} parent ffff: protocol ip u32 match ip src {_address(source)}/32"
+        f" match ip dst {_address(target)}/32 action mirred egress redirect dev {device}"
+        for (source, target), device in goes_to.items()
+    ]
 
 
 _SETTINGS = (
-    "net.ipv4.ip_forward=1", "net.ipv4.ip_default_ttl=255", "net.ipv4.conf.all.rp_filter=0",
-    "net.ipv4.conf.default.rp_filter=0", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1",
-    "net.ipv4.tcp_congestion_control=reno", "net.ipv4.tcp_slow_start_after_idle=0", "net.ipv4.tcp_no_metrics_save=1", "net.ipv4.tcp_reordering=127",
-    "net.ipv4.tcp_rmem=4096 131072 131072", "net.ipv4.tcp_wmem=4096 131072 131072",
+    "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1",
+    "net.ipv4.tcp_congestion_control=reno", "net.ipv4.tcp_slow_start_after_idle=0", "net.ipv4.tcp_no_metrics_save=1",
+    f"net.ipv4.tcp_limit_output_bytes={2 * _LARGEST_SEND}",
+    # Nothing is lost, and nothing may be sent twice because it waits in a queue, or a processor is late.
+    "net.ipv4.tcp_rto_min_us=5000000", "net.ipv4.tcp_early_retrans=0", "net.ipv4.tcp_recovery=0",
+    "net.ipv4.tcp_reordering=127",
 )  # fmt: skip
-"""What is under way is limited by the receivers' windows, far below what a queue holds: nothing is ever dropped."""
+"""Of every namespace."""
 
 
-def _shaper(device: str, bytes_per_s: float) -> list[str]:
-    """A queue whose payload has this bandwidth. Acknowledgements overtake data."""
+def _bucket(device: str, bytes_per_s: float) -> str:
+    """The token bucket of a queue whose payload is to have this bandwidth."""
     burst = max(2 * _LARGEST_SEND, int(bytes_per_s * _BURST_S))
-    bits = 8 * bytes_per_s * FRAME / PAYLOAD
-
-    def line(parent: str, name: str, share: float, priority: int) -> str:
-        limits = f"rate {int(share * bits)}bit ceil {int(bits)}bit burst {burst} cburst {burst}"
-        return f"class add dev {device} parent {parent} classid {name} htb {limits} quantum {FRAME} prio {priority}"
-
-    return [
-        f"qdisc add dev {device} root handle 1: htb default 20",
-        line("1:", "1:1", 1, 0), line("1:1", "1:10", 0.01, 0), line("1:1", "1:20", 0.99, 1),
-        f"filter add dev {device} parent 1: protocol ip u32 match u16 {_ACKNOWLEDGEMENT} 0xffff at 2 flowid 1:10",
-    ]  # fmt: skip
+    bits = int(8 * bytes_per_s * FRAME / PAYLOAD)
+    return f"qdisc add dev {device} root tbf rate {bits}bit burst {burst} limit 256mb"
 
 
 def _address(rank: int) -> str:

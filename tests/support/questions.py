@@ -15,6 +15,7 @@ Question = dict[str, str]
 
 TRACE = {"trace": "zipf", "table_rows": "40,300", "examples": "64", "trainers": "2", "batch_size": "8"}
 UNIFORM = {"profile": "uniform:f=10,b=12,w=8", "ranks": "3", "micro_batches": "6", "hop": "2"}
+HEADS = "synthetic:layers=3,heads=8"
 NETWORK = {"ranks": "8", "bandwidth": "10Gbps"}
 
 QUESTIONS: dict[str, list[Question]] = {
@@ -50,6 +51,18 @@ QUESTIONS: dict[str, list[Question]] = {
         {"profile": "resnet50", "compressor": "powersgd", **NETWORK},
         {"profile": "resnet50", "compressor": "dgc", **NETWORK, "latency": "5us"},
         {"profile": "bert-base", "compressor": "fp16", "topology": "ndv2", "device": "a100"},
+    ],
+    "chai": [
+        {"profile": HEADS, "kv_saving": "0.2"},
+        {"profile": HEADS, "kv_saving": "0.4"},
+        {"profile": HEADS, "kv_saving": "0.2", "distance": "scores"},
+        {"profile": HEADS, "kv_saving": "0.3", "method": "uniform"},
+        {"profile": HEADS, "kv_saving": "0.3", "method": "elbow"},
+        {"profile": HEADS, "kv_saving": "0.3", "method": "random", "seed": "3"},
+        {"profile": f"{HEADS},key_heads=4", "kv_saving": "0.25"},
+        {"profile": f"{HEADS},seed=4", "kv_saving": "0.3", "context": "4096", "batch": "8"},
+        {"profile": f"{HEADS},dimension=64", "kv_saving": "0.3", "device": "v100", "element_bytes": "4"},
+        {"profile": HEADS, "kv_saving": "0"},
     ],
     "bagpipe": [
         TRACE,

@@ -11,7 +11,7 @@ from hand_training import chain
 from gapless.cli.main import main
 from gapless.profiles.training.graph_file import write_training_graph
 
-SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake", "pipeline")
+SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake", "pipeline", "chai")
 
 
 def solve_command(system: str, folder: Path) -> list[str]:
@@ -25,6 +25,7 @@ def solve_command(system: str, folder: Path) -> list[str]:
             *["--trainers", "4", "--batch-size", "30", "--lookahead", "3"],
         ],
         "cupcake": ["--profile", "resnet50", "--modes", "compress"],
+        "chai": ["--profile", "synthetic:layers=3,heads=6", "--kv-saving", "0.25"],
         "pipeline": [
             *["--profile", "uniform:f=10,b=12,w=8", "--ranks", "3", "--micro-batches", "4"],
             *["--hop", "2", "--in-flight", "3"],

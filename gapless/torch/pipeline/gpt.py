@@ -60,7 +60,8 @@ def gpt(
 ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     """The model, random tokens for `micro_batches` times `micro_batch` sequences, the loss, and the tokens to guess.
 
-    Raises `InputError` where heads don't divide what is hidden.
+    Under any seed, each token has the same few that may come next. Raises `InputError` where heads don't divide what is
+    hidden.
     """
     if hidden % heads:
         raise InputError(f"model: hidden must be a multiple of {heads} heads, got {hidden}")
@@ -69,8 +70,17 @@ def gpt(
     for name, layer in {"embedding": Embedding(vocabulary, sequence, hidden), **blocks}.items():
         model.add_module(name, layer)
     model.add_module("head", Head(vocabulary, hidden))
-    tokens = torch.randint(vocabulary, (micro_batches * micro_batch, sequence + 1))
+    tokens = _text(micro_batches * micro_batch, sequence + 1, vocabulary)
     return model, tokens[:, :-1].contiguous(), _loss, tokens[:, 1:].contiguous()
+
+
+def _text(count: int, length: int, vocabulary: int) -> Any:
+    """Sequences in which each token is one of four that may follow the one before."""
+    following = torch.randint(vocabulary, (vocabulary, 4), generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(vocabulary, (count, length))
+    for place in range(1, length):
+        tokens[:, place] = following[tokens[:, place - 1], torch.randint(4, (count,))]
+    return tokens
 
 
 def _loss(scores: Any, targets: Any) -> Any:

@@ -1,0 +1,33 @@
+"""What a searcher may tune, and why it is as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gapless.budget import MOST_WORK
+from gapless.errors import InputError
+
+__all__ = ["Parameters"]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Of the dynamic programme over layers, the baselines and the swaps. All are whole numbers >= 1."""
+
+    most_work: int = MOST_WORK
+    """Layers times counts times steps of the budget that the dynamic programme looks at; 80 layers of 64 heads need
+    13 million."""
+
+    k_means_rounds: int = 50
+    """Rounds of Lloyd's algorithm in the baseline `elbow`, unless it ends by itself; a few suffice for 64 heads."""
+
+    front_points: int = 200
+    """Budgets that the plan's front holds at most, evenly spread over those at which the least error falls."""
+
+    baseline_points: int = 12
+    """Budgets, evenly spread, at which the plan has the baselines beside its front."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise InputError(f"{name}: must be >= 1, got {value}")

@@ -1,0 +1,80 @@
+"""Pictures of a head map: the front of what is saved and what it spoils, and which heads share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gapless.encodings.chai.view import map_of
+from gapless.io.plan import SavedPlan
+from gapless.io.record import Record
+from gapless.plot.style import BLUE, GREY, ORANGE, PALE, PALETTE, PURPLE, VERMILION, new_axes
+
+__all__ = ["draw_front", "draw_heads"]
+
+_COLOURS = {"uniform": ORANGE, "elbow": PURPLE, "random": GREY}
+_MOST_LABELS = 16
+"""With more heads than this, there is no room for the numbers of those that are used."""
+
+
+def draw_front(plan: SavedPlan, ax: Any = None) -> Any:
+    """Draw the least error of every saving, the baselines beside, and the plan on it; returns the axes."""
+    details = Record(dict(plan.details), "details")
+    ax = new_axes(6.5, 4.0) if ax is None else ax
+    saving, error = zip(*_pairs(details, "front"), strict=True)
+    ax.plot(100 * np.array(saving), error, color=BLUE, label="least error")
+    beside = details.record("baseline_fronts")
+    for name in beside.names():
+        saving, error = zip(*sorted(_pairs(beside, name)), strict=True)
+        ax.plot(100 * np.array(saving), error, ".:", color=_COLOURS.get(name, GREY), label=name)
+    asked = Record(dict(plan.problem), "problem")
+    claimed = Record(plan.claim, "claim").number("objective_error", 0)
+    ax.plot(
+        100 * details.number("kv_saving", 0), claimed, "o", color=VERMILION, label=f"plan ({details.text('method')})"
+    )
+    ax.set_xlabel("saved of the cache of keys and values (%)")
+    ax.set_ylabel(f"error ({asked.text('distance')})")
+    ax.set_ylim(bottom=0.0)
+    ax.set_title(f"{asked.text('profile')}: {details.number('kv_saving'):.1%} saved", loc="left", fontsize=10)
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize=8)
+    return ax
+
+
+def _pairs(record: Record, name: str) -> list[tuple[float, float]]:
+    pairs = [Record({"pair": each}, f"{record.where}: {name}").array("pair") for each in record.array(name)]
+    return [(float(saving), float(error)) for saving, error in pairs]
+
+
+def draw_heads(plan: SavedPlan, ax: Any = None) -> Any:
+    """Draw the heads of each layer, in the colour of the head whose attention they use; returns the axes.
+
+    Heads that keep their own and share it with none are pale. The number is that of the head that is used.
+    """
+    chosen = map_of(plan)
+    layers, heads = chosen.representative.shape
+    ax = (
+        new_axes(max(5.0, min(11.0, 1.2 + 0.28 * heads)), max(2.5, min(11.0, 1.2 + 0.28 * layers)))
+        if ax is None
+        else ax
+    )
+    grid = np.zeros((layers, heads))
+    for layer, row in enumerate(chosen.representative.tolist()):
+        shared = [head for head in dict.fromkeys(row) if row.count(head) > 1]
+        place = {head: 1 + number % (len(PALETTE)) for number, head in enumerate(shared)}
+        grid[layer] = [place.get(head, 0) for head in row]
+    from matplotlib.colors import ListedColormap
+
+    edges = np.arange(heads + 1) - 0.5, np.arange(layers + 1) - 0.5
+    ax.pcolormesh(*edges, grid, cmap=ListedColormap([PALE, *PALETTE]), vmin=-0.5, vmax=len(PALETTE) + 0.5,
+                  edgecolors="white", linewidth=0.6)  # fmt: skip
+    if heads <= _MOST_LABELS:
+        for (layer, head), used in np.ndenumerate(chosen.representative):
+            ax.text(head, layer, str(used), ha="center", va="center", fontsize=7)
+    ax.invert_yaxis()
+    ax.set_xlabel("head")
+    ax.set_ylabel("layer")
+    kept = int(chosen.counts.sum())
+    ax.set_title(f"keys of {kept} heads kept; colours: heads that share one's attention", loc="left", fontsize=10)
+    return ax

@@ -1,0 +1,130 @@
+"""The question: whose heads, how much of the cache to save, by which distance, and on which device a step is timed."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.errors import InputError
+from gapless.io.record import check_known
+from gapless.options import SolveOptions
+from gapless.profiles.devices import Device, named_device
+from gapless.profiles.heads.named import find_head_profile
+from gapless.profiles.heads.profile import DISTANCES, HeadProfile
+
+__all__ = ["Problem", "problem"]
+
+Floats = NDArray[np.float64]
+
+
+DEVICE = named_device("a100")
+"""On which a step is timed if nothing is said."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Save the share `kv_saving` of the cache of keys and values, by dropping keys; values stay.
+
+    `distance`: a name of `DISTANCES`. `context`: tokens that are cached when the step that is timed begins, of each of
+    `batch` sequences. `element_bytes`: of a number in the cache and in the weights. Raises `InputError`.
+    """
+
+    profile: HeadProfile
+    kv_saving: float
+    distance: str = "output"
+    method: str = "exact"
+    context: int = 2048
+    batch: int = 1
+    element_bytes: int = 2
+    device: Device = DEVICE
+
+    def __post_init__(self) -> None:
+        check_known("distance", self.distance, DISTANCES)
+        if not 0 <= self.kv_saving < 1:
+            raise InputError(f"kv_saving: must be a share of the cache, 0 <= S < 1, got {self.kv_saving}")
+
+    @property
+    def system(self) -> str:
+        """`chai`."""
+        return "chai"
+
+    @property
+    def head_bytes(self) -> int:
+        """Of one head's keys in a layer, or of its values: dropping a head's keys saves so much."""
+        return self.batch * self.context * self.profile.dimension * self.element_bytes
+
+    @property
+    def full_cache_bytes(self) -> int:
+        """Of all keys and values."""
+        return 2 * self.profile.layers * self.profile.key_heads * self.head_bytes
+
+    @property
+    def most_saving(self) -> float:
+        """With one head's keys in each layer."""
+        return 0.5 * (1 - 1 / self.profile.key_heads)
+
+    @property
+    def most_kept(self) -> int:
+        """So many heads' keys may be kept, of all layers together; fewer than layers where the question has no plan."""
+        kept = (1 - 2 * self.kv_saving) * self.profile.layers * self.profile.key_heads
+        return int(np.floor(kept * (1 + 1e-12)))
+
+    def cache_bytes(self, kept: int) -> int:
+        """Of the keys of so many heads, and of all values."""
+        return (kept + self.profile.layers * self.profile.key_heads) * self.head_bytes
+
+    @cached_property
+    def cost(self) -> Floats:
+        """`cost[l, h, g]`: what head h is charged at least if its attention must use the keys of key head g.
+
+        Float, shape (layers, heads, key heads); 0 for the head's own.
+        """
+        profile = self.profile
+        shape = profile.layers, profile.heads, profile.key_heads, profile.group
+        return np.asarray(profile.distance(self.distance).reshape(shape).min(axis=3))
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What was asked, in plain values."""
+        profile = self.profile
+        digest = hashlib.sha256(profile.scores.tobytes() + profile.output.tobytes()).hexdigest()
+        return {
+            "profile": profile.name,
+            "source": profile.source,
+            "layers": profile.layers,
+            "heads": profile.heads,
+            "key_heads": profile.key_heads,
+            "dimension": profile.dimension,
+            "parameters": profile.parameters,
+            "tokens": profile.tokens,
+            "distances_sha256": digest,
+            "kv_saving": self.kv_saving,
+            "distance": self.distance,
+            "method": self.method,
+            "context": self.context,
+            "batch": self.batch,
+            "element_bytes": self.element_bytes,
+            "device": self.device.name,
+        }
+
+    @property
+    def default_options(self) -> SolveOptions:
+        """Optimal: the work is bounded by the number of heads."""
+        return SolveOptions()
+
+
+def problem(
+    profile: str | Path | HeadProfile, kv_saving: float, *, device: str | Device = DEVICE, **others: Any
+) -> Problem:
+    """The question in what people type: `profile` is a file, `synthetic:layers=32,heads=32`, or the profile itself.
+
+    `others`: as in `Problem`. Raises `InputError` that names the argument.
+    """
+    found = device if isinstance(device, Device) else named_device(device)
+    return Problem(find_head_profile(profile), kv_saving, device=found, **others)

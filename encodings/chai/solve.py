@@ -1,0 +1,152 @@
+"""The solver of head maps: the best heads of a layer for every count, then the counts of all layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gapless import __version__
+from gapless.budget import Front, Items, front
+from gapless.encodings.chai.baselines import Baselines
+from gapless.encodings.chai.head_map import HeadMap
+from gapless.encodings.chai.lowering import step_s, to_schedule
+from gapless.encodings.chai.medians import LayerMedians, guessed, proven
+from gapless.encodings.chai.parameters import Parameters
+from gapless.encodings.chai.problem import Problem
+from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.parameters import parameters_of
+from gapless.solution import Solution, Status, StopReason
+from gapless.solvers.backend import PROVEN_GAP
+from gapless.solvers.registry import load_backend
+from gapless.system import Plan
+
+__all__ = ["solve"]
+
+
+@dataclass(frozen=True)
+class _Fronts:
+    """The least errors of every number of kept key heads: as found, and bounds on them."""
+
+    found: Front
+    bounds: Front
+    medians: Sequence[LayerMedians]
+
+    def kept(self, most_kept: int) -> tuple[list[tuple[int, ...]], float] | None:
+        """The key heads of each layer within so many in all, and a bound on their error."""
+        choice, bound = self.found.at(most_kept), self.bounds.at(most_kept)
+        if choice is None or bound is None:
+            return None
+        return [each.kept[mode] for each, mode in zip(self.medians, choice.modes.tolist(), strict=True)], bound.bound
+
+
+def solve(asked: Problem, options: SolveOptions, given: Any = None) -> Plan:
+    """The head map of least error within the budget; without one where even one head a layer is too many."""
+    parameters, deadline = parameters_of(Parameters, given), Deadline(options)
+    if asked.most_kept < asked.profile.layers:
+        claim = Solution(
+            Status.INFEASIBLE, StopReason.FINISHED, "gapless", __version__, options.seed, deadline.elapsed_s,
+            unit="error",
+        )  # fmt: skip
+        return Plan(claim, None, {"method": asked.method, "most_saving": asked.most_saving})
+    medians = [guessed(cost) for cost in asked.cost]
+    baselines = Baselines(asked, medians, parameters.k_means_rounds, options.seed)
+
+    def plan() -> Plan:
+        return _plan(asked, options, deadline, parameters, _fronts(medians, parameters), baselines)
+
+    if options.on_plan is not None:
+        first = plan()
+        options.on_plan(first.solution.objective or 0.0, lambda: first)
+    for layer, cost in enumerate(asked.cost):
+        medians[layer] = proven(cost, medians[layer], deadline)
+        if options.on_progress is not None:
+            phase = f"layer {layer + 1} of {asked.profile.layers}"
+            options.on_progress(Progress(deadline.elapsed_s, None, None, phase))
+    return plan()
+
+
+def _fronts(medians: Sequence[LayerMedians], parameters: Parameters) -> _Fronts:
+    counts = np.arange(1, len(medians[0].errors) + 1, dtype=np.float64)
+    cost = np.broadcast_to(counts, (len(medians), len(counts)))
+    found, bounds = (
+        front(Items(cost, np.array([getattr(each, name) for each in medians])), parameters.most_work)
+        for name in ("errors", "bounds")
+    )
+    return _Fronts(found, bounds, medians)
+
+
+def _plan(
+    asked: Problem, options: SolveOptions, deadline: Deadline, parameters: Parameters, fronts: _Fronts,
+    baselines: Baselines,
+) -> Plan:  # fmt: skip
+    best = fronts.kept(asked.most_kept)
+    assert best is not None, "one head a layer is within the budget"
+    maps = {"exact": HeadMap.of(best[0], asked.profile, asked.distance), **baselines.within(asked.most_kept)}
+    chosen, distance = maps[asked.method], asked.profile.distance(asked.distance)
+    error = chosen.error(distance)
+    bound = min(best[1], error)
+    gap = relative_gap(error, bound)
+    is_best = gap is not None and gap <= PROVEN_GAP
+    claim = Solution(
+        Status.OPTIMAL if is_best else Status.FEASIBLE,
+        StopReason.TIME_LIMIT if deadline.has_struck else StopReason.FINISHED,
+        "highs", load_backend("highs"), options.seed, deadline.elapsed_s, objective=error,
+        bound=error if is_best else bound, unit="error",
+    )  # fmt: skip
+    details = {
+        "method": asked.method,
+        "kv_saving": 1 - asked.cache_bytes(int(chosen.counts.sum())) / asked.full_cache_bytes,
+        "most_saving": asked.most_saving,
+        "kept_heads": int(chosen.counts.sum()),
+        "mean_kept": float(chosen.counts.mean()),
+        "cache_bytes": asked.cache_bytes(int(chosen.counts.sum())),
+        "full_cache_bytes": asked.full_cache_bytes,
+        "full_step_s": step_s(asked, _all(asked)),
+        "errors": {name: chosen.error(asked.profile.distance(name)) for name in ("output", "scores")},
+        "milps": sum(each.milps for each in fronts.medians),
+        "kept": [list(heads) for heads in chosen.kept],
+        "representatives": chosen.representative.tolist(),
+        "baselines": {name: _row(asked, each) for name, each in maps.items() if name != asked.method},
+        "front": _front(asked, fronts, parameters),
+        "baseline_fronts": _baseline_fronts(asked, baselines, parameters),
+    }
+    return Plan(claim, to_schedule(asked, chosen), details)
+
+
+def _all(asked: Problem) -> HeadMap:
+    everything = [range(asked.profile.key_heads)] * asked.profile.layers
+    return HeadMap.of(everything, asked.profile, asked.distance)
+
+
+def _row(asked: Problem, chosen: HeadMap) -> dict[str, Any]:
+    return {
+        "error": chosen.error(asked.profile.distance(asked.distance)),
+        "kept_heads": int(chosen.counts.sum()),
+        "step_s": step_s(asked, chosen),
+    }
+
+
+def _front(asked: Problem, fronts: _Fronts, parameters: Parameters) -> list[list[float]]:
+    """Pairs of saving and least error, from nothing saved on."""
+    kept, errors = fronts.found.budgets[::-1], fronts.found.errors[::-1]
+    points = np.unique(np.linspace(0, len(kept) - 1, min(len(kept), parameters.front_points)).round().astype(int))
+    return [[_saving(asked, kept[k]), float(errors[k])] for k in points]
+
+
+def _baseline_fronts(asked: Problem, baselines: Baselines, parameters: Parameters) -> dict[str, list[list[float]]]:
+    """For each baseline, pairs of what it saves and its error at some budgets."""
+    layers, distance = asked.profile.layers, asked.profile.distance(asked.distance)
+    found: dict[str, list[list[float]]] = {}
+    for most_kept in np.unique(
+        np.linspace(layers, layers * asked.profile.key_heads, parameters.baseline_points).astype(int)
+    )[::-1].tolist():
+        for name, each in baselines.within(most_kept).items():
+            found.setdefault(name, []).append([_saving(asked, int(each.counts.sum())), each.error(distance)])
+    return found
+
+
+def _saving(asked: Problem, kept: float) -> float:
+    return 0.5 * (1 - float(kept) / (asked.profile.layers * asked.profile.key_heads))

@@ -1,0 +1,159 @@
+"""Language models by name, and texts as their tokens. Needs the extra `hf`.
+
+`hf:tiny-llama`, `hf:tiny-llama-gqa` and `hf:tiny-gpt2` are small models with random weights, the same for a seed; a
+folder is what `save_pretrained` has written. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gapless.errors import InputError
+from gapless.io.record import load_text, suggestion
+from gapless.torch.library import torch
+
+try:
+    import transformers
+except ImportError:
+    raise InputError("this needs transformers, which is not installed; pip install '.[hf]' in a checkout") from None
+
+__all__ = ["Attention", "LanguageModel", "load_language_model", "mean_loss", "sequences_of"]
+
+_PREFIX = "hf:"
+_BYTES = 256
+"""Without a tokenizer, a token is a byte."""
+
+_TINY = {"vocab_size": _BYTES, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
+_LLAMA = {
+    **_TINY, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 8,
+    "max_position_embeddings": 2048,
+}  # fmt: skip
+_GPT2 = {**_TINY, "n_embd": 64, "n_layer": 2, "n_head": 8, "n_positions": 2048}
+_OWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "tiny-llama": ("LlamaConfig", {**_LLAMA, "num_key_value_heads": 8}),
+    "tiny-llama-gqa": ("LlamaConfig", {**_LLAMA, "num_key_value_heads": 4}),
+    "tiny-gpt2": ("GPT2Config", _GPT2),
+}
+_INITIAL_STD = 0.2
+"""Of random weights: with the usual 0.02 every head attends to all tokens alike."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The attention of one layer. `module`: what calls the attention function; `is_fused`: whether queries, keys and
+    values come from one matrix, as in GPT-2. `output`: float, (heads, dimension, model): what heads add to the output.
+    """
+
+    module: Any
+    heads: int
+    key_heads: int
+    dimension: int
+    is_fused: bool
+
+    @property
+    def output(self) -> Any:
+        """The rows of the output matrix of each head."""
+        if self.is_fused:
+            return self.module.c_proj.weight.view(self.heads, self.dimension, -1)
+        return self.module.o_proj.weight.T.reshape(self.heads, self.dimension, -1)
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A causal language model of `transformers`, the attention of its layers in order, and its tokenizer, if any."""
+
+    name: str
+    model: Any
+    layers: tuple[Attention, ...]
+    tokenizer: Any = None
+
+    def tokens(self, path: str | Path) -> Any:
+        """The tokens of a text file, int64, shape (count,). Raises `InputError`."""
+        text = load_text(path)
+        if self.tokenizer is not None:
+            found = self.tokenizer(text, return_tensors="pt", verbose=False)["input_ids"][0]
+        else:
+            found = torch.tensor(list(text.encode()), dtype=torch.int64)
+        return found
+
+
+def load_language_model(text: str, seed: int = 0) -> LanguageModel:
+    """A model by name or folder, ready for inference in single precision, with `eager` attention.
+
+    Raises `InputError` for a name that is none, and for a model whose heads aren't those of Llama or GPT-2.
+    """
+    name = text.removeprefix(_PREFIX)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    if name in _OWN:
+        kind, values = _OWN[name]
+        config = getattr(transformers, kind)(**values, initializer_range=_INITIAL_STD, attn_implementation="eager")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = transformers.AutoModelForCausalLM.from_config(config)
+        return _checked(text, model, None)
+    if not Path(name).is_dir():
+        hint = suggestion(name, _OWN)
+        rule = (
+            f"model: must be {', '.join(_PREFIX + own for own in _OWN)}, or the folder of a saved model, got {text!r}"
+        )
+        raise InputError(f"{rule}; {hint}" if hint else rule)
+    return _saved(text, name)
+
+
+def _saved(text: str, folder: str) -> LanguageModel:
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, local_files_only=True, dtype=torch.float32, attn_implementation="eager"
+        )
+        has_tokenizer = any(
+            os.path.exists(os.path.join(folder, f"tokenizer{end}")) for end in (".json", "_config.json")
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True) if has_tokenizer else None
+    except Exception as error:  # of the library's own readers, which raise almost anything
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"model: {folder} is not readable as a saved model: {first}") from None
+    if tokenizer is None and model.config.vocab_size < _BYTES:
+        rule = f"must have a vocabulary of {_BYTES} bytes at least, or a tokenizer"
+        raise InputError(f"model: {folder} {rule}, got {model.config.vocab_size} tokens")
+    return _checked(text, model, tokenizer)
+
+
+def _checked(name: str, model: Any, tokenizer: Any) -> LanguageModel:
+    config = model.config
+    found = []
+    for module in model.modules():
+        if hasattr(module, "layer_idx") and (hasattr(module, "q_proj") or hasattr(module, "c_attn")):
+            heads, is_fused = int(config.num_attention_heads), hasattr(module, "c_attn")
+            key_heads = heads if is_fused else int(config.num_key_value_heads)
+            found.append(Attention(module, heads, key_heads, int(module.head_dim), is_fused))
+    if len(found) != config.num_hidden_layers or [each.module.layer_idx for each in found] != list(range(len(found))):
+        kind = config.model_type
+        raise InputError(f"model: {name} is of the kind {kind}; heads of Llama, GPT-2 and the like can be shared alone")
+    return LanguageModel(name, model.eval(), tuple(found), tokenizer)
+
+
+def sequences_of(tokens: Any, length: int, most: int, where: str) -> Any:
+    """The first tokens as sequences, int64, shape (sequences, length): at most so many.
+
+    Raises `InputError` where there aren't enough for one.
+    """
+    count = min(len(tokens) // length, most)
+    if not count:
+        raise InputError(f"{where}: must have {length} tokens at least, one sequence, got {len(tokens)}")
+    return tokens[: count * length].view(count, length)
+
+
+def mean_loss(model: Any, sequences: Any, batch: int = 8) -> float:
+    """The mean cross entropy of the next token over all sequences, in nats."""
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for first in range(0, len(sequences), batch):
+            part = sequences[first : first + batch]
+            logits = model(part, use_cache=False).logits[:, :-1]
+            loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), part[:, 1:].reshape(-1))
+            total, count = total + float(loss) * len(part), count + len(part)
+    return total / count

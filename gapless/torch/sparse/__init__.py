@@ -1,0 +1,1 @@
+"""Sparse gradients: recorded, added by regions between processes, and in training under DistributedDataParallel."""

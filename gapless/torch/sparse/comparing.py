@@ -1,0 +1,76 @@
+"""Training of one model with its gradients dense, by TopkA, and by a plan, from the same start on the same batches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gapless.leaving import temporary_folder
+from gapless.torch.ddp.buckets import trainable
+from gapless.torch.library import rank_count, torch
+from gapless.torch.processes import be_rank, run_processes
+from gapless.torch.run.workload import load_named
+from gapless.torch.sparse.allgather import TopkAllgather
+from gapless.torch.sparse.hook import attach_exchange
+from gapless.torch.sparse.plan import SparsePlan
+from gapless.torch.sparse.planned import PlannedExchange
+from gapless.torch.sparse.training import TrainingTask, read_task, trained, write_task
+
+__all__ = ["STRATEGIES", "Trained", "compare_training"]
+
+STRATEGIES = ("dense", "TopkA", "plan")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """`losses[t]`: in step t, before the update, the mean over ranks. `received_words`: in a step, the mean over steps,
+    by the rank that receives most; of what was sent to agree on thresholds and regions too.
+    """
+
+    name: str
+    losses: tuple[float, ...]
+    received_words: float
+
+
+def compare_training(task: TrainingTask, plan: SparsePlan, stop: threading.Event | None = None) -> tuple[Trained, ...]:
+    """Train by each strategy, in a process a rank. Raises `InputError` where the plan is for another model or number of
+    ranks, and `RunError`.
+    """
+    plan.check(sum(each.numel() for each in trainable(load_named(task.model, task.seed).model).values()), task.ranks)
+    with temporary_folder("gapless-ranks-") as name:
+        write_task(Path(name), task, plan=plan.data())
+        found = run_processes("gapless.torch.sparse.comparing", Path(name), task.ranks, task.wait_s, stop)
+    return tuple(
+        Trained(
+            name,
+            tuple(np.mean([rank[name]["losses"] for rank in found], axis=0).tolist()),
+            max(rank[name]["received_words"] for rank in found) / task.steps,
+        )
+        for name in STRATEGIES
+    )
+
+
+def _prepared(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
+    task, more = read_task(folder)
+    plan = SparsePlan.read(more["plan"])
+    return task.ranks, task.wait_s, lambda rank: {name: _trained(name, task, plan, rank) for name in STRATEGIES}
+
+
+def _trained(name: str, task: TrainingTask, plan: SparsePlan, rank: int) -> dict[str, Any]:
+    ddp = torch.nn.parallel.DistributedDataParallel(load_named(task.model, task.seed).model, broadcast_buffers=False)
+    if name == "dense":
+        losses, ranks = trained(ddp, task, rank), rank_count()
+        words = 2 * plan.regions.length * (ranks - 1) / ranks * task.steps  # of a ring, as gloo's
+        return {"losses": losses, "received_words": words}
+    exchange = TopkAllgather() if name == "TopkA" else PlannedExchange(plan)
+    attach_exchange(ddp, plan.density, exchange)
+    return {"losses": trained(ddp, task, rank), "received_words": float(exchange.received_words)}
+
+
+if __name__ == "__main__":
+    be_rank(_prepared)

@@ -1,0 +1,118 @@
+"""Blocks of unlike lengths carried between ranks along given hops, over gloo.
+
+Messages between two ranks go one after the other, in the order of the hops; those of different pairs and directions at
+the same time, by a thread each. Lower ranks send to higher ones in one process group and the others in a second one: a
+pair of gloo that sends and receives at once does both at half the rate.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from gapless.torch.library import rank_count, torch
+
+__all__ = ["Hop", "Relay"]
+
+
+@dataclass(frozen=True)
+class Hop:
+    """A message of blocks, one after the other, from a rank that has them by then to another."""
+
+    source: int
+    target: int
+    blocks: tuple[int, ...]
+
+
+class Relay:
+    """Carries blocks of words (int32); made and called by all ranks of the default group.
+
+    `received_words`: by this rank, in all calls.
+    """
+
+    def __init__(self) -> None:
+        self.received_words = 0
+        self._rank, ranks = torch.distributed.get_rank(), rank_count()
+        self._groups = [torch.distributed.new_group(list(range(ranks))) for _ in range(2)]
+        self._threads = ThreadPoolExecutor(max(2 * (ranks - 1), 1), thread_name_prefix="gapless-relay")
+
+    def __call__(
+        self, hops: Sequence[Hop], held: Mapping[int, torch.Tensor], lengths: Mapping[int, int]
+    ) -> dict[int, torch.Tensor]:
+        """All blocks that this rank has in the end: those it held, and those that the hops bring.
+
+        `lengths`: in words, of every block, the same in all ranks. Empty messages aren't sent. Raises what a message
+        fails with.
+        """
+        call = _Call(dict(held), lengths)
+        queues = defaultdict(list)
+        for hop in hops:
+            if self._rank in (hop.source, hop.target) and any(lengths[block] for block in hop.blocks):
+                queues[hop.source, hop.target].append(hop)
+        call.add_empty({block for hop in hops if hop.target == self._rank for block in hop.blocks})
+        for future in [self._threads.submit(self._work, call, queue) for queue in queues.values()]:
+            future.exception()
+        if call.error is not None:
+            raise call.error
+        self.received_words += call.received_words
+        return call.held
+
+    def _work(self, call: _Call, queue: Sequence[Hop]) -> None:
+        """The messages from one rank to another; this one is either."""
+        try:
+            for hop in queue:
+                group = self._groups[hop.source < hop.target]
+                if hop.source == self._rank:
+                    torch.distributed.send(call.message(hop), hop.target, group)
+                else:
+                    message = call.room(hop)
+                    torch.distributed.recv(message, hop.source, group)
+                    call.receive(hop, message)
+        except Exception as error:  # the caller's thread raises it, the other threads end
+            call.fail(error)
+
+
+class _Call:
+    """The blocks that a rank holds while they are carried; threads share it under one lock."""
+
+    def __init__(self, held: dict[int, torch.Tensor], lengths: Mapping[int, int]) -> None:
+        self.held, self.received_words = held, 0
+        self.error: Exception | None = None
+        self._lengths = lengths
+        self._news = threading.Condition()
+
+    def add_empty(self, blocks: set[int]) -> None:
+        """Blocks without words are there at once."""
+        for block in blocks:
+            if not self._lengths[block]:
+                self.held[block] = torch.empty(0, dtype=torch.int32)
+
+    def message(self, hop: Hop) -> torch.Tensor:
+        """What a hop sends, once all of it is there."""
+        with self._news:
+            self._news.wait_for(lambda: self.error is not None or all(block in self.held for block in hop.blocks))
+            if self.error is not None:
+                raise self.error
+            parts = [self.held[block] for block in hop.blocks]
+        return parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)
+
+    def room(self, hop: Hop) -> torch.Tensor:
+        """Memory for what a hop brings."""
+        return torch.empty(sum(self._lengths[block] for block in hop.blocks), dtype=torch.int32)
+
+    def receive(self, hop: Hop, message: torch.Tensor) -> None:
+        """What a hop has brought."""
+        parts = message.split([self._lengths[block] for block in hop.blocks])
+        with self._news:
+            self.received_words += message.numel()
+            self.held.update(zip(hop.blocks, parts, strict=True))
+            self._news.notify_all()
+
+    def fail(self, error: Exception) -> None:
+        """Let all threads end; the first error is kept."""
+        with self._news:
+            self.error = self.error or error
+            self._news.notify_all()

@@ -1,0 +1,1 @@
+"""How much attention heads resemble each other, and where that is from."""

@@ -1,0 +1,74 @@
+"""Head profile files: a `.npz` with the arrays `scores` and `output`, and `meta`, a JSON object as UTF-8 bytes.
+
+{"format": "gapless.head-profile", "version": 1, "name": "tiny-llama", "key_heads": 4, "dimension": 16,
+ "parameters": 91200, "tokens": 512, "source": "..."}
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gapless.errors import InputError
+from gapless.io.atomic import write_bytes
+from gapless.io.record import parse_record
+from gapless.profiles.heads.profile import DISTANCES, Floats, HeadProfile
+from gapless.profiles.traces.csv_files import file_errors
+
+__all__ = ["read_head_profile", "write_head_profile"]
+
+_FORMAT = "gapless.head-profile"
+_VERSION = 1
+_LARGEST = 2**53
+
+
+def write_head_profile(path: str | Path, profile: HeadProfile) -> None:
+    """Write a profile; the same profile gives the same bytes. Raises `InputError` where the path can't be written."""
+    meta = {"format": _FORMAT, "version": _VERSION, "name": profile.name, "key_heads": profile.key_heads,
+            "dimension": profile.dimension, "parameters": profile.parameters, "tokens": profile.tokens,
+            "source": profile.source}  # fmt: skip
+    arrays: dict[str, Any] = {"meta": np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)}
+    arrays |= {name: profile.distance(name) for name in DISTANCES}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    write_bytes(path, buffer.getvalue())
+
+
+def read_head_profile(path: str | Path) -> HeadProfile:
+    """The profile in a file. Raises `InputError`, one line that names the file, the field, the rule and the value."""
+    with file_errors(path):
+        arrays = _arrays(path)
+        record = parse_record(arrays["meta"].tobytes().decode(), f"{path}: meta")
+    record.of_format(_FORMAT)
+    record.integer("version", _VERSION, _VERSION)
+    counts = {name: record.integer(name, 1, _LARGEST) for name in ("key_heads", "dimension", "parameters", "tokens")}
+    name, source = record.text("name"), record.text("source", default="")
+    record.close()
+    scores, output = (_floats(path, arrays, title) for title in ("scores", "output"))
+    try:
+        return HeadProfile(name, scores, output, **counts, source=source)
+    except InputError as error:  # the profile names itself, not the file
+        raise InputError(f"{path}: {error}") from None
+
+
+def _floats(path: str | Path, arrays: dict[str, Any], name: str) -> Floats:
+    found = arrays[name]
+    if found.dtype.kind not in "fiu":
+        raise InputError(f"{path}: array {name!r} must hold numbers, got {found.dtype}")
+    return np.asarray(found, dtype=np.float64)
+
+
+def _arrays(path: str | Path) -> dict[str, Any]:
+    """The arrays that a profile has."""
+    names, by = ("meta", *DISTANCES), "which `gapless profile heads` writes"
+    with np.load(path, allow_pickle=False) as archive:
+        if not hasattr(archive, "files"):
+            raise InputError(f"{path}: must be a .npz of {_FORMAT}, {by}")
+        missing = [name for name in names if name not in archive.files]
+        if missing:
+            raise InputError(f"{path}: array {missing[0]!r} is missing in what must be a {_FORMAT}, {by}")
+        return {name: archive[name] for name in names}
