@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gapless.units import format_bandwidth, format_bytes, format_joules, format_seconds
+from gapless.units import format_bandwidth, format_bytes, format_floats, format_joules, format_seconds
 
 __all__ = ["described", "table", "words"]
 
@@ -16,6 +16,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "_per_s": lambda rate: f"{rate:.0f} a second",
     "_j": format_joules,
     "_s": format_seconds,
+    "_floats": format_floats,
     "_error": lambda error: f"{error:.4g}",
     "gap": lambda gap: f"{100 * gap:.2f} %",
 }
@@ -43,7 +44,7 @@ def described(name: str, value: Any) -> str:
 
 def words(name: str) -> str:
     """A name without the ending that says the unit."""
-    for ending in ("_per_s", "_s", "_j", "_bytes"):
+    for ending in ("_per_s", "_s", "_j", "_bytes", "_floats"):
         name = name.removesuffix(ending)
     return name.replace("_", " ")
 

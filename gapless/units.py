@@ -17,6 +17,7 @@ __all__ = [
     "Unit",
     "format_bandwidth",
     "format_bytes",
+    "format_floats",
     "format_joules",
     "format_seconds",
     "parse_bandwidth",
@@ -109,6 +110,14 @@ def format_bytes(size_bytes: float) -> str:
         if abs(size_bytes) >= scale:
             return f"{size_bytes / scale:.4g} {unit}"
     return f"{size_bytes:.4g} B"
+
+
+def format_floats(count: float) -> str:
+    """A number of floats with a scale that fits: "1571.8 M floats", "512 floats"."""
+    for scale, unit in ((1e6, "M "), (1e3, "K ")):
+        if count >= scale:
+            return f"{count / scale:.6g} {unit}floats"
+    return f"{count:.6g} floats"
 
 
 def format_seconds(duration_s: float) -> str:

@@ -28,7 +28,7 @@ def sources() -> Iterator[tuple[Path, str]]:
                 yield path, parts[1] if top == "encodings" else ""
 
 
-WORDS = {"pipeline"}
+WORDS = {"pipeline", "ranks"}
 """Systems whose name is a word that the whole field uses: only what stands for the system itself counts as its name."""
 
 

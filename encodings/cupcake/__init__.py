@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING
 from gapless.lazy import names_of
 
 if TYPE_CHECKING:
-    from gapless.encodings.cupcake.fusion import Costs, Fusion, timeline
     from gapless.encodings.cupcake.problem import Problem
     from gapless.encodings.cupcake.system import METHODS
 
-__all__ = ["METHODS", "Costs", "Fusion", "Problem", "timeline"]
+__all__ = ["METHODS", "Problem"]
 
 __getattr__ = names_of(__name__, {
-    "fusion": ("Costs", "Fusion", "timeline",),
     "problem": ("Problem",),
     "system": ("METHODS",),
 })  # fmt: skip

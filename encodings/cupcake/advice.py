@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from gapless.encodings.cupcake.baselines import Baseline, buckets
-from gapless.encodings.cupcake.fusion import Costs
 from gapless.encodings.cupcake.problem import DEVICE
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.errors import InputError
@@ -32,6 +31,7 @@ from gapless.profiles.gradients.compressors import (
     relative_speed,
 )  # fmt: skip
 from gapless.profiles.gradients.crossover import crossover_bytes_per_s
+from gapless.profiles.gradients.fusion import Costs
 from gapless.profiles.gradients.modes import ERRORS, PLAIN
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressors
 from gapless.profiles.gradients.profile import FusionProfile

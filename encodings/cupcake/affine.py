@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.cupcake.fusion import Costs, Fusion, timeline
 from gapless.options import Deadline
 from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.fusion import Costs, Fusion, timeline
 
 __all__ = ["Affine", "affine_costs", "solve_affine"]
 

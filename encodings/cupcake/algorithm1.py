@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from gapless.encodings.cupcake.fusion import Costs, Fusion
 from gapless.options import Deadline
+from gapless.profiles.gradients.fusion import Costs, Fusion
 
 __all__ = ["Searched", "search"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gapless.encodings.cupcake.fusion import Costs, Fusion, timeline
 from gapless.encodings.cupcake.parameters import DEFAULTS, Parameters
+from gapless.profiles.gradients.fusion import Costs, Fusion, timeline
 from gapless.profiles.gradients.modes import PLAIN
 
 __all__ = ["BASELINES", "Baseline", "all_baselines", "buckets", "even_split", "layer_wise", "one_group", "selective"]

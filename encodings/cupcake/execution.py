@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gapless.encodings.cupcake.ddp_buckets import to_ddp_buckets
-from gapless.encodings.cupcake.fusion import Costs, Fusion, timeline
 from gapless.encodings.cupcake.problem import asked_profile
 from gapless.errors import InputError
 from gapless.io.ddp_buckets import assigned_groups
 from gapless.io.record import Record
 from gapless.plans_to_run import not_run, plan_to_run
+from gapless.profiles.gradients.fusion import Costs, Fusion, timeline
 from gapless.profiles.gradients.modes import PLAIN
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.system import Answer, Session

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.cupcake.fusion import Costs, Fusion, timeline
 from gapless.encodings.cupcake.parameters import Parameters
 from gapless.encodings.cupcake.pareto import Ends, Labelled, solve_pareto
 from gapless.options import Deadline
+from gapless.profiles.gradients.fusion import Costs, Fusion, timeline
 
 __all__ = ["Suffixes", "solve_joint", "suffixes_of"]
 

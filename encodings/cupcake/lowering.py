@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gapless.encodings.cupcake.fusion import Costs, Fusion, Timeline, timeline
 from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.profiles.gradients.fusion import Costs, Fusion, Timeline, timeline
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Topology

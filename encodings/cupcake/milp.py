@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.cupcake.fusion import Costs, Fusion, Timeline
 from gapless.model import Model
+from gapless.profiles.gradients.fusion import Costs, Fusion, Timeline
 
 __all__ = ["Encoding", "decode", "encode", "point"]
 

@@ -21,8 +21,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.cupcake.fusion import Costs, Fusion
 from gapless.options import Deadline
+from gapless.profiles.gradients.fusion import Costs, Fusion
 
 __all__ = ["Bounds", "Ends", "Labelled", "solve_pareto"]
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from gapless.encodings.cupcake.affine import affine_costs
-from gapless.encodings.cupcake.fusion import Costs
 from gapless.encodings.cupcake.system import METHODS
 from gapless.errors import InputError
 from gapless.io.record import Record, check_known
@@ -19,6 +18,7 @@ from gapless.options import SolveOptions
 from gapless.profiles.devices import Device
 from gapless.profiles.gradients.communication import find_network
 from gapless.profiles.gradients.compressors import NONE, Compressor, named_compressor, relative_speed
+from gapless.profiles.gradients.fusion import Costs
 from gapless.profiles.gradients.modes import ERRORS, PLAIN
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressors
 from gapless.profiles.gradients.pieces import in_pieces

@@ -10,12 +10,12 @@ from gapless import __version__
 from gapless.encodings.cupcake import algorithm1, milp
 from gapless.encodings.cupcake.affine import affine_costs, solve_affine
 from gapless.encodings.cupcake.baselines import BASELINES, Baseline, all_baselines
-from gapless.encodings.cupcake.fusion import Costs, Fusion, timeline
 from gapless.encodings.cupcake.joint import solve_joint
 from gapless.encodings.cupcake.lowering import to_schedule
 from gapless.encodings.cupcake.parameters import DEFAULTS, Parameters
 from gapless.encodings.cupcake.problem import Problem
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.profiles.gradients.fusion import Costs, Fusion, timeline
 from gapless.profiles.gradients.modes import PLAIN
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.solution import Solution, Status, StopReason

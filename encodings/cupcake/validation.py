@@ -12,10 +12,10 @@ from itertools import product
 from typing import Any
 
 from gapless.encodings.cupcake.execution import Row, rival_fusions, run_fusions
-from gapless.encodings.cupcake.fusion import Costs
 from gapless.encodings.cupcake.profiling import measure_model
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.profiles.gradients.communication import find_network
+from gapless.profiles.gradients.fusion import Costs
 from gapless.system import Answer, Session
 from gapless.units import format_bandwidth, format_seconds
 

@@ -7,6 +7,7 @@ import argparse
 from gapless import __version__
 from gapless.cli import (
     asking,
+    benching,
     completing,
     converting,
     doctoring,
@@ -51,6 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
     drawing.add_commands(commands)
     reporting.add_commands(commands)
     listing.add_commands(commands)
+    benching.add_commands(commands)
     doctoring.add_commands(commands)
     completing.add_commands(commands, build_parser)
     return parser

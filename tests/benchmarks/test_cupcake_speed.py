@@ -18,10 +18,10 @@ import pytest
 from espresso import COMPRESSORS, DATA, NETWORKS, fusion_profile
 
 from gapless.encodings.cupcake.baselines import all_baselines
-from gapless.encodings.cupcake.fusion import DECODES, Costs
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.options import SolveOptions
 from gapless.profiles.gradients.cost_functions import AffineCost, PointsCost
+from gapless.profiles.gradients.fusion import DECODES, Costs
 from gapless.profiles.gradients.modes import Mode, plain_mode
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.gradients.profile_file import write_fusion_profile

@@ -20,9 +20,9 @@ from gapless.encodings.bagpipe.sharing import Sharing
 from gapless.encodings.bagpipe.transport import transport
 from gapless.encodings.cupcake import milp as fusion_milp
 from gapless.encodings.cupcake.baselines import buckets
-from gapless.encodings.cupcake.fusion import Costs, timeline
 from gapless.model import Model
 from gapless.options import SolveOptions
+from gapless.profiles.gradients.fusion import Costs, timeline
 from gapless.solution import Status
 from gapless.solvers.proofs import solve_proven
 from gapless.solvers.registry import solve_model

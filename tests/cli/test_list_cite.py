@@ -29,6 +29,7 @@ def test_the_papers_and_gapless_are_cited(capsys: pytest.CaptureFixture[str]) ->
         "cupcake",
         "monet",
         "optimuscc",
+        "accordion",
         "taccl",
     ]
     assert text.count("{") == text.count("}")

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from compression_traces import small_trace
 from hand_training import chain
 
+from gapless.profiles.compression.trace_file import write_compression_trace
 from gapless.profiles.training.graph_file import write_training_graph
 
 Question = dict[str, str]
@@ -16,6 +18,7 @@ Question = dict[str, str]
 TRACE = {"trace": "zipf", "table_rows": "40,300", "examples": "64", "trainers": "2", "batch_size": "8"}
 UNIFORM = {"profile": "uniform:f=10,b=12,w=8", "ranks": "3", "micro_batches": "6", "hop": "2"}
 HEADS = "synthetic:layers=3,heads=8"
+TRACED = {"trace": "trace.npz"}
 NETWORK = {"ranks": "8", "bandwidth": "10Gbps"}
 
 QUESTIONS: dict[str, list[Question]] = {
@@ -88,6 +91,18 @@ QUESTIONS: dict[str, list[Question]] = {
         {"profile": "gpt-2.5b", "ranks": "3", "micro_batches": "4", "bandwidth": "200Gbps", "replicas": "4"},
         {**UNIFORM, "profile": "uniform:f=1.5,b=1.25,w=0.75", "micro_batches": "12", "in_flight": "6"},
     ],
+    "ranks": [
+        {**TRACED, "data": "0.5x"},
+        {**TRACED, "data": "20Kfloats"},
+        {**TRACED, "data": "0.5x", "phases": "epoch"},
+        {**TRACED, "data": "0.5x", "phases": "epoch", "switches": "1"},
+        {**TRACED, "data": "0.6x", "phases": "epoch", "switches": "2", "method": "milp"},
+        {**TRACED, "data": "0.6x", "phases": "epoch", "method": "random", "seed": "3"},
+        {**TRACED, "data": "0.6x", "phases": "epoch", "method": "first-epochs"},
+        {**TRACED, "data": "0.9x", "modes": "powersgd:1,powersgd:4", "method": "constant"},
+        {**TRACED, "step_time": "5.2ms", "workers": "4", "bandwidth": "100Mbps"},
+        {**TRACED, "step_time": "5.2ms", "workers": "4", "bandwidth": "100Mbps", "data": "0.6x", "phases": "epoch"},
+    ],
 }
 
 
@@ -106,6 +121,7 @@ def content(path: Path) -> Any:
 def write_inputs(folder: Path) -> None:
     """The files that the questions name."""
     write_training_graph(folder / "chain.json", chain(6))
+    write_compression_trace(folder / "trace.npz", small_trace())
 
 
 def as_words(question: Question) -> list[str]:

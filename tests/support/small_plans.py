@@ -6,12 +6,14 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from compression_traces import small_trace
 from hand_training import chain
 
 from gapless.cli.main import main
+from gapless.profiles.compression.trace_file import write_compression_trace
 from gapless.profiles.training.graph_file import write_training_graph
 
-SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake", "pipeline", "chai")
+SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake", "pipeline", "chai", "ranks")
 
 
 def solve_command(system: str, folder: Path) -> list[str]:
@@ -30,9 +32,12 @@ def solve_command(system: str, folder: Path) -> list[str]:
             *["--profile", "uniform:f=10,b=12,w=8", "--ranks", "3", "--micro-batches", "4"],
             *["--hop", "2", "--in-flight", "3"],
         ],
+        "ranks": ["--trace", str(folder / "trace.npz"), "--data", "0.5x", "--phases", "epoch"],
     }[system]
     if system == "monet":
         write_training_graph(graph, chain(6))
+    if system == "ranks":
+        write_compression_trace(folder / "trace.npz", small_trace())
     return ["solve", system, *arguments, "-o", str(folder / f"plan.{'npz' if system == 'bagpipe' else 'json'}")]
 
 

@@ -8,7 +8,7 @@ pair of gloo that sends and receives at once does both at half the rate.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +22,9 @@ from gapless.torch.collectives.steps import Step, steps_of
 from gapless.torch.library import rank_count, torch
 
 __all__ = ["PlannedCollective", "planned"]
+
+_AHEAD = 3
+"""Messages of a queue that are under way besides the one that is waited for: who sends never waits to be expected."""
 
 
 class PlannedCollective:
@@ -85,18 +88,26 @@ class PlannedCollective:
 
     def _work(self, call: _Call, places: list[int]) -> None:
         """The messages to, or from, one rank."""
+        open_ = deque[tuple[int, torch.Tensor, torch.distributed.Work]]()
         try:
             for place in places:
                 step = self._steps[place]
                 group = self._groups[(self.rank < step.peer) == step.sends]
-                if step.sends:
-                    torch.distributed.send(call.message(place), step.peer, group)
-                else:
-                    message = call.room(place)
-                    torch.distributed.recv(message, step.peer, group)
-                    call.receive(place, message)
+                message = call.message(place) if step.sends else call.room(place)
+                start = torch.distributed.isend if step.sends else torch.distributed.irecv
+                open_.append((place, message, start(message, step.peer, group)))
+                if len(open_) > _AHEAD:
+                    self._finish(call, *open_.popleft())
+            while open_:
+                self._finish(call, *open_.popleft())
         except Exception as error:  # the caller's thread raises it, the other threads end
             call.fail(error)
+
+    def _finish(self, call: _Call, place: int, message: torch.Tensor, work: torch.distributed.Work) -> None:
+        """Wait for a message to have gone, or to be there."""
+        work.wait()
+        if not self._steps[place].sends:
+            call.receive(place, message)
 
 
 class _Call:

@@ -9,16 +9,16 @@ from examples import share
 from fusion_instances import KINDS, brute_force_s, known_instance, mixed_instance, random_instance, scaled_instance
 
 from gapless.checker import check
-from gapless.encodings.cupcake import Fusion, Problem, timeline
+from gapless.encodings.cupcake import Problem
 from gapless.encodings.cupcake.affine import Affine, solve_affine
 from gapless.encodings.cupcake.baselines import layer_wise
-from gapless.encodings.cupcake.fusion import DECODES, Costs
 from gapless.encodings.cupcake.joint import solve_joint
 from gapless.encodings.cupcake.parameters import DEFAULTS, Parameters
 from gapless.encodings.cupcake.pareto import Labelled
 from gapless.encodings.cupcake.solve import best_fusion, solve
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
+from gapless.profiles.gradients.fusion import DECODES, Costs, Fusion, timeline
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.system import Plan
 

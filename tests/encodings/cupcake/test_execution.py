@@ -9,10 +9,10 @@ import pytest
 
 from gapless.encodings.cupcake import Problem
 from gapless.encodings.cupcake.execution import middle_half, rival_fusions
-from gapless.encodings.cupcake.fusion import Costs, Fusion
 from gapless.encodings.cupcake.problem import asked_profile
 from gapless.errors import InputError
 from gapless.profiles.gradients.cost_functions import AffineCost, PointsCost
+from gapless.profiles.gradients.fusion import Costs, Fusion
 from gapless.profiles.gradients.modes import Mode, plain_mode
 from gapless.profiles.gradients.profile import FusionProfile
 

@@ -11,9 +11,8 @@ from espresso import DATA, fusion_profile
 from examples import share
 from fusion_instances import KINDS, brute_force_s, known_instance, mixed_instance, without
 
-from gapless.encodings.cupcake import Problem, timeline
+from gapless.encodings.cupcake import Problem
 from gapless.encodings.cupcake.baselines import all_baselines, one_group
-from gapless.encodings.cupcake.fusion import DECODES, Costs
 from gapless.encodings.cupcake.joint import solve_joint, suffixes_of
 from gapless.encodings.cupcake.parameters import Parameters
 from gapless.encodings.cupcake.pareto import Ends, Floats, solve_pareto
@@ -23,6 +22,7 @@ from gapless.options import Deadline, SolveOptions
 from gapless.profiles.gradients.communication import FlatNetwork
 from gapless.profiles.gradients.compressors import compressor_names, named_compressor
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction
+from gapless.profiles.gradients.fusion import DECODES, Costs, timeline
 from gapless.profiles.gradients.modes import Mode, plain_mode
 from gapless.profiles.gradients.named import fusion_profile_names, load_fusion_profile, with_compressors
 from gapless.profiles.gradients.profile import FusionProfile

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from gapless.checker import check
-from gapless.encodings.cupcake.fusion import Costs, Fusion
 from gapless.encodings.cupcake.lowering import to_schedule
 from gapless.profiles.gradients.communication import FlatNetwork
 from gapless.profiles.gradients.compressors import NONE, named_compressor
+from gapless.profiles.gradients.fusion import Costs, Fusion
 from gapless.profiles.gradients.named import load_fusion_profile, with_compressors
 
 

@@ -2,8 +2,9 @@
 
 One GPU stream runs backward and encoding in series, in the order in which gradients become ready; the network is a
 second serial resource. Decoding runs beside both, one group after the other, once the group's collective is over, as
-PyTorch runs what a hook has chained to it; or it is charged together with encoding, before the collective, as in the
-paper's equation 1, which has one h for both.
+PyTorch runs what a hook has chained to it; or it is charged together with encoding, before the collective, as in
+equation 1 of *A compression scheduler for scalable communication-efficient distributed training*, which has one h for
+both.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ class Timeline:
 
 
 def timeline(costs: Costs, fusion: Fusion) -> Timeline:
-    """The time line of a fusion (Cupcake, section 4.1). Raises `InputError` unless the groups cover the gradients."""
+    """The time line of a fusion (section 4.1 of the paper). Raises `InputError` unless groups cover the gradients."""
     _check_covers(fusion, costs.count)
     ends = np.array(fusion.ends)
     starts = np.append(0, ends[:-1])

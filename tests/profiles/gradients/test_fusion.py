@@ -10,15 +10,15 @@ import pytest
 from fusion_instances import KINDS, known_instance, mixed_instance, random_instance
 
 from gapless.checker import Rule, check
-from gapless.encodings.cupcake import Fusion, Problem, timeline
+from gapless.encodings.cupcake import Problem
 from gapless.encodings.cupcake.baselines import all_baselines, buckets, even_split, layer_wise, one_group, selective
-from gapless.encodings.cupcake.fusion import DECODES, Costs
 from gapless.encodings.cupcake.lowering import COMPUTE, DECODE, NETWORK, to_schedule
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.encodings.cupcake.summary import render_baselines, render_groups
 from gapless.errors import InputError
 from gapless.graph import Graph, Placement
 from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.fusion import DECODES, Costs, Fusion, timeline
 from gapless.profiles.gradients.modes import Mode, plain_mode
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.recipe import solve

@@ -1,0 +1,152 @@
+"""What people do: one mode throughout, the rules of Accordion and AdaQS, a few epochs spared, chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.budget import Front, front
+from gapless.encodings.ranks.parameters import Parameters
+from gapless.encodings.ranks.problem import Problem
+
+__all__ = ["RULES", "Baseline", "all_baselines", "regret"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A rule's modes, int64, shape (E, L); what a rank sends in them, and what they spoil."""
+
+    name: str
+    modes: Ints
+    sent_bytes: int
+    error: float
+
+
+def all_baselines(problem: Problem, data_bytes: int, parameters: Parameters, seed: int) -> list[Baseline]:
+    """The rules: those with a budget of data keep it, the others send what they send."""
+    trace = problem.trace
+    shape = (trace.epoch_count, trace.layer_count)
+    found = {f"constant {trace.modes[mode]}": np.full(shape, mode) for mode in problem.by_cost}
+    rules = {name: rule for name, rule in RULES.items() if rule is not _constant}
+    found |= {name: rule(problem, data_bytes, parameters, seed) for name, rule in rules.items()}
+    return [
+        Baseline(name, problem.canonical(modes), problem.sent_bytes(modes), problem.spoiled(modes))
+        for name, modes in found.items()
+    ]
+
+
+def regret(problem: Problem, baselines: list[Baseline], most_work: int) -> dict[str, float]:
+    """By how much more each spoils than the best choice over epochs and layers at the same data, as a share of that.
+
+    inf where that spoils nothing; 0 at least, rounding of the data apart.
+    """
+    every = problem.items(range(problem.trace.epoch_count))
+    known: Front = front(every, most_work)
+    found = {}
+    for each in baselines:
+        choice = known.at(each.sent_bytes)
+        least = each.error if choice is None else min(choice.error, each.error)
+        found[each.name] = (each.error / least - 1 if least else np.inf) if each.error > least else 0.0
+    return found
+
+
+# -- the rules ---------------------------------------------------------------------------------------------------------
+
+
+def _constant(problem: Problem, data_bytes: int, parameters: Parameters, seed: int) -> Ints:
+    """The mode that sends most of those that the budget allows throughout."""
+    sent = problem.cost.sum(axis=(0, 1))
+    return np.full(
+        problem.cost.shape[:2], max(problem.by_cost, key=lambda mode: (sent[mode] <= data_bytes, sent[mode]))
+    )
+
+
+def accordion(problem: Problem, data_bytes: int, parameters: Parameters, seed: int) -> Ints:
+    """Accordion (Algorithm 1): a layer has the mode that sends most while its phase is critical, else that with least.
+
+    Every `detection_epochs` epochs a phase is critical where the norm of the epoch's gradient has changed by a share of
+    `detection_threshold` since the last look; it is after a decay of the learning rate, and before the first look.
+    """
+    trace, every = problem.trace, parameters.detection_epochs
+    high, low = problem.by_cost[0], problem.by_cost[-1]
+    modes = np.full((trace.epoch_count, trace.layer_count), low)
+    critical = np.full(trace.layer_count, True)
+    for epoch in range(1, trace.epoch_count):
+        if epoch % every == 0:
+            now = trace.norm[epoch - 1]
+            if epoch >= 2 * every:
+                old = trace.norm[epoch - 1 - every]
+                critical = np.abs(old - now) >= parameters.detection_threshold * old
+        if trace.learning_rate[epoch] < trace.learning_rate[epoch - 1]:
+            critical = np.full(trace.layer_count, True)
+        modes[epoch] = np.where(critical, low, high)
+    return modes
+
+
+def adaqs(problem: Problem, data_bytes: int, parameters: Parameters, seed: int) -> Ints:
+    """AdaQS: from the mode that sends least on, the next one whenever a layer's ratio of mean to deviation has fallen
+    by a share of `deviation_drop`.
+    """
+    trace, order = problem.trace, np.array(problem.by_cost)
+    place, reference = np.zeros(trace.layer_count, dtype=np.int64), trace.deviation_ratio[0].copy()
+    modes = np.full((trace.epoch_count, trace.layer_count), order[0])
+    for epoch in range(1, trace.epoch_count):
+        now = trace.deviation_ratio[epoch - 1]
+        fell = now <= (1 - parameters.deviation_drop) * reference
+        place = np.minimum(place + fell, len(order) - 1)
+        reference = np.where(fell, now, reference)
+        modes[epoch] = order[place]
+    return modes
+
+
+def _first_epochs(problem: Problem, data_bytes: int, parameters: Parameters, seed: int) -> Ints:
+    """The mode that sends most in as many of the first epochs as the budget allows, then the one that sends least."""
+    return _spared(problem, data_bytes, range(problem.trace.epoch_count))
+
+
+def _last_epochs(problem: Problem, data_bytes: int, parameters: Parameters, seed: int) -> Ints:
+    """The same with the last epochs."""
+    return _spared(problem, data_bytes, range(problem.trace.epoch_count - 1, -1, -1))
+
+
+def _spared(problem: Problem, data_bytes: int, epochs: range) -> Ints:
+    high, low = problem.by_cost[0], problem.by_cost[-1]
+    modes = np.full(problem.cost.shape[:2], high)
+    left = data_bytes - problem.sent_bytes(modes)
+    more = (problem.cost[:, :, low] - problem.cost[:, :, high]).sum(axis=1)
+    for epoch in epochs:
+        left -= int(more[epoch])
+        if left < 0:
+            break
+        modes[epoch] = low
+    return modes
+
+
+def _random(problem: Problem, data_bytes: int, parameters: Parameters, seed: int) -> Ints:
+    """Layers and epochs in a random order, each in a random one of the modes that the budget still allows."""
+    generator, (epochs, layers, count) = np.random.default_rng(seed), problem.cost.shape
+    modes = np.full((epochs, layers), problem.by_cost[0])
+    left = data_bytes - problem.sent_bytes(modes)
+    for item in generator.permutation(epochs * layers).tolist():
+        epoch, layer = divmod(item, layers)
+        mode = int(generator.integers(count))
+        more = int(problem.cost[epoch, layer, mode] - problem.cost[epoch, layer, modes[epoch, layer]])
+        if more <= left:
+            modes[epoch, layer], left = mode, left - more
+    return modes
+
+
+RULES: dict[str, Callable[[Problem, int, Parameters, int], Ints]] = {
+    "accordion": accordion,
+    "adaqs": adaqs,
+    "constant": _constant,
+    "first-epochs": _first_epochs,
+    "last-epochs": _last_epochs,
+    "random": _random,
+}
+"""By name: what makes modes of the problem, the bytes that may be sent, the parameters and a seed."""

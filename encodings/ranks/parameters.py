@@ -1,0 +1,39 @@
+"""What a searcher may tune, and why it is as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gapless.errors import InputError
+
+__all__ = ["DEFAULTS", "Parameters"]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Of the searches and of the rules that stand beside them. All are numbers > 0."""
+
+    most_work: int = 100_000_000
+    """Items times modes times steps of the budget that the dynamic programme looks at; where exact costs need more, it
+    rounds them up, and the bound says how far the plan may be from the best."""
+
+    multipliers: int = 40
+    """Prices of a byte that are tried to place a limited number of switches, by bisection."""
+
+    detection_threshold: float = 0.5
+    """Accordion's eta: the share by which a gradient's norm must change for a phase of training to be critical."""
+
+    detection_epochs: int = 10
+    """How many epochs lie between Accordion's looks at the norms."""
+
+    deviation_drop: float = 0.2
+    """AdaQS: by which share the ratio of mean to deviation must fall for the next, more exact mode; a hyper-parameter
+    that the paper leaves to its reader."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise InputError(f"{name}: must be > 0, got {value}")
+
+
+DEFAULTS = Parameters()

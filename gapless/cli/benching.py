@@ -1,0 +1,140 @@
+"""`gapless bench`: the tables of the documentation, made again and held against what is printed."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gapless.evidence import Found, Row, Table
+
+__all__ = ["add_commands"]
+
+EXIT_DIFFERS = 1
+
+_EXAMPLE = """\
+Every row is a command of its own, so each can be run by hand. Figures must be those of the page, to the last printed
+digit; where a clock or a measurement decides, within the noise that the table states; processor times within a factor
+of two. Tables that benchmarks make are run with --hour, from a checkout; the benchmark asserts them. A table that needs
+data which gapless doesn't ship says whose they are.
+
+exit codes: 0 all that ran is as printed, 1 something differs, 2 bad input
+
+example:
+  gapless bench --list
+  gapless bench --minute
+  gapless bench --hour
+"""
+
+
+def add_commands(commands: Any) -> None:
+    """Add `bench`."""
+    parser = commands.add_parser(
+        "bench",
+        help="make the documentation's tables again, and say what differs",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="tables by name (default: all)")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--minute", action="store_true", help="rows that take seconds (default)")
+    size.add_argument("--hour", action="store_true", help="all rows")
+    size.add_argument("--list", action="store_true", help="what there is, with the page of each; runs nothing")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else")
+    parser.set_defaults(run=_bench)
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from gapless.cli.output import print_json
+    from gapless.cli.signals import Listening
+    from gapless.evidence import rerun
+
+    tables = _chosen(arguments.tables)
+    if arguments.list:
+        if arguments.json:
+            print_json({"tables": [asdict(table) for table in tables]})
+        else:
+            print("\n".join(_listed(tables)))
+        return 0
+    stop = threading.Event()
+    found: list[tuple[Table, Found]] = []
+    with Listening(stop, "stopping with the rows that ran"):
+        for table, row in _asked(tables, arguments.hour):
+            outcome = None if stop.is_set() else rerun(row, stop)
+            if outcome is None:
+                break
+            if not arguments.json:
+                new = not found or found[-1][0] is not table
+                print("\n".join([*(_heads([table]) if new else ()), *_lines(outcome)]), flush=True)
+            found.append((table, outcome))
+    return _report(found, arguments.json, stop.is_set())
+
+
+def _report(found: list[tuple[Table, Found]], is_json: bool, is_stopped: bool) -> int:
+    from gapless.cli.output import print_json
+
+    differing = sum(outcome.differs for _, outcome in found)
+    if is_json:
+        rows = [{"table": table.name, "page": table.page, **outcome.data} for table, outcome in found]
+        print_json({"rows": rows, "differing": differing, "stopped": is_stopped})
+    else:
+        ran = sum(not outcome.left_out for _, outcome in found)
+        verdict = f"{differing} not as printed" if differing else "all as printed"
+        print(f"{ran} rows ran, {verdict}{'; stopped before the rest' if is_stopped else ''}")
+    return EXIT_DIFFERS if differing else 0
+
+
+def _chosen(names: list[str]) -> list[Table]:
+    """The tables of these names; all of them for none."""
+    from gapless.errors import InputError
+    from gapless.evidence import evidence
+    from gapless.io.record import suggestion
+
+    tables = {table.name: table for table in evidence()}
+    for name in names:
+        if name not in tables:
+            hint = suggestion(name, sorted(tables)) or "`gapless bench --list` has all"
+            raise InputError(f"table: there is none called {name!r}; {hint}")
+    return [tables[name] for name in names] if names else list(tables.values())
+
+
+def _asked(tables: list[Table], is_hour: bool) -> Iterator[tuple[Table, Row]]:
+    """The rows of the size that was asked for."""
+    for table in tables:
+        yield from ((table, row) for row in table.rows if is_hour or row.size == "minute")
+
+
+def _heads(tables: list[Table]) -> Iterator[str]:
+    """What each table is, on which page, and when it was measured where."""
+    for table in tables:
+        yield f"{table.name}: {table.title} ({table.page}; {table.measured})"
+
+
+def _listed(tables: list[Table]) -> Iterator[str]:
+    """Each table with what makes it."""
+    for table, head in zip(tables, _heads(tables), strict=True):
+        yield head
+        quick = sum(row.size == "minute" for row in table.rows)
+        commands = f"{quick} of {len(table.rows)} rows in a minute, such as {table.rows[0].command}"
+        yield f"    {commands if table.rows[0].figures else table.rows[0].command}"
+        if table.needs:
+            yield f"    needs {table.needs}"
+
+
+def _lines(found: Found) -> Iterator[str]:
+    """A row: each figure as printed and as found."""
+    if found.left_out:
+        yield f"  {found.row.label}: left out, {found.left_out}"
+    elif found.values is None:
+        yield f"  {found.row.label}: FAILED, {found.error}: {found.row.command}"
+    elif not found.values:
+        yield f"  {found.row.label}: the benchmark's answers hold"
+    else:
+        yield f"  {found.row.label}"
+        width = max(len(figure.path) for figure in found.row.figures)
+        for figure, value in zip(found.row.figures, found.values, strict=True):
+            mark = "" if figure.agrees(value) else "  DIFFERS"
+            yield f"    {figure.path:<{width}}  printed {figure.printed:>12}  found {figure.text(value):>12}{mark}"

@@ -1,0 +1,257 @@
+"""Evidence: the printed tables that a command can make again, and whether it still makes them.
+
+A system's folder may hold `evidence.toml`: tables by name, with the page that prints each, and rows of a command and
+the figures that it gave; or a benchmark of the checkout, which asserts its answers itself. `rerun` runs a row in a
+process of its own and holds what it says against the page.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from gapless.errors import InputError
+from gapless.system import find_system, system_names
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["Figure", "Found", "Row", "Size", "Table", "evidence", "rerun"]
+
+Size = Literal["minute", "hour"]
+"""What a row takes on two cores: `minute` up to some ten seconds, `hour` some minutes."""
+
+_PATIENCE_S: dict[Size, float] = {"minute": 600.0, "hour": 3600.0}
+"""When a command is given up: ten times and more what it takes, since a machine may be busy."""
+_LOOK_S = 0.2
+"""How often it is looked whether somebody wants to stop."""
+_TIME_NOISE = 2.0
+"""Processor times that differ by less are called the same: machines differ, and so do runs."""
+
+_SCALES = {"": 1.0, "%": 0.01, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "x": 1.0}
+_PRINTED = re.compile(r"(-?[0-9,]+(?:\.([0-9]+))?) ?([A-Za-z%]*)")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number of a page. `path`: the field of the command's JSON object, with points between levels.
+
+    `printed`: as the page has it, such as "925.2 us"; `value` in seconds, bytes or as it stands, and `rounding`: half
+    of its last digit. `noise`: the share by which an answer may differ that a time limit or a measurement decides.
+    """
+
+    path: str
+    printed: str
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._parts()
+
+    def _parts(self) -> tuple[str, str, float]:
+        found = _PRINTED.fullmatch(self.printed)
+        if found is None or found.group(3) not in _SCALES:
+            units = ", ".join(filter(None, _SCALES))
+            raise InputError(f"figure {self.path}: must be a number, with a unit of {units}, got {self.printed!r}")
+        return found.group(1).replace(",", ""), found.group(2) or "", _SCALES[found.group(3)]
+
+    @property
+    def value(self) -> float:
+        """The printed number in seconds, bytes, or as it stands; a percentage as a share."""
+        number, _, scale = self._parts()
+        return float(number) * scale
+
+    @property
+    def rounding(self) -> float:
+        """Half of the last printed digit."""
+        _, decimals, scale = self._parts()
+        return 0.5 * 10.0 ** -len(decimals) * scale
+
+    def agrees(self, found: float) -> bool:
+        """Whether a command's answer is what is printed, but for rounding and noise."""
+        if self.path == "cpu_s":
+            return self.value / _TIME_NOISE <= found + self.rounding and found <= self.value * _TIME_NOISE
+        return abs(found - self.value) <= self.rounding * (1 + 1e-6) + self.noise * abs(self.value)
+
+    def text(self, found: float) -> str:
+        """An answer as this figure is printed."""
+        _, decimals, scale = self._parts()
+        unit = self.printed.partition(" ")[2]
+        return f"{found / scale:,.{len(decimals)}f}{' ' + unit if unit else ''}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: what makes it, as a shell would have it, and what is printed.
+
+    One without figures is a benchmark, which asserts its answers itself.
+    """
+
+    label: str
+    command: str
+    figures: tuple[Figure, ...]
+    size: Size = "minute"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page. `measured`: when and on what machine the printed figures were found. `needs`: foreign data
+    that they need, and where those are; empty where there is nothing to get.
+    """
+
+    name: str
+    title: str
+    page: str
+    rows: tuple[Row, ...]
+    measured: str
+    needs: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a row's command gave now. `values`: by figure, in its order; None where `error` says why there is none, or
+    `left_out` why it was not run.
+    """
+
+    row: Row
+    values: tuple[float, ...] | None = None
+    error: str = ""
+    left_out: str = ""
+
+    @property
+    def differs(self) -> bool:
+        """Whether something is not as printed."""
+        if self.values is None:
+            return not self.left_out
+        return not all(figure.agrees(value) for figure, value in zip(self.row.figures, self.values, strict=True))
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Plain values for programs."""
+        values = self.values or (None,) * len(self.row.figures)
+        figures = [
+            {"figure": figure.path, "printed": figure.printed, "value": figure.value, "found": value,
+             "agrees": value is not None and figure.agrees(value)}
+            for figure, value in zip(self.row.figures, values, strict=True)
+        ]  # fmt: skip
+        return {
+            "row": self.row.label, "command": self.row.command, "figures": figures, "differs": self.differs,
+            "error": self.error, "left_out": self.left_out,
+        }  # fmt: skip
+
+
+def evidence() -> tuple[Table, ...]:
+    """Every table of every system that is there, by the systems' names."""
+    tables: list[Table] = []
+    for name in system_names():
+        package = find_system(name).package
+        file = files(package) / "evidence.toml" if package else None
+        if file is not None and file.is_file():
+            tables += _read(tomllib.loads(file.read_text(encoding="utf-8")), name)
+    return tuple(tables)
+
+
+def _read(record: Mapping[str, Any], system: str) -> list[Table]:
+    """The tables of a system's file, which ships with it."""
+    return [
+        Table(
+            f"{system}-{name}", table["title"], table["page"], tuple(_rows(table)), table["measured"],
+            table.get("needs", ""),
+        )
+        for name, table in record.items()
+    ]  # fmt: skip
+
+
+def _rows(table: Mapping[str, Any]) -> Iterator[Row]:
+    """A table's rows: the command of each is the table's with its own arguments; or the benchmark that makes them."""
+    if "benchmark" in table:
+        yield Row(table["title"], f"pytest {table['benchmark']}", (), "hour")
+        return
+    noise = table.get("noise", {})
+    for row in table["rows"]:
+        figures = tuple(Figure(path, printed, noise.get(path, 0.0)) for path, printed in row["figures"].items())
+        command = f"gapless {table['command'].replace('{}', row['command'])}"
+        yield Row(row["label"], command, figures, row.get("size", "minute"))
+
+
+def rerun(row: Row, stop: threading.Event) -> Found | None:
+    """Run a row's command in a process of its own, which ends when it takes far too long; None once `stop` is set."""
+    words = shlex.split(row.command)
+    root = Path(str(files("gapless"))).absolute().parent
+    if not row.figures and not (root / "tests" / "benchmarks").is_dir():
+        return Found(row, left_out="benchmarks need a checkout of the sources")
+    quietly = ["--json"] if row.figures else ["-q", "--benchmark-disable"]
+    with tempfile.TemporaryDirectory() as folder:
+        where = folder if row.figures else str(root)
+        ended = _run([sys.executable, "-m", *words, *quietly], where, root, _PATIENCE_S[row.size], stop)
+    if ended is None:
+        return None
+    if isinstance(ended, str):
+        return Found(row, error=ended)
+    lines = ended.out.strip().splitlines() or [""]
+    if not row.figures:
+        return Found(row, (), left_out="" if " passed" in lines[-1] else f"the benchmark says {lines[-1]}")
+    answer = {**json.loads(lines[-1]), "cpu_s": ended.cpu_s}
+    try:
+        return Found(row, tuple(_at(answer, figure.path) for figure in row.figures))
+    except (KeyError, IndexError, TypeError, ValueError):
+        return Found(row, error=f"its answer lacks one of {', '.join(figure.path for figure in row.figures)}")
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """What a command printed, and its processor seconds."""
+
+    out: str
+    cpu_s: float
+
+
+def _run(
+    command: Sequence[str], folder: str, root: Path, patience_s: float, stop: threading.Event
+) -> _Ended | str | None:
+    """How a command ended, or why it has no answer; None where it was stopped. `root`: where gapless is, which the
+    command is to take too.
+    """
+    paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    before = os.times()
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        waited_s = 0.0
+        while True:
+            try:
+                out, err = process.communicate(timeout=_LOOK_S)
+                break
+            except subprocess.TimeoutExpired:
+                waited_s += _LOOK_S
+                if stop.is_set() or waited_s > patience_s:
+                    process.kill()
+                    process.communicate()
+                    return None if stop.is_set() else f"given up after {patience_s:g} s"
+    if stop.is_set():  # a signal to the terminal's processes may have ended it with less than it was asked
+        return None
+    if process.returncode:
+        lines = (err.strip() or out.strip() or "no message").splitlines()
+        return f"exit code {process.returncode}: {lines[-1]}"
+    after = os.times()
+    return _Ended(out, sum(after[2:4]) - sum(before[2:4]))  # of children, user and system
+
+
+def _at(answer: Any, path: str) -> float:
+    """The number at a path of an answer: names and positions, with points between."""
+    for part in path.split("."):
+        answer = answer[int(part)] if isinstance(answer, list) else answer[part]
+    return float(answer)

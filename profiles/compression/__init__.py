@@ -1,0 +1,1 @@
+"""What compressors of gradients send, and what they spoil over a training run."""

@@ -1,0 +1,118 @@
+"""Compression trace: what each mode spoils of each layer's gradient in each epoch of a training, as measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.errors import InputError
+from gapless.io.record import check_known
+from gapless.profiles.compression.levels import check_mode, sent_bytes
+
+__all__ = ["CompressionTrace"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_MOST_BYTES = 2**53
+"""Up to which sums of what is sent are exact in floating point."""
+
+
+@dataclass(frozen=True)
+class CompressionTrace:
+    """E epochs of a training, L layers (tensors, in the order in which their gradients become ready), M modes.
+
+    `shapes[l]`: of the layer's tensor. `steps[e]`: int64, of the epoch. `learning_rate[e]`: float, gamma_e. `error`:
+    float, shape (E, L, M): the mean over the epoch's steps of the squared distance between a layer's gradient and what
+    the mode makes of it. `norm`: float, shape (E, L): of the sum of all of the epoch's gradients. `deviation_ratio`:
+    float, shape (E, L): the mean of |mean / standard deviation| of the gradient's entries. `forward_s`,
+    `backward_s[l]`: of a step, and between the gradient before and this one. `compress_s`: float, shape (L, M): what a
+    rank computes to send the layer in the mode. Raises `InputError` naming what breaks which rule.
+    """
+
+    name: str
+    layer_names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    modes: tuple[str, ...]
+    steps: Ints
+    learning_rate: Floats
+    error: Floats
+    norm: Floats
+    deviation_ratio: Floats
+    forward_s: float
+    backward_s: Floats
+    compress_s: Floats
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        where = f"trace {self.name!r}"
+        for title, names in (("layer_names", self.layer_names), ("modes", self.modes)):
+            if not names or len(set(names)) < len(names):
+                raise InputError(f"{where}: {title} must be at least one, and differ, got {', '.join(names) or 'none'}")
+        for mode in self.modes:
+            check_mode(mode)
+        self._check_shapes(where)
+        E, L, M = len(self.steps), len(self.layer_names), len(self.modes)
+        if not E or (self.steps < 1).any():
+            raise InputError(
+                f"{where}: steps must be whole numbers >= 1 of at least one epoch, got {self.steps.tolist()}"
+            )
+        shapes = {
+            "learning_rate": (E,), "error": (E, L, M), "norm": (E, L), "deviation_ratio": (E, L), "backward_s": (L,),
+            "compress_s": (L, M),
+        }  # fmt: skip
+        for title, shape in shapes.items():
+            self._check_column(where, title, shape)
+        if not (math.isfinite(self.forward_s) and self.forward_s >= 0):
+            raise InputError(f"{where}: forward_s must be finite and >= 0, got {self.forward_s}")
+        most = sum(max(column) for column in self.sent_bytes.tolist()) * int(self.steps.sum())
+        if most > _MOST_BYTES:
+            raise InputError(f"{where}: must send at most 2^53 bytes in all, got {most}")
+
+    def _check_shapes(self, where: str) -> None:
+        if len(self.shapes) != len(self.layer_names):
+            raise InputError(f"{where}: shapes must be {len(self.layer_names)}, one a layer, got {len(self.shapes)}")
+        for name, shape in zip(self.layer_names, self.shapes, strict=True):
+            if any(length < 1 for length in shape):
+                raise InputError(f"layer {name!r}: lengths of a shape must be >= 1, got {list(shape)}")
+
+    def _check_column(self, where: str, title: str, shape: tuple[int, ...]) -> None:
+        column = getattr(self, title)
+        if column.shape != shape:
+            raise InputError(f"{where}: {title} must have shape {shape}, got {column.shape}")
+        wrong = ~(np.isfinite(column) & (column >= 0))
+        if wrong.any():
+            raise InputError(f"{where}: {title} must be finite and >= 0, got {column.reshape(-1)[int(wrong.argmax())]}")
+
+    @property
+    def epoch_count(self) -> int:
+        """E."""
+        return len(self.steps)
+
+    @property
+    def layer_count(self) -> int:
+        """L."""
+        return len(self.layer_names)
+
+    @cached_property
+    def sent_bytes(self) -> Ints:
+        """What a rank sends of each layer in each mode in a step, int64, shape (L, M): from shapes alone."""
+        return np.array([[sent_bytes(mode, shape) for mode in self.modes] for shape in self.shapes], dtype=np.int64)
+
+    def in_modes(self, modes: Sequence[str]) -> CompressionTrace:
+        """The same training in some of its modes. Raises `InputError` for one that it doesn't have."""
+        for mode in modes:
+            check_known("modes", mode, self.modes)
+        chosen = [self.modes.index(mode) for mode in dict.fromkeys(modes)]
+        names = tuple(self.modes[number] for number in chosen)
+        return replace(self, modes=names, error=self.error[:, :, chosen], compress_s=self.compress_s[:, chosen])
+
+    @property
+    def weight(self) -> Floats:
+        """Of an epoch's errors: gamma_e^2 for each of its steps, float, shape (E,)."""
+        return np.asarray(self.steps * self.learning_rate**2)

@@ -1,0 +1,113 @@
+"""The printed tables that a command makes again: what the pages say, and what is held against them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import threading
+
+import pytest
+from doc_pages import ROOT
+
+from gapless.errors import InputError
+from gapless.evidence import Figure, Found, Row, evidence, rerun
+
+TABLES = evidence()
+FIELD = Row(
+    "4, 8, 5",
+    "gapless solve pipeline --profile uniform:f=10,b=12,w=8 --hop 2 --ranks 4 --micro-batches 8 --in-flight 5",
+    (Figure("makespan_s", "286"), Figure("baselines_s.zb-h1", "306")),
+)
+
+
+def test_names_are_told_apart() -> None:
+    names = [table.name for table in TABLES]
+    assert len(names) == len(set(names)) > 10
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_each_figure_stands_on_its_page(table) -> None:
+    page = (ROOT / table.page).read_text(encoding="utf-8")
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
+    for row in table.rows:
+        own = [cells for cells in lines if cells and cells[0] == row.label]
+        for figure in row.figures:
+            assert any(figure.printed in cells for cells in own), (row.label, figure)
+        if not row.figures:
+            assert all((ROOT / word).exists() for word in shlex.split(row.command) if word.startswith("tests/"))
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_its_commands_are_known(table, capsys: pytest.CaptureFixture[str]) -> None:
+    from gapless.cli.commands import build_parser
+
+    for row in table.rows:
+        words = shlex.split(row.command)
+        assert words[0] in ("gapless", "pytest")
+        if words[0] == "gapless":
+            build_parser().parse_args([*words[1:], "--json"])
+
+
+def test_every_table_says_when_and_where_it_was_measured() -> None:
+    assert all(re.search(r"\d{1,2} \w+ 20\d\d, \w+ cores", table.measured) for table in TABLES)
+
+
+def test_a_figure_agrees_within_its_last_digit() -> None:
+    figure = Figure("makespan_s", "925.2 us")
+    assert figure.agrees(925.2e-6)
+    assert figure.agrees(925.249e-6)
+    assert not figure.agrees(925.3e-6)
+    assert Figure("rows", "12,975").value == 12975
+    assert Figure("gap", "7.6 %").agrees(0.0764)
+    assert not Figure("gap", "7.6 %").agrees(0.0766)
+    assert Figure("gap", "7.6 %").text(0.0812) == "8.1 %"
+
+
+def test_noise_is_a_share_and_times_are_within_a_factor_of_two() -> None:
+    assert Figure("x", "100", noise=0.1).agrees(110)
+    assert not Figure("x", "100", noise=0.1).agrees(111)
+    assert Figure("cpu_s", "2.0 s").agrees(3.9)
+    assert Figure("cpu_s", "2.0 s").agrees(1.0)
+    assert not Figure("cpu_s", "2.0 s").agrees(4.1)
+
+
+@pytest.mark.parametrize("printed", ["", "about 3", "3 parsecs", "1.2.3"])
+def test_what_is_no_number_is_refused(printed: str) -> None:
+    with pytest.raises(InputError, match="figure x: must be a number"):
+        Figure("x", printed)
+
+
+def test_a_row_is_run_and_compared() -> None:
+    found = rerun(FIELD, threading.Event())
+    assert found is not None
+    assert found.values == (286.0, 306.0)
+    assert not found.differs
+    wrong = Found(Row(FIELD.label, FIELD.command, (Figure("makespan_s", "285"), FIELD.figures[1])), found.values)
+    assert wrong.differs
+    assert [figure["agrees"] for figure in wrong.data["figures"]] == [False, True]
+
+
+def test_a_command_that_fails_differs_and_says_why() -> None:
+    found = rerun(Row("none", "gapless solve cupcake --profile nowhere.json", FIELD.figures), threading.Event())
+    assert found is not None
+    assert found.differs
+    assert found.error.startswith("exit code 2: gapless: error:")
+
+
+def test_an_answer_without_the_figure_differs() -> None:
+    found = rerun(Row("none", "gapless doctor", (Figure("makespan_s", "1"),)), threading.Event())
+    assert found is not None
+    assert "lacks one of makespan_s" in found.error
+
+
+def test_a_stop_ends_a_row_without_an_answer() -> None:
+    stop = threading.Event()
+    stop.set()
+    assert rerun(FIELD, stop) is None
+
+
+def test_a_benchmark_that_finds_no_test_differs() -> None:
+    found = rerun(Row("none", "pytest tests/test_text.py -k nothing_is_called_so", ()), threading.Event())
+    assert found is not None
+    assert found.error.startswith("exit code 5")
+    assert found.differs
