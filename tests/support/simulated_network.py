@@ -72,7 +72,7 @@ class SimulatedNetwork:
                     done[k] += 1
                     left[k] = amount[k]
                     if done[k] == phases[k]:
-                        ends_s[k] = now_s + step_s + alpha_s[k]
+                        ends_s[k] = now_s + step_s + (-alpha_s[k] if flows[k].follows else alpha_s[k])
                     else:
                         starts_s[k] = now_s + step_s + 2 * alpha_s[k]
             now_s += step_s

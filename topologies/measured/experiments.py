@@ -15,6 +15,12 @@ __all__ = ["Experiments", "OutOfTime", "Settings"]
 Floats = NDArray[np.float64]
 Pair = tuple[int, int]
 
+_LEAST_LARGE = 2**17
+"""Bytes of a large message, at least: more than what goes through a network as one piece."""
+_JOINT_SPANS = 2
+"""Flows at once last so many times as long as others: what passes in a burst is then a small part of them."""
+_FIRST = 2**15
+"""Bytes of the first message over a link that nothing is known of."""
 _SMALL = 8
 """Bytes of the smallest message: so few that it takes alpha alone, also where a network lets them pass unshaped."""
 
@@ -27,15 +33,16 @@ class OutOfTime(Exception):
 class Settings:
     """How to measure.
 
-    `sizes`: of chunks, bytes; without any, 8 bytes and fractions of what a link carries in `span_s`.
+    `sizes`: of chunks, bytes; without any, 8 bytes, and what a link carries in `span_s`, in half of it, and in a quarter.
     `span_s`: about what a flow of the profiler's own choice takes. `small_chunks`: so many of the smallest chunks go in
-    turn. `warm_bytes`: go before what is timed. `scans`: how often every pair is measured for the structure; the
+    turn. `warm_bytes`: go before what is
+    timed, at most. `scans`: how often every pair is measured for the structure; the
     fastest counts. `tries`: how often links that seem to slow each other are tried again. `precision`: the half of an
     interval, as a share, that is small enough. `most_samples`: of a class of links.
     """
 
     sizes: tuple[int, ...] = ()
-    span_s: float = 0.04
+    span_s: float = 0.025
     small_chunks: int = 10
     warm_bytes: int = 2**17
     scans: int = 2
@@ -82,42 +89,41 @@ class Experiments:
 
     def _rough(self, pair: Pair, before: Sequence[tuple[float, float]]) -> tuple[float, float]:
         """Alpha of some small messages in turn, beta of a large one."""
-        warm = self.settings.warm_bytes
         if before:
             beta = min(found for _, found in before)
         else:
-            beta = self.alone(Flow(*pair, 1, warm, at_once=True, warm_bytes=warm)) / warm
+            beta = self.alone(Flow(*pair, 1, _FIRST, at_once=True, warm_bytes=2 * _FIRST)) / _FIRST
         small, large = self._sizes(beta)
         few = Flow(*pair, self.settings.small_chunks, small, at_once=False)
         alpha_s = max(self.alone(few) / few.latencies - small * beta / 2, 0.0)
-        many_s = self.alone(Flow(*pair, 1, large, at_once=True, warm_bytes=warm))
-        return alpha_s, max(many_s - 2 * alpha_s, 0.1 * many_s) / large
+        return alpha_s, self.alone(Flow(*pair, 1, large, at_once=True, warm_bytes=self._warm(beta))) / large
 
     def _sizes(self, beta: float) -> tuple[int, int]:
         """The smallest and the largest chunk to send over a link."""
         if self.settings.sizes:
             return min(self.settings.sizes), max(self.settings.sizes)
-        return _SMALL, _whole_size(self.settings.span_s / beta)
+        return _SMALL, max(_whole_size(self.settings.span_s / beta), _LEAST_LARGE)
+
+    def _warm(self, beta: float) -> int:
+        """What goes first over a link: no more than takes four times as long as what is timed."""
+        return min(self.settings.warm_bytes, _whole_size(4 * self.settings.span_s / beta))
 
     def more(self, pair: Pair, beta: float, number: int) -> None:
         """One more flow over a link, alone: the next of its design, which is gone through again and again."""
         designed = self._design(beta)
         size, chunks, at_once = designed[number % len(designed)]
-        warm = self.settings.warm_bytes if 8 * chunks * size > self.settings.warm_bytes else 0
-        self.alone(Flow(*pair, chunks, size, at_once, warm))
+        self.alone(Flow(*pair, chunks, size, at_once, self._warm(beta) if size > designed[0][0] else 0))
 
     def _design(self, beta: float) -> list[tuple[int, int, bool]]:
-        """Sizes, numbers of chunks, and whether they go at once, all of which take at most about `span_s`.
+        """Sizes, numbers of chunks, and whether they go at once, the smallest in turn first.
 
         Many of the smallest chunks go in turn only: at once they would measure what each costs its sender.
         """
         small, large = self._sizes(beta)
-        sizes = self.settings.sizes or (large, small, max(large // 4, small), max(large // 16, small))
         rows = [(small, self.settings.small_chunks, False)]
-        for size in dict.fromkeys(sizes):
-            counts = [chunks for chunks in (1, 2, 4, 8) if chunks == 1 or chunks * size <= large]
-            rows += [(size, chunks, False) for chunks in counts if size > small]
-            rows += [(size, chunks, True) for chunks in counts if chunks > 1 and 32 * size >= large]
+        for size in self.settings.sizes or (large, large // 2, large // 4):
+            counts = [chunks for chunks in (1, 2, 4) if chunks == 1 or chunks * size <= large]
+            rows += [(size, chunks, at_once) for chunks in counts for at_once in (False, True) if size > small]
         return rows
 
     def together(self, groups: Sequence[Sequence[Pair]], alpha_s: Floats, beta: Floats) -> Floats:
@@ -128,8 +134,8 @@ class Experiments:
         """
         flows, alone_s = [], []
         for source, target in (pair for group in groups for pair in group):
-            size = _whole_size(self.settings.span_s / beta[source, target])
-            flows.append(Flow(source, target, 1, size, at_once=True, warm_bytes=self.settings.warm_bytes))
+            size = _whole_size(_JOINT_SPANS * self.settings.span_s / beta[source, target])
+            flows.append(Flow(source, target, 1, size, at_once=True))
             alone_s.append(2 * alpha_s[source, target] + size * beta[source, target])
         self.joint += 1
         times_s = self._time(flows)

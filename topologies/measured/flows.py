@@ -16,8 +16,9 @@ __all__ = ["Flow", "Prober", "Sample"]
 class Flow:
     """`chunks` chunks of `size_bytes` from a rank to another: all `at_once`, or each once the last was acknowledged.
 
-    The end is acknowledged too, by an empty message. `warm_bytes` go first, and aren't timed: they use up what a shaped
-    network lets pass in a burst, and open a connection's window.
+    Time ends when the last is acknowledged, by an empty message. `warm_bytes` go first: they use up what a shaped
+    network lets pass in a burst, and open a connection's window. Time then begins when they are acknowledged. Chunks
+    that go at once follow them without a pause, so that no latency is in their time.
     """
 
     source: int
@@ -29,8 +30,13 @@ class Flow:
 
     @property
     def latencies(self) -> int:
-        """How often alpha is waited for: there and back, each time that something is acknowledged."""
-        return 2 if self.at_once else 2 * self.chunks
+        """How often alpha is in the time: there and back, whenever something is acknowledged."""
+        return 2 * (not self.follows) if self.at_once else 2 * self.chunks
+
+    @property
+    def follows(self) -> bool:
+        """Whether what is timed comes right behind the warm part."""
+        return self.at_once and self.warm_bytes > 0
 
     @property
     def sent_bytes(self) -> int:

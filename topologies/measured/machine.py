@@ -64,7 +64,7 @@ class MeasuredMachine:
 
     def cluster(self, name: str) -> Cluster:
         """The nodes that were found, with the costs of the classes, in the order `order`."""
-        return Cluster(name, tuple(self._node(number, f"{name} node {number}") for number in self._node_order))
+        return Cluster(name, tuple(self._node(number, f"{name}: a node") for number in self._node_order))
 
     @property
     def _node_order(self) -> list[int]:

@@ -25,7 +25,7 @@ from gapless.torch.processes import WAITS, Program, be_rank, run_processes
 if TYPE_CHECKING:
     from gapless.torch.ranks import Ranks
 
-__all__ = ["BACKENDS", "LinksTask", "Profiled", "prepared", "profile_links"]
+__all__ = ["BACKENDS", "LinksTask", "Profiled", "prepared", "measured_links"]
 
 BACKENDS = ("gloo", "nccl", "mpi")
 _GRACE_S = 10.0
@@ -57,7 +57,7 @@ class Profiled:
     samples: int
 
 
-def profile_links(task: LinksTask, stop: threading.Event | None = None, among: Ranks | None = None) -> Profiled:
+def measured_links(task: LinksTask, stop: threading.Event | None = None, among: Ranks | None = None) -> Profiled:
     """Measure in as many processes, or `among` those that are there.
 
     Raises `InputError` for a backend that this torch or machine doesn't have, and `RunError` where a rank fails.
@@ -101,7 +101,7 @@ def _check_backend(task: LinksTask, among: Ranks | None) -> None:
 
 
 def prepared(folder: Path) -> Program:
-    """What `profile_links` has left in a folder for all ranks."""
+    """What `measured_links` has left in a folder for all ranks."""
     data = json.loads((folder / "task.json").read_text("utf-8"))
     task = LinksTask(**{**data, "sizes": tuple(data["sizes"])})
     return Program(task.ranks, task.wait_s, lambda rank: _work(task, folder, rank), task.backend)

@@ -1,7 +1,8 @@
 """Flows between the ranks of a process group: rank 0 says which, every rank does its part, and the senders' times count.
 
 Messages of lower to higher ranks go through one process group, the others through a second one: a pair of gloo that
-sends and receives at once does both at half the rate. What is to be done, and the times, go through a third one.
+sends and receives at once does both at half the rate. What acknowledges them goes through two more, and what is to be
+done, and the times, through a fifth.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Transfers:
         self._rank = torch.distributed.get_rank()
         self._device = device
         ranks = list(range(self.rank_count))
-        self._groups = [torch.distributed.new_group(ranks) for _ in range(2)]
+        self._groups = [torch.distributed.new_group(ranks) for _ in range(4)]
         self._control = torch.distributed.new_group(ranks, backend="gloo")
         self._most = 2 * self.rank_count
         self._threads = ThreadPoolExecutor(2 * self._most, thread_name_prefix="gapless-flow")
@@ -74,8 +75,6 @@ class Transfers:
     def _carry_out(self, flows: Sequence[Flow]) -> NDArray[np.float64]:
         times_s = torch.zeros(len(flows), dtype=torch.float64)
         ends = [_End(self, flow, self._rank) for flow in flows if self._rank in (flow.source, flow.target)]
-        if any(flow.warm_bytes for flow in flows):
-            self._at_once([end.warm_up for end in ends])
         torch.distributed.barrier(self._control)
         taken = self._at_once([end.carry_out for end in ends])
         numbers = [number for number, flow in enumerate(flows) if self._rank in (flow.source, flow.target)]
@@ -91,9 +90,10 @@ class Transfers:
             return [tasks[0]()]
         return [future.result() for future in [self._threads.submit(task) for task in tasks]]
 
-    def group(self, source: int, target: int) -> Any:
-        """The process group of messages in a direction."""
-        return self._groups[source < target]
+    def groups(self, flow: Flow) -> tuple[Any, Any]:
+        """The process groups of a flow, and of what acknowledges it."""
+        is_up = flow.source < flow.target
+        return self._groups[is_up], self._groups[2 + is_up]
 
     def buffer(self, size_bytes: int) -> torch.Tensor:
         """Memory that has been written to, for a message."""
@@ -111,36 +111,39 @@ class _End:
     def __init__(self, transfers: Transfers, flow: Flow, rank: int) -> None:
         self._transfers, self._flow = transfers, flow
         self._sends = flow.source == rank
-        self._there = transfers.group(flow.source, flow.target)
-        self._back = transfers.group(flow.target, flow.source)
+        self._there, self._back = transfers.groups(flow)
         self._acknowledged = transfers.buffer(_ACKNOWLEDGED)
         chunks = flow.chunks if flow.at_once and not self._sends else 1  # what is sent may be the same memory
         self._chunks = [transfers.buffer(max(flow.size_bytes, 1)) for _ in range(chunks)] * (flow.chunks // chunks)
         self._warm = transfers.buffer(flow.warm_bytes) if flow.warm_bytes else None
 
-    def warm_up(self) -> float:
-        """The part that isn't timed."""
-        return self._move([self._warm]) if self._warm is not None else 0.0
-
     def carry_out(self) -> float:
-        """Seconds until all was acknowledged."""
-        rounds = [self._chunks] if self._flow.at_once else [[chunk] for chunk in self._chunks]
-        return sum(self._move(chunks) for chunks in rounds)
-
-    def _move(self, chunks: Sequence[torch.Tensor]) -> float:
-        """Seconds for chunks at once, and for what says that they have arrived."""
+        """Seconds until all was acknowledged, from when the warm part was, or from the start."""
         begin_s = time.perf_counter()
-        flow, distributed = self._flow, torch.distributed
+        warm = [] if self._warm is None else [self._warm]
+        rounds = [self._chunks] if self._flow.at_once else [[chunk] for chunk in self._chunks]
+        works = self._begin([*warm, *rounds[0]])
+        if warm:
+            self._acknowledge(works[:1])
+            begin_s = time.perf_counter()
+        self._acknowledge(works[len(warm) :])
+        for chunks in rounds[1:]:
+            self._acknowledge(self._begin(chunks))
+        return time.perf_counter() - begin_s
+
+    def _begin(self, chunks: Sequence[torch.Tensor]) -> list[Any]:
+        """Messages, one behind the other."""
         if self._sends:
-            works = [distributed.isend(chunk, flow.target, self._there) for chunk in chunks]
-        else:
-            works = [distributed.irecv(chunk, flow.source, self._there) for chunk in chunks]
+            return [torch.distributed.isend(chunk, self._flow.target, self._there) for chunk in chunks]
+        return [torch.distributed.irecv(chunk, self._flow.source, self._there) for chunk in chunks]
+
+    def _acknowledge(self, works: Sequence[Any]) -> None:
+        """Let the sender know that messages have arrived."""
         for work in works:
             work.wait()
-        if self._sends:
-            distributed.recv(self._acknowledged, flow.target, self._back)
-        else:
-            self._transfers.settle()
-            distributed.send(self._acknowledged, flow.source, self._back)
         self._transfers.settle()
-        return time.perf_counter() - begin_s
+        if self._sends:
+            torch.distributed.recv(self._acknowledged, self._flow.target, self._back)
+            self._transfers.settle()
+        else:
+            torch.distributed.send(self._acknowledged, self._flow.source, self._back)
