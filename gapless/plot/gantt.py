@@ -40,6 +40,8 @@ _NARROW = 1 / 250
 """Bars of less than this share of the time are joined where they touch."""
 _LETTER = 0.0085
 """The share of the width that a letter takes."""
+_STRIPS = 24
+"""A shaded row is so many pixels high, which two, three, four, six and eight kinds share evenly."""
 
 _COLOURS = {
     "forward": BLUE, "backward": GREEN, "encode": ORANGE, "decode": PURPLE, "collective": VERMILION, "compute": BLUE,
@@ -53,9 +55,10 @@ def plot_gantt(schedule: Schedule, ax: Any = None, device_names: Sequence[str] =
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `device_names`: by device, numbers if empty.
     Up to `MOST_LANES` links and streams have a row each, with a bar an event. With more, the links of a device share a
-    row, and so do its streams; and then, or where a row would have more than `MOST_BARS` bars, a row is coloured at
-    each time by what is most of it, paler the less of the time there is anything at all: no number of events makes a
-    black block. Links and streams that nothing uses are left out.
+    row, and so do its streams; and then, or where a row would have more than `MOST_BARS` bars, a row has a strip for
+    each kind of its events, paler the less of the time there is any of that kind: no number of events makes a
+    black block, and no frequent kind hides a rare one, such as the sends of a NIC. Links and streams that nothing uses
+    are left out.
     """
     lanes = lanes_of(schedule, device_names)
     is_by_device = len(lanes.names) > MOST_LANES
@@ -91,7 +94,7 @@ def _draw(schedule: Schedule, lanes: Lanes, ax: Any, is_dense: bool, title: str 
     if len(lanes.row):
         (_draw_shades if is_shaded else _draw_bars)(ax, lanes if is_shaded else bars, scale_s)
     _draw_frame(ax, lanes, scale_s)
-    ax.set_xlabel(f"time ({unit})" + (", paler where a row is idle in between" if is_shaded else ""))
+    ax.set_xlabel(f"time ({unit})" + (", a strip a kind, paler where it is idle in between" if is_shaded else ""))
     ax.set_title(f"{schedule.name}: {format_seconds(lanes.span_s)}{title}", loc="left", fontsize=10)
     return ax
 
@@ -148,7 +151,7 @@ def _is_pale(colour: str) -> bool:
 
 
 def _draw_shades(ax: Any, lanes: Lanes, scale_s: float) -> None:
-    """Each row and slice of time in the colour of the kind that takes most of it, paler the more of it is idle."""
+    """Each row has a strip for each kind that it has, in the kind's colour, paler the more of the time it is idle."""
     shades = _shades(utilisation(lanes, SLICES), lanes)
     extent = (0.0, lanes.span_s / scale_s, len(lanes.names) - 0.5, -0.5)
     ax.imshow(shades, aspect="auto", interpolation="nearest", extent=extent)
@@ -156,13 +159,21 @@ def _draw_shades(ax: Any, lanes: Lanes, scale_s: float) -> None:
 
 
 def _shades(busy: NDArray[np.float64], lanes: Lanes) -> NDArray[np.float64]:
-    """Colours, shape (rows, slices, 3)."""
+    """Colours, shape (rows * `_STRIPS`, slices, 3)."""
     from matplotlib.colors import to_rgb
 
     colours = np.array([to_rgb(colour) for colour in _colours(lanes.kinds)])
-    total = np.clip(busy.sum(axis=0), 0.0, 1.0)
-    depth = np.where(total > 1e-9, 0.25 + 0.75 * total, 0.0)[:, :, None]
-    return np.asarray(1.0 - depth * (1.0 - colours[busy.argmax(axis=0)]))
+    strips = np.array([_strips(has) for has in (busy > 0.0).any(axis=2).T]).reshape(-1)  # the kind of each
+    rows = np.repeat(np.arange(len(lanes.names)), _STRIPS)
+    of_strip = busy[strips, rows]
+    depth = np.where(of_strip > 1e-9, 0.25 + 0.75 * of_strip, 0.0)[:, :, None]
+    return np.asarray(1.0 - depth * (1.0 - colours[strips][:, None, :]))
+
+
+def _strips(has: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The kind of each of a row's `_STRIPS` strips: the kinds that it has, from the top, in equal shares."""
+    kinds = np.flatnonzero(has)
+    return np.asarray(kinds[np.arange(_STRIPS) * len(kinds) // _STRIPS])
 
 
 def _draw_frame(ax: Any, lanes: Lanes, scale_s: float) -> None:

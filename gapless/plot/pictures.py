@@ -22,8 +22,11 @@ from gapless.plot.gantt import plot_gantt, plot_resources
 from gapless.plot.memory import plot_memory
 from gapless.plot.names import device_names
 from gapless.plot.network import plot_topology
+from gapless.plot.style import headline
 from gapless.progress_log import Convergence, convergence_of
+from gapless.solution import Status
 from gapless.system import find_system, known_system, system_names
+from gapless.text import described
 
 __all__ = ["Point", "convergence_in", "draw", "is_sweep", "kinds", "pictures_of", "read_sweep", "tables"]
 
@@ -58,8 +61,24 @@ def pictures_of(plan: SavedPlan) -> list[str]:
 def draw(plan: SavedPlan, kind: str, ax: Any = None, replay: Replay | None = None) -> Any:
     """Draw one kind of picture of a plan; returns the axes. `replay`: the plan's, where there is one already.
 
-    Raises `InputError` where the plan has nothing to draw.
+    Its title says what is drawn and how far from optimal the plan can be. Raises `InputError` where the plan has nothing
+    to draw.
     """
+    axes = _drawn(plan, kind, ax, replay)
+    if kind != "convergence" and (title := axes.get_title(loc="left")):
+        headline(axes, f"{title}, {_verdict(plan)}")
+    return axes
+
+
+def _verdict(plan: SavedPlan) -> str:
+    """How far from optimal the plan can be."""
+    if plan.claim.get("status") == Status.OPTIMAL.value:
+        return "optimal"
+    gap = plan.claim.get("gap")
+    return "no bound" if gap is None else f"gap {described('gap', gap)}"
+
+
+def _drawn(plan: SavedPlan, kind: str, ax: Any, replay: Replay | None) -> Any:
     system = known_system(plan.system)
     if system is not None and kind in system.drawers:
         return system.drawers[kind](plan, ax)

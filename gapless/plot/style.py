@@ -23,6 +23,7 @@ __all__ = [
     "amounts",
     "bytes_scale",
     "check_plot",
+    "headline",
     "new_axes",
     "rendered",
     "save",
@@ -62,6 +63,15 @@ def new_axes(width_in: float, height_in: float) -> Any:
     from matplotlib.figure import Figure  # not pyplot: no window, and no state that outlives the call
 
     return Figure(figsize=(width_in, height_in), layout="constrained").add_subplot()
+
+
+def headline(ax: Any, text: str) -> None:
+    """The title of a picture, at the left and above a legend that stands above the axes: they never overlap."""
+    legend, pad_pt = ax.get_legend(), 6.0
+    if legend is not None:
+        above_px = legend.get_window_extent().y1 - ax.get_window_extent().y1
+        pad_pt += max(0.0, above_px * 72 / ax.figure.dpi)
+    ax.set_title(text, loc="left", fontsize=10, pad=pad_pt)
 
 
 def amounts() -> Any:

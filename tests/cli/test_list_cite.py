@@ -28,6 +28,7 @@ def test_the_papers_and_gapless_are_cited(capsys: pytest.CaptureFixture[str]) ->
         "chai",
         "cupcake",
         "monet",
+        "oktopk",
         "optimuscc",
         "accordion",
         "taccl",

@@ -99,7 +99,7 @@ def test_page_tells_what_was_asked_claimed_replayed_and_how(made: tuple[str, Pat
 
 @pytest.mark.thorough("taccl")
 def test_page_has_the_pictures_as_svg(made: tuple[str, Path, Path]) -> None:
-    counts = {"taccl": 4, "monet": 2, "bagpipe": 2, "cupcake": 2, "pipeline": 3, "chai": 3, "ranks": 2}
+    counts = {"taccl": 4, "monet": 2, "bagpipe": 2, "cupcake": 2, "oktopk": 2, "pipeline": 3, "chai": 3, "ranks": 2}
     count = counts[made[0]]
     assert read(made[2]).tags.count("svg") == count
 

@@ -37,6 +37,7 @@ DEAF = ("solve", "cupcake", "--profile", "resnet101", "--method", "milp")
 QUESTIONS = {
     "monet": (("--graph", "vgg16", "--batch", "176", "--budget", "7GiB", "--time-limit", "5"), "plan.json", 6.0),
     "taccl": (("--topology", "dgx2", "--nodes", "2", "--size", "1GB", "--time-limit", "4"), "plan.json", 6.0),
+    "oktopk": (("--indices", "clustered:elements=400000,steps=12", "--ranks", "32"), "plan.json", 6.0),
     "cupcake": (("--profile", "gpt2", "--method", "milp", "--time-limit", "3"), "plan.json", 4.0),
     "chai": (
         ("--profile", "synthetic:layers=8,heads=32", "--kv-saving", "0.25", "--time-limit", "4"),

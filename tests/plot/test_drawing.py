@@ -18,7 +18,8 @@ from gapless.errors import InputError
 from gapless.graph import Graph, Placement
 from gapless.io.plan import SavedPlan
 from gapless.plot import plot_convergence, plot_gantt, plot_memory, plot_resources, plot_topology
-from gapless.plot.gantt import MOST_BARS, MOST_ROWS
+from gapless.plot.gantt import MOST_BARS, MOST_ROWS, _shades
+from gapless.plot.lanes import lanes_of
 from gapless.plot.pictures import draw, pictures_of
 from gapless.plot.style import svg_text
 from gapless.progress_log import Convergence
@@ -27,6 +28,8 @@ from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 pytest.importorskip("matplotlib", reason="needs the extra `plot`")
+
+from matplotlib.text import Text
 
 
 @pytest.fixture(scope="module", params=SYSTEMS)
@@ -123,8 +126,41 @@ def test_row_that_is_idle_half_the_time_is_half_as_dark() -> None:
     busy = np.asarray(plot_gantt(ring(4, 2000)).images[0].get_array())
     middle = busy[:, 100:-100].mean(axis=1)
     assert np.ptp(middle, axis=0).max() < 0.01
-    assert busy.shape[0] == 4
+    assert busy.shape[0] % 4 == 0
     assert 0.2 < middle[0][0] < 0.9
+
+
+def test_a_rare_kind_has_a_strip_of_its_own_beside_a_frequent_one() -> None:
+    busy = np.zeros((3, 2, 10))
+    busy[0, :, :] = 1.0  # the first kind is there all the time in both rows
+    busy[2, 1, 4] = 0.01
+    lanes = replace(lanes_of(ring(4, 5)), names=("0", "1"), kinds=("send in a node", "unseen", "send between nodes"))
+    shades = _shades(busy, lanes)
+    strips = shades.reshape(2, -1, 10, 3)
+    assert (strips[0] == strips[0, 0, 0]).all()
+    above, below = np.split(strips[1], 2)
+    assert (above == strips[0, 0, 0]).all()
+    assert (below[:, 4] < 1.0).any()
+    assert (np.delete(below, 4, axis=1) == 1.0).all()
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        ({"status": "optimal", "gap": 0.0}, "optimal"),
+        ({"status": "feasible", "gap": 0.0179}, "gap 1.79 %"),
+        ({}, "no bound"),
+    ],
+)
+def test_the_title_says_how_far_from_optimal_the_plan_can_be(claim: dict[str, object], words: str) -> None:
+    ax = draw(SavedPlan("elsewhere", {}, claim, {}, ring(4, 5)), "gantt")
+    assert ax.get_title(loc="left").endswith(f", {words}")
+    pixels(ax)  # lays the picture out
+    texts = [
+        text for text in ax.get_children() if isinstance(text, Text) and text.get_text() == ax.get_title(loc="left")
+    ]
+    assert texts
+    assert not any(text.get_window_extent().overlaps(ax.get_legend().get_window_extent()) for text in texts)
 
 
 def test_bars_are_told_apart_without_red_and_green() -> None:

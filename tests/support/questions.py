@@ -17,6 +17,7 @@ Question = dict[str, str]
 
 TRACE = {"trace": "zipf", "table_rows": "40,300", "examples": "64", "trainers": "2", "batch_size": "8"}
 UNIFORM = {"profile": "uniform:f=10,b=12,w=8", "ranks": "3", "micro_batches": "6", "hop": "2"}
+SPARSE = {"indices": "clustered:elements=4000,steps=2", "ranks": "4", "density": "0.02"}
 HEADS = "synthetic:layers=3,heads=8"
 TRACED = {"trace": "trace.npz"}
 NETWORK = {"ranks": "8", "bandwidth": "10Gbps"}
@@ -78,6 +79,18 @@ QUESTIONS: dict[str, list[Question]] = {
         {**TRACE, "model": "deepfm", "dimension": "16", "latency": "10us"},
         {**TRACE, "objective": "fetches"},
         {**TRACE, "objective": "max-load", "cache_rows": "200"},
+    ],
+    "oktopk": [
+        SPARSE,
+        {**SPARSE, "objective": "mean"},
+        {**SPARSE, "method": "averaged"},
+        {**SPARSE, "method": "exact", "density": "0.05"},
+        {**SPARSE, "method": "joint", "bandwidth": "1Gbps"},
+        {**SPARSE, "selection": "all", "latency": "1us"},
+        {**SPARSE, "held_out": "1"},
+        {**SPARSE, "indices": "uniform:elements=2000,steps=2", "ranks": "5"},
+        {**SPARSE, "indices": "drifting:elements=3000,steps=4,seed=3", "ranks": "8", "topology": "ndv2"},
+        {**SPARSE, "indices": "clustered:elements=4000,steps=2", "topology": "ring:4"},
     ],
     "pipeline": [
         {**UNIFORM, "in_flight": "4"},

@@ -13,7 +13,7 @@ from gapless.cli.main import main
 from gapless.profiles.compression.trace_file import write_compression_trace
 from gapless.profiles.training.graph_file import write_training_graph
 
-SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake", "pipeline", "chai", "ranks")
+SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake", "oktopk", "pipeline", "chai", "ranks")
 
 
 def solve_command(system: str, folder: Path) -> list[str]:
@@ -27,6 +27,7 @@ def solve_command(system: str, folder: Path) -> list[str]:
             *["--trainers", "4", "--batch-size", "30", "--lookahead", "3"],
         ],
         "cupcake": ["--profile", "resnet50", "--modes", "compress"],
+        "oktopk": ["--indices", "clustered:elements=5000,steps=2", "--ranks", "4", "--density", "0.02"],
         "chai": ["--profile", "synthetic:layers=3,heads=6", "--kv-saving", "0.25"],
         "pipeline": [
             *["--profile", "uniform:f=10,b=12,w=8", "--ranks", "3", "--micro-batches", "4"],

@@ -1,0 +1,22 @@
+"""Ok-Topk: which range of a sparse gradient each rank reduces, so that an allreduce is soon done."""
+
+from typing import TYPE_CHECKING
+
+from gapless.lazy import names_of
+
+if TYPE_CHECKING:
+    from gapless.encodings.oktopk.balancing import balancing_moves
+    from gapless.encodings.oktopk.boundaries import exact_boundaries
+    from gapless.encodings.oktopk.loads import Loads
+    from gapless.encodings.oktopk.problem import Problem
+    from gapless.encodings.oktopk.system import METHODS
+
+__all__ = ["METHODS", "Loads", "Problem", "balancing_moves", "exact_boundaries"]
+
+__getattr__ = names_of(__name__, {
+    "balancing": ("balancing_moves",),
+    "boundaries": ("exact_boundaries",),
+    "loads": ("Loads",),
+    "problem": ("Problem",),
+    "system": ("METHODS",),
+})  # fmt: skip

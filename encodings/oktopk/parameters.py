@@ -1,0 +1,38 @@
+"""What a searcher may tune, and why it is as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gapless.errors import InputError
+
+__all__ = ["DEFAULTS", "Parameters"]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Of the searches for cuts and owners, and of the orders that are tried. All are whole numbers >= 1."""
+
+    owner_rounds: int = 8
+    """Times that owners are matched to regions, and cuts found for those owners, as long as that is better."""
+
+    joint_rounds: int = 60
+    """Moves of the search over received and sent load, each away from the busiest rank."""
+
+    window_entries: int = 800
+    """Boundaries for later steps are made for sums over so many steps that a rank has this many entries in them: fewer
+    follow the noise of the recorded steps."""
+
+    milp_bins: int = 24
+    """Places between which the MILP cuts, at most; its columns grow with the square."""
+
+    flood_transfers: int = 1200
+    """The list schedule is tried where there are at most so many transfers; it takes a millisecond for ten."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise InputError(f"{name}: must be >= 1, got {value}")
+
+
+DEFAULTS = Parameters()

@@ -1,0 +1,163 @@
+"""Problem: a sparse allreduce of recorded index sets on a network, to be cut into regions with owners."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.oktopk.lowering import ENTRY_BYTES
+from gapless.encodings.oktopk.network import Network, flat_topology
+from gapless.encodings.oktopk.system import METHODS, OBJECTIVES, SELECTIONS
+from gapless.errors import InputError
+from gapless.io.record import check_known
+from gapless.options import SolveOptions
+from gapless.profiles.sparsity.index_sets import IndexSets
+from gapless.profiles.sparsity.named import find_index_sets
+from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Topology
+
+__all__ = ["Problem", "network_of", "problem"]
+
+BANDWIDTH_BYTES_PER_S, LATENCY_S = 1.25e9, 10e-6
+"""Of a flat network of which nothing is said: 10 Gbit/s out of and into a rank."""
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Which cuts and owners make the slowest rank of a sparse allreduce soonest done, in the recorded steps.
+
+    `sets`: of all steps, of which the last `held_out` are set apart: plans aren't made for them, but judged on them.
+    `objective`: the worst of the recorded steps, or all of them in turn (`mean`). `selection`: whether every rank gets
+    the `topk` largest of the sum, as many as a rank selects, or `all` of the union. Raises `InputError` naming the
+    field.
+    """
+
+    sets: IndexSets = field(repr=False)
+    topology: Topology = field(repr=False)
+    held_out: int = 0
+    objective: str = "worst"
+    selection: str = "all"
+    method: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name, known in (("objective", OBJECTIVES), ("selection", SELECTIONS[1:]), ("method", METHODS)):
+            check_known(name, getattr(self, name), known)
+        if not 0 <= self.held_out < self.sets.steps:
+            most = self.sets.steps - 1
+            raise InputError(
+                f"held_out: must leave one of the {self.sets.steps} steps, at most {most}, got {self.held_out}"
+            )
+        if self.topology.device_count != self.sets.ranks:
+            count = self.topology.device_count
+            rule = f"topology {self.topology.name!r} has {count} ranks, the index sets {self.sets.ranks}"
+            raise InputError(f"ranks: must be the same, {rule}; choose ranks or nodes")
+        if self.sets.ranks < 2:
+            raise InputError(f"ranks: must be >= 2, got {self.sets.ranks}")
+        if self.selection == "topk" and self.sets.values is None:
+            raise InputError("selection: topk needs values in the index sets; record them, or take all")
+        self.network.paths  # noqa: B018  raises where a rank can't be reached
+
+    @cached_property
+    def recorded(self) -> IndexSets:
+        """The steps that the plan is made for."""
+        return self.sets.part(steps=slice(0, self.sets.steps - self.held_out))
+
+    @cached_property
+    def later(self) -> IndexSets | None:
+        """The steps that are set apart; None where there are none."""
+        return self.sets.part(steps=slice(self.sets.steps - self.held_out, None)) if self.held_out else None
+
+    @cached_property
+    def network(self) -> Network:
+        """The topology with its routes."""
+        return Network(self.topology, ENTRY_BYTES * float(self.sets.counts.mean()) / self.sets.ranks)
+
+    def selected(self, sets: IndexSets, step: int) -> Ints:
+        """The entries that every rank must end with, ascending."""
+        if self.selection == "all":
+            return sets.union(step)
+        return sets.global_top(step, int(sets.counts[step].max()))
+
+    @property
+    def system(self) -> str:
+        """`oktopk`."""
+        return "oktopk"
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What was asked, for the plan file."""
+        return {
+            "indices": self.sets.name,
+            "elements": self.sets.elements,
+            "ranks": self.sets.ranks,
+            "density": self.sets.density,
+            "steps": self.sets.steps,
+            "held_out": self.held_out,
+            "topology": self.topology.name,
+            "objective": self.objective,
+            "selection": self.selection,
+            "method": self.method,
+        }
+
+    @property
+    def default_options(self) -> SolveOptions:
+        """Within a minute."""
+        return SolveOptions(time_limit_s=60.0)
+
+
+def network_of(
+    ranks: int | None, topology: str | Topology | None, nodes: int | None, bandwidth: float | None,
+    latency: float | None,
+) -> Topology | None:  # fmt: skip
+    """The topology asked for; None for a flat network whose ranks aren't known yet. Raises `InputError`."""
+    if nodes is not None and not isinstance(topology, str):
+        raise InputError("nodes: goes with topology, a name")
+    if topology is not None:
+        for name, value in (("bandwidth", bandwidth), ("latency", latency)):
+            if value is not None:
+                raise InputError(f"{name}: goes without topology; give one of them")
+        return load_topology(topology, nodes) if isinstance(topology, str) else topology
+    if ranks is None:
+        return None
+    return flat_topology(ranks, bandwidth or BANDWIDTH_BYTES_PER_S, LATENCY_S if latency is None else latency)
+
+
+def problem(
+    indices: str | Path | IndexSets,
+    *,
+    ranks: int | None = None,
+    density: float | None = None,
+    held_out: int = 0,
+    topology: str | Topology | None = None,
+    nodes: int | None = None,
+    bandwidth: float | None = None,
+    latency: float | None = None,
+    objective: str = "worst",
+    selection: str = "auto",
+    method: str = "auto",
+) -> Problem:
+    """The sparse allreduce of recorded or generated index sets.
+
+    `indices`, `ranks`, `density`: as for `find_index_sets`; ranks are those of the topology where there is one.
+    `bandwidth`, `latency`: of a flat network, 10 Gbit/s and 10 us by default. `selection`: by default topk where the
+    sets have values. The others: the fields of `Problem`. Raises `InputError` that names an argument which is unknown,
+    missing, or doesn't go with the others.
+    """
+    machine = network_of(None, topology, nodes, bandwidth, latency)
+    wanted = machine.device_count if ranks is None and machine is not None else ranks
+    if machine is not None and machine.device_count != wanted:
+        got = f"{wanted}, and {machine.device_count} in topology {machine.name!r}"
+        raise InputError(f"ranks: must be as many as the topology has, got {got}; choose nodes")
+    sets = find_index_sets(indices, wanted, density)
+    machine = network_of(sets.ranks, None, None, bandwidth, latency) if machine is None else machine
+    assert machine is not None
+    if selection == "auto":
+        selection = "all" if sets.values is None else "topk"
+    return Problem(sets, machine, held_out, objective, selection, method)
