@@ -10,9 +10,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NoReturn
 
-__all__ = ["leave", "temporary_folder", "undone_on_leaving"]
+__all__ = ["ends_at_once", "leave", "survives_a_clean_end", "temporary_folder", "undone_on_leaving"]
 
 _UNDO: dict[object, Callable[[], object]] = {}
+_DIRTY: list[bool] = []
+"""Not empty once something is at work that survives no clean end."""
 
 
 @contextmanager
@@ -34,6 +36,16 @@ def temporary_folder(prefix: str) -> Iterator[str]:
         undone_on_leaving(partial(shutil.rmtree, folder, ignore_errors=True)),
     ):
         yield folder
+
+
+def ends_at_once() -> None:
+    """From here on there are threads in this process that a clean end may let abort it."""
+    _DIRTY.append(True)
+
+
+def survives_a_clean_end() -> bool:
+    """Whether `ends_at_once` was never called."""
+    return not _DIRTY
 
 
 def leave(code: int) -> NoReturn:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a system is light until it is asked
     from gapless.model import Model
     from gapless.schedule import Schedule
     from gapless.solution import Solution
+    from gapless.torch.ranks import Ranks
     from gapless.windows import Windows
 
 __all__ = [
@@ -122,13 +123,20 @@ class Session:
     """What a command is run with.
 
     `options`: how to solve. `say`: called with a line on what is being done. `command`: what was typed, for files.
-    `parameters`: what was given for the searches' parameters, for `gapless.parameters.parameters_of`.
+    `parameters`: what was given for the searches' parameters, for `gapless.parameters.parameters_of`. `ranks`: those
+    that a launcher has started, this process among them; None where there is no launcher.
     """
 
     options: SolveOptions
     say: Callable[[str], None]
     command: str = ""
     parameters: Any = None
+    ranks: Ranks | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that writes files: rank 0, where there are several."""
+        return self.ranks is None or self.ranks.launch.rank == 0
 
 
 @dataclass(frozen=True)
@@ -138,7 +146,8 @@ class Command:
 
     `answer(values, session)` finds the answer; `fields` are its options. `solving`: the options of solving that it
     takes, with their defaults; None where it solves nothing, and may have a time limit alone (`is_limited`).
-    `when_stopped`: what is said when somebody stops it.
+    `when_stopped`: what is said when somebody stops it. `is_launched`: whether a launcher, such as torchrun, may have
+    started it, once a rank; it has a field `wait` then, the longest that a rank waits for another.
     """
 
     name: str
@@ -149,6 +158,7 @@ class Command:
     solving: SolveOptions | None = None
     when_stopped: str = "stopping with what is known"
     is_limited: bool = False
+    is_launched: bool = False
 
 
 @dataclass(frozen=True, eq=False)

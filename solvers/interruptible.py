@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
+from gapless.leaving import survives_a_clean_end
+
 __all__ = ["PATIENCE_S", "leave", "run_interruptibly"]
 
 T = TypeVar("T")
@@ -70,7 +72,7 @@ def run_interruptibly(
 
 def leave(code: int) -> NoReturn:
     """End the process, at once where a solver that was left behind is still at work: its C++ survives no clean end."""
-    if any(thread.name == _THREAD for thread in threading.enumerate()):
+    if not survives_a_clean_end() or any(thread.name == _THREAD for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -298,7 +298,8 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     runs=(
         Command(
             "taccl", "a plan between processes of this machine, beside the library's own collective", RUN,
-            lazy("gapless.encodings.taccl.programs.running:execute"), _RUN_HELP, when_stopped="ending the processes",
+            lazy("gapless.encodings.taccl.programs.running:execute"), _RUN_HELP,
+            when_stopped="ending the processes", is_launched=True,
         ),
     ),
     profiles=(

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapless.cli.options import (
     add_fields,
@@ -22,6 +22,9 @@ from gapless.cli.options import (
 from gapless.cli.running import command_of
 from gapless.cli.signals import Listening
 from gapless.system import Answer, Command, Session, System, find_system, system_names
+
+if TYPE_CHECKING:  # it imports torch
+    from gapless.torch.ranks import Ranks
 
 __all__ = ["add_command", "add_commands"]
 
@@ -74,6 +77,19 @@ def add_command(questions: Any, command: Command) -> None:
 
 
 def _answer(command: Command, arguments: argparse.Namespace) -> int:
+    from gapless.launched import launched
+
+    launch = launched() if command.is_launched else None
+    if launch is None:
+        return _answered(command, arguments)
+    from gapless.torch.ranks import as_rank
+
+    with naming_options(command.fields):
+        wait_s = values_of(arguments, command.fields)["wait"]
+    return as_rank(launch, wait_s, partial(_answered, command, arguments))
+
+
+def _answered(command: Command, arguments: argparse.Namespace, ranks: Ranks | None = None) -> int:
     from gapless.cli import output
     from gapless.cli.in_time import Patience
     from gapless.cli.progress import progress_on_stderr
@@ -89,7 +105,7 @@ def _answer(command: Command, arguments: argparse.Namespace) -> int:
             options = options.within(arguments.time_limit)
         say = (lambda _: None) if arguments.quiet else _say
         with naming_options(command.fields):
-            session = Session(options, say, command_of(arguments), getattr(arguments, "parameters", None))
+            session = Session(options, say, command_of(arguments), getattr(arguments, "parameters", None), ranks)
             work = partial(command.answer, values_of(arguments, command.fields), session)
             patience = Patience(options.time_limit_s, stop)
             answer = patience.given(work) if command.is_limited else work()

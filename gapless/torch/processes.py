@@ -12,17 +12,30 @@ import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from gapless.errors import InputError, RunError
+from gapless.errors import GaplessError, RunError
 from gapless.leaving import undone_on_leaving
 from gapless.torch.library import torch
 
-__all__ = ["be_rank", "run_processes"]
+__all__ = ["WAITS", "Program", "be_rank", "begin", "error_line", "run_processes"]
+
+WAITS = 10
+"""So many times what a process may wait for another they may take in all, if none of them comes through."""
 
 _LOOK_S = 0.05
-_WAITS = 10
-"""So many times what a process may wait for another they may take in all, if none of them comes through."""
+
+
+class Program(NamedTuple):
+    """What `ranks` processes are to do: each `work(rank)`, over a backend of `torch.distributed`.
+
+    `wait_s`: how long one waits for another.
+    """
+
+    ranks: int
+    wait_s: float
+    work: Callable[[int], dict[str, Any]]
+    backend: str = "gloo"
 
 
 def run_processes(
@@ -40,7 +53,8 @@ def run_processes(
         try:
             for rank in range(ranks):
                 command = [sys.executable, "-m", module, str(folder), str(rank)]
-                processes.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment,
+                local = {**environment, "LOCAL_RANK": str(rank)}
+                processes.append(subprocess.Popen(command, stdout=output, stderr=output, env=local,
                                                   stdin=subprocess.DEVNULL, start_new_session=True))  # fmt: skip
             _wait(folder, processes, wait_s, stop)
         finally:
@@ -52,7 +66,7 @@ def run_processes(
 
 def _wait(folder: Path, processes: list[subprocess.Popen[bytes]], wait_s: float, stop: threading.Event | None) -> None:
     """Until all have ended well."""
-    deadline_s = time.monotonic() + _WAITS * wait_s
+    deadline_s = time.monotonic() + WAITS * wait_s
     while True:
         codes = [process.poll() for process in processes]
         if any(codes):
@@ -63,7 +77,7 @@ def _wait(folder: Path, processes: list[subprocess.Popen[bytes]], wait_s: float,
             raise RunError("the ranks were stopped before they were done")
         if time.monotonic() > deadline_s:
             waiting = ", ".join(str(rank) for rank, code in enumerate(codes) if code is None)
-            raise RunError(f"ranks {waiting}: no end within {_WAITS * wait_s:g} s; give a longer --wait")
+            raise RunError(f"ranks {waiting}: no end within {WAITS * wait_s:g} s; give a longer --wait")
         time.sleep(_LOOK_S)
 
 
@@ -84,37 +98,43 @@ def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
             process.kill()
 
 
-def be_rank(prepare: Callable[[Path], tuple[int, float, Callable[[int], dict[str, Any]]]]) -> NoReturn:
-    """One of the processes, over gloo: leaves `rank0.pt` in the folder with what it found, or `rank0.error`.
+def be_rank(prepared: Callable[[Path], Program]) -> NoReturn:
+    """One of the processes: leaves `rank0.pt` in the folder with what it found, or `rank0.error`.
 
-    `prepare(folder)`: how many ranks there are, how long one waits for another, and what each does.
+    `prepared(folder)`: what all of them do.
     """
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
     try:
-        _join(folder, rank, *prepare(folder))
+        _join(folder, rank, prepared(folder))
     except BaseException as error:
-        (folder / f"rank{rank}.error").write_text(_line(error), "utf-8")
+        (folder / f"rank{rank}.error").write_text(error_line(error), "utf-8")
         os._exit(1)
     os._exit(0)  # gloo's threads now and then abort a process that ends as usual
 
 
-def _join(folder: Path, rank: int, ranks: int, wait_s: float, program: Callable[[int], dict[str, Any]]) -> None:
-    if sys.platform == "linux":
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # a machine's own name may not resolve to an address
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    place, wait = f"file://{folder / 'store'}", timedelta(seconds=wait_s)
-    torch.distributed.init_process_group("gloo", init_method=place, rank=rank, world_size=ranks, timeout=wait)
-    torch.save(program(rank), folder / f"rank{rank}.part")
+def _join(folder: Path, rank: int, program: Program) -> None:
+    begin(program, rank, init_method=f"file://{folder / 'store'}")
+    torch.save(program.work(rank), folder / f"rank{rank}.part")
     (folder / f"rank{rank}.part").rename(folder / f"rank{rank}.pt")
-    end_s = time.monotonic() + wait_s
-    while time.monotonic() < end_s and not all((folder / f"rank{other}.pt").exists() for other in range(ranks)):
+    end_s = time.monotonic() + program.wait_s
+    while time.monotonic() < end_s and not all((folder / f"rank{other}.pt").exists() for other in range(program.ranks)):
         time.sleep(0.02)  # a rank that leaves early can break what another still receives
 
 
-def _line(error: BaseException) -> str:
+def begin(program: Program, rank: int, **meeting: Any) -> None:
+    """Make the process group of a program; `meeting`: where its ranks meet, as torch takes it."""
+    host = os.environ.get("MASTER_ADDR", "localhost") if "store" in meeting else "localhost"
+    if sys.platform == "linux" and host in ("localhost", "127.0.0.1"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a machine's own name may not resolve to an address
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    wait = timedelta(seconds=program.wait_s)
+    torch.distributed.init_process_group(program.backend, rank=rank, world_size=program.ranks, timeout=wait, **meeting)
+
+
+def error_line(error: BaseException) -> str:
     """What went wrong, in one line."""
     if re.search(r"timed? ?out", str(error), re.IGNORECASE):
         return "no message from another rank within the time that it may wait; give a longer --wait"
     line = next(iter(str(error).strip().splitlines()), "")
-    return line if isinstance(error, InputError) else f"{type(error).__name__}: {line}"
+    return line if isinstance(error, GaplessError) else f"{type(error).__name__}: {line}"

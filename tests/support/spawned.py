@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -25,10 +26,13 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 
 def spawn(
-    *arguments: str, stdout: int | IO[str] = subprocess.PIPE, stderr: int | IO[str] = subprocess.PIPE
+    *arguments: str,
+    stdout: int | IO[str] = subprocess.PIPE,
+    stderr: int | IO[str] = subprocess.PIPE,
+    environment: Mapping[str, str] = os.environ,
 ) -> subprocess.Popen[str]:
     """`gapless` with these arguments; what it prints goes into pipes, or into open files."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**environment, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "gapless", *arguments]
     return subprocess.Popen(command, stdout=stdout, stderr=stderr, text=True, env=environment, start_new_session=True)
 

@@ -35,7 +35,7 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
         ranks, sizes.pop(), values["repeats"], not values["without_turns"], session.options.seed, values["wait"]
     )
     session.say(f"running {ranks} processes ...")
-    found = run_collective(path, task, session.options.stop)
+    found = run_collective(path, task, session.options.stop, session.ranks)
     return _answer(plan.schedule.topology.name, report.makespan_s, found)
 
 

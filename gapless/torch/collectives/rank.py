@@ -16,9 +16,9 @@ from gapless.collective import Collective
 from gapless.torch.collectives.executor import PlannedCollective, planned
 from gapless.torch.collectives.libraries import library_call
 from gapless.torch.library import torch
-from gapless.torch.processes import be_rank
+from gapless.torch.processes import Program, be_rank
 
-__all__ = ["Task", "write_task"]
+__all__ = ["Task", "prepared", "write_task"]
 
 _LARGEST = 1000
 """Numbers to be added are whole and below this: their sums are exact in any order."""
@@ -44,9 +44,12 @@ def write_task(folder: Path, task: Task) -> None:
     (folder / "task.json").write_text(json.dumps(asdict(task)), "utf-8")
 
 
-def _prepare(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
+def prepared(folder: Path) -> Program:
+    """What `write_task` has left in a folder for all ranks."""
     task = Task(**json.loads((folder / "task.json").read_text("utf-8")))
-    return task.ranks, task.wait_s, lambda rank: _compare(planned(folder / "plan.json", task.tokens), task, rank)
+    return Program(
+        task.ranks, task.wait_s, lambda rank: _compare(planned(folder / "plan.json", task.tokens), task, rank)
+    )
 
 
 def _compare(plan: PlannedCollective, task: Task, rank: int) -> dict[str, Any]:
@@ -89,4 +92,4 @@ def _buffers(collective: Collective, task: Task, rank: int) -> tuple[torch.Tenso
 
 
 if __name__ == "__main__":
-    be_rank(_prepare)
+    be_rank(prepared)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gapless.leaving import temporary_folder
 from gapless.torch.collectives.rank import Task, write_task
-from gapless.torch.processes import run_processes
+from gapless.torch.ranks import Ranks, run_ranks
 
 __all__ = ["CollectiveRun", "run_collective"]
 
@@ -32,13 +32,18 @@ class CollectiveRun:
     sent_bytes: tuple[int, ...]
 
 
-def run_collective(plan: str | Path, task: Task, stop: threading.Event | None = None) -> CollectiveRun:
-    """Run a plan file in as many processes as it has ranks. Raises `RunError` where one fails."""
+def run_collective(
+    plan: str | Path, task: Task, stop: threading.Event | None = None, among: Ranks | None = None
+) -> CollectiveRun:
+    """Run a plan file in as many processes as it has ranks, or `among` those that are there.
+
+    Raises `RunError` where one fails.
+    """
     with temporary_folder("gapless-ranks-") as name:
         folder = Path(name)
         shutil.copyfile(plan, folder / "plan.json")
         write_task(folder, task)
-        found = run_processes("gapless.torch.collectives.rank", folder, task.ranks, task.wait_s, stop)
+        found = run_ranks("gapless.torch.collectives.rank", folder, task.ranks, task.wait_s, stop, among)
     return CollectiveRun(
         wrong=sum(rank["wrong"] for rank in found),
         plan_s=_slowest(found, "plan_s"),

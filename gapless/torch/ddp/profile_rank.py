@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -16,7 +16,7 @@ from gapless.torch.ddp.buckets import trainable
 from gapless.torch.ddp.compressors import compressor_of
 from gapless.torch.ddp.measuring import Gradients, measure_gradients, measure_hook
 from gapless.torch.library import rank_count, torch
-from gapless.torch.processes import be_rank, run_processes
+from gapless.torch.processes import Program, be_rank, run_processes
 from gapless.torch.run.workload import load_named
 
 __all__ = ["HookTimes", "ProfileTask", "measured", "sample_groups"]
@@ -85,10 +85,10 @@ def sample_groups(size_bytes: Sequence[int]) -> list[tuple[int, int]]:
     return sorted(found | {(0, count - 1)})
 
 
-def _prepared(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
+def _prepared(folder: Path) -> Program:
     data = json.loads((folder / "task.json").read_text("utf-8"))
     task = ProfileTask(**{**data, "modes": tuple(data["modes"])})
-    return task.ranks, task.wait_s, lambda rank: _work(task)
+    return Program(task.ranks, task.wait_s, lambda rank: _work(task))
 
 
 def _work(task: ProfileTask) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from gapless.torch.ddp.emulation import Clock, sleep_until
 from gapless.torch.ddp.hook import HookState, reduce_bucket
 from gapless.torch.library import torch
 from gapless.torch.pipeline.reference import squared_error
-from gapless.torch.processes import be_rank
+from gapless.torch.processes import Program, be_rank
 from gapless.torch.run.workload import Workload, load_named
 
 __all__: list[str] = []
@@ -42,9 +42,9 @@ class _Running:
     """Of the gradients of all steps, by name."""
 
 
-def _prepared(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
+def _prepared(folder: Path) -> Program:
     task = read_task(folder)
-    return task.ranks, task.wait_s, lambda rank: _work(task, rank)
+    return Program(task.ranks, task.wait_s, lambda rank: _work(task, rank))
 
 
 def _work(task: RunTask, rank: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from gapless.torch.embeddings.dlrm import Dlrm
 from gapless.torch.embeddings.plans import BatchPlan
 from gapless.torch.embeddings.saved_plans import load_plans, save_plans
 from gapless.torch.library import torch
-from gapless.torch.processes import be_rank, run_processes
+from gapless.torch.processes import Program, be_rank, run_processes
 
 __all__ = ["Task", "Trained", "compared", "train", "train_rank"]
 
@@ -210,10 +210,10 @@ def _distance(found: torch.Tensor, expected: torch.Tensor, start: torch.Tensor) 
     return float((found - expected).norm() / (expected - start).norm())
 
 
-def _prepared(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
+def _prepared(folder: Path) -> Program:
     data = json.loads((folder / "task.json").read_text("utf-8"))
     task, plans = Task(**{**data, "table_rows": tuple(data["table_rows"])}), load_plans(folder / "plans.pt")
-    return task.trainers, task.wait_s, lambda rank: train_rank(rank, task, plans)
+    return Program(task.trainers, task.wait_s, lambda rank: train_rank(rank, task, plans))
 
 
 if __name__ == "__main__":

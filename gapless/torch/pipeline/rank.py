@@ -6,7 +6,6 @@ The folder holds `task.json` and the schedule; the rank leaves `rank0.pt` there 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from gapless.io.torch_pipeline import FORMS
 from gapless.torch.library import torch
 from gapless.torch.pipeline.layers import LayeredModel, load_layers
-from gapless.torch.processes import be_rank
+from gapless.torch.processes import Program, be_rank
 
 __all__ = ["Task", "read_task", "run_rank", "write_task"]
 
@@ -104,9 +103,9 @@ class _Tally:
         self.peak = max(self.peak, 1 + sum(stage.in_flight for stage in self.stages))
 
 
-def _prepared(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
+def _prepared(folder: Path) -> Program:
     task = read_task(folder)
-    return max(task.rank_of_stage) + 1, task.wait_s, lambda rank: run_rank(rank, task, folder)
+    return Program(max(task.rank_of_stage) + 1, task.wait_s, lambda rank: run_rank(rank, task, folder))
 
 
 if __name__ == "__main__":
