@@ -234,7 +234,7 @@ LINKS = (
         "sizes", Listed(Size()), "of chunks (default: 8 bytes, and what a link carries in 25, 12 and 6 ms)",
         metavar="SIZE,SIZE,...",
     ),
-    Field("by", Choice(("class", "pair")), "a cost for each class of links (default), or for each pair in a node", "class"),
+    Field("by", Choice(("class", "pair")), "a cost for each class of links (default), or each pair in a node", "class"),
     Field(
         "precision", Number(0, strict=True, maximum=1), "the half of a 95 % interval, as a share of the cost, that is "
         "small enough (default 0.03)", 0.03, metavar="P",
@@ -243,10 +243,12 @@ LINKS = (
         "time_limit", Number(0, strict=True, maximum=MOST_SECONDS),
         "seconds for all of it; what is known then is written (default 60)", 60.0, metavar="S",
     ),
+    Field("relabel", Flag(), "number the ranks of each node anew, those near the NIC first", False),
     Field("wait", Seconds(), "the longest that a rank waits for another (default 60s)", 60.0, metavar="T"),
     Field("output", Text(), "the topology file to write", is_required=True, metavar="FILE", short="-o"),
 )  # fmt: skip
-_LINKS_HELP = """n chunks of s bytes that go in turn take n (alpha + beta s), n at once alpha + n beta s: both costs are fitted to flows
+_LINKS_HELP = """\
+n chunks of s bytes that go in turn take n (alpha + beta s), n at once alpha + n beta s: both costs are fitted to flows
 of several n and s, robustly. Nodes, and which ranks share a NIC, a port or a bus, are found by latency, bandwidth, and
 by links that slow each other. Ranks are processes of this machine, or those that a launcher such as torchrun has
 started. The file is a --topology-file as it stands, for as many ranks.

@@ -1,4 +1,4 @@
-"""Random clusters: nodes of some ranks, with ports, buses or nothing to share inside, NICs that ranks share, one slow."""
+"""Random clusters: nodes of some ranks that share ports, buses or nothing, and NICs, one of which may be slow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
 
 
-def random_machine(rng: np.random.Generator, nodes: tuple[int, int] = (2, 4), ranks: tuple[int, int] = (2, 6)) -> Cluster:
+def random_machine(
+    rng: np.random.Generator, nodes: tuple[int, int] = (2, 4), ranks: tuple[int, int] = (2, 6)
+) -> Cluster:
     """So many nodes (least, most) of so many ranks each."""
     count = int(rng.integers(nodes[0], nodes[1] + 1))
     ranks_per_node = int(rng.integers(ranks[0], ranks[1] + 1))
@@ -38,5 +40,8 @@ def _inside(
     if kind == "switch":
         return (), (SwitchTemplate(tuple(range(ranks)), alpha_s, beta),)
     buses = (range(ranks // 2), range(ranks // 2, ranks)) if parted else (range(ranks),)
-    names = {pair: tuple(f"bus{k}" for k, bus in enumerate(buses) if pair[0] in bus or pair[1] in bus) for pair in permutations(range(ranks), 2)}
+    names = {
+        pair: tuple(f"bus{k}" for k, bus in enumerate(buses) if pair[0] in bus or pair[1] in bus)
+        for pair in permutations(range(ranks), 2)
+    }
     return tuple(LocalLink(*pair, alpha_s, beta, names[pair] if kind == "bus" else ()) for pair in names), ()

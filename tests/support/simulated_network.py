@@ -81,7 +81,10 @@ class SimulatedNetwork:
     def _rates(self, links: Sequence[int]) -> list[float]:
         """Max-min fair rates of links that are in use: the fullest resource first."""
         limit = [1 / self.topology.beta_s_per_byte[link] for link in links]
-        held = [set(self.topology.held[self.topology.held_start[x] : self.topology.held_start[x + 1]].tolist()) for x in links]
+        held = [
+            set(self.topology.held[self.topology.held_start[x] : self.topology.held_start[x + 1]].tolist())
+            for x in links
+        ]
         rates: dict[int, float] = {}
         free = self.capacity.copy()
         while len(rates) < len(links):

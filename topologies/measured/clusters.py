@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import networkx as nx
 import numpy as np
@@ -17,7 +17,7 @@ _LEAST_GAP = 1.3
 
 
 def classes_of(values: Floats, gap: float) -> NDArray[np.int64]:
-    """The class of each value, from 0 for the smallest: neighbours that differ by more than a factor `gap` are apart."""
+    """The class of each value, 0 for the smallest: neighbours that differ by more than a factor `gap` are apart."""
     order = np.argsort(values, kind="stable")
     above = np.maximum(values[order], 1e-300)
     found = np.empty(len(values), dtype=np.int64)
@@ -25,7 +25,7 @@ def classes_of(values: Floats, gap: float) -> NDArray[np.int64]:
     return found
 
 
-def joined(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
+def joined(count: int, pairs: Iterable[Sequence[int]]) -> list[list[int]]:
     """The components of `count` things that pairs join, each sorted, in the order of their first."""
     graph = nx.empty_graph(count)
     graph.add_edges_from(pairs)

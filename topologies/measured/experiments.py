@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gapless.topologies.measured.flows import Flow, Prober, Sample
 
-__all__ = ["Experiments", "OutOfTime", "Settings"]
+__all__ = ["Experiments", "OutOfTimeError", "Settings"]
 
 Floats = NDArray[np.float64]
 Pair = tuple[int, int]
@@ -25,7 +25,7 @@ _SMALL = 8
 """Bytes of the smallest message: so few that it takes alpha alone, also where a network lets them pass unshaped."""
 
 
-class OutOfTime(Exception):
+class OutOfTimeError(Exception):
     """The time is over, or somebody stops the profiler: what is known by now is what there is."""
 
 
@@ -33,12 +33,11 @@ class OutOfTime(Exception):
 class Settings:
     """How to measure.
 
-    `sizes`: of chunks, bytes; without any, 8 bytes, and what a link carries in `span_s`, in half of it, and in a quarter.
+    `sizes`: of chunks, bytes; without any, 8 bytes, and what a link carries in `span_s`, half and a quarter of that.
     `span_s`: about what a flow of the profiler's own choice takes. `small_chunks`: so many of the smallest chunks go in
-    turn. `warm_bytes`: go before what is
-    timed, at most. `scans`: how often every pair is measured for the structure; the
-    fastest counts. `tries`: how often links that seem to slow each other are tried again. `precision`: the half of an
-    interval, as a share, that is small enough. `most_samples`: of a class of links.
+    turn. `warm_bytes`: go before what is timed, at most. `scans`: how often every pair is measured for the structure;
+    the fastest counts. `tries`: how often links that seem to slow each other are tried. `precision`: the half of an
+    interval, as a share of the cost, that is small enough. `most_samples`: of a class of links.
     """
 
     sizes: tuple[int, ...] = ()
@@ -145,7 +144,7 @@ class Experiments:
 
     def _time(self, flows: list[Flow]) -> Floats:
         if self.over():
-            raise OutOfTime
+            raise OutOfTimeError
         self.count += 1
         return self.prober.time(flows)
 

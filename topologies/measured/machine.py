@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.topologies.measured.clusters import classes_of
-from gapless.topologies.measured.experiments import Experiments, OutOfTime, Pair
+from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Pair
 from gapless.topologies.measured.flows import Sample
 from gapless.topologies.measured.regression import Line, fit_line
 from gapless.topologies.measured.structure import Inside, Structure, find_structure
@@ -51,8 +51,9 @@ class Asymmetry:
 
 @dataclass(frozen=True)
 class MeasuredMachine:
-    """What was measured. `order[k]`: the rank, as measured, that is rank k of the cluster: node after node, and in each
-    node those near the NIC first. `is_precise`: whether every interval is as small as was asked for.
+    """What was measured. `order`: all ranks, node after node, in each node those near the NIC first.
+
+    `experiments`: their number. `is_precise`: whether every interval is as small as was asked for.
     """
 
     structure: Structure
@@ -62,16 +63,18 @@ class MeasuredMachine:
     experiments: int
     is_precise: bool
 
-    def cluster(self, name: str) -> Cluster:
-        """The nodes that were found, with the costs of the classes, in the order `order`."""
-        return Cluster(name, tuple(self._node(number, f"{name}: a node") for number in self._node_order))
-
     @property
-    def _node_order(self) -> list[int]:
-        return list(dict.fromkeys(self.structure.node_of(rank) for rank in self.order))
+    def kept_order(self) -> tuple[int, ...]:
+        """All ranks, node after node, as they were in each node: those of `order` where nodes mix their ranks."""
+        return tuple(rank for node in sorted(self.structure.nodes) for rank in sorted(node))
 
-    def _node(self, number: int, name: str) -> NodeTemplate:
-        ranks = [rank for rank in self.order if self.structure.node_of(rank) == number]
+    def cluster(self, name: str, order: Sequence[int]) -> Cluster:
+        """The nodes that were found, with the costs of the classes. `order[k]`: which rank is rank k of the cluster."""
+        nodes = dict.fromkeys(self.structure.node_of(rank) for rank in order)
+        return Cluster(name, tuple(self._node(number, f"{name}: a node", order) for number in nodes))
+
+    def _node(self, number: int, name: str, order: Sequence[int]) -> NodeTemplate:
+        ranks = [rank for rank in order if self.structure.node_of(rank) == number]
         place = {rank: k for k, rank in enumerate(ranks)}
         line_of = {pair: each.line for each in self.classes for pair in each.pairs}
         inside = self.structure.inside[number]
@@ -112,7 +115,7 @@ def measure_machine(
     """Measure: every pair roughly, then what is shared, then each class of links until its interval is small.
 
     `by`: of what a cost is measured, a class of links that cost about the same, or each ordered pair inside of a node.
-    Raises `OutOfTime` where there is no time to find the structure; costs are then in `experiments.samples`.
+    Raises `OutOfTimeError` where there is no time to find the structure; costs are then in `experiments.samples`.
     """
     ranks = experiments.prober.rank_count
     say(f"measuring {ranks * (ranks - 1)} pairs of ranks")
@@ -152,26 +155,24 @@ def _classes(structure: Structure, alpha_s: Floats, beta: Floats, by: str) -> di
 
 
 def _alike(members: Sequence[list[Pair]], alpha_s: Floats, beta: Floats) -> list[list[Pair]]:
-    """Members with about the same costs, together; the fastest first."""
+    """Members with about the same costs, together; those of the smallest beta first."""
     if not members:
         return []
-    medians = [np.array([np.median([cost[pair] for pair in pairs]) for pairs in members]) for cost in (beta, alpha_s)]
-    keys = list(zip(*(classes_of(values, gap).tolist() for values, gap in zip(medians, (_SAME_BETA, _SAME_ALPHA), strict=True)), strict=True))
-    return [[pair for pairs, own in zip(members, keys, strict=True) if own == key for pair in pairs] for key in sorted(set(keys))]
+    keys = []
+    for cost, gap in ((beta, _SAME_BETA), (alpha_s, _SAME_ALPHA)):
+        keys.append(classes_of(np.array([np.median([cost[pair] for pair in pairs]) for pairs in members]), gap))
+    found: dict[tuple[int, int], list[Pair]] = {}
+    for key, pairs in zip(zip(*keys, strict=True), members, strict=True):
+        found.setdefault(key, []).extend(pairs)
+    return [found[key] for key in sorted(found)]
 
 
 def _refine(experiments: Experiments, classes: dict[str, list[Pair]], beta: Floats) -> bool:
     """More samples of each class, until its interval is small, it has many, or the time is over: then False."""
-    settings = experiments.settings
     taken = dict.fromkeys(classes, 0)
     try:
         while True:
-            open_ = []
-            for name, pairs in classes.items():
-                line, flows = _line(experiments, pairs), [s.flow for pair in pairs for s in experiments.samples[pair]]
-                sizes = [flow.size_bytes for flow in flows]
-                if line.off_by(min(sizes), max(sizes)) > settings.precision and line.samples < settings.most_samples:
-                    open_.append(name)
+            open_ = [name for name, pairs in classes.items() if not _is_done(experiments, pairs, taken[name])]
             if not open_:
                 break
             for name in open_:
@@ -180,9 +181,16 @@ def _refine(experiments: Experiments, classes: dict[str, list[Pair]], beta: Floa
                     k = taken[name]
                     experiments.more(pairs[k % len(pairs)], float(beta[pairs[k % len(pairs)]]), k + k // len(pairs))
                     taken[name] += 1
-    except OutOfTime:
+    except OutOfTimeError:
         return False
     return True
+
+
+def _is_done(experiments: Experiments, pairs: Sequence[Pair], taken: int) -> bool:
+    """Whether a class has an interval that is small enough, or as many samples as it may have."""
+    sizes = [sample.flow.size_bytes for pair in pairs for sample in experiments.samples[pair]]
+    off_by = _line(experiments, pairs).off_by(min(sizes), max(sizes))
+    return off_by <= experiments.settings.precision or taken >= experiments.settings.most_samples
 
 
 def _line(experiments: Experiments, pairs: Sequence[Pair]) -> Line:

@@ -26,7 +26,9 @@ def machine_of(record: Mapping[str, Any]) -> MeasuredMachine:
         structure=Structure(
             nodes=_tuples(structure["nodes"]),
             nics=_tuples(structure["nics"]),
-            inside=tuple(Inside(**{name: _tuples(value) for name, value in row.items()}) for row in structure["inside"]),
+            inside=tuple(
+                Inside(**{name: _tuples(value) for name, value in row.items()}) for row in structure["inside"]
+            ),
             why_nodes=structure["why_nodes"],
         ),
         classes=tuple(

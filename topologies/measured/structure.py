@@ -78,7 +78,7 @@ class _Finder:
 
     def expected(self, pairs: Sequence[Pair], capacity: float) -> float:
         """How many times as long links at once take that share something of a capacity, bytes/s."""
-        return sum(1 / self.beta[pair] for pair in pairs) / capacity
+        return float(sum(1 / self.beta[pair] for pair in pairs)) / capacity
 
     def share(self, pairs: Sequence[Pair], capacity: float) -> bool:
         """Whether links share something of this capacity."""
@@ -89,7 +89,7 @@ class _Finder:
 def find_structure(experiments: Experiments, alpha_s: Floats, beta: Floats) -> Structure:
     """The structure behind rough costs of all ordered pairs (float, shape (ranks, ranks)), with experiments on top.
 
-    Raises `OutOfTime` where there is no time for one of them.
+    Raises `OutOfTimeError` where there is no time for one of them.
     """
     finder = _Finder(experiments, alpha_s, beta)
     nodes, why = _nodes(finder)
@@ -179,7 +179,9 @@ def _same_nic(finder: _Finder, nodes: list[list[int]], number: int, one: int, ot
     def share(pair: Pair) -> bool:
         return finder.share([(one, pair[0]), (other, pair[1])], capacity)
 
-    apart = max((pair for pair in permutations(away, 2) if node_of[pair[0]] != node_of[pair[1]]), key=clear, default=None)
+    apart = max(
+        (pair for pair in permutations(away, 2) if node_of[pair[0]] != node_of[pair[1]]), key=clear, default=None
+    )
     if apart is not None and clear(apart) >= _CLEAR:
         return share(apart)
     # Receivers of one node may share a NIC, but where there are several NICs, two that follow each other don't.
@@ -263,4 +265,6 @@ def _buses(node: list[int]) -> Generator[list[Pair], float, list[list[int]]]:
                 apart |= {frozenset(pair) for pair in ((a, c), (a, d), (b, c), (b, d))}
     numbers = {rank: place for place, rank in enumerate(node)}
     together = [pair for pair in combinations(node, 2) if frozenset(pair) not in apart]
-    return [[node[place] for place in group] for group in joined(len(node), [(numbers[a], numbers[b]) for a, b in together])]
+    return [
+        [node[place] for place in group] for group in joined(len(node), [(numbers[a], numbers[b]) for a, b in together])
+    ]

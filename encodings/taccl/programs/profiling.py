@@ -1,4 +1,4 @@
-"""A machine's links and structure, measured between real processes: `gapless profile links`. Needs the extra `torch`."""
+"""A machine's links and structure, measured between processes: `gapless profile links`. Needs the extra `torch`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from gapless.topologies.writing import cluster_text
 
 if TYPE_CHECKING:
     from gapless.topologies.measured.machine import MeasuredMachine
-    from gapless.torch.links.rank import Profiled
 
 __all__ = ["profile_links"]
 
@@ -42,10 +41,10 @@ def profile_links(values: Mapping[str, Any], session: Session) -> Answer:
     found = measured_links(task, session.options.stop, session.ranks)
     if found.machine is None:
         what = f"{found.experiments} experiments"
-        note = f"no machine: the time was over after {what}, before its structure was known; give a longer --time-limit"
+        note = f"the time was over after {what}, before the structure was known; give a longer --time-limit"
         data = {"machine": None, "experiments": found.experiments, "output": None}
         return Answer(data, f"no machine after {what}", (note,), is_complete=False)
-    return _written(found, found.machine, task.backend, begun, values["output"], session)
+    return _written(found.machine, values, begun, session)
 
 
 def _ranks(asked: int | None, session: Session) -> int:
@@ -62,46 +61,47 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _written(
-    found: Profiled, machine: MeasuredMachine, backend: str, begun: str, output: str, session: Session
-) -> Answer:  # fmt: skip
+def _written(machine: MeasuredMachine, values: Mapping[str, Any], begun: str, session: Session) -> Answer:
     """The file, and what is printed of it."""
-    ended, ranks = _now(), len(machine.order)
+    output, backend, ended = values["output"], values["backend"], _now()
     name = Path(output).stem or "measured"
-    source = f"measured by gapless profile links from {begun} to {ended}: {ranks} ranks over {backend}"
-    rows = class_rows(machine)
+    order = machine.order if values["relabel"] else machine.kept_order
+    source = f"measured by gapless profile links from {begun} to {ended}: {len(order)} ranks over {backend}"
     measured = {
         "begun": begun,
         "ended": ended,
         "backend": backend,
         "host": platform.node(),
-        "ranks": ranks,
+        "ranks": len(order),
         "experiments": machine.experiments,
-        "order": list(machine.order),
+        "order": list(order),
+        "near_first": list(machine.order),
         "nodes_told_apart_by": machine.structure.why_nodes,
-        "classes": rows,
+        "classes": class_rows(machine),
         "asymmetries": [
             {"from": each.source, "to": each.target, "ratio": round(each.ratio, 3)} for each in machine.asymmetries
         ],
         "is_precise": machine.is_precise,
     }
     if session.is_first:
-        write_text(output, cluster_text(machine.cluster(name), source, measured))
-    data = {**measured, "machine": name, "source": source, "structure": _structure(machine), "output": output}
-    notes = () if machine.is_precise else ("not every interval is as small as was asked for: the time was over",)
-    return Answer(data, _text(machine, rows, source), notes)
+        write_text(output, cluster_text(machine.cluster(name, order), source, measured))
+    structure = _structure(machine)
+    data = {"machine": name, "source": source, "structure": structure, **measured, "output": output}
+    notes = [] if machine.is_precise else ["not every interval is as small as was asked for: the time was over"]
+    if list(order) != sorted(order):
+        notes.append(f"ranks of the file are to be started in this order: {_listed(order)}")
+    return Answer(data, _text(data), tuple(notes))
 
 
 def _structure(machine: MeasuredMachine) -> list[dict[str, Any]]:
-    """Each node in the file's order, in ranks as they were measured; which of its ranks comes first."""
+    """Each node and what its ranks share, in ranks as they were measured. `near_first`: their places in the node."""
     structure = machine.structure
     rows = []
-    for number in dict.fromkeys(structure.node_of(rank) for rank in machine.order):
-        inside, node = structure.inside[number], structure.nodes[number]
-        ranks = [rank for rank in machine.order if rank in node]
+    for number in sorted(range(len(structure.nodes)), key=lambda number: structure.nodes[number]):
+        inside, ranks = structure.inside[number], sorted(structure.nodes[number])
         rows.append({
             "ranks": ranks,
-            "order": [sorted(node).index(rank) for rank in ranks],
+            "near_first": [ranks.index(rank) for rank in machine.order if rank in ranks],
             "nics": [list(group) for group in structure.nics[number]],
             "out_ports": list(inside.out_ports),
             "in_ports": list(inside.in_ports),
@@ -110,27 +110,25 @@ def _structure(machine: MeasuredMachine) -> list[dict[str, Any]]:
     return rows
 
 
-def _text(machine: MeasuredMachine, rows: list[dict[str, Any]], source: str) -> str:
+def _text(data: Mapping[str, Any]) -> str:
     lines = []
-    why = machine.structure.why_nodes
-    for number, row in enumerate(_structure(machine)):
+    for number, row in enumerate(data["structure"]):
         lines.append(f"node {number:<5} ranks {_listed(row['ranks'])}; {_shared(row)}")
     if len(lines) > 1:
-        lines.append(f"{'nodes':<10} told apart by {why}")
-    for number, row in enumerate(_structure(machine)):
-        if row["order"] != sorted(row["order"]):
-            lines.append(f"order      of node {number}: CUDA_VISIBLE_DEVICES={_listed(row['order'])} is nearest first")
-    if list(machine.order) != sorted(machine.order):
-        lines.append(f"{'ranks':<10} of the file, as they were measured: {_listed(machine.order)}")
-    for each in machine.asymmetries:
-        lines.append(f"{'asymmetry':<10} {each.source} to {each.target} is {each.ratio:.2f} times as fast as back")
+        lines.append(f"{'nodes':<10} told apart by {data['nodes_told_apart_by']}")
+    for number, row in enumerate(data["structure"]):
+        if row["near_first"] != sorted(row["near_first"]):
+            order = _listed(row["near_first"])
+            lines.append(f"{'order':<10} CUDA_VISIBLE_DEVICES={order} puts what is near the NIC of node {number} first")
+    for each in data["asymmetries"]:
+        lines.append(f"{'asymmetry':<10} {each['from']} to {each['to']} is {each['ratio']:.2f} times as fast as back")
     heads = ["links", "number", "alpha us", "+-", "beta us/MB", "+-", "spread", "samples", "outliers"]
     cells = [
         [row["name"], str(row["links"]), *(_number(row[name]) for name in _COSTS), f"{row['spread']:.1%}",
          str(row["samples"]), str(row["outliers"])]
-        for row in rows
+        for row in data["classes"]
     ]  # fmt: skip
-    return "\n".join([*lines, *table([heads, *cells]).splitlines(), source])
+    return "\n".join([*lines, *table([heads, *cells]).splitlines(), data["source"]])
 
 
 _COSTS = ("alpha_us", "alpha_error_us", "beta_us_per_mb", "beta_error_us_per_mb")
@@ -146,8 +144,10 @@ def _listed(ranks: Any) -> str:
 
 def _shared(row: Mapping[str, Any]) -> str:
     """What the ranks of a node share, in words."""
-    parts = [f"{len(row['nics'])} NIC" + ("s" if len(row["nics"]) > 1 else "")] if row["nics"] else []
-    parts[0:1] = [f"{part} ({' | '.join(map(_listed, row['nics']))})" for part in parts]
+    parts = []
+    if row["nics"]:
+        count = len(row["nics"])
+        parts.append(f"{count} NIC{'s' if count > 1 else ''} ({' | '.join(map(_listed, row['nics']))})")
     buses = [bus for bus in row["buses"] if len(bus) > 1]
     if buses:
         parts.append("inside, a bus of " + " and one of ".join(map(_listed, buses)))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
 from gapless.leaving import temporary_folder
-from gapless.topologies.measured.experiments import Experiments, OutOfTime, Settings
+from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Settings
 from gapless.topologies.measured.machine import MeasuredMachine, measure_machine
 from gapless.topologies.measured.record import machine_of, record_of
 from gapless.torch.library import torch
@@ -25,9 +25,8 @@ from gapless.torch.processes import WAITS, Program, be_rank, run_processes
 if TYPE_CHECKING:
     from gapless.torch.ranks import Ranks
 
-__all__ = ["BACKENDS", "LinksTask", "Profiled", "prepared", "measured_links"]
+__all__ = ["LinksTask", "Profiled", "measured_links", "prepared"]
 
-BACKENDS = ("gloo", "nccl", "mpi")
 _GRACE_S = 10.0
 """How long ranks have to end by themselves once they are stopped."""
 
@@ -47,14 +46,10 @@ class LinksTask:
 
 @dataclass(frozen=True)
 class Profiled:
-    """What was found; without a machine, what was known of pairs when the time was over, by `source, target`.
-
-    `pairs`: seconds that large messages took, and their bytes.
-    """
+    """The machine, None where the time was over before its structure was known; and the number of experiments."""
 
     machine: MeasuredMachine | None
     experiments: int
-    samples: int
 
 
 def measured_links(task: LinksTask, stop: threading.Event | None = None, among: Ranks | None = None) -> Profiled:
@@ -76,7 +71,7 @@ def measured_links(task: LinksTask, stop: threading.Event | None = None, among: 
         finally:
             is_over.set()
     machine = machine_of(json.loads(found["machine"])) if found["machine"] else None
-    return Profiled(machine, found["experiments"], found["samples"])
+    return Profiled(machine, found["experiments"])
 
 
 def _pass_on(stop: threading.Event, folder: Path, late: threading.Event, is_over: threading.Event) -> None:
@@ -113,19 +108,17 @@ def _work(task: LinksTask, folder: Path, rank: int) -> dict[str, Any]:
     if rank:
         transfers.serve()
         return {}
-    # A flow may take some tenths of a second, but all of them a share of the time that there is.
     settings = Settings(sizes=task.sizes, precision=task.precision)
     experiments = Experiments(transfers, settings, lambda: time.monotonic() > end_s or (folder / "stop").exists())
     machine = None
     try:
         machine = measure_machine(experiments, task.by)
-    except OutOfTime:
+    except OutOfTimeError:
         pass
     finally:
         transfers.done()
-    samples = sum(len(found) for found in experiments.samples.values())
     text = "" if machine is None else json.dumps(record_of(machine))
-    return {"machine": text, "experiments": experiments.count, "samples": samples}
+    return {"machine": text, "experiments": experiments.count}
 
 
 def _device(backend: str) -> torch.device:

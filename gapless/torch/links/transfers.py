@@ -1,4 +1,4 @@
-"""Flows between the ranks of a process group: rank 0 says which, every rank does its part, and the senders' times count.
+"""Flows between the ranks of a process group: rank 0 says which, every rank does its part, senders' times count.
 
 Messages of lower to higher ranks go through one process group, the others through a second one: a pair of gloo that
 sends and receives at once does both at half the rate. What acknowledges them goes through two more, and what is to be
