@@ -182,7 +182,7 @@ def _rows(table: Mapping[str, Any]) -> Iterator[Row]:
     noise = table.get("noise", {})
     for row in table["rows"]:
         figures = tuple(Figure(path, printed, noise.get(path, 0.0)) for path, printed in row["figures"].items())
-        command = f"gapless {table['command'].replace('{}', row['command'])}"
+        command = f"gapless {table['command'].replace('{}', row.get('command', ''))}"
         yield Row(row["label"], command, figures, row.get("size", "minute"))
 
 

@@ -1,9 +1,10 @@
-"""The README's way from nothing to four pictures, word for word."""
+"""The first commands that a newcomer types, of the README and of the documentation, word for word."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -36,10 +37,26 @@ FIRST = (
 """What the README has a newcomer type first."""
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+START = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+MOST_LINES = 150
 
 
-def test_the_readme_has_these_commands_word_for_word() -> None:
-    section = README.split("## Ten commands from nothing to four pictures\n")[1].split("\n## ")[0]
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) < MOST_LINES
+
+
+def test_the_picture_is_what_its_commands_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = (ROOT / "docs" / "images" / "pipeline.svg").read_text(encoding="utf-8")
+    solve = next(words for block in blocks(README) for words in commands(block) if words[1:3] == ["solve", "pipeline"])
+    monkeypatch.chdir(tmp_path)
+    run_commands(Block("run", "sh", f"{shlex.join(solve)} --quiet"))
+    plan = json.loads((tmp_path / "order.json").read_text(encoding="utf-8"))
+    assert plan["claim"]["status"] == "optimal"
+    assert f">{plan['schedule']['name']}: {plan['claim']['objective_s']:g} s, optimal<" in drawn
+
+
+def test_the_start_page_has_these_commands_word_for_word() -> None:
+    section = START.split("## Ten commands from nothing to four pictures\n")[1].split("\n## ")[0]
     assert f"```sh\n{COMMANDS}```\n" in section
 
 
@@ -55,7 +72,7 @@ def test_a_picture_of_each_system_takes_fewer_than_ten_commands() -> None:
 
 def test_what_is_installed_first_is_an_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert set(re.findall(r'pip install "\.\[(\w+)\]"', README)) <= set(project["optional-dependencies"])
+    assert set(re.findall(r'pip install "\.\[(\w+)\]"', README + START)) <= set(project["optional-dependencies"])
 
 
 @pytest.mark.thorough

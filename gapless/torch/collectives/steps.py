@@ -2,12 +2,13 @@
 
 Nothing but order is left of the plan's times. A rank may send a chunk once all that reaches it before, in the plan, has
 been taken in, and may take in what arrives once the chunk was sent on as often as the plan does before. Transfers of
-different ranks that share a resource (a NIC, a bus) wait for each other: who received the one before hands on a token.
+different ranks that share a resource (a NIC, a bus) wait for each other, so that two at most are on it: who received
+the one before the last hands on a token.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +16,9 @@ import numpy as np
 from gapless.schedule import Schedule
 
 __all__ = ["Step", "steps_of"]
+
+_AT_ONCE = 2
+"""Messages that may be on a shared resource: with one alone it would be idle while a token is on its way."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def steps_of(schedule: Schedule, tokens: bool = True) -> list[list[Step]]:
 
 def _messages(schedule: Schedule, tokens: bool) -> list[_Message]:
     topology = schedule.topology
-    found, last = list[_Message](), dict[int, _Message]()
+    found, last = list[_Message](), defaultdict[int, deque[_Message]](lambda: deque(maxlen=_AT_ONCE))
     for place, row in enumerate(np.argsort(schedule.start_s, kind="stable").tolist()):
         link = int(schedule.place[row])
         sent, taken = (
@@ -81,8 +85,9 @@ def _messages(schedule: Schedule, tokens: bool) -> list[_Message]:
         )  # fmt: skip
         message = _Message(sent, taken, int(topology.link_source[link]), int(topology.link_target[link]), row)
         held = topology.held[topology.held_start[link] : topology.held_start[link + 1]].tolist()
-        before = {last[resource].row: last[resource] for resource in held if resource in last}
-        last |= dict.fromkeys(held, message)
+        before = {last[resource][0].row: last[resource][0] for resource in held if len(last[resource]) == _AT_ONCE}
+        for resource in held:
+            last[resource].append(message)
         found.append(message)
         for other in before.values() if tokens else ():
             if message.source not in (other.source, other.target):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 from gapless.leaving import temporary_folder
 from gapless.torch.ddp.buckets import trainable
 from gapless.torch.library import rank_count, torch
-from gapless.torch.processes import be_rank, run_processes
+from gapless.torch.processes import Program, be_rank, run_processes
 from gapless.torch.run.workload import load_named
 from gapless.torch.sparse.allgather import TopkAllgather
 from gapless.torch.sparse.hook import attach_exchange
@@ -55,10 +54,14 @@ def compare_training(task: TrainingTask, plan: SparsePlan, stop: threading.Event
     )
 
 
-def _prepared(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
+def _prepared(folder: Path) -> Program:
     task, more = read_task(folder)
     plan = SparsePlan.read(more["plan"])
-    return task.ranks, task.wait_s, lambda rank: {name: _trained(name, task, plan, rank) for name in STRATEGIES}
+
+    def work(rank: int) -> dict[str, Any]:
+        return {name: _trained(name, task, plan, rank) for name in STRATEGIES}
+
+    return Program(task.ranks, task.wait_s, work)
 
 
 def _trained(name: str, task: TrainingTask, plan: SparsePlan, rank: int) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from gapless.leaving import temporary_folder
 from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.torch.ddp.buckets import trainable
 from gapless.torch.library import torch
-from gapless.torch.processes import be_rank, run_processes
+from gapless.torch.processes import Program, be_rank, run_processes
 from gapless.torch.run.workload import load_named
 from gapless.torch.sparse.allgather import TopkAllgather
 from gapless.torch.sparse.entries import Entries
@@ -77,9 +76,9 @@ class _Recorded:
         return sums.where(self._global.places(sums.values))
 
 
-def _prepared(folder: Path) -> tuple[int, float, Callable[[int], dict[str, Any]]]:
+def _prepared(folder: Path) -> Program:
     task, more = read_task(folder)
-    return task.ranks, task.wait_s, lambda rank: _work(task, more["density"], rank)
+    return Program(task.ranks, task.wait_s, lambda rank: _work(task, more["density"], rank))
 
 
 def _work(task: TrainingTask, density: float, rank: int) -> dict[str, Any]:

@@ -79,20 +79,20 @@ def test_in_any_order_that_they_allow_ranks_end_with_what_is_defined(name: str, 
                 assert held[rank][chunk] == every
 
 
-def test_a_resource_that_ranks_share_is_taken_in_turn() -> None:
-    up = [Link(rank, 2, 1e-6, 1e-9, (0,)) for rank in (0, 1)]
-    links = (*up, *(Link(2, rank, 1e-6, 1e-9) for rank in (0, 1)))
-    bus = Topology("bus", (0, 0, 0), links, resources=("bus",))
-    collective = gather(3, root=2)
-    events = [Event(EventKind.TRANSFER, k * 2e-6, k * 2e-6 + 1.1e-6, k, moves=(k,)) for k in (0, 1)]
+def test_a_resource_that_ranks_share_is_taken_in_turn_by_two_at_once() -> None:
+    up = [Link(rank, 3, 1e-6, 1e-9, (0,)) for rank in range(3)]
+    links = (*up, *(Link(3, rank, 1e-6, 1e-9) for rank in range(3)))
+    bus = Topology("bus", (0, 0, 0, 0), links, resources=("bus",))
+    collective = gather(4, root=3)
+    events = [Event(EventKind.TRANSFER, k * 2e-6, k * 2e-6 + 1.1e-6, k, moves=(k,)) for k in range(3)]
     schedule = schedule_from_events(collective.graph(100), bus, events)
-    first, second, root = steps_of(schedule)
-    assert [step.chunks for step in first] == [(0,)]
-    assert [(step.sends, step.peer, step.chunks, step.needs) for step in second] == [
-        (False, 2, (), ()), (True, 2, (1,), (0,)),
+    first, second, third, root = steps_of(schedule)
+    assert [step.chunks for step in (*first, *second)] == [(0,), (1,)]
+    assert [(step.sends, step.peer, step.chunks, step.needs) for step in third] == [
+        (False, 3, (), ()), (True, 3, (2,), (0,)),
     ]  # fmt: skip
     assert [(step.sends, step.peer, step.chunks, step.needs) for step in root] == [
-        (False, 0, (0,), ()), (True, 1, (), (0,)), (False, 1, (1,), ()),
+        (False, 0, (0,), ()), (True, 2, (), (0,)), (False, 1, (1,), ()), (False, 2, (2,), ()),
     ]  # fmt: skip
     assert not any(not step.chunks for own in steps_of(schedule, tokens=False) for step in own)
 
