@@ -24,6 +24,8 @@ Test = Generator[list[Pair], float, "Inside"]
 
 _CLEAR = 1.35
 """A slow-down that is expected of links that share something must be at least this much for one test to decide."""
+_ORDERS = 5
+"""In which every rank sends to every other one, all at once."""
 _FAINT = 1.12
 """One that is smaller can't be told from noise."""
 
@@ -120,30 +122,20 @@ def _nodes(finder: _Finder) -> tuple[list[list[int]], str]:
 
 
 def _private_groups(finder: _Finder) -> list[list[int]]:
-    """Groups that pairs join which nothing else slows, while all other ranks are paired as well, in several orders."""
+    """Groups that pairs join which nothing else slows, while every rank sends to another one, in several orders."""
     ranks = len(finder.beta)
     private = np.ones((ranks, ranks), dtype=bool)
     rng = np.random.default_rng(0)
-    for order in (np.arange(ranks), *(rng.permutation(ranks) for _ in range(2))):
-        for pairs in _rounds(order.tolist()):
-            flows = finder.experiments.together([[pair] for pair in pairs], finder.alpha_s, finder.beta)
-            for (source, target), ratio in zip(pairs, flows, strict=True):
-                private[source, target] &= bool(ratio < np.sqrt(2))
+    for order in [rng.permutation(ranks) for _ in range(_ORDERS)]:
+        for step in range(1, ranks):
+            pairs = list(zip(order.tolist(), np.roll(order, -step).tolist(), strict=True))
+            ratios = finder.experiments.together([[pair] for pair in pairs], finder.alpha_s, finder.beta)
+            for pair, ratio in zip(pairs, ratios, strict=True):
+                private[pair] &= bool(ratio < np.sqrt(2))
     both = np.triu(private & private.T, 1)
     groups = joined(ranks, np.argwhere(both).tolist())
     is_whole = all(both[a, b] for group in groups for a, b in combinations(group, 2))
     return groups if is_whole else [list(range(ranks))]
-
-
-def _rounds(order: Sequence[int]) -> Iterable[list[Pair]]:
-    """Rounds in which each rank has another partner, each in both directions; with an odd number one pauses."""
-    seats: list[int | None] = [*order, *([None] if len(order) % 2 else [])]
-    for _ in range(len(seats) - 1):
-        half = len(seats) // 2
-        pairs = [(a, b) for a, b in zip(seats[:half], reversed(seats[half:]), strict=True) if None not in (a, b)]
-        yield [(a, b) for a, b in pairs if a is not None and b is not None]
-        yield [(b, a) for a, b in pairs if a is not None and b is not None]
-        seats = [seats[0], seats[-1], *seats[1:-1]]
 
 
 # -- NICs --------------------------------------------------------------------------------------------------------------

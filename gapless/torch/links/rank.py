@@ -20,7 +20,8 @@ from gapless.topologies.measured.machine import MeasuredMachine, measure_machine
 from gapless.topologies.measured.record import machine_of, record_of
 from gapless.torch.library import torch
 from gapless.torch.links.transfers import Transfers
-from gapless.torch.processes import WAITS, Program, be_rank, run_processes
+from gapless.torch.processes import WAITS, Program, be_rank
+from gapless.torch.ranks import run_ranks
 
 if TYPE_CHECKING:
     from gapless.torch.ranks import Ranks
@@ -67,7 +68,7 @@ def measured_links(task: LinksTask, stop: threading.Event | None = None, among: 
         # All that may go wrong on the way ends within the time for transfers and as much again.
         wait_s = max(task.wait_s, 2 * task.seconds / WAITS)
         try:
-            found, *_ = run_processes("gapless.torch.links.rank", folder, task.ranks, wait_s, late, among)
+            found, *_ = run_ranks("gapless.torch.links.rank", folder, task.ranks, wait_s, late, among)
         finally:
             is_over.set()
     machine = machine_of(json.loads(found["machine"])) if found["machine"] else None
