@@ -13,7 +13,7 @@ from gapless.topologies.topology import Topology
 
 @dataclass(frozen=True)
 class Recovered:
-    """`same`: whether ranks are in the same nodes, and the same pairs of links take turns. The largest errors, shares."""
+    """`same`: whether nodes are, and the pairs of links that take turns. The largest errors of costs, as shares."""
 
     same: bool
     alpha_off: float
