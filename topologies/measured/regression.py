@@ -21,7 +21,7 @@ _MAD_OF_NORMAL = 0.6745
 _SINGULAR = 1e14
 """The condition of equations that say nothing."""
 _SMALLEST_SPREAD = 1e-3
-"""Of relative residuals: times that agree better than this aren't told apart."""
+"""Of relative residuals: times that agree better than this are the same."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _start(columns: Floats, times_s: Floats) -> Floats:
 
 
 def _not_negative(columns: Floats, times_s: Floats, weights: Floats, before: Floats) -> Floats:
-    """Weighted least squares; a cost that would be below 0 is 0. Costs that the samples don't tell apart stay."""
+    """Weighted least squares; a cost that would be below 0 is 0. Costs that the samples don't separate stay."""
     kept = list(range(columns.shape[1]))
     while True:
         used = columns[:, kept]

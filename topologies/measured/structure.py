@@ -29,7 +29,7 @@ _ORDERS = 8
 _SELDOM = 0.3
 """The share of times in which a pair of one node may be held up by chance; one of two nodes is in more than half."""
 _FAINT = 1.12
-"""One that is smaller can't be told from noise."""
+"""One that is smaller can't be distinguished from noise."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Inside:
 class Structure:
     """Nodes, as groups of ranks; the groups of each that share a NIC, which is empty for one node; what is inside.
 
-    `why_nodes`: what tells nodes apart, in a word: latency, bandwidth, contention, or nothing.
+    `why_nodes`: by what nodes are distinguished: latency, bandwidth, contention, or nothing.
     """
 
     nodes: tuple[tuple[int, ...], ...]
@@ -108,7 +108,7 @@ def find_structure(experiments: Experiments, alpha_s: Floats, beta: Floats) -> S
 
 
 def _nodes(finder: _Finder) -> tuple[list[list[int]], str]:
-    """By latency; where that is the same everywhere by bandwidth, and else by what ranks share on the way out."""
+    """By latency; where that is the same everywhere by bandwidth, and else by what ranks share when they send."""
     ranks = len(finder.beta)
     found = near_groups(finder.alpha_s, finest=False)
     if len(found) > 1:
@@ -243,7 +243,7 @@ def _inside(node: list[int]) -> Test:
 def _buses(node: list[int]) -> Generator[list[Pair], float, list[list[int]]]:
     """Groups of ranks: transfers that touch the same group take turns.
 
-    Links of four ranks that don't slow each other tell the groups of two of them from those of the two others.
+    Links of four ranks that don't slow each other keep the groups of two of them apart from those of the others.
     """
     apart = set[frozenset[int]]()
     most = len(node) ** 2

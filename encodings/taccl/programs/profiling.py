@@ -76,7 +76,7 @@ def _written(machine: MeasuredMachine, values: Mapping[str, Any], begun: str, se
         "experiments": machine.experiments,
         "order": list(order),
         "near_first": list(machine.order),
-        "nodes_told_apart_by": machine.structure.why_nodes,
+        "nodes_differ_in": machine.structure.why_nodes,
         "classes": class_rows(machine),
         "asymmetries": [
             {"from": each.source, "to": each.target, "ratio": round(each.ratio, 3)} for each in machine.asymmetries
@@ -115,7 +115,7 @@ def _text(data: Mapping[str, Any]) -> str:
     for number, row in enumerate(data["structure"]):
         lines.append(f"node {number:<5} ranks {_listed(row['ranks'])}; {_shared(row)}")
     if len(lines) > 1:
-        lines.append(f"{'nodes':<10} told apart by {data['nodes_told_apart_by']}")
+        lines.append(f"{'nodes':<10} differ in {data['nodes_differ_in']}")
     for number, row in enumerate(data["structure"]):
         if row["near_first"] != sorted(row["near_first"]):
             order = _listed(row["near_first"])

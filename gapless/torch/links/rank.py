@@ -65,7 +65,7 @@ def measured_links(task: LinksTask, stop: threading.Event | None = None, among: 
         late, is_over = threading.Event(), threading.Event()
         thread = threading.Thread(target=_pass_on, args=(stop or threading.Event(), folder, late, is_over), daemon=True)
         thread.start()
-        # All that may go wrong on the way ends within the time for transfers and as much again.
+        # What goes wrong ends within the time for transfers and as much again.
         wait_s = max(task.wait_s, 2 * task.seconds / WAITS)
         try:
             found, *_ = run_ranks("gapless.torch.links.rank", folder, task.ranks, wait_s, late, among)
