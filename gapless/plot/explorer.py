@@ -60,11 +60,11 @@ def explorer_html(replay: Replay, device_names: Sequence[str] = ()) -> str:
     if not lanes.names:
         return ""
     order = np.lexsort((lanes.start_s, lanes.row))
-    told = waits(replay.program)
+    found = waits(replay.program)
     numbers = taking_time(schedule)[order]
     replayed_as = _inverse(replay.program.numbers, len(schedule))[numbers]
     shown_as = _inverse(numbers, len(schedule))
-    cause = told.cause[replayed_as]
+    cause = found.cause[replayed_as]
     shown_cause = np.where(cause >= 0, shown_as[replay.program.numbers[cause]], -1)
     colours = kind_colours(lanes.kinds)
     data: dict[str, Any] = {
@@ -75,10 +75,10 @@ def explorer_html(replay: Replay, device_names: Sequence[str] = ()) -> str:
         "until_s": lanes.span_s,
         "start": _packed(lanes.start_s[order], "<f8"),
         "end": _packed(lanes.end_s[order], "<f8"),
-        "idle": _packed(told.idle_s[replayed_as], "<f8"),
+        "idle": _packed(found.idle_s[replayed_as], "<f8"),
         "kind": _packed(lanes.kind[order], "u1"),
-        "reason": _packed(told.reason[replayed_as], "u1"),
-        "critical": _packed(told.is_critical[replayed_as], "u1"),
+        "reason": _packed(found.reason[replayed_as], "u1"),
+        "critical": _packed(found.is_critical[replayed_as], "u1"),
         "cause": _packed(shown_cause, "<i4"),
         "first": _packed(np.searchsorted(lanes.row[order], np.arange(len(lanes.names) + 1)), "<i4"),
     }

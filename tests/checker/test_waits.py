@@ -21,46 +21,46 @@ def send(link: int, tensor: int, start_s: float) -> Event:
     return Event(EventKind.TRANSFER, start_s, start_s + LINKS[link].alpha_s, place=link, moves=(tensor,))
 
 
-def found(*events: Event) -> Waits:
+def of(*events: Event) -> Waits:
     return waits(replayed(schedule_from_events(GRAPH, MACHINE, events)).program)
 
 
 def test_an_event_at_the_start_waits_for_nothing() -> None:
-    assert found(send(0, 0, 0.0)).reason.tolist() == [Reason.NOTHING]
+    assert of(send(0, 0, 0.0)).reason.tolist() == [Reason.NOTHING]
 
 
 def test_a_relay_waits_for_what_it_reads() -> None:
-    told = found(send(0, 0, 0.0), send(1, 0, 1.0))
-    assert told.reason.tolist() == [Reason.NOTHING, Reason.INPUT]
-    assert told.cause.tolist() == [-1, 0]
-    assert told.is_critical.tolist() == [True, True]
+    found = of(send(0, 0, 0.0), send(1, 0, 1.0))
+    assert found.reason.tolist() == [Reason.NOTHING, Reason.INPUT]
+    assert found.cause.tolist() == [-1, 0]
+    assert found.is_critical.tolist() == [True, True]
 
 
 def test_a_send_waits_for_the_port_that_it_shares() -> None:
-    told = found(send(0, 0, 0.0), send(2, 1, 1.0))
-    assert told.reason.tolist() == [Reason.NOTHING, Reason.RESOURCE]
-    assert told.cause.tolist() == [-1, 0]
+    found = of(send(0, 0, 0.0), send(2, 1, 1.0))
+    assert found.reason.tolist() == [Reason.NOTHING, Reason.RESOURCE]
+    assert found.cause.tolist() == [-1, 0]
 
 
 def test_the_later_cause_counts() -> None:
-    told = found(send(0, 0, 0.0), send(0, 1, 1.0), send(1, 1, 2.0), send(1, 0, 3.0))
-    assert told.reason.tolist() == [Reason.NOTHING, Reason.RESOURCE, Reason.INPUT, Reason.RESOURCE]
-    assert told.cause.tolist() == [-1, 0, 1, 2]
+    found = of(send(0, 0, 0.0), send(0, 1, 1.0), send(1, 1, 2.0), send(1, 0, 3.0))
+    assert found.reason.tolist() == [Reason.NOTHING, Reason.RESOURCE, Reason.INPUT, Reason.RESOURCE]
+    assert found.cause.tolist() == [-1, 0, 1, 2]
 
 
 def test_a_start_later_than_it_had_to_be_is_the_plans() -> None:
-    told = found(send(0, 0, 0.0), send(1, 0, 1.5))
-    assert told.reason.tolist() == [Reason.NOTHING, Reason.PLAN]
-    assert told.idle_s.tolist() == [0.0, 0.5]
-    late = found(send(0, 0, 0.25))
+    found = of(send(0, 0, 0.0), send(1, 0, 1.5))
+    assert found.reason.tolist() == [Reason.NOTHING, Reason.PLAN]
+    assert found.idle_s.tolist() == [0.0, 0.5]
+    late = of(send(0, 0, 0.25))
     assert late.reason.tolist() == [Reason.PLAN]
 
 
 def test_what_is_on_no_chain_is_not_critical() -> None:
-    told = found(send(2, 1, 0.0), send(0, 0, 2.0), send(1, 0, 3.0))
-    assert told.is_critical.all()
-    told = found(send(0, 0, 0.0), send(1, 0, 1.0), send(2, 1, 1.0))
-    assert told.is_critical.tolist() == [True, False, True]
+    found = of(send(2, 1, 0.0), send(0, 0, 2.0), send(1, 0, 3.0))
+    assert found.is_critical.all()
+    found = of(send(0, 0, 0.0), send(1, 0, 1.0), send(2, 1, 1.0))
+    assert found.is_critical.tolist() == [True, False, True]
 
 
 def _random(seed: int) -> Schedule:
@@ -78,7 +78,7 @@ def _random(seed: int) -> Schedule:
 def test_causes_are_those_of_a_plain_search(seed: int) -> None:
     schedule = _random(seed)
     program = replayed(schedule).program
-    told = waits(program)
+    found = waits(program)
     events = list(schedule.events())
     for number, event in enumerate(events):
         link = LINKS[event.place]
@@ -91,9 +91,9 @@ def test_causes_are_those_of_a_plain_search(seed: int) -> None:
             if shares or feeds:
                 ends_s.append(other.end_s)
         expected_s = max(ends_s)
-        got_s = events[int(told.cause[number])].end_s if told.cause[number] >= 0 else 0.0
+        got_s = events[int(found.cause[number])].end_s if found.cause[number] >= 0 else 0.0
         assert got_s == expected_s
-        assert told.idle_s[number] == pytest.approx(event.start_s - expected_s)
+        assert found.idle_s[number] == pytest.approx(event.start_s - expected_s)
 
 
 def test_computations_wait_for_inputs_and_streams() -> None:
@@ -102,5 +102,5 @@ def test_computations_wait_for_inputs_and_streams() -> None:
     graph = Graph(np.array([1, 1, 1]), (op, later), Placement.of([(0, 0)]), Placement.of([(2, 0)]))
     machine = Topology("one", (0,), ())
     events = [Event(EventKind.COMPUTE, 0.0, 1.0, place=0, op=0), Event(EventKind.COMPUTE, 1.0, 2.0, place=0, op=1)]
-    told = waits(replayed(schedule_from_events(graph, machine, events)).program)
-    assert told.reason.tolist() == [Reason.NOTHING, Reason.INPUT]
+    found = waits(replayed(schedule_from_events(graph, machine, events)).program)
+    assert found.reason.tolist() == [Reason.NOTHING, Reason.INPUT]
