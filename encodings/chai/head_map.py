@@ -13,7 +13,7 @@ from gapless.errors import InputError
 from gapless.io.record import Record
 from gapless.profiles.heads.profile import HeadProfile
 
-__all__ = ["HeadMap", "nearest", "read_head_map"]
+__all__ = ["HeadMap", "Ints", "nearest", "read_head_map"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -27,6 +27,12 @@ class Parameters:
     baseline_points: int = 12
     """Budgets, evenly spread, at which the plan has the baselines beside its front."""
 
+    swap_sequence: int = 128
+    """Tokens of a sequence on which swaps are measured."""
+
+    swap_sequences: int = 16
+    """Sequences of the calibration text on which swaps are measured, at most."""
+
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value < 1:

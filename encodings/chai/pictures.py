@@ -30,13 +30,11 @@ def draw_front(plan: SavedPlan, ax: Any = None) -> Any:
         ax.plot(100 * np.array(saving), error, ".:", color=_COLOURS.get(name, GREY), label=name)
     asked = Record(dict(plan.problem), "problem")
     claimed = Record(plan.claim, "claim").number("objective_error", 0)
-    ax.plot(
-        100 * details.number("kv_saving", 0), claimed, "o", color=VERMILION, label=f"plan ({details.text('method')})"
-    )
+    ax.plot(100 * details.number("saved", 0), claimed, "o", color=VERMILION, label=f"plan ({details.text('method')})")
     ax.set_xlabel("saved of the cache of keys and values (%)")
     ax.set_ylabel(f"error ({asked.text('distance')})")
     ax.set_ylim(bottom=0.0)
-    ax.set_title(f"{asked.text('profile')}: {details.number('kv_saving'):.1%} saved", loc="left", fontsize=10)
+    ax.set_title(f"{asked.text('profile')}: {details.number('saved'):.1%} saved", loc="left", fontsize=10)
     ax.grid(alpha=0.3)
     ax.legend(fontsize=8)
     return ax

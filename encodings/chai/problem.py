@@ -32,7 +32,8 @@ class Problem:
     """Save the share `kv_saving` of the cache of keys and values, by dropping keys; values stay.
 
     `distance`: a name of `DISTANCES`. `context`: tokens that are cached when the step that is timed begins, of each of
-    `batch` sequences. `element_bytes`: of a number in the cache and in the weights. Raises `InputError`.
+    `batch` sequences. `element_bytes`: of a number in the cache and in the weights. `swaps`: so many swaps of heads are
+    tried on the true loss of `model`, on the text in the file `calibration`. Raises `InputError`.
     """
 
     profile: HeadProfile
@@ -43,11 +44,19 @@ class Problem:
     batch: int = 1
     element_bytes: int = 2
     device: Device = DEVICE
+    swaps: int = 0
+    model: str = ""
+    calibration: str = ""
 
     def __post_init__(self) -> None:
         check_known("distance", self.distance, DISTANCES)
         if not 0 <= self.kv_saving < 1:
             raise InputError(f"kv_saving: must be a share of the cache, 0 <= S < 1, got {self.kv_saving}")
+        for name in ("model", "calibration"):
+            if self.swaps and not getattr(self, name):
+                raise InputError(f"{name}: must be given where swaps are tried")
+            if getattr(self, name) and not self.swaps:
+                raise InputError(f"{name}: goes with swaps")
 
     @property
     def system(self) -> str:
@@ -111,6 +120,7 @@ class Problem:
             "batch": self.batch,
             "element_bytes": self.element_bytes,
             "device": self.device.name,
+            **({"swaps": self.swaps, "model": self.model, "calibration": self.calibration} if self.swaps else {}),
         }
 
     @property
@@ -120,11 +130,18 @@ class Problem:
 
 
 def problem(
-    profile: str | Path | HeadProfile, kv_saving: float, *, device: str | Device = DEVICE, **others: Any
+    profile: str | Path | HeadProfile,
+    kv_saving: float,
+    *,
+    device: str | Device = DEVICE,
+    model: str | None = None,
+    calibration: str | None = None,
+    **others: Any,
 ) -> Problem:
     """The question in what people type: `profile` is a file, `synthetic:layers=32,heads=32`, or the profile itself.
 
     `others`: as in `Problem`. Raises `InputError` that names the argument.
     """
     found = device if isinstance(device, Device) else named_device(device)
-    return Problem(find_head_profile(profile), kv_saving, device=found, **others)
+    texts = {"model": model or "", "calibration": calibration or ""}
+    return Problem(find_head_profile(profile), kv_saving, device=found, **{**texts, **others})

@@ -16,6 +16,7 @@ from gapless.encodings.chai.lowering import step_s, to_schedule
 from gapless.encodings.chai.medians import LayerMedians, guessed, proven
 from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.problem import Problem
+from gapless.encodings.chai.swaps import with_swaps
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.parameters import parameters_of
 from gapless.solution import Solution, Status, StopReason
@@ -54,18 +55,18 @@ def solve(asked: Problem, options: SolveOptions, given: Any = None) -> Plan:
     medians = [guessed(cost) for cost in asked.cost]
     baselines = Baselines(asked, medians, parameters.k_means_rounds, options.seed)
 
-    def plan() -> Plan:
-        return _plan(asked, options, deadline, parameters, _fronts(medians, parameters), baselines)
+    def plan(is_last: bool) -> Plan:
+        return _plan(asked, options, deadline, parameters, _fronts(medians, parameters), baselines, is_last)
 
     if options.on_plan is not None:
-        first = plan()
+        first = plan(False)
         options.on_plan(first.solution.objective or 0.0, lambda: first)
     for layer, cost in enumerate(asked.cost):
         medians[layer] = proven(cost, medians[layer], deadline)
         if options.on_progress is not None:
             phase = f"layer {layer + 1} of {asked.profile.layers}"
             options.on_progress(Progress(deadline.elapsed_s, None, None, phase))
-    return plan()
+    return plan(True)
 
 
 def _fronts(medians: Sequence[LayerMedians], parameters: Parameters) -> _Fronts:
@@ -80,12 +81,16 @@ def _fronts(medians: Sequence[LayerMedians], parameters: Parameters) -> _Fronts:
 
 def _plan(
     asked: Problem, options: SolveOptions, deadline: Deadline, parameters: Parameters, fronts: _Fronts,
-    baselines: Baselines,
+    baselines: Baselines, is_last: bool,
 ) -> Plan:  # fmt: skip
+    """The plan of what is known; swaps are for the last one."""
     best = fronts.kept(asked.most_kept)
     assert best is not None, "one head a layer is within the budget"
     maps = {"exact": HeadMap.of(best[0], asked.profile, asked.distance), **baselines.within(asked.most_kept)}
-    chosen, distance = maps[asked.method], asked.profile.distance(asked.distance)
+    chosen, distance, swaps = maps[asked.method], asked.profile.distance(asked.distance), {}
+    if asked.swaps and is_last:
+        chosen, account = with_swaps(asked, chosen, parameters, options.seed, deadline)
+        swaps = {"swaps": account}
     error = chosen.error(distance)
     bound = min(best[1], error)
     gap = relative_gap(error, bound)
@@ -98,7 +103,7 @@ def _plan(
     )  # fmt: skip
     details = {
         "method": asked.method,
-        "kv_saving": 1 - asked.cache_bytes(int(chosen.counts.sum())) / asked.full_cache_bytes,
+        "saved": 1 - asked.cache_bytes(int(chosen.counts.sum())) / asked.full_cache_bytes,
         "most_saving": asked.most_saving,
         "kept_heads": int(chosen.counts.sum()),
         "mean_kept": float(chosen.counts.mean()),
@@ -106,6 +111,7 @@ def _plan(
         "full_cache_bytes": asked.full_cache_bytes,
         "full_step_s": step_s(asked, _all(asked)),
         "errors": {name: chosen.error(asked.profile.distance(name)) for name in ("output", "scores")},
+        **swaps,
         "milps": sum(each.milps for each in fronts.medians),
         "kept": [list(heads) for heads in chosen.kept],
         "representatives": chosen.representative.tolist(),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gapless.fields import Choice, Field, Number, Object, Text, Whole
-from gapless.system import System, lazy, named
+from gapless.system import Command, System, lazy, named
 
 __all__ = ["METHODS", "SYSTEM"]
 
@@ -14,6 +15,13 @@ METHODS = ("exact", "uniform", "elbow", "random")
 """`uniform`: equal counts; `elbow`: the paper's rule, k-means on scores; `random`: equal counts of heads drawn."""
 
 _DEVICES = lazy("gapless.profiles.devices:device_names")
+
+_MODEL = Field(
+    "model", Text(), "hf:tiny-llama, hf:tiny-llama-gqa, hf:tiny-gpt2, or the folder of a saved model", is_required=True,
+    metavar="NAME|FOLDER",
+)  # fmt: skip
+_SEQUENCE = Field("sequence", Whole(2, 10**6), "tokens of a sequence (default 128)", 128, metavar="N")
+_SEQUENCES = Field("sequences", Whole(1, 10**6), "sequences at most (default 16)", 16, metavar="N")
 
 QUESTION = (
     Field(
@@ -30,14 +38,68 @@ QUESTION = (
           group="decode step"),
     Field("device", Text(), "on which it is timed (default a100)", "a100", metavar="NAME", names=_DEVICES,
           group="decode step"),
+    Field("swaps", Whole(0, 10**6), "swaps of heads that are tried on the true loss (default 0)", 0, metavar="N",
+          group="swaps"),
+    replace(_MODEL, is_required=False, help=f"of the profile: {_MODEL.help}", group="swaps"),
+    Field("calibration", Text(), "the text on which they are measured", metavar="FILE", group="swaps"),
 )  # fmt: skip
+
+PROFILE = (
+    _MODEL,
+    Field("calibration", Text(), "a text", is_required=True, metavar="FILE"),
+    _SEQUENCE,
+    _SEQUENCES,
+    Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
+)
+
+RUN = (
+    _MODEL,
+    Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
+    Field("text", Text(), "whose beginning is the prompt, and on which the loss is measured", is_required=True,
+          metavar="FILE"),
+    Field("prompt", Whole(1, 10**6), "tokens of the prompt (default 64)", 64, metavar="N"),
+    Field("new_tokens", Whole(2, 10**6), "tokens that are generated (default 32)", 32, metavar="N"),
+    _SEQUENCE,
+    _SEQUENCES,
+)  # fmt: skip
+
+_MODELS_HELP = """\
+MODEL has the attention of Llama, its grouped queries too, or of GPT-2. hf:tiny-llama, hf:tiny-llama-gqa and
+hf:tiny-gpt2 have random weights; a folder is what save_pretrained of transformers writes. Nothing is downloaded.
+Without a tokenizer in the folder, a token is a byte.
+"""
+_SWAPS_HELP = """\
+--swaps lowers the loss of the model on a text, by exchanging kept heads one for one; the error may rise. It needs torch
+and transformers.
+"""
+_PROFILE_HELP = f"""\
+{_MODELS_HELP}
+What a head is charged that takes over the attention of another one: by how much the attention changes, and by how much
+the layer's output, as squared distances, means over the text's tokens.
+
+example:
+  gapless profile heads --model hf:tiny-llama --calibration text.txt -o heads.npz
+"""
+_RUN_HELP = f"""\
+{_MODELS_HELP}
+Generates with the full cache, with the plan's, and with a plain model whose rows of queries and keys are copies of the
+representatives'. exit codes: 0 the last two have equal logits, and the cache has the plan's bytes, 2 bad input, 5
+something differs
+
+example:
+  gapless run chai --model hf:tiny-llama --plan plan.json --text text.txt
+"""
 
 
 def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
-    """Why there is no plan, where there is none."""
-    if "kept" in details or not isinstance(details.get("most_saving"), float):
-        return ()
-    return (f"keys of one head in each layer save {details['most_saving']:.1%} of the cache: that is the most",)
+    """Why there is no plan, where there is none; what swaps have gained."""
+    swaps, most = details.get("swaps"), details.get("most_saving")
+    if "kept" not in details and isinstance(most, float):
+        return (f"keys of one head in each layer save {most:.1%} of the cache: that is the most",)
+    if isinstance(swaps, Mapping) and {"loss_before", "loss_after", "made", "tried"} <= set(swaps):
+        change = f"loss {swaps['loss_before']:.4f} -> {swaps['loss_after']:.4f}"
+        return (f"swaps: {change}; {swaps['made']} of {swaps['tried']} that were tried were made",)
+    return ()
 
 
 SYSTEM = System(
@@ -51,7 +113,8 @@ SYSTEM = System(
   gapless solve chai --profile synthetic:layers=32,heads=32 --kv-saving 0.214 -o plan.json
   gapless solve chai --profile heads.npz --kv-saving 0.3 --distance scores -o plan.json
 """,
-    summary=("method", "kv_saving", "kept_heads", "cache_bytes", "full_step_s"),
+    notes=_SWAPS_HELP,
+    summary=("method", "saved", "kept_heads", "cache_bytes", "full_step_s"),
     remarks=_remarks,
     lighter="fewer layers",
     view=lazy("gapless.encodings.chai.view:render"),
@@ -61,5 +124,23 @@ SYSTEM = System(
         "heads": lazy("gapless.encodings.chai.pictures:draw_heads"),
     },
     device_names=lambda plan: (plan.schedule.topology.name,),
+    runs=(
+        Command(
+            "chai",
+            "a plan in a language model, beside the full cache",
+            RUN,
+            lazy("gapless.encodings.chai.execution:execute"),
+            _RUN_HELP,
+        ),
+    ),
+    profiles=(
+        Command(
+            "heads",
+            "how far the attention heads of a language model are from each other",
+            PROFILE,
+            lazy("gapless.encodings.chai.profiling:profile_heads"),
+            _PROFILE_HELP,
+        ),
+    ),
     package="gapless.encodings.chai",
 )

@@ -32,6 +32,7 @@ _TAKEN_BY = {
     "gapless.pipeline-profile": "a profile of a model's layers, which --profile takes",
     "gapless.compression-errors": "a table of measured errors, which --compression takes",
     "gapless.measured": "a measured run, which report --measured takes",
+    "gapless.head-profile": "a profile of attention heads, which --profile takes",
     "gapless.sweep": "a sweep, which sweep takes",
     "gapless.ddp-buckets": "a set of buckets, which `gapless.torch.ddp.distribute` takes",
 }

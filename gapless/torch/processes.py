@@ -18,7 +18,7 @@ from gapless.errors import GaplessError, InputError, RunError
 from gapless.leaving import undone_on_leaving
 from gapless.torch.library import torch
 
-__all__ = ["WAITS", "Program", "backend_device", "be_rank", "begin", "error_line", "run_processes"]
+__all__ = ["WAITS", "Program", "backend_device", "be_rank", "begin", "check_backend", "error_line", "run_processes"]
 
 WAITS = 10
 """So many times what a process may wait for another they may take in all, if none of them comes through."""
@@ -121,14 +121,19 @@ def _join(folder: Path, rank: int, program: Program) -> None:
         time.sleep(0.02)  # a rank that leaves early can break what another still receives
 
 
+def check_backend(backend: str) -> None:
+    """Raises `InputError` where PyTorch hasn't the backend."""
+    if not torch.distributed.is_backend_available(backend):
+        there = [name for name in ("gloo", "nccl", "mpi") if torch.distributed.is_backend_available(name)]
+        raise InputError(f"backend: must be one that this PyTorch has ({', '.join(there)}), got {backend!r}")
+
+
 def backend_device(backend: str) -> torch.device:
     """Where this process's buffers are: on the GPU of its place on the machine, `LOCAL_RANK`, for nccl.
 
     Raises `InputError` where PyTorch hasn't the backend, or the machine not the GPU.
     """
-    if not torch.distributed.is_backend_available(backend):
-        there = [name for name in ("gloo", "nccl", "mpi") if torch.distributed.is_backend_available(name)]
-        raise InputError(f"backend: must be one that this PyTorch has ({', '.join(there)}), got {backend!r}")
+    check_backend(backend)
     if backend != "nccl":
         return torch.device("cpu")
     place, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()

@@ -65,9 +65,10 @@ def _floats(path: str | Path, arrays: dict[str, Any], name: str) -> Floats:
 def _arrays(path: str | Path) -> dict[str, Any]:
     """The arrays that a profile has."""
     names, by = ("meta", *DISTANCES), "which `gapless profile heads` writes"
-    with np.load(path, allow_pickle=False) as archive:
-        if not hasattr(archive, "files"):
-            raise InputError(f"{path}: must be a .npz of {_FORMAT}, {by}")
+    archive = np.load(path, allow_pickle=False)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise InputError(f"{path}: must be a .npz of {_FORMAT}, {by}")
+    with archive:
         missing = [name for name in names if name not in archive.files]
         if missing:
             raise InputError(f"{path}: array {missing[0]!r} is missing in what must be a {_FORMAT}, {by}")

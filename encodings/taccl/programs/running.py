@@ -34,11 +34,13 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
         return not_run(report)
     from gapless.torch.collectives.rank import Task
     from gapless.torch.collectives.run import run_collective
+    from gapless.torch.processes import check_backend
 
     sizes = set(plan.schedule.graph.size_bytes.tolist())
     if len(sizes) > 1:
         raise InputError(f"{path}: run takes a plan whose chunks are of one size, got {len(sizes)} sizes")
     backend, ranks, chunk_bytes = values["backend"], plan.schedule.topology.device_count, sizes.pop()
+    check_backend(backend)
     if backend == "mpi" and session.ranks is None:
         raise InputError("backend: mpi takes ranks that its launcher has started, which sets RANK and WORLD_SIZE")
     library = _library(plan, backend, path, chunk_bytes)

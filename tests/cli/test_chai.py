@@ -1,0 +1,151 @@
+"""`gapless profile heads`, `solve chai`, `run chai`: what they print, and what is refused in a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from extras import needs_matplotlib, needs_transformers
+
+from gapless.cli.main import main
+from gapless.io.plan import read_plan
+
+SYNTHETIC = ("--profile", "synthetic:layers=3,heads=6")
+TEXT = "What a cache need not hold is saved: keys of heads that share the attention of one head. " * 30
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    assert main([*words, "--json", "--quiet"]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def refused(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+    """Exit code 2, and one line with the message."""
+    try:
+        code = main(words)
+    except SystemExit as stopped:
+        code = stopped.code  # type: ignore[assignment]
+    err = capsys.readouterr().err
+    assert (code, message in err, err.count("\n")) == (2, True, 1), err
+
+
+def test_solve_prints_the_error_its_bound_and_the_replay(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = str(tmp_path / "plan.json")
+    data = printed(capsys, "solve", "chai", *SYNTHETIC, "--kv-saving", "0.25", "-o", plan)
+    assert data["status"] == "optimal"
+    assert data["objective_error"] == data["bound_error"]
+    assert data["valid"] is True
+    assert data["saved"] == pytest.approx(0.25)
+    assert isinstance(data["baselines"], dict)
+    assert set(data["baselines"]) == {"uniform", "elbow", "random"}
+    assert all(row["error"] >= data["objective_error"] for row in data["baselines"].values())
+    assert read_plan(plan).system == "chai"
+    assert main(["check", plan]) == 0
+    capsys.readouterr()
+    assert main(["show", plan]) == 0
+    out = capsys.readouterr().out
+    assert "keys kept" in out
+    assert "uniform" in out
+
+
+@pytest.mark.parametrize("method", ["uniform", "elbow", "random"])
+def test_a_baseline_s_plan_has_the_bound_of_the_question(capsys: pytest.CaptureFixture[str], method: str) -> None:
+    best = printed(capsys, "solve", "chai", *SYNTHETIC, "--kv-saving", "0.25")
+    data = printed(capsys, "solve", "chai", *SYNTHETIC, "--kv-saving", "0.25", "--method", method)
+    assert data["bound_error"] == pytest.approx(best["objective_error"])
+    assert data["valid"] is True
+
+
+def test_too_much_is_infeasible_and_says_what_is_most(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", "chai", *SYNTHETIC, "--kv-saving", "0.45"]) == 3
+    assert "keys of one head in each layer save 41.7% of the cache: that is the most" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--kv-saving", "1"], "must be a number >= 0 and <= 0.999, got '1'"),
+        (["--kv-saving", "x"], "must be a number >= 0"),
+        ([], "--kv-saving"),
+        (["--kv-saving", "0.2", "--device", "a10"], "device: must be one of p100, v100, a100, h100, got 'a10'"),
+        (["--kv-saving", "0.2", "--method", "exct"], "exct"),
+        (["--kv-saving", "0.2", "--context", "0"], "must be a whole number in 1.."),
+        (["--kv-saving", "0.2", "--swaps", "3"], "model: must be given where swaps are tried"),
+        (["--kv-saving", "0.2", "--model", "hf:tiny-llama"], "model: goes with swaps"),
+        (["--kv-saving", "0.2", "--profile", "no.npz"], "cannot read no.npz: No such file"),
+    ],
+)
+def test_wrong_questions_are_refused(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
+    refused(capsys, ["solve", "chai", *SYNTHETIC, *options], message)
+
+
+@needs_matplotlib
+@pytest.mark.parametrize("kind", ["front", "heads"])
+def test_pictures(capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str) -> None:
+    plan = str(tmp_path / "plan.json")
+    printed(capsys, "solve", "chai", *SYNTHETIC, "--kv-saving", "0.25", "-o", plan)
+    assert main(["plot", plan, "--kind", kind, "-o", str(tmp_path / "out.svg"), "--quiet"]) == 0
+    text = (tmp_path / "out.svg").read_text()
+    assert ("least error" in text) == (kind == "front")
+    data = json.loads(Path(plan).read_text())
+    data["details"]["representatives"][0] = [9] * 6
+    Path(plan).write_text(json.dumps(data))
+    if kind == "heads":
+        refused(
+            capsys, ["plot", plan, "--kind", kind, "-o", str(tmp_path / "out.svg")], "must be a whole number in 0..5"
+        )
+
+
+@needs_transformers
+@pytest.mark.parametrize("model", ["hf:tiny-llama-gqa", "hf:tiny-gpt2"])
+def test_from_a_text_to_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path, model: str) -> None:
+    text, heads, plan = (str(tmp_path / name) for name in ("text.txt", "heads.npz", "plan.json"))
+    Path(text).write_text(TEXT)
+    few = ("--sequence", "32", "--sequences", "2")
+    profile = printed(capsys, "profile", "heads", "--model", model, "--calibration", text, "-o", heads, *few)
+    assert profile["tokens"] == 64
+    swaps = ("--swaps", "2", "--model", model, "--calibration", text)
+    solved = printed(capsys, "solve", "chai", "--profile", heads, "--kv-saving", "0.2", "-o", plan, *swaps)
+    assert isinstance(solved["swaps"], dict)
+    assert solved["swaps"]["tried"] == 2
+    ran = printed(capsys, "run", "chai", "--model", model, "--plan", plan, "--text", text, "--new-tokens", "4", *few)
+    assert ran["valid"] is True
+    assert ran["logit_difference"] <= 1e-6 * ran["largest_logit"]  # type: ignore[operator]
+    assert ran["cache_bytes"] == ran["planned_cache_bytes"] < ran["full_cache_bytes"]  # type: ignore[operator]
+    assert ran["kv_saving"] == pytest.approx(solved["saved"])
+
+
+@needs_transformers
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["profile", "heads", "--model", "hf:tiny-lama", "-o", "heads.npz"], "did you mean 'tiny-llama'?"),
+        (["profile", "heads", "--model", "/none", "-o", "heads.npz"], "or the folder of a saved model, got '/none'"),
+        (["profile", "heads", "--model", "hf:tiny-llama", "-o", "none/heads.npz"], "there is no folder none"),
+        (["profile", "heads", "--model", "hf:tiny-llama", "-o", "heads.npz", "--sequence", "9999"],
+         "must have 9999 tokens at least, one sequence, got"),
+        (["profile", "heads", "--model", "hf:tiny-llama", "-o", "heads.npz", "--sequence", "1"],
+         "must be a whole number in 2.."),
+    ],
+)  # fmt: skip
+def test_wrong_models_and_texts_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text(TEXT)
+    refused(capsys, [*words, "--calibration", "text.txt"], message)
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+@needs_transformers
+def test_plans_of_others_are_not_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan, text = str(tmp_path / "plan.json"), str(tmp_path / "text.txt")
+    Path(text).write_text(TEXT)
+    words = ["run", "chai", "--model", "hf:tiny-llama", "--plan", plan, "--text", text]
+    refused(capsys, words, "cannot read")
+    printed(capsys, "solve", "chai", *SYNTHETIC, "--kv-saving", "0.25", "-o", plan)
+    refused(capsys, words, "model: hf:tiny-llama has 2 layers, the plan 3; measure it again")
+    assert main(["solve", "taccl", "--topology", "ring:4", "--size", "1KB", "-o", plan, "--quiet"]) == 0
+    refused(capsys, words, "run takes a plan of chai, got one of taccl")

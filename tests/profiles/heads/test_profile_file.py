@@ -1,0 +1,123 @@
+"""Head profiles: files, what they refuse, and synthetic ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gapless.errors import InputError
+from gapless.profiles.heads.named import find_head_profile
+from gapless.profiles.heads.profile import DISTANCES, HeadProfile
+from gapless.profiles.heads.profile_file import read_head_profile, write_head_profile
+
+PROFILE = find_head_profile("synthetic:layers=2,heads=4,key_heads=2,dimension=16")
+
+
+def test_a_file_holds_the_profile(tmp_path: Path) -> None:
+    path = tmp_path / "heads.npz"
+    write_head_profile(path, PROFILE)
+    found = find_head_profile(str(path))
+    for name in (*DISTANCES,):
+        assert np.array_equal(found.distance(name), PROFILE.distance(name))
+    for name in ("name", "key_heads", "dimension", "parameters", "tokens", "source"):
+        assert getattr(found, name) == getattr(PROFILE, name)
+    before = path.read_bytes()
+    write_head_profile(path, found)
+    assert path.read_bytes() == before
+
+
+def changed(path: Path, **changes: Any) -> None:
+    """The profile's file with other arrays, or other fields of its meta; None leaves one out."""
+    write_head_profile(path, PROFILE)
+    with np.load(path) as archive:
+        arrays = {name: archive[name] for name in archive}
+    meta = json.loads(arrays["meta"].tobytes())
+    for name, value in changes.items():
+        target = arrays if name in arrays else meta
+        target[name] = value
+        if value is None:
+            del target[name]
+    if "meta" not in changes:
+        arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
+    np.savez(path, **arrays)
+
+
+def distances(value: float, *place: int) -> np.ndarray:
+    found = PROFILE.scores.copy()
+    found[place] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scores": None}, "array 'scores' is missing in what must be a gapless.head-profile"),
+        ({"meta": np.frombuffer(b"{", dtype=np.uint8)}, "meta: not JSON"),
+        ({"meta": np.frombuffer(b"\xff", dtype=np.uint8)}, "must be a UTF-8 text file"),
+        ({"format": "gapless.plan"}, 'format: must be gapless.head-profile, got "gapless.plan"; this is a plan'),
+        ({"version": 2}, "version: must be a whole number in 1..1, got 2"),
+        ({"tokens": 0}, "tokens: must be a whole number in 1.."),
+        ({"extra": 1}, "field 'extra' is unknown"),
+        ({"key_heads": 3}, "key_heads must divide the 4 heads, got 3"),
+        ({"output": PROFILE.output[:1]}, r"output must be \(2, 4, 4\), as scores is, got \(1, 4, 4\)"),
+        ({"scores": PROFILE.scores[0]}, r"scores must be \(layers, heads, heads\), got \(4, 4\)"),
+        ({"scores": np.array(["a"])}, "array 'scores' must hold numbers, got <U1"),
+        ({"scores": distances(-1.0, 0, 1, 2)}, "must be numbers >= 0, got -1.0 in layer 0, heads 1 and 2"),
+        ({"scores": distances(np.nan, 1, 1, 2)}, "must be numbers >= 0, got nan in layer 1"),
+        ({"scores": distances(0.5, 1, 3, 3)}, "of a head from itself must be 0, got 0.5 in layer 1, heads 3 and 3"),
+        ({"scores": np.array([{}], dtype=object)}, "not readable: Object arrays cannot be loaded"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_one_line(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = tmp_path / "heads.npz"
+    changed(path, **changes)
+    with pytest.raises(InputError, match=message) as raised:
+        read_head_profile(path)
+    assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_what_is_no_archive_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "heads.npz"
+    with pytest.raises(InputError, match=r"cannot read .*heads.npz: No such file"):
+        read_head_profile(path)
+    path.write_text("no archive")
+    with pytest.raises(InputError, match=r"heads.npz: not readable"):
+        read_head_profile(path)
+    with path.open("wb") as stream:
+        np.save(stream, PROFILE.scores)
+    with pytest.raises(InputError, match=r"heads.npz: must be a .npz of gapless.head-profile, which"):
+        read_head_profile(path)
+
+
+def test_a_synthetic_profile_is_the_same_for_its_numbers() -> None:
+    first, again = (find_head_profile("synthetic:layers=3,heads=8,seed=1") for _ in range(2))
+    assert np.array_equal(first.output, again.output)
+    assert (first.layers, first.heads, first.key_heads, first.group) == (3, 8, 8, 1)
+    nearest = [np.sort(layer + np.eye(8) * 9, axis=1)[:, 0].mean() for layer in first.scores]
+    assert nearest[0] > nearest[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("synthetic:depth=3", "synthetic takes layers, heads, key_heads, dimension, seed, got 'depth'"),
+        ("synthetic:layers=0", "profile: layers of synthetic must be a whole number in 1..4096, got '0'"),
+        ("synthetic:layers=x", "layers of synthetic must be a whole number"),
+        ("synthetic:heads=6,key_heads=4", "key_heads must divide the 6 heads, got 4"),
+        ("synthetic:layers=4096,heads=4096", "layers x heads x heads must be <= 134217728"),
+    ],
+)
+def test_a_wrong_synthetic_profile_is_one_line(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        find_head_profile(text)
+
+
+@pytest.mark.parametrize("name", ["dimension", "parameters", "tokens", "key_heads"])
+def test_counts_are_positive(name: str) -> None:
+    values = {"key_heads": 2, "dimension": 16, "parameters": 10, "tokens": 5, name: 0}
+    with pytest.raises(InputError, match=f"{name} must be >= 1, got 0"):
+        HeadProfile("p", PROFILE.scores, PROFILE.output, **values)

@@ -1,0 +1,62 @@
+"""A small language model, trained here on the documentation's text, byte by byte: 4 layers of 8 heads.
+
+`python tests/support/small_lm.py FOLDER` trains it in about two minutes of processor time, and writes the folder that
+`--model` takes, with the texts for calibration and validation beside it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import torch
+import transformers
+
+ROOT = Path(__file__).resolve().parents[2]
+SEQUENCE, BATCH = 128, 16
+_HELD_OUT = 0.1
+
+
+def corpus() -> tuple[str, str, str]:
+    """What is trained on, and for calibration and validation what is not: pieces of all pages, in turns."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md")))
+    size = 4096
+    pieces = [text[first : first + size] for first in range(0, len(text), size)]
+    every = round(1 / _HELD_OUT)
+    train = "".join(piece for number, piece in enumerate(pieces) if number % every > 1)
+    return train, "".join(pieces[0::every]), "".join(pieces[1::every])
+
+
+def train(folder: Path, steps: int = 900, seed: int = 0) -> None:
+    """Train, and save the model as transformers does, with `calibration.txt` and `validation.txt`."""
+    texts = corpus()
+    data = torch.tensor(list(texts[0].encode()), dtype=torch.int64)
+    torch.manual_seed(seed)
+    config = transformers.LlamaConfig(
+        vocab_size=256, hidden_size=128, intermediate_size=256, num_hidden_layers=4, num_attention_heads=8,
+        num_key_value_heads=8, max_position_embeddings=2048, bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    warm_up = steps // 20
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda step: min((step + 1) / (warm_up + 1), 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / steps))),
+    )
+    for _ in range(steps):
+        first = torch.randint(len(data) - SEQUENCE, (BATCH,))
+        batch = torch.stack([data[start : start + SEQUENCE] for start in first.tolist()])
+        loss = model(batch, labels=batch, use_cache=False).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    model.save_pretrained(folder)
+    (folder / "calibration.txt").write_text(texts[1], encoding="utf-8")
+    (folder / "validation.txt").write_text(texts[2], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    train(Path(sys.argv[1]))
