@@ -55,12 +55,12 @@ def run_processes(
                 command = [sys.executable, "-m", module, str(folder), str(rank)]
                 local = {**environment, "LOCAL_RANK": str(rank)}
                 processes.append(subprocess.Popen(command, stdout=output, stderr=output, env=local,
-                                                  stdin=subprocess.DEVNULL, start_new_session=True))  # fmt: skip
+                                                  stdin=subprocess.PIPE, start_new_session=True))  # fmt: skip
             _wait(folder, processes, wait_s, stop)
         finally:
             _kill(processes)
             for process in processes:
-                process.wait()
+                process.communicate()
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(ranks)]
 
 
@@ -104,12 +104,19 @@ def be_rank(prepared: Callable[[Path], Program]) -> NoReturn:
     `prepared(folder)`: what all of them do.
     """
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         _join(folder, rank, prepared(folder))
     except BaseException as error:
         (folder / f"rank{rank}.error").write_text(error_line(error), "utf-8")
         os._exit(1)
     os._exit(0)  # gloo's threads now and then abort a process that ends as usual
+
+
+def _end_with_parent() -> None:
+    """What started this process holds the other end of its stdin, also where it is killed."""
+    sys.stdin.buffer.read()
+    os._exit(1)
 
 
 def _join(folder: Path, rank: int, program: Program) -> None:

@@ -48,9 +48,12 @@ def write_task(folder: Path, task: Task) -> None:
 def prepared(folder: Path) -> Program:
     """What `write_task` has left in a folder for all ranks."""
     task = Task(**json.loads((folder / "task.json").read_text("utf-8")))
-    return Program(
-        task.ranks, task.wait_s, lambda rank: _compare(planned(folder / "plan.json", task.tokens), task, rank)
-    )
+    plan = folder / "plan.json"
+
+    def work(rank: int) -> dict[str, Any]:
+        return _compare(planned(plan, task.tokens, wait_s=task.wait_s), task, rank)
+
+    return Program(task.ranks, task.wait_s, work, task.backend)
 
 
 def _compare(plan: PlannedCollective, task: Task, rank: int) -> dict[str, Any]:
