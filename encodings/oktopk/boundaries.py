@@ -45,7 +45,7 @@ def exact_boundaries(
         next_below = float((costs * (np.ceil(best / costs * (1 - 1e-12)) - 1)).max())
         if next_below <= failed * (1 + 1e-12) or best <= 0:
             return Boundaries(cuts, owners, best)
-        tried = min(tried, next_below)
+        tried = max(0.0, min(tried, next_below))
         found = _packed(loads, owners, np.floor(tried / costs * (1 + 1e-12)).astype(np.int64))
         if found is None:
             failed = tried
