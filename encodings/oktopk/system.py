@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.encodings.oktopk.commands import PROFILE, RUN, VALIDATION
 from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Text, Whole
 from gapless.system import Command, System, answering_in_time, drawn, lazy, named
 
@@ -117,5 +118,8 @@ SYSTEM = System(
             is_limited=True,
         ),
     ),
+    runs=(RUN,),
+    profiles=(PROFILE,),
+    validations=(VALIDATION,),
     package="gapless.encodings.oktopk",
 )
