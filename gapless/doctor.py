@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -16,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from gapless.errors import GaplessError
+from gapless.errors import GaplessError, InputError
+from gapless.extras import extras_for, install_line
 from gapless.options import SolveOptions, available_cores
 from gapless.system import find_system, system_names
 from gapless.units import format_seconds
@@ -28,6 +30,7 @@ __all__ = [
     "Finding",
     "declared_extras",
     "examine",
+    "extras_needed",
     "self_test",
     "try_solver",
 ]
@@ -122,6 +125,22 @@ def declared_extras() -> tuple[Extra, ...]:
         if name and distribution and _applies(condition):
             extras.setdefault(name.group(1), {})[distribution.group(1)] = distribution_version(distribution.group(1))
     return tuple(Extra(name, needs) for name, needs in sorted(extras.items()))
+
+
+def extras_needed(command: str) -> tuple[Extra, ...]:
+    """The extras that a command needs, as one types it, with what is here of them.
+
+    Raises `InputError` for a command whose quotation marks aren't in pairs, and in a checkout that is not installed.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"--for: must be a command as one types it, got {command!r}: {error}") from None
+    names = extras_for(words[1:] if words[:1] == ["gapless"] else words)
+    declared = {extra.name: extra for extra in declared_extras()}
+    if names and not declared:
+        raise InputError(f"--for: gapless is not installed, which would say what is here; {install_line(names[0])}")
+    return tuple(declared[name] for name in names if name in declared)
 
 
 def _applies(condition: str) -> bool:

@@ -26,7 +26,7 @@ from typing import IO, Any, Generic, NoReturn, TypeVar
 from gapless.errors import GaplessError, OutOfMemoryError, SolverError
 from gapless.leaving import undone_on_leaving
 
-__all__ = ["Worker", "call_in_worker", "outcome_of", "signals_held"]
+__all__ = ["Worker", "call_in_worker", "kill_group", "outcome_of", "own_group", "signals_held"]
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class Worker(Generic[T]):
         call = pickle.dumps(sys.path) + pickle.dumps((name, work))
         with signals_held():
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **_own_group()
+                [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **own_group()
             )
             self._thread = threading.Thread(target=self._see_through, args=(call,), name="gapless-worker", daemon=True)
             self._thread.start()
@@ -79,7 +79,7 @@ class Worker(Generic[T]):
         """End it at once, with all that it started."""
         with self._lock:
             if not self._is_gone:
-                _kill_group(self._process)
+                kill_group(self._process)
 
     def join(self) -> None:
         """Wait until it is gone, which a process that was killed is in a moment."""
@@ -90,7 +90,7 @@ class Worker(Generic[T]):
         with undone_on_leaving(self.kill):
             found = self._outcome(call)
             with self._lock:  # as long as nobody has waited for it, its number is its own
-                _kill_group(self._process)
+                kill_group(self._process)
                 self._is_gone = True
             code = None
             with suppress(subprocess.TimeoutExpired):
@@ -187,14 +187,14 @@ def signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _own_group() -> dict[str, Any]:
+def own_group() -> dict[str, Any]:
     """So that Ctrl-C goes to the caller alone, and a kill takes along what the process has started."""
     if os.name == "nt":
         return {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
     return {"start_new_session": True}
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
+def kill_group(process: subprocess.Popen[bytes]) -> None:
     with suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gapless.errors import InputError
+from gapless.extras import missing_extra
 from gapless.system import find_system, system_names
 
 __all__ = ["add_commands"]
@@ -36,7 +36,7 @@ def _print_script(shell: str, parser: argparse.ArgumentParser) -> int:
     try:
         import shtab
     except ImportError:
-        raise InputError("completion needs shtab, which is not installed; pip install '.[cli]' in a checkout") from None
+        raise missing_extra("completion", "shtab", "cli") from None
     names = _names()
     for action in _actions(parser):
         if action.metavar in ("FILE", "PLAN"):

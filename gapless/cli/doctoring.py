@@ -19,6 +19,7 @@ exit codes: 0 all tests passed, 1 something does not work
 
 example:
   gapless doctor
+  gapless doctor --for "plot plan.json -o plan.svg"
 """
 
 
@@ -30,6 +31,12 @@ def add_commands(commands: Any) -> None:
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument(
+        "--for",
+        metavar="COMMAND",
+        dest="command",
+        help="which extras a command needs, and what installs them; no self test",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else")
     parser.set_defaults(run=_doctor)
 
@@ -38,6 +45,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from gapless.cli.output import print_json
     from gapless.doctor import examine
 
+    if arguments.command is not None:
+        return _extras_of(arguments)
     examination = examine()
     if arguments.json:
         print_json(examination.data)
@@ -46,7 +55,30 @@ def _doctor(arguments: argparse.Namespace) -> int:
     return 0 if examination.is_healthy else EXIT_UNHEALTHY
 
 
+def _extras_of(arguments: argparse.Namespace) -> int:
+    """Say which extras a command needs, and what installs those that are missing."""
+    from gapless.cli.output import print_json
+    from gapless.doctor import extras_needed
+    from gapless.extras import install_line
+
+    extras = extras_needed(arguments.command)
+    missing = [extra for extra in extras if not extra.is_complete]
+    if arguments.json:
+        found = [{"extra": extra.name, "complete": extra.is_complete, "needs": extra.needs} for extra in extras]
+        print_json({"command": arguments.command, "extras": found, "install": [install_line(e.name) for e in missing]})
+    elif not extras:
+        print("it needs no extra")
+    else:
+        for extra in extras:
+            lacking = ", ".join(name for name, version in extra.needs.items() if version is None)
+            state = f"{lacking} missing; {install_line(extra.name)}" if lacking else "complete"
+            print(f"extra {extra.name}: {state}")
+    return EXIT_UNHEALTHY if missing else 0
+
+
 def _text(found: Examination) -> str:
+    from gapless.extras import EXTRAS, install_line
+
     lines = [f"gapless {found.versions['gapless']}, {found.python}, {found.system}"]
     cores = f"{found.cores} of {found.cores_of_machine}" if found.cores != found.cores_of_machine else str(found.cores)
     lines.append(f"cores     {cores}")
@@ -59,6 +91,8 @@ def _text(found: Examination) -> str:
     for extra in found.extras:
         needs = ", ".join(f"{name} {version or 'missing'}" for name, version in extra.needs.items())
         lines.append(f"  {extra.name:<16} {'complete' if extra.is_complete else 'incomplete':<14} {needs}")
+        if not extra.is_complete and extra.name in EXTRAS:
+            lines.append(f"  {'':<16} for {EXTRAS[extra.name].what}: {install_line(extra.name)}")
     lines.append("self test")
     for test in found.tests:
         lines.append(f"  {test.name:<24} {'ok' if test.is_good else 'BROKEN':<6} {test.text}")

@@ -75,7 +75,7 @@ def _plot(arguments: argparse.Namespace) -> int:
         raise InputError(f"--kind: {rule}, got {kind!r}" + (f"; {hint}" if hint else ""))
     check_plot(arguments.output)
     sweep = is_sweep(arguments.file)
-    for option, is_for in (("x", sweep == "file"), ("y", sweep not in ("", "budgets"))):
+    for option, is_for in (("x", sweep in ("file", "measured")), ("y", sweep not in ("", "budgets"))):
         if not is_for and getattr(arguments, option) is not None:
             raise InputError(f"--{option}: goes with the summary.json of a sweep's file, got {arguments.file}")
     if sweep:
@@ -142,6 +142,7 @@ def _copies_named(schedule: Schedule) -> int:
 
 def _plot_sweep(arguments: argparse.Namespace, sweep: str) -> int:
     from gapless.plot import write_plot
+    from gapless.plot.measured_front import plot_front, read_measured
     from gapless.plot.pictures import read_sweep, tables
     from gapless.plot.style import save
     from gapless.plot.sweep_curves import draw_sweep
@@ -153,6 +154,10 @@ def _plot_sweep(arguments: argparse.Namespace, sweep: str) -> int:
         rows = read_summary(arguments.file)
         save(draw_sweep(rows, arguments.x, arguments.y), arguments.output)
         drawn = f"curves of {len(rows)} instances"
+    elif sweep == "measured":
+        table = read_measured(arguments.file)
+        save(plot_front(table, arguments.x, arguments.y).figure, arguments.output)
+        drawn = f"front of {len(table.points)} configurations"
     elif sweep in tables():
         figure, drawn = tables()[sweep](arguments.file, arguments.y)
         save(figure, arguments.output)

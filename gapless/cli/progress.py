@@ -65,7 +65,9 @@ class _Lines:
 
 
 def _described(progress: Progress) -> str:
-    """Phase, incumbent, bound and gap, in columns of one width."""
+    """Phase, incumbent, bound and gap, in columns of one width; where things are counted, the count before it."""
+    if progress.total is not None and progress.incumbent is None and progress.bound is None:
+        return f"{progress.done}/{progress.total}  {progress.phase}"
     parts = [
         f"{progress.phase:<11}",
         f"incumbent {described(f'incumbent_{progress.unit}', progress.incumbent):>9}",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gapless.cli import measuring
 from gapless.cli.options import add_fields, add_output_options
 from gapless.cli.signals import Listening
 from gapless.errors import InputError
@@ -41,11 +42,16 @@ The folder gets a result and a plan for each instance, named by a hash of its fi
 of gapless's version; and the table as summary.csv and summary.json. The same command again solves what has no result
 yet. Ctrl-C keeps the finished results and the best plans so far.
 
-exit codes: 0 every instance is answered, 2 bad input, 4 some have no answer, 5 a replay found violations
+A file of measured commands (format gapless.measure, see `gapless list schemas`) has its configurations measured again
+and again until --choose is answered; measurements go to measurements.jsonl, the table is as above.
+
+exit codes: 0 every instance is answered, or one is chosen; 2 bad input; 3 all measured break a limit; 4 some have no
+answer, or none is chosen, or somebody stopped it; 5 a replay found violations
 
 example:
   gapless sweep file grid.toml -o results
   gapless sweep file grid.toml -o results --engine slurm --engine-option slurm_partition=cpu --threads 4
+  gapless sweep file measure.toml --choose max:throughput --subject-to "memory<=1GiB" -o results
 """
 
 
@@ -60,8 +66,8 @@ _FIELDS = (
         group="engine",
     ),
     Field(
-        "workers", Whole(0), "instances at once (default: local as many as cores allow, else no limit)", 0, metavar="N",
-        group="engine",
+        "workers", Whole(0), "instances at once (default: local as many as cores allow, measured commands 1, else no "
+        "limit)", 0, metavar="N", group="engine",
     ),
 )  # fmt: skip
 
@@ -81,6 +87,7 @@ def add_command(systems: Any) -> None:
         "--engine-option", action="append", default=[], metavar="NAME=VALUE",
         help="for submitit's executor, such as slurm_partition=cpu, or for ray.init, such as address=auto",
     )  # fmt: skip
+    measuring.add_options(parser)
     group.add_argument("--dry-run", action="store_true", help="check the file, list its instances, solve nothing")
     add_output_options(parser)
     parser.set_defaults(run=_sweep)
@@ -90,6 +97,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from gapless.cli.progress import progress_on_stderr
     from gapless.sweeps import read_instances, sweep
 
+    if measuring.is_measure_file(arguments.file):
+        return measuring.choose_from(arguments)
+    measuring.check_options(arguments)
     instances, engine = read_instances(arguments.file), _engine(arguments)
     if arguments.dry_run:
         return _list(arguments, instances, engine)

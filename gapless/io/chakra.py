@@ -19,6 +19,7 @@ import networkx as nx
 import numpy as np
 
 from gapless.errors import InputError
+from gapless.extras import missing_extra
 from gapless.io.atomic import check_writable, write_bytes
 from gapless.schedule import Schedule
 
@@ -243,9 +244,7 @@ def _messages() -> dict[str, Any]:
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError:
-        raise InputError(
-            "chakra needs protobuf, which is not installed; pip install '.[chakra]' in a checkout"
-        ) from None
+        raise missing_extra("chakra", "protobuf", "chakra") from None
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="gapless_chakra.proto", package="ChakraProtoMsg", syntax="proto3")
     text, boolean, int32, int64, uint64, nested = (

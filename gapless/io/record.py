@@ -33,6 +33,7 @@ _TAKEN_BY = {
     "gapless.compression-errors": "a table of measured errors, which --compression takes",
     "gapless.head-profile": "a profile of attention heads, which --profile takes",
     "gapless.sweep": "a sweep, which sweep takes",
+    "gapless.measure": "a list of commands to measure, which sweep --choose takes",
     "gapless.ddp-buckets": "a set of buckets, which `gapless.torch.ddp.distribute` takes",
 }
 """What files of gapless's own formats are for, for those who give one where another belongs."""

@@ -17,6 +17,7 @@ from gapless.checker.usage import known_events
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
+from gapless.plot import measured_front
 from gapless.plot.curves import plot_convergence
 from gapless.plot.gantt import plot_gantt, plot_resources
 from gapless.plot.memory import plot_memory
@@ -118,8 +119,8 @@ def tables() -> dict[str, Callable[[str, str | None], tuple[Any, str]]]:
 
 
 def is_sweep(path: str) -> str:
-    """Whether a file looks like the table of a sweep: of `budgets`, a JSON list; of a `file`'s instances; or a system's
-    own, by the name of its format. Empty for none.
+    """Whether a file looks like the table of a sweep: of `budgets`, a JSON list; of a `file`'s instances; of `measured`
+    configurations; or a system's own, by the name of its format. Empty for none.
 
     Raises `InputError` where it can't be read.
     """
@@ -132,6 +133,8 @@ def is_sweep(path: str) -> str:
         return "budgets"
     if b"gapless.sweep-summary" in start:
         return "file"
+    if measured_front.FORMAT.encode() in start:
+        return "measured"
     return next((format_ for format_ in tables() if f'"{format_}"'.encode() in start), "")
 
 

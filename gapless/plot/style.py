@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.extras import missing_extra
 from gapless.io.atomic import check_writable, write_bytes
 
 __all__ = [
@@ -49,7 +50,7 @@ _NOTHING: dict[str, dict[str, None]] = {
 def check_plot(path: str | None = None) -> None:
     """Raise `InputError`, before long work is done for a picture, if it could not be drawn or written to `path`."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise InputError("plotting needs matplotlib, which is not installed; pip install '.[plot]' in a checkout")
+        raise missing_extra("plotting", "matplotlib", "plot")
     if path is None:
         return
     if Path(path).suffix[1:] not in _KINDS:

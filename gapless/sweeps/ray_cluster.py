@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError, SolverError
+from gapless.extras import missing_extra
 from gapless.options import available_cores
 from gapless.sweeps.local import Outcome, Task
 from gapless.sweeps.remote import RemoteWork, stop_file
@@ -38,7 +39,7 @@ class RayCluster:
     def check(self) -> None:
         """Raise `InputError` where Ray is missing, or this machine has too few cores to begin with."""
         if importlib.util.find_spec("ray") is None:
-            raise InputError("--engine ray needs Ray, which is not installed; pip install '.[ray]' in a checkout")
+            raise missing_extra("--engine ray", "Ray", "ray")
         self._check_address()
         if self._is_here and self.threads > available_cores():
             raise InputError(f"threads must be <= {available_cores()}, the number of cores, got {self.threads}")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError, SolverError
+from gapless.extras import missing_extra
 from gapless.leaving import undone_on_leaving
 from gapless.sweeps.local import Outcome, Task
 from gapless.sweeps.remote import RemoteWork, stop_file
@@ -55,9 +56,7 @@ class Slurm:
     def check(self) -> None:
         """Raise `InputError` where submitit or Slurm is missing, and for options that it doesn't know."""
         if importlib.util.find_spec("submitit") is None:
-            raise InputError(
-                "--engine slurm needs submitit, which is not installed; pip install '.[slurm]' in a checkout"
-            )
+            raise missing_extra("--engine slurm", "submitit", "slurm")
         if self.cluster not in ("slurm", "local"):
             raise InputError(f"--engine-option cluster: must be slurm or local, got {self.cluster!r}")
         if self.cluster == "slurm" and shutil.which("sbatch") is None:

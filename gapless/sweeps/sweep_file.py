@@ -28,7 +28,7 @@ from gapless.io.record import Record, load_record, suggestion
 from gapless.parameters import load_toml
 from gapless.system import find_system, system_names
 
-__all__ = ["FORMAT", "VERSION", "Grid", "Value", "read_sweep_file", "sweep_fields"]
+__all__ = ["FORMAT", "VERSION", "Grid", "Value", "read_sweep_file", "sweep_fields", "toml_or_json"]
 
 Value = str | int | float | bool
 
@@ -64,7 +64,7 @@ def sweep_fields(system: str) -> dict[str, Field]:
 
 def read_sweep_file(path: str | Path) -> tuple[Grid, ...]:
     """The grids of a sweep file. Raises `InputError` naming file, field, rule and value."""
-    record = Record(load_toml(path), str(path)) if Path(path).suffix == ".toml" else load_record(path)
+    record = toml_or_json(path)
     record.of_format(FORMAT)
     record.integer("version", VERSION, VERSION)
     grids = record.raw("grid")
@@ -73,6 +73,11 @@ def read_sweep_file(path: str | Path) -> tuple[Grid, ...]:
     found = tuple(_grid(entry) for entry in record.records("grid"))
     record.close()
     return found
+
+
+def toml_or_json(path: str | Path) -> Record:
+    """The content of a file: TOML where its name ends so, JSON else. Raises `InputError` for one that is not."""
+    return Record(load_toml(path), str(path)) if Path(path).suffix == ".toml" else load_record(path)
 
 
 def _grid(entry: Record) -> Grid:

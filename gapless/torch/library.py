@@ -6,13 +6,14 @@ import time
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.extras import missing_extra
 
 try:
     import torch
     import torch.distributed
     import torch.nn.parallel
 except ImportError:
-    raise InputError("this needs PyTorch, which is not installed; pip install '.[torch]' in a checkout") from None
+    raise missing_extra("this", "PyTorch", "torch") from None
 
 __all__ = ["Marks", "device_name", "random_state", "rank_count", "set_random_state", "torch"]
 

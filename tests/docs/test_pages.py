@@ -23,7 +23,7 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.thorough("README.md", "index.md", "tutorials", "sweeps.md", "extending.md", "topology.md")
+@pytest.mark.thorough("README.md", "index.md", "tutorials", "sweeps.md", "extending.md", "topology.md", "choose-a")
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_marked_examples_run_as_they_stand(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

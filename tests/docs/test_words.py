@@ -39,6 +39,7 @@ ALLOWED = {
     r"\bin (?:a|the|no) way\b|\bway (?:in which|that)\b": "plain English",
     r"\b(?:recursive )?halving(?:-| and )doubling|recursive[ -]halving": "names of libraries' algorithms",
     r"\bunder way\b": "plain English",
+    r"\bsuccessive halving\b": "the name of a search among configurations (Jamieson and Talwalkar)",
     r"[`\"]ways[`\"]": "a field of a training graph's file",
     r"\bby whom\b": "plain English",
     r"\bboard power": "what a data sheet calls the power of a card",

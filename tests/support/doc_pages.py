@@ -1,8 +1,8 @@
 """Pages of the documentation: their blocks of code, and what is run of them.
 
 A comment on the line before a block says what a test does with it: `<!-- run -->` runs each command of an `sh` block,
-or the whole of a `python` block; `<!-- file: NAME -->` writes the block to a file that later commands read, and
-`<!-- more: NAME -->` adds it to that file.
+or the whole of a `python` block, `<!-- run with MODULE -->` where that module is installed; `<!-- file: NAME -->`
+writes the block to a file that later commands read, and `<!-- more: NAME -->` adds it to that file.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def run_page(text: str, folder: Path) -> int:
         elif block.mark.startswith("more: "):
             with (folder / block.mark.removeprefix("more: ")).open("a", encoding="utf-8") as file:
                 file.write(f"\n\n{block.text}")
-        elif block.mark == "run":
+        elif block.mark == "run" or (block.mark.startswith("run with ") and find_spec(block.mark.split()[-1])):
             count += 1
             if block.language == "python":
                 exec(compile(block.text, "page", "exec", dont_inherit=True), module.__dict__)

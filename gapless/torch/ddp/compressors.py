@@ -256,7 +256,7 @@ class PowerSgd:
         factored = [number for number, shape in enumerate(shapes) if self.is_factored(shape)]
         matrices = [parts[number].view(shapes[number][0], -1) for number in factored]
         whole = [part for number, part in enumerate(parts) if number not in factored]
-        rights = bucket.memory.get("rights") or [self._start(matrix) for matrix in matrices]
+        rights = self._rights(matrices, bucket.memory.get("rights"))
         lefts = [matrix @ right for matrix, right in zip(matrices, rights, strict=True)]
         message = _joined([*whole, *lefts], bucket.ranks)
         for part in whole:
@@ -273,6 +273,14 @@ class PowerSgd:
         for number, left, right in zip(factored, lefts, rights, strict=True):
             means.insert(number, (left @ right.T).flatten())
         return torch.cat(means)
+
+    def _rights(self, matrices: Sequence[Any], last: Sequence[Any] | None) -> list[Any]:
+        """Right factors to begin with: the last step's, cut or filled up where the rank was another then."""
+        starts = [self._start(matrix) for matrix in matrices]
+        if last is None or len(last) != len(starts):
+            return starts
+        return [torch.cat([old, start[:, old.shape[1] :]], 1)[:, : self.rank]
+                for old, start in zip(last, starts, strict=True)]  # fmt: skip
 
     def _start(self, matrix: Any) -> Any:
         """What the first power iteration starts from, in all ranks alike."""

@@ -21,7 +21,7 @@ from gapless.torch.ddp.compressors import Bucket, Exchange, Message, compressor_
 from gapless.torch.ddp.emulation import Clock, Sending, sleep_until
 from gapless.torch.library import rank_count, torch
 
-__all__ = ["HookState", "Sent", "reduce_bucket"]
+__all__ = ["HookState", "Sent", "collective", "reduce_bucket", "returned"]
 
 _OTHER_BUCKETS = 2
 """Iterations at most in which DDP has other buckets than the plan's."""
@@ -148,12 +148,12 @@ class HookState:
         if self.is_measured or (emulated_s is not None and self.clock is None):
             ready_s = self._latest(ready_s)  # an emulated clock is the same in all ranks
         begin_s = time.monotonic() if emulated_s is None else max(ready_s, self._free_s)
-        received = _collective(message, self.group)
+        received = collective(message, self.group)
         while not message.is_last:
             arrived_s = time.monotonic()
             message = job.exchange.send(received)
             job.between_s += time.monotonic() - arrived_s
-            received = _collective(message, self.group)
+            received = collective(message, self.group)
         self._keep_error(job)
         if emulated_s is not None:
             self._free_s = begin_s + emulated_s
@@ -174,7 +174,7 @@ class HookState:
     def _decoded(self, job: "_Job", received: Any, future: Any) -> None:
         try:
             begin_s = time.monotonic()
-            mean = _returned(job.exchange, received)
+            mean = returned(job.exchange, received)
             emulated_s = job.sending.decode_s
             if self.clock is not None and emulated_s is not None:
                 self._decoded_s = max(self._decoded_s, job.sent_s) + emulated_s
@@ -204,7 +204,7 @@ class _Job:
     between_s: float = 0.0
 
 
-def _returned(exchange: Exchange, received: Any) -> Any:
+def returned(exchange: Exchange, received: Any) -> Any:
     """What the exchange makes of what arrived last."""
     try:
         exchange.send(received)
@@ -213,7 +213,7 @@ def _returned(exchange: Exchange, received: Any) -> Any:
     raise InputError("mode: must end after its last message")
 
 
-def _collective(message: Message, group: Any) -> Any:
+def collective(message: Message, group: Any) -> Any:
     """The sum over ranks in place of the payload, or the payloads of all ranks as rows."""
     ranks, payload = rank_count(group), message.payload
     if message.collective == "all_reduce":

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.extras import missing_extra
 from gapless.io.record import load_text, suggestion
 from gapless.torch.library import torch
 
 try:
     import transformers
 except ImportError:
-    raise InputError("this needs transformers, which is not installed; pip install '.[hf]' in a checkout") from None
+    raise missing_extra("this", "transformers", "hf") from None
 
 __all__ = ["Attention", "LanguageModel", "load_language_model", "mean_loss", "sequences_of"]
 

@@ -1,0 +1,116 @@
+"""The answer to a question by measurements, and its table: summary.csv and summary.json."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gapless.sweeps.measured.measure_file import MeasureFile
+from gapless.sweeps.measured.question import Question
+from gapless.sweeps.measured.race import Race
+from gapless.sweeps.measured.verdict import Verdict
+from gapless.sweeps.summary import write_table
+
+__all__ = ["CHOSEN", "FORMAT", "LEFT", "VERSION", "WAITING", "Answer", "write_answer"]
+
+FORMAT, VERSION = "gapless.measure-summary", 1
+
+CHOSEN, LEFT, WAITING = "chosen", "not ruled out", "not measured"
+"""What a configuration is that is not out."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was asked of what, how the race went, and the verdict. `new_runs`: those that no log knew."""
+
+    file: MeasureFile
+    question: Question
+    race: Race
+    verdict: Verdict
+    new_runs: int
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each configuration, in plain values, in the order of the file."""
+        return [self._row(place) for place in range(len(self.file.configurations))]
+
+    def standing(self, place: int) -> str:
+        """What a configuration is: chosen, not ruled out, or why it is out."""
+        if place == self.verdict.chosen:
+            return CHOSEN
+        if place in self.race.out:
+            return self.race.out[place]
+        return LEFT if place in self.race.estimates else WAITING
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The answer in plain values, for files and programs."""
+        found = self.verdict
+        chosen = None if found.chosen is None else self.file.configurations[found.chosen]
+        return {
+            "choose": self.question.choose,
+            "subject_to": [limit.text for limit in self.question.limits],
+            "limits": [
+                {"metric": self.file.metrics[limit.metric].name, "sign": limit.sign, "value": limit.value}
+                for limit in self.question.limits
+            ],
+            "metrics": {metric.name: metric.unit for metric in self.file.metrics},
+            "axes": [self.file.metrics[metric].name for metric, _ in self.question.axes],
+            "status": found.status,
+            "stop_reason": self.race.stop_reason,
+            "confidence": self.file.confidence,
+            "chosen": None if chosen is None else {"hash": chosen.hash, "fields": dict(chosen.values)},
+            "keeps_limits": found.is_kept,
+            "likelihood": found.likelihood,
+            "gap": found.gap,
+            "not_ruled_out": [self.file.configurations[place].hash for place in found.others],
+            "runs": len(self.race.measured),
+            "new_runs": self.new_runs,
+        }
+
+    def _row(self, place: int) -> dict[str, Any]:
+        configuration = self.file.configurations[place]
+        estimate = self.race.estimates.get(place)
+        return {
+            "hash": configuration.hash,
+            "fields": dict(configuration.values),
+            "standing": self.standing(place),
+            "repeats": sum(of == place for of, _ in self.race.measured),
+            "metrics": {} if estimate is None else self._intervals(place),
+            "front": place in self.verdict.on_front,
+            "front_likelihood": self.verdict.front.get(place),
+            "error": self.race.errors.get(place),
+            "command": shlex.join(configuration.command(self.file.seed)),
+        }
+
+    def _intervals(self, place: int) -> dict[str, dict[str, float]]:
+        """By metric, the mean and the ends of its own interval with the file's confidence."""
+        estimate = self.race.estimates[place]
+        half = estimate.half_width((1 - self.file.confidence) / 2)
+        return {
+            metric.name: {"mean": float(mean), "low": float(mean - width), "high": float(mean + width)}
+            for metric, mean, width in zip(self.file.metrics, estimate.mean, half, strict=True)
+        }
+
+
+def write_answer(folder: Path, answer: Answer) -> None:
+    """Write the table; in the CSV, what is nested has names such as fields.probes and throughput.mean."""
+    lines = [_flat(row) for row in answer.rows]
+    columns = list(dict.fromkeys(name for line in lines for name in line))
+    data = {"format": FORMAT, "version": VERSION, "answer": answer.data, "rows": answer.rows}
+    write_table(folder, columns, lines, data)
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        if name == "fields":
+            flat |= {f"fields.{key}": entry for key, entry in value.items()}
+        elif name == "metrics":
+            flat |= {f"{metric}.{key}": number for metric, found in value.items() for key, number in found.items()}
+        else:
+            flat[name] = value
+    return flat

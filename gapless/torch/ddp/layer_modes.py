@@ -1,0 +1,128 @@
+"""A communication hook that sends each layer's gradient in a mode of its own, which may change between epochs.
+
+A state and a function go to DDP together::
+
+    state = LayerState(model, {"0.weight": "powersgd:2", "0.bias": "plain"})
+    ddp.register_comm_hook(state, reduce_layers)
+    ...
+    state.set_modes({"0.weight": "powersgd:1", "0.bias": "plain"})  # from the next step on
+
+What the modes of a bucket's layers have to send goes into one message for each round and collective. Each layer has an
+error of its own, added to its next gradient, and whatever its mode keeps: both outlive the rebuilding of DDP's buckets
+and a change of modes. Annotations are evaluated in this file, since DDP compares those of a hook with its own types.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gapless.errors import InputError
+from gapless.torch.ddp.buckets import trainable
+from gapless.torch.ddp.compressors import Bucket, Exchange, Message, compressor_of
+from gapless.torch.ddp.hook import collective, returned
+from gapless.torch.library import rank_count, torch
+
+__all__ = ["LayerState", "reduce_layers"]
+
+
+class LayerState:
+    """What the hook keeps from step to step. `sent_bytes`: what this rank has sent in all.
+
+    `modes`: by the names of the model's parameters; `group`: the process group, None for the default one. `observe`:
+    called with a parameter's name and its gradient before it is compressed. Raises `InputError` for an unknown mode or
+    parameter, or one without a mode.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        modes: Mapping[str, str],
+        group: Any = None,
+        error_feedback: bool = True,
+        observe: Callable[[str, torch.Tensor], None] | None = None,
+    ) -> None:
+        self.group, self.error_feedback, self.observe = group, error_feedback, observe
+        self.sent_bytes = 0
+        self._names = {id(parameter): name for name, parameter in trainable(model).items()}
+        self._errors: dict[str, Any] = {}
+        self._memory: dict[str, dict[str, Any]] = {name: {} for name in self._names.values()}
+        self._steps = dict.fromkeys(self._names.values(), 0)
+        self.set_modes(modes)
+
+    def set_modes(self, modes: Mapping[str, str]) -> None:
+        """Other modes from the next step on; errors that are still to be sent stay."""
+        for name in [*modes, *self._memory]:
+            if name not in self._memory:
+                raise InputError(f"parameter {name!r}: must be in the model and require a gradient")
+            if name not in modes:
+                raise InputError(f"parameter {name!r}: must have a mode")
+        self._compressors = {name: compressor_of(mode) for name, mode in modes.items()}
+
+    def reduce(self, bucket: Any) -> Any:
+        """The mean over all ranks of what the modes make of a bucket's gradients."""
+        names = [self._names[id(parameter)] for parameter in bucket.parameters()]
+        given = [self._corrected(name, gradient) for name, gradient in zip(names, bucket.gradients(), strict=True)]
+        means = self._exchanged(
+            [self._compressors[name].exchange(each) for name, each in zip(names, given, strict=True)]
+        )
+        for name, each in zip(names, given, strict=True):
+            self._keep_error(name, each)
+        return torch.cat([mean.reshape(-1) for mean in means])
+
+    def _corrected(self, name: str, gradient: Any) -> Bucket:
+        """A copy of a layer's gradient, with what was not sent before."""
+        flat = gradient.detach().reshape(-1).clone()
+        if self.observe is not None:
+            self.observe(name, gradient.detach())
+        if name in self._errors:
+            flat += self._errors[name]
+        step = self._steps[name]
+        self._steps[name] += 1
+        ranks = rank_count(self.group)
+        rank = torch.distributed.get_rank(self.group) if ranks > 1 else 0
+        number = list(self._memory).index(name)
+        return Bucket(flat, [tuple(gradient.shape)], rank, ranks, number, step, self._memory[name])
+
+    def _keep_error(self, name: str, given: Bucket) -> None:
+        """What wasn't sent of a layer, nothing in an exact mode; a step that overflowed mustn't spoil later ones."""
+        if self.error_feedback and self._compressors[name].error != "exact":
+            self._errors[name] = given.gradient.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+        else:
+            self._errors.pop(name, None)
+
+    def _exchanged(self, exchanges: Sequence[Exchange]) -> list[Any]:
+        """The means of all layers: their messages are sent together, round by round."""
+        messages = [next(exchange) for exchange in exchanges]
+        means: list[Any] = [None] * len(exchanges)
+        open_now = list(range(len(exchanges)))
+        while open_now:
+            received = self._sent_together([messages[k] for k in open_now])
+            last = [messages[k].is_last for k in open_now]
+            for k, is_last, arrived in zip(open_now, last, received, strict=True):
+                if is_last:
+                    means[k] = returned(exchanges[k], arrived)
+                else:
+                    messages[k] = exchanges[k].send(arrived)
+            open_now = [k for k, is_last in zip(open_now, last, strict=True) if not is_last]
+        return means
+
+    def _sent_together(self, messages: Sequence[Message]) -> list[Any]:
+        """What arrives of each, by one collective for all of a kind and type."""
+        received: list[Any] = [None] * len(messages)
+        kinds = [(message.collective, message.payload.dtype) for message in messages]
+        for kind in dict.fromkeys(kinds):
+            places = [place for place, other in enumerate(kinds) if other == kind]
+            payloads = [messages[place].payload for place in places]
+            joined = torch.cat(payloads)
+            self.sent_bytes += joined.nbytes
+            arrived = collective(Message(kind[0], joined), self.group)
+            parts = arrived.split([len(payload) for payload in payloads], dim=-1)
+            for place, part in zip(places, parts, strict=True):
+                received[place] = part.contiguous()
+        return received
+
+
+def reduce_layers(state: LayerState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """DDP communication hook: the mean over all ranks of the bucket's gradients, each layer in its mode."""
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(state.reduce(bucket))
+    return future
