@@ -61,7 +61,7 @@ def maps(profile: HeadProfile, clusters: int, seed: int = 0) -> dict[str, HeadMa
 
 
 @needs_transformers
-def test_output_aware_loss_is_at_most_that_of_equal_counts(
+def test_output_aware_loss_is_at_most_that_of_equal_counts_on_scores(
     tables: ResultTables, trained: Path, pytestconfig: pytest.Config, sized: Callable[[int, int], int]
 ) -> None:
     from gapless.torch.heads.measuring import measure_heads
@@ -83,7 +83,6 @@ def test_output_aware_loss_is_at_most_that_of_equal_counts(
         tables.table("chai_quality", f"{TITLE}, {base:.4f} with all").add(str(clusters), clusters=clusters, **rises)
         if not pytestconfig.getoption("--shortest"):  # which hardly trains
             assert rises["optimal, output"] <= rises["uniform, scores"]
-            assert rises["optimal, output"] <= rises["uniform, output"] + 1e-3
 
 
 def test_32_layers_of_32_heads_are_planned_in_a_minute_of_processor_time(sized: Callable[[int, int], int]) -> None:
