@@ -172,6 +172,7 @@ def _read_cluster(record: Record, folder: Path) -> Cluster:
     fabric = _read_fabric(record.record("fabric", default=None) or Record({}, record.where))
     cluster = Cluster(record.text("name"), nodes, fabric)
     record.text("source", default="")
+    record.record("measured", default=None)  # how the numbers were found, for people and other programs
     record.close()
     return cluster
 

@@ -1,24 +1,54 @@
-"""Topology files, written: a node in the format that `gapless.topologies.files` reads."""
+"""Topology files, written: nodes and clusters in the format that `gapless.topologies.files` reads."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 from gapless.topologies.congestion import Slowdown
-from gapless.topologies.node import NodeTemplate
+from gapless.topologies.fabric import Fabric
+from gapless.topologies.node import Cluster, NodeTemplate
 from gapless.units import BYTES_PER_MB, S_PER_US
 
-__all__ = ["node_text"]
+__all__ = ["cluster_text", "node_text"]
 
 
 def node_text(node: NodeTemplate) -> str:
     """A topology file, one link, switch or NIC a line; links of a pair that are alike both ways are one entry."""
-    data: dict[str, Any] = {
-        "format": "gapless.topology", "version": 1, "name": node.name, "ranks_per_node": node.ranks_per_node,
-        "source": node.source,
-    }  # fmt: skip
-    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in data.items()]
+    return _object([*_pairs({"format": "gapless.topology", "version": 1}), *_node(node, "  "), *_fabric(node.fabric)])
+
+
+def cluster_text(cluster: Cluster, source: str, measured: Mapping[str, Any]) -> str:
+    """A topology file that lists the nodes of a cluster, equal ones that follow each other once.
+
+    `measured`: how its numbers were found, for people and programs.
+    """
+    entries = []
+    for node, alike in groupby(cluster.nodes):
+        inner = ",\n".join(f"    {line}" for line in _node(node, "      "))
+        entries.append(f'    {{"count": {len(list(alike))}, "node": {{\n{inner}\n    }}}}')
+    header = {"format": "gapless.topology", "version": 1, "name": cluster.name, "source": source}
+    found = ",\n".join(f"    {line}" for line in _pairs(measured))
+    return _object([
+        *_pairs(header), '"nodes": [\n' + ",\n".join(entries) + "\n  ]", *_fabric(cluster.fabric),
+        f'"measured": {{\n{found}\n  }}',
+    ])  # fmt: skip
+
+
+def _object(lines: list[str]) -> str:
+    return "{\n" + ",\n".join(f"  {line}" for line in lines) + "\n}\n"
+
+
+def _pairs(data: Mapping[str, Any]) -> list[str]:
+    return [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in data.items()]
+
+
+def _node(node: NodeTemplate, margin: str) -> list[str]:
+    """The fields of a node; entries of lists stand two columns right of `margin`."""
+    lines = _pairs({"name": node.name, "ranks_per_node": node.ranks_per_node})
+    lines += _pairs({"source": node.source}) if node.source else []
     entries = {
         "links": _links(node),
         "switches": [_port(one.ranks, one.alpha_s, one.beta_s_per_byte, one.congestion) for one in node.switches],
@@ -26,15 +56,17 @@ def node_text(node: NodeTemplate) -> str:
     }
     for title, rows in entries.items():
         if rows:
-            lines.append(f"  {json.dumps(title)}: [\n    " + ",\n    ".join(map(json.dumps, rows)) + "\n  ]")
-    fabric = node.fabric
+            listed = f",\n{margin}  ".join(map(json.dumps, rows))
+            lines.append(f"{json.dumps(title)}: [\n{margin}  {listed}\n{margin}]")
+    return lines
+
+
+def _fabric(fabric: Fabric) -> list[str]:
     wiring: dict[str, Any] = {"rails": True} if fabric.rails else {}
     if fabric.nodes_per_leaf is not None:
         wiring |= {"nodes_per_leaf": fabric.nodes_per_leaf, "uplinks_per_leaf": fabric.uplinks_per_leaf}
         wiring |= _costs(fabric.alpha_s, fabric.beta_s_per_byte)
-    if wiring:
-        lines.append(f'  "fabric": {json.dumps(wiring)}')
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    return _pairs({"fabric": wiring} if wiring else {})
 
 
 def _links(node: NodeTemplate) -> list[dict[str, Any]]:

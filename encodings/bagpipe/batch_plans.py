@@ -183,7 +183,7 @@ def batch_plans(
 
     Runs ahead of its caller by no more than the lookahead's window, and as many batches as `parameters` partitions
     together. The trace is read twice, side by side. `budget` says when there is no time to read on, which raises
-    `OutOfTimeError`, and what time a partition has; None for no limit. `known`: the trainers of the first batches'
+    `OutOfTimeErrorError`, and what time a partition has; None for no limit. `known`: the trainers of the first batches'
     examples, which are not partitioned again. Raises `InputError` for a cache smaller than a batch, and for what
     `partition` refuses.
     """

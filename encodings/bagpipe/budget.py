@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from gapless.options import Deadline, SolveOptions
 
-__all__ = ["Budget", "OutOfTimeError", "Pace"]
+__all__ = ["Budget", "OutOfTimeErrorError", "Pace"]
 
 
-class OutOfTimeError(Exception):
+class OutOfTimeErrorError(Exception):
     """There is no time to look further ahead."""
 
 
@@ -34,9 +34,9 @@ class Budget:
         self._deadline, self._pace, self._planned = deadline, pace, 0
 
     def check_reading(self) -> None:
-        """Called before a batch is read. Raises `OutOfTimeError` where there is no time to plan one more."""
+        """Called before a batch is read. Raises `OutOfTimeErrorError` where there is no time to plan one more."""
         if not self._allows(self._left_s()):
-            raise OutOfTimeError
+            raise OutOfTimeErrorError
 
     def goes_on(self) -> bool:
         """Called for each batch that was planned: whether there is time for another one."""

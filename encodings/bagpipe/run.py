@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.actions import Actions
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
-from gapless.encodings.bagpipe.budget import Budget, OutOfTimeError
+from gapless.encodings.bagpipe.budget import Budget, OutOfTimeErrorError
 from gapless.encodings.bagpipe.counts import EVICTED, EVICTED_MOST, LOOKAHEAD, ROOTED, Counts, row_of
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.problem import Problem
@@ -108,7 +108,7 @@ def plan_run(
             if not budget.goes_on():
                 run.is_whole = done == total
                 return
-    except OutOfTimeError:
+    except OutOfTimeErrorError:
         return
     run.is_whole = True
 

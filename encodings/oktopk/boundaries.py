@@ -40,12 +40,12 @@ def exact_boundaries(
     costs = (np.ones(loads.ranks) if entry_cost is None else entry_cost)[owners]
     cuts = even_cuts(loads.elements, loads.ranks) if start is None else start
     received = loads.received(cuts, owners) * costs
-    best, failed, tried = float(received.max()), -1.0, float(received.mean(axis=1).max())
+    best, failed, tried = float(received.max()), -float(costs.min()), float(received.mean(axis=1).max())
     while True:
         next_below = float((costs * (np.ceil(best / costs * (1 - 1e-12)) - 1)).max())
         if next_below <= failed * (1 + 1e-12) or best <= 0:
             return Boundaries(cuts, owners, best)
-        tried = min(tried, next_below)
+        tried = max(0.0, min(tried, next_below))
         found = _packed(loads, owners, np.floor(tried / costs * (1 + 1e-12)).astype(np.int64))
         if found is None:
             failed = tried

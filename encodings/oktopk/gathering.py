@@ -1,5 +1,7 @@
 """Gathering (phase 2): in which order pieces of real sizes go from their holders to all ranks, one file's portfolio.
 
+A piece that was moved is not sent to its maker, which still has it: `lower` leaves that out of what stands here.
+
 `direct`: every holder sends to every rank, rotated so that no two send to one rank at once. `ring`: along the
 topology's fastest ring. `doubling`: recursive doubling, for 2^d ranks. `flood`: a list schedule on any topology, whose
 links each take, as soon as they are free, the piece that the fewest ranks have.
@@ -49,18 +51,13 @@ def _held(network: Network, pieces: Sequence[Piece]) -> list[tuple[int, ...]]:
 
 def direct(network: Network, pieces: Sequence[Piece]) -> list[Message] | None:
     """Every holder to every rank; None where a route isn't a single link."""
-    count = network.topology.device_count
+    held, count = _held(network, pieces), network.topology.device_count
     if not all(network.is_direct(*pair) for pair in network.paths):
         return None
-    held = [[piece for piece in pieces if piece.holder == rank] for rank in range(count)]
-    found = []
-    for shift in range(1, count):
-        for rank in range(count):
-            target = (rank + shift) % count
-            tensors = tuple(piece.tensor for piece in held[rank] if piece.maker != target)
-            if tensors:
-                found.append(Message(rank, target, tensors))
-    return found
+    return [
+        Message(rank, (rank + shift) % count, held[rank])
+        for shift in range(1, count) for rank in range(count) if held[rank]
+    ]  # fmt: skip
 
 
 def ring(network: Network, pieces: Sequence[Piece]) -> list[Message] | None:

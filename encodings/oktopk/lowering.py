@@ -122,8 +122,11 @@ def lower(step: StepSizes, owners: Ints, network: Network, order: str, gather: s
     messages = GATHERS[gather](network, pieces)
     if messages is None:
         return None
+    makers = {piece.tensor: piece.maker for piece in pieces}
     for message in messages:
-        rows.send(message)
+        tensors = tuple(tensor for tensor in message.tensors if makers[tensor] != message.target)
+        if tensors:
+            rows.send(replace(message, tensors=tensors))
     return rows.schedule(f"sparse allreduce on {network.topology.name}")
 
 

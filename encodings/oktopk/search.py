@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from gapless.encodings.oktopk.boundaries import Boundaries, exact_boundaries
 from gapless.encodings.oktopk.joint import joint_search
 from gapless.encodings.oktopk.loads import Loads
 from gapless.encodings.oktopk.lowering import ENTRY_BYTES
+from gapless.encodings.oktopk.milp import solve_milp
 from gapless.encodings.oktopk.owners import matched_owners, owner_costs
 from gapless.encodings.oktopk.parameters import Parameters
 from gapless.encodings.oktopk.problem import Problem
@@ -64,6 +66,14 @@ def joint(problem: Problem, parameters: Parameters, deadline: Deadline) -> Bound
     return joint_search(loads, start, *costs, parameters.joint_rounds, deadline)
 
 
+def milp(problem: Problem, parameters: Parameters, deadline: Deadline) -> Boundaries:
+    """The MILP over both loads and over owners, from what the search over both found; for few ranks."""
+    start = joint(problem, parameters, deadline)
+    network, stage = problem.network, replace(deadline.stage(), on_plan=None, on_point=None)
+    costs = (ENTRY_BYTES * network.receiving_s_per_byte, ENTRY_BYTES * network.sending_s_per_byte)
+    return solve_milp(Loads.of(problem.recorded), start, *costs, parameters.milp_bins, stage).boundaries
+
+
 def _alternated(problem: Problem, loads: Loads, parameters: Parameters, deadline: Deadline) -> Boundaries:
     cost = ENTRY_BYTES * problem.network.receiving_s_per_byte
     recorded = problem.recorded
@@ -82,6 +92,7 @@ def _alternated(problem: Problem, loads: Loads, parameters: Parameters, deadline
 SEARCHES: dict[str, Callable[[Problem, Parameters, Deadline], Boundaries]] = {
     "exact": exact,
     "joint": joint,
+    "milp": milp,
     "robust": robust,
     "averaged": averaged,
     "even": even,

@@ -36,6 +36,9 @@ __all__ = ["solve"]
 _ROUNDING = 1e-9
 """Sums in another order differ by less than this share; what differs by less is equal."""
 
+_BINS = 256
+"""Of the histogram of entries over the gradient that a plan has for its picture."""
+
 Ints = NDArray[np.int64]
 
 
@@ -99,6 +102,7 @@ def _plan(
     details = {
         **_cuts(problem, best),
         **_loads(problem, best),
+        **_pictured(problem, best),
         "words": _words(problem, best, selected),
         "baselines_s": _baselines_s(problem, best, deadline),
         "drift": drift_of(problem.sets, problem.network),
@@ -147,6 +151,28 @@ def _loads(problem: Problem, best: Judged) -> dict[str, Any]:
     return found
 
 
+def _pictured(problem: Problem, best: Judged) -> dict[str, Any]:
+    """Of the first replayed step: what each rank receives, where entries lie, and the share of the union."""
+    step, sets = best.steps[0], problem.recorded
+    one, order = sets.part(steps=slice(step, step + 1)), np.arange(sets.ranks)
+    rules = {
+        "plan": (best.boundaries.cuts, best.boundaries.owners),
+        "averaged": (averaged_cuts(sets, sets.steps - 1), order),
+        "even": (even_cuts(sets.elements, sets.ranks), order),
+    }
+    loads = {}
+    for name, (cuts, owners) in rules.items():
+        received = received_of(region_counts(one, cuts), owners)[0]
+        loads[name] = received[np.argsort(owners)].tolist()  # by rank
+    edges = even_cuts(sets.elements, min(_BINS, sets.elements))
+    entries = np.histogram(one.indices, edges)[0]
+    return {
+        "loads": {**loads, "ideal": float(one.counts.mean()) * (sets.ranks - 1) / sets.ranks},
+        "histogram": {"edges": edges.tolist(), "entries": entries.tolist()},
+        "fill_in": len(one.union(0)) / sets.elements,
+    }
+
+
 def _words(problem: Problem, best: Judged, selected: list[Ints]) -> dict[str, float]:
     """Words that the busiest rank receives in the first replayed step, beside other allreduces and the bounds."""
     recorded, step = problem.recorded, best.steps[0]
@@ -157,7 +183,6 @@ def _words(problem: Problem, best: Judged, selected: list[Ints]) -> dict[str, fl
         "upper bound": upper_bound_words(count, ranks),
         "lower bound": lower_bound_words(float(len(selected[step])), ranks),
         "least with these overlaps": least_words(recorded, step, selected[step]),
-        "fill_in": len(recorded.union(step)) / recorded.elements,
     }
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.fields import Bandwidth, Choice, Field, Number, Object, Seconds, Whole
-from gapless.system import System, lazy, named
+from gapless.encodings.oktopk.commands import PROFILE, RUN, VALIDATION
+from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Text, Whole
+from gapless.system import Command, System, answering_in_time, drawn, lazy, named
 
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
 
 __all__ = ["METHODS", "OBJECTIVES", "SELECTIONS", "SYSTEM"]
 
-METHODS = ("auto", "exact", "joint", "robust", "averaged", "even")
+METHODS = ("auto", "exact", "joint", "milp", "robust", "averaged", "even")
 """`auto` tries all that suit the recorded steps, or is `robust` where steps are held out; the last two: baselines."""
 OBJECTIVES = ("worst", "mean")
 SELECTIONS = ("auto", "topk", "all")
@@ -43,6 +44,11 @@ _NETWORK = (
     Field("latency", Seconds(), "of a message then (default 10us)", metavar="T", group="network"),
 )  # fmt: skip
 
+_SELECTION = Field(
+    "selection", Choice(SELECTIONS), "what every rank gets: topk of the sum, all; auto (default): topk where "
+    "values were recorded", "auto",
+)  # fmt: skip
+
 QUESTION = (
     *_SETS,
     Field(
@@ -51,13 +57,33 @@ QUESTION = (
     ),
     Field("held_out", Whole(0), "last steps that are set apart, to judge the plan on (default 0)", 0, metavar="N"),
     Field("objective", Choice(OBJECTIVES), "of the recorded steps: worst (default), mean", "worst"),
-    Field(
-        "selection", Choice(SELECTIONS), "what every rank gets: topk of the sum, all; auto (default): topk where "
-        "values were recorded", "auto",
-    ),
+    _SELECTION,
     Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     *_NETWORK,
 )  # fmt: skip
+
+_PLOT = Field("plot", Text(), "draw it: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE")
+
+ADVICE = (
+    *_SETS,
+    Field(
+        "densities", Listed(Number(0, strict=True, maximum=1)), "at which plans are made (default: the recorded one "
+        "and shares of it)", metavar="D,D,...",
+    ),
+    _SELECTION,
+    *_NETWORK,
+    _PLOT,
+)  # fmt: skip
+
+_ADVICE_HELP = """\
+The last recorded step is planned at each density by exact boundaries, and replayed beside the averaged rule, TopkA and
+a dense ring. Fill-in is the share of the gradient in the union of the ranks' sets. Stale boundaries: how the busiest
+rank's load grows with the boundaries' age, over all recorded steps, and how often new ones pay.
+
+example:
+  gapless advise sparse --indices grads.npz --topology ndv2 --nodes 2
+  gapless advise sparse --indices drifting:elements=100000,steps=12 --ranks 16 --densities 0.001,0.01,0.1
+"""
 
 SYSTEM = System(
     name="oktopk",
@@ -73,5 +99,27 @@ SYSTEM = System(
     summary=("method", "order", "gather", "balances"),
     lighter="fewer steps, or a lower density",
     device_names=_rank_names,
+    view=lazy("gapless.encodings.oktopk.view:render"),
+    pictures=("loads", "density", "gantt"),
+    drawers={
+        "loads": lazy("gapless.encodings.oktopk.pictures:draw_loads"),
+        "density": lazy("gapless.encodings.oktopk.pictures:draw_density"),
+    },
+    advice=(
+        Command(
+            "sparse",
+            "below which density a sparse allreduce pays, fill-in, how stale boundaries may be",
+            ADVICE,
+            drawn(
+                answering_in_time("gapless.encodings.oktopk.advice:advise"),
+                "gapless.encodings.oktopk.pictures:draw_advice",
+            ),
+            _ADVICE_HELP,
+            is_limited=True,
+        ),
+    ),
+    runs=(RUN,),
+    profiles=(PROFILE,),
+    validations=(VALIDATION,),
     package="gapless.encodings.oktopk",
 )

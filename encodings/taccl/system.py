@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gapless.errors import InputError
 from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Object, Seconds, Size, Text, Whole
 from gapless.io.ef_options import LOWERING
-from gapless.options import SolveOptions
+from gapless.options import MOST_SECONDS, SolveOptions
 from gapless.system import Command, Export, System, lazy, named
 
 if TYPE_CHECKING:
@@ -225,6 +225,41 @@ example:
   gapless run taccl --plan plan.json
 """
 
+_BACKENDS = ("gloo", "nccl", "mpi")
+
+LINKS = (
+    Field("ranks", Whole(2, 1024), "processes (default 2; a launcher has started its own)", metavar="P"),
+    Field("backend", Choice(_BACKENDS), "of torch.distributed: gloo (default), nccl, mpi", "gloo"),
+    Field(
+        "sizes", Listed(Size()), "of chunks (default: 8 bytes, and what a link carries in 25, 12 and 6 ms)",
+        metavar="SIZE,SIZE,...",
+    ),
+    Field("by", Choice(("class", "pair")), "a cost for each class of links (default), or each pair in a node", "class"),
+    Field(
+        "precision", Number(0, strict=True, maximum=1), "the half of a 95 % interval, as a share of the cost, that is "
+        "small enough (default 0.03)", 0.03, metavar="P",
+    ),
+    Field(
+        "time_limit", Number(0, strict=True, maximum=MOST_SECONDS),
+        "seconds for all of it; what is known then is written (default 60)", 60.0, metavar="S",
+    ),
+    Field("relabel", Flag(), "number the ranks of each node anew, those near the NIC first", False),
+    Field("wait", Seconds(), "the longest that a rank waits for another (default 60s)", 60.0, metavar="T"),
+    Field("output", Text(), "the topology file to write", is_required=True, metavar="FILE", short="-o"),
+)  # fmt: skip
+_LINKS_HELP = """\
+n chunks of s bytes that go in turn take n (alpha + beta s), n at once alpha + n beta s: both costs are fitted to flows
+of several n and s, robustly. Nodes, and which ranks share a NIC, a port or a bus, are found by latency, bandwidth, and
+by links that slow each other. Ranks are processes of this machine, or those that a launcher such as torchrun has
+started. The file is a --topology-file as it stands, for as many ranks.
+
+exit codes: 0 the file is written, 2 bad input, or a process failed, 4 the time was over before the structure was known
+
+example:
+  gapless profile links --ranks 4 -o machine.json
+  torchrun --nproc-per-node 8 --no-python gapless profile links --backend nccl -o machine.json
+"""
+
 SYSTEM = System(
     name="taccl",
     what="synthesise a collective for a topology under a sketch",
@@ -267,6 +302,13 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
             "taccl", "a plan between processes of this machine, beside the library's own collective", RUN,
             lazy("gapless.encodings.taccl.programs.running:execute"), _RUN_HELP,
             when_stopped="ending the processes", is_launched=True,
+        ),
+    ),
+    profiles=(
+        Command(
+            "links", "alpha and beta of links, and what ranks share, as a topology file", LINKS,
+            lazy("gapless.encodings.taccl.programs.profiling:profile_links"), _LINKS_HELP,
+            when_stopped="ending with what is known", is_launched=True,
         ),
     ),
     package="gapless.encodings.taccl",

@@ -64,10 +64,12 @@ def test_every_page_can_be_reached() -> None:
     assert there == listed, f"nav of mkdocs.yml and docs/ differ: {sorted(there ^ listed)}"
 
 
-@pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs (extra docs) is not installed")
+@pytest.mark.skipif(find_spec("mkdocstrings") is None, reason="mkdocstrings (extra docs) is not installed")
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     site = tmp_path / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(site)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert built.returncode == 0, built.stderr
     assert (site / "tutorials" / "taccl" / "index.html").is_file()
+    assert "gapless sweep file" in (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
+    assert 'id="gapless.result.Result"' in (site / "reference" / "python" / "index.html").read_text(encoding="utf-8")

@@ -263,7 +263,8 @@ def _paths(topology: Topology) -> dict[tuple[int, int], list[int]]:
     for source, targets in nx.all_pairs_dijkstra_path(network, weight="duration_s"):
         for target, ranks in targets.items():
             if source != target:
-                links = (network.edges[hop]["link"] for hop in pairwise(ranks))
+                hops = [(source, target)] if network.has_edge(source, target) else pairwise(ranks)
+                links = (network.edges[hop]["link"] for hop in hops)
                 paths[source, target] = list(dict.fromkeys(queue for link in links for queue in passed[link]))
     return paths
 

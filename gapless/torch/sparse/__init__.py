@@ -1,1 +1,5 @@
 """Sparse gradients: recorded, added by regions between processes, and in training under DistributedDataParallel."""
+
+from gapless.torch.sparse.attaching import attach
+
+__all__ = ["attach"]

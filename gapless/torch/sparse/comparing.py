@@ -5,22 +5,26 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gapless.leaving import temporary_folder
 from gapless.torch.ddp.buckets import trainable
 from gapless.torch.library import rank_count, torch
-from gapless.torch.processes import Program, be_rank, run_processes
+from gapless.torch.processes import Program, be_rank
+from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import load_named
 from gapless.torch.sparse.allgather import TopkAllgather
+from gapless.torch.sparse.attaching import attach
 from gapless.torch.sparse.hook import attach_exchange
 from gapless.torch.sparse.plan import SparsePlan
-from gapless.torch.sparse.planned import PlannedExchange
 from gapless.torch.sparse.training import TrainingTask, read_task, trained, write_task
 
-__all__ = ["STRATEGIES", "Trained", "compare_training"]
+if TYPE_CHECKING:
+    from gapless.torch.ranks import Ranks
+
+__all__ = ["STRATEGIES", "Trained", "compare_training", "prepared"]
 
 STRATEGIES = ("dense", "TopkA", "plan")
 
@@ -36,14 +40,16 @@ class Trained:
     received_words: float
 
 
-def compare_training(task: TrainingTask, plan: SparsePlan, stop: threading.Event | None = None) -> tuple[Trained, ...]:
+def compare_training(
+    task: TrainingTask, plan: SparsePlan, stop: threading.Event | None = None, among: Ranks | None = None
+) -> tuple[Trained, ...]:
     """Train by each strategy, in a process a rank. Raises `InputError` where the plan is for another model or number of
     ranks, and `RunError`.
     """
     plan.check(sum(each.numel() for each in trainable(load_named(task.model, task.seed).model).values()), task.ranks)
     with temporary_folder("gapless-ranks-") as name:
         write_task(Path(name), task, plan=plan.data())
-        found = run_processes("gapless.torch.sparse.comparing", Path(name), task.ranks, task.wait_s, stop)
+        found = run_ranks("gapless.torch.sparse.comparing", Path(name), task.ranks, task.wait_s, stop, among)
     return tuple(
         Trained(
             name,
@@ -54,7 +60,8 @@ def compare_training(task: TrainingTask, plan: SparsePlan, stop: threading.Event
     )
 
 
-def _prepared(folder: Path) -> Program:
+def prepared(folder: Path) -> Program:
+    """What the rank does, by what is in the folder."""
     task, more = read_task(folder)
     plan = SparsePlan.read(more["plan"])
 
@@ -70,10 +77,9 @@ def _trained(name: str, task: TrainingTask, plan: SparsePlan, rank: int) -> dict
         losses, ranks = trained(ddp, task, rank), rank_count()
         words = 2 * plan.regions.length * (ranks - 1) / ranks * task.steps  # of a ring, as gloo's
         return {"losses": losses, "received_words": words}
-    exchange = TopkAllgather() if name == "TopkA" else PlannedExchange(plan)
-    attach_exchange(ddp, plan.density, exchange)
-    return {"losses": trained(ddp, task, rank), "received_words": float(exchange.received_words)}
+    state = attach(ddp, plan) if name == "plan" else attach_exchange(ddp, plan.density, TopkAllgather())
+    return {"losses": trained(ddp, task, rank), "received_words": float(state.exchange.received_words)}
 
 
 if __name__ == "__main__":
-    be_rank(_prepared)
+    be_rank(prepared)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.torch.sparse.relay import Hop
+from gapless.system import named
 
-__all__ = ["Regions", "SparsePlan"]
+__all__ = ["Regions", "Route", "SparsePlan"]
+
+Route: TypeAlias = tuple[int, int, int]
+"""(source, target, of): a message to the next rank, of what rank `of` had at first."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +45,23 @@ class Regions:
 
 @dataclass(frozen=True)
 class SparsePlan:
-    """What training needs of a plan.
+    """A plan, which holds for index sets of other sizes too.
 
     `density`: the share of entries that each rank sends. `count`: so many of the sums go to all ranks; None: all of
-    them. `hops`: along which, (source, target, block) each, in an order in which a rank has what it passes on; None:
-    straight.
+    them. `contributions`: on their way to owners, `of` the rank they come from, and the owner; `sums`: on their way to
+    all, `of` the rank that holds them. Both in an order in which a rank has what it passes on. `package`: of the
+    planner, whose module `training` has `balancing_moves(held, node_of)` and `renewed_cuts(places, elements, owners)`.
+    `node_of`: the node of each rank. `balances`: whether sums are balanced before they go to all.
     """
 
     regions: Regions
     density: float
-    count: int | None = None
-    hops: tuple[Hop, ...] | None = None
+    contributions: tuple[tuple[int, int, int, int], ...]
+    sums: tuple[Route, ...]
+    count: int | None
+    package: str
+    node_of: tuple[int, ...] = ()
+    balances: bool = True
 
     def check(self, length: int, ranks: int) -> None:
         """Raise `InputError` where it is for another model or number of ranks."""
@@ -59,6 +71,19 @@ class SparsePlan:
             rule = f"plan: is for a gradient of {self.regions.length} entries, got a model of {length}"
             raise InputError(f"{rule}; record this model, and plan for it")
 
+    def moves(self, held: Sequence[int]) -> list[tuple[int, int, int]]:
+        """What balancing moves where ranks hold so many sums."""
+        if not self.balances:
+            return []
+        found: list[tuple[int, int, int]] = named(f"{self.package}.training:balancing_moves")(held, self.node_of)
+        return found
+
+    def renewed(self, places: Sequence[NDArray[np.int32]]) -> Regions:
+        """Regions for the next steps, from all ranks' places in this one, ascending."""
+        owners = self.regions.owners
+        cuts = named(f"{self.package}.training:renewed_cuts")(places, self.regions.length, owners)
+        return Regions(tuple(map(int, cuts)), owners)
+
     def data(self) -> dict[str, Any]:
         """Plain values, for `read`."""
         return asdict(self)
@@ -67,5 +92,5 @@ class SparsePlan:
     def read(cls, data: Mapping[str, Any]) -> SparsePlan:
         """The plan whose `data` these are."""
         regions = Regions(tuple(data["regions"]["cuts"]), tuple(data["regions"]["owners"]))
-        hops = data["hops"] and tuple(Hop(hop["source"], hop["target"], tuple(hop["blocks"])) for hop in data["hops"])
-        return cls(regions, data["density"], data["count"], hops)
+        columns = {name: tuple(map(tuple, data[name])) for name in ("contributions", "sums")}
+        return cls(**{**data, **columns, "regions": regions, "node_of": tuple(data["node_of"])})

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,13 +9,10 @@ from gapless.errors import InputError
 from gapless.torch.library import rank_count, torch
 from gapless.torch.sparse.allreduce import SparseAllreduce
 from gapless.torch.sparse.entries import Entries, gathered_rows
-from gapless.torch.sparse.plan import Regions, SparsePlan
-from gapless.torch.sparse.selection import Threshold
+from gapless.torch.sparse.plan import SparsePlan
+from gapless.torch.sparse.selection import Threshold, entry_count
 
-__all__ = ["PlannedExchange", "Renewal"]
-
-Renewal: TypeAlias = Callable[[Sequence[NDArray[np.int64]], int], Regions]
-"""Regions for the next steps, from all ranks' places in this one (rising) and the length of the gradient."""
+__all__ = ["PlannedExchange"]
 
 _SAMPLE = 4096
 """Places at most that a rank sends for new regions, evenly spaced among its own: a region's load is then known to
@@ -29,18 +23,23 @@ within a 4096th of what the rank sends, at either end.
 class PlannedExchange:
     """An exchange for `SparseState`; made and called by all ranks of the default group.
 
-    The plan's `count` of sums are kept by a threshold, as `Threshold` says.
-    `renew`: makes new regions after every `renewal` steps; None: the regions stay. `agreement_words`: what this rank
+    The plan's `count` of sums are kept by a threshold, as `Threshold` says, or as many as another `density` gives.
+    Regions are made anew after every `renewal` steps; None: they stay. `agreement_words`: what this rank
     received to find thresholds and regions. Raises `InputError` where the process group has another number of ranks.
     """
 
-    def __init__(self, plan: SparsePlan, period: int = 32, renew: Renewal | None = None, renewal: int = 64) -> None:
-        if renewal < 1:
+    def __init__(
+        self, plan: SparsePlan, density: float | None = None, period: int = 32, renewal: int | None = 64
+    ) -> None:
+        if renewal is not None and renewal < 1:
             raise InputError(f"renewal: must be at least 1 step, got {renewal}")
-        self.allreduce = SparseAllreduce(plan.regions, plan.hops)
+        self.allreduce = SparseAllreduce(plan)
         self.agreement_words = 0
-        self._threshold = None if plan.count is None else Threshold(plan.count, period)
-        self._renew, self._renewal = renew, renewal
+        count = plan.count
+        if count is not None and density is not None:
+            count = entry_count(density, plan.regions.length)
+        self._threshold = None if count is None else Threshold(count, period)
+        self._plan, self._renewal = plan, renewal
 
     @property
     def received_words(self) -> int:
@@ -55,8 +54,8 @@ class PlannedExchange:
         sums = self.allreduce(given, self._kept)
         if self._threshold is not None:
             self._threshold.used(len(sums))
-        if self._renew is not None and (step + 1) % self._renewal == 0:
-            self.allreduce.regions = self._renew(self._sampled(given), length)
+        if self._renewal is not None and (step + 1) % self._renewal == 0:
+            self.allreduce.regions = self._plan.renewed(self._sampled(given))
         return sums
 
     def _kept(self, sums: Entries) -> Entries:
@@ -67,11 +66,11 @@ class PlannedExchange:
             self._threshold.find(torch.cat(self._all_of(sums.values)))
         return sums.where(self._threshold.places(sums.values))
 
-    def _sampled(self, given: Entries) -> list[NDArray[np.int64]]:
+    def _sampled(self, given: Entries) -> list[NDArray[np.int32]]:
         """All ranks' places, or every so many of them."""
         every = -(-len(given) // _SAMPLE)
         places = given.places[:: max(every, 1)].to(torch.int32)
-        return [row.numpy().astype(np.int64) for row in self._all_of(places)]
+        return [row.numpy() for row in self._all_of(places)]
 
     def _all_of(self, own: torch.Tensor) -> list[torch.Tensor]:
         """What all ranks have, of unlike lengths, of words each."""

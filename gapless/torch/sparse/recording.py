@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from gapless.leaving import temporary_folder
 from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.torch.ddp.buckets import trainable
 from gapless.torch.library import torch
-from gapless.torch.processes import Program, be_rank, run_processes
+from gapless.torch.processes import Program, be_rank
+from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import load_named
 from gapless.torch.sparse.allgather import TopkAllgather
 from gapless.torch.sparse.entries import Entries
@@ -21,7 +22,10 @@ from gapless.torch.sparse.hook import attach_exchange
 from gapless.torch.sparse.selection import Threshold, entry_count
 from gapless.torch.sparse.training import TrainingTask, read_task, trained, write_task
 
-__all__ = ["Recording", "recorded"]
+if TYPE_CHECKING:
+    from gapless.torch.ranks import Ranks
+
+__all__ = ["Recording", "prepared", "recorded"]
 
 
 @dataclass(frozen=True)
@@ -32,14 +36,16 @@ class Recording:
     losses: tuple[float, ...]
 
 
-def recorded(task: TrainingTask, density: float, stop: threading.Event | None = None) -> Recording:
+def recorded(
+    task: TrainingTask, density: float, stop: threading.Event | None = None, among: Ranks | None = None
+) -> Recording:
     """Train in as many processes. Raises `InputError` for a model that can't be, and `RunError`."""
     parameters = trainable(load_named(task.model, task.seed).model)
     lengths = [parameter.numel() for parameter in parameters.values()]
     entry_count(density, sum(lengths))
     with temporary_folder("gapless-ranks-") as name:
         write_task(Path(name), task, density=density)
-        found = run_processes("gapless.torch.sparse.recording", Path(name), task.ranks, task.wait_s, stop)
+        found = run_ranks("gapless.torch.sparse.recording", Path(name), task.ranks, task.wait_s, stop, among)
     held = [rank["places"][step] for step in range(task.steps) for rank in found]
     values = [rank["values"][step] for step in range(task.steps) for rank in found]
     sets = IndexSets(
@@ -76,7 +82,8 @@ class _Recorded:
         return sums.where(self._global.places(sums.values))
 
 
-def _prepared(folder: Path) -> Program:
+def prepared(folder: Path) -> Program:
+    """What the rank does, by what is in the folder."""
     task, more = read_task(folder)
     return Program(task.ranks, task.wait_s, lambda rank: _work(task, more["density"], rank))
 
@@ -91,4 +98,4 @@ def _work(task: TrainingTask, density: float, rank: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    be_rank(_prepared)
+    be_rank(prepared)

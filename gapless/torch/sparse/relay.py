@@ -8,7 +8,7 @@ pair of gloo that sends and receives at once does both at half the rate.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +16,10 @@ from dataclasses import dataclass
 from gapless.torch.library import rank_count, torch
 
 __all__ = ["Hop", "Relay"]
+
+
+_AHEAD = 4
+"""Messages between two ranks that are expected before they are sent."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +44,20 @@ class Relay:
         self._threads = ThreadPoolExecutor(max(2 * (ranks - 1), 1), thread_name_prefix="gapless-relay")
 
     def __call__(
-        self, hops: Sequence[Hop], held: Mapping[int, torch.Tensor], lengths: Mapping[int, int]
+        self, hops: Sequence[Hop], held: Mapping[int, torch.Tensor], lengths: Sequence[int]
     ) -> dict[int, torch.Tensor]:
         """All blocks that this rank has in the end: those it held, and those that the hops bring.
 
-        `lengths`: in words, of every block, the same in all ranks. Empty messages aren't sent. Raises what a message
-        fails with.
+        `lengths`: in words, of every block, the same in all ranks. Blocks without words aren't sent, and needn't be
+        held. Raises what a message fails with.
         """
-        call = _Call(dict(held), lengths)
+        empty = {block: torch.empty(0, dtype=torch.int32) for block, length in enumerate(lengths) if not length}
+        call = _Call({**held, **empty}, lengths)
         queues = defaultdict(list)
         for hop in hops:
-            if self._rank in (hop.source, hop.target) and any(lengths[block] for block in hop.blocks):
-                queues[hop.source, hop.target].append(hop)
-        call.add_empty({block for hop in hops if hop.target == self._rank for block in hop.blocks})
+            full = tuple(block for block in hop.blocks if lengths[block])
+            if full and self._rank in (hop.source, hop.target):
+                queues[hop.source, hop.target].append(Hop(hop.source, hop.target, full))
         for future in [self._threads.submit(self._work, call, queue) for queue in queues.values()]:
             future.exception()
         if call.error is not None:
@@ -61,34 +66,36 @@ class Relay:
         return call.held
 
     def _work(self, call: _Call, queue: Sequence[Hop]) -> None:
-        """The messages from one rank to another; this one is either."""
+        """The messages from one rank to another; this one is either. A few are under way at once."""
+        open_ = deque[tuple[Hop, torch.Tensor, torch.distributed.Work]]()
         try:
             for hop in queue:
-                group = self._groups[hop.source < hop.target]
-                if hop.source == self._rank:
-                    torch.distributed.send(call.message(hop), hop.target, group)
-                else:
-                    message = call.room(hop)
-                    torch.distributed.recv(message, hop.source, group)
-                    call.receive(hop, message)
+                group, sends = self._groups[hop.source < hop.target], hop.source == self._rank
+                message = call.message(hop) if sends else call.room(hop)
+                start = torch.distributed.isend if sends else torch.distributed.irecv
+                open_.append((hop, message, start(message, hop.target if sends else hop.source, group)))
+                if len(open_) > _AHEAD:
+                    self._finish(call, *open_.popleft())
+            while open_:
+                self._finish(call, *open_.popleft())
         except Exception as error:  # the caller's thread raises it, the other threads end
             call.fail(error)
+
+    def _finish(self, call: _Call, hop: Hop, message: torch.Tensor, work: torch.distributed.Work) -> None:
+        """Wait for a message to have gone, or to be there."""
+        work.wait()
+        if hop.target == self._rank:
+            call.receive(hop, message)
 
 
 class _Call:
     """The blocks that a rank holds while they are carried; threads share it under one lock."""
 
-    def __init__(self, held: dict[int, torch.Tensor], lengths: Mapping[int, int]) -> None:
+    def __init__(self, held: dict[int, torch.Tensor], lengths: Sequence[int]) -> None:
         self.held, self.received_words = held, 0
         self.error: Exception | None = None
         self._lengths = lengths
         self._news = threading.Condition()
-
-    def add_empty(self, blocks: set[int]) -> None:
-        """Blocks without words are there at once."""
-        for block in blocks:
-            if not self._lengths[block]:
-                self.held[block] = torch.empty(0, dtype=torch.int32)
 
     def message(self, hop: Hop) -> torch.Tensor:
         """What a hop sends, once all of it is there."""

@@ -19,7 +19,7 @@ from gapless import Result, SolveOptions
 from gapless.encodings.bagpipe import Planning, resuming, run_store
 from gapless.encodings.bagpipe.actions import NOT_FETCHED, SENT_LATER, SENT_NOW
 from gapless.encodings.bagpipe.batch_plans import batch_plans
-from gapless.encodings.bagpipe.budget import Budget, OutOfTimeError, Pace
+from gapless.encodings.bagpipe.budget import Budget, OutOfTimeErrorError, Pace
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.parameters import Parameters, Synchronised
 from gapless.encodings.bagpipe.problem import Problem
@@ -119,7 +119,7 @@ def planned(clock: _Clock, pace: Pace, read_s: float, **settings: Any) -> list[b
 
     budget.check_reading = read  # type: ignore[method-assign]
     plans = []
-    with suppress(OutOfTimeError):
+    with suppress(OutOfTimeErrorError):
         for plan in batch_plans(asked.trace, asked.planning, None, SolveOptions(), budget):
             plans.append(plan)
             clock.left_s -= pace.plan_s

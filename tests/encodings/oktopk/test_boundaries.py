@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations_with_replacement, permutations
 
 import numpy as np
@@ -12,6 +13,7 @@ from gapless.encodings.oktopk.baselines import averaged_cuts, even_cuts
 from gapless.encodings.oktopk.boundaries import exact_boundaries
 from gapless.encodings.oktopk.joint import joint_bound, joint_cost, joint_search
 from gapless.encodings.oktopk.loads import Loads
+from gapless.encodings.oktopk.milp import solve_milp
 from gapless.encodings.oktopk.owners import matched_owners, owner_costs
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.sparsity.index_sets import IndexSets, index_sets
@@ -65,6 +67,13 @@ def test_exact_on_unlike_links_is_that_of_brute_force() -> None:
         found = exact_boundaries(Loads.of(sets), owners, costs)
         best = min((received_by_hand(sets, cuts, owners) * costs[owners]).max() for cuts in all_cuts(sets))
         assert found.cost == pytest.approx(best, abs=1e-12), seed
+
+
+def test_costs_far_below_one_end_the_search_too() -> None:
+    sets = random_sets(11)
+    loads, owners = Loads.of(sets), np.arange(sets.ranks)
+    small = exact_boundaries(loads, owners, np.full(sets.ranks, 3e-10))
+    assert small.cost == pytest.approx(3e-10 * exact_boundaries(loads, owners).cost)
 
 
 def test_windows_add_up_the_loads_of_their_steps() -> None:
@@ -145,6 +154,23 @@ def test_no_cuts_and_owners_beat_the_joint_bound(first: int) -> None:
         before = joint_cost(loads.counts(start.cuts), start.owners, receiving, sending).max()
         assert best * (1 - 1e-9) <= found.cost <= before
         assert found.cost == joint_cost(loads.counts(found.cuts), found.owners, receiving, sending).max()
+
+
+def test_the_milp_finds_the_best_of_all_cuts_and_owners() -> None:
+    for seed in range(4):
+        sets, random = random_sets(seed), np.random.default_rng(seed)
+        loads = Loads.of(sets)
+        receiving, sending = random.choice([0.5, 1.0, 2.0], sets.ranks), random.choice([0.5, 1.0], sets.ranks)
+        best = min(
+            joint_cost(loads.counts(cuts), np.array(order), receiving, sending).max()
+            for cuts in all_cuts(sets) for order in permutations(range(sets.ranks))
+        )  # fmt: skip
+        start = exact_boundaries(loads, np.arange(sets.ranks), receiving)
+        cost = joint_cost(loads.counts(start.cuts), start.owners, receiving, sending).max()
+        start = replace(start, cost=float(cost))
+        found = solve_milp(loads, start, receiving, sending, 24, SolveOptions(time_limit_s=60))
+        assert found.boundaries.cost == pytest.approx(best, abs=1e-9), seed
+        assert found.bound == pytest.approx(best, abs=1e-6)
 
 
 def test_balancing_moves_the_surplus_and_no_more() -> None:

@@ -11,19 +11,29 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 
 import torch
 
+from gapless.encodings.oktopk.balancing import balancing_moves
 from gapless.errors import InputError
 from gapless.torch.sparse.allgather import TopkAllgather
-from gapless.torch.sparse.allreduce import SparseAllreduce, balanced
+from gapless.torch.sparse.allreduce import SparseAllreduce
 from gapless.torch.sparse.entries import Entries
-from gapless.torch.sparse.plan import Regions
-from gapless.torch.sparse.relay import Hop
+from gapless.torch.sparse.plan import Regions, SparsePlan
 from tests.support.gloo_ranks import run_ranks
 
 LENGTH, RANKS = 1000, 4
 REGIONS = Regions((0, 100, 100, 700, LENGTH), (2, 0, 3, 1))
-RING = tuple(
-    Hop((block + turn) % RANKS, (block + turn + 1) % RANKS, (block,)) for turn in range(3) for block in range(4)
-)
+PAIRS = tuple((rank, (rank + turn) % RANKS) for turn in range(1, RANKS) for rank in range(RANKS))
+RING = tuple(((of + turn) % RANKS, (of + turn + 1) % RANKS, of) for turn in range(3) for of in range(RANKS))
+AROUND = tuple(
+    ((rank + turn) % RANKS, (rank + turn + 1) % RANKS, rank, owner)
+    for rank, owner in PAIRS for turn in range((owner - rank) % RANKS)
+)  # fmt: skip
+"""Contributions that only go around a ring, by way of others."""
+
+
+def plan(is_ring: bool) -> SparsePlan:
+    contributions = AROUND if is_ring else tuple((*pair, *pair) for pair in PAIRS)
+    sums = RING if is_ring else tuple((*pair, pair[0]) for pair in PAIRS)
+    return SparsePlan(REGIONS, 0.06, contributions, sums, None, "gapless.encodings.oktopk", balances=not is_ring)
 
 
 def of_rank(rank: int) -> Entries:
@@ -45,8 +55,8 @@ def dense_sum() -> torch.Tensor:
 
 def _program(rank: int, folder: Path) -> list[tuple[torch.Tensor, torch.Tensor, object]]:
     found = []
-    for hops, least in ((None, 0.0), (RING, 0.5)):
-        allreduce = SparseAllreduce(REGIONS, hops)
+    for is_ring, least in ((False, 0.0), (True, 0.5)):
+        allreduce = SparseAllreduce(plan(is_ring))
         sums = allreduce(of_rank(rank), lambda sums, least=least: sums.where(sums.values.abs() > least))
         words = allreduce.words
         found.append((sums.places, sums.values, (words.reduced, words.balanced, words.gathered)))
@@ -59,29 +69,39 @@ def test_sums_have_the_bits_of_the_dense_sum_and_words_are_those_of_the_sets(tmp
     found = run_ranks(_program, RANKS, tmp_path)
     total = dense_sum()
     for rank, rows in enumerate(found):
-        for (places, values, words), least in zip(rows, (0.0, 0.5, 0.0), strict=True):
-            kept = (total.abs() > least).nonzero().flatten()
-            assert torch.equal(places.sort().values, kept)
+        for (places, values, _), least in zip(rows, (0.0, 0.5, 0.0), strict=True):
+            assert torch.equal(places.sort().values, (total.abs() > least).nonzero().flatten())
             assert torch.equal(values, total[places])
-            if isinstance(words, tuple):
-                assert words == expected_words(rank, kept)
-            else:
-                assert words == 2 * 3 * 60
+        straight, ring, gathered = (row[2] for row in rows)
+        assert straight == (2 * received(rank), *phase_2(rank, total.abs() > 0.0))
+        assert ring[1:] == (0, 2 * sum(counts_of(total.abs() > 0.5)) - 2 * counts_of(total.abs() > 0.5)[rank])
+        assert gathered == 2 * 3 * 60
+    on_the_way = sum((owner - rank) % RANKS * sent(rank, owner) for rank, owner in PAIRS)
+    assert sum(rows[1][2][0] for rows in found) == 2 * on_the_way
 
 
-def expected_words(rank: int, kept: torch.Tensor) -> tuple[int, int, int]:
-    region = REGIONS.owners.index(rank)
-    begin, end = REGIONS.cuts[region : region + 2]
-    reduced = sum(
-        int(((each.places >= begin) & (each.places < end)).sum()) for other in range(RANKS) if other != rank
-        for each in [of_rank(other)]
-    )  # fmt: skip
-    counts = [0] * RANKS
-    for number, owner in enumerate(REGIONS.owners):
-        counts[owner] = int(((kept >= REGIONS.cuts[number]) & (kept < REGIONS.cuts[number + 1])).sum())
-    moves, held = balanced(counts)
-    moved = sum(move.count for move in moves if move.target == rank)
-    return 2 * reduced, 2 * moved, 2 * (sum(held) - held[rank])
+def sent(rank: int, owner: int) -> int:
+    """Entries of a rank in another's region."""
+    begin, end = REGIONS.cuts[REGIONS.owners.index(owner) :][:2]
+    places = of_rank(rank).places
+    return int(((places >= begin) & (places < end)).sum())
+
+
+def received(owner: int) -> int:
+    return sum(sent(rank, owner) for rank in range(RANKS) if rank != owner)
+
+
+def counts_of(kept: torch.Tensor) -> list[int]:
+    """Sums that each rank has after phase 1."""
+    regions = [REGIONS.owners.index(rank) for rank in range(RANKS)]
+    return [int(kept[REGIONS.cuts[region] : REGIONS.cuts[region + 1]].sum()) for region in regions]
+
+
+def phase_2(rank: int, kept: torch.Tensor) -> tuple[int, int]:
+    """Words moved to a rank, and gathered: together all sums but its own, whatever was moved."""
+    counts = counts_of(kept)
+    moved = sum(entries for _, target, entries in balancing_moves(counts, ()) if target == rank)
+    return 2 * moved, 2 * (sum(counts) - counts[rank] - moved)
 
 
 @pytest.mark.parametrize(

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
 
-from gapless.torch.sparse.hook import attach_exchange
+from gapless.errors import InputError
+from gapless.torch.sparse import attach
 from gapless.torch.sparse.plan import Regions, SparsePlan
-from gapless.torch.sparse.planned import PlannedExchange
 from tests.support.gloo_ranks import run_ranks
 
 RANKS, STEPS, DENSITY = 2, 5, 0.1
 LENGTH = 8 * 16 + 16 + 16 * 4 + 4
 COUNT = round(DENSITY * LENGTH)
-PLAN = SparsePlan(Regions((0, 40, LENGTH), (1, 0)), DENSITY, COUNT)
+PLAN = SparsePlan(
+    Regions((0, 40, LENGTH), (1, 0)), DENSITY, ((0, 1, 0, 1), (1, 0, 1, 0)), ((0, 1, 0), (1, 0, 1)), COUNT,
+    "gapless.encodings.oktopk",
+)  # fmt: skip
 
 
 def made() -> torch.nn.Module:
@@ -33,27 +35,21 @@ def loss_of(model: torch.nn.Module, rank: int, step: int) -> torch.Tensor:
     return torch.nn.functional.mse_loss(model(given), wanted)
 
 
-def _halves(places: list[np.ndarray], length: int) -> Regions:
-    """New regions that no load asks for, so that they are seen."""
-    assert len(places) == RANKS
-    assert all((np.diff(each) > 0).all() and each.max() < length for each in places)
-    return Regions((0, length // 2, length), (0, 1))
-
-
-def _program(rank: int, folder: Path) -> tuple[list[torch.Tensor], tuple[int, ...], tuple[int, ...]]:
+def _program(rank: int, folder: Path) -> tuple[list[torch.Tensor], tuple[int, ...], tuple[int, ...], str]:
     # 1 MB: all in one bucket; 1 byte: in four, with the last parameters first
     found = []
-    for cap_mb, renew in ((1.0, None), (1e-6, _halves)):
+    for cap_mb, renewal in ((1.0, None), (1e-6, 2)):
         ddp = torch.nn.parallel.DistributedDataParallel(made(), bucket_cap_mb=cap_mb)
-        exchange = PlannedExchange(PLAN, period=1, renew=renew, renewal=2)
-        state = attach_exchange(ddp, DENSITY, exchange, period=1)
+        state = attach(ddp, PLAN, period=1, renewal=renewal)
         optimizer = torch.optim.SGD(ddp.parameters(), 0.1)
         for step in range(STEPS):
             optimizer.zero_grad()
             loss_of(ddp, rank, step).backward()
             optimizer.step()
         found.append(torch.cat([each.detach().flatten() for each in ddp.parameters()]))
-    return found, exchange.allreduce.regions.cuts, (len(state.sent), len(state.summed))
+    with pytest.raises(InputError) as refused:
+        attach(torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 3)), PLAN)
+    return found, state.exchange.allreduce.regions.cuts, (len(state.sent), len(state.summed)), str(refused.value)
 
 
 def expected() -> torch.Tensor:
@@ -82,7 +78,11 @@ def expected() -> torch.Tensor:
 
 def test_training_has_the_bits_of_the_same_in_one_process_in_any_buckets_and_regions(tmp_path: Path) -> None:
     wanted = expected()
-    for found, cuts, counts in run_ranks(_program, RANKS, tmp_path):
-        assert all(torch.equal(parameters, wanted) for parameters in found)
-        assert cuts == (0, LENGTH // 2, LENGTH)
+    found = run_ranks(_program, RANKS, tmp_path)
+    for parameters, cuts, counts, refused in found:
+        assert all(torch.equal(each, wanted) for each in parameters)
+        assert cuts == found[0][1] != PLAN.regions.cuts
         assert counts == (COUNT, COUNT)
+        assert refused == (
+            "plan: is for a gradient of 212 entries, got a model of 12; record this model, and plan for it"
+        )

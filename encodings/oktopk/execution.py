@@ -1,0 +1,109 @@
+"""`gapless run oktopk`: a plan on processes of this machine, beside TopkA and the dense allreduce. Needs `torch`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gapless.encodings.oktopk.loads import region_counts
+from gapless.encodings.oktopk.lowering import ENTRY_BYTES, received_words
+from gapless.errors import InputError
+from gapless.io.plan import SavedPlan
+from gapless.plans_to_run import not_run, plan_to_run
+from gapless.profiles.sparsity.index_sets import IndexSets
+from gapless.profiles.sparsity.named import find_index_sets
+from gapless.system import Answer, Session
+from gapless.units import format_seconds
+
+__all__ = ["execute"]
+
+
+def execute(values: Mapping[str, Any], session: Session) -> Answer:
+    """Run the steps that the plan's schedule has, and compare bits and words."""
+    plan, report = plan_to_run(values["plan"], "oktopk")
+    if not report.valid:
+        return not_run(report)
+    ranks = plan.schedule.topology.device_count
+    if values["ranks"] not in (None, ranks):
+        raise InputError(f"ranks: must be those of the plan, {ranks}, got {values['ranks']}; plan for as many")
+    from gapless.torch.sparse.run import run_sparse
+    from gapless.torch.sparse.saved import sparse_plan
+
+    sets = _sets(plan, values["indices"], session.options.seed)
+    selected = [
+        sets.union(step) if plan.problem["selection"] == "all" else sets.global_top(step, int(sets.counts[step].max()))
+        for step in range(sets.steps)
+    ]
+    session.say(f"running {ranks} processes ...")
+    found = run_sparse(
+        sparse_plan(plan), sets, selected, values["repeats"], values["wait"], session.options.stop, session.ranks
+    )
+    received, planned = found.received_words.sum(axis=0), received_words(plan.schedule)
+    is_valid = not found.wrong and bool((received.sum(axis=1) == planned).all())
+    data = {
+        "ranks": ranks,
+        "steps": plan.details["replayed_steps"],
+        "sums": ranks * sum(map(len, selected)),
+        "wrong": found.wrong,
+        "received_words": received.tolist(),
+        "planned_words": planned.tolist(),
+        "predicted_s": report.makespan_s / sets.steps,
+        "measured_s": {name: float(np.median(times_s)) for name, times_s in found.times_s.items()},
+        "times_s": {name: times_s.tolist() for name, times_s in found.times_s.items()},
+        "valid": is_valid,
+    }
+    return Answer(data, _text(data, plan.schedule.topology.name), is_valid=is_valid)
+
+
+def _sets(plan: SavedPlan, indices: str | None, seed: int) -> IndexSets:
+    """The index sets of the steps in the plan's schedule, with drawn values where none were recorded."""
+    name, ranks, density = indices or str(plan.problem["indices"]), plan.problem["ranks"], plan.problem["density"]
+    if indices is None and ":" in name and not name.startswith(("clustered", "drifting", "uniform")):
+        raise InputError(f"indices: must be given, the file of the recorded sets {name!r} that the plan was made for")
+    sets = find_index_sets(name, ranks)
+    if not math.isclose(sets.density, density, rel_tol=1e-6):
+        sets = find_index_sets(name, ranks, density)
+    steps = plan.details["replayed_steps"]
+    if max(steps) >= sets.steps:
+        raise InputError(f"indices: must have step {max(steps)}, which the plan's schedule has, got {sets.steps} steps")
+    values = sets.values
+    if values is None:
+        values = np.random.default_rng(seed).standard_normal(len(sets.indices)).astype(np.float32)
+    sets = _chosen(replace(sets, values=values), steps)
+    counts = region_counts(sets, np.asarray(plan.details["cuts"]))
+    initial = plan.schedule.graph.size_bytes[plan.schedule.graph.initial.tensors]
+    is_same = np.array_equal(np.sort(ENTRY_BYTES * counts[counts > 0]), np.sort(initial))
+    if sets.elements != plan.problem["elements"] or not is_same:
+        raise InputError(f"indices: must be those that the plan was made for, {plan.problem['indices']!r}")
+    return sets
+
+
+def _chosen(sets: IndexSets, steps: list[int]) -> IndexSets:
+    """Some steps, in this order."""
+    rows = [step * sets.ranks + rank for step in steps for rank in range(sets.ranks)]
+    places = np.concatenate([np.arange(sets.start[row], sets.start[row + 1]) for row in rows])
+    assert sets.values is not None
+    return replace(
+        sets, steps=len(steps), start=np.append(0, np.cumsum(np.diff(sets.start)[rows])),
+        indices=sets.indices[places], values=sets.values[places],
+    )  # fmt: skip
+
+
+def _text(data: Mapping[str, Any], machine: str) -> str:
+    measured_s = data["measured_s"]
+    words = [sum(each) for each in data["received_words"]]
+    is_planned = words == data["planned_words"]
+    parts = " + ".join(f"{sum(column):,}" for column in zip(*data["received_words"], strict=True))
+    wrong = "the bits of the dense sum" if not data["wrong"] else f"{data['wrong']} are wrong"
+    lines = [
+        ("sums", f"{data['sums']:,} on all ranks: {wrong}"),
+        ("received", f"{max(words):,} words by the busiest rank, {'as' if is_planned else 'other than'} planned"),
+        ("", f"{parts} words by all: contributions, balancing, sums"),
+        ("predicted", f"{format_seconds(data['predicted_s'])} a step on {machine}"),
+        *(("measured" if name == "plan" else name, format_seconds(time_s)) for name, time_s in measured_s.items()),
+    ]
+    return "\n".join(f"{title:<10} {text}" for title, text in lines)

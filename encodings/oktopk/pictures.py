@@ -1,0 +1,78 @@
+"""Pictures: what each rank receives before and after, where in the gradient entries lie, and what advice answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gapless.errors import InputError
+from gapless.io.plan import SavedPlan
+from gapless.plot.style import BLUE, GREY, ORANGE, PALE, VERMILION, check_plot, new_axes, time_scale
+
+__all__ = ["draw_advice", "draw_density", "draw_loads"]
+
+
+def draw_loads(plan: SavedPlan, ax: Any = None) -> Any:
+    """Entries that each rank receives in phase 1: even regions, averaged boundaries, this plan; returns the axes."""
+    loads = _details(plan, "loads")
+    ranks = len(loads["plan"])
+    ax = new_axes(max(6.0, 0.3 * ranks + 3), 3.4) if ax is None else ax
+    for place, (name, colour) in enumerate((("even", PALE), ("averaged", ORANGE), ("plan", BLUE))):
+        ax.bar(np.arange(ranks) + 0.28 * (place - 1), loads[name], width=0.28, color=colour, label=name)
+    ax.axhline(loads["ideal"], color=GREY, linewidth=0.9, linestyle="--", label="k (P - 1) / P")
+    ax.set_xlabel("rank")
+    ax.set_ylabel("entries received")
+    ax.set_title("what each rank receives in phase 1", loc="left", fontsize=10)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(fontsize=8, frameon=False)
+    return ax
+
+
+def draw_density(plan: SavedPlan, ax: Any = None) -> Any:
+    """Selected entries over the gradient, with the plan's boundaries as lines; returns the axes."""
+    histogram, cuts = _details(plan, "histogram"), plan.details["cuts"]
+    edges, counts = np.array(histogram["edges"]), np.array(histogram["entries"])
+    ax = new_axes(8.0, 3.2) if ax is None else ax
+    ax.stairs(counts, edges, color=BLUE, fill=True, alpha=0.6)
+    for cut in cuts[1:-1]:
+        ax.axvline(cut, color=VERMILION, linewidth=0.7)
+    ax.set_xlim(edges[0], edges[-1])
+    ax.set_yscale("symlog")
+    ax.set_xlabel("entry of the gradient")
+    ax.set_ylabel("selected, all ranks")
+    ax.set_title("selected entries, and boundaries of the regions", loc="left", fontsize=10)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _details(plan: SavedPlan, name: str) -> Mapping[str, Any]:
+    found = plan.details.get(name)
+    if not isinstance(found, Mapping):
+        raise InputError(f"plan: does not say its {name}; solve it again")
+    return found
+
+
+def draw_advice(data: Mapping[str, Any]) -> Any:
+    """Time by density, of sparse allreduces and of the dense ring; returns the figure."""
+    check_plot()
+    rows, ax = data["rows"], new_axes(6.5, 4.0)
+    scale_s, unit = time_scale(max(row["topka_s"] or row["sparse_s"] for row in rows))
+    densities = [row["density"] for row in rows]
+    for name, colour, label in (
+        ("sparse_s", BLUE, "planned"), ("averaged_s", ORANGE, "averaged boundaries"), ("topka_s", GREY, "TopkA"),
+    ):  # fmt: skip
+        if all(row[name] is not None for row in rows):
+            ax.plot(
+                densities, [row[name] / scale_s for row in rows], color=colour, marker="o", markersize=3, label=label
+            )
+    if data["dense_s"] is not None:
+        ax.axhline(data["dense_s"] / scale_s, color=VERMILION, linewidth=0.9, label="dense ring")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xlabel("density")
+    ax.set_ylabel(f"time of an allreduce ({unit})")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(fontsize=8, frameon=False)
+    return ax.figure

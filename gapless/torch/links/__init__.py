@@ -1,0 +1,1 @@
+"""Transfers between ranks over torch.distributed, timed for the profiler of links."""

@@ -1,0 +1,134 @@
+"""One rank of a profile of links: `python -m gapless.torch.links.rank FOLDER RANK`. The folder holds `task.json`.
+
+Rank 0 decides what is measured; it ends with what is known once there is a file `stop` in the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapless.errors import InputError
+from gapless.leaving import temporary_folder
+from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Settings
+from gapless.topologies.measured.machine import MeasuredMachine, measure_machine
+from gapless.topologies.measured.record import machine_of, record_of
+from gapless.torch.library import torch
+from gapless.torch.links.transfers import Transfers
+from gapless.torch.processes import WAITS, Program, be_rank
+from gapless.torch.ranks import run_ranks
+
+if TYPE_CHECKING:
+    from gapless.torch.ranks import Ranks
+
+__all__ = ["LinksTask", "Profiled", "measured_links", "prepared"]
+
+_GRACE_S = 10.0
+"""How long ranks have to end by themselves once they are stopped."""
+
+
+@dataclass(frozen=True)
+class LinksTask:
+    """What the ranks measure. `seconds`: for all of it. `wait_s`: the longest that a rank waits for another."""
+
+    ranks: int
+    backend: str
+    by: str
+    sizes: tuple[int, ...]
+    precision: float
+    seconds: float
+    wait_s: float
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """The machine, None where the time was over before its structure was known; and the number of experiments."""
+
+    machine: MeasuredMachine | None
+    experiments: int
+
+
+def measured_links(task: LinksTask, stop: threading.Event | None = None, among: Ranks | None = None) -> Profiled:
+    """Measure in as many processes, or `among` those that are there.
+
+    Raises `InputError` for a backend that this torch or machine doesn't have, and `RunError` where a rank fails.
+    """
+    _check_backend(task, among)
+    with temporary_folder("gapless-ranks-") as name:
+        folder = Path(name)
+        (folder / "task.json").write_text(json.dumps(asdict(task)), "utf-8")
+        late, is_over = threading.Event(), threading.Event()
+        thread = threading.Thread(target=_pass_on, args=(stop or threading.Event(), folder, late, is_over), daemon=True)
+        thread.start()
+        # What goes wrong ends within the time for transfers and as much again.
+        wait_s = max(task.wait_s, 2 * task.seconds / WAITS)
+        try:
+            found, *_ = run_ranks("gapless.torch.links.rank", folder, task.ranks, wait_s, late, among)
+        finally:
+            is_over.set()
+    machine = machine_of(json.loads(found["machine"])) if found["machine"] else None
+    return Profiled(machine, found["experiments"])
+
+
+def _pass_on(stop: threading.Event, folder: Path, late: threading.Event, is_over: threading.Event) -> None:
+    """Once `stop` is set, ask rank 0 to end with what it knows, and some time later end all ranks."""
+    while not stop.wait(0.1):
+        if is_over.is_set():
+            return
+    if folder.exists():
+        (folder / "stop").touch()
+    if not is_over.wait(_GRACE_S):
+        late.set()
+
+
+def _check_backend(task: LinksTask, among: Ranks | None) -> None:
+    distributed = torch.distributed
+    is_there = distributed.is_available() and distributed.is_backend_available(task.backend)
+    if not is_there:
+        raise InputError(f"backend: this installation of torch has no {task.backend}; take gloo")
+    if task.backend == "nccl" and among is None and torch.cuda.device_count() < task.ranks:
+        got = torch.cuda.device_count()
+        raise InputError(f"backend: nccl needs a GPU for each of {task.ranks} ranks, this machine has {got}")
+
+
+def prepared(folder: Path) -> Program:
+    """What `measured_links` has left in a folder for all ranks."""
+    data = json.loads((folder / "task.json").read_text("utf-8"))
+    task = LinksTask(**{**data, "sizes": tuple(data["sizes"])})
+    return Program(task.ranks, task.wait_s, lambda rank: _work(task, folder, rank), task.backend)
+
+
+def _work(task: LinksTask, folder: Path, rank: int) -> dict[str, Any]:
+    end_s = time.monotonic() + task.seconds
+    transfers = Transfers(_device(task.backend))
+    if rank:
+        transfers.serve()
+        return {}
+    settings = Settings(sizes=task.sizes, precision=task.precision)
+    experiments = Experiments(transfers, settings, lambda: time.monotonic() > end_s or (folder / "stop").exists())
+    machine = None
+    try:
+        machine = measure_machine(experiments, task.by)
+    except OutOfTimeError:
+        pass
+    finally:
+        transfers.done()
+    text = "" if machine is None else json.dumps(record_of(machine))
+    return {"machine": text, "experiments": experiments.count}
+
+
+def _device(backend: str) -> torch.device:
+    if backend != "nccl":
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    return device
+
+
+if __name__ == "__main__":
+    be_rank(prepared)

@@ -1,0 +1,150 @@
+"""`gapless profile sparsity`, `run oktopk` and `validate sparse`: what they print, what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from gapless.cli.main import main
+from tests.support.extras import HAS_MATPLOTLIB
+
+ROOT = Path(__file__).parents[2]
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+MODEL = "train:net,layers=1,width=4,classes=3,size=4"
+ELEMENTS = 4 * 3 * 9 + 8 + 4 * 16 + 16 + 16 * 3 + 3
+"""Of the model's gradient."""
+
+GENERATED = "clustered:elements=5000,steps=2"
+
+
+def solved(folder: Path, *options: str, indices: str = GENERATED, ranks: str = "3") -> str:
+    plan = str(folder / "plan.json")
+    question = ["--indices", indices, "--ranks", ranks, "--bandwidth", "1MB/s", "--latency", "1us"]
+    assert main(["solve", "oktopk", *question, *options, "-o", plan, "--quiet"]) == 0
+    return plan
+
+
+def recorded(folder: Path, steps: int = 3) -> str:
+    path = str(folder / "g.npz")
+    words = ["profile", "sparsity", "--model", MODEL, "--ranks", "2", "--density", "0.1", "--steps", str(steps)]
+    assert main([*words, "-o", path, "--quiet", "--json"]) == 0
+    return path
+
+
+@needs_torch
+def test_a_generated_plan_runs_with_the_bits_and_words_that_it_must_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = solved(tmp_path, "--objective", "mean")
+    assert main(["run", "oktopk", "--plan", plan, "--repeats", "1", "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ranks"], found["steps"], found["wrong"], found["valid"]) == (3, [0, 1], 0, True)
+    assert [sum(words) for words in found["received_words"]] == found["planned_words"]
+    assert found["sums"] == 2 * 3 * 50
+    assert list(found["measured_s"]) == ["plan", "TopkA", "dense"]
+
+
+@needs_torch
+def test_what_is_recorded_is_planned_for_run_and_trained_by(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sets = recorded(tmp_path)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["elements"], found["ranks"], found["steps"]) == (ELEMENTS, 2, 3)
+    assert len(found["losses"]) == 3
+    plan = solved(tmp_path, indices=sets, ranks="2")
+    assert main(["run", "oktopk", "--plan", plan, "--indices", sets, "--ranks", "2", "--repeats", "1"]) == 0
+    assert "the bits of the dense sum" in capsys.readouterr().out
+    words = ["validate", "sparse", "--model", MODEL, "--plan", plan, "--steps", "3"]
+    drawn = ["--plot", str(tmp_path / "losses.svg")] if HAS_MATPLOTLIB else []
+    assert main([*words, *drawn, "--json", "--quiet"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows["dense"]["received_words"] == ELEMENTS
+    assert len({row["first_loss"] for row in rows.values()}) == 1
+    assert rows["plan"]["losses"] != rows["dense"]["losses"]
+    assert rows["plan"]["received_words"] < ELEMENTS
+    assert (tmp_path / "losses.svg").exists() == HAS_MATPLOTLIB
+
+
+def refused(capsys: pytest.CaptureFixture[str], code: int, message: str) -> None:
+    """One line, exit code 2."""
+    err = capsys.readouterr().err
+    assert code == 2
+    assert err.startswith("gapless")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+@needs_torch
+def test_a_plan_for_others_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = solved(tmp_path)
+    for words, message in (
+        (["run", "oktopk", "--ranks", "4"], "--ranks: must be those of the plan, 3, got 4; plan for as many"),
+        (["run", "oktopk", "--indices", "uniform:elements=5000,steps=2"], "--indices: must be those that the plan"),
+        (["run", "oktopk", "--indices", "uniform:elements=5000,steps=1"], "--indices: must have step 1, which"),
+        (["run", "oktopk", "--indices", "clustered:elements=4000,steps=2"], "--indices: must be those that the plan"),
+        (["run", "oktopk", "--indices", "nowhere.npz"], "cannot read nowhere.npz"),
+        (["validate", "sparse", "--model", MODEL, "--ranks", "2"], "--ranks: must be those of the plan, 3, got 2"),
+        (["validate", "sparse", "--model", MODEL], f"is for a gradient of 5000 entries, got a model of {ELEMENTS}; "),
+    ):  # fmt: skip
+        refused(capsys, main([*words, "--plan", plan, "--quiet"]), message)
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model", "nowhere:net"], "--model: nowhere:net can't be imported"),
+        (["-o", "grads.json"], "--output: must end in .npz, got 'grads.json'"),
+        (["-o", "nowhere/g.npz"], "nowhere"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    path = str(tmp_path / "g.npz")
+    refused(capsys, main(["profile", "sparsity", "--model", MODEL, "-o", path, "--quiet", *options]), message)
+    assert not Path(path).exists()
+
+
+@pytest.mark.parametrize("words", ["run oktopk", f"validate sparse --model {MODEL}"])
+def test_a_plan_that_does_not_replay_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
+    plan = Path(solved(tmp_path))
+    data = json.loads(plan.read_text())
+    data["schedule"]["end_s"][-1] += 1.0
+    data["schedule"]["start_s"][-1] -= 100.0
+    plan.write_text(json.dumps(data))
+    assert main([*words.split(), "--plan", str(plan)]) == 5
+    assert "not run: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", ["run oktopk", f"validate sparse --model {MODEL}"])
+def test_a_plan_of_another_system_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
+    plan = str(tmp_path / "p.json")
+    question = ["--topology", "ring:4", "--collective", "allgather", "--size", "1MB", "--time-limit", "5"]
+    assert main(["solve", "taccl", *question, "-o", plan, "--quiet"]) == 0
+    message = "run takes a plan of oktopk, got one of taccl"
+    refused(capsys, main([*words.split(), "--plan", plan]), message)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run oktopk --plan PLAN",
+        f"validate sparse --plan PLAN --model {MODEL}",
+        f"profile sparsity -o g.npz --model {MODEL}",
+    ],
+)
+def test_without_torch_it_is_one_line(tmp_path: Path, words: str) -> None:
+    plan = solved(tmp_path)
+    arguments = [plan if word == "PLAN" else word for word in words.split()]
+    code = f"import sys; sys.modules['torch'] = None; from gapless.cli.main import main; sys.exit(main({arguments}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
+                          env={"PYTHONPATH": "."}, check=False)  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == (
+        "gapless: error: this needs PyTorch, which is not installed; pip install '.[torch]' in a checkout\n"
+    )

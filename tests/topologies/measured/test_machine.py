@@ -1,0 +1,156 @@
+"""Machines are found as they are, by flows on a network that is simulated: structure, costs, order, asymmetry."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from examples import share
+from random_machines import random_machine
+from recovered import Recovered, recovered
+from simulated_network import SimulatedNetwork
+
+from gapless.topologies.files import read_machine
+from gapless.topologies.measured.clusters import classes_of, near_groups
+from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Settings
+from gapless.topologies.measured.machine import MeasuredMachine, measure_machine
+from gapless.topologies.measured.record import machine_of, record_of
+from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.topologies.topology import Link, Topology
+from gapless.topologies.writing import cluster_text
+
+MOST_JOINT = 3
+"""Experiments with several links at once, in squares of the number of ranks."""
+NOISE = {"noise": 0.02, "outliers": 0.03, "burst_bytes": 2**16}
+
+
+def measured(truth: Topology, by: str = "class", **network: float) -> tuple[MeasuredMachine, Experiments]:
+    experiments = Experiments(SimulatedNetwork(truth, **network), Settings())
+    return measure_machine(experiments, by), experiments
+
+
+def compared(truth: Topology, machine: MeasuredMachine) -> Recovered:
+    return recovered(truth, machine.cluster("found", machine.order).topology(), machine.order)
+
+
+def node(ranks: int, nics: tuple[tuple[int, ...], ...]) -> NodeTemplate:
+    switch = SwitchTemplate(tuple(range(ranks)), 2e-6, 1e-9)
+    return NodeTemplate("node", ranks, (), (switch,), tuple(NicTemplate(group, 5e-6, 4e-9) for group in nics))
+
+
+TWO = Cluster("two", (node(2, ((0, 1),)), node(2, ((0, 1),)))).topology()
+
+
+def permuted(topology: Topology, order: list[int]) -> Topology:
+    """Rank k of the topology is called order[k]."""
+    links = [replace(link, source=order[link.source], target=order[link.target]) for link in topology.links]
+    nodes = [0] * topology.device_count
+    for k, place in enumerate(topology.node_of_device):
+        nodes[order[k]] = place
+    return Topology("permuted", tuple(nodes), tuple(links), topology.resources)
+
+
+def test_random_machines_are_found_in_spite_of_noise_and_outliers() -> None:
+    right = 0
+    for seed in range(count := share(200)):
+        truth = random_machine(np.random.default_rng(seed)).topology()
+        machine, experiments = measured(truth, seed=seed, **NOISE)
+        right += compared(truth, machine).is_right
+        assert experiments.joint <= MOST_JOINT * truth.device_count**2
+    assert right >= 0.95 * count
+
+
+def test_the_same_times_make_the_same_machine() -> None:
+    truth = random_machine(np.random.default_rng(1)).topology()
+    first, second = (measured(truth, **NOISE)[0] for _ in range(2))
+    assert first == second
+    assert machine_of(json.loads(json.dumps(record_of(first)))) == first
+
+
+@pytest.mark.parametrize(("inner", "why"), [(5e-9, "contention"), (2e-9, "bandwidth")])
+def test_nodes_are_told_apart_by_what_differs(inner: float, why: str) -> None:
+    pairs = tuple(LocalLink(a, b, 5e-6, inner) for a, b in permutations(range(3), 2))
+    template = NodeTemplate("node", 3, pairs, (), (NicTemplate((0, 1, 2), 5e-6, 5e-9),))
+    truth = Cluster("even", (template, template)).topology()
+    machine, _ = measured(truth, noise=0.01)
+    assert compared(truth, machine).is_right
+    assert machine.structure.why_nodes == why
+
+
+def test_nodes_of_unequal_size_with_mixed_ranks_are_listed_in_an_order() -> None:
+    truth = permuted(Cluster("mixed", (node(3, ((0, 1, 2),)), node(2, ((0,), (1,))))).topology(), [0, 2, 4, 1, 3])
+    machine, _ = measured(truth)
+    assert machine.structure.nodes == ((0, 2, 4), (1, 3))
+    assert machine.order == machine.kept_order == (0, 2, 4, 1, 3)
+    assert compared(truth, machine).is_right
+
+
+def test_the_rank_near_the_nic_comes_first() -> None:
+    def is_far(link: Link) -> bool:
+        return 0 in (link.source, link.target) and abs(link.source - link.target) > 1
+
+    links = tuple(replace(link, alpha_s=9e-6) if is_far(link) else link for link in TWO.links)
+    machine, _ = measured(replace(TWO, links=links))
+    assert machine.order == (1, 0, 2, 3)
+    assert machine.kept_order == (0, 1, 2, 3)
+
+
+def test_asymmetric_pairs_are_reported_and_each_pair_has_its_cost() -> None:
+    links = tuple(Link(a, b, 1e-6, 3e-9 if (a, b) == (2, 0) else 1e-9) for a, b in permutations(range(3), 2))
+    truth = Topology("uneven", (0, 0, 0), links)
+    machine, _ = measured(truth, by="pair")
+    (each,) = machine.asymmetries
+    assert (each.source, each.target, each.ratio) == (0, 2, pytest.approx(3, rel=0.05))
+    assert len(machine.classes) == 6
+    assert compared(truth, machine).is_right
+
+
+def test_a_written_machine_is_read_as_it_was_found(tmp_path: Path) -> None:
+    machine, _ = measured(random_machine(np.random.default_rng(3)).topology())
+    cluster = machine.cluster("found", machine.kept_order)
+    found = cluster.topology()
+    (tmp_path / "machine.json").write_text(cluster_text(cluster, "measured", {"ranks": found.device_count}))
+    read = read_machine(tmp_path / "machine.json")
+    assert recovered(found, read, range(found.device_count)).beta_off < 1e-9
+    assert read.resources == found.resources
+
+
+@pytest.mark.parametrize("limit", [5, 40])
+def test_out_of_time_before_the_structure_is_known_is_an_error(limit: int) -> None:
+    prober = SimulatedNetwork(TWO)
+    experiments = Experiments(prober, Settings(), lambda: prober.times >= limit)
+    with pytest.raises(OutOfTimeError):
+        measure_machine(experiments)
+    assert experiments.count == limit
+
+
+def test_a_machine_that_is_stopped_late_has_its_structure_and_wide_intervals() -> None:
+    everything = measured(TWO, noise=0.05)[1].count
+    prober = SimulatedNetwork(TWO, noise=0.05)
+    machine = measure_machine(Experiments(prober, Settings(), lambda: prober.times >= everything - 8))
+    assert not machine.is_precise
+    assert compared(TWO, machine).same
+
+
+def test_sizes_that_are_asked_for_are_those_that_are_sent() -> None:
+    sizes = (1000, 50_000, 300_000)
+    experiments = Experiments(SimulatedNetwork(TWO, noise=0.1), Settings(sizes=sizes))
+    measure_machine(experiments)
+    sent = [sample.flow.size_bytes for found in experiments.samples.values() for sample in found[1:]]
+    assert set(sent) == set(sizes)
+
+
+def test_values_far_apart_are_in_classes() -> None:
+    assert classes_of(np.array([5.0, 1.0, 1.1, 5.2, 20.0]), 1.3).tolist() == [1, 0, 0, 1, 2]
+
+
+def test_groups_are_near_only_if_all_pairs_are() -> None:
+    cost = np.full((4, 4), 9.0)
+    cost[0, 1] = cost[1, 2] = cost[0, 2] = 1.0
+    assert near_groups(cost, finest=True) == [[0, 1, 2], [3]]
+    cost[0, 2] = 9.0  # 0 and 2 are near to 1, but not to each other
+    assert near_groups(cost, finest=True) == [[0, 1, 2, 3]]

@@ -1,0 +1,165 @@
+"""What is measured of single links, and whether links that are used at once slow each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.topologies.measured.flows import Flow, Prober, Sample
+
+__all__ = ["Experiments", "OutOfTimeError", "Settings"]
+
+Floats = NDArray[np.float64]
+Pair = tuple[int, int]
+
+_LEAST_LARGE = 2**17
+"""Bytes of a large message, at least: more than what goes through a network as one piece."""
+_JOINT_SPANS = 2
+"""Flows at once last so many times as long as others: what passes in a burst is then a small part of them."""
+_FIRST = 2**15
+"""Bytes of the first message over a link that nothing is known of."""
+_SMALL = 8
+"""Bytes of the smallest message: so few that it takes alpha alone, also where a network lets them pass unshaped."""
+
+
+class OutOfTimeError(Exception):
+    """The time is over, or somebody stops the profiler: what is known by now is what there is."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to measure.
+
+    `sizes`: of chunks, bytes; without any, 8 bytes, and what a link carries in `span_s`, half and a quarter of that.
+    `span_s`: about what a flow of the profiler's own choice takes. `small_chunks`: so many of the smallest chunks go in
+    turn. `warm_bytes`: go before what is timed, at most. `scans`: how often every pair is measured for the structure;
+    the fastest counts. `tries`: how often links that seem to slow each other are tried. `precision`: the half of an
+    interval, as a share of the cost, that is small enough. `most_samples`: of a class of links.
+    """
+
+    sizes: tuple[int, ...] = ()
+    span_s: float = 0.025
+    small_chunks: int = 10
+    warm_bytes: int = 2**17
+    scans: int = 2
+    tries: int = 3
+    precision: float = 0.03
+    most_samples: int = 200
+
+
+@dataclass
+class Experiments:
+    """The experiments on a machine, and what they found.
+
+    `samples`: those of flows that were alone, by pair. `count`: experiments so far. `over`: whether to end.
+    """
+
+    prober: Prober
+    settings: Settings
+    over: Callable[[], bool] = lambda: False
+    samples: dict[Pair, list[Sample]] = field(default_factory=dict)
+    count: int = 0
+    joint: int = 0
+
+    def alone(self, flow: Flow) -> float:
+        """Seconds that a flow takes by itself."""
+        (time_s,) = self._time([flow])
+        self.samples.setdefault((flow.source, flow.target), []).append(Sample(flow, time_s))
+        return float(time_s)
+
+    def scan(self) -> tuple[Floats, Floats]:
+        """Alpha and beta of every ordered pair, roughly: float, shape (ranks, ranks), nan on the diagonal.
+
+        The lowest of `scans`; a pair for which the two lowest don't agree is measured again, up to three times.
+        """
+        ranks = self.prober.rank_count
+        found: dict[Pair, list[tuple[float, float]]] = {}
+        for number in range(self.settings.scans + 3):
+            for pair in _spread_out(ranks):
+                if number < self.settings.scans or not _agree(found[pair]):
+                    found.setdefault(pair, []).append(self._rough(pair, found.get(pair, [])))
+        costs = np.full((2, ranks, ranks), np.nan)
+        for pair, rows in found.items():
+            costs[:, pair[0], pair[1]] = np.min(rows, axis=0)
+        return costs[0], costs[1]
+
+    def _rough(self, pair: Pair, before: Sequence[tuple[float, float]]) -> tuple[float, float]:
+        """Alpha of some small messages in turn, beta of a large one."""
+        if before:
+            beta = min(found for _, found in before)
+        else:
+            beta = self.alone(Flow(*pair, 1, _FIRST, at_once=True, warm_bytes=2 * _FIRST)) / _FIRST
+        small, large = self._sizes(beta)
+        few = Flow(*pair, self.settings.small_chunks, small, at_once=False)
+        alpha_s = max(self.alone(few) / few.latencies - small * beta / 2, 0.0)
+        return alpha_s, self.alone(Flow(*pair, 1, large, at_once=True, warm_bytes=self._warm(beta))) / large
+
+    def _sizes(self, beta: float) -> tuple[int, int]:
+        """The smallest and the largest chunk to send over a link."""
+        if self.settings.sizes:
+            return min(self.settings.sizes), max(self.settings.sizes)
+        return _SMALL, max(_whole_size(self.settings.span_s / beta), _LEAST_LARGE)
+
+    def _warm(self, beta: float) -> int:
+        """What goes first over a link: no more than takes four times as long as what is timed."""
+        return min(self.settings.warm_bytes, _whole_size(4 * self.settings.span_s / beta))
+
+    def more(self, pair: Pair, beta: float, number: int) -> None:
+        """One more flow over a link, alone: the next of its design, which is gone through again and again."""
+        designed = self._design(beta)
+        size, chunks, at_once = designed[number % len(designed)]
+        self.alone(Flow(*pair, chunks, size, at_once, self._warm(beta) if size > designed[0][0] else 0))
+
+    def _design(self, beta: float) -> list[tuple[int, int, bool]]:
+        """Sizes, numbers of chunks, and whether they go at once, the smallest in turn first.
+
+        Many of the smallest chunks go in turn only: at once they would measure what each costs its sender.
+        """
+        small, large = self._sizes(beta)
+        rows = [(small, self.settings.small_chunks, False)]
+        for size in self.settings.sizes or (large, large // 2, large // 4):
+            counts = [chunks for chunks in (1, 2, 4) if chunks == 1 or chunks * size <= large]
+            rows += [(size, chunks, at_once) for chunks in counts for at_once in (False, True) if size > small]
+        return rows
+
+    def together(self, groups: Sequence[Sequence[Pair]], alpha_s: Floats, beta: Floats) -> Floats:
+        """Groups of links used at once: how many times as long as it would be alone the last flow of each takes.
+
+        Each flow alone takes about as long as the others. What one of two that share something is held up by doesn't
+        depend on how fairly it is shared. Groups are taken to disturb each other by nothing. Float, shape (groups,).
+        """
+        flows, alone_s = [], []
+        for source, target in (pair for group in groups for pair in group):
+            size = _whole_size(_JOINT_SPANS * self.settings.span_s / beta[source, target])
+            flows.append(Flow(source, target, 1, size, at_once=True))
+            alone_s.append(2 * alpha_s[source, target] + size * beta[source, target])
+        self.joint += 1
+        times_s = self._time(flows)
+        ends = np.cumsum([len(group) for group in groups])
+        parts = zip(np.split(times_s, ends[:-1]), np.split(np.array(alone_s), ends[:-1]), strict=True)
+        return np.array([taken.max() / alone.max() for taken, alone in parts])
+
+    def _time(self, flows: list[Flow]) -> Floats:
+        if self.over():
+            raise OutOfTimeError
+        self.count += 1
+        return self.prober.time(flows)
+
+
+def _agree(rows: Sequence[tuple[float, float]]) -> bool:
+    """Whether the two lowest of both costs are within a tenth; of alpha, which varies more, within a third."""
+    low = np.sort(rows, axis=0)[:2]
+    return bool((low[1] <= [1.33, 1.1] * low[0]).all())
+
+
+def _whole_size(size: float) -> int:
+    """A size to send: whole kilobytes, from 16 KiB to 1 GiB."""
+    return int(np.clip(size // 1024, 16, 2**20)) * 1024
+
+
+def _spread_out(ranks: int) -> list[Pair]:
+    """All ordered pairs, so that one rank isn't busy for long."""
+    return [(source, (source + step) % ranks) for step in range(1, ranks) for source in range(ranks)]
