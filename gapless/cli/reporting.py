@@ -91,11 +91,14 @@ def _report(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What the page can show of a plan. `report`: None where the replay isn't finished; `left_out`: that, in a line."""
+    """What the page can show of a plan. `report`: None where the replay isn't finished; `left_out`: that, in a line;
+    `explorer`: the time line, empty where it is too long.
+    """
 
     report: Report | None
     pictures: Sequence[Picture]
     left_out: str
+    explorer: str = ""
 
 
 def _shown(plan: SavedPlan, patience: Patience, with_pictures: bool) -> _Shown:
@@ -108,6 +111,9 @@ def _shown(plan: SavedPlan, patience: Patience, with_pictures: bool) -> _Shown:
     replay = patience.given(lambda: replayed(plan.schedule))
     report = None if replay is None else patience.given(lambda: judged(replay))
     missing = ["the replay"] if report is None else []
+    explorer = None if replay is None else patience.given(lambda: _explorer(plan, replay))
+    if explorer is None:
+        missing.append("the time line")
     pictures = []
     for kind in pictures_of(plan) if with_pictures else []:
         picture = patience.given(partial(_picture, plan, kind, replay))
@@ -116,7 +122,20 @@ def _shown(plan: SavedPlan, patience: Patience, with_pictures: bool) -> _Shown:
         else:
             pictures.append(picture)
     left_out = f"left out, as {patience.why_over}: {', '.join(missing)}" if missing else ""
-    return _Shown(report, pictures, left_out)
+    if explorer == "" and len(plan.schedule):
+        too_long = (
+            f"the time line: {len(plan.schedule)} events are too many; `gapless export --format perfetto` has them"
+        )
+        left_out = f"{left_out}; {too_long}" if left_out else f"left out: {too_long}"
+    return _Shown(report, pictures, left_out, explorer or "")
+
+
+def _explorer(plan: SavedPlan, replay: Replay) -> str:
+    """The time line; empty for a plan of too many events."""
+    from gapless.plot.explorer import MOST_EVENTS, explorer_html
+    from gapless.plot.names import device_names
+
+    return explorer_html(replay, device_names(plan)) if len(plan.schedule) <= MOST_EVENTS else ""
 
 
 def _long(plan: SavedPlan, windows: Windows, patience: Patience) -> _Shown:
@@ -138,6 +157,7 @@ def _picture(plan: SavedPlan, kind: str, replay: Replay | None) -> Picture:
 def _page(plan: SavedPlan, shown: _Shown) -> Page:
     from gapless import __version__
     from gapless.io.html_page import Page, Table
+    from gapless.plot.explorer import explorer_script
 
     report = shown.report
     command = plan.run.get("command")
@@ -153,24 +173,30 @@ def _page(plan: SavedPlan, shown: _Shown) -> Page:
     found = [] if report is None else report.summary().splitlines()[2:]
     return Page(
         title=f"{plan.system}: {plan.schedule.name or 'plan'}",
-        verdict=_verdict(report),
+        verdict=_verdict(plan, report),
         is_good=report is not None and report.valid,
         messages=[*found, *([shown.left_out] if shown.left_out else [])],
         tables=[table for table in tables if table.rows],
         pictures=shown.pictures,
         command=command if isinstance(command, str) else "",
         footer=f"{'Not replayed; written' if report is None else 'Replayed and written'} by gapless {__version__}.",
+        explorer=shown.explorer,
+        script=explorer_script() if shown.explorer else "",
     )
 
 
-def _verdict(report: Report | None) -> str:
+def _verdict(plan: SavedPlan, report: Report | None) -> str:
+    """Whether the plan is valid, its makespan, and how far from optimal that can be."""
+    from gapless.plot.pictures import verdict_of
     from gapless.units import format_seconds
 
     if report is None:
         return "Not replayed: whether the plan is valid is not known."
     if not report.valid:
         return f"Does not replay clean: {report.violation_count} violations in {report.event_count} events."
-    return f"Replays clean: {report.event_count} events, makespan {format_seconds(report.makespan_s)}."
+    return (
+        f"Replays clean: {report.event_count} events, makespan {format_seconds(report.makespan_s)}, {verdict_of(plan)}."
+    )
 
 
 def _rows(section: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ from gapless.plot.style import BLUE, GREEN, ORANGE, PALETTE, PURPLE, SKY, VERMIL
 from gapless.schedule import Schedule
 from gapless.units import format_seconds
 
-__all__ = ["plot_gantt", "plot_resources"]
+__all__ = ["kind_colours", "plot_gantt", "plot_resources"]
 
 MOST_LANES = 80
 """With more links and engines than this, a row is a device."""
@@ -99,7 +99,7 @@ def _draw(schedule: Schedule, lanes: Lanes, ax: Any, is_dense: bool, title: str 
     return ax
 
 
-def _colours(kinds: Sequence[str]) -> list[str]:
+def kind_colours(kinds: Sequence[str]) -> list[str]:
     """A colour for each kind, no two alike while the palette lasts."""
     wanted = [_COLOURS.get(kind) for kind in kinds]
     free = [colour for colour in PALETTE if colour not in wanted]
@@ -116,7 +116,7 @@ def _height_in(rows: int, is_dense: bool) -> float:
 
 def _draw_bars(ax: Any, bars: Lanes, scale_s: float) -> None:
     """A bar an event, with its name where there is room for it."""
-    span_s, colours = bars.span_s, _colours(bars.kinds)
+    span_s, colours = bars.span_s, kind_colours(bars.kinds)
     wide = bars.end_s - bars.start_s >= _NARROW * span_s
     for kind in range(len(bars.kinds)):
         for is_wide in (True, False):  # a narrow bar needs an edge of its own colour, so that it is seen at all
@@ -162,17 +162,17 @@ def _shades(busy: NDArray[np.float64], lanes: Lanes) -> NDArray[np.float64]:
     """Colours, shape (rows * `_STRIPS`, slices, 3)."""
     from matplotlib.colors import to_rgb
 
-    colours = np.array([to_rgb(colour) for colour in _colours(lanes.kinds)])
-    strips = np.array([_strips(has) for has in (busy > 0.0).any(axis=2).T]).reshape(-1)  # the kind of each
+    colours = np.array([to_rgb(colour) for colour in kind_colours(lanes.kinds)])
+    has = np.moveaxis(busy, 1, 0).max(axis=2, initial=0.0) > 0.0
+    strips = np.concatenate([_strips(np.flatnonzero(row)) for row in has])  # the kind of each
     rows = np.repeat(np.arange(len(lanes.names)), _STRIPS)
     of_strip = busy[strips, rows]
     depth = np.where(of_strip > 1e-9, 0.25 + 0.75 * of_strip, 0.0)[:, :, None]
     return np.asarray(1.0 - depth * (1.0 - colours[strips][:, None, :]))
 
 
-def _strips(has: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The kind of each of a row's `_STRIPS` strips: the kinds that it has, from the top, in equal shares."""
-    kinds = np.flatnonzero(has)
+def _strips(kinds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The kind of each of a row's `_STRIPS` strips: its kinds, from the top, in equal shares."""
     return np.asarray(kinds[np.arange(_STRIPS) * len(kinds) // _STRIPS])
 
 
@@ -186,7 +186,9 @@ def _draw_frame(ax: Any, lanes: Lanes, scale_s: float) -> None:
     ax.set_xlim(0.0, lanes.span_s / scale_s or 1.0)
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right"]].set_visible(False)
-    handles = [Patch(color=colour, label=kind) for colour, kind in zip(_colours(lanes.kinds), lanes.kinds, strict=True)]
+    handles = [
+        Patch(color=colour, label=kind) for colour, kind in zip(kind_colours(lanes.kinds), lanes.kinds, strict=True)
+    ]
     ax.legend(
         handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, fontsize=7.5, frameon=False,
         borderaxespad=0.2, handlelength=1.2, columnspacing=1.2,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gapless.checker.usage import known_events
 from gapless.schedule import EventKind, Schedule
 
-__all__ = ["Lanes", "busiest", "by_device", "joined", "lanes_of", "resource_lanes_of", "utilisation"]
+__all__ = ["Lanes", "busiest", "by_device", "joined", "lanes_of", "resource_lanes_of", "taking_time", "utilisation"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ def lanes_of(schedule: Schedule, device_names: Sequence[str] = ()) -> Lanes:
 
     `device_names`: by device, their numbers if empty. Events that name unknown things are left out, as in a replay.
     """
-    topology, numbers = schedule.topology, _taking_time(schedule)
+    topology, numbers = schedule.topology, taking_time(schedule)
     is_transfer = schedule.is_transfer[numbers]
     place = schedule.place[numbers] + np.where(is_transfer, len(topology.engines), 0)
     used, row = np.unique(place, return_inverse=True)
@@ -80,7 +80,7 @@ def resource_lanes_of(schedule: Schedule) -> Lanes:
     A transfer has a part in the row of every resource that it holds; the device of a row is where the first one starts.
     The rows go on until everything in the schedule has ended.
     """
-    topology, numbers = schedule.topology, _taking_time(schedule)
+    topology, numbers = schedule.topology, taking_time(schedule)
     until_s = float(schedule.end_s[known_events(schedule)].max(initial=0.0))
     numbers = numbers[schedule.is_transfer[numbers]]
     link = schedule.place[numbers]
@@ -131,7 +131,7 @@ def busiest(lanes: Lanes, most_rows: int) -> Lanes:
     )
 
 
-def _taking_time(schedule: Schedule) -> Ints:
+def taking_time(schedule: Schedule) -> Ints:
     """The events that take time, but for those that name unknown things, which a replay leaves out too."""
     numbers = known_events(schedule)
     taken_s = schedule.end_s[numbers] - schedule.start_s[numbers]

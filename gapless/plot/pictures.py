@@ -29,7 +29,7 @@ from gapless.solution import Status
 from gapless.system import find_system, known_system, system_names
 from gapless.text import described
 
-__all__ = ["Point", "convergence_in", "draw", "is_sweep", "kinds", "pictures_of", "read_sweep", "tables"]
+__all__ = ["Point", "convergence_in", "draw", "is_sweep", "kinds", "pictures_of", "read_sweep", "tables", "verdict_of"]
 
 _KINDS = ("gantt", "resources", "memory", "topology", "convergence", "tradeoff")
 """The kinds of pictures that any system may have; `tradeoff` is of a sweep, the others are of a plan."""
@@ -62,16 +62,16 @@ def pictures_of(plan: SavedPlan) -> list[str]:
 def draw(plan: SavedPlan, kind: str, ax: Any = None, replay: Replay | None = None) -> Any:
     """Draw one kind of picture of a plan; returns the axes. `replay`: the plan's, where there is one already.
 
-    Its title says what is drawn and how far from optimal the plan can be. Raises `InputError` where the plan has nothing
-    to draw.
+    Its title says what is drawn and how far from optimal the plan can be. Raises `InputError` where the plan has
+    nothing to draw.
     """
     axes = _drawn(plan, kind, ax, replay)
     if kind != "convergence" and (title := axes.get_title(loc="left")):
-        headline(axes, f"{title}, {_verdict(plan)}")
+        headline(axes, f"{title}, {verdict_of(plan)}")
     return axes
 
 
-def _verdict(plan: SavedPlan) -> str:
+def verdict_of(plan: SavedPlan) -> str:
     """How far from optimal the plan can be."""
     if plan.claim.get("status") == Status.OPTIMAL.value:
         return "optimal"

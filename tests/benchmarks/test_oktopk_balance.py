@@ -42,7 +42,7 @@ def found(sets: IndexSets, name: str) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("density", [0.001, 0.005, 0.01, 0.02])
 @pytest.mark.parametrize("ranks", [4, 8, 16, 32, 64])
 def test_balance_on_a_trained_model(tables: ResultTables, ranks: int, density: float, sized: object) -> None:
-    most_ranks, warm_up = sized((64, 300), (4, 30))  # type: ignore[operator]
+    most_ranks, warm_up = sized((64, 200), (4, 20))  # type: ignore[operator]
     whole = trained_sets(most_ranks, RECORDED + LATER, 0.02, warm_up).part(ranks, density)
     recorded, later = whole.part(steps=slice(0, RECORDED)), whole.part(steps=slice(RECORDED, None))
     last, order = recorded.part(steps=slice(RECORDED - 1, None)), np.arange(ranks)

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.util
 import json
 import re
 import shlex
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from extras import HAS_MATPLOTLIB
 from small_plans import SYSTEMS, small_plan, solve_command
+from spawned import PATIENCE_S
 
 from gapless import __version__
 from gapless.checker import check
+from gapless.checker.replay import replayed
 from gapless.cli.main import main
+from gapless.graph import Graph, Placement
+from gapless.io.html_page import Page, write_page
+from gapless.plot.explorer import explorer_html, explorer_script
 from gapless.result import read_saved
+from gapless.schedule import Event, EventKind, schedule_from_events
+from gapless.topologies.topology import Link, Topology
 from gapless.units import format_seconds
 
 HAS_PLAYWRIGHT = importlib.util.find_spec("playwright") is not None
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+NAMES_PX, AXIS_PX, ROW_PX = 130, 22, 18
+"""What the script of the time line leaves for names, its axis and a row."""
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 
@@ -80,8 +95,13 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_page_is_well_formed_and_refers_to_nothing_outside(made: tuple[str, Path, Path]) -> None:
     reader = read(made[2])
     assert all(address.startswith(("#", "data:")) for address in reader.addresses)
-    assert not {"script", "link", "iframe", "img", "object"} & set(reader.tags)
-    assert "@import" not in made[2].read_text()
+    assert not {"link", "iframe", "img", "object"} & set(reader.tags)
+    assert reader.tags.count("script") == 2  # the data of the time line, and what draws them
+    text = made[2].read_text()
+    assert "@import" not in text
+    script = text.rsplit("<script>", 1)[1].split("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; script-src 'sha256-{digest}';" in text
 
 
 @pytest.mark.thorough("taccl")
@@ -89,7 +109,7 @@ def test_page_tells_what_was_asked_claimed_replayed_and_how(made: tuple[str, Pat
     system, path, page = made
     plan, text = read_saved(str(path)), " ".join(read(page).texts)
     report = check(plan.schedule)
-    assert f"Replays clean: {report.event_count} events, makespan {format_seconds(report.makespan_s)}." in text
+    assert f"Replays clean: {report.event_count} events, makespan {format_seconds(report.makespan_s)}, " in text
     for name in ("status", "bound", "gap", "seed", "solver", "solver version", "makespan", "highspy", "gapless"):
         assert re.search(rf"\b{name}\b", text), name
     command = shlex.join(["gapless", *solve_command(system, path.parent), "--quiet"])
@@ -131,7 +151,7 @@ def test_broken_plan_gets_a_page_that_says_so_and_ends_with_5(plan: Path, tmp_pa
     text = " ".join(reader.texts)
     assert "Does not replay clean" in text
     assert "unknown-id" in text
-    assert "script" not in reader.tags
+    assert reader.tags.count("script") == 2
 
 
 def test_plan_that_does_not_say_how_it_was_made_gets_a_page(plan: Path, tmp_path: Path) -> None:
@@ -142,27 +162,136 @@ def test_plan_that_does_not_say_how_it_was_made_gets_a_page(plan: Path, tmp_path
     assert "The plan does not say." in " ".join(read(tmp_path / "out.html").texts)
 
 
-@pytest.mark.skipif(not HAS_PLAYWRIGHT, reason="needs the extra `test-browser`")
-@pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
-def test_browser_shows_every_picture_and_asks_the_network_for_nothing(made: tuple[str, Path, Path]) -> None:
+@dataclass
+class Seen:
+    """What a browser did with a page: what it fetched, and what it complained of."""
+
+    page: Any
+    asked: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def number(self, name: str) -> float:
+        """What the script says that it has drawn."""
+        return float(self.page.locator("#explorer-canvas").get_attribute(f"data-{name}"))
+
+    def click(self, x: float, row: int) -> str:
+        """Click on the time line, at a share of its width and in a row; returns what is said of the event."""
+        canvas = self.page.locator("#explorer-canvas")
+        box = canvas.bounding_box()
+        position = {"x": NAMES_PX + x * (box["width"] - NAMES_PX), "y": AXIS_PX + (row + 0.5) * ROW_PX}
+        canvas.click(position=position)
+        return str(self.page.locator("#explorer-about").inner_text())
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    if not HAS_PLAYWRIGHT or BROWSER is None:
+        pytest.skip("needs the extra `test-browser` and a Chromium or Chrome")
     from playwright.sync_api import sync_playwright
 
-    asked: list[str] = []
-    complaints: list[str] = []
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1200, "height": 900})
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(made[2].as_uri())
-        boxes: list[Any] = [figure.bounding_box() for figure in page.locator("figure svg").all()]
-        width = page.evaluate("document.documentElement.scrollWidth")
-        verdict = page.locator(".verdict").inner_text()
+        yield browser
         browser.close()
-    assert [url for url in asked if not url.startswith("data:")] == [made[2].as_uri()]
-    assert complaints == []
-    assert width <= 1200
-    assert verdict.startswith("Replays clean")
+
+
+@contextmanager
+def opened(driver: Any, path: Path, width: int = 1200, colours: str = "light") -> Iterator[Seen]:
+    page = driver.new_page(viewport={"width": width, "height": 900}, color_scheme=colours)
+    page.set_default_timeout(1000 * PATIENCE_S)
+    seen = Seen(page)
+    page.on("request", lambda request: seen.asked.append(request.url))
+    page.on("console", lambda message: seen.complaints.append(message.text))
+    page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+    page.goto(path.as_uri())
+    page.wait_for_function("document.getElementById('explorer-canvas')?.dataset.bars !== undefined")
+    yield seen
+    page.close()
+    assert [url for url in seen.asked if not url.startswith("data:")] == [path.as_uri()]
+    assert seen.complaints == []
+
+
+@pytest.mark.thorough("pipeline")
+@pytest.mark.parametrize(("width", "colours"), [(1200, "light"), (1200, "dark"), (400, "light")])
+def test_browser_shows_every_picture_and_asks_the_network_for_nothing(
+    driver: Any, made: tuple[str, Path, Path], width: int, colours: str
+) -> None:
+    with opened(driver, made[2], width, colours) as seen:
+        boxes: list[Any] = [figure.bounding_box() for figure in seen.page.locator("figure svg").all()]
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert seen.page.locator(".verdict").inner_text().startswith("Replays clean")
+        assert seen.number("bars") > 0
     assert boxes
-    assert all(box["width"] > 300 and box["height"] > 100 for box in boxes)
+    assert all(box["width"] > width / 4 and box["height"] > width / 16 for box in boxes)
+
+
+@pytest.fixture(scope="module")
+def order(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of two micro-batches on two ranks, one event after another."""
+    folder = tmp_path_factory.mktemp("order")
+    question = ["--profile", "uniform:f=10,b=12,w=8", "--ranks", "2", "--micro-batches", "2", "--hop", "2"]
+    assert main(["solve", "pipeline", *question, "-o", str(folder / "order.json"), "--quiet"]) == 0
+    pictures = [] if HAS_MATPLOTLIB else ["--no-pictures"]
+    assert main(["report", str(folder / "order.json"), "-o", str(folder / "order.html"), "--quiet", *pictures]) == 0
+    return folder / "order.html"
+
+
+def test_a_click_says_what_an_event_is_and_leads_to_what_it_waits_for(driver: Any, order: Path) -> None:
+    with opened(driver, order) as seen:
+        cause = seen.page.locator("#explorer-cause")
+        assert cause.is_disabled()
+        assert "starts at once" in seen.click(0.02, 0)
+        about = seen.click(0.995, 0)
+        assert "on the critical path" in about
+        assert "waits " in about
+        for _ in range(40):  # back along the critical path
+            if cause.is_disabled():
+                break
+            cause.click()
+            assert "on the critical path" in seen.page.locator("#explorer-about").inner_text()
+        assert "starts at once" in seen.page.locator("#explorer-about").inner_text()
+
+
+def test_rows_are_filtered_and_time_is_zoomed(driver: Any, order: Path) -> None:
+    with opened(driver, order) as seen:
+        every = seen.page.locator("#explorer-count").inner_text()
+        seen.page.locator("#explorer-filter").fill("compute")
+        assert seen.page.locator("#explorer-count").inner_text() == "2 of 4 rows"
+        assert every == "4 of 4 rows"
+        span_s = seen.number("until") - seen.number("from")
+        seen.page.locator("#explorer-in").click()
+        seen.page.wait_for_function(f"document.getElementById('explorer-canvas').dataset.until < {span_s}")
+        assert seen.number("until") - seen.number("from") == pytest.approx(span_s / 2)
+        seen.page.locator("#explorer-all").click()
+        seen.page.wait_for_function(f"Number(document.getElementById('explorer-canvas').dataset.until) === {span_s}")
+        seen.page.locator("#explorer-critical").check()
+
+
+def test_names_are_shown_as_they_are_and_never_run(driver: Any, order: Path, tmp_path: Path) -> None:
+    evil = "</script><script>document.title='run'</script><img src=x onerror=alert(1)>"
+    data = json.loads((order.parent / "order.json").read_text(encoding="utf-8"))
+    data["schedule"]["name"] = evil
+    for op in data["graph"]["ops"]:
+        op["name"] = op["kind"] = evil
+    (tmp_path / "evil.json").write_text(json.dumps(data), encoding="utf-8")
+    main(["report", str(tmp_path / "evil.json"), "-o", str(tmp_path / "evil.html"), "--quiet", "--no-pictures"])
+    with opened(driver, tmp_path / "evil.html") as seen:
+        assert evil in seen.click(0.02, 0)
+        assert seen.page.title() != "run"
+        assert evil in seen.page.title()
+
+
+@pytest.mark.thorough
+def test_a_hundred_thousand_events_are_drawn_as_few_bars(driver: Any, tmp_path: Path) -> None:
+    links = [Link(k, (k + 1) % 4, 1.0, 0.0) for k in range(4)]
+    graph = Graph(np.ones(4, dtype=np.int64), (), Placement.of([(k, k) for k in range(4)]))
+    events = [Event(EventKind.TRANSFER, n, n + 0.75, place=k, moves=(k,)) for n in range(25_000) for k in range(4)]
+    schedule = schedule_from_events(graph, Topology("ring", (0,) * 4, links), events)
+    page = Page("many", "", True, (), explorer=explorer_html(replayed(schedule)), script=explorer_script())
+    write_page(tmp_path / "many.html", page)
+    with opened(driver, tmp_path / "many.html") as seen:
+        assert seen.number("bars") <= 4 * 1200
+        for _ in range(10):
+            seen.page.locator("#explorer-in").click()
+        seen.page.wait_for_function("document.getElementById('explorer-canvas').dataset.bars < 200")
+        assert "could start 250 ms earlier" in seen.click(0.51, 1)
