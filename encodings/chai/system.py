@@ -26,7 +26,8 @@ _SEQUENCES = Field("sequences", Whole(1, 10**6), "sequences at most (default 16)
 QUESTION = (
     Field(
         "profile", Object(("gapless.profiles.heads.profile.HeadProfile",)),
-        "what `gapless profile heads` writes, or synthetic:layers=32,heads=32", is_required=True, metavar="FILE",
+        "small-lm, what `gapless profile heads` writes, or synthetic:layers=32,heads=32", is_required=True,
+        metavar="NAME|FILE", names=lazy("gapless.profiles.heads.named:head_profile_names"),
     ),
     Field("kv_saving", Number(0, maximum=0.999), "share of the cache of keys and values that is saved, such as 0.214",
           is_required=True, metavar="S"),

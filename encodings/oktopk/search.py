@@ -10,7 +10,7 @@ import numpy as np
 from gapless.encodings.oktopk.baselines import averaged_cuts, even_cuts
 from gapless.encodings.oktopk.boundaries import Boundaries, exact_boundaries
 from gapless.encodings.oktopk.joint import joint_search
-from gapless.encodings.oktopk.loads import Loads
+from gapless.encodings.oktopk.loads import Loads, received_of, region_counts
 from gapless.encodings.oktopk.lowering import ENTRY_BYTES
 from gapless.encodings.oktopk.milp import solve_milp
 from gapless.encodings.oktopk.owners import matched_owners, owner_costs
@@ -49,12 +49,34 @@ def exact(problem: Problem, parameters: Parameters, deadline: Deadline) -> Bound
 
 
 def robust(problem: Problem, parameters: Parameters, deadline: Deadline) -> Boundaries:
-    """For later steps: as `exact`, for sums over several steps where single ones have few entries; owners in order."""
-    recorded = problem.recorded
-    loads = Loads.of(recorded, windows_of(recorded, parameters.window_entries))
+    """For later steps: as `exact`, for sums over several steps where single ones have few entries; owners in order.
+
+    Both this and the averaged rule are tried on the last quarter of the recorded steps, made from those before. The one
+    with the lower load there, in the mean, is made from all steps.
+    """
+    recorded, order = problem.recorded, np.arange(problem.sets.ranks)
+    tried = max(1, recorded.steps // 4)
+    if recorded.steps <= tried:
+        return _RULES[0](problem, recorded, parameters)
+    before, after = recorded.part(steps=slice(0, -tried)), recorded.part(steps=slice(-tried, None))
+    means = []
+    for rule in _RULES:
+        cuts = rule(problem, before, parameters).cuts
+        means.append(float(received_of(region_counts(after, cuts), order).max(axis=1).mean()))
+    return _RULES[int(np.argmin(means))](problem, recorded, parameters)
+
+
+def _of_all(problem: Problem, sets: IndexSets, parameters: Parameters) -> Boundaries:
+    loads = Loads.of(sets, windows_of(sets, parameters.window_entries))
     cost = ENTRY_BYTES * problem.network.receiving_s_per_byte
-    start = averaged_cuts(recorded, recorded.steps - 1)
-    return exact_boundaries(loads, np.arange(recorded.ranks), cost, start)
+    return exact_boundaries(loads, np.arange(sets.ranks), cost, averaged_cuts(sets, sets.steps - 1))
+
+
+def _averaged(problem: Problem, sets: IndexSets, parameters: Parameters) -> Boundaries:
+    return Boundaries(averaged_cuts(sets, sets.steps - 1), np.arange(sets.ranks), 0.0)
+
+
+_RULES = (_of_all, _averaged)
 
 
 def joint(problem: Problem, parameters: Parameters, deadline: Deadline) -> Boundaries:

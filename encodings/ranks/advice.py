@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gapless.budget import Choice, Front, front
-from gapless.encodings.ranks.baselines import all_baselines, regret
+from gapless.budget import Choice
+from gapless.encodings.ranks.baselines import all_baselines, best_at, regret
 from gapless.encodings.ranks.parameters import DEFAULTS
 from gapless.encodings.ranks.problem import Problem, problem
 from gapless.encodings.ranks.view import baselines_table
@@ -56,12 +56,12 @@ class Advice:
 def advise(trace: str | Path | CompressionTrace, *, modes: Sequence[str] | None = None, points: int = 12) -> Advice:
     """The fronts at budgets that are evenly apart, between all in the cheapest and all in the costliest mode."""
     asked = problem(trace, data=_HALF, modes=modes, phases="epoch")
-    static, by_epoch = (front(asked.items(starts), DEFAULTS.most_work) for starts in ((0,), asked.starts))
+    static, by_epoch = (best_at(asked.items(starts), DEFAULTS.most_work) for starts in ((0,), asked.starts))
     least, most = int(asked.cost.min(axis=2).sum()), int(asked.cost.max(axis=2).sum())
     budgets = [float(budget) for budget in np.linspace(least, most, points)]
     assert asked.data_bytes is not None
     rules = all_baselines(asked, max(asked.data_bytes, least), DEFAULTS, 0)
-    lost = regret(asked, rules, DEFAULTS.most_work)
+    lost = regret(asked, rules, DEFAULTS.regret_work)
     rows = [
         {"name": each.name, "sent_floats": each.sent_bytes / FLOAT_BYTES, "error": each.error,
          "regret": None if math.isinf(lost[each.name]) else lost[each.name]}
@@ -70,11 +70,11 @@ def advise(trace: str | Path | CompressionTrace, *, modes: Sequence[str] | None 
     return Advice(asked, _points(static, budgets), _points(by_epoch, budgets), tuple(rows))
 
 
-def _points(known: Front, budgets: Sequence[float]) -> tuple[tuple[float, float, float], ...]:
+def _points(at: Callable[[float], Choice | None], budgets: Sequence[float]) -> tuple[tuple[float, float, float], ...]:
     """At each budget; what more data can't be worse than is never worse, however the dynamic programme rounds."""
     found, best = [], math.inf
     for budget in budgets:
-        choice: Choice | None = known.at(budget)
+        choice = at(budget)
         assert choice is not None
         best = min(best, choice.error)
         found.append((budget / FLOAT_BYTES, best, min(choice.bound, best)))

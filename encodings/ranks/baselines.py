@@ -8,13 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.budget import Front, front
+from gapless.budget import Choice, Items, Relaxation, front
 from gapless.encodings.ranks.parameters import Parameters
 from gapless.encodings.ranks.problem import Problem
 
-__all__ = ["RULES", "Baseline", "all_baselines", "regret"]
+__all__ = ["RULES", "Baseline", "all_baselines", "best_at", "regret"]
 
 Ints = NDArray[np.int64]
+
+_FEW_ITEMS = 1000
+"""Of more, costs that are rounded up to a common unit leave more than Dantzig's rounding does."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +46,22 @@ def all_baselines(problem: Problem, data_bytes: int, parameters: Parameters, see
 def regret(problem: Problem, baselines: list[Baseline], most_work: int) -> dict[str, float]:
     """By how much more each spoils than the best choice over epochs and layers at the same data, as a share of that.
 
-    inf where that spoils nothing; 0 at least, rounding of the data apart.
+    inf where that spoils nothing. The choice is exact where `most_work` allows, else the one of `best_at`, so
+    that a true regret may be higher.
     """
-    every = problem.items(range(problem.trace.epoch_count))
-    known: Front = front(every, most_work)
+    at = best_at(problem.items(range(problem.trace.epoch_count)), most_work)
     found = {}
     for each in baselines:
-        choice = known.at(each.sent_bytes)
+        choice = at(each.sent_bytes)
         least = each.error if choice is None else min(choice.error, each.error)
         found[each.name] = (each.error / least - 1 if least else np.inf) if each.error > least else 0.0
     return found
+
+
+def best_at(items: Items, most_work: int) -> Callable[[float], Choice | None]:
+    """The best choice within any budget: the dynamic programme's; of more items than that does exactly, Dantzig's."""
+    known = front(items, most_work)
+    return known.at if known.is_exact or len(items) <= _FEW_ITEMS else Relaxation(items).at
 
 
 # -- the rules ---------------------------------------------------------------------------------------------------------

@@ -13,9 +13,12 @@ __all__ = ["DEFAULTS", "Parameters"]
 class Parameters:
     """Of the searches and of the rules that stand beside them. All are numbers > 0."""
 
-    most_work: int = 100_000_000
+    most_work: int = 50_000_000
     """Items times modes times steps of the budget that the dynamic programme looks at; where exact costs need more, it
-    rounds them up, and the bound says how far the plan may be from the best."""
+    rounds them up, or Dantzig's choice is taken, and the bound says how far the plan may be from the best."""
+
+    regret_work: int = 5_000_000
+    """The same for the choices that rules are compared with."""
 
     multipliers: int = 40
     """Prices of a byte that are tried to place a limited number of switches, by bisection."""

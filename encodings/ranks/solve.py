@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless import __version__
-from gapless.budget import best, is_within
+from gapless.budget import is_within
 from gapless.encodings.ranks import milp
-from gapless.encodings.ranks.baselines import RULES, all_baselines, regret
+from gapless.encodings.ranks.baselines import RULES, all_baselines, best_at, regret
 from gapless.encodings.ranks.lowering import phases_of, to_schedule
 from gapless.encodings.ranks.parameters import DEFAULTS, Parameters
 from gapless.encodings.ranks.problem import Problem
@@ -79,7 +79,7 @@ def choose(
         return _by_rule(problem, parameters, options.seed)
     if problem.is_knapsack and problem.method != "milp":
         assert problem.data_bytes is not None
-        choice = best(problem.items(problem.starts), problem.data_bytes, parameters.most_work)
+        choice = best_at(problem.items(problem.starts), parameters.most_work)(problem.data_bytes)
         assert choice is not None
         modes = problem.spread(problem.starts, choice.modes)
         return Found(modes, choice.error, choice.bound, "budget"), Status.FEASIBLE
@@ -166,7 +166,7 @@ def _details(problem: Problem, found: Found, parameters: Parameters, seed: int) 
     trace, phases, sent = problem.trace, phases_of(found.modes), problem.sent_bytes(found.modes)
     data_bytes = sent if problem.data_bytes is None else problem.data_bytes
     rules = all_baselines(problem, data_bytes, parameters, seed)
-    lost = regret(problem, rules, parameters.most_work)
+    lost = regret(problem, rules, parameters.regret_work)
     return {
         "method": found.method,
         "sent_floats": sent / FLOAT_BYTES,

@@ -211,18 +211,32 @@ example:
 
 RUN = (
     Field("plan", Text(), "the plan to run, a file", is_required=True, metavar="FILE"),
+    Field(
+        "backend",
+        Choice(("gloo", "nccl", "mpi")),
+        "of torch.distributed (default gloo); nccl: each rank on the GPU of its "
+        "place on the machine; mpi: started by its launcher",
+        "gloo",
+    ),
     Field("repeats", Whole(1, 10**4), "calls of the plan, and of the library, in turn (default 9)", 9, metavar="N"),
     Field("wait", Seconds(), "the longest that a rank waits for another (default 60s)", 60.0, metavar="T"),
+    Field(
+        "output", Text(), "a file for what was measured, which `report --measured` takes", metavar="FILE", short="-o"
+    ),
     Field("without_turns", Flag(), "don't let ranks take what they share in turn", False),
 )
 _RUN_HELP = """\
 Every rank is a process of this machine, over gloo: the times are those of its memory and loopback, unless the machine
 is made to be like the plan's. The result is compared with the collective's definition, number by number.
 
+Under torchrun, or any launcher that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, it is one of the
+ranks; rank 0 prints. It says so before it runs where the library's own algorithm is predicted to be faster.
+
 exit codes: 0 the result is right, 2 bad input, or a process failed, 5 it is wrong
 
 example:
   gapless run taccl --plan plan.json
+  torchrun --nproc-per-node 4 -m gapless run taccl --plan plan.json --backend nccl -o measured.json
 """
 
 _BACKENDS = ("gloo", "nccl", "mpi")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -82,6 +83,7 @@ def _answer(command: Command, arguments: argparse.Namespace) -> int:
     launch = launched() if command.is_launched else None
     if launch is None:
         return _answered(command, arguments)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a rank that goes away is a line of ours, not a C++ trace
     from gapless.torch.ranks import as_rank
 
     with naming_options(command.fields):

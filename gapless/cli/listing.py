@@ -90,6 +90,7 @@ def _collectives() -> Rows:
 def _profiles() -> Rows:
     from gapless.profiles.devices import device_names, named_device
     from gapless.profiles.gradients.named import fusion_profile_names
+    from gapless.profiles.heads.named import head_profile_names
     from gapless.profiles.pipelines.transformer import NAMED
     from gapless.profiles.training.networks import network_names
     from gapless.units import format_bytes
@@ -97,8 +98,9 @@ def _profiles() -> Rows:
     fusion = [{"name": name, "kind": "fusion", "what": _fusion_text(name)} for name in fusion_profile_names()]
     networks = [{"name": name, "kind": "network", "what": "for --graph"} for name in network_names()]
     layers = [{"name": name, "kind": "layers", "what": _layers_text(name)} for name in NAMED]
+    heads = [{"name": name, "kind": "heads", "what": _heads_text(name)} for name in head_profile_names()]
     devices = [named_device(name) for name in device_names()]
-    return networks + fusion + layers + [
+    return networks + fusion + layers + heads + [
         {"name": device.name, "kind": "device", "what": f"{device.flops_per_s / 1e12:.4g} TFLOP/s, "
          f"{format_bytes(device.bytes_per_s)}/s, {format_bytes(device.memory_bytes)}, {device.busy_w:g} W"}
         for device in devices
@@ -112,6 +114,13 @@ def _fusion_text(name: str) -> str:
     profile = load_fusion_profile(name)
     gradients = f"{profile.tensor_count} gradients of {format_bytes(profile.total_bytes)}"
     return f"for --profile: {gradients}, step {format_seconds(profile.compute_s)}"
+
+
+def _heads_text(name: str) -> str:
+    from gapless.profiles.heads.named import find_head_profile
+
+    profile = find_head_profile(name)
+    return f"for --profile: {profile.layers} layers of {profile.heads} heads, {profile.source}"
 
 
 def _layers_text(name: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.cli.options import add_time_limit
@@ -51,6 +53,7 @@ def add_commands(commands: Any) -> None:
     )
     parser.add_argument("file", metavar="PLAN")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the page to write, such as report.html")
+    parser.add_argument("--measured", metavar="FILE", help="what `gapless run ... -o FILE` has measured of this plan")
     parser.add_argument("--no-pictures", action="store_true", help="words and numbers only: needs no extra")
     parser.add_argument("--quiet", action="store_true", help="print nothing")
     add_time_limit(parser, "seconds of wall time; what isn't finished by then is left out (default: none)")
@@ -67,6 +70,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from gapless.solution import Status
 
     check_writable(arguments.output)
+    measured = None if arguments.measured is None else _measured(arguments.measured, arguments.file)
     if not arguments.no_pictures:
         check_plot()
     stop = threading.Event()
@@ -77,7 +81,7 @@ def _report(arguments: argparse.Namespace) -> int:
             print(f"gapless: no report: {patience.why_over} before the plan was read", file=sys.stderr)
             return EXIT_CODES[Status.NO_SOLUTION]
         shown = _shown(plan, patience, not arguments.no_pictures)
-        write_page(arguments.output, _page(plan, shown))
+        write_page(arguments.output, _page(plan, shown, measured))
     report = shown.report
     if not arguments.quiet:
         verdict = "not replayed" if report is None else report.summary().splitlines()[0]
@@ -87,6 +91,22 @@ def _report(arguments: argparse.Namespace) -> int:
     if report is None:
         return EXIT_CODES[Status.NO_SOLUTION]
     return 0 if report.valid else EXIT_VIOLATIONS
+
+
+def _measured(path: str, plan: str) -> Table:
+    """What a file says that was measured of the plan. Raises `InputError` where it is that of another one."""
+    from gapless.errors import InputError
+    from gapless.io.html_page import Table
+    from gapless.io.measured_file import read_measured
+
+    found = read_measured(path)
+    try:
+        digest = hashlib.sha256(Path(plan).read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"cannot read {plan}: {error.strerror}") from None
+    if digest != found.plan_sha256:
+        raise InputError(f"{path}: plan_sha256: must be that of {plan}; another plan was measured, or it has changed")
+    return Table(f"Measured on {found.ranks} ranks over {found.backend}, {found.date}", found.rows())
 
 
 @dataclass(frozen=True)
@@ -154,7 +174,7 @@ def _picture(plan: SavedPlan, kind: str, replay: Replay | None) -> Picture:
     return Picture(svg_text(draw(plan, kind, replay=replay).figure, kind), _CAPTIONS.get(kind, kind))
 
 
-def _page(plan: SavedPlan, shown: _Shown) -> Page:
+def _page(plan: SavedPlan, shown: _Shown, measured: Table | None) -> Page:
     from gapless import __version__
     from gapless.io.html_page import Page, Table
     from gapless.plot.explorer import explorer_script
@@ -166,6 +186,7 @@ def _page(plan: SavedPlan, shown: _Shown) -> Page:
         Table("What was asked", _rows(plan.problem)),
         Table("What the solver claims", _rows(plan.claim)),
         *([] if report is None else [Table("What the replay found", _replayed(report))]),
+        *([] if measured is None else [measured]),
         Table("Details", _rows(plan.details)),
         *([] if report is None else [_busiest(plan, report)]),
         Table("Made with", _rows(versions if isinstance(versions, Mapping) else {"gapless": None})),

@@ -31,6 +31,7 @@ _TAKEN_BY = {
     "gapless.fusion-profile": "a fusion profile, which --profile takes",
     "gapless.pipeline-profile": "a profile of a model's layers, which --profile takes",
     "gapless.compression-errors": "a table of measured errors, which --compression takes",
+    "gapless.measured": "a measured run, which report --measured takes",
     "gapless.head-profile": "a profile of attention heads, which --profile takes",
     "gapless.sweep": "a sweep, which sweep takes",
     "gapless.measure": "a list of commands to measure, which sweep --choose takes",

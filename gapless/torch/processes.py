@@ -14,11 +14,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from gapless.errors import GaplessError, RunError
+from gapless.errors import GaplessError, InputError, RunError
 from gapless.leaving import undone_on_leaving
 from gapless.torch.library import torch
 
-__all__ = ["WAITS", "Program", "be_rank", "begin", "error_line", "run_processes"]
+__all__ = ["WAITS", "Program", "backend_device", "be_rank", "begin", "check_backend", "error_line", "run_processes"]
 
 WAITS = 10
 """So many times what a process may wait for another they may take in all, if none of them comes through."""
@@ -55,12 +55,12 @@ def run_processes(
                 command = [sys.executable, "-m", module, str(folder), str(rank)]
                 local = {**environment, "LOCAL_RANK": str(rank)}
                 processes.append(subprocess.Popen(command, stdout=output, stderr=output, env=local,
-                                                  stdin=subprocess.DEVNULL, start_new_session=True))  # fmt: skip
+                                                  stdin=subprocess.PIPE, start_new_session=True))  # fmt: skip
             _wait(folder, processes, wait_s, stop)
         finally:
             _kill(processes)
             for process in processes:
-                process.wait()
+                process.communicate()
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(ranks)]
 
 
@@ -104,12 +104,19 @@ def be_rank(prepared: Callable[[Path], Program]) -> NoReturn:
     `prepared(folder)`: what all of them do.
     """
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         _join(folder, rank, prepared(folder))
     except BaseException as error:
         (folder / f"rank{rank}.error").write_text(error_line(error), "utf-8")
         os._exit(1)
     os._exit(0)  # gloo's threads now and then abort a process that ends as usual
+
+
+def _end_with_parent() -> None:
+    """What started this process holds the other end of its stdin, also where it is killed."""
+    sys.stdin.buffer.read()
+    os._exit(1)
 
 
 def _join(folder: Path, rank: int, program: Program) -> None:
@@ -121,6 +128,28 @@ def _join(folder: Path, rank: int, program: Program) -> None:
         time.sleep(0.02)  # a rank that leaves early can break what another still receives
 
 
+def check_backend(backend: str) -> None:
+    """Raises `InputError` where PyTorch hasn't the backend."""
+    if not torch.distributed.is_backend_available(backend):
+        there = [name for name in ("gloo", "nccl", "mpi") if torch.distributed.is_backend_available(name)]
+        raise InputError(f"backend: must be one that this PyTorch has ({', '.join(there)}), got {backend!r}")
+
+
+def backend_device(backend: str) -> torch.device:
+    """Where this process's buffers are: on the GPU of its place on the machine, `LOCAL_RANK`, for nccl.
+
+    Raises `InputError` where PyTorch hasn't the backend, or the machine not the GPU.
+    """
+    check_backend(backend)
+    if backend != "nccl":
+        return torch.device("cpu")
+    place, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if place >= count:
+        raise InputError(f"backend: nccl takes a GPU for each rank, this machine has {count}; got local rank {place}")
+    torch.cuda.set_device(place)
+    return torch.device("cuda", place)
+
+
 def begin(program: Program, rank: int, **meeting: Any) -> None:
     """Make the process group of a program; `meeting`: where its ranks meet, as torch takes it."""
     host = os.environ.get("MASTER_ADDR", "localhost") if "store" in meeting else "localhost"
@@ -128,6 +157,7 @@ def begin(program: Program, rank: int, **meeting: Any) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a machine's own name may not resolve to an address
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    backend_device(program.backend)
     wait = timedelta(seconds=program.wait_s)
     torch.distributed.init_process_group(program.backend, rank=rank, world_size=program.ranks, timeout=wait, **meeting)
 

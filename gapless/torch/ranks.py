@@ -200,9 +200,9 @@ class Ranks:
         except TimeoutError:
             self._raise_if_over(stop)
             raise RunError(f"no end within {WAITS * wait_s:g} s; give a longer --wait") from None
-        except RuntimeError:
+        except RuntimeError as error:
             self._raise_if_over(stop)
-            raise
+            raise RunError(error_line(error)) from error
         finally:
             is_done.set()
 

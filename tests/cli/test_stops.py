@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from calls import run
 from extras import needs_matplotlib
-from spawned import PATIENCE_S, ended, goes, hears, signalled, spawn
+from spawned import PATIENCE_S, children, ended, goes, hears, signalled, spawn
 
 from gapless.checker import check
 from gapless.cli import commands
@@ -123,12 +123,6 @@ def test_a_sweep_that_is_left_at_once_leaves_no_process_behind(tmp_path: Path) -
     os.kill(process.pid, signal.SIGTERM)
     assert ended(process).code == 128 + signal.SIGTERM
     assert all(goes(worker) for worker in workers)
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
-    return [int(word) for word in found.stdout.split()]
 
 
 def test_a_hangup_that_is_ignored_stays_ignored(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from gapless.encodings.taccl import read_sketch
 from gapless.errors import InputError
 from gapless.io import collective_file, ddp_buckets, mscclpp
 from gapless.io.groups_file import read_groups
+from gapless.io.measured_file import read_measured
 from gapless.io.plan import read_plan
 from gapless.io.record import parse_record
 from gapless.profiles.gradients import profile_file as fusion_profile_file
@@ -86,6 +87,10 @@ SWEEP = """
  {"system": "cupcake", "profile": "resnet50", "time_limit": 5},
  {"system": "bagpipe", "trace": "zipf", "table_rows": "40,300", "trainers": [2], "batch_size": 8, "exponent": 1.5}]}"""
 
+MEASURED = """
+{"format": "gapless.measured", "version": 1, "plan_sha256": "00ff", "date": "2026-01-01T00:00:00+00:00",
+ "backend": "gloo", "ranks": 2, "predicted_s": 0.5, "library_predicted_s": 0.75, "measured_times_s": [0.5, 0.625],
+ "library_times_s": [1.0]}"""
 MEASURE = """
 {"format": "gapless.measure", "version": 1, "command": "{python} index.py {kind} {probes}", "time_out_s": 5, "seed": 1,
  "confidence": 0.9, "runs": {"first": 2, "most": 4, "budget": 12},
@@ -105,6 +110,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "plan": read_plan,
     "mscclpp-plan": mscclpp.read_plan,
     "sweep": read_instances,
+    "measured": read_measured,
     "measure": read_measure_file,
 }
 
@@ -281,6 +287,7 @@ def examples(name: str, plans: dict[str, Path]) -> list[dict[str, Any]]:
         "collective": [BY_RANK, BY_CHUNK],
         "groups": [GROUPS],
         "sweep": [SWEEP],
+        "measured": [MEASURED],
         "measure": [MEASURE],
     }
     if name in texts:

@@ -134,6 +134,11 @@ class Cluster:
         """A rank's address, which only the other ranks can reach."""
         return _address(rank)
 
+    def bytes_per_s(self, source: int, target: int) -> float:
+        """The bandwidth from one rank to another."""
+        rates, _ = _queues(self.topology)
+        return min(rates[queue] for queue in _paths(self.topology)[source, target])
+
     def start(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Running:
         """The same command for every rank, each in its namespace."""
         processes, printed, number = [], [], next(_COUNT)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from gapless.collective import Collective
-from gapless.torch.collectives import planned
+from gapless.errors import InputError
+from gapless.torch.collectives import AllGather, AllReduce, PlannedCollective, planned
 
 LENGTH = 3
 """Numbers in a chunk."""
@@ -42,4 +43,34 @@ def call_all(rank: int, folder: Path) -> dict[str, Any]:
         if all(0 < len(one) == len(other) for one, other in buffers):
             calls.append(collective(given, given).equal(wanted))
         found[path.stem] = (calls, collective.sent_bytes)
+    return found
+
+
+def refused(collective: PlannedCollective, *buffers: torch.Tensor) -> str:
+    """What is said of buffers that don't suit a collective."""
+    try:
+        collective(*buffers)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def call_otherwise(rank: int, folder: Path) -> dict[str, Any]:
+    """What is refused, what other kinds of numbers end with, and a plan for two ranks on ranks 0 and 2."""
+    plan, pair = AllGather(folder / "allgather.plan"), folder / "allgather.pair"
+    own = torch.full((LENGTH,), rank)
+    group = torch.distributed.new_group([0, 2])
+    found = {
+        "undivided": refused(planned(folder / "alltoall.plan"), torch.zeros(LENGTH + 1)),
+        "not flat": refused(plan, torch.zeros(2, 2)),
+        "other type": refused(plan, own, torch.zeros(3 * LENGTH)),
+        "other length": refused(plan, own, torch.zeros(6 * LENGTH, dtype=own.dtype)),
+        "kinds": [plan(own.to(kind)).tolist() for kind in (torch.uint8, torch.bfloat16, torch.int64)],
+        "learned": plan(own.float().requires_grad_()).requires_grad,
+        "pair": AllGather(pair, group=group)(own).tolist() if rank != 1 else [],
+    }
+    try:
+        AllReduce(folder / "allgather.plan")
+    except InputError as error:
+        found["other collective"] = str(error)
     return found

@@ -18,16 +18,17 @@ from gapless.topologies.topology import Topology
 class SimulatedNetwork:
     """A `Prober`. `noise`: the spread of times, as a share. `outliers`: the share of times that are up to 6-fold.
 
-    `burst_bytes`: what a link lets pass at once before it is warm.
+    `early`: the share of times that are half of what they should be. `burst_bytes`: what a link lets pass at once
+    before it is warm. `times`: experiments so far.
     """
 
     topology: Topology
     noise: float = 0.0
     outliers: float = 0.0
+    early: float = 0.0
     burst_bytes: int = 0
     seed: int = 0
     times: int = 0
-    spent_s: float = 0.0
     rng: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,7 +49,8 @@ class SimulatedNetwork:
         taken = ends_s * np.exp(self.rng.normal(0.0, self.noise, len(flows)) if self.noise else 0.0)
         late = self.rng.random(len(flows)) < self.outliers
         taken = np.where(late, taken * self.rng.uniform(1, 6, len(flows)), taken)
-        self.spent_s += float(taken.max())
+        if self.early:
+            taken = np.where(self.rng.random(len(flows)) < self.early, taken / 2, taken)
         return taken
 
     def _ends(self, flows: Sequence[Flow]) -> np.ndarray:

@@ -85,3 +85,9 @@ def goes(pid: int) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(word) for word in found.stdout.split()]

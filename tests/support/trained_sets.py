@@ -11,17 +11,18 @@ import numpy as np
 from gapless.profiles.sparsity.index_sets import IndexSets
 
 TEXT = Path(__file__).resolve().parents[2] / "docs"
-WIDTH, LENGTH, BATCH = 96, 48, 8
+WIDTH, LENGTH, BATCH = 96, 32, 4
 
 
 @cache
 def trained_sets(ranks: int, steps: int, density: float, warm_up: int) -> IndexSets:
     """Each rank's largest gradients over `steps` steps of data-parallel training, after `warm_up` steps of one rank.
 
-    A GRU of two layers between an embedding and two linear layers, Adam, 48 characters; every rank has its own batch.
+    A GRU of two layers between an embedding and two linear layers, Adam, 32 characters; every rank has its own batch.
     """
     import torch
 
+    torch.set_num_threads(1)
     torch.manual_seed(0)
     text = "".join(page.read_text(encoding="utf-8") for page in sorted(TEXT.glob("*.md")))
     alphabet = sorted(set(text))

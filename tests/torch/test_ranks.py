@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
+from calls import run
 from launches import free_port, launch, start
 from little import LITTLE
-from spawned import ended
+from spawned import ROOT, ended
 
 import gapless
 from gapless.encodings.taccl import Chunked
@@ -69,3 +77,54 @@ def test_a_master_that_nobody_is_ends_within_the_wait(plan: Path) -> None:
     assert found.code == 2
     assert "error: rank 1: no answer at 127.0.0.1:" in found.err
     assert found.err.count("\n") == 1
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("what", ["rank 0 is killed", "rank 1 is killed", "rank 1 hangs"])
+def test_a_launched_rank_that_dies_or_hangs_ends_the_others(plan: Path, what: str) -> None:
+    port, words = free_port(), ("run", "taccl", "--plan", str(plan), "--repeats", "10000", "--wait", "4s")
+    ranks = [start(rank, RANKS, port, *words) for rank in range(RANKS)]
+    assert ranks[0].stderr is not None
+    assert "running 2 processes" in ranks[0].stderr.readline()
+    time.sleep(6.0)  # they may be at any point of their work
+    victim = ranks[0 if "rank 0" in what else 1]
+    victim.send_signal(signal.SIGSTOP if "hangs" in what else signal.SIGKILL)
+    found = ended(next(rank for rank in ranks if rank is not victim))
+    victim.kill()
+    ended(victim)
+    assert found.code == 2
+    assert found.err.startswith("gapless: error: ")
+    assert found.err.count("\n") == 1
+
+
+@pytest.mark.thorough
+def test_a_port_that_is_in_use_is_named(plan: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("0.0.0.0", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        found = ended(start(0, RANKS, port, "run", "taccl", "--plan", str(plan), "--wait", "2s"))
+    assert (found.code, found.out) == (2, "")
+    assert found.err == f"gapless: error: 127.0.0.1:{port}: the port is in use; set MASTER_PORT to another\n"
+
+
+@pytest.mark.thorough
+def test_the_script_of_the_page_runs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "how-to" / "run-collectives.md").read_text()
+    command = next(line for line in page.splitlines() if line.startswith("gapless solve")).replace("ring:4", "ring:2")
+    assert run(capsys, *command.split()[1:], "--quiet")[0] == 0
+    script = next(text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "AllReduce(" in text)
+    check = "assert gradient.eq(4.0).all()  # the sum of 0 and 1, doubled twice"
+    (tmp_path / "script.py").write_text(f"{script}{check}\nimport os; os._exit(0)\n")
+    port = str(free_port())
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "script.py"], env={**os.environ, **where, "RANK": str(rank), "PYTHONPATH": str(ROOT)}
+        )
+        for rank in range(RANKS)
+    ]
+    assert [rank.wait(120) for rank in ranks] == [0, 0]

@@ -15,6 +15,8 @@ __all__ = ["Experiments", "OutOfTimeError", "Settings"]
 Floats = NDArray[np.float64]
 Pair = tuple[int, int]
 
+_WITHIN = (1.33, 1.1)
+"""Two measurements agree within these factors: of alpha, which varies more, and of beta."""
 _LEAST_LARGE = 2**17
 """Bytes of a large message, at least: more than what goes through a network as one piece."""
 _JOINT_SPANS = 2
@@ -35,8 +37,8 @@ class Settings:
 
     `sizes`: of chunks, bytes; without any, 8 bytes, and what a link carries in `span_s`, half and a quarter of that.
     `span_s`: about what a flow of the profiler's own choice takes. `small_chunks`: so many of the smallest chunks go in
-    turn. `warm_bytes`: go before what is timed, at most. `scans`: how often every pair is measured for the structure;
-    the fastest counts. `tries`: how often links that seem to slow each other are tried. `precision`: the half of an
+    turn. `warm_bytes`: go before what is timed, at most. `scans`: how often every pair is measured for the structure,
+    if two agree. `tries`: how often links that seem to slow each other are tried. `precision`: the half of an
     interval, as a share of the cost, that is small enough. `most_samples`: of a class of links.
     """
 
@@ -73,7 +75,7 @@ class Experiments:
     def scan(self) -> tuple[Floats, Floats]:
         """Alpha and beta of every ordered pair, roughly: float, shape (ranks, ranks), nan on the diagonal.
 
-        The lowest of `scans`; a pair for which the two lowest don't agree is measured again, up to three times.
+        The lowest that another one agrees with: a pair for which no two agree is measured again, up to three times.
         """
         ranks = self.prober.rank_count
         found: dict[Pair, list[tuple[float, float]]] = {}
@@ -83,7 +85,9 @@ class Experiments:
                     found.setdefault(pair, []).append(self._rough(pair, found.get(pair, [])))
         costs = np.full((2, ranks, ranks), np.nan)
         for pair, rows in found.items():
-            costs[:, pair[0], pair[1]] = np.min(rows, axis=0)
+            for cost, column, within in zip(costs, np.transpose(rows), _WITHIN, strict=True):
+                lowest = _agreed(column, within)
+                cost[pair] = np.median(column) if lowest is None else lowest
         return costs[0], costs[1]
 
     def _rough(self, pair: Pair, before: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -150,9 +154,16 @@ class Experiments:
 
 
 def _agree(rows: Sequence[tuple[float, float]]) -> bool:
-    """Whether the two lowest of both costs are within a tenth; of alpha, which varies more, within a third."""
-    low = np.sort(rows, axis=0)[:2]
-    return bool((low[1] <= [1.33, 1.1] * low[0]).all())
+    """Whether two of the alphas agree, and two of the betas."""
+    pairs = zip(np.transpose(rows), _WITHIN, strict=True)
+    return all(_agreed(column, within) is not None for column, within in pairs)
+
+
+def _agreed(values: Floats, within: float) -> float | None:
+    """The lowest value that another one is within a factor of, above it; None where there is none."""
+    ordered = np.sort(values)
+    close = np.flatnonzero(ordered[1:] <= within * ordered[:-1])
+    return float(ordered[close[0]]) if len(close) else None
 
 
 def _whole_size(size: float) -> int:

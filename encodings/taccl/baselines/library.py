@@ -154,7 +154,7 @@ class Baselines:
                     break
                 if not limits.may_cut and not self._takes_chunks_whole(variant, chunk_bytes):
                     break
-                found = self._build(name, variant, chunk_bytes, network)
+                found = self.built(name, variant, chunk_bytes, network)
                 limits.transfers_left -= len(found.schedule)
                 best = found if best is None or found.makespan_s < best.makespan_s else best
                 if last is not None and found.makespan_s >= last.makespan_s:  # more pieces cost more than they bring
@@ -173,7 +173,9 @@ class Baselines:
         few = last is None or 2 * len(last.schedule) <= _MOST_TRANSFERS
         return variant.parts <= per_block and few
 
-    def _build(self, name: str, variant: Variant, chunk_bytes: int, network: Network) -> Baseline:
+    def built(self, name: str, variant: Variant, chunk_bytes: int, network: Network | None = None) -> Baseline:
+        """One variant of an algorithm, for chunks of that size."""
+        network = Network(self.topology, chunk_bytes) if network is None else network
         share = cut(self.collective, chunk_bytes, variant.parts, variant.whole)
         transfers: list[Transfer] = []
         if self.collective.reduces:

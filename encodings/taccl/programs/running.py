@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gapless.errors import InputError
+from gapless.io.atomic import check_writable
+from gapless.io.collective_file import collective_of
+from gapless.io.measured_file import Measured, median_interval, write_measured
 from gapless.plans_to_run import not_run, plan_to_run
 from gapless.system import Answer, Session
 from gapless.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from gapless.encodings.taccl.baselines.library import Baseline
+    from gapless.io.plan import SavedPlan
     from gapless.torch.collectives.run import CollectiveRun
 
 __all__ = ["execute"]
@@ -21,48 +27,89 @@ __all__ = ["execute"]
 def execute(values: Mapping[str, Any], session: Session) -> Answer:
     """What the processes found: whether the result is right, and how long both took. Needs the extra `torch`."""
     path = values["plan"]
+    if values["output"] is not None:
+        check_writable(values["output"])
     plan, report = plan_to_run(path, "taccl")
     if not report.valid:
         return not_run(report)
     from gapless.torch.collectives.rank import Task
     from gapless.torch.collectives.run import run_collective
+    from gapless.torch.processes import check_backend
 
     sizes = set(plan.schedule.graph.size_bytes.tolist())
     if len(sizes) > 1:
         raise InputError(f"{path}: run takes a plan whose chunks are of one size, got {len(sizes)} sizes")
-    ranks = plan.schedule.topology.device_count
+    backend, ranks, chunk_bytes = values["backend"], plan.schedule.topology.device_count, sizes.pop()
+    check_backend(backend)
+    if backend == "mpi" and session.ranks is None:
+        raise InputError("backend: mpi takes ranks that its launcher has started, which sets RANK and WORLD_SIZE")
+    library = _library(plan, backend, path, chunk_bytes)
+    if library is not None and library.makespan_s < report.makespan_s:
+        session.say(
+            f"{backend}'s own algorithm ({library.variant}) is predicted to be faster than the plan: "
+            f"{format_seconds(library.makespan_s)} against {format_seconds(report.makespan_s)}"
+        )
     task = Task(
-        ranks, sizes.pop(), values["repeats"], not values["without_turns"], session.options.seed, values["wait"]
+        ranks,
+        chunk_bytes,
+        values["repeats"],
+        not values["without_turns"],
+        session.options.seed,
+        values["wait"],
+        backend,
     )
     session.say(f"running {ranks} processes ...")
     found = run_collective(path, task, session.options.stop, session.ranks)
-    return _answer(plan.schedule.topology.name, report.makespan_s, found)
+    measured = Measured(
+        plan_sha256=hashlib.sha256(Path(path).read_bytes()).hexdigest(),
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        backend=backend,
+        ranks=ranks,
+        predicted_s=report.makespan_s,
+        library_predicted_s=None if library is None else library.makespan_s,
+        measured_times_s=tuple(found.plan_s.tolist()),
+        library_times_s=tuple(found.library_s.tolist()),
+    )
+    if values["output"] is not None and session.is_first and not found.wrong:
+        write_measured(values["output"], measured)
+    return _answer(measured, found, values["output"])
 
 
-def _answer(machine: str, predicted_s: float, found: CollectiveRun) -> Answer:
-    measured_s = float(np.median(found.plan_s))
-    library_s = float(np.median(found.library_s)) if len(found.library_s) else None
+def _library(plan: SavedPlan, backend: str, path: str, chunk_bytes: int) -> Baseline | None:
+    """What the library does on the plan's topology, where that is known."""
+    from gapless.encodings.taccl.baselines.gloo import gloo_baseline
+    from gapless.encodings.taccl.baselines.library import Baselines
+
+    topology, collective = plan.schedule.topology, collective_of(plan.problem, path)
+    if backend == "gloo":
+        return gloo_baseline(topology, collective, chunk_bytes)
+    known = Baselines(topology, collective).of_size(chunk_bytes) if backend == "nccl" else []
+    rings_and_trees = [one for one in known if one.name in ("ring", "double-binary-tree", "direct")]
+    return min(rings_and_trees, key=lambda one: one.makespan_s, default=None)
+
+
+def _answer(measured: Measured, found: CollectiveRun, output: str | None) -> Answer:
     data = {
         "wrong": found.wrong,
-        "predicted_s": predicted_s,
-        "measured_s": measured_s,
-        "measured_times_s": found.plan_s.tolist(),
-        "library_s": library_s,
-        "library_times_s": found.library_s.tolist(),
+        "backend": measured.backend,
+        "predicted_s": measured.predicted_s,
+        **_interval("measured", measured.measured_times_s),
+        "library_predicted_s": measured.library_predicted_s,
+        **_interval("library", measured.library_times_s),
+        "ratio": measured.ratio,
         "sent_bytes": list(found.sent_bytes),
+        "output": output,
     }
     lines = [
         ("result", "as the collective is defined" if not found.wrong else f"{found.wrong} numbers are wrong"),
         ("sent", f"{format_bytes(sum(found.sent_bytes))} by all ranks together"),
-        ("predicted", f"{format_seconds(predicted_s)} on {machine}"),
-        ("measured", _times(found.plan_s)),
-        ("library", _times(found.library_s) if library_s is not None else "gloo has no such collective"),
+        *measured.rows(),
     ]
-    if library_s is not None:
-        lines.append(("ratio", f"{library_s / measured_s:.2f} times as fast as the library"))
-    return Answer(data, "\n".join(f"{title:<10} {text}" for title, text in lines), is_valid=not found.wrong)
+    return Answer(data, "\n".join(f"{title:<18} {text}" for title, text in lines), is_valid=not found.wrong)
 
 
-def _times(times_s: np.ndarray[Any, np.dtype[np.float64]]) -> str:
-    low, median, high = np.percentile(times_s, [25, 50, 75])
-    return f"{format_seconds(median)} (half of {len(times_s)} in {format_seconds(low)} to {format_seconds(high)})"
+def _interval(name: str, times_s: tuple[float, ...]) -> dict[str, Any]:
+    """The median with its interval, and all times; None where nothing was measured."""
+    median_s, low_s, high_s, confidence = median_interval(times_s) if times_s else (None,) * 4
+    interval = None if median_s is None else {"low_s": low_s, "high_s": high_s, "confidence": confidence}
+    return {f"{name}_s": median_s, f"{name}_interval": interval, f"{name}_times_s": list(times_s)}

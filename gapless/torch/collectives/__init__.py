@@ -5,9 +5,30 @@ from typing import TYPE_CHECKING
 from gapless.lazy import names_of
 
 if TYPE_CHECKING:
-    from gapless.torch.collectives.executor import PlannedCollective, planned
+    from gapless.torch.collectives.executor import (
+        AllGather,
+        AllReduce,
+        AllToAll,
+        Broadcast,
+        Gather,
+        PlannedCollective,
+        Reduce,
+        ReduceScatter,
+        Scatter,
+        SendRecv,
+        planned,
+    )
     from gapless.torch.collectives.steps import Step, steps_of
 
-__all__ = ["PlannedCollective", "Step", "planned", "steps_of"]
+__all__ = [
+    "AllGather", "AllReduce", "AllToAll", "Broadcast", "Gather", "PlannedCollective", "Reduce", "ReduceScatter",
+    "Scatter", "SendRecv", "Step", "planned", "steps_of",
+]  # fmt: skip
 
-__getattr__ = names_of(__name__, {"executor": ("PlannedCollective", "planned"), "steps": ("Step", "steps_of")})
+__getattr__ = names_of(
+    __name__,
+    {
+        "executor": tuple(name for name in __all__ if name not in ("Step", "steps_of")),
+        "steps": ("Step", "steps_of"),
+    },
+)

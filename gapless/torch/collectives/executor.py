@@ -11,38 +11,57 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from gapless.checker import check
 from gapless.collective import Collective
-from gapless.errors import InputError
+from gapless.errors import InputError, RunError
 from gapless.io.collective_file import collective_of
 from gapless.io.plan import read_plan
 from gapless.torch.collectives.steps import Step, steps_of
 from gapless.torch.library import rank_count, torch
+from gapless.torch.processes import error_line
 
-__all__ = ["PlannedCollective", "planned"]
+__all__ = [
+    "AllGather", "AllReduce", "AllToAll", "Broadcast", "Gather", "PlannedCollective", "Reduce", "ReduceScatter",
+    "Scatter", "SendRecv", "planned",
+]  # fmt: skip
+
+WAIT_S = 1800.0
+"""How long torch's own groups wait, too."""
 
 _AHEAD = 3
 """Messages of a queue that are under way besides the one that is waited for: who sends never waits to be expected."""
 
 
 class PlannedCollective:
-    """A collective of this process's rank, by the steps of a plan; made and called by all ranks of the default group.
+    """A collective of this process's rank, by the steps of a plan; made once, and called, by all ranks of a group.
 
-    `collective`: what it does. `steps`: those of all ranks. Raises `InputError` where the process group has another
+    `collective`: what it does. `steps`: those of all ranks. `group`: the process group, None for the default one.
+    `wait_s`: the longest that a rank waits for a message of another. Raises `InputError` where the group has another
     number of ranks than the plan.
     """
 
-    def __init__(self, collective: Collective, steps: Sequence[Sequence[Step]]) -> None:
-        if rank_count() != collective.rank_count:
-            raise InputError(f"plan: is for {collective.rank_count} ranks, the process group has {rank_count()}")
+    def __init__(
+        self, collective: Collective, steps: Sequence[Sequence[Step]],
+        group: torch.distributed.ProcessGroup | None = None, wait_s: float = WAIT_S,
+    ) -> None:  # fmt: skip
+        if rank_count(group) != collective.rank_count:
+            raise InputError(f"plan: is for {collective.rank_count} ranks, the process group has {rank_count(group)}")
         self.collective = collective
-        self.rank = torch.distributed.get_rank()
+        self.rank = torch.distributed.get_rank(group)
         self.sent_bytes = 0
         self._steps = steps[self.rank]
-        ranks = list(range(collective.rank_count))
-        self._groups = [torch.distributed.new_group(ranks) for _ in range(2)]
+        distributed, wait = torch.distributed, timedelta(seconds=wait_s)
+        self._ranks = distributed.get_process_group_ranks(group)
+        self._groups = [
+            distributed.new_group(
+                self._ranks, wait, distributed.get_backend(group), use_local_synchronization=group is not None
+            )
+            for _ in range(2)
+        ]
         queues = defaultdict(list)
         for place, step in enumerate(self._steps):
             queues[step.sends, step.peer].append(place)
@@ -53,12 +72,14 @@ class PlannedCollective:
         """The collective of flat buffers: `given` in, `output` out, which may be the same memory, or is made.
 
         A rank that gives (or gets) nothing has a buffer of length 0; if it does neither, `given` is as long as a chunk.
-        Raises `InputError` for a buffer that its chunks don't divide, and what a message fails with.
+        Raises `InputError` for a buffer that its chunks don't divide, and `RunError` where a message fails.
         """
+        given = given.detach()
         inputs, outputs = (buffers[self.rank] for buffers in (self.collective.inputs, self.collective.outputs))
         length = self._chunk_length(given, output, len(inputs), len(outputs))
         if output is None:
             output = given.new_empty(length * len(outputs))
+        output = output.detach()
         held = {chunk: given[k * length : (k + 1) * length] for k, chunk in enumerate(inputs)}
         call = _Call(self._steps, held, given.new_empty(0), length)
         for future in [self._threads.submit(self._work, call, queue) for queue in self._queues]:
@@ -82,25 +103,33 @@ class PlannedCollective:
                 shape = tuple(buffer.shape)
                 raise InputError(f"{title}: must be flat and divisible into {chunks} chunks, got shape {shape}")
             lengths.add(buffer.numel() // max(chunks, 1))
+        if output is not None and (output.dtype, output.device) != (given.dtype, given.device):
+            found = f"{output.dtype} on {output.device}, the input {given.dtype} on {given.device}"
+            raise InputError(f"output: must be of the input's type and device, is {found}")
         if len(lengths) > 1:
             raise InputError(f"output: must have chunks as long as the input's, got {sorted(lengths)}")
         return int(lengths.pop())
 
     def _work(self, call: _Call, places: list[int]) -> None:
         """The messages to, or from, one rank."""
+        if call.device.type == "cuda":
+            torch.cuda.set_device(call.device)  # every thread has one of its own
+        peer = self._steps[places[0]].peer
         open_ = deque[tuple[int, torch.Tensor, torch.distributed.Work]]()
         try:
             for place in places:
                 step = self._steps[place]
-                group = self._groups[(self.rank < step.peer) == step.sends]
+                group = self._groups[(self.rank < peer) == step.sends]
                 message = call.message(place) if step.sends else call.room(place)
                 start = torch.distributed.isend if step.sends else torch.distributed.irecv
-                open_.append((place, message, start(message, step.peer, group)))
+                open_.append((place, message, start(message, self._ranks[peer], group)))
                 if len(open_) > _AHEAD:
                     self._finish(call, *open_.popleft())
             while open_:
                 self._finish(call, *open_.popleft())
-        except Exception as error:  # the caller's thread raises it, the other threads end
+        except RuntimeError as error:  # torch's: the caller's thread raises it, the other threads end
+            call.fail(RunError(f"message to or from rank {peer}: {error_line(error)}"))
+        except Exception as error:
             call.fail(error)
 
     def _finish(self, call: _Call, place: int, message: torch.Tensor, work: torch.distributed.Work) -> None:
@@ -119,6 +148,7 @@ class _Call:
 
     def __init__(self, steps: Sequence[Step], held: dict[int, torch.Tensor], empty: torch.Tensor, length: int) -> None:
         self.held = held
+        self.device = empty.device
         self.error: Exception | None = None
         self.sent_bytes = 0
         self._steps, self._empty, self._length = steps, empty, length
@@ -182,10 +212,17 @@ class _Call:
             self.held[chunk] = self.held[chunk] + part if is_sum else part
 
 
-def planned(path: str | Path, tokens: bool = True) -> PlannedCollective:
+def planned(
+    path: str | Path,
+    tokens: bool = True,
+    group: torch.distributed.ProcessGroup | None = None,
+    wait_s: float = WAIT_S,
+    collective: str | None = None,
+) -> PlannedCollective:
     """The collective of a plan file. `tokens`: whether ranks take what they share (a NIC) in turn, as the plan does.
 
-    Raises `InputError` for a file that is no valid plan of a collective, or of another number of ranks.
+    `group`, `wait_s`: as for `PlannedCollective`. `collective`: the name that it must have, where that matters.
+    Raises `InputError` for a file that is no valid plan of that collective, or of another number of ranks.
     """
     plan = read_plan(path)
     if "collective" not in plan.problem:
@@ -193,4 +230,18 @@ def planned(path: str | Path, tokens: bool = True) -> PlannedCollective:
     report = check(plan.schedule)
     if not report.valid:
         raise InputError(f"{path}: {report.summary()}")
-    return PlannedCollective(collective_of(plan.problem, str(path)), steps_of(plan.schedule, tokens))
+    found = collective_of(plan.problem, str(path))
+    if collective not in (None, found.name):
+        raise InputError(f"{path}: must be a plan of {collective}, got one of {found.name}")
+    return PlannedCollective(found, steps_of(plan.schedule, tokens), group, wait_s)
+
+
+AllGather = partial(planned, collective="allgather")
+AllReduce = partial(planned, collective="allreduce")
+AllToAll = partial(planned, collective="alltoall")
+Broadcast = partial(planned, collective="broadcast")
+Gather = partial(planned, collective="gather")
+Reduce = partial(planned, collective="reduce")
+ReduceScatter = partial(planned, collective="reducescatter")
+Scatter = partial(planned, collective="scatter")
+SendRecv = partial(planned, collective="sendrecv")

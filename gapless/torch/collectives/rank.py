@@ -16,7 +16,7 @@ from gapless.collective import Collective
 from gapless.torch.collectives.executor import PlannedCollective, planned
 from gapless.torch.collectives.libraries import library_call
 from gapless.torch.library import torch
-from gapless.torch.processes import Program, be_rank
+from gapless.torch.processes import Program, backend_device, be_rank
 
 __all__ = ["Task", "prepared", "write_task"]
 
@@ -28,7 +28,7 @@ _LARGEST = 1000
 class Task:
     """What all ranks are to do: `repeats` calls of the plan and of the library, in turn, with chunks of `chunk_bytes`.
 
-    `tokens`: as for `planned`. `wait_s`: the longest that a rank waits for another.
+    `tokens`: as for `planned`. `wait_s`: the longest that a rank waits for another. `backend`: of torch.distributed.
     """
 
     ranks: int
@@ -37,6 +37,7 @@ class Task:
     tokens: bool
     seed: int
     wait_s: float
+    backend: str = "gloo"
 
 
 def write_task(folder: Path, task: Task) -> None:
@@ -47,14 +48,18 @@ def write_task(folder: Path, task: Task) -> None:
 def prepared(folder: Path) -> Program:
     """What `write_task` has left in a folder for all ranks."""
     task = Task(**json.loads((folder / "task.json").read_text("utf-8")))
-    return Program(
-        task.ranks, task.wait_s, lambda rank: _compare(planned(folder / "plan.json", task.tokens), task, rank)
-    )
+    plan = folder / "plan.json"
+
+    def work(rank: int) -> dict[str, Any]:
+        return _compare(planned(plan, task.tokens, wait_s=task.wait_s), task, rank)
+
+    return Program(task.ranks, task.wait_s, work, task.backend)
 
 
 def _compare(plan: PlannedCollective, task: Task, rank: int) -> dict[str, Any]:
     """Times of the plan and of the library, by repetition; how many numbers of the plan's result are wrong."""
-    given, expected = _buffers(plan.collective, task, rank)
+    device = backend_device(task.backend)
+    given, expected = (buffer.to(device) for buffer in _buffers(plan.collective, task, rank))
     output = torch.empty_like(expected)
     calls: dict[str, Callable[[], object]] = {"plan": lambda: plan(given, output)}
     library = library_call(plan.collective, rank, given, torch.empty_like(expected))
@@ -66,8 +71,12 @@ def _compare(plan: PlannedCollective, task: Task, rank: int) -> dict[str, Any]:
     for _ in range(task.repeats):
         for name, call in calls.items():
             torch.distributed.barrier()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
             begin_s = time.perf_counter()
             call()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
             times_s[name].append(time.perf_counter() - begin_s)
     return {"wrong": wrong, "sent_bytes": plan.sent_bytes, **{f"{name}_s": times for name, times in times_s.items()}}
 

@@ -18,7 +18,7 @@ from gapless.schedule import Schedule
 __all__ = ["Step", "steps_of"]
 
 _AT_ONCE = 2
-"""Messages that may be on a shared resource: with one alone it would be idle while a token is on its way."""
+"""Messages that may be on a shared resource: with one alone it would be idle while a token is passed on."""
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from gapless.errors import InputError
-from gapless.profiles.heads.named import find_head_profile
+from gapless.profiles.heads.named import find_head_profile, head_profile_names
 from gapless.profiles.heads.profile import DISTANCES, HeadProfile
 from gapless.profiles.heads.profile_file import read_head_profile, write_head_profile
+from gapless.schemas import load_schema
 
 PROFILE = find_head_profile("synthetic:layers=2,heads=4,key_heads=2,dimension=16")
 
@@ -28,6 +29,17 @@ def test_a_file_holds_the_profile(tmp_path: Path) -> None:
     before = path.read_bytes()
     write_head_profile(path, found)
     assert path.read_bytes() == before
+
+
+def test_the_schema_says_what_meta_holds(tmp_path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="needs the extra `test`")
+    write_head_profile(tmp_path / "heads.npz", PROFILE)
+    with np.load(tmp_path / "heads.npz") as archive:
+        meta = json.loads(archive["meta"].tobytes())
+    check = jsonschema.Draft202012Validator(load_schema("head-profile"))
+    assert not list(check.iter_errors(meta))
+    for name in meta:
+        assert list(check.iter_errors({**meta, name: 0}))
 
 
 def changed(path: Path, **changes: Any) -> None:
@@ -91,6 +103,13 @@ def test_what_is_no_archive_is_one_line(tmp_path: Path) -> None:
         np.save(stream, PROFILE.scores)
     with pytest.raises(InputError, match=r"heads.npz: must be a .npz of gapless.head-profile, which"):
         read_head_profile(path)
+
+
+def test_shipped_profiles_are_read_by_name() -> None:
+    for name in head_profile_names():
+        assert find_head_profile(name).name == name
+    found = find_head_profile("small-lm")
+    assert (found.layers, found.heads, found.key_heads, found.dimension, found.tokens) == (4, 8, 8, 16, 8192)
 
 
 def test_a_synthetic_profile_is_the_same_for_its_numbers() -> None:

@@ -64,6 +64,12 @@ def test_random_machines_are_found_in_spite_of_noise_and_outliers() -> None:
     assert right >= 0.95 * count
 
 
+def test_times_that_are_too_short_by_themselves_dont_count() -> None:
+    truth = Cluster("two", (node(4, ((0, 1), (2, 3))),) * 2).topology()
+    for seed in range(5):
+        assert compared(truth, measured(truth, seed=seed, noise=0.02, early=0.01)[0]).is_right
+
+
 def test_the_same_times_make_the_same_machine() -> None:
     truth = random_machine(np.random.default_rng(1)).topology()
     first, second = (measured(truth, **NOISE)[0] for _ in range(2))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,8 @@ import torch
 from calls import run
 from gloo_ranks import run_ranks
 from little import LITTLE
-from planned_ranks import call_all
+from planned_ranks import LENGTH, call_all, call_otherwise
+from spawned import children, ended, goes, spawn
 
 import gapless
 from gapless.collective import COLLECTIVES
@@ -26,6 +30,7 @@ from gapless.topologies.files import load_topology
 from gapless.torch.collectives import planned
 from gapless.torch.collectives.rank import Task
 from gapless.torch.collectives.run import run_collective
+from gapless.torch.processes import backend_device
 
 RANKS = 3
 
@@ -58,14 +63,90 @@ def test_ranks_send_the_bytes_of_the_plan(found: list[dict[str, tuple[list[bool]
     assert [rank["allgather"][1] for rank in found] == [2 * 8 * 3] * RANKS
 
 
+def test_buffers_groups_and_kinds_of_numbers(tmp_path: Path) -> None:
+    for name in ("allgather", "alltoall"):
+        save(tmp_path, name, f"{name}.plan")
+    save(tmp_path, "allgather", "allgather.pair", 2)
+    ranks = run_ranks(call_otherwise, RANKS, tmp_path)
+    for rank in ranks:
+        assert rank["undivided"] == f"input: must be flat and divisible into 3 chunks, got shape ({LENGTH + 1},)"
+        assert rank["not flat"] == "input: must be flat and divisible into 1 chunks, got shape (2, 2)"
+        assert "output: must be of the input's type and device, is torch.float32 on cpu" in rank["other type"]
+        assert rank["other length"] == f"output: must have chunks as long as the input's, got [{LENGTH}, {2 * LENGTH}]"
+        assert rank["kinds"] == [[other for other in range(RANKS) for _ in range(LENGTH)]] * 3
+        assert not rank["learned"]
+        assert rank["other collective"].endswith("allgather.plan: must be a plan of allreduce, got one of allgather")
+    assert [rank["pair"] for rank in ranks] == [[0] * LENGTH + [2] * LENGTH, [], [0] * LENGTH + [2] * LENGTH]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [(signal.SIGKILL, "was killed by signal 9; the others were ended"), (signal.SIGSTOP, "give a longer --wait")],
+)
+def test_a_rank_that_dies_or_hangs_ends_all_with_a_line(tmp_path: Path, number: signal.Signals, line: str) -> None:
+    path = save(tmp_path, "allgather", "plan.json", 2)
+    process = spawn("run", "taccl", "--plan", str(path), "--repeats", "10000", "--wait", "3s")
+    while len(ranks := children(process.pid)) < 2:
+        time.sleep(0.05)
+    time.sleep(5.0)  # they may be at any point of their work
+    os.kill(ranks[1], number)
+    found = ended(process)
+    assert found.code == 2
+    assert line in found.err.splitlines()[-1]
+    assert "Traceback" not in found.err
+    assert all(goes(rank) for rank in ranks)
+
+
+@pytest.mark.thorough
+def test_ranks_end_with_a_command_that_is_killed(tmp_path: Path) -> None:
+    path = save(tmp_path, "allgather", "plan.json", 2)
+    process = spawn("run", "taccl", "--plan", str(path), "--repeats", "10000")
+    while len(ranks := children(process.pid)) < 2:
+        time.sleep(0.05)
+    process.kill()
+    ended(process)
+    assert all(goes(rank) for rank in ranks)
+
+
+@pytest.mark.parametrize("backend", ["nccl", "mpi"])
+def test_a_backend_that_is_not_there_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: name == "gloo")
+    path = save(tmp_path, "allgather", "plan.json", 2)
+    code, _, err = run(capsys, "run", "taccl", "--plan", str(path), "--backend", backend)
+    assert code == 2
+    assert f"backend: must be one that this PyTorch has (gloo), got '{backend}'" in err
+
+
+def test_nccl_is_on_the_gpu_of_the_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert backend_device("nccl") == torch.device("cuda", 1)
+    assert chosen == [1]
+    assert backend_device("gloo") == torch.device("cpu")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(InputError, match="a GPU for each rank, this machine has 2; got local rank 2"):
+        backend_device("nccl")
+
+
 @pytest.mark.thorough
 def test_the_command_says_what_was_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = save(tmp_path, "allreduce", "plan.json", 2)
-    code, out, _ = run(capsys, "run", "taccl", "--plan", str(path), "--repeats", "3", "--json")
+    measured, page = tmp_path / "measured.json", tmp_path / "report.html"
+    words = ("--repeats", "3", "--json", "-o", str(measured))
+    code, out, _ = run(capsys, "run", "taccl", "--plan", str(path), *words)
     answer = json.loads(out)
     assert code == 0
     assert answer["wrong"] == 0
     assert len(answer["measured_times_s"]) == len(answer["library_times_s"]) == 3
+    assert answer["ratio"] == pytest.approx(answer["library_s"] / answer["measured_s"])
+    assert run(capsys, "report", str(path), "--measured", str(measured), "--no-pictures", "-o", str(page))[0] == 0
+    assert f"{answer['ratio']:.2f} times as fast as the library" in page.read_text()
     assert answer["predicted_s"] == pytest.approx(read_plan(path).schedule.end_s.max())
 
 

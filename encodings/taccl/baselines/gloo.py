@@ -1,0 +1,63 @@
+"""What gloo does for the collectives that torch has it carry out: rings by rank number, trees, and a message a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gapless.collective import Collective, collective_by_name
+from gapless.encodings.taccl.baselines.cut import Cut, root_of, standard_name
+from gapless.encodings.taccl.baselines.direct import direct_sends
+from gapless.encodings.taccl.baselines.library import Baseline, Baselines
+from gapless.encodings.taccl.baselines.ring import ring_allgather
+from gapless.encodings.taccl.baselines.transfers import Send
+from gapless.encodings.taccl.baselines.variants import Variant
+from gapless.topologies.topology import Topology
+
+__all__ = ["gloo_baseline"]
+
+
+def gloo_baseline(topology: Topology, collective: Collective, chunk_bytes: int) -> Baseline | None:
+    """Gloo's algorithm on a topology; None for a collective that gloo hasn't, and for its REDUCE.
+
+    Torch has no REDUCESCATTER of gloo's: it is an ALLREDUCE of which each rank keeps its part.
+    """
+    name = standard_name(collective)
+    done = collective
+    if name == "reducescatter":
+        done = collective_by_name("allreduce", collective.rank_count, collective.chunks_per_rank)
+    algorithm = _ALGORITHMS.get(name or "")
+    if algorithm is None:
+        return None
+    title, sends = algorithm
+    variant = Variant(title, 1, (1, 1), lambda cut, is_reversed: sends(cut))
+    return Baselines(topology, done).built("gloo", variant, chunk_bytes)
+
+
+def _ring(cut: Cut) -> list[Send]:
+    return ring_allgather(cut, [list(range(cut.collective.rank_count))])
+
+
+def _binomial_tree(cut: Cut) -> list[Send]:
+    """In step k the ranks that have it, those below 2^k counted from the root, send it to those 2^k further on."""
+    count, root = cut.collective.rank_count, root_of(cut.collective)
+    assert root is not None
+    sends, distance = [], 1
+    while distance < count:
+        sends += [
+            Send(0, distance.bit_length() - 1, (root + place) % count, (root + place + distance) % count, cut.blocks[0])
+            for place in range(min(distance, count - distance))
+        ]
+        distance *= 2
+    return sends
+
+
+_ALGORITHMS: dict[str, tuple[str, Callable[[Cut], list[Send]]]] = {
+    "allgather": ("ring by rank number", _ring),
+    "allreduce": ("ring by rank number", _ring),
+    "reducescatter": ("ring of an ALLREDUCE", _ring),
+    "alltoall": ("a message a pair", direct_sends),
+    "gather": ("a message a pair", direct_sends),
+    "scatter": ("a message a pair", direct_sends),
+    "sendrecv": ("a message a pair", direct_sends),
+    "broadcast": ("binomial tree", _binomial_tree),
+}

@@ -1,0 +1,94 @@
+"""What shared heads cost a language model that is trained here, by distance and beside equal counts; and speed at
+32 layers of 32 heads.
+
+`pytest tests/benchmarks/test_chai_quality.py` trains for some minutes of processor time, unless GAPLESS_SMALL_LM names
+a folder that `tests/support/small_lm.py` has written.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from extras import needs_transformers
+from result_tables import ResultTables
+
+from gapless.encodings.chai.baselines import Baselines
+from gapless.encodings.chai.head_map import HeadMap
+from gapless.encodings.chai.medians import guessed
+from gapless.encodings.chai.problem import Problem, problem
+from gapless.encodings.chai.solve import solve
+from gapless.options import SolveOptions
+from gapless.profiles.heads.profile import HeadProfile
+
+TITLE = "Heads shared: rise of the validation loss of a small language model, 4 layers of 8 heads"
+CLUSTERS = (24, 20, 16, 12, 8)
+TRAINED = os.environ.get("GAPLESS_SMALL_LM")
+"""A folder with a model that `tests/support/small_lm.py` has trained."""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], int]) -> Path:
+    from small_lm import train
+
+    if TRAINED:
+        return Path(TRAINED)
+    folder = tmp_path_factory.mktemp("lm")
+    train(folder, sized(900, 20))
+    return folder
+
+
+def exact(profile: HeadProfile, clusters: int, distance: str) -> HeadMap:
+    saving = 0.5 * (1 - clusters / (profile.layers * profile.key_heads))
+    details = solve(Problem(profile, saving, distance), SolveOptions()).details
+    assert details["kept_heads"] == clusters
+    return HeadMap.of(details["kept"], profile, distance)
+
+
+def maps(profile: HeadProfile, clusters: int, seed: int = 0) -> dict[str, HeadMap]:
+    """Each method's map with so many clusters."""
+    found: dict[str, HeadMap] = {}
+    for distance in ("scores", "output"):
+        asked = Problem(profile, 0.0, distance)
+        beside = Baselines(asked, [guessed(cost) for cost in asked.cost], 50, seed).within(clusters)
+        found[f"uniform, {distance}"] = beside["uniform"]
+        found[f"optimal, {distance}"] = exact(profile, clusters, distance)
+    return found | {name: beside[name] for name in ("elbow", "random")}
+
+
+@needs_transformers
+def test_output_aware_loss_is_at_most_that_of_equal_counts_on_scores(
+    tables: ResultTables, trained: Path, pytestconfig: pytest.Config, sized: Callable[[int, int], int]
+) -> None:
+    from gapless.torch.heads.measuring import measure_heads
+    from gapless.torch.heads.models import load_language_model, mean_loss, sequences_of
+    from gapless.torch.heads.sharing import sharing
+
+    model = load_language_model(str(trained))
+    calibration, validation = (
+        sequences_of(model.tokens(trained / f"{name}.txt"), 128, sized(64, 4), name)
+        for name in ("calibration", "validation")
+    )
+    profile = measure_heads(model, calibration, "the benchmark")
+    base = mean_loss(model.model, validation)
+    for clusters in sized(CLUSTERS, (16,)):  # type: ignore[arg-type]
+        rises: dict[str, Any] = {}
+        for name, each in maps(profile, clusters).items():
+            with sharing(model, each.kept, each.representative):
+                rises[name] = round(mean_loss(model.model, validation) - base, 4)
+        tables.table("chai_quality", f"{TITLE}, {base:.4f} with all").add(str(clusters), clusters=clusters, **rises)
+        if not pytestconfig.getoption("--shortest"):  # which hardly trains
+            assert rises["optimal, output"] <= rises["uniform, scores"]
+
+
+def test_32_layers_of_32_heads_are_planned_in_a_minute_of_processor_time(sized: Callable[[int, int], int]) -> None:
+    asked = problem(f"synthetic:layers={sized(32, 2)},heads=32", 0.214)
+    begin_s = time.process_time()
+    plan = solve(asked, SolveOptions(threads=1))
+    spent_s = time.process_time() - begin_s
+    assert plan.solution.status.value == "optimal"
+    assert spent_s < 60

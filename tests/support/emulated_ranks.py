@@ -1,0 +1,87 @@
+"""`gapless run taccl` on an emulated cluster, and lone transfers that say how quiet the machine is meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from emulated_cluster import Cluster
+from numpy.typing import NDArray
+
+__all__ = ["Compared", "command", "compared"]
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 900.0
+_QUIET = 0.05
+"""How far a lone transfer's bandwidth may be from the emulated one."""
+
+_TRANSFER = """
+import os, socket, sys, time
+rank, last, size, first = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) - 1, 2**21, 2**18
+if rank == last:
+    connection, _ = socket.create_server(("", 5000)).accept()
+    received, begin_s = 0, None
+    while data := connection.recv(1 << 16):
+        received += len(data)
+        if begin_s is None and received >= first:  # what a token bucket has saved up is over
+            begin_s, begun = time.perf_counter(), received
+        end_s = time.perf_counter()
+    print((received - begun) / (end_s - begin_s))
+elif rank == 0:
+    while True:
+        try:
+            connection = socket.create_connection((sys.argv[1], 5000))
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+    connection.sendall(bytes(size))
+    connection.close()
+"""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """`answer`: of `run taccl --json`. `alone`: float, shape (2,), of lone transfers before and after: their bandwidth
+    over the emulated one.
+    """
+
+    answer: dict[str, Any]
+    alone: NDArray[np.float64]
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether lone transfers had the bandwidth that is emulated."""
+        return bool((np.abs(self.alone - 1) < _QUIET).all())
+
+
+def command(plan: Path, repeats: int) -> tuple[list[str], dict[str, str]]:
+    """What every rank is to run, and its environment."""
+    words = [sys.executable, "-m", "gapless", "run", "taccl", "--plan", str(plan), "--repeats", str(repeats), "--json"]
+    return words, {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+
+
+def compared(cluster: Cluster, plans: Sequence[Path], repeats: int) -> list[Compared]:
+    """Run each plan beside the library's own collective. Raises `RuntimeError` with what rank 0 says where it fails."""
+    found, alone = [], [_alone(cluster)]
+    for plan in plans:
+        words, environment = command(plan, repeats)
+        ended = cluster.run(words, TIMEOUT_S, environment)
+        if ended[0].code:
+            raise RuntimeError(ended[0].out)
+        alone.append(_alone(cluster))
+        answer = json.loads(ended[0].out[ended[0].out.index("\n{") if ended[0].out[0] != "{" else 0 :])
+        found.append(Compared(answer, np.array(alone[-2:])))
+    return found
+
+
+def _alone(cluster: Cluster) -> float:
+    """Measured over emulated bandwidth of a transfer from the first rank to the last."""
+    last = cluster.topology.device_count - 1
+    ended = cluster.run([sys.executable, "-c", _TRANSFER, cluster.address(last)], TIMEOUT_S)
+    return float(ended[last].out) / cluster.bytes_per_s(0, last)
