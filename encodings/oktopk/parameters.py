@@ -16,12 +16,12 @@ class Parameters:
     owner_rounds: int = 8
     """Times that owners are matched to regions, and cuts found for those owners, as long as that is better."""
 
+    owner_regions: int = 1024
+    """Searches begin with several orders of owners, the ranks in turn from another first one: so many that they have at
+    most so many regions, each counted in every recorded step. Own entries needn't be received, so that orders differ."""
+
     joint_rounds: int = 60
     """Moves of the search over received and sent load, each away from the busiest rank."""
-
-    window_entries: int = 800
-    """Boundaries for later steps are made for sums over so many steps that a rank has this many entries in them: fewer
-    follow the noise of the recorded steps."""
 
     milp_bins: int = 24
     """Places between which the MILP cuts, at most; its columns grow with the square."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gapless.encodings.oktopk.baselines import averaged_cuts, even_cuts
 from gapless.encodings.oktopk.boundaries import Boundaries, exact_boundaries
@@ -19,16 +21,9 @@ from gapless.encodings.oktopk.problem import Problem
 from gapless.options import Deadline
 from gapless.profiles.sparsity.index_sets import IndexSets
 
-__all__ = ["SEARCHES", "windows_of"]
+__all__ = ["SEARCHES"]
 
-
-def windows_of(sets: IndexSets, entries: int) -> list[list[int]]:
-    """Neighbouring steps together, so many that a rank selects at least `entries` in them; the first few may be left
-    over.
-    """
-    width = min(sets.steps, max(1, -(-entries // max(1, int(sets.counts.mean())))))
-    firsts = range(sets.steps % width, sets.steps, width)
-    return [list(range(first, first + width)) for first in firsts]
+Floats = NDArray[np.float64]
 
 
 def even(problem: Problem, parameters: Parameters, deadline: Deadline) -> Boundaries:
@@ -39,44 +34,49 @@ def even(problem: Problem, parameters: Parameters, deadline: Deadline) -> Bounda
 
 def averaged(problem: Problem, parameters: Parameters, deadline: Deadline) -> Boundaries:
     """Ok-Topk's: averages of the ranks' quantiles, of the last recorded step."""
-    recorded = problem.recorded
-    return Boundaries(averaged_cuts(recorded, recorded.steps - 1), np.arange(recorded.ranks), 0.0)
+    return _averaged(problem, problem.recorded)
 
 
 def exact(problem: Problem, parameters: Parameters, deadline: Deadline) -> Boundaries:
-    """Exact for the owners' order; then owners are matched to regions and cuts found again, while that helps."""
+    """Exact for an order of owners; then owners are matched to regions and cuts found again, while that helps; so from
+    several orders.
+    """
     return _alternated(problem, Loads.of(problem.recorded), parameters, deadline)
 
 
 def robust(problem: Problem, parameters: Parameters, deadline: Deadline) -> Boundaries:
-    """For later steps: as `exact`, for sums over several steps where single ones have few entries; owners in order.
+    """For later steps: exact for the sum over the recorded steps, or over their last half or quarter, or the averaged
+    rule; owners in order.
 
-    Both this and the averaged rule are tried on the last quarter of the recorded steps, made from those before. The one
-    with the lower load there, in the mean, is made from all steps.
+    Single steps are noisy, and old ones out of date. So each rule is tried on the last three quarters of the steps, one
+    after another, made from those before: the one with the least load there, in the mean, is made from all.
     """
     recorded, order = problem.recorded, np.arange(problem.sets.ranks)
-    tried = max(1, recorded.steps // 4)
-    if recorded.steps <= tried:
-        return _RULES[0](problem, recorded, parameters)
-    before, after = recorded.part(steps=slice(0, -tried)), recorded.part(steps=slice(-tried, None))
-    means = []
-    for rule in _RULES:
-        cuts = rule(problem, before, parameters).cuts
-        means.append(float(received_of(region_counts(after, cuts), order).max(axis=1).mean()))
-    return _RULES[int(np.argmin(means))](problem, recorded, parameters)
+    tried, totals = max(1, recorded.steps // 4), np.zeros(len(_RULES))
+    for first in range(recorded.steps - tried, max(0, recorded.steps - 4 * tried), -tried):
+        if deadline.over:
+            break
+        before, after = recorded.part(steps=slice(0, first)), recorded.part(steps=slice(first, first + tried))
+        for number, rule in enumerate(_RULES):
+            received = received_of(region_counts(after, rule(problem, before).cuts), order)
+            totals[number] += (received * problem.network.receiving_s_per_byte).max(axis=1).sum()
+    return _RULES[int(np.argmin(totals))](problem, recorded)
 
 
-def _of_all(problem: Problem, sets: IndexSets, parameters: Parameters) -> Boundaries:
-    loads = Loads.of(sets, windows_of(sets, parameters.window_entries))
+def _of_sum(problem: Problem, sets: IndexSets, parts: int) -> Boundaries:
+    """Exact for the last of so many equal parts of the steps, added up."""
+    steps = max(1, sets.steps // parts)
+    loads = Loads.of(sets.part(steps=slice(sets.steps - steps, None)), [range(steps)])
     cost = ENTRY_BYTES * problem.network.receiving_s_per_byte
     return exact_boundaries(loads, np.arange(sets.ranks), cost, averaged_cuts(sets, sets.steps - 1))
 
 
-def _averaged(problem: Problem, sets: IndexSets, parameters: Parameters) -> Boundaries:
+def _averaged(problem: Problem, sets: IndexSets) -> Boundaries:
     return Boundaries(averaged_cuts(sets, sets.steps - 1), np.arange(sets.ranks), 0.0)
 
 
-_RULES = (_of_all, _averaged)
+_RULES: tuple[Callable[[Problem, IndexSets], Boundaries], ...]
+_RULES = (*(partial(_of_sum, parts=parts) for parts in (1, 2, 4)), _averaged)
 
 
 def joint(problem: Problem, parameters: Parameters, deadline: Deadline) -> Boundaries:
@@ -97,9 +97,25 @@ def milp(problem: Problem, parameters: Parameters, deadline: Deadline) -> Bounda
 
 
 def _alternated(problem: Problem, loads: Loads, parameters: Parameters, deadline: Deadline) -> Boundaries:
-    cost = ENTRY_BYTES * problem.network.receiving_s_per_byte
-    recorded = problem.recorded
-    best = exact_boundaries(loads, np.arange(loads.ranks), cost, averaged_cuts(recorded, recorded.steps - 1))
+    """The best of several beginnings: the ranks in order, and in turn from another first one."""
+    cost, recorded, ranks = ENTRY_BYTES * problem.network.receiving_s_per_byte, problem.recorded, loads.ranks
+    order, begins = np.arange(ranks), max(1, min(parameters.owner_regions // (ranks * loads.steps), ranks))
+    best = exact_boundaries(loads, order, cost, averaged_cuts(recorded, recorded.steps - 1))
+    best = _rematched(loads, best, cost, parameters, deadline)
+    for begin in range(1, begins):
+        if deadline.over:
+            break
+        found = exact_boundaries(loads, np.roll(order, begin * ranks // begins), cost, best.cuts)
+        found = _rematched(loads, found, cost, parameters, deadline)
+        if found.cost < best.cost * (1 - 1e-12):
+            best = found
+    return best
+
+
+def _rematched(
+    loads: Loads, best: Boundaries, cost: Floats, parameters: Parameters, deadline: Deadline
+) -> Boundaries:  # fmt: skip
+    """Owners matched to regions, and cuts found for those owners, as long as that helps."""
     for _ in range(parameters.owner_rounds):
         if deadline.over:
             break

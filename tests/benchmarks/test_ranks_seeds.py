@@ -57,6 +57,7 @@ def runs_of(seed: int) -> dict[str, tuple[float, float]]:
     return {run.name: (run.loss[-1], run.sent_bytes[0] / 4e6) for run in runs}
 
 
+@pytest.mark.usefixtures("keep_tables")
 def test_the_static_plan_beats_the_rule_at_equal_data(tables, sized) -> None:  # type: ignore[no-untyped-def]
     seeds = [runs_of(seed) for seed in range(sized(5, 1))]
     table = tables.table("ranks_seeds", TITLE)
