@@ -18,7 +18,7 @@ class Parameters:
 
     owner_regions: int = 1024
     """Searches begin with several orders of owners, the ranks in turn from another first one: so many that they have at
-    most so many regions, each counted in every recorded step. Own entries needn't be received, so that orders differ."""
+    most so many regions, each counted in every recorded step."""
 
     joint_rounds: int = 60
     """Moves of the search over received and sent load, each away from the busiest rank."""
