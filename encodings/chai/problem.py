@@ -28,6 +28,9 @@ Floats = NDArray[np.float64]
 LOSS = "loss"
 """The measure beside `DISTANCES`: rises of the loss, for the profile's own heads of each layer and count."""
 
+AUTO = "auto"
+"""`loss` where the profile has it for the question, else `output`."""
+
 _RISEN = ("exact", "uniform")
 """Methods that keep those heads."""
 
@@ -169,7 +172,7 @@ def problem(
     profile: str | Path | HeadProfile,
     kv_saving: float,
     *,
-    distance: str | None = None,
+    distance: str = AUTO,
     device: str | Device = DEVICE,
     model: str | None = None,
     calibration: str | None = None,
@@ -177,12 +180,12 @@ def problem(
 ) -> Problem:
     """The question in what people type: `profile` is a file, `synthetic:layers=32,heads=32`, or the profile itself.
 
-    `distance`: None takes `loss` where the profile has it for the question, else `output`. `others`: as in `Problem`.
+    `distance`: `auto` takes `loss` where the profile has it for the question, else `output`. `others`: as in `Problem`.
     Raises `InputError` that names the argument.
     """
     found = device if isinstance(device, Device) else named_device(device)
     texts = {"model": model or "", "calibration": calibration or ""}
     heads = find_head_profile(profile)
     has_loss = heads.rises is not None and others.get("method", "exact") in _RISEN and not others.get("swaps")
-    measure = distance or (LOSS if has_loss else "output")
-    return Problem(heads, kv_saving, measure, device=found, **{**texts, **others})
+    measured = LOSS if has_loss else "output"
+    return Problem(heads, kv_saving, measured if distance == AUTO else distance, device=found, **{**texts, **others})

@@ -31,8 +31,8 @@ QUESTION = (
     ),
     Field("kv_saving", Number(0, maximum=0.999), "share of the cache of keys and values that is saved, such as 0.214",
           is_required=True, metavar="S"),
-    Field("distance", Choice(("loss", "output", "scores")), "what sharing is charged: loss, as measured by layer and "
-          "count (default where the profile has it), output (else), scores"),
+    Field("distance", Choice(("auto", "loss", "output", "scores")), "what sharing is charged: loss, as measured by "
+          "layer and count; output; scores; auto (default) is loss where it is measured, else output", "auto"),
     Field("method", Choice(METHODS), f"exact (default), {', '.join(METHODS[1:])}", "exact", metavar="NAME"),
     Field("context", Whole(1), "tokens that are cached (default 2048)", 2048, metavar="N", group="decode step"),
     Field("batch", Whole(1, 10**6), "sequences at once (default 1)", 1, metavar="N", group="decode step"),
