@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.medians import LayerMedians
-from gapless.encodings.chai.problem import Problem
+from gapless.encodings.chai.problem import LOSS, Problem
 from gapless.profiles.heads.profile import HeadProfile
 
 __all__ = ["Baselines"]
@@ -38,19 +38,24 @@ class Baselines:
         self._apart = apart
 
     def within(self, most_kept: int) -> dict[str, HeadMap]:
-        """Each baseline's map with so many key heads kept in all layers together, at least one in each."""
+        """Each baseline's map with so many key heads kept in all layers together, at least one in each.
+
+        Rises of the loss are known for the heads of `uniform` alone.
+        """
+        if self.asked.distance == LOSS:
+            return {"uniform": self.uniform(most_kept)}
         return {"uniform": self.uniform(most_kept), "elbow": self.elbow(most_kept), "random": self.random(most_kept)}
 
     def uniform(self, most_kept: int) -> HeadMap:
         """Equal counts, one more in the first layers where they can't be equal; the best heads for them."""
         kept = [each.kept[count - 1] for each, count in zip(self.medians, self._equal(most_kept), strict=True)]
-        return HeadMap.of(kept, self.asked.profile, self.asked.distance)
+        return HeadMap.of(kept, self.asked.profile, self.asked.heads_by)
 
     def random(self, most_kept: int) -> HeadMap:
         """Equal counts; the heads are drawn, and the others use the nearest of them."""
         rng, profile = np.random.default_rng(self.seed), self.asked.profile
         kept = [rng.permutation(profile.key_heads)[:count].tolist() for count in self._equal(most_kept)]
-        return HeadMap.of(kept, profile, self.asked.distance)
+        return HeadMap.of(kept, profile, self.asked.heads_by)
 
     def _equal(self, most_kept: int) -> list[int]:
         count, more = divmod(most_kept, self.asked.profile.layers)

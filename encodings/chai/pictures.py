@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gapless.encodings.chai.problem import LOSS
 from gapless.encodings.chai.view import map_of
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
@@ -32,7 +33,8 @@ def draw_front(plan: SavedPlan, ax: Any = None) -> Any:
     claimed = Record(plan.claim, "claim").number("objective_error", 0)
     ax.plot(100 * details.number("saved", 0), claimed, "o", color=VERMILION, label=f"plan ({details.text('method')})")
     ax.set_xlabel("saved of the cache of keys and values (%)")
-    ax.set_ylabel(f"error ({asked.text('distance')})")
+    measure = asked.text("distance")
+    ax.set_ylabel("rise of the loss, in sum over layers" if measure == LOSS else f"error ({measure})")
     ax.set_ylim(bottom=0.0)
     ax.set_title(f"{asked.text('profile')}: {details.number('saved'):.1%} saved", loc="left", fontsize=10)
     ax.grid(alpha=0.3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.chai.head_map import HeadMap
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
@@ -18,10 +20,19 @@ from gapless.profiles.devices import Device, named_device
 from gapless.profiles.heads.named import find_head_profile
 from gapless.profiles.heads.profile import DISTANCES, HeadProfile
 
-__all__ = ["Problem", "problem"]
+__all__ = ["LOSS", "Problem", "problem"]
 
 Floats = NDArray[np.float64]
 
+
+LOSS = "loss"
+"""The measure beside `DISTANCES`: rises of the loss, for the profile's own heads of each layer and count."""
+
+AUTO = "auto"
+"""`loss` where the profile has it for the question, else `output`."""
+
+_RISEN = ("exact", "uniform")
+"""Methods that keep those heads."""
 
 DEVICE = named_device("a100")
 """On which a step is timed if nothing is said."""
@@ -31,9 +42,9 @@ DEVICE = named_device("a100")
 class Problem:
     """Save the share `kv_saving` of the cache of keys and values, by dropping keys; values stay.
 
-    `distance`: a name of `DISTANCES`. `context`: tokens that are cached when the step that is timed begins, of each of
-    `batch` sequences. `element_bytes`: of a number in the cache and in the weights. `swaps`: so many swaps of heads are
-    tried on the true loss of `model`, on the text in the file `calibration`. Raises `InputError`.
+    `distance`: a name of `DISTANCES`, or `loss`. `context`: tokens that are cached when the step that is timed begins,
+    of each of `batch` sequences. `element_bytes`: of a number in the cache and in the weights. `swaps`: so many swaps
+    of heads are tried on the true loss of `model`, on the text in the file `calibration`. Raises `InputError`.
     """
 
     profile: HeadProfile
@@ -49,7 +60,9 @@ class Problem:
     calibration: str = ""
 
     def __post_init__(self) -> None:
-        check_known("distance", self.distance, DISTANCES)
+        check_known("distance", self.distance, (*DISTANCES, LOSS))
+        if self.distance == LOSS:
+            self._check_loss()
         if not 0 <= self.kv_saving < 1:
             raise InputError(f"kv_saving: must be a share of the cache, 0 <= S < 1, got {self.kv_saving}")
         for name in ("model", "calibration"):
@@ -57,6 +70,14 @@ class Problem:
                 raise InputError(f"{name}: must be given where swaps are tried")
             if getattr(self, name) and not self.swaps:
                 raise InputError(f"{name}: goes with swaps")
+
+    def _check_loss(self) -> None:
+        if self.profile.rises is None:
+            rule = f"loss needs rises of the loss, which profile {self.profile.name!r} has none of"
+            raise InputError(f"distance: {rule}; measure it again with `gapless profile heads`, or take output")
+        other = "swaps" if self.swaps else self.method if self.method not in _RISEN else ""
+        if other:
+            raise InputError(f"distance: loss is not measured for the heads of {other}; take output or scores")
 
     @property
     def system(self) -> str:
@@ -88,6 +109,22 @@ class Problem:
         """Of the keys of so many heads, and of all values."""
         return (kept + self.profile.layers * self.profile.key_heads) * self.head_bytes
 
+    @property
+    def heads_by(self) -> str:
+        """The name of the distance by which heads are chosen within a layer."""
+        return "output" if self.distance == LOSS else self.distance
+
+    def error(self, chosen: HeadMap) -> float:
+        """What a map is charged: distances of its heads, or rises of its layers, whose heads are the profile's then."""
+        if self.distance == LOSS:
+            return math.fsum(self.rises(chosen).tolist())
+        return chosen.error(self.profile.distance(self.distance))
+
+    def rises(self, chosen: HeadMap) -> Floats:
+        """The rise of the loss for the count of each layer, float, shape (layers,)."""
+        assert self.profile.rises is not None, "it was checked"
+        return np.asarray(self.profile.rises.filled[range(self.profile.layers), chosen.counts - 1])
+
     @cached_property
     def cost(self) -> Floats:
         """`cost[l, h, g]`: what head h is charged at least if its attention must use the keys of key head g.
@@ -96,13 +133,15 @@ class Problem:
         """
         profile = self.profile
         shape = profile.layers, profile.heads, profile.key_heads, profile.group
-        return np.asarray(profile.distance(self.distance).reshape(shape).min(axis=3))
+        return np.asarray(profile.distance(self.heads_by).reshape(shape).min(axis=3))
 
     @property
     def description(self) -> dict[str, Any]:
         """What was asked, in plain values."""
         profile = self.profile
-        digest = hashlib.sha256(profile.scores.tobytes() + profile.output.tobytes()).hexdigest()
+        digest = hashlib.sha256(profile.scores.tobytes() + profile.output.tobytes())
+        if self.distance == LOSS and profile.rises is not None:
+            digest.update(profile.rises.loss.tobytes() + profile.rises.kept.tobytes())
         return {
             "profile": profile.name,
             "source": profile.source,
@@ -112,7 +151,7 @@ class Problem:
             "dimension": profile.dimension,
             "parameters": profile.parameters,
             "tokens": profile.tokens,
-            "distances_sha256": digest,
+            "distances_sha256": digest.hexdigest(),
             "kv_saving": self.kv_saving,
             "distance": self.distance,
             "method": self.method,
@@ -133,6 +172,7 @@ def problem(
     profile: str | Path | HeadProfile,
     kv_saving: float,
     *,
+    distance: str = AUTO,
     device: str | Device = DEVICE,
     model: str | None = None,
     calibration: str | None = None,
@@ -140,8 +180,12 @@ def problem(
 ) -> Problem:
     """The question in what people type: `profile` is a file, `synthetic:layers=32,heads=32`, or the profile itself.
 
-    `others`: as in `Problem`. Raises `InputError` that names the argument.
+    `distance`: `auto` takes `loss` where the profile has it for the question, else `output`. `others`: as in `Problem`.
+    Raises `InputError` that names the argument.
     """
     found = device if isinstance(device, Device) else named_device(device)
     texts = {"model": model or "", "calibration": calibration or ""}
-    return Problem(find_head_profile(profile), kv_saving, device=found, **{**texts, **others})
+    heads = find_head_profile(profile)
+    has_loss = heads.rises is not None and others.get("method", "exact") in _RISEN and not others.get("swaps")
+    measured = LOSS if has_loss else "output"
+    return Problem(heads, kv_saving, measured if distance == AUTO else distance, device=found, **{**texts, **others})

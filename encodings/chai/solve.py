@@ -15,7 +15,7 @@ from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.lowering import step_s, to_schedule
 from gapless.encodings.chai.medians import LayerMedians, guessed, proven
 from gapless.encodings.chai.parameters import Parameters
-from gapless.encodings.chai.problem import Problem
+from gapless.encodings.chai.problem import LOSS, Problem
 from gapless.encodings.chai.swaps import with_swaps
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.parameters import parameters_of
@@ -52,7 +52,7 @@ def solve(asked: Problem, options: SolveOptions, given: Any = None) -> Plan:
             unit="error",
         )  # fmt: skip
         return Plan(claim, None, {"method": asked.method, "most_saving": asked.most_saving})
-    medians = [guessed(cost) for cost in asked.cost]
+    medians = _measured(asked) if asked.distance == LOSS else [guessed(cost) for cost in asked.cost]
     baselines = Baselines(asked, medians, parameters.k_means_rounds, options.seed)
 
     def plan(is_last: bool) -> Plan:
@@ -67,6 +67,13 @@ def solve(asked: Problem, options: SolveOptions, given: Any = None) -> Plan:
             phase = f"layer {layer + 1} of {asked.profile.layers}"
             options.on_progress(Progress(deadline.elapsed_s, None, None, phase))
     return plan(True)
+
+
+def _measured(asked: Problem) -> list[LayerMedians]:
+    """The profile's own heads of each layer and count, charged what was measured: nothing is left to prove."""
+    rises = asked.profile.rises
+    assert rises is not None, "the question was refused without"
+    return [LayerMedians(row, row, rises.heads(layer)) for layer, row in enumerate(rises.filled)]
 
 
 def _fronts(medians: Sequence[LayerMedians], parameters: Parameters) -> _Fronts:
@@ -86,12 +93,12 @@ def _plan(
     """The plan of what is known; swaps are for the last one."""
     best = fronts.kept(asked.most_kept)
     assert best is not None, "one head a layer is within the budget"
-    maps = {"exact": HeadMap.of(best[0], asked.profile, asked.distance), **baselines.within(asked.most_kept)}
-    chosen, distance, swaps = maps[asked.method], asked.profile.distance(asked.distance), {}
+    maps = {"exact": HeadMap.of(best[0], asked.profile, asked.heads_by), **baselines.within(asked.most_kept)}
+    chosen, swaps = maps[asked.method], {}
     if asked.swaps and is_last:
         chosen, account = with_swaps(asked, chosen, parameters, options.seed, deadline)
         swaps = {"swaps": account}
-    error = chosen.error(distance)
+    error = asked.error(chosen)
     bound = min(best[1], error)
     gap = relative_gap(error, bound)
     is_best = gap is not None and gap <= PROVEN_GAP
@@ -111,6 +118,7 @@ def _plan(
         "full_cache_bytes": asked.full_cache_bytes,
         "full_step_s": step_s(asked, _all(asked)),
         "errors": {name: chosen.error(asked.profile.distance(name)) for name in ("output", "scores")},
+        **_rises(asked, chosen),
         **swaps,
         "milps": sum(each.milps for each in fronts.medians),
         "kept": [list(heads) for heads in chosen.kept],
@@ -122,14 +130,22 @@ def _plan(
     return Plan(claim, to_schedule(asked, chosen), details)
 
 
+def _rises(asked: Problem, chosen: HeadMap) -> dict[str, Any]:
+    """By layer, the rise of the loss whose sum is the error, and how many of them lie between measured ones."""
+    if asked.distance != LOSS or asked.profile.rises is None:
+        return {}
+    is_measured = asked.profile.rises.is_measured[range(asked.profile.layers), chosen.counts - 1]
+    return {"rises": asked.rises(chosen).tolist(), "interpolated": int((~is_measured).sum())}
+
+
 def _all(asked: Problem) -> HeadMap:
     everything = [range(asked.profile.key_heads)] * asked.profile.layers
-    return HeadMap.of(everything, asked.profile, asked.distance)
+    return HeadMap.of(everything, asked.profile, asked.heads_by)
 
 
 def _row(asked: Problem, chosen: HeadMap) -> dict[str, Any]:
     return {
-        "error": chosen.error(asked.profile.distance(asked.distance)),
+        "error": asked.error(chosen),
         "kept_heads": int(chosen.counts.sum()),
         "step_s": step_s(asked, chosen),
     }
@@ -144,13 +160,13 @@ def _front(asked: Problem, fronts: _Fronts, parameters: Parameters) -> list[list
 
 def _baseline_fronts(asked: Problem, baselines: Baselines, parameters: Parameters) -> dict[str, list[list[float]]]:
     """For each baseline, pairs of what it saves and its error at some budgets."""
-    layers, distance = asked.profile.layers, asked.profile.distance(asked.distance)
+    layers = asked.profile.layers
     found: dict[str, list[list[float]]] = {}
     for most_kept in np.unique(
         np.linspace(layers, layers * asked.profile.key_heads, parameters.baseline_points).astype(int)
     )[::-1].tolist():
         for name, each in baselines.within(most_kept).items():
-            found.setdefault(name, []).append([_saving(asked, int(each.counts.sum())), each.error(distance)])
+            found.setdefault(name, []).append([_saving(asked, int(each.counts.sum())), asked.error(each)])
     return found
 
 

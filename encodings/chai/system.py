@@ -31,7 +31,8 @@ QUESTION = (
     ),
     Field("kv_saving", Number(0, maximum=0.999), "share of the cache of keys and values that is saved, such as 0.214",
           is_required=True, metavar="S"),
-    Field("distance", Choice(("output", "scores")), "what a head is charged: output (default), scores", "output"),
+    Field("distance", Choice(("auto", "loss", "output", "scores")), "what sharing is charged: loss, as measured by "
+          "layer and count; output; scores; auto (default) is loss where it is measured, else output", "auto"),
     Field("method", Choice(METHODS), f"exact (default), {', '.join(METHODS[1:])}", "exact", metavar="NAME"),
     Field("context", Whole(1), "tokens that are cached (default 2048)", 2048, metavar="N", group="decode step"),
     Field("batch", Whole(1, 10**6), "sequences at once (default 1)", 1, metavar="N", group="decode step"),
@@ -50,6 +51,14 @@ PROFILE = (
     Field("calibration", Text(), "a text", is_required=True, metavar="FILE"),
     _SEQUENCE,
     _SEQUENCES,
+    Field(
+        "loss_sequences",
+        Whole(0, 10**6),
+        "sequences at most on which the rise of the loss is measured, by layer and "
+        "count of kept keys; 0 for none (default 8)",
+        8,
+        metavar="N",
+    ),
     Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
 )
 
@@ -76,7 +85,9 @@ and transformers.
 _PROFILE_HELP = f"""\
 {_MODELS_HELP}
 What a head is charged that takes over the attention of another one: by how much the attention changes, and by how much
-the layer's output, as squared distances, means over the text's tokens.
+the layer's output, as squared distances, means over the text's tokens. And by how much the loss rises when one layer
+alone keeps the keys of some heads, the best by output: every count up to 8 key heads, else 1, 2, 3, 4, 6, 8, 12 ...
+When it is stopped, what is measured is written, once one head in each layer is.
 
 example:
   gapless profile heads --model hf:tiny-llama --calibration text.txt -o heads.npz

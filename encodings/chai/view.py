@@ -25,11 +25,18 @@ def render(plan: SavedPlan, report: Report) -> str:
     """A line a layer, then the baselines."""
     chosen = map_of(plan)
     rows = [["layer", "keys kept", "largest group", "of heads"]]
+    details = Record(dict(plan.details), "details")
+    rises = details.array("rises", default=None)
+    if rises is not None:
+        rows[0].append("rise of the loss")
+        if len(rises) != len(chosen.kept):
+            raise details.fail("rises", f"of {len(chosen.kept)} layers", len(rises))
     for layer, kept in enumerate(chosen.kept):
         _, sizes = np.unique(chosen.representative[layer], return_counts=True)
         shown = ",".join(map(str, kept[:12])) + (",..." if len(kept) > 12 else "")
         rows.append([str(layer), str(len(kept)), str(int(sizes.max())), shown])
-    details = Record(dict(plan.details), "details")
+        if rises is not None:
+            rows[-1].append(f"{details.real(f'rises[{layer}]', rises[layer], 0.0):.4f}")
     lines = [["map", "error", "keys kept", "step"]]
     name = details.text("method")
     error = Record(plan.claim, "claim").number("objective_error")

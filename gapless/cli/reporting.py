@@ -132,7 +132,7 @@ def _shown(plan: SavedPlan, patience: Patience, with_pictures: bool) -> _Shown:
     report = None if replay is None else patience.given(lambda: judged(replay))
     missing = ["the replay"] if report is None else []
     explorer = None if replay is None else patience.given(lambda: _explorer(plan, replay))
-    if explorer is None:
+    if replay is not None and explorer is None:
         missing.append("the time line")
     pictures = []
     for kind in pictures_of(plan) if with_pictures else []:

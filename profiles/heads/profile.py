@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
+from gapless.profiles.heads.rises import Rises
 
 __all__ = ["DISTANCES", "HeadProfile"]
 
@@ -27,7 +28,8 @@ class HeadProfile:
     `scores[l, h, j]`, `output[l, h, j]`: float, shape (layers, heads, heads), >= 0, the distances of `DISTANCES` of
     head h in layer l that takes over the attention of head j; 0 for itself. `key_heads`: heads that have keys and
     values of their own, as many query heads to each in turn. `dimension`: of a head. `parameters`: of the whole model.
-    `tokens`: how many the means are over. Raises `InputError` where one doesn't fit the others.
+    `tokens`: how many the means are over. `rises`: of the loss, where they are measured. Raises
+    `InputError` where one doesn't fit the others.
     """
 
     name: str
@@ -38,6 +40,7 @@ class HeadProfile:
     parameters: int
     tokens: int
     source: str = ""
+    rises: Rises | None = None
 
     def __post_init__(self) -> None:
         shape = self.scores.shape
@@ -54,6 +57,9 @@ class HeadProfile:
         if shape[1] % self.key_heads:
             rule = f"must divide the {shape[1]} heads"
             raise InputError(f"head profile {self.name!r}: key_heads {rule}, got {self.key_heads}")
+        if self.rises is not None and self.rises.loss.shape != (shape[0], self.key_heads):
+            rule = f"rise must be {(shape[0], self.key_heads)}, layers and key heads"
+            raise InputError(f"head profile {self.name!r}: {rule}, got {self.rises.loss.shape}")
 
     @property
     def layers(self) -> int:

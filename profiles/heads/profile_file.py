@@ -1,5 +1,7 @@
 """Head profile files: a `.npz` with the arrays `scores` and `output`, and `meta`, a JSON object as UTF-8 bytes.
 
+Where rises of the loss are measured, also `rise` and `rise_kept`: the fields of `Rises`.
+
 {"format": "gapless.head-profile", "version": 1, "name": "tiny-llama", "key_heads": 4, "dimension": 16,
  "parameters": 91200, "tokens": 512, "source": "..."}
 """
@@ -17,6 +19,7 @@ from gapless.errors import InputError
 from gapless.io.atomic import write_bytes
 from gapless.io.record import parse_record
 from gapless.profiles.heads.profile import DISTANCES, Floats, HeadProfile
+from gapless.profiles.heads.rises import Rises
 from gapless.profiles.traces.csv_files import file_errors
 
 __all__ = ["read_head_profile", "write_head_profile"]
@@ -24,6 +27,7 @@ __all__ = ["read_head_profile", "write_head_profile"]
 _FORMAT = "gapless.head-profile"
 _VERSION = 1
 _LARGEST = 2**53
+_RISES = ("rise", "rise_kept")
 
 
 def write_head_profile(path: str | Path, profile: HeadProfile) -> None:
@@ -33,6 +37,8 @@ def write_head_profile(path: str | Path, profile: HeadProfile) -> None:
             "source": profile.source}  # fmt: skip
     arrays: dict[str, Any] = {"meta": np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)}
     arrays |= {name: profile.distance(name) for name in DISTANCES}
+    if profile.rises is not None:
+        arrays |= dict(zip(_RISES, (profile.rises.loss, profile.rises.kept), strict=True))
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     write_bytes(path, buffer.getvalue())
@@ -50,9 +56,22 @@ def read_head_profile(path: str | Path) -> HeadProfile:
     record.close()
     scores, output = (_floats(path, arrays, title) for title in ("scores", "output"))
     try:
-        return HeadProfile(name, scores, output, **counts, source=source)
+        return HeadProfile(name, scores, output, **counts, source=source, rises=_rises(arrays))
     except InputError as error:  # the profile names itself, not the file
         raise InputError(f"{path}: {error}") from None
+
+
+def _rises(arrays: dict[str, Any]) -> Rises | None:
+    """What is measured of the loss. Raises `InputError` without the file's name for what `Rises` refuses."""
+    there = [name for name in _RISES if name in arrays]
+    if not there:
+        return None
+    if len(there) < len(_RISES):
+        raise InputError(f"{' and '.join(_RISES)} must be there both or neither, got {there[0]}")
+    loss, kept = (arrays[name] for name in _RISES)
+    if loss.dtype.kind != "f" or kept.dtype != np.bool_:
+        raise InputError(f"rise must hold floats and rise_kept truth values, got {loss.dtype} and {kept.dtype}")
+    return Rises(loss.astype(np.float64), kept)
 
 
 def _floats(path: str | Path, arrays: dict[str, Any], name: str) -> Floats:
@@ -72,4 +91,4 @@ def _arrays(path: str | Path) -> dict[str, Any]:
         missing = [name for name in names if name not in archive.files]
         if missing:
             raise InputError(f"{path}: array {missing[0]!r} is missing in what must be a {_FORMAT}, {by}")
-        return {name: archive[name] for name in names}
+        return {name: archive[name] for name in (*names, *_RISES) if name in archive.files}

@@ -10,6 +10,7 @@ from extras import needs_matplotlib, needs_transformers
 
 from gapless.cli.main import main
 from gapless.io.plan import read_plan
+from gapless.profiles.heads.profile_file import read_head_profile
 
 SYNTHETIC = ("--profile", "synthetic:layers=3,heads=6")
 TEXT = "What a cache need not hold is saved: keys of heads that share the attention of one head. " * 30
@@ -74,11 +75,51 @@ def test_too_much_is_infeasible_and_says_what_is_most(capsys: pytest.CaptureFixt
         (["--kv-saving", "0.2", "--context", "0"], "must be a whole number in 1.."),
         (["--kv-saving", "0.2", "--swaps", "3"], "model: must be given where swaps are tried"),
         (["--kv-saving", "0.2", "--model", "hf:tiny-llama"], "model: goes with swaps"),
+        (["--kv-saving", "0.2", "--distance", "loss"], "measure it again with `gapless profile heads`, or take output"),
+        (["--kv-saving", "0.2", "--distance", "los"], "did you mean 'loss'?"),
         (["--kv-saving", "0.2", "--profile", "no.npz"], "cannot read no.npz: No such file"),
     ],
 )
 def test_wrong_questions_are_refused(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
     refused(capsys, ["solve", "chai", *SYNTHETIC, *options], message)
+
+
+def test_show_has_the_rises_and_refuses_others(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    data = printed(capsys, "solve", "chai", "--profile", "small-lm", "--kv-saving", "0.25", "-o", str(plan))
+    assert sum(data["rises"]) == pytest.approx(data["objective_error"])  # type: ignore[arg-type]
+    assert main(["show", str(plan)]) == 0
+    out = capsys.readouterr().out
+    assert all(f"{rise:.4f}" in out for rise in data["rises"])  # type: ignore[attr-defined]
+    saved = json.loads(plan.read_text())
+    for wrong, message in (
+        (["a"] * 4, "rises[0]: must be a number >= 0"),
+        ([0.1], "rises: must be of 4 layers, got 1"),
+    ):
+        saved["details"]["rises"] = wrong
+        plan.write_text(json.dumps(saved))
+        refused(capsys, ["show", str(plan)], message)
+
+
+@needs_transformers
+def test_without_loss_sequences_no_rise_is_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text, heads = str(tmp_path / "text.txt"), str(tmp_path / "heads.npz")
+    Path(text).write_text(TEXT)
+    words = ("--model", "hf:tiny-llama-gqa", "--calibration", text, "-o", heads, "--sequence", "16", "--sequences", "1")
+    data = printed(capsys, "profile", "heads", *words, "--loss-sequences", "0")
+    assert (data["rises"], data["full_loss"]) == (None, None)
+    assert read_head_profile(heads).rises is None
+    assert main(["profile", "heads", *words, "--loss-sequences", "1"]) == 0
+    assert "where one layer alone keeps so many" in capsys.readouterr().out
+    refused(capsys, ["profile", "heads", *words, "--loss-sequences", "-1"], "must be a whole number in 0..1000000")
+
+
+@needs_matplotlib
+def test_the_front_of_rises_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = str(tmp_path / "plan.json")
+    printed(capsys, "solve", "chai", "--profile", "small-lm", "--kv-saving", "0.25", "-o", plan)
+    assert main(["plot", plan, "--kind", "front", "-o", str(tmp_path / "out.svg"), "--quiet"]) == 0
+    assert "rise of the loss, in sum over layers" in (tmp_path / "out.svg").read_text()
 
 
 @needs_matplotlib
@@ -106,6 +147,11 @@ def test_from_a_text_to_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path
     few = ("--sequence", "32", "--sequences", "2")
     profile = printed(capsys, "profile", "heads", "--model", model, "--calibration", text, "-o", heads, *few)
     assert profile["tokens"] == 64
+    assert [len(row) for row in profile["rises"]] == [profile["key_heads"]] * 2  # type: ignore[attr-defined]
+    risen = printed(capsys, "solve", "chai", "--profile", heads, "--kv-saving", "0.2", "-o", plan)
+    assert (risen["asked"]["distance"], risen["status"]) == ("loss", "optimal")  # type: ignore[index]
+    assert main(["show", plan]) == 0
+    assert "rise of the loss" in capsys.readouterr().out
     swaps = ("--swaps", "2", "--model", model, "--calibration", text)
     solved = printed(capsys, "solve", "chai", "--profile", heads, "--kv-saving", "0.2", "-o", plan, *swaps)
     assert isinstance(solved["swaps"], dict)

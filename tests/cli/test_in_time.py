@@ -69,7 +69,7 @@ def test_a_page_without_a_finished_replay_says_so(
     page = tmp_path / "report.html"
     code, out, err = run(capfd, "report", str(plan), "-o", str(page), "--no-pictures")
     assert (code, out) == (4, f"{page}: not replayed\n")
-    assert "gapless: left out, as it was stopped: the replay\n" in err
+    assert "gapless: left out, as it was stopped: the replay" in err
     text = page.read_text()
     assert "Not replayed: whether the plan is valid is not known." in text
     assert "Replays clean" not in text

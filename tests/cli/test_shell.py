@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -36,7 +37,7 @@ def test_help_has_an_example_that_parses(path: tuple[str, ...]) -> None:
     lines = [line.strip() for line in examples.replace("\\\n", " ").splitlines() if line.startswith("  gapless ")]
     assert lines
     for line in lines:
-        words = line.partition(" > ")[0].split()[1:]
+        words = shlex.split(line.partition(" > ")[0])[1:]
         assert tuple(words[: len(path)]) == path
         commands()[()].parse_args(words)
 

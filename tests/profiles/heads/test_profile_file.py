@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ from gapless.errors import InputError
 from gapless.profiles.heads.named import find_head_profile, head_profile_names
 from gapless.profiles.heads.profile import DISTANCES, HeadProfile
 from gapless.profiles.heads.profile_file import read_head_profile, write_head_profile
+from gapless.profiles.heads.rises import Rises
 from gapless.schemas import load_schema
 
 PROFILE = find_head_profile("synthetic:layers=2,heads=4,key_heads=2,dimension=16")
+FIRST_KEPT = np.tril(np.ones((2, 2), dtype=np.bool_))[None].repeat(2, axis=0)
+RISES = Rises(np.array([[0.25, 0.0], [0.5, 0.0]]), FIRST_KEPT)
 
 
 def test_a_file_holds_the_profile(tmp_path: Path) -> None:
@@ -42,9 +46,9 @@ def test_the_schema_says_what_meta_holds(tmp_path: Path) -> None:
         assert list(check.iter_errors({**meta, name: 0}))
 
 
-def changed(path: Path, **changes: Any) -> None:
+def changed(path: Path, profile: HeadProfile = PROFILE, **changes: Any) -> None:
     """The profile's file with other arrays, or other fields of its meta; None leaves one out."""
-    write_head_profile(path, PROFILE)
+    write_head_profile(path, profile)
     with np.load(path) as archive:
         arrays = {name: archive[name] for name in archive}
     meta = json.loads(arrays["meta"].tobytes())
@@ -56,6 +60,48 @@ def changed(path: Path, **changes: Any) -> None:
     if "meta" not in changes:
         arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
     np.savez(path, **arrays)
+
+
+def test_a_file_holds_the_rises_of_the_loss_where_they_are_measured(tmp_path: Path) -> None:
+    path = tmp_path / "heads.npz"
+    write_head_profile(path, replace(PROFILE, rises=RISES))
+    found = read_head_profile(path).rises
+    assert found is not None
+    assert np.array_equal(found.loss, RISES.loss)
+    assert np.array_equal(found.kept, RISES.kept)
+    write_head_profile(path, PROFILE)
+    assert read_head_profile(path).rises is None
+
+
+def rises(value: float, *place: int) -> np.ndarray:
+    found = RISES.loss.copy()
+    found[place] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rise": None}, "rise and rise_kept must be there both or neither, got rise_kept"),
+        ({"rise": rises(-1.0, 0, 0)}, "rise must be >= 0, or nan between one and all, got -1.0 in layer 0, 1 heads"),
+        ({"rise": rises(np.nan, 1, 0)}, "rise must be >= 0, or nan between one and all, got nan in layer 1, 1 heads"),
+        ({"rise": rises(np.inf, 1, 0)}, "got inf in layer 1, 1 heads"),
+        ({"rise": rises(0.5, 1, 1)}, "rise of all heads must be 0, got 0.5 in layer 1, 2 heads"),
+        ({"rise": RISES.loss[0]}, r"rise must be \(layers, key heads\), got \(2,\)"),
+        ({"rise": RISES.loss[:1]}, r"rise_kept must be \(1, 2, 2\), as rise is, got \(2, 2, 2\)"),
+        ({"rise": RISES.loss[:1], "rise_kept": FIRST_KEPT[:1]}, r"rise must be \(2, 2\), layers and key heads, got"),
+        ({"rise": np.array([["a"]])}, "rise must hold floats and rise_kept truth values, got <U1 and bool"),
+        ({"rise_kept": FIRST_KEPT.astype(int)}, "truth values, got float64 and int64"),
+        ({"rise_kept": ~FIRST_KEPT}, "rise_kept of layer 0 must be 2 heads at 2, got 0"),
+    ],
+)  # fmt: skip
+def test_wrong_rises_are_one_line(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = tmp_path / "heads.npz"
+    changed(path, replace(PROFILE, rises=RISES), **changes)
+    with pytest.raises(InputError, match=message) as raised:
+        read_head_profile(path)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert "\n" not in str(raised.value)
 
 
 def distances(value: float, *place: int) -> np.ndarray:
@@ -110,6 +156,8 @@ def test_shipped_profiles_are_read_by_name() -> None:
         assert find_head_profile(name).name == name
     found = find_head_profile("small-lm")
     assert (found.layers, found.heads, found.key_heads, found.dimension, found.tokens) == (4, 8, 8, 16, 8192)
+    assert found.rises is not None
+    assert found.rises.is_measured.all()
 
 
 def test_a_synthetic_profile_is_the_same_for_its_numbers() -> None:

@@ -169,6 +169,45 @@ def test_swaps_lower_the_loss_and_keep_the_bytes(found: Any) -> None:
     assert (stopped.kept, stopped.tried) == (kept, 0)
 
 
+def test_rises_are_those_of_one_layer_alone(found: Any) -> None:
+    from gapless.encodings.chai.head_map import HeadMap
+    from gapless.encodings.chai.rising import rises_of
+    from gapless.options import SolveOptions
+    from gapless.torch.heads.measuring import measure_heads
+    from gapless.torch.heads.models import mean_loss
+    from gapless.torch.heads.sharing import sharing
+
+    text = tokens(2, 32)
+    profile = measure_heads(found, text, "a test")
+    loss, rises = rises_of(found, profile, text, SolveOptions())
+    assert loss == pytest.approx(mean_loss(found.model, text), rel=1e-5)
+    assert rises is not None
+    assert rises.loss.shape == (profile.layers, profile.key_heads)
+    assert rises.is_measured.all()
+    heads = [list(range(profile.key_heads)), list(rises.heads(1)[1])]
+    chosen = HeadMap.of(heads, profile, "output")
+    with sharing(found, chosen.kept, chosen.representative):
+        assert rises.loss[1, 1] == pytest.approx(max(mean_loss(found.model, text) - loss, 0.0), abs=1e-6)
+    stopped = SolveOptions()
+    stopped.stop.set()
+    assert rises_of(found, profile, text, stopped) == (loss, None)
+
+
+def test_when_stopped_the_rises_that_are_measured_are_kept(found: Any) -> None:
+    from gapless.torch.heads.rising import measured_rises
+
+    left = iter([False] * 3 + [True])
+    whole = [list(range(each.heads)) for each in found.layers]
+
+    def map_of(layer: int, count: int) -> tuple[list[int], list[int]]:
+        return list(range(found.layers[layer].key_heads)), whole[layer]
+
+    _, rises = measured_rises(found, map_of, [1, 3], tokens(1, 16), lambda: next(left))
+    measured = ~np.isnan(rises)
+    assert (len(rises), measured[:, 0].tolist(), measured[:, 2].tolist()) == (2, [True, True], [True, False])
+    assert (rises[measured] == 0).all()  # every head keeps its own
+
+
 def test_a_seed_gives_the_same_weights() -> None:
     import torch
 
