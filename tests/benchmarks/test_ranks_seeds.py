@@ -67,7 +67,7 @@ def test_the_static_plan_beats_the_rule_at_equal_data(tables, sized) -> None:  #
         row = {"loss": round(mean(losses), 4), "deviation": round(stdev(losses), 4) if len(losses) > 1 else 0.0,
                "million floats": round(mean(runs[name][1] for runs in seeds), 3),
                "below accordion": f"{wins} of {len(seeds)}"}  # fmt: skip
-        table.add(name, row)
+        table.add(name, modes=name, **row)
     by_phase = [runs["plan, epoch"][0] - runs["plan, static"][0] for runs in seeds]
     print(f"by epoch minus static: {', '.join(f'{difference:+.4f}' for difference in by_phase)}")
     wins = sum(runs["plan, static"][0] < runs["accordion"][0] for runs in seeds)
