@@ -105,6 +105,7 @@ def test_show_has_the_rises_and_refuses_others(capsys: pytest.CaptureFixture[str
 
 
 @needs_transformers
+@pytest.mark.thorough
 def test_without_loss_sequences_no_rise_is_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text, heads = str(tmp_path / "text.txt"), str(tmp_path / "heads.npz")
     Path(text).write_text(TEXT)
@@ -143,6 +144,7 @@ def test_pictures(capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str)
 
 
 @needs_transformers
+@pytest.mark.thorough("gpt2")
 @pytest.mark.parametrize("model", ["hf:tiny-llama-gqa", "hf:tiny-gpt2"])
 def test_from_a_text_to_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path, model: str) -> None:
     text, heads, plan = (str(tmp_path / name) for name in ("text.txt", "heads.npz", "plan.json"))
