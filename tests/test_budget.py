@@ -131,8 +131,8 @@ def test_at_most_one_mode_and_a_margin() -> None:
 
 def test_many_items_are_chosen_near_the_bound() -> None:
     rng = np.random.default_rng(1)
-    cost = np.cumsum(rng.random((4000, 6)), axis=1)
-    items = Items(cost, np.sort(rng.random((4000, 6)))[:, ::-1])
+    cost = np.cumsum(rng.random((1500, 6)), axis=1)
+    items = Items(cost, np.sort(rng.random((1500, 6)))[:, ::-1])
     found = best(items, 0.6 * cost[:, -1].sum(), most_work=2_000_000)
     assert found is not None
     assert 0 <= found.gap < 2e-4

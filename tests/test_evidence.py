@@ -96,7 +96,7 @@ def test_a_command_that_fails_differs_and_says_why() -> None:
 
 
 def test_an_answer_without_the_figure_differs() -> None:
-    found = rerun(Row("none", "gapless doctor", (Figure("makespan_s", "1"),)), threading.Event())
+    found = rerun(Row("none", "gapless bench --list", (Figure("makespan_s", "1"),)), threading.Event())
     assert found is not None
     assert "lacks one of makespan_s" in found.error
 

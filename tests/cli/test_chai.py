@@ -9,8 +9,11 @@ import pytest
 from extras import needs_matplotlib, needs_transformers
 
 from gapless.cli.main import main
+from gapless.encodings.chai.profiling import profile_heads
 from gapless.io.plan import read_plan
+from gapless.options import SolveOptions
 from gapless.profiles.heads.profile_file import read_head_profile
+from gapless.system import Session
 
 SYNTHETIC = ("--profile", "synthetic:layers=3,heads=6")
 TEXT = "What a cache need not hold is saved: keys of heads that share the attention of one head. " * 30
@@ -102,6 +105,7 @@ def test_show_has_the_rises_and_refuses_others(capsys: pytest.CaptureFixture[str
 
 
 @needs_transformers
+@pytest.mark.thorough
 def test_without_loss_sequences_no_rise_is_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text, heads = str(tmp_path / "text.txt"), str(tmp_path / "heads.npz")
     Path(text).write_text(TEXT)
@@ -140,6 +144,7 @@ def test_pictures(capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str)
 
 
 @needs_transformers
+@pytest.mark.thorough("gpt2")
 @pytest.mark.parametrize("model", ["hf:tiny-llama-gqa", "hf:tiny-gpt2"])
 def test_from_a_text_to_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path, model: str) -> None:
     text, heads, plan = (str(tmp_path / name) for name in ("text.txt", "heads.npz", "plan.json"))
@@ -195,3 +200,27 @@ def test_plans_of_others_are_not_run(capsys: pytest.CaptureFixture[str], tmp_pat
     refused(capsys, words, "model: hf:tiny-llama has 2 layers, the plan 3; measure it again")
     assert main(["solve", "taccl", "--topology", "ring:4", "--size", "1KB", "-o", plan, "--quiet"]) == 0
     refused(capsys, words, "run takes a plan of chai, got one of taccl")
+
+
+@needs_transformers
+@pytest.mark.parametrize(
+    ("at", "note"), [("best heads", "no rise of the loss is in the profile"), ("keys of 2", "4 rises of the loss are")]
+)
+def test_a_profile_that_is_stopped_has_the_rises_that_were_measured(tmp_path: Path, at: str, note: str) -> None:
+    text, heads = str(tmp_path / "text.txt"), str(tmp_path / "heads.npz")
+    Path(text).write_text(TEXT)
+    options = SolveOptions()
+
+    def say(line: str) -> None:
+        if at in line:
+            options.stop.set()
+
+    values = {"model": "hf:tiny-llama-gqa", "calibration": text, "sequence": 16, "sequences": 1, "loss_sequences": 1,
+              "output": heads}  # fmt: skip
+    answer = profile_heads(values, Session(options, say))
+    assert (answer.is_complete, len(answer.notes)) == (False, 1)
+    assert note in answer.notes[0]
+    rises = read_head_profile(heads).rises
+    known = [[True, False, False, True]] * 2
+    assert rises is None if at == "best heads" else rises is not None and rises.is_measured.tolist() == known
+    assert answer.data["rises"] == (None if rises is None else [[row[0], None, None, 0.0] for row in rises.loss])

@@ -108,6 +108,7 @@ def test_advice_has_both_fronts_and_is_drawn(capsys: pytest.CaptureFixture[str],
 
 
 @needs_torch
+@pytest.mark.thorough
 def test_a_training_is_profiled_planned_and_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trace, plan = str(tmp_path / "trace.npz"), str(tmp_path / "plan.json")
     found = data_of(capsys, "profile", "compression", *TRAINING, "--ranks", "1,2", "--epochs", "2", "-o", trace)

@@ -50,6 +50,7 @@ def test_a_generated_plan_runs_with_the_bits_and_words_that_it_must_have(
 
 
 @needs_torch
+@pytest.mark.thorough
 def test_what_is_recorded_is_planned_for_run_and_trained_by(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sets = recorded(tmp_path)
     found = json.loads(capsys.readouterr().out)

@@ -169,6 +169,7 @@ def test_swaps_lower_the_loss_and_keep_the_bytes(found: Any) -> None:
     assert (stopped.kept, stopped.tried) == (kept, 0)
 
 
+@pytest.mark.thorough(but=("gqa",))
 def test_rises_are_those_of_one_layer_alone(found: Any) -> None:
     from gapless.encodings.chai.head_map import HeadMap
     from gapless.encodings.chai.rising import rises_of

@@ -76,6 +76,7 @@ def expected() -> torch.Tensor:
     return torch.cat([each.detach().flatten() for each in model.parameters()])
 
 
+@pytest.mark.thorough
 def test_training_has_the_bits_of_the_same_in_one_process_in_any_buckets_and_regions(tmp_path: Path) -> None:
     wanted = expected()
     found = run_ranks(_program, RANKS, tmp_path)
