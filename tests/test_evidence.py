@@ -7,7 +7,7 @@ import shlex
 import threading
 
 import pytest
-from doc_pages import ROOT
+from doc_pages import ROOT, pages
 
 from gapless.errors import InputError
 from gapless.evidence import Figure, Found, Row, evidence, rerun
@@ -47,6 +47,13 @@ def test_its_commands_are_known(table, capsys: pytest.CaptureFixture[str]) -> No
         assert words[0] in ("gapless", "pytest")
         if words[0] == "gapless":
             build_parser().parse_args([*words[1:], "--json"])
+
+
+def test_tables_that_pages_name_are_there() -> None:
+    names = {table.name for table in TABLES}
+    for page in pages():
+        for words in re.findall(r"gapless bench ([^`#\n]*)", page.read_text(encoding="utf-8")):
+            assert {word for word in words.split() if not word.startswith("-")} <= names, page
 
 
 def test_every_table_says_when_and_where_it_was_measured() -> None:
