@@ -87,7 +87,9 @@ def test_predicted_is_measured(
 
 
 @pytest.mark.usefixtures("keep_tables")
-def test_what_is_profiled_is_planned_and_run(tmp_path: Path, tables: ResultTables) -> None:
+def test_what_is_profiled_is_planned_and_run(tmp_path: Path, tables: ResultTables, pytestconfig: pytest.Config) -> None:
+    if pytestconfig.getoption("--shortest"):
+        pytest.skip("a measurement: needs a machine with nothing else to do")
     machine, plan = tmp_path / "machine.json", tmp_path / "plan.json"
     gapless_command = [sys.executable, "-m", "gapless"]
     with emulated_cluster(one_cable(2, 4), 300e6) as cluster:

@@ -89,6 +89,8 @@ def test_balance_on_a_trained_model(tables: ResultTables, ranks: int, sized: obj
         )  # fmt: skip
         for name, part in after.items():
             means[name].append((float(np.mean(part)), max(part)))
+    if trainings < TRAININGS:
+        return  # hardly trained, all entries are noise
     assert np.all(np.mean(means["robust"], axis=0) <= np.mean(means["averaged"], axis=0))
     if ranks > 4:  # at 4 ranks the two are close, and single rows are noise
         assert np.all(np.array(means["robust"]) <= np.array(means["averaged"]))

@@ -56,7 +56,7 @@ def permuted(topology: Topology, order: list[int]) -> Topology:
 
 def test_random_machines_are_found_in_spite_of_noise_and_outliers() -> None:
     right = 0
-    for seed in range(count := share(80)):
+    for seed in range(count := share(40)):
         truth = random_machine(np.random.default_rng(seed)).topology()
         machine, experiments = measured(truth, seed=seed, **NOISE)
         right += compared(truth, machine).is_right

@@ -28,6 +28,7 @@ def solved(cluster: Cluster, size_bytes: int, path: Path) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_a_plan_ends_right_on_two_nodes_with_one_cable_each(tmp_path: Path) -> None:
     with emulated_cluster(one_cable(2, 2)) as cluster:
         (found,) = compared(cluster, [solved(cluster, 64_000, tmp_path / "plan.json")], repeats=1)

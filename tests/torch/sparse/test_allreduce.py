@@ -65,6 +65,7 @@ def _program(rank: int, folder: Path) -> list[tuple[torch.Tensor, torch.Tensor, 
     return [*found, (sums.places, sums.values, gathered.received_words)]
 
 
+@pytest.mark.thorough
 def test_sums_have_the_bits_of_the_dense_sum_and_words_are_those_of_the_sets(tmp_path: Path) -> None:
     found = run_ranks(_program, RANKS, tmp_path)
     total = dense_sum()
