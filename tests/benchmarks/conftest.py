@@ -81,6 +81,13 @@ def sized(pytestconfig: pytest.Config) -> Callable[[Size, Size], Size]:
     return lambda own, short: short if is_short else own
 
 
+@pytest.fixture(scope="session")  # before anything is trained for it
+def takes_minutes(pytestconfig: pytest.Config) -> None:
+    """For a benchmark that says nothing in seconds: a training, a measurement."""
+    if pytestconfig.getoption("--shortest"):
+        pytest.skip("a training or a measurement, which says nothing when it is short")
+
+
 @pytest.fixture
 def limit_s(pytestconfig: pytest.Config) -> Callable[[float], float]:
     """The time limit that was asked for, or else the benchmark's own."""

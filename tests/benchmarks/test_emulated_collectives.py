@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,8 +45,7 @@ REPEATS = {4: 3, 16: 1}
 LIMIT_S = 10.0
 
 
-@pytest.mark.shortest("allreduce")
-@pytest.mark.usefixtures("keep_tables")
+@pytest.mark.usefixtures("keep_tables", "takes_minutes")
 @pytest.mark.parametrize("size_mb", REPEATS)
 @pytest.mark.parametrize("name", COLLECTIVES)
 @pytest.mark.parametrize("machine", MACHINES)
@@ -57,17 +55,16 @@ def test_predicted_is_measured(
     size_mb: int,
     tmp_path: Path,
     tables: ResultTables,
-    sized: Callable[[float, float], float],
     pytestconfig: pytest.Config,
 ) -> None:
     limit_s = pytestconfig.getoption("--limit-s") or LIMIT_S
     topology, total_bytes_per_s = MACHINES[machine]
     ranks = topology.device_count
-    size_bytes = int(sized(size_mb * 10**6, 400_000)) // (8 * ranks) * 8 * ranks
+    size_bytes = size_mb * 10**6 // (8 * ranks) * 8 * ranks
     with emulated_cluster(topology, total_bytes_per_s[size_mb]) as cluster:
         result = gapless.solve(Problem(cluster.topology, name, size_bytes), SolveOptions(time_limit_s=limit_s))
         result.save(str(tmp_path / "plan.json"))
-        (found,) = compared(cluster, [tmp_path / "plan.json"], int(sized(REPEATS[size_mb], 1)))
+        (found,) = compared(cluster, [tmp_path / "plan.json"], REPEATS[size_mb])
     answer = found.answer
     predicted_s, measured_s, library_s = (answer[key] for key in ("predicted_s", "measured_s", "library_s"))
     bound_s = result.solution.bound
@@ -86,10 +83,8 @@ def test_predicted_is_measured(
             assert library_s >= 1.4 * measured_s
 
 
-@pytest.mark.usefixtures("keep_tables")
-def test_what_is_profiled_is_planned_and_run(tmp_path: Path, tables: ResultTables, pytestconfig: pytest.Config) -> None:
-    if pytestconfig.getoption("--shortest"):
-        pytest.skip("a measurement: needs a machine with nothing else to do")
+@pytest.mark.usefixtures("keep_tables", "takes_minutes")
+def test_what_is_profiled_is_planned_and_run(tmp_path: Path, tables: ResultTables) -> None:
     machine, plan = tmp_path / "machine.json", tmp_path / "plan.json"
     gapless_command = [sys.executable, "-m", "gapless"]
     with emulated_cluster(one_cable(2, 4), 300e6) as cluster:
