@@ -46,16 +46,16 @@ def alpha_apart(first: Topology, second: Topology) -> float:
 
 
 @needs_cluster
+@pytest.mark.usefixtures("takes_minutes")
 def test_random_emulated_clusters_are_recovered(
-    tmp_path: Path, request: pytest.FixtureRequest, tables: ResultTables,
-    limit_s: Callable[[float], float], sized: Callable[[int, int], int],
-) -> None:  # fmt: skip
-    count, most = sized(request.config.getoption("--cases"), 1), sized(4, 2)
+    tmp_path: Path, pytestconfig: pytest.Config, tables: ResultTables, limit_s: Callable[[float], float]
+) -> None:
+    count = pytestconfig.getoption("--cases")
     table = tables.table("profiled-clusters", "Machines that were profiled")
     found: list[Recovered] = []
     for seed in range(count):
         rng = np.random.default_rng(seed)
-        truth = random_machine(rng, (2, sized(3, 2)), (2, most), slower=(1.5, 3), slow=(1.5, 2.5)).topology()
+        truth = random_machine(rng, (2, 3), (2, 4), slower=(1.5, 3), slow=(1.5, 2.5)).topology()
         with emulated_cluster(truth) as cluster:
             machine, order = profiled(cluster, tmp_path / "machine.json", limit_s(120))
             found.append(recovered(cluster.topology, machine, order))
