@@ -20,6 +20,13 @@ FIELD = Row(
 )
 
 
+def only(row: Row) -> Found:
+    """What one row gave."""
+    found = rerun([row], threading.Event())
+    assert found is not None
+    return found[0]
+
+
 def test_names_are_told_apart() -> None:
     names = [table.name for table in TABLES]
     assert len(names) == len(set(names)) > 10
@@ -86,8 +93,7 @@ def test_what_is_no_number_is_refused(printed: str) -> None:
 
 
 def test_a_row_is_run_and_compared() -> None:
-    found = rerun(FIELD, threading.Event())
-    assert found is not None
+    found = only(FIELD)
     assert found.values == (286.0, 306.0)
     assert not found.differs
     wrong = Found(Row(FIELD.label, FIELD.command, (Figure("makespan_s", "285"), FIELD.figures[1])), found.values)
@@ -96,26 +102,23 @@ def test_a_row_is_run_and_compared() -> None:
 
 
 def test_a_command_that_fails_differs_and_says_why() -> None:
-    found = rerun(Row("none", "gapless solve cupcake --profile nowhere.json", FIELD.figures), threading.Event())
-    assert found is not None
+    found = only(Row("none", "gapless solve cupcake --profile nowhere.json", FIELD.figures))
     assert found.differs
     assert found.error.startswith("exit code 2: gapless: error:")
 
 
 def test_an_answer_without_the_figure_differs() -> None:
-    found = rerun(Row("none", "gapless bench --list", (Figure("makespan_s", "1"),)), threading.Event())
-    assert found is not None
+    found = only(Row("none", "gapless bench --list", (Figure("makespan_s", "1"),)))
     assert "lacks one of makespan_s" in found.error
 
 
 def test_a_stop_ends_a_row_without_an_answer() -> None:
     stop = threading.Event()
     stop.set()
-    assert rerun(FIELD, stop) is None
+    assert rerun([FIELD], stop) is None
 
 
 def test_a_benchmark_that_finds_no_test_differs() -> None:
-    found = rerun(Row("none", "pytest tests/test_text.py -k nothing_is_called_so", ()), threading.Event())
-    assert found is not None
+    found = only(Row("none", "pytest tests/test_text.py -k nothing_is_called_so", ()))
     assert found.error.startswith("exit code 5")
     assert found.differs
