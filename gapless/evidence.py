@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -237,8 +238,8 @@ def _command(row: Row, folder: str, stop: threading.Event) -> _Answer | None:
 
 def _benchmark(row: Row, folder: str, stop: threading.Event) -> _Answer | None:
     """The tables that a benchmark wrote: rows by table and key."""
-    if not (_root() / "tests" / "benchmarks").is_dir():
-        return _Answer(left_out="benchmarks need a checkout of the sources")
+    if not (_root() / "tests" / "benchmarks").is_dir() or find_spec("pytest_benchmark") is None:
+        return _Answer(left_out="benchmarks need a checkout of the sources and `pip install -e '.[test]'`")
     times, tables = Path(folder) / "times.json", Path(folder) / "tables"
     options = ["-q", "--benchmark-disable"]
     if row.written[0] == _TIMES:
