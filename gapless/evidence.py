@@ -196,16 +196,18 @@ def _read(record: Mapping[str, Any], system: str) -> list[Table]:
 def _rows(table: Mapping[str, Any]) -> Iterator[Row]:
     """A table's rows: the command of each is the table's with its own arguments, or the benchmark that writes them."""
     noise = table.get("noise", {})
-    before = tuple(f"gapless {command}" for command in table.get("before", ()))
     for row in table.get("rows", ({"label": table["title"], "figures": {}},)):
         figures = tuple(Figure(path, printed, noise.get(path, 0.0)) for path, printed in row["figures"].items())
         if "benchmark" in table:
             written = (row.get("result", table.get("result", "")), row.get("key", row["label"]))
             yield Row(row["label"], f"pytest {table['benchmark']}", figures, table.get("size", "hour"), written=written)
         else:
-            command = f"gapless {table['command'].replace('{}', row.get('command', ''))}"
+            *before, command = (
+                f"gapless {line.replace('{}', row.get('command', ''))}"
+                for line in (*table.get("before", ()), table["command"])
+            )
             size = row.get("size", table.get("size", "minute"))
-            yield Row(row["label"], command, figures, size, before)
+            yield Row(row["label"], command, figures, size, tuple(before))
 
 
 def rerun(rows: Sequence[Row], stop: threading.Event) -> list[Found] | None:

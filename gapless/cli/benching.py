@@ -107,7 +107,7 @@ def _asked(tables: list[Table], is_hour: bool) -> Iterator[tuple[Table, list[Row
     """The rows of the size that was asked for; those of one command together."""
     for table in tables:
         asked = [row for row in table.rows if is_hour or row.size == "minute"]
-        for _, rows in groupby(asked, key=lambda row: row.command):
+        for _, rows in groupby(asked, key=lambda row: (*row.before, row.command)):
             yield table, list(rows)
 
 

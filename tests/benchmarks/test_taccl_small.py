@@ -14,8 +14,9 @@ from gapless.encodings.taccl import Problem
 from gapless.topologies.files import load_topology
 
 MACHINES = (
-    *((name, nodes) for name in ("ndv2", "dgx2", "dgx-a100") for nodes in (1, 2)),
-    ("mi300x", 1), ("ring:8", 1), ("line:8", 1), ("torus:4x4", 1), ("hypercube:4", 1), ("hub-and-spoke:8", 1),
+    *((name, nodes) for name in ("ndv2", "dgx2", "dgx-a100", "dgx-h100", "mi300x") for nodes in (1, 2)),
+    *((name, 1) for name in ("ring:8", "line:8", "torus:4x4", "hypercube:4", "hub-and-spoke:8", "fat-tree:k=4")),
+    ("dragonfly:a=4,p=2,h=2", 1),
 )  # fmt: skip
 SIZES = {"1 KB": 1_000, "64 KB": 64_000}
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast")
