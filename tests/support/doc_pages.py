@@ -42,9 +42,8 @@ else:
 ROOT = Path(__file__).resolve().parents[2]
 
 NOT_RUN = {
-    "needs another machine": "a cluster, a GPU, a runtime of others",
+    "needs another machine": "a cluster, a GPU, root, a runtime of others",
     "needs your own file": "one that gapless doesn't ship and the page can't show",
-    "a fragment": "lines of a program of yours",
     "takes minutes": "of processor time, more than two",
     "sets up a checkout": "environments, servers, the tests themselves",
 }
