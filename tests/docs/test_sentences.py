@@ -12,7 +12,6 @@ UNREAD = frozenset(
     {
         "docs/bagpipe.md",
         "docs/chai.md",
-        "docs/cupcake.md",
         "docs/extending.md",
         "docs/formats.md",
         "docs/how-to/sparse-gradients.md",
@@ -24,7 +23,6 @@ UNREAD = frozenset(
         "docs/pytorch.md",
         "docs/ranks.md",
         "docs/replay.md",
-        "docs/tutorials/cupcake.md",
         "docs/tutorials/monet.md",
     }
 )
