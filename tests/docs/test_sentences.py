@@ -10,7 +10,6 @@ MOST_WORDS = 30
 
 UNREAD = frozenset(
     {
-        "docs/bagpipe.md",
         "docs/chai.md",
         "docs/extending.md",
         "docs/formats.md",
@@ -23,6 +22,7 @@ UNREAD = frozenset(
         "docs/pytorch.md",
         "docs/ranks.md",
         "docs/replay.md",
+        "docs/tutorials/cupcake.md",
         "docs/tutorials/monet.md",
     }
 )
