@@ -15,7 +15,6 @@ UNREAD = frozenset(
         "docs/formats.md",
         "docs/how-to/sparse-gradients.md",
         "docs/mathematics.md",
-        "docs/monet.md",
         "docs/oktopk.md",
         "docs/pictures.md",
         "docs/pipeline.md",
