@@ -10,16 +10,11 @@ MOST_WORDS = 30
 
 UNREAD = frozenset(
     {
-        "docs/chai.md",
         "docs/extending.md",
         "docs/formats.md",
         "docs/how-to/sparse-gradients.md",
         "docs/mathematics.md",
-        "docs/oktopk.md",
         "docs/pictures.md",
-        "docs/pipeline.md",
-        "docs/pytorch.md",
-        "docs/ranks.md",
         "docs/replay.md",
         "docs/tutorials/cupcake.md",
         "docs/tutorials/monet.md",
