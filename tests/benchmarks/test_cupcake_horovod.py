@@ -1,8 +1,8 @@
 """Horovod's tensor fusion on the shipped profiles, over all settings that its autotune may find, beside optimal plans.
 
 Horovod looks every cycle for gradients that are ready and sends them together, up to a threshold of bytes. Here that
-rule runs in the time line of plans: plain gradients, and neither the wait for a cycle nor the copy into the fusion buffer
-costs anything. `pytest tests/benchmarks/test_cupcake_horovod.py` prints the table of docs/comparisons/gradients.md.
+rule runs in the time line of plans, with plain gradients. Waiting for a cycle and copying into the fusion buffer cost
+nothing. `pytest tests/benchmarks/test_cupcake_horovod.py` prints the table of docs/comparisons/gradients.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TITLE = "A step with plain gradients (ms): Horovod's rule, DDP's buckets, the be
 
 
 def fused_s(costs: Costs, threshold_mb: float, cycle_s: float) -> float:
-    """The step in which each cycle sends what is ready, in one message of at most the threshold, once the last is over."""
+    """The step in which a cycle sends what is ready, in a message of at most the threshold, once the last is over."""
     ends, free_s, first = list[int](), 0.0, 0
     while first < costs.count:
         begin_s = cycle_s * math.ceil(max(free_s, costs.ready_s[first + 1]) / cycle_s - 1e-9)
