@@ -243,9 +243,9 @@ def _benchmark(row: Row, folder: str, stop: threading.Event) -> _Answer | None:
     if not (_root() / "tests" / "benchmarks").is_dir() or find_spec("pytest_benchmark") is None:
         return _Answer(left_out="benchmarks need a checkout of the sources and `pip install -e '.[test]'`")
     times, tables = Path(folder) / "times.json", Path(folder) / "tables"
-    options = ["-q", "--benchmark-disable"]
+    options = ["--benchmark-disable"]
     if row.written[0] == _TIMES:
-        options = ["-q", "--benchmark-only", "--benchmark-timer=time.process_time", "--benchmark-json", str(times)]
+        options = ["--benchmark-only", "--benchmark-timer=time.process_time", "--benchmark-json", str(times)]
     elif row.written[0]:
         options += ["--tables", str(tables)]
     ended = _run([sys.executable, "-m", *shlex.split(row.command), *options], str(_root()), _PATIENCE_S[row.size], stop)
@@ -253,7 +253,7 @@ def _benchmark(row: Row, folder: str, stop: threading.Event) -> _Answer | None:
         return None if ended is None else _Answer(error=ended)
     said = (ended.out.strip().splitlines() or [""])[-1]
     if " passed" not in said:
-        return _Answer(left_out=f"the benchmark says {said}")
+        return _Answer(left_out=f"the benchmark says {said.strip('= ')}")
     written = {file.stem: json.loads(file.read_text())["rows"] for file in tables.glob("*.json")}
     if times.is_file():
         timed = json.loads(times.read_text())["benchmarks"]

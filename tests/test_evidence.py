@@ -157,6 +157,13 @@ def test_a_stop_ends_a_row_without_an_answer() -> None:
     assert rerun([FIELD], stop) is None
 
 
+def test_a_benchmark_that_passes_holds() -> None:
+    found = only(Row("none", "pytest tests/test_text.py", ()))
+    assert found.values == ()
+    assert not found.left_out
+    assert not found.differs
+
+
 def test_a_benchmark_that_finds_no_test_differs() -> None:
     found = only(Row("none", "pytest tests/test_text.py -k nothing_is_called_so", ()))
     assert found.error.startswith("exit code 5")
