@@ -11,7 +11,7 @@ from typing import Any
 
 from gapless.checker import Report
 from gapless.errors import InputError
-from gapless.io.plan import SavedPlan, claim_data, read_plan, replay_of, solution_of, write_plan
+from gapless.io.plan import SavedPlan, claim_data, excerpt_of, read_plan, replay_of, solution_of, write_plan
 from gapless.options import SolveOptions
 from gapless.schedule import Schedule
 from gapless.solution import Solution, Status
@@ -34,6 +34,8 @@ _FIRST = (
 )
 _LAST = ("peak_bytes", "solve_s", "stages", "solver")
 """What every summary has, before and after what the system adds."""
+_SKETCHED_PARTS = 3
+"""Of a plan that is too long for one schedule, which a notebook draws: more take long to look at."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,22 @@ class Result:
         return f"<{self.problem.system}: {self.status.value}{gap}; {found}>"
 
     def _repr_html_(self) -> str:
-        """The summary as a table, for notebooks."""
-        from gapless.io.html_page import Table, table_html
+        """For notebooks: a small table, a small picture, and the summary behind a click."""
+        from gapless.brief import table_of
+        from gapless.notebook import picture_html, result_card
 
-        return table_html(Table(f"{self.problem.system}: {self.status.value}", self._rows()))
+        system, asked = self.problem.system, self.problem.description
+        picture = "" if self.schedule is None else picture_html(self._sketch, f"the plan of {system}")
+        return result_card(system, asked, self.data, self.report, table_of(self._rows()), picture)
+
+    def _sketch(self) -> Any:
+        """The most telling picture; of a long plan, that of its first parts."""
+        from gapless.plot.pictures import draw, pictures_of
+
+        plan = self.plan
+        if plan.windows is not None and not len(plan.schedule):
+            plan = excerpt_of(plan, f"0:{min(_SKETCHED_PARTS, plan.windows.count)}")
+        return draw(plan, pictures_of(plan)[0])
 
     @property
     def status(self) -> Status:
@@ -143,11 +157,16 @@ class Result:
         return import_module("pandas").DataFrame.from_records(records)
 
     def plot(self, kind: str = "auto", ax: Any = None) -> Any:
-        """Draw the plan (needs the extra `plot`); returns the axes. `kind`: as `gapless plot --kind` takes it."""
+        """Draw the plan (needs the extra `plot`); returns the axes, which a notebook shows.
+
+        `kind`: as `gapless plot --kind` takes it. `ax`: the axes to draw on, None for a figure of its own.
+        """
+        from gapless.notebook import shown_in_notebooks
         from gapless.plot.pictures import draw, pictures_of
 
-        plan = self.plan
-        return draw(plan, pictures_of(plan)[0] if kind == "auto" else kind, ax)
+        plan = excerpt_of(self.plan, None)
+        axes = draw(plan, pictures_of(plan)[0] if kind == "auto" else kind, ax)
+        return axes if ax is not None else shown_in_notebooks(axes, f"{kind} of {plan.system}")
 
 
 def replay_data(report: Report | None) -> dict[str, Any]:

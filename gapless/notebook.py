@@ -1,0 +1,118 @@
+"""What notebooks show of a result, and of a sweep: a small table, and a small picture where matplotlib is installed."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from gapless.brief import card_html, facts, one_line, table_of
+from gapless.errors import InputError
+from gapless.extras import install_line
+from gapless.text import described
+
+if TYPE_CHECKING:
+    from gapless.checker import Report
+    from gapless.sweeps.results import Row
+
+__all__ = ["picture_html", "result_card", "rows_html", "shown_in_notebooks"]
+
+_MOST_SVG_BYTES = 200_000
+"""Of a picture in a cell; a larger one is sent as pixels, so that the notebook stays small."""
+_MOST_PIXELS = 1_000_000
+_WIDTH_PX = 720
+_MOST_ROWS = 50
+
+
+def result_card(
+    system: str,
+    description: Mapping[str, Any],
+    data: Mapping[str, Any],
+    report: Report | None,
+    every: str,
+    picture: str,
+) -> str:
+    """A result: question, answer, bound, gap, verdict and replay; the picture; `every`, a table that opens by a click.
+
+    `data`: what is claimed, as plan files name it. `every` and `picture` are HTML.
+    """
+    asked = "; ".join(f"{name} {value}" for name, value in facts(description))
+    unit = next((unit for unit in ("s", "j", "error") if f"objective_{unit}" in data), "s")
+    claimed = {name: described(name, data.get(name)) for name in (f"objective_{unit}", f"bound_{unit}", "gap")}
+    answer, bound, gap = claimed.values()
+    replayed = "nothing to replay"
+    is_good = report is not None and report.valid
+    if report is not None:
+        makespan = described("makespan_s", report.makespan_s)
+        answer = makespan if answer in ("-", makespan) else f"{answer}; the plan takes {makespan}"
+        found = "valid" if is_good else f"NOT valid: {one_line(next(iter(report.violations)).message)}"
+        replayed = f"{found}; {report.event_count} events, peak {described('bytes', max(report.peak_bytes, default=0))}"
+    rows = [
+        ("question", one_line(asked, 240)),
+        ("answer", "no plan" if report is None else answer),
+        ("bound", "none proven" if bound == "-" else bound),
+        ("gap", "unknown" if gap == "-" else gap),
+        ("verdict", f"{data['status']} ({str(data['stop_reason']).replace('_', ' ')})"),
+        ("replay", replayed),
+    ]
+    more = f"<details><summary>all of it</summary>{every}</details>" if every else ""
+    return card_html(f"{system}: {data['status']}", rows, is_good, picture + more)
+
+
+def picture_html(draw: Callable[[], Any], caption: str) -> str:
+    """What `draw` draws (it returns axes) as an image that stands in the page; a line on why where there is none.
+
+    An image of its own: its styles and ids meet none of the page's, and its white ground stands in a dark page too.
+    """
+    if find_spec("matplotlib") is None:
+        return f"<div><i>pictures: {escape(install_line('plot'))}</i></div>"
+    try:
+        figure = draw().figure
+    except InputError as error:
+        return f"<div><i>{escape(str(error))}</i></div>"
+    return _image(figure, caption)
+
+
+def _image(figure: Any, caption: str) -> str:
+    from gapless.plot.style import svg_text
+
+    content, kind = svg_text(figure, "notebook").encode("utf-8"), "svg+xml"
+    width_in, height_in = figure.get_size_inches()
+    if len(content) > _MOST_SVG_BYTES:
+        data = io.BytesIO()
+        figure.savefig(data, format="png", dpi=min(100.0, math.sqrt(_MOST_PIXELS / (width_in * height_in))))
+        content, kind = data.getvalue(), "png"
+    source = f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
+    style = f"width: {min(_WIDTH_PX, round(72 * width_in))}px; max-width: 100%; background: #fff; margin: .4rem 0"
+    return f'<div><img alt="{escape(caption)}" src="{source}" style="{style}"></div>'
+
+
+def shown_in_notebooks(axes: Any, caption: str) -> Any:
+    """Axes that a notebook shows as their picture, when a cell ends with them."""
+    axes._repr_html_ = lambda: _image(axes.figure, caption)
+    return axes
+
+
+def rows_html(rows: Sequence[Row]) -> str:
+    """The table of a sweep: the fields that vary, and what came of each instance."""
+    fields = list(dict.fromkeys(name for row in rows for name in row.swept))
+    titles = ["system", *fields, "status", "answer", "bound", "gap", "peak"]
+    lines = [
+        [
+            row.system,
+            *(one_line(str(row.fields.get(name, "")), 40) for name in fields),
+            row.status,
+            described(f"objective_{row.unit}", row.makespan_s if row.objective is None else row.objective),
+            described(f"bound_{row.unit}", row.bound),
+            described("gap", row.gap),
+            described("peak_bytes", row.peak_bytes),
+        ]
+        for row in rows[:_MOST_ROWS]
+    ]
+    more = f"<div><i>and {len(rows) - _MOST_ROWS} more</i></div>" if len(rows) > _MOST_ROWS else ""
+    is_good = all(row.is_answer for row in rows)
+    return card_html(f"{len(rows)} instances", (), is_good, table_of(lines, titles) + more)
