@@ -42,8 +42,12 @@ class Brief:
 
     def __repr__(self) -> str:
         shown = ((field.name, getattr(self, field.name)) for field in fields(self) if field.repr)  # type: ignore[arg-type]
-        inside = ", ".join(f"{name}={_brief(value)}" for name, value in shown if value is not None)
+        inside = ", ".join(f"{name}={_brief(value)}" for name, value in shown if not _is_nothing(value))
         return f"{one_line(f'{type(self).__name__}({inside}', _MOST_CHARACTERS - 1)})"
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None or (isinstance(value, Sized) and not len(value))
 
 
 def _brief(value: Any) -> str:

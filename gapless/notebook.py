@@ -21,26 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = ["picture_html", "result_card", "rows_html", "shown_in_notebooks"]
 
-_MOST_SVG_BYTES = 200_000
+_MOST_SVG_BYTES = 100_000
 """Of a picture in a cell; a larger one is sent as pixels, so that the notebook stays small."""
 _MOST_PIXELS = 1_000_000
 _WIDTH_PX = 720
 _MOST_ROWS = 50
 
 
-def result_card(
-    system: str,
-    description: Mapping[str, Any],
-    data: Mapping[str, Any],
-    report: Report | None,
-    every: str,
-    picture: str,
-) -> str:
+def result_card(system: str, data: Mapping[str, Any], report: Report | None, every: str, picture: str) -> str:
     """A result: question, answer, bound, gap, verdict and replay; the picture; `every`, a table that opens by a click.
 
-    `data`: what is claimed, as plan files name it. `every` and `picture` are HTML.
+    `data`: what is asked and claimed, as `Result.data` has it. `every` and `picture` are HTML.
     """
-    asked = "; ".join(f"{name} {value}" for name, value in facts(description))
+    asked = "; ".join(f"{name} {value}" for name, value in facts(data["asked"]))
     unit = next((unit for unit in ("s", "j", "error") if f"objective_{unit}" in data), "s")
     claimed = {name: described(name, data.get(name)) for name in (f"objective_{unit}", f"bound_{unit}", "gap")}
     answer, bound, gap = claimed.values()

@@ -79,9 +79,9 @@ class Result:
         from gapless.brief import table_of
         from gapless.notebook import picture_html, result_card
 
-        system, asked = self.problem.system, self.problem.description
+        system = self.problem.system
         picture = "" if self.schedule is None else picture_html(self._sketch, f"the plan of {system}")
-        return result_card(system, asked, self.data, self.report, table_of(self._rows()), picture)
+        return result_card(system, self.data, self.report, table_of(self._rows()), picture)
 
     def _sketch(self) -> Any:
         """The most telling picture; of a long plan, that of its first parts."""
