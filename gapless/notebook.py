@@ -1,31 +1,30 @@
-"""What notebooks show of a result, and of a sweep: a small table, and a small picture where matplotlib is installed."""
+"""What notebooks show of a result: a small table, and a small picture where matplotlib is installed."""
 
 from __future__ import annotations
 
 import base64
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from html import escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from gapless.brief import card_html, facts, one_line, table_of
+from gapless.brief import card_html, facts, one_line
 from gapless.errors import InputError
 from gapless.extras import install_line
 from gapless.text import described
+from gapless.units import format_bytes
 
 if TYPE_CHECKING:
     from gapless.checker import Report
-    from gapless.sweeps.results import Row
 
-__all__ = ["picture_html", "result_card", "rows_html", "shown_in_notebooks"]
+__all__ = ["picture_html", "result_card", "shown_in_notebooks"]
 
 _MOST_SVG_BYTES = 100_000
 """Of a picture in a cell; a larger one is sent as pixels, so that the notebook stays small."""
 _MOST_PIXELS = 1_000_000
 _WIDTH_PX = 720
-_MOST_ROWS = 50
 
 
 def result_card(system: str, data: Mapping[str, Any], report: Report | None, every: str, picture: str) -> str:
@@ -43,7 +42,7 @@ def result_card(system: str, data: Mapping[str, Any], report: Report | None, eve
         makespan = described("makespan_s", report.makespan_s)
         answer = makespan if answer in ("-", makespan) else f"{answer}; the plan takes {makespan}"
         found = "valid" if is_good else f"NOT valid: {one_line(next(iter(report.violations)).message)}"
-        replayed = f"{found}; {report.event_count} events, peak {described('bytes', max(report.peak_bytes, default=0))}"
+        replayed = f"{found}; {report.event_count} events, peak {format_bytes(max(report.peak_bytes, default=0))}"
     rows = [
         ("question", one_line(asked, 240)),
         ("answer", "no plan" if report is None else answer),
@@ -59,7 +58,7 @@ def result_card(system: str, data: Mapping[str, Any], report: Report | None, eve
 def picture_html(draw: Callable[[], Any], caption: str) -> str:
     """What `draw` draws (it returns axes) as an image that stands in the page; a line on why where there is none.
 
-    An image of its own: its styles and ids meet none of the page's, and its white ground stands in a dark page too.
+    An image of its own: its styles and ids meet none of the page's, and it stays white in a dark page.
     """
     if find_spec("matplotlib") is None:
         return f"<div><i>pictures: {escape(install_line('plot'))}</i></div>"
@@ -81,31 +80,12 @@ def _image(figure: Any, caption: str) -> str:
         content, kind = data.getvalue(), "png"
     source = f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
     style = f"width: {min(_WIDTH_PX, round(72 * width_in))}px; max-width: 100%; background: #fff; margin: .4rem 0"
-    return f'<div><img alt="{escape(caption)}" src="{source}" style="{style}"></div>'
+    box = "max-height: 32rem; overflow: auto"  # a tall one is looked at through a window of its own
+    return f'<div style="{box}"><img alt="{escape(caption)}" src="{source}" style="{style}"></div>'
 
 
-def shown_in_notebooks(axes: Any, caption: str) -> Any:
-    """Axes that a notebook shows as their picture, when a cell ends with them."""
-    axes._repr_html_ = lambda: _image(axes.figure, caption)
-    return axes
-
-
-def rows_html(rows: Sequence[Row]) -> str:
-    """The table of a sweep: the fields that vary, and what came of each instance."""
-    fields = list(dict.fromkeys(name for row in rows for name in row.swept))
-    titles = ["system", *fields, "status", "answer", "bound", "gap", "peak"]
-    lines = [
-        [
-            row.system,
-            *(one_line(str(row.fields.get(name, "")), 40) for name in fields),
-            row.status,
-            described(f"objective_{row.unit}", row.makespan_s if row.objective is None else row.objective),
-            described(f"bound_{row.unit}", row.bound),
-            described("gap", row.gap),
-            described("peak_bytes", row.peak_bytes),
-        ]
-        for row in rows[:_MOST_ROWS]
-    ]
-    more = f"<div><i>and {len(rows) - _MOST_ROWS} more</i></div>" if len(rows) > _MOST_ROWS else ""
-    is_good = all(row.is_answer for row in rows)
-    return card_html(f"{len(rows)} instances", (), is_good, table_of(lines, titles) + more)
+def shown_in_notebooks(drawn: Any, caption: str) -> Any:
+    """Axes, or a figure, which a notebook shows as a picture when a cell ends with them."""
+    figure = drawn.figure  # a figure's is itself
+    drawn._repr_html_ = lambda: _image(figure, caption)
+    return drawn
