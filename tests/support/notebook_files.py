@@ -55,7 +55,7 @@ def texts(cell: Any) -> list[str]:
 def normalised(notebook: Notebook, earlier: Notebook | None = None) -> Notebook:
     """The notebook without what differs from run to run: no counts, ids by place, metadata of the language alone.
 
-    A cell whose source and texts are those of `earlier` keeps its outputs: pictures and times don't change for nothing.
+    A cell whose source and texts are those of `earlier` keeps its outputs: bytes of pictures don't change for nothing.
     """
     known = {cell.source: cell for cell in ([] if earlier is None else earlier.cells)}
     notebook.metadata = {
@@ -68,7 +68,7 @@ def normalised(notebook: Notebook, earlier: Notebook | None = None) -> Notebook:
         if cell.cell_type != "code":
             continue
         same = known.get(cell.source)
-        if same is not None and texts(same) == texts(cell):
+        if same is not None and same.outputs and texts(same) == texts(cell):
             cell.outputs = same.outputs
         cell.execution_count = None
         for output in cell.outputs:

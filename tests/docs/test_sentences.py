@@ -1,0 +1,50 @@
+"""Prose is plain: no sentence of a page is longer than a person can follow."""
+
+from __future__ import annotations
+
+import pytest
+from doc_pages import ROOT, pages
+from doc_sentences import Sentence, sentences
+
+MOST_WORDS = 30
+
+UNREAD = frozenset(
+    {
+        "docs/how-to/sparse-gradients.md",
+        "docs/tutorials/cupcake.md",
+        "docs/tutorials/monet.md",
+    }
+)
+"""Pages that nobody has read with this in mind."""
+
+
+def test_a_sentence_ends_where_a_reader_stops() -> None:
+    page = (
+        "# A heading. With two\n\nOne, e.g. this; or\nthat: `a. b` [x y](http://a.b c). Two 0.5 %? Three.\n"
+        "- four\n  more\n- five (so.) six\n\n| no. yes |\n\n```sh\nno. yes\n```\n<!-- no.\n yes -->seven\n"
+    )
+    assert list(sentences(page)) == [
+        Sentence(3, "One, e.g this; or that: x y."),
+        Sentence(4, "Two 0.5 %?"),
+        Sentence(4, "Three."),
+        Sentence(5, "four more"),
+        Sentence(7, "five (so.)"),
+        Sentence(7, "six"),
+        Sentence(15, "seven"),
+    ]
+    assert Sentence(1, "a 5 % b, + [c]").words() == ["a", "5", "b,", "[c]"]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in [*pages(), ROOT / "CONTRIBUTING.md"] if page.relative_to(ROOT).as_posix() not in UNREAD],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_no_sentence_is_too_long(page) -> None:
+    name = page.relative_to(ROOT)
+    too_long = [
+        f"{name}:{sentence.line}: {count} words, at most {MOST_WORDS}: {' '.join(sentence.words()[:8])} ..."
+        for sentence in sentences(page.read_text(encoding="utf-8"))
+        if (count := len(sentence.words())) > MOST_WORDS
+    ]
+    assert not too_long, "split these sentences:\n" + "\n".join(too_long)
