@@ -116,7 +116,10 @@ def test_every_tutorial_has_five_commands_and_a_picture() -> None:
 def test_every_page_can_be_reached() -> None:
     listed = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
     docs = ROOT / "docs"
-    files = (*docs.rglob("*.md"), *(path.with_suffix(".md") for path in docs.rglob("*.ipynb")))  # .ci/site.py makes pages
+    files = (
+        *docs.rglob("*.md"),
+        *(path.with_suffix(".md") for path in docs.rglob("*.ipynb")),
+    )
     there = {page.relative_to(docs).as_posix() for page in files}
     assert there == listed, f"nav of mkdocs.yml and docs/ differ: {sorted(there ^ listed)}"
 
