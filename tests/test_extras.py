@@ -12,8 +12,8 @@ import pytest
 from calls import run
 
 from gapless import doctor
-from gapless.doctor import Extra
-from gapless.extras import EXTRAS, extras_for, missing_extra
+from gapless.doctor import Extra, extras_for
+from gapless.extras import EXTRAS, missing_extra
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -111,7 +111,7 @@ QUESTION = (
     *_network(_OTHER),
 )  # fmt: skip
 
-_PLOT = Field("plot", Text(), "draw it: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE")
+_PLOT = Field("plot", Text(), "draw it: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE", extra="plot")
 
 _MODEL = Field(
     "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,

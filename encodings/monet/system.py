@@ -52,7 +52,7 @@ CURVE = (
         "methods", Listed(Choice(tuple(METHODS))), "curves to overlay: " + _METHOD_HELP, ("auto",), metavar="M,M,..."
     ),
     Field("output", Text(), "folder for the plans and the table", is_required=True, metavar="DIR", short="-o"),
-    Field("plot", Text(), "draw the curve: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE"),
+    Field("plot", Text(), "draw the curve: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE", extra="plot"),
     Field("workers", Whole(0), "budgets at once, N x threads <= cores", 0, metavar="N", group="processes"),
 )
 
