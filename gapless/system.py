@@ -277,7 +277,10 @@ _REGISTERED: dict[str, System] = {}
 
 
 def register(system: System) -> None:
-    """Add a system for this process only, as a notebook does; a package names its own by an entry point."""
+    """Add a system for this process only, as a notebook does; a package names its own by an entry point.
+
+    Raises `InputError` where there is one of its name.
+    """
     if system.name in system_names():
         raise InputError(f"system: {system.name!r} is there already")
     _REGISTERED[system.name] = system

@@ -58,7 +58,10 @@ class CompressionMode:
 
 @dataclass(frozen=True)
 class CompressionTable:
-    """Modes measured on a model. `depth`: float, where in the model (0: its input, 1: its output); `source`: how."""
+    """Modes measured on a model. `depth`: float, where in the model (0: its input, 1: its output); `source`: how.
+
+    Raises `InputError` naming the table.
+    """
 
     name: str
     depth: Floats
