@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[1]
 _MAPPED = ("solvers", "encodings", "topologies", "profiles")
-_COPY = tempfile.TemporaryDirectory()
+
+
+@cache
+def _folder() -> Path:
+    """A folder that goes when the build ends."""
+    path = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return Path(path)
 
 
 def on_config(config: Any) -> Any:
     """Let docstrings be read from a copy in which the package is whole, as it is installed: links aren't followed."""
-    copy = Path(_COPY.name) / "gapless"
+    copy = _folder() / "gapless"
     shutil.rmtree(copy, ignore_errors=True)
     left_out = shutil.ignore_patterns("__pycache__", *_MAPPED)
     shutil.copytree(_ROOT / "gapless", copy, ignore=left_out)
     for top in _MAPPED:
         shutil.copytree(_ROOT / top, copy / top, ignore=shutil.ignore_patterns("__pycache__"))
         (copy / top / "__init__.py").touch()
-    config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [_COPY.name]
+    config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [str(_folder())]
     return config
 
 

@@ -7,6 +7,7 @@ import ast
 import importlib.util
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -124,14 +125,18 @@ def test_every_public_name_has_an_entry(module: str) -> None:
         assert name in entries or name in NOT_ENTRIES or f"`{name}`" in PYTHON, f"{module}.{name}"
 
 
+@cache
+def parsed(source: Path) -> ast.Module:
+    return ast.parse(source.read_text(encoding="utf-8"))
+
+
 def definition(entry: str) -> ast.ClassDef | ast.FunctionDef:
     """Where an entry is defined."""
     module, _, name = entry.rpartition(".")
     source = source_of(module)
     assert source is not None, f"{entry}: there is no such module"
     kinds = (ast.ClassDef, ast.FunctionDef)
-    body = ast.parse(source.read_text(encoding="utf-8")).body
-    found = [node for node in body if isinstance(node, kinds) and node.name == name]
+    found = [node for node in parsed(source).body if isinstance(node, kinds) and node.name == name]
     assert found, f"{entry}: isn't defined there"
     return found[-1]
 
