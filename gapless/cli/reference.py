@@ -30,7 +30,8 @@ def systems_reference(systems: Iterable[System]) -> str:
 
 def _of_system(system: System) -> Iterator[str]:
     yield f"### gapless.{system.name}"
-    yield f"{_prose(system.what[:1].upper() + system.what[1:])}. `gapless.{system.name}.solve({system.fields[0].name}, ...)` makes a plan."
+    what, first = _prose(system.what[:1].upper() + system.what[1:]), system.fields[0].name
+    yield f"{what}. `gapless.{system.name}.solve({first}, ...)` makes a plan."
     arguments = [
         f"| `{field.name}` | {_in_a_cell(_prose(field.help))}{'; must be given' if field.is_required else ''} |"
         for field in system.fields
