@@ -20,7 +20,7 @@ from gapless.system import _elsewhere
 
 ALL = [*pages(), ROOT / "CONTRIBUTING.md"]
 RUN = [page for page in ALL if any(block.is_run for block in blocks(page.read_text(encoding="utf-8")))]
-QUICK = ("formats.md", "replay.md", "stopping.md", "trace.md")
+QUICK = ("README.md", "formats.md", "replay.md", "stopping.md", "taccl-ef.md", "trace.md")
 MOST_NOT_RUN = 0.15
 _REASONS = "|".join(NOT_RUN)
 MARK = re.compile(
