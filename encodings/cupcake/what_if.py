@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from gapless.brief import BriefText
 from gapless.encodings.cupcake.advice import LATENCIES, limit_words, network_data, pays
 from gapless.errors import InputError
 from gapless.fields import Share
@@ -169,8 +170,8 @@ FIGURES: dict[str, Figure] = {
 """By name, with what shows it in the study."""
 
 
-@dataclass(frozen=True)
-class WhatIf:
+@dataclass(frozen=True, repr=False)
+class WhatIf(BriefText):
     """The table of one figure.
 
     `batch`: of all rows, else of the profile; 0 where it isn't said. `axes`: the columns that vary, the first is along

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,10 +73,11 @@ def test_the_site_gets_the_reference_where_a_page_has_the_mark() -> None:
     assert spec.loader is not None
     hook = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hook)
-    page = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
-    assert "## gapless solve" in hook.on_page_markdown(page)
-    assert "### gapless.taccl" in hook.on_page_markdown(PYTHON)
-    assert hook.on_page_markdown("# Another page") == "# Another page"
+    commands = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    page = SimpleNamespace(file=SimpleNamespace(generated_by=None))
+    assert "## gapless solve" in hook.on_page_markdown(commands, page=page)
+    assert "### gapless.taccl" in hook.on_page_markdown(PYTHON, page=page)
+    assert hook.on_page_markdown("# Another page", page=page) == "# Another page"
 
 
 def test_every_argument_has_help_and_a_default_that_it_names() -> None:
