@@ -11,6 +11,7 @@ from typing import Any
 
 from gapless.checker import Report
 from gapless.errors import InputError
+from gapless.fields import read_fields
 from gapless.io.plan import SavedPlan, claim_data, read_plan, replay_of, solution_of, write_plan
 from gapless.options import SolveOptions
 from gapless.schedule import Schedule
@@ -132,6 +133,20 @@ class Result:
         Raises `InputError` where there is no plan, or the name doesn't end as this system's plans do.
         """
         write_saved(path, self.plan)
+
+    def export(self, path: str | Path, format: str, **options: object) -> str:
+        """Write the plan in the format of a runtime or a viewer, as `gapless export` does; returns what was written.
+
+        `options` are the format's, by the names that the command has. Raises `InputError` where there is no plan that
+        replays clean, for a format that doesn't take it, and for options that the format doesn't have.
+        """
+        from gapless.exporting import export_named
+
+        export = export_named(format, self.plan.system)
+        values = read_fields(export.fields, options, f"the format {format}")
+        if not self.valid:
+            raise InputError(f"{self.problem.system}: a plan must replay clean to be exported; plan.check() says more")
+        return export.write(str(path), self.plan, values)
 
     def events_frame(self) -> Any:
         """The events, a row each: a pandas DataFrame where pandas is installed, else a list of dictionaries."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import gapless
+from gapless.cli.main import main
 from gapless.errors import InputError
 from gapless.frames import event_records
 from gapless.result import Result, load
@@ -48,6 +50,25 @@ def test_notebooks_get_a_table(result: Result) -> None:
     page = result._repr_html_()
     assert page.startswith("<h2>taccl")
     assert page.count("<tr>") == len(result.summary().splitlines())
+
+
+def test_python_exports_what_the_command_exports(result: Result, tmp_path: Path) -> None:
+    plan, shell, python = (tmp_path / name for name in ("plan.json", "shell.xml", "python.xml"))
+    result.save(plan)
+    assert main(["export", str(plan), "--format", "taccl-ef", "--instances", "2", "-o", str(shell)]) == 0
+    assert "4 GPUs" in load(plan).export(python, "taccl-ef", instances=2)
+    assert python.read_bytes() == shell.read_bytes()
+
+
+def test_what_cannot_be_exported_is_refused(result: Result, nothing: Result, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no plan: infeasible"):
+        nothing.export(tmp_path / "file", "perfetto")
+    with pytest.raises(InputError, match=r"format: must be one of taccl-ef, .* for plans of taccl, got 'xml'"):
+        result.export(tmp_path / "file", "xml")
+    with pytest.raises(InputError, match="instance: is no argument of the format taccl-ef; did you mean 'instances'"):
+        result.export(tmp_path / "file", "taccl-ef", instance=2)
+    with pytest.raises(InputError, match="must replay clean"):
+        replace(result, report=None).export(tmp_path / "file", "perfetto")
 
 
 def test_a_plan_that_is_loaded_is_the_plan_that_was_saved(result: Result, tmp_path: Path) -> None:
