@@ -1,4 +1,4 @@
-"""A plan in the format of a runtime or a viewer: what `gapless export` writes, and `Result.export`."""
+"""Plans in the formats of runtimes and viewers: those of their system, and a trace that any plan can be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ from gapless.system import Export, find_system, known_system, system_names
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
 
-__all__ = ["PERFETTO", "export_named"]
+__all__ = ["PERFETTO", "export_format"]
+
+
+def export_format(plan: SavedPlan, name: str) -> Export:
+    """What writes a plan in the format of this name. Raises `InputError` where its system has none such."""
+    system = known_system(plan.system)
+    formats = {export.name: export for export in (*(() if system is None else system.exports), PERFETTO)}
+    if name not in formats:
+        takers = [system for system in system_names() if name in {each.name for each in find_system(system).exports}]
+        known = f"takes plans of {' or '.join(takers)}" if takers else f"must be one of {', '.join(formats)}"
+        raise InputError(f"--format {name} {known}, got one of {plan.system}")
+    return formats[name]
 
 
 def _write_perfetto(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
@@ -25,16 +36,3 @@ def _write_perfetto(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> st
 
 
 PERFETTO = Export("perfetto", "a trace for ui.perfetto.dev or chrome://tracing", _write_perfetto)
-"""Of plans of every system."""
-
-
-def export_named(name: str, system: str) -> Export:
-    """The format of this name for plans of a system. Raises `InputError` that says which plans it takes, if any."""
-    known = known_system(system)
-    formats = {export.name: export for export in (*(() if known is None else known.exports), PERFETTO)}
-    if name in formats:
-        return formats[name]
-    takers = [taker for taker in system_names() if name in {each.name for each in find_system(taker).exports}]
-    if takers:
-        raise InputError(f"--format {name} takes plans of {' or '.join(takers)}, got one of {system}")
-    raise InputError(f"format: must be one of {', '.join(formats)} for plans of {system}, got {name!r}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.cli.options import add_batches, add_fields, add_output_options, naming_options, values_of
 from gapless.errors import InputError
-from gapless.exporting import PERFETTO, export_named
+from gapless.exporting import PERFETTO, export_format
 from gapless.fields import Field, Whole
 from gapless.io.ef_options import JUDGING
 from gapless.system import find_system, known_system, system_names
@@ -192,7 +192,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
     plan = read_saved(arguments.file)
     try:
-        export = export_named(arguments.format, plan.system)
+        export = export_format(plan, arguments.format)
     except InputError as error:
         raise InputError(f"{arguments.file}: {error}") from None
     report = _replay(plan)

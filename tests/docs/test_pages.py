@@ -21,7 +21,7 @@ from gapless.system import _elsewhere, find_system, system_names
 
 ALL = [*pages(), ROOT / "CONTRIBUTING.md"]
 RUN = [page for page in ALL if any(block.is_run for block in blocks(page.read_text(encoding="utf-8")))]
-QUICK = ("formats.md", "replay.md", "stopping.md", "trace.md")
+QUICK = ("README.md", "formats.md", "replay.md", "stopping.md", "taccl-ef.md", "trace.md")
 MOST_NOT_RUN = 0.15
 TUTORIALS = [page for page in ALL if page.parent.name == "tutorials"]
 SIDE_BY_SIDE = re.compile(r"^```sh\n(?:(?!```).*\n)+```\n\n```python$", re.MULTILINE)
@@ -133,7 +133,12 @@ def test_a_tutorial_leads_from_a_problem_to_the_plan_in_use(page: Path) -> None:
 
 def test_every_page_can_be_reached() -> None:
     listed = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
-    there = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+    docs = ROOT / "docs"
+    files = (
+        *docs.rglob("*.md"),
+        *(path.with_suffix(".md") for path in docs.rglob("*.ipynb")),
+    )
+    there = {page.relative_to(docs).as_posix() for page in files}
     assert there == listed, f"nav of mkdocs.yml and docs/ differ: {sorted(there ^ listed)}"
 
 
@@ -144,5 +149,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert built.returncode == 0, built.stderr
     assert (site / "tutorials" / "taccl" / "index.html").is_file()
+    assert "data:image/" in (site / "notebooks" / "chai" / "index.html").read_text(encoding="utf-8")
+    assert 'href="taccl/"' in (site / "notebooks" / "index.html").read_text(encoding="utf-8")
     assert "gapless sweep file" in (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
     assert 'id="gapless.result.Result"' in (site / "reference" / "python" / "index.html").read_text(encoding="utf-8")
