@@ -50,7 +50,7 @@ def add_commands(commands: Any) -> None:
         "--kind",
         default="auto",
         metavar="KIND",
-        help="auto (default), gantt, resources, memory, topology, convergence, tradeoff, or a system's own, such as loads",
+        help="auto (default), gantt, resources, memory, topology, convergence, tradeoff, or a system's own (loads)",
     )
     plot.add_argument("--x", metavar="FIELD", help="of a sweep's file: the field along the axis (default: by values)")
     plot.add_argument(

@@ -60,7 +60,7 @@ def add_commands(commands: Any) -> None:
     export = _command(commands, "export", "write a plan in the format of a runtime or a viewer", _EXPORT_EXAMPLE)
     export.add_argument("file", metavar="PLAN", help="a plan, as `solve` and `run` write it")
     formats = {export.name: export for name in system_names() for export in find_system(name).exports}
-    export.add_argument("--format", choices=sorted({*formats, PERFETTO.name}), required=True, help="of the file to write")
+    export.add_argument("--format", choices=sorted({*formats, PERFETTO.name}), required=True, help="of the file")
     export.add_argument("-o", "--output", metavar="FILE", required=True, help="for chakra, FILE.0.et and so on by rank")
     add_fields(export, list({field.name: field for each in formats.values() for field in each.fields}.values()))
     add_batches(export)

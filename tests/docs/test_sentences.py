@@ -58,8 +58,8 @@ def test_no_sentence_is_too_long(page) -> None:
 def commands(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """A command and all below it, by name."""
     yield name, parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
+    for action in parser._actions:  # noqa: SLF001
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             for below, command in action.choices.items():
                 yield from commands(command, f"{name} {below}")
 
@@ -68,8 +68,10 @@ def test_no_sentence_of_the_help_is_too_long_and_every_argument_is_explained() -
     for name, parser in commands(build_parser(), "gapless"):
         paragraphs = f"{parser.description or ''}\n\n{parser.epilog or ''}".split("\n\n")
         about = [text for text in paragraphs if not text.lstrip().startswith(("exit codes:", "example"))]
-        for text in [*about, *(action.help or "" for action in parser._actions)]:
+        actions = parser._actions  # noqa: SLF001
+        for text in [*about, *(action.help or "" for action in actions)]:
             for sentence in sentences(text):
                 assert len(sentence.words()) <= MOST_WORDS, f"{name} --help: {sentence.text}"
-        for action in parser._actions:
-            assert action.help or isinstance(action, argparse._SubParsersAction), f"{name} --help: {action.dest}"
+        for action in actions:
+            is_explained = action.help or isinstance(action, argparse._SubParsersAction)  # noqa: SLF001
+            assert is_explained, f"{name} --help: {action.dest}"
