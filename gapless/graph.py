@@ -11,6 +11,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import Brief
 from gapless.errors import InputError
 
 __all__ = ["Budget", "Graph", "Implementation", "Op", "Placement"]
@@ -105,8 +106,8 @@ class Placement:
 EMPTY = Placement(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
-@dataclass(frozen=True)
-class Graph:
+@dataclass(frozen=True, repr=False)
+class Graph(Brief):
     """Tensors, ops, and what must be where before and after.
 
     `size_bytes`: int64, shape (tensors,). `initial` and `required`: the copies that are there at the start, and those
