@@ -123,8 +123,8 @@ QUESTION = (
         "a table of measured errors; without one nothing is compressed", metavar="FILE", group="compression",
     ),
     Field(
-        "error_budget", Number(0),
-        "the most that compression may spoil: relative squared errors, added up", 0.0, metavar="E", group="compression"
+        "error_budget", Number(0), "the most that compression may spoil: relative squared errors, added up (default 0: "
+        "nothing)", 0.0, metavar="E", group="compression",
     ),
 )  # fmt: skip
 
@@ -224,7 +224,8 @@ LAYERS = (
 ERRORS = (
     *_MEASURED,
     Field(
-        "modes", Listed(Text()), "rank N, top X%, float16, bfloat16, with commas between them",
+        "modes", Listed(Text()), "rank N, top X%, float16, bfloat16, with commas between them (default rank 4, "
+        "rank 16, top 1%, float16, bfloat16)",
         ("rank 4", "rank 16", "top 1%", "float16", "bfloat16"), metavar="MODE,MODE,...",
     ),
     Field("depths", Whole(1), "boundaries between layers at which hops are measured (default 8)", 8, metavar="N"),
