@@ -24,7 +24,7 @@ QUICK = ("README.md", "formats.md", "replay.md", "stopping.md", "taccl-ef.md", "
 MOST_NOT_RUN = 0.15
 _REASONS = "|".join(NOT_RUN)
 MARK = re.compile(
-    rf"(?:run(?: with \w+)?|(?:file|more): [\w./-]+|output(?:, numbers vary|, once)?|not run: (?:{_REASONS}))?"
+    rf"(?:run with \w+|(?:file|more): [\w./-]+|output(?:, numbers vary|, once)?|not run: (?:{_REASONS}))?"
 )
 
 
