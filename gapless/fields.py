@@ -251,7 +251,7 @@ class Field:
 
     `default`: what stands where it is not said; None leaves the choice to the question. `metavar`: what the help puts
     for its value; one with FILE in it may name a file. `names`: what it may say, for completion. `group`: the heading
-    in the help. `short`: its letter on the command line.
+    in the help. `short`: its letter on the command line. `extra`: the extra that is needed where it is said.
     """
 
     name: str
@@ -263,6 +263,7 @@ class Field:
     names: Callable[[], Iterable[str]] | None = None
     group: str = "problem"
     short: str = ""
+    extra: str = ""
 
     @property
     def option(self) -> str:

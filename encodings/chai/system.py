@@ -18,7 +18,7 @@ _DEVICES = lazy("gapless.profiles.devices:device_names")
 
 _MODEL = Field(
     "model", Text(), "hf:tiny-llama, hf:tiny-llama-gqa, hf:tiny-gpt2, or the folder of a saved model", is_required=True,
-    metavar="NAME|FOLDER",
+    metavar="NAME|FOLDER", extra="hf",
 )  # fmt: skip
 _SEQUENCE = Field("sequence", Whole(2, 10**6), "tokens of a sequence (default 128)", 128, metavar="N")
 _SEQUENCES = Field("sequences", Whole(1, 10**6), "sequences at most (default 16)", 16, metavar="N")
@@ -79,8 +79,8 @@ hf:tiny-gpt2 have random weights; a folder is what save_pretrained of transforme
 Without a tokenizer in the folder, a token is a byte.
 """
 _SWAPS_HELP = """\
---swaps lowers the loss of the model on a text, by exchanging kept heads one for one; the error may rise. It needs torch
-and transformers.
+--swaps lowers the loss of the model on a text, by exchanging kept heads one for one; the error may rise. It needs the
+extra `hf`.
 """
 _PROFILE_HELP = f"""\
 {_MODELS_HELP}

@@ -111,7 +111,7 @@ QUESTION = (
     *_network(_OTHER),
 )  # fmt: skip
 
-_PLOT = Field("plot", Text(), "draw it: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE")
+_PLOT = Field("plot", Text(), "draw it: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE", extra="plot")
 
 _MODEL = Field(
     "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
@@ -187,7 +187,8 @@ COMPRESSION = (
         "device", _DEVICE, "where gradients are encoded and decoded (default v100)", "v100", metavar="NAME",
         names=_DEVICES,
     ),
-    Field("error", Choice(_ERRORS), "the worst class of error that a compressor may have", "unknown", metavar="CLASS"),
+    Field("error", Choice(_ERRORS), "the worst class of error that a compressor may have (default unknown)", "unknown",
+          metavar="CLASS"),
     Field("memory", Size(), "of a rank for the messages that it gathers: 4GB (default: no limit)", metavar="SIZE"),
     _PLOT,
 )  # fmt: skip

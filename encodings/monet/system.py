@@ -34,7 +34,9 @@ _OBJECTIVE = Field(
     "objective", Choice(("time", "energy")),
     "least time (default), or least energy, for graphs whose power is known", "time",
 )  # fmt: skip
-_METHOD_HELP = f"what decides, alone or to compare with: {', '.join(METHODS)}; docs/monet.md says what each is"
+_METHOD_HELP = (
+    f"what decides, alone or to compare with (default auto): {', '.join(METHODS)}; docs/monet.md says what each is"
+)
 _OUTPUT = Field("output", Text(), "the plan to write", metavar="FILE", short="-o")
 
 QUESTION = (
@@ -52,8 +54,15 @@ CURVE = (
         "methods", Listed(Choice(tuple(METHODS))), "curves to overlay: " + _METHOD_HELP, ("auto",), metavar="M,M,..."
     ),
     Field("output", Text(), "folder for the plans and the table", is_required=True, metavar="DIR", short="-o"),
-    Field("plot", Text(), "draw the curve: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE"),
-    Field("workers", Whole(0), "budgets at once, N x threads <= cores", 0, metavar="N", group="processes"),
+    Field("plot", Text(), "draw the curve: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE", extra="plot"),
+    Field(
+        "workers",
+        Whole(0),
+        "budgets at once, N x threads <= cores (default: what cores allow)",
+        0,
+        metavar="N",
+        group="processes",
+    ),
 )
 
 RUN = (

@@ -89,7 +89,8 @@ VALIDATION = Command(
         Field("steps", Whole(1, 10**6), "steps of each training (default 200)", 200, metavar="N"),
         _RATE,
         _WAIT,
-        Field("plot", Text(), "draw the losses: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE"),
+        Field("plot", Text(), "draw the losses: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE",
+              extra="plot"),
     ),
     drawn(
         lazy("gapless.encodings.oktopk.validation:validate_training"),

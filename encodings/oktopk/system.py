@@ -62,7 +62,7 @@ QUESTION = (
     *_NETWORK,
 )  # fmt: skip
 
-_PLOT = Field("plot", Text(), "draw it: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE")
+_PLOT = Field("plot", Text(), "draw it: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE", extra="plot")
 
 ADVICE = (
     *_SETS,

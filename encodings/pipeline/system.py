@@ -107,7 +107,8 @@ QUESTION = (
         "compression", Object(("gapless.profiles.pipelines.compression.CompressionTable",)),
         "a table of measured errors; without one nothing is compressed", metavar="FILE", group="compression",
     ),
-    Field("error_budget", Number(0), "the most that compression may spoil", 0.0, metavar="E", group="compression"),
+    Field("error_budget", Number(0), "the most that compression may spoil (default 0: nothing)", 0.0, metavar="E",
+          group="compression"),
 )  # fmt: skip
 
 _LEFT_OUT = ("micro_batches", "method", "memory", "in_flight", "error_budget")
@@ -206,7 +207,8 @@ LAYERS = (
 ERRORS = (
     *_MEASURED,
     Field(
-        "modes", Listed(Text()), "rank N, top X%, float16, bfloat16, with commas between them",
+        "modes", Listed(Text()), "rank N, top X%, float16, bfloat16, with commas between them (default rank 4, "
+        "rank 16, top 1%, float16, bfloat16)",
         ("rank 4", "rank 16", "top 1%", "float16", "bfloat16"), metavar="MODE,MODE,...",
     ),
     Field("depths", Whole(1), "boundaries between layers at which hops are measured (default 8)", 8, metavar="N"),

@@ -70,7 +70,13 @@ ADVICE = (
     _TRACE,
     _MODES,
     Field("points", Whole(2, 10_000), "of the front that are shown (default 12)", 12, metavar="N"),
-    Field("plot", Text(), "draw the front with the rules: a .png, .svg or .pdf", metavar="FILE"),
+    Field(
+        "plot",
+        Text(),
+        "draw the front with the rules: .pdf, .png, .svg (needs the extra `plot`)",
+        metavar="FILE",
+        extra="plot",
+    ),
 )
 
 _TRAINING = (
