@@ -144,10 +144,10 @@ class Result:
 
     def plot(self, kind: str = "auto", ax: Any = None) -> Any:
         """Draw the plan (needs the extra `plot`); returns the axes. `kind`: as `gapless plot --kind` takes it."""
-        from gapless.plot.pictures import draw, pictures_of
+        from gapless.headline import verdict_of
+        from gapless.plot.pictures import draw
 
-        plan = self.plan
-        return draw(plan, pictures_of(plan)[0] if kind == "auto" else kind, ax)
+        return draw(self.plan, kind, ax, verdict=verdict_of(self.plan, self.report))
 
 
 def replay_data(report: Report | None) -> dict[str, Any]:

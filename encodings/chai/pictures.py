@@ -36,7 +36,8 @@ def draw_front(plan: SavedPlan, ax: Any = None) -> Any:
     measure = asked.text("distance")
     ax.set_ylabel("rise of the loss, in sum over layers" if measure == LOSS else f"error ({measure})")
     ax.set_ylim(bottom=0.0)
-    ax.set_title(f"{asked.text('profile')}: {details.number('saved'):.1%} saved", loc="left", fontsize=10)
+    saved, name = details.number("saved"), plan.schedule.name
+    ax.set_title(f"{name}: {100 * saved:.1f} % saved at an error of {claimed:.4g}", loc="left", fontsize=10)
     ax.grid(alpha=0.3)
     ax.legend(fontsize=8)
     return ax
@@ -76,5 +77,6 @@ def draw_heads(plan: SavedPlan, ax: Any = None) -> Any:
     ax.set_xlabel("head")
     ax.set_ylabel("layer")
     kept = int(chosen.counts.sum())
-    ax.set_title(f"keys of {kept} heads kept; colours: heads that share one's attention", loc="left", fontsize=10)
+    said = f"keys of {kept} heads kept; heads of one colour share one's attention"
+    ax.set_title(f"{plan.schedule.name}: {said}", loc="left", fontsize=10)
     return ax

@@ -24,7 +24,7 @@ def draw_loads(plan: SavedPlan, ax: Any = None) -> Any:
     ax.axhline(loads["ideal"], color=GREY, linewidth=0.9, linestyle="--", label="k (P - 1) / P")
     ax.set_xlabel("rank")
     ax.set_ylabel("entries received")
-    ax.set_title("what each rank receives in phase 1", loc="left", fontsize=10)
+    ax.set_title(f"{plan.schedule.name}: what each rank receives in phase 1", loc="left", fontsize=10)
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(fontsize=8, frameon=False)
     return ax
@@ -42,7 +42,7 @@ def draw_density(plan: SavedPlan, ax: Any = None) -> Any:
     ax.set_yscale("symlog")
     ax.set_xlabel("entry of the gradient")
     ax.set_ylabel("selected, all ranks")
-    ax.set_title("selected entries, and boundaries of the regions", loc="left", fontsize=10)
+    ax.set_title(f"{plan.schedule.name}: selected entries, boundaries of regions", loc="left", fontsize=10)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 

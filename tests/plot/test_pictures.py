@@ -20,7 +20,7 @@ from gapless.result import read_saved
         ("taccl", ["gantt", "topology", "resources", "convergence"]),
         ("monet", ["memory", "convergence"]),
         ("bagpipe", ["gantt", "memory"]),
-        ("cupcake", ["gantt", "convergence"]),
+        ("cupcake", ["gantt"]),
     ],
 )
 def test_each_system_has_pictures_that_suit_it(system: str, kinds: list[str], tmp_path: Path) -> None:
