@@ -18,6 +18,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,12 +111,12 @@ def find_kept(name: str) -> Kept | None:
     try:
         if not (_is_own(folder) and _is_own(path)):
             return None
-        with np.load(path, allow_pickle=False) as columns:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as columns:
             tree = json.loads(bytes(columns["tree"]))
             found = _decoded(tree, {key: columns[key] for key in columns.files if key != "tree"})
         plan = plan_of(Record(found["plan"], str(path)))
         return Kept(plan, None if found["seen"] is None else _seen_of(found["seen"]))
-    except (OSError, ValueError, KeyError, TypeError, EOFError):  # not there, half a file, another format
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile):  # not there, half a file, another format
         return None
 
 

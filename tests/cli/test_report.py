@@ -284,7 +284,7 @@ def test_rows_are_filtered_and_time_is_zoomed(driver: Any, order: Path) -> None:
 def test_names_are_shown_as_they_are_and_never_run(driver: Any, order: Path, tmp_path: Path) -> None:
     evil = "</script><script>document.title='run'</script><img src=x onerror=alert(1)>"
     data = json.loads((order.parent / "order.json").read_text(encoding="utf-8"))
-    data["schedule"]["name"] = evil
+    data["schedule"]["name"] = data["problem"]["profile"] = evil[:60]
     for op in data["graph"]["ops"]:
         op["name"] = op["kind"] = evil
     (tmp_path / "evil.json").write_text(json.dumps(data), encoding="utf-8")
@@ -292,7 +292,7 @@ def test_names_are_shown_as_they_are_and_never_run(driver: Any, order: Path, tmp
     with opened(driver, tmp_path / "evil.html") as seen:
         assert evil in seen.click(0.02, 0)
         assert seen.page.title() != "run"
-        assert evil in seen.page.title()
+        assert evil[:59] in seen.page.title()
 
 
 @pytest.mark.thorough
