@@ -1,8 +1,8 @@
 """Evidence: the printed tables that a command can make again, and whether it still makes them.
 
 A system's folder may hold `evidence.toml`: tables by name, with the page that prints each, and rows of a command and
-the figures that it gave; or a benchmark of the checkout, which asserts its answers itself. `rerun` runs a row in a
-process of its own and holds what it says against the page.
+the figures that it gave; or a benchmark of the checkout, which asserts its answers itself and writes its rows. `rerun`
+runs a command in a process of its own and holds what it says against the page.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,12 +43,17 @@ _TIME_NOISE = 2.0
 """Processor times that differ by less are called the same: machines differ, and so do runs."""
 
 _SCALES = {"": 1.0, "%": 0.01, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "x": 1.0}
+_TIMES = "times"
+"""The table that any benchmark has: the median processor time of each test."""
+
 _PRINTED = re.compile(r"(-?[0-9,]+(?:\.([0-9]+))?) ?([A-Za-z%]*)")
+_NUMBER = re.compile(r"-?[0-9][0-9,]*(?:\.[0-9]+)?(?:e-?[0-9]+)?")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number of a page. `path`: the field of the command's JSON object, with points between levels.
+    """A number of a page. `path`: the field of the command's JSON object, with points between levels; or the column of
+    a benchmark's row, whose first number it is, with `.1` the second.
 
     `printed`: as the page has it, such as "925.2 us"; `value` in seconds, bytes or as it stands, and `rounding`: half
     of its last digit. `noise`: the share by which an answer may differ that a time limit or a measurement decides.
@@ -74,6 +80,11 @@ class Figure:
         return float(number) * scale
 
     @property
+    def scale(self) -> float:
+        """How many seconds, bytes or ones the printed unit is."""
+        return self._parts()[2]
+
+    @property
     def rounding(self) -> float:
         """Half of the last printed digit."""
         _, decimals, scale = self._parts()
@@ -96,13 +107,21 @@ class Figure:
 class Row:
     """A row of a table: what makes it, as a shell would have it, and what is printed.
 
-    One without figures is a benchmark, which asserts its answers itself.
+    `before`: commands that make files for it, in the folder where it runs. `written`: of a benchmark, the table and the
+    row that it writes for it; a benchmark's row without figures says that its assertions hold.
     """
 
     label: str
     command: str
     figures: tuple[Figure, ...]
     size: Size = "minute"
+    before: tuple[str, ...] = ()
+    written: tuple[str, str] = ("", "")
+
+    @property
+    def is_benchmark(self) -> bool:
+        """Whether it takes a checkout."""
+        return self.command.startswith("pytest ")
 
 
 @dataclass(frozen=True)
@@ -175,39 +194,89 @@ def _read(record: Mapping[str, Any], system: str) -> list[Table]:
 
 
 def _rows(table: Mapping[str, Any]) -> Iterator[Row]:
-    """A table's rows: the command of each is the table's with its own arguments; or the benchmark that makes them."""
-    if "benchmark" in table:
-        yield Row(table["title"], f"pytest {table['benchmark']}", (), "hour")
-        return
+    """A table's rows: the command of each is the table's with its own arguments, or the benchmark that writes them."""
     noise = table.get("noise", {})
-    for row in table["rows"]:
+    for row in table.get("rows", ({"label": table["title"], "figures": {}},)):
         figures = tuple(Figure(path, printed, noise.get(path, 0.0)) for path, printed in row["figures"].items())
-        command = f"gapless {table['command'].replace('{}', row.get('command', ''))}"
-        yield Row(row["label"], command, figures, row.get("size", "minute"))
+        if "benchmark" in table:
+            written = (row.get("result", table.get("result", "")), row.get("key", row["label"]))
+            yield Row(row["label"], f"pytest {table['benchmark']}", figures, table.get("size", "hour"), written=written)
+        else:
+            *before, command = (
+                f"gapless {line.replace('{}', row.get('command', ''))}"
+                for line in (*table.get("before", ()), table["command"])
+            )
+            size = row.get("size", table.get("size", "minute"))
+            yield Row(row["label"], command, figures, size, tuple(before))
 
 
-def rerun(row: Row, stop: threading.Event) -> Found | None:
-    """Run a row's command in a process of its own, which ends when it takes far too long; None once `stop` is set."""
-    words = shlex.split(row.command)
-    root = Path(str(files("gapless"))).absolute().parent
-    if not row.figures and not (root / "tests" / "benchmarks").is_dir():
-        return Found(row, left_out="benchmarks need a checkout of the sources")
-    quietly = ["--json"] if row.figures else ["-q", "--benchmark-disable"]
+def rerun(rows: Sequence[Row], stop: threading.Event) -> list[Found] | None:
+    """Run the command of these rows, which they share, and hold each against its answer; None once `stop` is set."""
     with tempfile.TemporaryDirectory() as folder:
-        where = folder if row.figures else str(root)
-        ended = _run([sys.executable, "-m", *words, *quietly], where, root, _PATIENCE_S[row.size], stop)
-    if ended is None:
-        return None
-    if isinstance(ended, str):
-        return Found(row, error=ended)
+        answer = _benchmark(rows[0], folder, stop) if rows[0].is_benchmark else _command(rows[0], folder, stop)
+    return None if answer is None else [_held(row, answer) for row in rows]
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a command said as plain values, or why there is nothing."""
+
+    record: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+    left_out: str = ""
+
+
+def _command(row: Row, folder: str, stop: threading.Event) -> _Answer | None:
+    """The JSON object of a row's command, after those that make files for it."""
+    ended: _Ended | str | None = None
+    for command in (*row.before, f"{row.command} --json"):
+        ended = _run([sys.executable, "-m", *shlex.split(command)], folder, _PATIENCE_S[row.size], stop)
+        if not isinstance(ended, _Ended):
+            return None if ended is None else _Answer(error=ended)
+    assert isinstance(ended, _Ended)
     lines = ended.out.strip().splitlines() or [""]
-    if not row.figures:
-        return Found(row, (), left_out="" if " passed" in lines[-1] else f"the benchmark says {lines[-1]}")
-    answer = {**json.loads(lines[-1]), "cpu_s": ended.cpu_s}
+    return _Answer({**json.loads(lines[-1]), "cpu_s": ended.cpu_s})
+
+
+def _benchmark(row: Row, folder: str, stop: threading.Event) -> _Answer | None:
+    """The tables that a benchmark wrote: rows by table and key."""
+    if not (_root() / "tests" / "benchmarks").is_dir() or find_spec("pytest_benchmark") is None:
+        return _Answer(left_out="benchmarks need a checkout of the sources and `pip install -e '.[test]'`")
+    times, tables = Path(folder) / "times.json", Path(folder) / "tables"
+    options = ["--benchmark-disable"]
+    if row.written[0] == _TIMES:
+        options = ["--benchmark-only", "--benchmark-timer=time.process_time", "--benchmark-json", str(times)]
+    elif row.written[0]:
+        options += ["--tables", str(tables)]
+    ended = _run([sys.executable, "-m", *shlex.split(row.command), *options], str(_root()), _PATIENCE_S[row.size], stop)
+    if not isinstance(ended, _Ended):
+        return None if ended is None else _Answer(error=ended)
+    said = (ended.out.strip().splitlines() or [""])[-1]
+    if " passed" not in said:
+        return _Answer(left_out=f"the benchmark says {said.strip('= ')}")
+    written = {file.stem: json.loads(file.read_text())["rows"] for file in tables.glob("*.json")}
+    if times.is_file():
+        timed = json.loads(times.read_text())["benchmarks"]
+        written[_TIMES] = {each["name"]: {"cpu_s": each["stats"]["median"]} for each in timed}
+    return _Answer(written)
+
+
+def _held(row: Row, answer: _Answer) -> Found:
+    """A row beside an answer."""
+    if answer.error or answer.left_out:
+        return Found(row, error=answer.error, left_out=answer.left_out)
     try:
-        return Found(row, tuple(_at(answer, figure.path) for figure in row.figures))
+        if not row.is_benchmark:
+            return Found(row, tuple(_at(answer.record, figure.path) for figure in row.figures))
+        record = answer.record[row.written[0]][row.written[1]] if row.figures else {}
+        return Found(row, tuple(_cell(record, figure) for figure in row.figures))
     except (KeyError, IndexError, TypeError, ValueError):
         return Found(row, error=f"its answer lacks one of {', '.join(figure.path for figure in row.figures)}")
+
+
+def _root() -> Path:
+    """Where gapless is, which commands are to take too."""
+    return Path(str(files("gapless"))).absolute().parent
 
 
 @dataclass(frozen=True)
@@ -218,13 +287,9 @@ class _Ended:
     cpu_s: float
 
 
-def _run(
-    command: Sequence[str], folder: str, root: Path, patience_s: float, stop: threading.Event
-) -> _Ended | str | None:
-    """How a command ended, or why it has no answer; None where it was stopped. `root`: where gapless is, which the
-    command is to take too.
-    """
-    paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+def _run(command: Sequence[str], folder: str, patience_s: float, stop: threading.Event) -> _Ended | str | None:
+    """How a command ended, or why it has no answer; None where it was stopped."""
+    paths = [str(_root()), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     before = os.times()
     with subprocess.Popen(
@@ -255,3 +320,11 @@ def _at(answer: Any, path: str) -> float:
     for part in path.split("."):
         answer = answer[int(part)] if isinstance(answer, list) else answer[part]
     return float(answer)
+
+
+def _cell(record: Mapping[str, Any], figure: Figure) -> float:
+    """The number in a cell of a benchmark's row: seconds if the column's name ends so, else as the page prints it."""
+    column, _, place = figure.path.rpartition(".") if figure.path[-2:-1] == "." else (figure.path, "", "0")
+    numbers = _NUMBER.findall(str(record[column]))
+    scale = 1.0 if column.endswith("_s") else figure.scale
+    return float(numbers[int(place)].replace(",", "")) * scale

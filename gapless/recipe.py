@@ -52,7 +52,9 @@ def solve(
             asked = replace(deadline.stage(), on_progress=log, on_plan=offer)
             plan = find_system(problem.system).plan(problem, asked, parameters)
             incumbents.close()  # none is replayed and written beside the answer
-            is_cut = deadline.has_struck and plan.solution.status is not Status.INFEASIBLE and not options.stop.is_set()
+            claim = plan.solution
+            says_more = claim.status is Status.INFEASIBLE or claim.stop_reason is StopReason.CONTRADICTED
+            is_cut = deadline.has_struck and not says_more and not options.stop.is_set()
             return _result(problem, _ended(plan, StopReason.TIME_LIMIT) if is_cut else plan, log, command)
         except KeyboardInterrupt:  # as in a notebook: the first one ends the solve, with what there is
             best = None if options.stop.is_set() else incumbents.best()

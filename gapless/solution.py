@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.options import relative_gap
+from gapless.options import SolveOptions, relative_gap
 from gapless.units import Unit
 
-__all__ = ["Solution", "Status", "StopReason"]
+__all__ = ["PROVEN_GAP", "Solution", "Status", "StopReason", "claim_of", "settled_bound"]
+
+PROVEN_GAP = 1e-6
+"""The relative gap of objective and bound below which an answer counts as optimal."""
 
 
 class Status(enum.Enum):
@@ -78,3 +81,31 @@ class Solution:
     def has_values(self) -> bool:
         """Whether there is a feasible point to decode."""
         return self.values is not None
+
+
+def settled_bound(objective: float, bound: float | None) -> float | None:
+    """What a plan leaves of a bound on all plans: the objective where they agree, None where the plan refutes it."""
+    if bound is None or (objective and bound - objective > PROVEN_GAP * abs(objective)):  # 0 / 0 is a rounding error
+        return None
+    return objective if objective - bound <= PROVEN_GAP * abs(objective) else bound
+
+
+def claim_of(
+    objective: float, bound: float | None, options: SolveOptions, *, solver: str, version: str, wall_s: float,
+    unit: Unit = "s", otherwise: StopReason = StopReason.WORK_LIMIT,
+) -> Solution:  # fmt: skip
+    """What is claimed of a plan beside a bound on all plans: optimal where they agree.
+
+    `otherwise`: why the search ended, if neither with a proof nor with the gap that was asked for. A bound that the
+    plan refutes is dropped, with the stop reason that says so.
+    """
+    settled = settled_bound(objective, bound)
+    gap = relative_gap(objective, settled)
+    is_optimal, is_enough = gap == 0, gap is not None and gap <= options.gap
+    if settled is None and bound is not None:
+        otherwise = StopReason.CONTRADICTED
+    return Solution(
+        status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,
+        stop_reason=StopReason.FINISHED if is_optimal else StopReason.GAP_REACHED if is_enough else otherwise,
+        solver=solver, version=version, seed=options.seed, wall_s=wall_s, objective=objective, bound=settled, unit=unit,
+    )  # fmt: skip

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from gapless.model import Model
 from gapless.model_arrays import ModelArrays
 from gapless.options import Deadline, Progress, SolveOptions
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import PROVEN_GAP, Solution, Status, StopReason
 
 __all__ = [
     "FEASIBLE",
-    "PROVEN_GAP",
     "Task",
     "answer",
     "as_minimisation",
@@ -28,9 +27,6 @@ __all__ = [
     "infeasible_or_unbounded",
     "row_scale",
 ]
-
-PROVEN_GAP = 1e-6
-"""The relative gap of objective and bound below which an answer counts as optimal."""
 
 FEASIBLE = 1e-6
 """A point counts as feasible if its `ModelArrays.violation` is at most this, the tolerance of most solvers."""

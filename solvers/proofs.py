@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from gapless.model import Model
 from gapless.model_arrays import Floats, ModelArrays
 from gapless.options import Deadline, SolveOptions
-from gapless.solution import Solution, Status, StopReason
-from gapless.solvers.backend import FEASIBLE, PROVEN_GAP, better
+from gapless.solution import PROVEN_GAP, Solution, Status, StopReason
+from gapless.solvers.backend import FEASIBLE, better
 from gapless.solvers.registry import solve_model
 
 __all__ = ["confirmed", "dual_bound", "solve_proven"]

@@ -7,7 +7,7 @@ import pytest
 
 from gapless.model import Model
 from gapless.options import Deadline, SolveOptions
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import Solution, Status, StopReason, claim_of, settled_bound
 from gapless.solvers.backend import Task, answer, as_minimisation, from_minimisation
 
 
@@ -106,3 +106,29 @@ def test_a_minimisation_gives_its_objective_back(maximize: bool) -> None:
     assert np.abs(plain.cost).max() >= 1
     point = np.array([0.5, 0.25])
     assert from_minimisation(arrays, plain.objective(point)) == pytest.approx(arrays.objective(point), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("objective", "bound", "settled"),
+    [
+        (2.0, None, None), (2.0, 1.5, 1.5), (2.0, 2.0 - 1e-9, 2.0), (2.0, 2.0 + 1e-9, 2.0), (2.0, 2.1, None),
+        (0.0, 1e-18, 0.0),
+    ],
+)  # fmt: skip
+def test_a_bound_is_settled_by_a_plan(objective: float, bound: float | None, settled: float | None) -> None:
+    assert settled_bound(objective, bound) == settled
+
+
+@pytest.mark.parametrize(
+    ("bound", "status", "reason"),
+    [
+        (2.0, Status.OPTIMAL, StopReason.FINISHED),
+        (1.99, Status.FEASIBLE, StopReason.GAP_REACHED),
+        (1.5, Status.FEASIBLE, StopReason.WORK_LIMIT),
+        (2.1, Status.FEASIBLE, StopReason.CONTRADICTED),
+    ],
+)
+def test_what_is_claimed_of_a_plan(bound: float, status: Status, reason: StopReason) -> None:
+    claim = claim_of(2.0, bound, SolveOptions(gap=0.01), solver="test", version="1.0", wall_s=0.0)
+    assert (claim.status, claim.stop_reason) == (status, reason)
+    assert claim.bound == (None if reason is StopReason.CONTRADICTED else bound)

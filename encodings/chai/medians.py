@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gapless.model import Model
 from gapless.options import Deadline
-from gapless.solvers.backend import PROVEN_GAP
+from gapless.solution import PROVEN_GAP
 from gapless.solvers.proofs import solve_proven
 
 __all__ = ["LayerMedians", "encode_median", "exchanged", "guessed", "proven"]

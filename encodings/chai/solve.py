@@ -17,10 +17,9 @@ from gapless.encodings.chai.medians import LayerMedians, guessed, proven
 from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.problem import LOSS, Problem
 from gapless.encodings.chai.swaps import with_swaps
-from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.options import Deadline, Progress, SolveOptions
 from gapless.parameters import parameters_of
-from gapless.solution import Solution, Status, StopReason
-from gapless.solvers.backend import PROVEN_GAP
+from gapless.solution import Solution, Status, StopReason, claim_of
 from gapless.solvers.registry import load_backend
 from gapless.system import Plan
 
@@ -98,15 +97,10 @@ def _plan(
     if asked.swaps and is_last:
         chosen, account = with_swaps(asked, chosen, parameters, options.seed, deadline)
         swaps = {"swaps": account}
-    error = asked.error(chosen)
-    bound = min(best[1], error)
-    gap = relative_gap(error, bound)
-    is_best = gap is not None and gap <= PROVEN_GAP
-    claim = Solution(
-        Status.OPTIMAL if is_best else Status.FEASIBLE,
-        StopReason.TIME_LIMIT if deadline.has_struck else StopReason.FINISHED,
-        "highs", load_backend("highs"), options.seed, deadline.elapsed_s, objective=error,
-        bound=error if is_best else bound, unit="error",
+    claim = claim_of(
+        asked.error(chosen), best[1], options, solver="highs", version=load_backend("highs"),
+        wall_s=deadline.elapsed_s, unit="error",
+        otherwise=StopReason.TIME_LIMIT if deadline.has_struck else StopReason.FINISHED,
     )  # fmt: skip
     details = {
         "method": asked.method,

@@ -14,19 +14,16 @@ from gapless.encodings.cupcake.joint import solve_joint
 from gapless.encodings.cupcake.lowering import to_schedule
 from gapless.encodings.cupcake.parameters import DEFAULTS, Parameters
 from gapless.encodings.cupcake.problem import Problem
-from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.options import Deadline, Progress, SolveOptions
 from gapless.profiles.gradients.fusion import Costs, Fusion, timeline
 from gapless.profiles.gradients.modes import PLAIN
 from gapless.profiles.gradients.profile import FusionProfile
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import StopReason, claim_of, settled_bound
 from gapless.solvers.proofs import solve_proven
 from gapless.solvers.registry import load_backend
 from gapless.system import Plan
 
 __all__ = ["BestFusion", "best_fusion", "solve"]
-
-_ROUNDING = 1e-9
-"""Sums in another order differ by less than this share; what differs by less is equal."""
 
 _REPLAY_S = 2e-4
 """What lowering, replaying and writing take for each gradient at most; kept of a time limit."""
@@ -124,20 +121,10 @@ def _plan(
     problem: Problem, found: BestFusion, baselines: list[Baseline], options: SolveOptions, deadline: Deadline
 ) -> Plan:
     """A fusion spelled out."""
-    gap = relative_gap(found.iteration_s, found.bound_s)
-    optimal = gap is not None and gap <= _ROUNDING
-    enough = gap is not None and gap <= options.gap
-    stop_reason = StopReason.GAP_REACHED if enough else found.stop_reason
-    solution = Solution(
-        status=Status.OPTIMAL if optimal else Status.FEASIBLE,
-        stop_reason=StopReason.FINISHED if optimal else stop_reason,
-        solver=found.solver,
-        version=found.version,
-        seed=options.seed,
-        wall_s=deadline.elapsed_s,
-        objective=found.iteration_s,
-        bound=found.bound_s,
-    )
+    solution = claim_of(
+        found.iteration_s, found.bound_s, options, solver=found.solver, version=found.version,
+        wall_s=deadline.elapsed_s, otherwise=found.stop_reason,
+    )  # fmt: skip
     schedule = to_schedule(problem.profile, problem.costs, found.fusion)
     return Plan(solution, schedule, _details(problem, found, baselines))
 
@@ -200,9 +187,10 @@ def _judged(
     """The fusion with the step time that its time line has; `bound_s` is without forward."""
     iteration_s = costs.step_s(fusion)
     bound_s = None if bound_s is None else costs.forward_s + bound_s
-    if bound_s is not None and bound_s > iteration_s * (1 - _ROUNDING):
-        bound_s = iteration_s
-    return BestFusion(fusion, iteration_s, bound_s, method, __version__, details, stop_reason)
+    settled_s = settled_bound(iteration_s, bound_s)
+    if settled_s is None and bound_s is not None:
+        stop_reason = StopReason.CONTRADICTED
+    return BestFusion(fusion, iteration_s, settled_s, method, __version__, details, stop_reason)
 
 
 def _solve_milp(costs: Costs, options: SolveOptions, deadline: Deadline, start: Baseline) -> BestFusion:

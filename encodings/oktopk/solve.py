@@ -26,9 +26,9 @@ from gapless.encodings.oktopk.words import (
     upper_bound_words,
     words_of_others,
 )
-from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.options import Deadline, Progress, SolveOptions
 from gapless.profiles.sparsity.index_sets import IndexSets
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import Solution, claim_of
 from gapless.system import Plan
 
 __all__ = ["solve"]
@@ -77,22 +77,8 @@ def _report(problem: Problem, best: Judged, bound_s: float, options: SolveOption
 
 
 def _solution(best: Judged, bound_s: float, options: SolveOptions, deadline: Deadline) -> Solution:
-    objective_s = best.objective_s
-    bound_s = objective_s if bound_s > objective_s * (1 - _ROUNDING) else bound_s
-    gap = relative_gap(objective_s, bound_s) or 0.0
-    is_enough = gap <= max(options.gap, _ROUNDING)
-    reason = (
-        (StopReason.FINISHED if gap <= _ROUNDING else StopReason.GAP_REACHED) if is_enough else StopReason.WORK_LIMIT
-    )
-    return Solution(
-        status=Status.OPTIMAL if gap <= _ROUNDING else Status.FEASIBLE,
-        stop_reason=reason,
-        solver=best.method,
-        version=__version__,
-        seed=options.seed,
-        wall_s=deadline.elapsed_s,
-        objective=objective_s,
-        bound=bound_s,
+    return claim_of(
+        best.objective_s, bound_s, options, solver=best.method, version=__version__, wall_s=deadline.elapsed_s
     )
 
 

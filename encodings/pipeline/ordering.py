@@ -17,8 +17,7 @@ from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.stages import Stages
 from gapless.encodings.pipeline.ticks import in_ticks
 from gapless.options import Deadline, SolveOptions
-from gapless.solution import Status
-from gapless.solvers.backend import PROVEN_GAP
+from gapless.solution import PROVEN_GAP, Status
 from gapless.solvers.proofs import confirmed
 from gapless.solvers.registry import solve_model
 

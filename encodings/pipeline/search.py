@@ -26,7 +26,7 @@ from gapless.encodings.pipeline.recipes import RECIPES, followed
 from gapless.encodings.pipeline.recomputation import are_all_choices, recomputation_choices
 from gapless.encodings.pipeline.stages import Stages
 from gapless.options import Deadline, SolveOptions
-from gapless.solvers.backend import PROVEN_GAP
+from gapless.solution import PROVEN_GAP
 
 __all__ = ["ROUNDING", "Case", "Search"]
 

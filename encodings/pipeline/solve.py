@@ -17,9 +17,9 @@ from gapless.encodings.pipeline.ordering import Candidate
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.recipes import followed
-from gapless.encodings.pipeline.search import ROUNDING, Search
-from gapless.options import Deadline, SolveOptions, relative_gap
-from gapless.solution import Solution, Status, StopReason
+from gapless.encodings.pipeline.search import Search
+from gapless.options import Deadline, SolveOptions
+from gapless.solution import Solution, Status, StopReason, claim_of
 from gapless.system import Plan
 
 __all__ = ["solve"]
@@ -61,20 +61,10 @@ def _plan(
     memory: dict[str, float],
 ) -> Plan:  # fmt: skip
     """The best order spelled out."""
-    step_s, bound_s = best.timeline.step_s, search.bound_s
-    bound_s = step_s if bound_s > step_s * (1 - ROUNDING) else bound_s
-    gap = relative_gap(step_s, bound_s) or 0.0
-    reason = StopReason.FINISHED if gap <= ROUNDING else StopReason.GAP_REACHED
-    solution = Solution(
-        status=Status.OPTIMAL if gap <= ROUNDING else Status.FEASIBLE,
-        stop_reason=reason if gap <= max(options.gap, ROUNDING) else StopReason.WORK_LIMIT,
-        solver=best.method,
-        version=__version__,
-        seed=options.seed,
+    solution = claim_of(
+        best.timeline.step_s, search.bound_s, options, solver=best.method, version=__version__,
         wall_s=deadline.elapsed_s,
-        objective=step_s,
-        bound=bound_s,
-    )
+    )  # fmt: skip
     spoiling = spoiling_of(problem, best.cut, best.stages.crosses)
     schedule = to_schedule(problem, best.stages, best.order, best.timeline, spoiling)
     compression = {} if spoiling is None else _compression(problem, best, spoiling)

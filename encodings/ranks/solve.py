@@ -19,7 +19,7 @@ from gapless.encodings.ranks.problem import Problem
 from gapless.encodings.ranks.switching import switched
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.profiles.compression.levels import FLOAT_BYTES
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import Solution, Status, StopReason, claim_of
 from gapless.solvers.proofs import solve_proven
 from gapless.system import Plan
 
@@ -52,20 +52,10 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     found, status = choose(problem, options, parameters, deadline)
     if found is None:
         return _nothing(problem, status, options, deadline)
-    gap = relative_gap(found.error, found.bound)
-    is_optimal, is_enough = (gap is not None and gap <= limit for limit in (_ROUNDING, options.gap))
-    reason = StopReason.FINISHED if is_optimal or found.bound is None else StopReason.WORK_LIMIT
-    solution = Solution(
-        status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,
-        stop_reason=StopReason.GAP_REACHED if is_enough and not is_optimal else reason,
-        solver=found.method,
-        version=__version__,
-        seed=options.seed,
-        wall_s=deadline.elapsed_s,
-        objective=found.error,
-        bound=found.bound,
-        unit="error",
-    )
+    solution = claim_of(
+        found.error, found.bound, options, solver=found.method, version=__version__, wall_s=deadline.elapsed_s,
+        unit="error", otherwise=StopReason.FINISHED if found.bound is None else StopReason.WORK_LIMIT,
+    )  # fmt: skip
     return Plan(solution, to_schedule(problem, found.modes), _details(problem, found, parameters, options.seed))
 
 
@@ -140,10 +130,7 @@ def _by_milp(
         return None, Status.NO_SOLUTION
     error = problem.spoiled(modes)
     proven = [each for each in (bound, None if start is None else start.bound) if each is not None]
-    best_bound = min(max(proven), error) if proven else None
-    if best_bound is not None and best_bound > error * (1 - _ROUNDING):
-        best_bound = error
-    return Found(modes, error, best_bound, f"milp+{solver}"), Status.FEASIBLE
+    return Found(modes, error, max(proven, default=None), f"milp+{solver}"), Status.FEASIBLE
 
 
 def _report(options: SolveOptions, deadline: Deadline, found: Found) -> None:

@@ -6,6 +6,7 @@ import argparse
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ EXIT_DIFFERS = 1
 _EXAMPLE = """\
 Every row is a command of its own, so each can be run by hand. Figures must be those of the page, to the last printed
 digit; where a clock or a measurement decides, within the noise that the table states; processor times within a factor
-of two. Tables that benchmarks make are run with --hour, from a checkout; the benchmark asserts them. A table that needs
-data which gapless doesn't ship says whose they are.
+of two. Tables that benchmarks make are run with --hour, from a checkout; a benchmark asserts its answers, and writes
+the rows that are held against the page. A table that needs data which gapless doesn't ship says whose they are.
 
 exit codes: 0 all that ran is as printed, 1 something differs, 2 bad input
 
@@ -62,14 +63,15 @@ def _bench(arguments: argparse.Namespace) -> int:
     stop = threading.Event()
     found: list[tuple[Table, Found]] = []
     with Listening(stop, "stopping with the rows that ran"):
-        for table, row in _asked(tables, arguments.hour):
-            outcome = None if stop.is_set() else rerun(row, stop)
-            if outcome is None:
+        for table, rows in _asked(tables, arguments.hour):
+            outcomes = None if stop.is_set() else rerun(rows, stop)
+            if outcomes is None:
                 break
             if not arguments.json:
                 new = not found or found[-1][0] is not table
-                print("\n".join([*(_heads([table]) if new else ()), *_lines(outcome)]), flush=True)
-            found.append((table, outcome))
+                lines = (line for outcome in outcomes for line in _lines(outcome))
+                print("\n".join([*(_heads([table]) if new else ()), *lines]), flush=True)
+            found += [(table, outcome) for outcome in outcomes]
     return _report(found, arguments.json, stop.is_set())
 
 
@@ -101,10 +103,12 @@ def _chosen(names: list[str]) -> list[Table]:
     return [tables[name] for name in names] if names else list(tables.values())
 
 
-def _asked(tables: list[Table], is_hour: bool) -> Iterator[tuple[Table, Row]]:
-    """The rows of the size that was asked for."""
+def _asked(tables: list[Table], is_hour: bool) -> Iterator[tuple[Table, list[Row]]]:
+    """The rows of the size that was asked for; those of one command together."""
     for table in tables:
-        yield from ((table, row) for row in table.rows if is_hour or row.size == "minute")
+        asked = [row for row in table.rows if is_hour or row.size == "minute"]
+        for _, rows in groupby(asked, key=lambda row: (*row.before, row.command)):
+            yield table, list(rows)
 
 
 def _heads(tables: list[Table]) -> Iterator[str]:
@@ -119,7 +123,7 @@ def _listed(tables: list[Table]) -> Iterator[str]:
         yield head
         quick = sum(row.size == "minute" for row in table.rows)
         commands = f"{quick} of {len(table.rows)} rows in a minute, such as {table.rows[0].command}"
-        yield f"    {commands if table.rows[0].figures else table.rows[0].command}"
+        yield f"    {table.rows[0].command if table.rows[0].is_benchmark else commands}"
         if table.needs:
             yield f"    needs {table.needs}"
 

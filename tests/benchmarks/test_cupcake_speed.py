@@ -1,6 +1,6 @@
 """How long the exact methods take, and what optimality buys: the optimum against each baseline, as Cupcake's Figure 9.
 
-`pytest tests/benchmarks/test_cupcake_speed.py -s` prints the table.
+`pytest tests/benchmarks/test_cupcake_speed.py` prints both tables.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from espresso import COMPRESSORS, DATA, NETWORKS, fusion_profile
+from result_tables import ResultTables
 
 from gapless.encodings.cupcake.baselines import all_baselines
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
@@ -83,10 +84,13 @@ def test_a_whole_call_of_the_command_line(benchmark: Callable[..., Any], network
     assert plan.is_file()
 
 
+@pytest.mark.usefixtures("keep_tables")
 @pytest.mark.parametrize("compressor", COMPRESSORS)
-def test_what_optimality_buys(benchmark: Callable[..., BestFusion], compressor: str, sized: Any) -> None:
-    """The table: each baseline's step against the optimum, and how far Algorithm 1 gets in five seconds."""
-    rows = []
+def test_what_optimality_buys(
+    benchmark: Callable[..., BestFusion], compressor: str, sized: Any, tables: ResultTables
+) -> None:
+    """Each baseline's step against the optimum, and how far Algorithm 1 gets in five seconds."""
+    table = tables.table("cupcake_fusion", "Step time of the optimum, and how much longer a step takes otherwise")
     for network in NETWORKS:
         for affine in (True, False):
             profile = fusion_profile(network, compressor, affine)
@@ -99,34 +103,28 @@ def test_what_optimality_buys(benchmark: Callable[..., BestFusion], compressor: 
             searched = best_fusion(profile, limit, "algorithm1", **question)
             assert searched.iteration_s >= best.iteration_s * (1 - 1e-9)
             slower["algorithm1"] = searched.iteration_s / best.iteration_s - 1
-            rows.append((network, affine, best, slower, searched.details))
+            costs = "affine" if affine else "measured"
+            shares = {name: f"{100 * share:.2f} %" for name, share in slower.items()}
+            table.add(
+                f"{network} {compressor} {costs}", network=network, compressor=compressor, costs=costs,
+                step_ms=round(1e3 * best.iteration_s, 2), groups=len(best.groups), **shares,
+                nodes=searched.details["nodes"], finished=str(searched.details["search_finished"]),
+            )  # fmt: skip
     benchmark.pedantic(best_fusion, args=(profile,), rounds=1)  # type: ignore[attr-defined]
-    _print_table(compressor, rows)
 
 
-def _print_table(compressor: str, rows: list[tuple[str, bool, BestFusion, dict[str, float], dict[str, Any]]]) -> None:
-    titles = list(rows[0][3])
-    print(f"\n{compressor}: step time of the optimum, and how much longer a step takes otherwise")
-    print(f"{'network':<10} {'costs':<8} {'step':>10} {'groups':>6} " + " ".join(f"{title:>11}" for title in titles)
-          + f" {'nodes':>10}")  # fmt: skip
-    for network, affine, best, slower, counts in rows:
-        shares = " ".join(f"{100 * slower[title]:>9.2f} %" for title in titles)
-        nodes = f"{counts['nodes']:>10}" + ("" if counts["search_finished"] else "+")
-        print(f"{network:<10} {'affine' if affine else 'measured':<8} {1e3 * best.iteration_s:>7.2f} ms "
-              f"{len(best.groups):>6} {shares} {nodes}")  # fmt: skip
+BESIDE = ("plain-buckets", "layer-wise", "selective", "selective-buckets", "buckets", "fusion-only")
 
 
-BESIDE = ("plain-buckets", "selective", "buckets", "fusion-only")
-
-
+@pytest.mark.usefixtures("keep_tables")
 @pytest.mark.parametrize("decode", DECODES)
 @pytest.mark.parametrize("compressor", COMPRESSORS)
-def test_what_the_choice_of_modes_buys(benchmark: Callable[..., BestFusion], compressor: str, decode: str) -> None:
-    """The table: how much faster the plan over groups and modes is than FP32, HiPress-like selection, the best bucket,
-    and fusion alone, as Cupcake's Figure 6 and Table 1 compare them."""
-    print(f"\n{compressor}, decoded {decode} the send: the optimum over groups and modes, and its speed-ups")
-    print(f"{'network':<10} {'step':>10} {'gap':>8} {'groups':>6} {'plain':>5} {'labels':>7} {'CPU':>7} "
-          + " ".join(f"{name:>13}" for name in BESIDE))  # fmt: skip
+def test_what_the_choice_of_modes_buys(
+    benchmark: Callable[..., BestFusion], compressor: str, decode: str, tables: ResultTables
+) -> None:
+    """How much faster the plan over groups and modes is than FP32, HiPress-like selection, the best bucket, and fusion
+    alone, as Cupcake's Figure 6 and Table 1 compare them."""
+    table = tables.table("cupcake_joint", "The optimum over groups and modes, and its speed-ups")
     for network in NETWORKS:
         profile = fusion_profile(network, compressor, affine=False)
         began_s = time.process_time()
@@ -137,10 +135,12 @@ def test_what_the_choice_of_modes_buys(benchmark: Callable[..., BestFusion], com
         other_s = {baseline.name: baseline.iteration_s for baseline in all_baselines(costs)}
         other_s["fusion-only"] = best_fusion(profile, modes=profile.compressing, decode=decode).iteration_s
         assert best.iteration_s <= min(other_s.values())
-        faster = " ".join(f"{other_s[name] / best.iteration_s:>11.2f} x" for name in BESIDE)
-        gap, plain = 1 - best.bound_s / best.iteration_s, best.fusion.modes.count("plain")
-        print(f"{network:<10} {1e3 * best.iteration_s:>7.2f} ms {100 * gap:>6.2f} % {len(best.groups):>6} {plain:>5} "
-              f"{best.details['labels']:>7} {cpu_s:>5.2f} s {faster}")  # fmt: skip
+        table.add(
+            f"{network} {compressor} {decode}", network=network, compressor=compressor, decoded=decode,
+            step_ms=round(1e3 * best.iteration_s, 2), groups=len(best.groups), labels=best.details["labels"],
+            plain=best.fusion.modes.count("plain"), cpu_s=round(cpu_s, 2),
+            **{name: round(other_s[name] / best.iteration_s, 3) for name in BESIDE},
+        )  # fmt: skip
     benchmark.pedantic(best_fusion, args=(profile, SolveOptions(threads=1)), rounds=1)  # type: ignore[attr-defined]
 
 

@@ -1,6 +1,6 @@
 """Cut, memory, order and modes together against the recipe of Optimus-CC (1F1B + CB + FE + SC75), at equal error.
 
-`pytest tests/benchmarks/test_pipeline_joint.py -s` prints by how much the step is shorter, and what of that is
+`pytest tests/benchmarks/test_pipeline_joint.py -s` prints a table, by how much the step is shorter, and what of that is
 compression. Errors are measured here, on a GPT that is 16 times as narrow as GPT-8.3B (hidden 192), at ranks that are
 16 times as small, so that the same share of a gradient's rank is kept. Costs are the paper's (section 9.6): rank 16
 encodes at 98.37 GB/s and decodes at 8.32 TB/s; rank 128 is taken to be as fast.
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from optimus_cc import PAPER_DAYS, speedup
+from result_tables import ResultTables
 
 from gapless.checker import check
 from gapless.encodings.pipeline.problem import Problem, problem
@@ -20,7 +21,6 @@ from gapless.encodings.pipeline.recipes import RECIPES, follow
 from gapless.encodings.pipeline.solve import solve
 from gapless.options import SolveOptions
 from gapless.profiles.pipelines.compression import CompressionTable
-from gapless.text import table
 
 EVEN = {"gpt-8.3b": (19, 37, 55), "gpt-2.5b": (14, 27, 40)}
 STEPS = 230_000
@@ -67,9 +67,10 @@ def solved(question: Problem, limit_s: float) -> tuple[float, float, float, dict
     return report.makespan_s, plan.solution.bound, error, dict(plan.details)
 
 
+@pytest.mark.usefixtures("keep_tables")
 @pytest.mark.parametrize("model", list(EVEN))
 def test_joint_beats_the_recipe_at_equal_error(
-    benchmark: Any, limit_s: Any, model: str, measured: CompressionTable
+    benchmark: Any, limit_s: Any, model: str, measured: CompressionTable, tables: ResultTables
 ) -> None:
     question, limit = asked(model, measured), limit_s(LIMIT_S)
     recipe, error = follow(question, EVEN[model], RECIPES[RECIPE], HOP_MODE, SUM_MODE)
@@ -78,16 +79,18 @@ def test_joint_beats_the_recipe_at_equal_error(
     joint = benchmark.pedantic(lambda: solved(budgeted, limit), rounds=1)
     plain, recipe_cut = solved(question, limit), solved(replace(budgeted, cut=EVEN[model]), limit)
     before_s, recipe_s = usual.timeline.step_s, recipe.timeline.step_s
-    rows = [["plan", "step", "speed-up", "bound", "error"]]
+    table = tables.table("pipeline_joint", "Cut, order, memory and compression against the paper's recipe")
     for name, step_s, bound_s, spoilt in (
         ("1F1B, even cut", before_s, None, 0.0), (f"{RECIPE}, even cut", recipe_s, None, error),
         ("cut and order alone", *plain[:3]), ("joint, even cut", *recipe_cut[:3]), ("joint", *joint[:3]),
     ):  # fmt: skip
-        bound = "-" if bound_s is None else f"{bound_s:.4f} s"
-        rows.append([name, f"{step_s:.4f} s", f"{100 * speedup(before_s, step_s):.1f} %", bound, f"{spoilt:.4f}"])
+        bound = None if bound_s is None else f"{bound_s:.3f} s"
+        faster = f"{100 * speedup(before_s, step_s):.1f} %"
+        table.add(f"{model}, {name}", model=model, plan=name, step=f"{step_s:.3f} s", faster=faster, bound=bound,
+                  error=f"{spoilt:.3f}")  # fmt: skip
     shorter, by_compression = 1 - joint[0] / recipe_s, (plain[0] - joint[0]) / (before_s - joint[0])
     days = PAPER_DAYS[model]
-    print(f"\n{model}\n{table(rows)}")
+    print(f"\n{model}")
     print(f"joint is {100 * shorter:.1f} % shorter than the recipe, by cut {joint[3]['cut']}")
     print(f"{100 * by_compression:.0f} % of what it saves of 1F1B is compression, of sums {joint[3]['sum_modes']}")
     paper = 100 * speedup(days["1f1b"], days[RECIPE])

@@ -122,5 +122,5 @@ def test_quality_of_allgather(machine: str, size: int, tables: ResultTables, kee
         "to exact bandwidth bound": f"{to_bandwidth:.3f}",
         "to best bound": f"{result.details['ratio']:.3f}",
     }
-    table = tables.table("taccl_quality", "ALLGATHER by bytes of one rank's input")
+    table = tables.table("taccl_sizes", "ALLGATHER by bytes of one rank's input")
     table.add(f"{machine}, {size}", machine=machine, size=size, **row)

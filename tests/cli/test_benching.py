@@ -20,7 +20,7 @@ def _two_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _found(values: tuple[float, ...]):
-    return lambda row, stop: Found(row, values[: len(row.figures)])
+    return lambda rows, stop: [Found(row, values[: len(row.figures)]) for row in rows]
 
 
 @pytest.mark.usefixtures("_two_tables")

@@ -9,51 +9,106 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
-from doc_pages import ROOT, blocks, commands, pages, run_page
+from doc_pages import NOT_RUN, ROOT, Block, blocks, commands, missing_line, pages, run_page
 
 from gapless.cli.commands import build_parser
+from gapless.extras import EXTRAS
 from gapless.system import _elsewhere
 
-RUN = [page for page in pages() if any(block.mark == "run" for block in blocks(page.read_text(encoding="utf-8")))]
+ALL = [*pages(), ROOT / "CONTRIBUTING.md"]
+RUN = [page for page in ALL if any(block.is_run for block in blocks(page.read_text(encoding="utf-8")))]
+QUICK = ("formats.md", "replay.md", "stopping.md", "trace.md")
+MOST_NOT_RUN = 0.15
+_REASONS = "|".join(NOT_RUN)
+MARK = re.compile(
+    rf"(?:run(?: with \w+)?|(?:file|more): [\w./-]+|output(?:, numbers vary|, once)?|not run: (?:{_REASONS}))?"
+)
 
 
 def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.thorough("README.md", "index.md", "tutorials", "sweeps.md", "extending.md", "topology.md", "choose-a")
+@pytest.fixture(scope="module")
+def parser() -> argparse.ArgumentParser:
+    return build_parser()
+
+
+@pytest.mark.thorough(but=QUICK)
 @pytest.mark.parametrize("page", RUN, ids=name)
-def test_marked_examples_run_as_they_stand(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_runs_as_it_stands(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     try:
         assert run_page(page.read_text(encoding="utf-8"), tmp_path) > 0
     finally:
         _elsewhere.cache_clear()  # what the page has installed is gone with its folder
+        for module in [key for key, value in sys.modules.items() if _lies_in(value, tmp_path)]:
+            del sys.modules[module]
 
 
-@pytest.mark.parametrize("page", pages(), ids=name)
-def test_every_command_is_one_that_the_command_line_knows(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    parser: argparse.ArgumentParser = build_parser()
-    for block in blocks(page.read_text(encoding="utf-8")):
-        if block.language != "sh" or block.mark == "run":  # those are run
-            continue
-        for words in commands(block):
-            if "gapless" not in words:
-                continue
+def _lies_in(module: ModuleType, folder: Path) -> bool:
+    return Path(getattr(module, "__file__", None) or "/").is_relative_to(folder)
+
+
+@pytest.mark.parametrize("page", ALL, ids=name)
+def test_every_block_says_what_it_is(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    found = blocks(text)
+    assert len(re.findall(r"^\s*(?:```|~~~)", text, re.MULTILINE)) == 2 * len(found), "a fence begins in column 1"
+    for block in found:
+        assert block.language, f"what language is this? {block.text}"
+        assert MARK.fullmatch(block.mark), f"unknown comment: {block.mark}; not run are: {', '.join(NOT_RUN)}"
+        assert block.mark or block.language != "text", f"is this printed by a command? {block.text}"
+
+
+def test_few_blocks_are_not_run_and_each_reason_is_needed() -> None:
+    found = [block for page in ALL for block in blocks(page.read_text(encoding="utf-8"))]
+    code = [block for block in found if block.language in ("sh", "python")]
+    left_out = [block for block in code if block.mark.startswith("not run")]
+    assert {block.mark.removeprefix("not run: ") for block in left_out} == set(NOT_RUN)
+    assert len(left_out) <= MOST_NOT_RUN * len(code)
+
+
+def test_lines_that_a_page_shows_are_looked_for_in_order() -> None:
+    text = "status  optimal\nbound 9 us\n"
+    assert missing_line(Block("output", "text", text), "x\nstatus optimal\ny\n  bound  9 us\n") is None
+    assert missing_line(Block("output", "text", text), "bound 9 us\nstatus optimal\n") == "bound 9 us"
+    assert missing_line(Block("output", "text", text), "status optimal\nbound 8 us\n") == "bound 9 us"
+    assert missing_line(Block("output, numbers vary", "text", text), "status optimal\nbound 8.5 ms\n") is None
+    assert missing_line(Block("output, numbers vary", "text", text), "status optimal\ngap 8.5 ms\n") == "bound #"
+    assert missing_line(Block("output", "text", "status ...\n"), "status optimal\n") is None
+
+
+@pytest.mark.parametrize("page", ALL, ids=name)
+def test_every_command_is_one_that_the_command_line_knows(
+    page: Path, parser: argparse.ArgumentParser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = blocks(page.read_text(encoding="utf-8"))
+    if any(block.mark == "file: pyproject.toml" for block in found):
+        return  # its commands are known once it is installed
+    for words in [words for block in found if block.language == "sh" for words in commands(block)]:
+        if "gapless" in words:
             try:
                 parser.parse_args(words[words.index("gapless") + 1 :])
             except SystemExit:
                 pytest.fail(f"{shlex.join(words)}: {capsys.readouterr().err}")
+        elif words[0] == "pytest":
+            assert all((ROOT / word).exists() for word in words if word.endswith(".py")), shlex.join(words)
+        elif words[:2] == ["pip", "install"]:
+            named = re.findall(r"[\w-]+", "".join(re.findall(r"\[(.*)\]", " ".join(words))))
+            assert set(named) <= set(EXTRAS), f"{shlex.join(words)}: there is no such extra"
 
 
 def test_every_tutorial_has_five_commands_and_a_picture() -> None:
     tutorials = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
     assert [page.stem for page in tutorials] == ["bagpipe", "cupcake", "monet", "pipeline", "taccl"]
     for page in tutorials:
-        run = [list(commands(block)) for block in blocks(page.read_text(encoding="utf-8")) if block.mark == "run"]
+        found = blocks(page.read_text(encoding="utf-8"))
+        run = [list(commands(block)) for block in found if block.is_run and block.language == "sh"]
         assert len(run[0]) == 5
         assert {words[1] for words in run[1]} == {"plot"}
 

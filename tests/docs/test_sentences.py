@@ -10,27 +10,7 @@ MOST_WORDS = 30
 
 UNREAD = frozenset(
     {
-        "docs/bagpipe.md",
-        "docs/chai.md",
-        "docs/chakra.md",
-        "docs/cupcake.md",
-        "docs/extending.md",
-        "docs/formats.md",
         "docs/how-to/sparse-gradients.md",
-        "docs/mathematics.md",
-        "docs/monet.md",
-        "docs/mscclpp.md",
-        "docs/oktopk.md",
-        "docs/pictures.md",
-        "docs/pipeline.md",
-        "docs/pytorch.md",
-        "docs/ranks.md",
-        "docs/replay.md",
-        "docs/taccl-ef.md",
-        "docs/taccl-scale.md",
-        "docs/taccl-sweep.md",
-        "docs/taccl.md",
-        "docs/topologies.md",
         "docs/tutorials/cupcake.md",
         "docs/tutorials/monet.md",
     }

@@ -23,6 +23,7 @@ def test_recovery_takes_as_long_as_the_state_on_one_network_and_a_batch() -> Non
     state_s = (CLUSTER.dense_bytes + ROWS * 192) / 1.25e9 + 7 * CLUSTER.latency_s
     assert report.makespan_s == pytest.approx(0.1 + state_s + CLUSTER.forward_s + CLUSTER.backward_s, rel=1e-6)
     assert report.makespan_s < 60  # Figure 5.13
+    assert check(recovery_schedule(CLUSTER, ROWS, batch=7, lost=2)).makespan_s == pytest.approx(0.56, abs=0.005)
 
 
 @pytest.mark.parametrize("lost", [0, 1])

@@ -200,6 +200,15 @@ def test_machines_in_two_levels_use_all_network_interfaces(
     assert (network.outer.ranks, network.ranks) == (2, 2 * network.inner.ranks)
 
 
+@pytest.mark.parametrize(
+    ("name", "ring_ms", "levels_ms"), [("ndv2", 19.9, 14.7), ("dgx2", 20.6, 2.9), ("dgx-a100", 7.6, 1.1)]
+)
+def test_two_levels_bring_100_mb_as_soon_as_the_page_says(name: str, ring_ms: float, levels_ms: float) -> None:
+    for levels, printed_ms in ((1, ring_ms), (2, levels_ms)):
+        network = find_network(topology=name, nodes=2, levels=levels)
+        assert 1e3 * float(communication_cost(network, NONE)(100e6)) == pytest.approx(printed_ms, abs=0.05)
+
+
 def test_machines_of_several_nodes_have_two_levels_unless_one_is_asked_for() -> None:
     assert find_network(topology="ndv2", nodes=2) == two_level_network(load_topology("ndv2", 2))
     assert find_network(topology="ndv2", nodes=2, levels=1) == ring_network(load_topology("ndv2", 2))
