@@ -15,7 +15,7 @@ from gapless.plot.style import BLUE, GREY, ORANGE, PALE, PALETTE, PURPLE, VERMIL
 __all__ = ["draw_front", "draw_heads"]
 
 _COLOURS = {"uniform": ORANGE, "elbow": PURPLE, "random": GREY}
-_MOST_LABELS = 16
+_MOST_LABELS = 36
 """With more heads than this, there is no room for the numbers of those that are used."""
 
 
@@ -72,11 +72,13 @@ def draw_heads(plan: SavedPlan, ax: Any = None) -> Any:
                   edgecolors="white", linewidth=0.6)  # fmt: skip
     if heads <= _MOST_LABELS:
         for (layer, head), used in np.ndenumerate(chosen.representative):
-            ax.text(head, layer, str(used), ha="center", va="center", fontsize=7)
+            ax.text(head, layer, str(used), ha="center", va="center", fontsize=7 if heads <= 16 else 5.5)
     ax.invert_yaxis()
     ax.set_xlabel("head")
     ax.set_ylabel("layer")
     kept = int(chosen.counts.sum())
-    said = f"keys of {kept} heads kept; heads of one colour share one's attention"
+    most = max(sum(row.count(head) > 1 for head in set(row)) for row in chosen.representative.tolist())
+    repeat = f", and colours repeat after {len(PALETTE)} groups" if most > len(PALETTE) else ""
+    said = f"keys of {kept} heads kept; in a layer, heads of one colour share one's attention{repeat}"
     ax.set_title(f"{plan.schedule.name}: {said}", loc="left", fontsize=10)
     return ax

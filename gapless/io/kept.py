@@ -90,7 +90,7 @@ def _folder() -> Path | None:
         return Path(chosen) if chosen else None
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gapless"
-    except RuntimeError:  # a user without a home
+    except RuntimeError:  # a user without a folder
         return None
 
 

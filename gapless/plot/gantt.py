@@ -38,6 +38,8 @@ SLICES = 1200
 _WIDTH_IN = 10.0
 _NARROW = 1 / 250
 """Bars of less than this share of the time are joined where they touch."""
+_EDGED = 1 / 100
+"""Narrower bars have no white edge: it would make their colour pale."""
 _LETTER = 0.0085
 """The share of the width that a letter takes."""
 _STRIPS = 24
@@ -123,7 +125,7 @@ def _draw_bars(ax: Any, bars: Lanes, scale_s: float) -> None:
     from matplotlib.collections import PolyCollection
 
     span_s, colours = bars.span_s, kind_colours(bars.kinds)
-    wide = bars.end_s - bars.start_s >= _NARROW * span_s
+    wide = bars.end_s - bars.start_s >= _EDGED * span_s
     for kind in range(len(bars.kinds)):
         for is_wide in (True, False):  # a narrow bar needs an edge of its own colour, so that it is seen at all
             rows = np.flatnonzero((bars.kind == kind) & (wide == is_wide))

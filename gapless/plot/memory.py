@@ -32,15 +32,16 @@ def plot_memory(
     """Draw the bytes that a device holds over time, as the replay has them; returns the axes.
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `device`: None for the one with the highest
-    peak, of those with a budget if there are any. `steps`: the replay's, where there is one already. `budgets`: the
-    bytes that were asked for, by device, inf for none: a line. Shaded are runs of ops that ran before (recomputation)
-    and, in a training step, the backward pass. Raises `InputError` for a device that is not there.
+    peak, of those with a budget, or else a capacity, if there are any. `steps`: the replay's, where there is one
+    already. `budgets`: the bytes that were asked for, by device, inf for none: a line. Shaded are runs of ops that ran
+    before (recomputation) and, in a training step, the backward pass. Raises `InputError` for a device that is not there.
     """
     steps = memory_steps(replayed(schedule)) if steps is None else steps
     budgets = budgets or (math.inf,) * len(steps)
     if device is not None and not 0 <= device < len(steps):
         raise InputError(f"device must be in 0..{len(steps) - 1}, got {device}")
-    chosen = _fullest(budgets, steps) if device is None else device
+    limits = budgets if np.isfinite(budgets).any() else schedule.topology.memory_bytes
+    chosen = _fullest(limits, steps) if device is None else device
     numbers = known_events(schedule)
     span_s = float(schedule.end_s[numbers].max(initial=0.0))
     scale_s, time_unit = time_scale(span_s)
@@ -67,9 +68,9 @@ def plot_memory(
     return ax
 
 
-def _fullest(budgets: Sequence[float], steps: Sequence[MemorySteps]) -> int:
-    """The device with the highest peak, of those with a budget if there are any."""
-    limited = [device for device, size in enumerate(budgets) if math.isfinite(size)]
+def _fullest(limits: Sequence[float], steps: Sequence[MemorySteps]) -> int:
+    """The device with the highest peak, of those with a limit if there are any."""
+    limited = [device for device, size in enumerate(limits) if math.isfinite(size)]
     return max(limited or range(len(steps)), key=lambda device: int(steps[device].live_bytes.max(initial=0)))
 
 

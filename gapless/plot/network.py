@@ -68,7 +68,8 @@ def _draw_matrix(ax: Any, topology: Topology, busy: Floats, names: list[str]) ->
     used = np.where(load > 0, load, np.nan)
     shown = ax.imshow(used, cmap=amounts(), vmin=0, vmax=100, interpolation="nearest")
     nodes = np.array(topology.node_of_device)
-    for edge in np.flatnonzero(np.diff(nodes)) + 0.5:
+    is_grouped = topology.node_count < topology.device_count  # lines between nodes, not between all ranks
+    for edge in np.flatnonzero(np.diff(nodes)) + 0.5 if is_grouped else ():
         ax.axhline(edge, color=GREY, linewidth=0.5)
         ax.axvline(edge, color=GREY, linewidth=0.5)
     step = -(-count // 24)
