@@ -218,7 +218,7 @@ class Listed:
     def __call__(self, value: object) -> tuple[Any, ...]:
         """The values."""
         values = value.split(self.separator) if isinstance(value, str) else value
-        if not isinstance(values, Sequence) or not values or "" in values:
+        if not isinstance(values, Sequence) or isinstance(values, bytes) or not values or "" in values:
             between = "commas" if self.separator == "," else self.separator
             raise InputError(f"must be values with {between} between them, got {value!r}")
         return tuple(self.kind(entry) for entry in values)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import Brief
 from gapless.errors import InputError
 
 if TYPE_CHECKING:  # networkx is slow to load, and not needed for pictures
@@ -108,8 +109,8 @@ class Placement:
 EMPTY = Placement(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
-@dataclass(frozen=True)
-class Graph:
+@dataclass(frozen=True, repr=False)
+class Graph(Brief):
     """Tensors, ops, and what must be where before and after.
 
     `size_bytes`: int64, shape (tensors,). `initial` and `required`: the copies that are there at the start, and those

@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gapless.errors import InputError
+from gapless.errors import InputError, must_be
 from gapless.fields import Field, read_fields
 from gapless.options import SolveOptions
 
@@ -283,6 +283,7 @@ _REGISTERED: dict[str, System] = {}
 
 def register(system: System) -> None:
     """Add a system for this process only, as a notebook does; a package names its own by an entry point."""
+    must_be("system", isinstance(system, System), "a System", system)
     if system.name in system_names():
         raise InputError(f"system: {system.name!r} is there already")
     _REGISTERED[system.name] = system

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+from gapless.brief import BriefQuestion
 from gapless.encodings.monet.method_names import METHODS
 from gapless.encodings.monet.objective import OBJECTIVES, UNITS, Objective, costed
 from gapless.encodings.monet.search.keepset import KeepSet
@@ -22,8 +23,8 @@ from gapless.units import Unit
 __all__ = ["Problem", "budget_bytes", "find_graph", "problem"]
 
 
-@dataclass(frozen=True)
-class Problem:
+@dataclass(frozen=True, repr=False)
+class Problem(BriefQuestion):
     """Which activations to keep or recompute, and how every operator runs, so that a step takes the least time.
 
     No step may hold more than `budget_bytes`, neither in the paper's memory rows nor in the replay.

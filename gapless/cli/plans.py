@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gapless.cli.options import add_batches, add_fields, add_output_options, naming_options, values_of
 from gapless.errors import InputError
+from gapless.exporting import PERFETTO, export_format
 from gapless.fields import Field, Whole
 from gapless.io.ef_options import JUDGING
-from gapless.system import Export, find_system, known_system, system_names
+from gapless.system import find_system, known_system, system_names
 
 if TYPE_CHECKING:
     from gapless.checker import Report
@@ -190,14 +190,11 @@ def _export(arguments: argparse.Namespace) -> int:
     from gapless.io.plan import excerpt_of
     from gapless.result import read_saved
 
-    plan, name = read_saved(arguments.file), arguments.format
-    system = known_system(plan.system)
-    formats = {export.name: export for export in (*(() if system is None else system.exports), PERFETTO)}
-    if name not in formats:
-        takers = [system for system in system_names() if name in {each.name for each in find_system(system).exports}]
-        rule = f"--format {name} takes plans of {' or '.join(takers)}"
-        raise InputError(f"{arguments.file}: {rule}, got one of {plan.system}")
-    export = formats[name]
+    plan = read_saved(arguments.file)
+    try:
+        export = export_format(plan, arguments.format)
+    except InputError as error:
+        raise InputError(f"{arguments.file}: {error}") from None
     report = _replay(plan)
     plan = excerpt_of(plan, arguments.batches)
     if not report.valid:
@@ -210,19 +207,6 @@ def _export(arguments: argparse.Namespace) -> int:
         raise InputError(f"{arguments.file}: {error}") from None
     print(f"{arguments.output}: {written}")
     return 0
-
-
-def _write_perfetto(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
-    from gapless import __version__
-    from gapless.io.perfetto import write_perfetto
-    from gapless.plot.names import device_names
-
-    about = {"gapless": __version__, "system": plan.system, "problem": plan.problem, "claim": plan.claim}
-    count = write_perfetto(path, plan.schedule, device_names(plan), about)
-    return f"{count} trace events of {len(plan.schedule)} events, for ui.perfetto.dev or chrome://tracing"
-
-
-PERFETTO = Export("perfetto", "a trace for ui.perfetto.dev or chrome://tracing", _write_perfetto)
 
 
 def _replay(plan: SavedPlan) -> Report:

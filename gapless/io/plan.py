@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from gapless.brief import Brief
 from gapless.checker import Report, check
 from gapless.errors import InputError
 from gapless.io.atomic import write_lines
@@ -44,8 +45,8 @@ __all__ = [
 FORMAT, VERSION = "gapless.plan", 1
 
 
-@dataclass(frozen=True)
-class SavedPlan:
+@dataclass(frozen=True, repr=False)
+class SavedPlan(Brief):
     """The content of a plan file.
 
     `system` names the encoding; `problem` says, in its words, what was asked; `claim` is what the solver said of the

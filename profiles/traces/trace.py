@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags, joined
 
@@ -52,8 +53,8 @@ Block: TypeAlias = "NDArray[np.int64] | Bags"
 """Some examples: an id in each table, int64 (examples, tables), or bags of ids."""
 
 
-@dataclass(frozen=True)
-class Trace:
+@dataclass(frozen=True, repr=False)
+class Trace(Brief):
     """A stream of examples that can be read again and again, each time the same.
 
     `blocks()`: a fresh pass; int64 arrays, shape (examples of this block, tables), of ids >= 0 private to their table,

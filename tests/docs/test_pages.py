@@ -20,7 +20,7 @@ from gapless.system import _elsewhere
 
 ALL = [*pages(), ROOT / "CONTRIBUTING.md"]
 RUN = [page for page in ALL if any(block.is_run for block in blocks(page.read_text(encoding="utf-8")))]
-QUICK = ("formats.md", "replay.md", "stopping.md", "trace.md")
+QUICK = ("README.md", "formats.md", "replay.md", "stopping.md", "taccl-ef.md", "trace.md")
 MOST_NOT_RUN = 0.15
 _REASONS = "|".join(NOT_RUN)
 MARK = re.compile(
@@ -115,7 +115,12 @@ def test_every_tutorial_has_five_commands_and_a_picture() -> None:
 
 def test_every_page_can_be_reached() -> None:
     listed = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
-    there = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+    docs = ROOT / "docs"
+    files = (
+        *docs.rglob("*.md"),
+        *(path.with_suffix(".md") for path in docs.rglob("*.ipynb")),
+    )
+    there = {page.relative_to(docs).as_posix() for page in files}
     assert there == listed, f"nav of mkdocs.yml and docs/ differ: {sorted(there ^ listed)}"
 
 
@@ -126,5 +131,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert built.returncode == 0, built.stderr
     assert (site / "tutorials" / "taccl" / "index.html").is_file()
+    assert "data:image/" in (site / "notebooks" / "chai" / "index.html").read_text(encoding="utf-8")
+    assert 'href="taccl/"' in (site / "notebooks" / "index.html").read_text(encoding="utf-8")
     assert "gapless sweep file" in (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
     assert 'id="gapless.result.Result"' in (site / "reference" / "python" / "index.html").read_text(encoding="utf-8")

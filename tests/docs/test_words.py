@@ -97,6 +97,18 @@ def test_each_term_of_the_glossary_stands_once_in_its_section():
         assert terms == sorted(set(terms), key=str.lower)
 
 
+def test_each_term_of_the_glossary_is_used_somewhere():
+    glossary = ROOT / "docs" / "glossary.md"
+
+    def words(text: str) -> str:
+        return " " + re.sub(r"[\W_]+", " ", text.lower())
+
+    used = "".join(words(path.read_text(encoding="utf-8")) for path in (*pages(), *sources()) if path != glossary)
+    for term in re.findall(r"^\| (?!term )([^|]+?) \|", glossary.read_text(encoding="utf-8"), re.MULTILINE):
+        for part in re.sub(r" \(.*\)|, of time", "", term).split(", "):
+            assert re.sub(r"(?:e|s|ion|y)$", "", words(part)) in used, term
+
+
 def test_every_file_that_a_page_names_is_there():
     there = {f"/{path.as_posix()}" for path in (*sources(), *(ROOT / "tests").rglob("*.py"))}
     named = {
