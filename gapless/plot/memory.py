@@ -34,7 +34,8 @@ def plot_memory(
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `device`: None for the one with the highest
     peak, of those with a budget, or else a capacity, if there are any. `steps`: the replay's, where there is one
     already. `budgets`: the bytes that were asked for, by device, inf for none: a line. Shaded are runs of ops that ran
-    before (recomputation) and, in a training step, the backward pass. Raises `InputError` for a device that is not there.
+    before (recomputation) and, in a training step, the backward pass. Raises `InputError` for a device that isn't
+    there.
     """
     steps = memory_steps(replayed(schedule)) if steps is None else steps
     budgets = budgets or (math.inf,) * len(steps)
