@@ -28,7 +28,10 @@ class EventKind(IntEnum):
 
 @dataclass(frozen=True)
 class Ragged:
-    """Lists of different lengths in two arrays (CSR): list i is `values[start[i]:start[i + 1]]`."""
+    """Lists of different lengths in two int64 arrays (CSR): list i is `values[start[i]:start[i + 1]]`.
+
+    `start` has one entry more than there are lists, from 0 to `len(values)`.
+    """
 
     start: NDArray[np.int64]
     values: NDArray[np.int64]

@@ -282,7 +282,10 @@ _REGISTERED: dict[str, System] = {}
 
 
 def register(system: System) -> None:
-    """Add a system for this process only, as a notebook does; a package names its own by an entry point."""
+    """Add a system for this process only, as a notebook does; a package names its own by an entry point.
+
+    Raises `InputError` for something else, and where there is one of its name.
+    """
     must_be("system", isinstance(system, System), "a System", system)
     if system.name in system_names():
         raise InputError(f"system: {system.name!r} is there already")

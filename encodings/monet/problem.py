@@ -30,7 +30,7 @@ class Problem(BriefQuestion):
     No step may hold more than `budget_bytes`, neither in the paper's memory rows nor in the replay.
     `starts`: keep-sets of this graph from which the search may begin, such as those of other budgets' plans.
     `objective`: "energy" for the step that uses the least energy instead, for which every power must be known.
-    `method`: what decides, one of `METHODS`; whichever it is, the bound holds for the question.
+    `method`: what decides, one of `METHODS`; whichever it is, the bound holds for the question. Raises `InputError`.
     """
 
     graph: TrainingGraph

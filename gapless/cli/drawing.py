@@ -22,9 +22,9 @@ _MOST_REPLAYED = 500_000
 """Copies that events name, beyond which a picture doesn't wait for the replay, which takes seconds for each million."""
 
 _PLOT_EXAMPLE = """\
-Without --kind: what suits the plan best, such as the Gantt chart of links and streams, or the memory over the step;
-the trade-off curve, for the summary.json of a sweep. Of a sweep's file, --x and --y choose what is drawn over what, a
-curve for each combination of the rest. A plan that does not replay clean is drawn, and ends with exit code 5; one of
+Without --kind it draws what suits the plan best, such as the Gantt chart of links and streams, or the memory over the
+step. For the summary.json of a sweep that is the trade-off curve; --x and --y choose what is drawn over what, with a
+curve for each combination of the rest. A plan that does not replay clean is drawn, and ends with exit code 5. One of
 millions of transfers is drawn without replaying it.
 
 example:
@@ -44,12 +44,12 @@ def add_commands(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     plot.add_argument("file", metavar="FILE", help="a plan, or the summary.json of a sweep")
-    plot.add_argument("-o", "--output", metavar="FILE", required=True, help="ending in .png, .svg or .pdf")
+    plot.add_argument("-o", "--output", metavar="FILE", required=True, help="the picture to write: .png, .svg or .pdf")
     plot.add_argument(
         "--kind",
         default="auto",
         metavar="KIND",
-        help="gantt, resources, memory, topology, convergence, tradeoff (default: auto)",
+        help="auto (default), gantt, resources, memory, topology, convergence, tradeoff, or a system's own (loads)",
     )
     plot.add_argument("--x", metavar="FIELD", help="of a sweep's file: the field along the axis (default: by values)")
     plot.add_argument(

@@ -53,14 +53,17 @@ def add_commands(commands: Any) -> None:
     add_output_options(check)
     check.set_defaults(run=_check)
     show = _command(commands, "show", "print a summary of a plan", _SHOW_EXAMPLE)
-    show.add_argument("file", metavar="PLAN")
-    add_fields(show, [Field("events", Whole(0), "also list the first N events", 0, metavar="N", group="output")])
+    show.add_argument("file", metavar="PLAN", help="a plan (.json, .npz)")
+    add_fields(
+        show, [Field("events", Whole(0), "also list the first N events (default 0)", 0, metavar="N", group="output")]
+    )
     add_batches(show)
     show.set_defaults(run=_show)
     export = _command(commands, "export", "write a plan in the format of a runtime or a viewer", _EXPORT_EXAMPLE)
-    export.add_argument("file", metavar="PLAN")
+    export.add_argument("file", metavar="PLAN", help="a plan (.json, .npz)")
     formats = {export.name: export for name in system_names() for export in find_system(name).exports}
-    export.add_argument("--format", choices=sorted({*formats, PERFETTO.name}), required=True)
+    known = sorted({*formats, PERFETTO.name})
+    export.add_argument("--format", choices=known, required=True, help="what is written; most are of one system")
     export.add_argument("-o", "--output", metavar="FILE", required=True, help="for chakra, FILE.0.et and so on by rank")
     add_fields(export, list({field.name: field for each in formats.values() for field in each.fields}.values()))
     add_batches(export)

@@ -53,7 +53,7 @@ def add_commands(commands: Any) -> None:
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", metavar="PLAN")
+    parser.add_argument("file", metavar="PLAN", help="a plan (.json, .npz)")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the page to write, such as report.html")
     parser.add_argument("--measured", metavar="FILE", help="what `gapless run ... -o FILE` has measured of this plan")
     parser.add_argument("--no-pictures", action="store_true", help="words and numbers only: needs no extra")

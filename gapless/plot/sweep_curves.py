@@ -94,6 +94,7 @@ def plot_sweep(rows: Sequence[SweepRow], ax: Any = None, x: str | None = None, y
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `x`: the field, None for the one with the most
     numbers. `y`: None for the replayed time (or energy, where that was minimised). Rows without a value are left out.
+    Raises `InputError` where nothing is left, or too many curves.
     """
     x, y = x or _default_x(rows), y or _default_y(rows)
     drawn = [row for row in rows if _value(row, y) is not None and x in row.fields]

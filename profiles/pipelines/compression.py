@@ -59,7 +59,10 @@ class CompressionMode:
 
 @dataclass(frozen=True, repr=False)
 class CompressionTable(Brief):
-    """Modes measured on a model. `depth`: float, where in the model (0: its input, 1: its output); `source`: how."""
+    """Modes measured on a model. `depth`: float, where in the model (0: its input, 1: its output); `source`: how.
+
+    Raises `InputError` naming the table.
+    """
 
     name: str
     depth: Floats

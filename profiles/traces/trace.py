@@ -60,7 +60,7 @@ class Trace(Brief):
     `blocks()`: a fresh pass; int64 arrays, shape (examples of this block, tables), of ids >= 0 private to their table,
     or `Bags` of such ids in every block.
     `table_names`: of the columns. `table_rows`: rows of each table, where known; ids are smaller.
-    `examples`: how many there are, where known.
+    `examples`: how many there are, where known. Raises `InputError` naming the trace.
     """
 
     name: str
@@ -127,7 +127,7 @@ def rebatched(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
 def trace_of_array(
     ids: NDArray[np.integer[Any]] | Bags, name: str = "array", table_names: tuple[str, ...] = ()
 ) -> Trace:
-    """A trace that lies in memory: integers, shape (examples, tables), or bags."""
+    """A trace that lies in memory: integers, shape (examples, tables), or bags. Raises `InputError` for others."""
     if isinstance(ids, Bags):
         check_bags(ids, f"trace {name!r}")
     elif ids.dtype.kind not in "iu" or ids.ndim != 2 or not ids.size:
