@@ -234,6 +234,12 @@ SYSTEM = System(
     write=lazy("gapless.encodings.bagpipe.run_file:write_run"),
     read=lazy("gapless.encodings.bagpipe.run_file:read_run"),
     device_names=lambda plan: named("gapless.encodings.bagpipe.machine:device_names")(plan.schedule.topology),
+    question=(
+        "{trace} on {trainers} trainers, batches of {batch_size}",
+        "lookahead {lookahead}",
+        "cache of {cache_rows} rows",
+    ),
+    budgets=lambda plan: named("gapless.encodings.bagpipe.machine:budgets")(plan.schedule.topology, plan.problem),
     pictures=("gantt", "memory"),
     advice=(
         Command(

@@ -130,6 +130,7 @@ SYSTEM = System(
     remarks=_remarks,
     lighter="fewer layers",
     view=lazy("gapless.encodings.chai.view:render"),
+    question=("{profile}: heads that share attention", "saving {kv_saving} of the cache"),
     pictures=("front", "heads", "gantt"),
     drawers={
         "front": lazy("gapless.encodings.chai.pictures:draw_front"),

@@ -339,6 +339,7 @@ SYSTEM = System(
   gapless solve cupcake --profile bert-base --modes plain,topk,powersgd:4 --ranks 64 --bandwidth 10Gbps -o plan.json
 """,
     summary=("method", "scaling", "exposed_s"),
+    question=("{profile}, {gradient_bytes} of gradients", "compression: {modes}"),
     lighter="a smaller most_labels in --parameters",
     view=_view,
     exports=(Export("ddp-buckets", "buckets for PyTorch's DistributedDataParallel", _write_buckets),),

@@ -150,6 +150,8 @@ SYSTEM = System(
     lighter="--threads 1, or --method greedy",
     remarks=_remarks,
     view=_view,
+    question=("{graph}, batch {batch}", "within {budget_bytes}", "least {objective}"),
+    budgets=lambda plan: plan.schedule.topology.memory_bytes,
     pictures=("memory",),
     sweeps=(
         Command(

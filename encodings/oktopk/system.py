@@ -113,6 +113,7 @@ SYSTEM = System(
     lighter="fewer steps, or a lower density",
     device_names=_rank_names,
     view=lazy("gapless.encodings.oktopk.view:render"),
+    question=("allreduce of {indices}", "density {density}", "on {topology}"),
     pictures=("loads", "density", "gantt"),
     drawers={
         "loads": lazy("gapless.encodings.oktopk.pictures:draw_loads"),

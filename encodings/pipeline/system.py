@@ -278,6 +278,11 @@ SYSTEM = System(
     ),
     view=lazy("gapless.encodings.pipeline.view:render"),
     device_names=_rank_names,
+    question=(
+        "{profile} on {ranks} ranks, {micro_batches} micro-batches", "within {memory_bytes} a rank",
+        "at most {in_flight} in flight",
+    ),
+    budgets=lambda plan: plan.schedule.topology.memory_bytes if "memory_bytes" in plan.problem else (),
     pictures=("pipeline", "memory", "gantt"),
     drawers={"pipeline": lazy("gapless.encodings.pipeline.diagram:draw_pipeline")},
     profiles=(

@@ -186,6 +186,7 @@ SYSTEM = System(
     summary=("method", "sent_floats", "error", "switch_count", "least_floats", "cheapest_step_s"),
     lighter="fewer epochs or modes",
     view=lazy("gapless.encodings.ranks.view:render"),
+    question=("{trace}: ranks of a compressor", "sending {data_floats}", "a step in {step_time_s}"),
     pictures=("modes", "gantt"),
     drawers={"modes": lazy("gapless.encodings.ranks.pictures:draw_modes")},
     advice=(

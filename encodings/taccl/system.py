@@ -297,6 +297,7 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     summary=("ratio", "sends", "method"),
     lighter="--threads 1, fewer --chunks, or fewer ranks",
     remarks=_remarks,
+    question=("{collective} of {input_bytes} on {topology}", "sketch {sketch}", "in {chunks} chunks"),
     pictures=("gantt", "topology", "resources"),
     tables={"gapless.size-sweep": lazy("gapless.encodings.taccl.sweep.picture:draw_sizes")},
     model=_model,
