@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from typing import Any
@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from gapless.errors import GaplessError, InputError
-from gapless.extras import extras_for, install_line
+from gapless.extras import EXTRAS, install_line
+from gapless.fields import Field
 from gapless.options import SolveOptions, available_cores
-from gapless.system import find_system, system_names
+from gapless.system import System, find_system, system_names
 from gapless.units import format_seconds
 from gapless.versions import distribution_version, library_versions
 
@@ -30,6 +31,7 @@ __all__ = [
     "Finding",
     "declared_extras",
     "examine",
+    "extras_for",
     "extras_needed",
     "self_test",
     "try_solver",
@@ -141,6 +143,31 @@ def extras_needed(command: str) -> tuple[Extra, ...]:
     if names and not declared:
         raise InputError(f"--for: gapless is not installed, which would say what is here; {install_line(names[0])}")
     return tuple(declared[name] for name in names if name in declared)
+
+
+def extras_for(words: Sequence[str]) -> list[str]:
+    """The extras that a command needs, by its words without `gapless`: for what it is, and for the options it has."""
+    said = [part for word in words for part in word.split("=", 1)]
+    for_options = {field.extra for field in _fields_of(said) if field.option in said}
+    return [name for name, use in EXTRAS.items() if name in for_options or use.is_needed(said)]
+
+
+def _fields_of(words: Sequence[str]) -> Iterator[Field]:
+    """The options that a system's command has, by the two words that name it."""
+    for system in map(find_system, system_names()):
+        yield from (
+            field for first, name, fields in _commands_of(system) if words[:2] == [first, name] for field in fields
+        )
+
+
+def _commands_of(system: System) -> Iterator[tuple[str, str, Sequence[Field]]]:
+    """The commands that a system brings: two words and the options of each."""
+    yield "solve", system.name, system.fields
+    brought = {
+        "advise": system.advice, "sweep": system.sweeps, "run": system.runs, "profile": system.profiles,
+        "validate": system.validations,
+    }  # fmt: skip
+    yield from ((first, command.name, command.fields) for first, commands in brought.items() for command in commands)
 
 
 def _applies(condition: str) -> bool:

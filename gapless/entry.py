@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gapless.errors import InputError
+from gapless.errors import InputError, must_be
 from gapless.fields import SOLVING, read_values
 from gapless.options import SolveOptions
 from gapless.parameters import parameters_of
@@ -67,6 +67,7 @@ def entry(name: str) -> Entry:
 def solve_options(problem: Problem, how: Mapping[str, Any]) -> SolveOptions:
     """The options on top of a problem's defaults, and `on_progress`; refuses a solver that isn't known."""
     on_progress = how.get("on_progress")
+    must_be("on_progress", on_progress is None or callable(on_progress), "a function or None", on_progress)
     default = replace(problem.default_options, on_progress=on_progress)
     return options_on_top(default, {name: value for name, value in how.items() if name != "on_progress"})
 

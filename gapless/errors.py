@@ -19,6 +19,7 @@ __all__ = [
     "DifferenceError", "GaplessError", "InputError", "ModelError", "Note", "OutOfMemoryError", "RunError",
     "SolverError",
     "lacks_memory",
+    "must_be",
 ]  # fmt: skip
 
 
@@ -54,6 +55,12 @@ class DifferenceError(GaplessError, RuntimeError):
 
 class RunError(GaplessError, RuntimeError):
     """A process of a run failed, was killed, or waited for too long; says which."""
+
+
+def must_be(what: str, is_right: bool, rule: str, value: object) -> None:
+    """Raise `InputError` where somebody gave an object of another type than the rule says."""
+    if not is_right:
+        raise InputError(f"{what}: must be {rule}, got {type(value).__name__}")
 
 
 def lacks_memory(error: BaseException) -> bool:

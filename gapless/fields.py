@@ -218,7 +218,7 @@ class Listed:
     def __call__(self, value: object) -> tuple[Any, ...]:
         """The values."""
         values = value.split(self.separator) if isinstance(value, str) else value
-        if not isinstance(values, Sequence) or not values or "" in values:
+        if not isinstance(values, Sequence) or isinstance(values, bytes) or not values or "" in values:
             between = "commas" if self.separator == "," else self.separator
             raise InputError(f"must be values with {between} between them, got {value!r}")
         return tuple(self.kind(entry) for entry in values)
@@ -251,7 +251,7 @@ class Field:
 
     `default`: what stands where it is not said; None leaves the choice to the question. `metavar`: what the help puts
     for its value; one with FILE in it may name a file. `names`: what it may say, for completion. `group`: the heading
-    in the help. `short`: its letter on the command line.
+    in the help. `short`: its letter on the command line. `extra`: the extra that is needed where it is said.
     """
 
     name: str
@@ -263,6 +263,7 @@ class Field:
     names: Callable[[], Iterable[str]] | None = None
     group: str = "problem"
     short: str = ""
+    extra: str = ""
 
     @property
     def option(self) -> str:
@@ -291,10 +292,15 @@ class Field:
 SOLVING = (
     Field("time_limit", Number(0, True, MOST_SECONDS), "seconds of wall time (default: by system)", metavar="S"),
     Field("gap", Number(0, maximum=MOST_GAP), "stop at this proven gap, 0.05 = 5 % (default: by system)", metavar="G"),
-    Field("threads", Whole(0, MOST_THREADS), "0 takes every core (default)", 0, metavar="N"),
-    Field("seed", Whole(0), "of what is drawn at random (default 0)", 0, metavar="N"),
-    Field("solver", Text(), "see `gapless list solvers` (default: by system)", metavar="NAME"),
-    Field("parameters", Text(), "the searches' parameters, in TOML: `gapless list parameters`", metavar="FILE"),
+    Field("threads", Whole(0, MOST_THREADS), "how many threads; 0 takes every core (default)", 0, metavar="N"),
+    Field("seed", Whole(0), "seed of what is drawn at random (default 0)", 0, metavar="N"),
+    Field("solver", Text(), "one of `gapless list solvers` (default: by system)", metavar="NAME"),
+    Field(
+        "parameters",
+        Text(),
+        "a TOML file with parameters of the searches: see `gapless list parameters`",
+        metavar="FILE",
+    ),
 )
 """How a question is to be solved, which is no part of it."""
 

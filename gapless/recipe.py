@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from gapless import __version__
-from gapless.errors import lacks_memory
+from gapless.errors import lacks_memory, must_be
 from gapless.incumbents import INTERVAL_S, Incumbents
 from gapless.io.plan import replay_of
 from gapless.options import Deadline, SolveOptions
 from gapless.progress_log import ProgressLog
-from gapless.result import Result
+from gapless.result import Asked, Result
 from gapless.solution import Solution, Status, StopReason
 from gapless.system import Plan, Problem, find_system
 from gapless.versions import library_versions
@@ -37,6 +37,9 @@ def solve(
     system has offered; Ctrl-C is raised where there is none. Raises `InputError` for options or a problem that make no
     sense, `SolverError` where a backend is missing or fails.
     """
+    is_problem = all(hasattr(problem, name) for name in ("system", "description")) and not isinstance(problem, Asked)
+    must_be("problem", is_problem, "what gapless.<system>.problem(...) returns", problem)
+    must_be("options", options is None or isinstance(options, SolveOptions), "SolveOptions or None", options)
     options = options or problem.default_options
     log, deadline = ProgressLog(options.on_progress), Deadline(options)
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gapless.checker import Report
-from gapless.errors import InputError
-from gapless.io.plan import SavedPlan, claim_data, read_plan, replay_of, solution_of, write_plan
+from gapless.errors import InputError, must_be
+from gapless.fields import read_fields
+from gapless.io.plan import SavedPlan, claim_data, excerpt_of, read_plan, replay_of, solution_of, write_plan
 from gapless.options import SolveOptions
 from gapless.schedule import Schedule
 from gapless.solution import Solution, Status
@@ -34,6 +35,8 @@ _FIRST = (
 )
 _LAST = ("peak_bytes", "solve_s", "stages", "solver")
 """What every summary has, before and after what the system adds."""
+_SKETCHED_PARTS = 3
+"""Of a plan that is too long for one schedule, which a notebook draws: more take long to look at."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,22 @@ class Result:
         return f"<{self.problem.system}: {self.status.value}{gap}; {found}>"
 
     def _repr_html_(self) -> str:
-        """The summary as a table, for notebooks."""
-        from gapless.io.html_page import Table, table_html
+        """For notebooks: a small table, a small picture, and the summary behind a click."""
+        from gapless.brief import table_of
+        from gapless.notebook import picture_html, result_card
 
-        return table_html(Table(f"{self.problem.system}: {self.status.value}", self._rows()))
+        system = self.problem.system
+        picture = "" if self.schedule is None else picture_html(self._sketch, f"the plan of {system}")
+        return result_card(system, self.data, self.report, table_of(self._rows()), picture)
+
+    def _sketch(self) -> Any:
+        """The most telling picture; of a long plan, that of its first parts."""
+        from gapless.plot.pictures import draw, pictures_of
+
+        plan = self.plan
+        if plan.windows is not None and not len(plan.schedule):
+            plan = excerpt_of(plan, f"0:{min(_SKETCHED_PARTS, plan.windows.count)}")
+        return draw(plan, pictures_of(plan)[0])
 
     @property
     def status(self) -> Status:
@@ -133,6 +148,21 @@ class Result:
         """
         write_saved(path, self.plan)
 
+    def export(self, path: str | Path, form: str, **values: object) -> str:
+        """Write the plan in the format of a runtime or a viewer, as `gapless export --format` names it.
+
+        `values`: the format's own options, with underscores. Returns a line on what was written. Raises `InputError`
+        where there is no plan, or none that replays clean, and for a format or an option that isn't there.
+        """
+        from gapless.exporting import export_format
+
+        plan = self.plan
+        export = export_format(plan, form)
+        if not self.valid:
+            raise InputError(f"{self.problem.system}: the plan doesn't replay clean, and isn't exported")
+        written = export.write(str(path), excerpt_of(plan, None), read_fields(export.fields, values, form))
+        return f"{path}: {written}"
+
     def events_frame(self) -> Any:
         """The events, a row each: a pandas DataFrame where pandas is installed, else a list of dictionaries."""
         from gapless.frames import event_records
@@ -143,11 +173,19 @@ class Result:
         return import_module("pandas").DataFrame.from_records(records)
 
     def plot(self, kind: str = "auto", ax: Any = None) -> Any:
-        """Draw the plan (needs the extra `plot`); returns the axes. `kind`: as `gapless plot --kind` takes it."""
-        from gapless.plot.pictures import draw, pictures_of
+        """Draw the plan (needs the extra `plot`); returns the axes, which a notebook shows.
 
-        plan = self.plan
-        return draw(plan, pictures_of(plan)[0] if kind == "auto" else kind, ax)
+        `kind`: as `gapless plot --kind` takes it. `ax`: the axes to draw on, None for a figure of its own.
+        """
+        from gapless.headline import verdict_of
+        from gapless.notebook import shown_in_notebooks
+        from gapless.plot.pictures import draw
+
+        must_be("kind", isinstance(kind, str), "a text", kind)
+        must_be("ax", ax is None or hasattr(ax, "figure"), "axes of matplotlib or None", ax)
+        plan = excerpt_of(self.plan, None)
+        axes = draw(plan, kind, ax, verdict=verdict_of(plan, self.report))
+        return axes if ax is not None else shown_in_notebooks(axes, f"{kind} of {plan.system}")
 
 
 def replay_data(report: Report | None) -> dict[str, Any]:
@@ -165,6 +203,7 @@ def replay_data(report: Report | None) -> dict[str, Any]:
 
 def write_saved(path: str | Path, plan: SavedPlan) -> None:
     """Write a plan in the format of its system. Raises `InputError` for a name that doesn't end as those do."""
+    must_be("path", isinstance(path, str | Path) and bool(Path(path).name), "the name of a file", path)
     system = known_system(plan.system)
     if system is None or system.write is None:
         write_plan(path, plan)
@@ -176,6 +215,7 @@ def write_saved(path: str | Path, plan: SavedPlan) -> None:
 
 def read_saved(path: str | Path) -> SavedPlan:
     """The plan in a file, of whatever system. Raises `InputError` naming file and field."""
+    must_be("path", isinstance(path, str | Path), "a text or a path", path)
     systems = [find_system(name) for name in system_names()]
     for system in systems:
         if system.read is not None and str(path).endswith(system.ending):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import one_line
 from gapless.errors import InputError
 from gapless.graph import Graph
 from gapless.topologies.topology import Topology
@@ -27,7 +28,10 @@ class EventKind(IntEnum):
 
 @dataclass(frozen=True)
 class Ragged:
-    """Lists of different lengths in two arrays (CSR): list i is `values[start[i]:start[i + 1]]`."""
+    """Lists of different lengths in two int64 arrays (CSR): list i is `values[start[i]:start[i + 1]]`.
+
+    `start` has one entry more than there are lists, from 0 to `len(values)`.
+    """
 
     start: NDArray[np.int64]
     values: NDArray[np.int64]
@@ -90,7 +94,7 @@ class Event:
     frees: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schedule:
     """A graph, a topology, and events in columns, each of length n.
 
@@ -134,6 +138,10 @@ class Schedule:
                 raise InputError(f"schedule: column {title} must be finite numbers")
         if not np.array_equal(self.freed_tensor.start, self.freed_device.start):
             raise InputError("schedule: freed_tensor and freed_device must list the same number of copies per event")
+
+    def __repr__(self) -> str:
+        kinds = [f"{int(count)} {kind.name.lower()}" for kind in EventKind if (count := (self.kind == kind).sum())]
+        return f"<{one_line(f'schedule on {self.topology.name}: {len(self)} events', 120)} ({', '.join(kinds)})>"
 
     def __len__(self) -> int:
         return len(self.kind)

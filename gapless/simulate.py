@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gapless.checker.program import Program, read_program
 from gapless.checker.report import Findings
 from gapless.checker.timeline import RELATIVE_TOLERANCE, Timeline, logical_time, tolerance_s
-from gapless.errors import InputError
+from gapless.errors import InputError, must_be
 from gapless.schedule import Schedule
 from gapless.topologies.topology import Topology
 
@@ -33,6 +33,7 @@ def retime(
     `size_bytes`, int64 of shape (tensors,), replaces the graph's. Raises `InputError` where they do not fit, or where
     an event names an unknown thing.
     """
+    must_be("schedule", isinstance(schedule, Schedule), "a Schedule", schedule)
     target = _with_costs(schedule, topology, size_bytes)
     findings = Findings()
     program = read_program(target, findings)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import Brief
 from gapless.options import SolveOptions, relative_gap
 from gapless.units import Unit
 
@@ -48,8 +49,8 @@ class StopReason(enum.Enum):
     """A solver's claim was refuted by a second look: the claim is dropped, the better plan kept."""
 
 
-@dataclass(frozen=True)
-class Solution:
+@dataclass(frozen=True, repr=False)
+class Solution(Brief):
     """The answer of one solve of one model.
 
     `values`: float, one per column of the model, None without a feasible point. `objective` and `bound` are in the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shlex
 import sys
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 from calls import run
 
+import gapless
 from gapless import doctor
-from gapless.doctor import Extra
-from gapless.extras import EXTRAS, extras_for, missing_extra
+from gapless.doctor import Extra, extras_for
+from gapless.extras import EXTRAS, install_line, missing_extra
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -41,9 +43,10 @@ NEEDS = {
 }
 
 
-def test_every_declared_extra_says_what_it_is_for() -> None:
+def test_every_declared_extra_says_what_it_is_for_and_is_tried() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(EXTRAS) == set(declared)
+    assert set(runpy.run_path(str(ROOT / ".ci" / "extras"))["USES"]) == set(declared)
 
 
 @pytest.mark.parametrize("command", NEEDS)
@@ -54,6 +57,11 @@ def test_a_command_says_by_its_words_which_extras_it_needs(command: str) -> None
 def test_the_error_names_what_needs_what_and_the_way_out() -> None:
     message = "plotting needs matplotlib, which is not installed; pip install '.[plot]' in a checkout"
     assert str(missing_extra("plotting", "matplotlib", "plot")) == message
+
+
+def test_where_gapless_is_installed_the_way_out_is_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gapless, "__path__", gapless.__path__[:1])
+    assert install_line("plot") == "pip install 'gapless[plot]'"
 
 
 @pytest.fixture

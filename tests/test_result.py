@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import gapless
+from gapless import notebook
 from gapless.errors import InputError
+from gapless.extras import install_line
 from gapless.frames import event_records
-from gapless.result import Result, load
+from gapless.result import Asked, Result, load
+from gapless.text import described
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +50,61 @@ def test_summary_says_what_was_asked_claimed_and_replayed(result: Result) -> Non
     assert "bound" in lines
 
 
-def test_notebooks_get_a_table(result: Result) -> None:
+def test_notebooks_get_a_small_table_with_the_summary_behind_a_click(result: Result) -> None:
+    shown, _, every = result._repr_html_().partition("<details>")
+    names = ("question", "answer", "bound", "gap", "verdict", "replay")
+    assert re.findall(r'<th scope="row"[^>]*>(.*?)</th>', shown) == list(names)
+    assert described("makespan_s", result.report.makespan_s) in shown
+    assert "valid; 12 events" in shown
+    assert every.count("<tr") == len(result.summary().splitlines())
+
+
+def test_where_there_is_no_plan_notebooks_show_that(nothing: Result) -> None:
+    page = nothing._repr_html_()
+    assert "no plan" in page
+    assert "infeasible" in page
+    assert "<img" not in page
+
+
+def test_a_notebook_shows_no_markup_of_a_name(result: Result) -> None:
+    asked = replace_asked(result, topology="<script>alert(1)</script>\n")
+    page = asked._repr_html_()
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "\n" not in repr(asked.problem)
+
+
+def replace_asked(result: Result, **values: str) -> Result:
+    return replace(result, problem=Asked(result.problem.system, {**result.problem.description, **values}))
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs the extra `plot`")
+def test_a_picture_in_a_notebook_is_bounded_in_bytes(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 'src="data:image/svg+xml;base64,' in result._repr_html_()
+    assert result.plot("topology")._repr_html_().count("<img") == 1
+    monkeypatch.setattr(notebook, "_MOST_SVG_BYTES", 1000)
+    monkeypatch.setattr(notebook, "_MOST_PIXELS", 10_000)
     page = result._repr_html_()
-    assert page.startswith("<h2>taccl")
-    assert page.count("<tr>") == len(result.summary().splitlines())
+    assert 'src="data:image/png;base64,' in page
+    assert len(page) < 20_000
+
+
+def test_without_matplotlib_a_notebook_says_what_is_missing(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notebook, "find_spec", lambda name: None)
+    page = result._repr_html_()
+    assert "<img" not in page
+    assert escape(install_line("plot")) in page
+
+
+def test_large_objects_have_a_short_line(result: Result) -> None:
+    schedule = result.schedule
+    large = (result.problem, schedule, schedule.graph, schedule.topology, result.report, result.solution, result.plan)
+    for each in large:
+        assert len(repr(each)) <= 202
+        assert "\n" not in repr(each)
+    assert repr(schedule) == "<schedule on ring:4: 12 events (12 transfer)>"
+    assert "valid" in result.report._repr_html_()
+    assert "allgather" in result.problem._repr_html_()
 
 
 def test_a_plan_that_is_loaded_is_the_plan_that_was_saved(result: Result, tmp_path: Path) -> None:
@@ -105,3 +162,20 @@ def test_without_a_plan_there_is_nothing_to_save_or_draw(nothing: Result, tmp_pa
 
 def test_a_replay_is_made_again(result: Result) -> None:
     assert result.check().makespan_s == result.report.makespan_s
+
+
+def test_a_plan_is_exported_as_by_the_command_line(result: Result, nothing: Result, tmp_path: Path) -> None:
+    path = tmp_path / "plan.xml"
+    assert result.export(path, "taccl-ef", instances=2).startswith(f"{path}: ")
+    assert 'proto="Simple"' in path.read_text(encoding="utf-8")
+    assert "12 events" in result.export(tmp_path / "trace.json", "perfetto")
+    for form, values, rule in (
+        ("xml", {}, "--format xml must be one of taccl-ef, mscclpp, chakra, perfetto"),
+        ("ddp-buckets", {}, "takes plans of cupcake, got one of taccl"),
+        ("taccl-ef", {"instance": 2}, "instance: is no argument of taccl-ef"),
+    ):
+        with pytest.raises(InputError, match=rule):
+            result.export(tmp_path / "x", form, **values)
+    with pytest.raises(InputError, match="there is no plan"):
+        nothing.export(tmp_path / "x", "perfetto")
+    assert not (tmp_path / "x").exists()

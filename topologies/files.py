@@ -89,7 +89,8 @@ def read_node(path: str | Path, machine: str | None = None) -> NodeTemplate:
     """A node from a file in our format, or from a profiled topology.
 
     Profiles of known machines hold costs but no links: `machine` names the machine, else the `name` in the file does
-    (`NDv2_1MB`). They hold beta times the chunk size, so the name must end in that size.
+    (`NDv2_1MB`). They hold beta times the chunk size, so the name must end in that size. Raises `InputError`
+    naming file and field.
     """
     record = load_record(path)
     if "format" in record:
@@ -108,7 +109,8 @@ def load_topology(
 
     `name` is a shipped machine, with `nodes` of them (`otherwise` if None) and perhaps options of its fabric
     (`dgx-h100:nodes_per_leaf=16,uplinks_per_leaf=4`), or a generated family with its size (`torus:4x4x4`; no `nodes`).
-    With `path`, `name` is only needed for profiles of known machines (see `read_node`).
+    With `path`, `name` is only needed for profiles of known machines (see `read_node`). Raises `InputError` for a name
+    that is not known, a number of nodes that is said twice, and what `read_machine` refuses.
     """
     if path is not None:
         return read_machine(path, name, nodes, otherwise)

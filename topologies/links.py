@@ -40,6 +40,7 @@ class Links(Sequence[Link]):
 
     `source`, `target`: int64 of shape (links,). `alpha_s`, `beta_s_per_byte`: float of the same shape. Link k holds the
     resources `held[held_start[k]:held_start[k + 1]]`, int64 (CSR), each once. Equal to any sequence of the same links.
+    Raises `InputError` for columns that don't fit each other.
     """
 
     def __init__(

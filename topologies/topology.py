@@ -12,6 +12,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.topologies.congestion import Congestion, slowdown_of
 from gapless.topologies.links import Link, Links
@@ -35,8 +36,8 @@ class Switch:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Topology:
+@dataclass(frozen=True, repr=False)
+class Topology(Brief):
     """Devices (ranks, where they communicate), links and exclusive resources.
 
     `node_of_device[d]`: the node (chassis) of device d. `memory_bytes[d]`: its capacity, inf for no limit.

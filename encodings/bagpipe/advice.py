@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import BriefText
 from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
 from gapless.encodings.bagpipe.comparison import (
@@ -46,8 +47,8 @@ _SIZED = {"fetched": "row", "critical": "gradient", "background": "gradient", "e
 """Rows of a design that are given in bytes too, and what of them moves: all, or their values alone."""
 
 
-@dataclass(frozen=True)
-class Advice:
+@dataclass(frozen=True, repr=False)
+class Advice(BriefText):
     """The designs for the `chosen` lookahead; `tuning` says how it was chosen, None where it was given.
 
     `left_out`: what there was no time for, empty where that is nothing.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import BriefQuestion
 from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
 from gapless.errors import InputError
@@ -22,8 +23,8 @@ from gapless.profiles.traces.trace import Trace
 __all__ = ["Problem", "problem"]
 
 
-@dataclass(frozen=True)
-class Problem:
+@dataclass(frozen=True, repr=False)
+class Problem(BriefQuestion):
     """Which trainer gets which example, and what is fetched, synchronised and evicted, batch by batch.
 
     The cache is of the design that `planning` names: logically replicated and physically partitioned, with delayed

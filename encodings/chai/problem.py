@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import BriefQuestion
 from gapless.encodings.chai.head_map import HeadMap
 from gapless.errors import InputError
 from gapless.io.record import check_known
@@ -38,8 +39,8 @@ DEVICE = named_device("a100")
 """On which a step is timed if nothing is said."""
 
 
-@dataclass(frozen=True)
-class Problem:
+@dataclass(frozen=True, repr=False)
+class Problem(BriefQuestion):
     """Save the share `kv_saving` of the cache of keys and values, by dropping keys; values stay.
 
     `distance`: a name of `DISTANCES`, or `loss`. `context`: tokens that are cached when the step that is timed begins,

@@ -15,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from gapless.brief import BriefText
 from gapless.encodings.cupcake.baselines import Baseline, buckets
 from gapless.encodings.cupcake.problem import DEVICE
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
@@ -99,8 +100,8 @@ class Option:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Advice:
+@dataclass(frozen=True, repr=False)
+class Advice(BriefText):
     """Options by class of error, the fastest first, and what they compete with: no compression, the best buckets.
 
     `memory_bytes`: what a rank has for the messages that it gathers. `left_out`: the names of the compressors that

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gapless.brief import BriefQuestion
 from gapless.encodings.cupcake.affine import affine_costs
 from gapless.encodings.cupcake.system import METHODS
 from gapless.errors import InputError
@@ -28,8 +29,8 @@ from gapless.profiles.gradients.profile_file import mode_data, read_mode
 __all__ = ["DEVICE", "Problem", "asked_profile", "problem"]
 
 
-@dataclass(frozen=True)
-class Problem:
+@dataclass(frozen=True, repr=False)
+class Problem(BriefQuestion):
     """Which consecutive gradients to send together, and in which mode, so that a step takes the least time.
 
     `modes`: the names of those that are offered, None for all of the profile. `decode`: when a group is decoded, of

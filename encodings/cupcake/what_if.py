@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from gapless.brief import BriefText
 from gapless.encodings.cupcake.advice import LATENCIES, limit_words, network_data, pays
 from gapless.errors import InputError
 from gapless.fields import Share
@@ -169,12 +170,12 @@ FIGURES: dict[str, Figure] = {
 """By name, with what shows it in the study."""
 
 
-@dataclass(frozen=True)
-class WhatIf:
+@dataclass(frozen=True, repr=False)
+class WhatIf(BriefText):
     """The table of one figure.
 
-    `batch`: of the profile, 0 where it isn't said. `axes`: the columns that vary, the first is along the picture. A row
-    whose figure has crossovers says up to which bandwidth the compressor pays, and over which range.
+    `batch`: of all rows, else of the profile; 0 where it isn't said. `axes`: the columns that vary, the first is along
+    the picture. A row whose figure has crossovers says up to which bandwidth the compressor pays, and over which range.
     """
 
     profile: str
@@ -256,7 +257,9 @@ def what_if(
     shown = [name for name in along if name in over or len(values[name]) > 1]
     rows = tuple(_rows(case, FIGURES[figure], {name: values[name] for name in along}, shown))
     axes = tuple(_column(case, name) for name in sorted(shown, key=lambda name: len(values[name]) == 1))
-    return WhatIf(found.name, figure, network, chosen, found.batch, axes, rows)
+    is_fixed = bool(found.batch) and "batch" in values and "batch" not in shown
+    batch = round(_value(case, values["batch"][0])) if is_fixed else found.batch
+    return WhatIf(found.name, figure, network, chosen, batch, axes, rows)
 
 
 def _study(name: str, ranks_per_node: int) -> list[Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+from gapless.brief import BriefQuestion
 from gapless.encodings.monet.method_names import METHODS
 from gapless.encodings.monet.objective import OBJECTIVES, UNITS, Objective, costed
 from gapless.encodings.monet.search.keepset import KeepSet
@@ -22,14 +23,14 @@ from gapless.units import Unit
 __all__ = ["Problem", "budget_bytes", "find_graph", "problem"]
 
 
-@dataclass(frozen=True)
-class Problem:
+@dataclass(frozen=True, repr=False)
+class Problem(BriefQuestion):
     """Which activations to keep or recompute, and how every operator runs, so that a step takes the least time.
 
     No step may hold more than `budget_bytes`, neither in the paper's memory rows nor in the replay.
     `starts`: keep-sets of this graph from which the search may begin, such as those of other budgets' plans.
     `objective`: "energy" for the step that uses the least energy instead, for which every power must be known.
-    `method`: what decides, one of `METHODS`; whichever it is, the bound holds for the question.
+    `method`: what decides, one of `METHODS`; whichever it is, the bound holds for the question. Raises `InputError`.
     """
 
     graph: TrainingGraph

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gapless.brief import BriefText
 from gapless.checker import check
 from gapless.encodings.oktopk.drift import drift_of
 from gapless.encodings.oktopk.judging import judged
@@ -43,8 +44,8 @@ class Row:
     fill_in: float
 
 
-@dataclass(frozen=True)
-class Advice:
+@dataclass(frozen=True, repr=False)
+class Advice(BriefText):
     """Rows by density, from high to low, the time of the dense ring (None where there is no ring), and the drift."""
 
     asked: Problem

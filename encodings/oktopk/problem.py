@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import BriefQuestion
 from gapless.encodings.oktopk.lowering import ENTRY_BYTES
 from gapless.encodings.oktopk.network import Network, flat_topology
 from gapless.encodings.oktopk.system import METHODS, OBJECTIVES, SELECTIONS
@@ -29,8 +30,8 @@ BANDWIDTH_BYTES_PER_S, LATENCY_S = 1.25e9, 10e-6
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Problem:
+@dataclass(frozen=True, repr=False)
+class Problem(BriefQuestion):
     """Which cuts and owners make the slowest rank of a sparse allreduce soonest done, in the recorded steps.
 
     `sets`: of all steps, of which the last `held_out` are set apart: plans aren't made for them, but judged on them.

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gapless.brief import BriefText
 from gapless.checker import check
 from gapless.encodings.pipeline.building import Cut, stages_of
 from gapless.encodings.pipeline.cut import CutSearch
@@ -67,8 +68,8 @@ class Option:
         return self.costs != other.costs and all(b <= a for a, b in zip(self.costs, other.costs, strict=True))
 
 
-@dataclass(frozen=True)
-class Advice:
+@dataclass(frozen=True, repr=False)
+class Advice(BriefText):
     """Options, plain ones first, by memory. `free_s`: what no plan beats if messages and sums took no time. `left_out`:
     what there was no time for, empty where that is nothing.
     """

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from gapless.brief import BriefQuestion
 from gapless.encodings.pipeline.baselines import BASELINES
 from gapless.encodings.pipeline.hops import EvenHops, Hops, Replicas, TopologyHops
 from gapless.encodings.pipeline.placement import PLACEMENTS, rank_of_stages
@@ -27,8 +28,8 @@ _MOST_OPS = 200_000
 """Forwards, backwards and weight gradients that are ordered: 64 stages of a thousand micro-batches."""
 
 
-@dataclass(frozen=True)
-class Problem:
+@dataclass(frozen=True, repr=False)
+class Problem(BriefQuestion):
     """In which order P ranks run the micro-batches of a model that is cut into stages, so that a step takes least time.
 
     `ranks`: P. `micro_batches`: M. `placement`, `chunks`: which rank runs which stage. `hops`: costs between ranks.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gapless.brief import BriefText
 from gapless.budget import Choice
 from gapless.encodings.ranks.baselines import all_baselines, best_at, regret
 from gapless.encodings.ranks.parameters import DEFAULTS
@@ -26,8 +27,8 @@ _HALF = Share(0.5)
 """The data at which rules that keep a budget are compared, of what the costliest mode sends."""
 
 
-@dataclass(frozen=True)
-class Advice:
+@dataclass(frozen=True, repr=False)
+class Advice(BriefText):
     """Points (floats, error, bound) of both fronts, and the rules with their regret."""
 
     problem: Problem

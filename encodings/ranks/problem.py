@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import BriefQuestion
 from gapless.budget import Items
 from gapless.encodings.ranks.step import Step
 from gapless.encodings.ranks.system import METHODS, METHODS_BY_EPOCH, PHASES
@@ -29,8 +30,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Problem:
+@dataclass(frozen=True, repr=False)
+class Problem(BriefQuestion):
     """Which mode each layer's gradient is sent in, in each epoch, so that the errors of all steps have the least sum.
 
     An epoch's error counts with the square of its learning rate, for each of its steps. `data_bytes`: the most that a

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import BriefQuestion
 from gapless.collective import Collective, collective_by_name, divided
 from gapless.encodings.taccl.bounds.latency import distances_s
 from gapless.encodings.taccl.sketch.format import Sketch
@@ -34,8 +35,8 @@ _LARGEST_SPREAD = 1e12
 """Solvers count in the fastest link's time, and need numbers that differ from zero and from infinity."""
 
 
-@dataclass(frozen=True)
-class Chunked:
+@dataclass(frozen=True, repr=False)
+class Chunked(BriefQuestion):
     """Synthesise `collective` for chunks of `chunk_bytes` on the part of `topology` that `sketch` keeps.
 
     Chunks that travel between nodes may be grouped: n of them take `alpha + n * beta * size`. Inside a node every chunk

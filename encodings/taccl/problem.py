@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
 
+from gapless.brief import BriefQuestion
 from gapless.collective import Collective
 from gapless.encodings.taccl.chunked import Chunked, Method
 from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sketch
@@ -24,8 +25,8 @@ AUTO: Literal["auto"] = "auto"
 """The sketch that stands for a search over sketches."""
 
 
-@dataclass(frozen=True)
-class Problem:
+@dataclass(frozen=True, repr=False)
+class Problem(BriefQuestion):
     """Carry out a collective on a topology as fast as possible.
 
     `collective`: a name, which `root` and `target` go with, one of your own, or those of process groups. `size_bytes`:

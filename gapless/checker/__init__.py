@@ -11,6 +11,7 @@ from gapless.checker.program import Program
 from gapless.checker.replay import Replay, replayed
 from gapless.checker.report import BusyTime, Findings, Report, Rule, Violation
 from gapless.checker.resources import check_durations, check_memory, check_resources, energy_of
+from gapless.errors import must_be
 from gapless.graph import Placement
 from gapless.schedule import Schedule
 
@@ -22,8 +23,10 @@ def check(schedule: Schedule) -> Report:
 
     Times closer than 1e-9 of the makespan are the same instant. At an instant, what ends ends first, then its frees
     happen, then what starts starts in listed order; an event of no duration ends before the next one starts.
-    Events that name unknown things are reported and left out. Raises nothing, whatever the schedule's numbers.
+    Events that name unknown things are reported and left out. Raises nothing, whatever the schedule's numbers;
+    `InputError` for what is no schedule.
     """
+    must_be("schedule", isinstance(schedule, Schedule), "a Schedule", schedule)
     return judged(replayed(schedule))
 
 

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from gapless.brief import card_html
+from gapless.units import format_bytes, format_joules, format_seconds
+
 __all__ = ["STORED_PER_RULE", "BusyTime", "Findings", "Report", "Rule", "Violation"]
 
 STORED_PER_RULE = 100
@@ -65,7 +68,7 @@ class BusyTime:
     resources: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The outcome of a replay, recomputed from graph and topology.
 
@@ -83,6 +86,24 @@ class Report:
     violation_counts: dict[Rule, int] = field(default_factory=dict)
     energy_j: float | None = None
     spent: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        broken = ", ".join(f"{rule.value} {count}" for rule, count in self.violation_counts.items())
+        found = f"NOT valid: {broken}" if broken else "valid"
+        return f"<replay: {self.event_count} events in {format_seconds(self.makespan_s)}, {found}>"
+
+    def _repr_html_(self) -> str:
+        rows = [("makespan", format_seconds(self.makespan_s)), ("peak", format_bytes(max(self.peak_bytes, default=0)))]
+        if self.energy_j is not None:
+            rows.append(("energy", format_joules(self.energy_j)))
+        rows += [
+            (f"{rule.value} ({count})", self._first(rule).message) for rule, count in self.violation_counts.items()
+        ]
+        verdict = "valid" if self.valid else f"NOT valid: {self.violation_count} violations"
+        return card_html(f"replay of {self.event_count} events: {verdict}", rows, self.valid)
+
+    def _first(self, rule: Rule) -> Violation:
+        return next(violation for violation in self.violations if violation.rule is rule)
 
     @property
     def violation_count(self) -> int:
@@ -104,8 +125,7 @@ class Report:
             f"on device {self.peak_bytes.index(max(self.peak_bytes))}",
         ]
         for rule, count in self.violation_counts.items():
-            first = next(violation for violation in self.violations if violation.rule is rule)
-            lines.append(f"{rule.value} ({count}): {first.message}")
+            lines.append(f"{rule.value} ({count}): {self._first(rule).message}")
         return "\n".join(lines)
 
 

@@ -28,7 +28,7 @@ def add_commands(commands: Any, whole: Callable[[], argparse.ArgumentParser]) ->
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("shell", choices=_SHELLS)
+    parser.add_argument("shell", choices=_SHELLS, help="whose script it is")
     parser.set_defaults(run=lambda arguments: _print_script(arguments.shell, whole()))
 
 

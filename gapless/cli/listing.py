@@ -32,7 +32,7 @@ def add_commands(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("what", nargs="?", choices=sorted(_tables()))
+    what.add_argument("what", nargs="?", choices=sorted(_tables()), help="the table")
     what.add_argument("--cite", action="store_true", help="gapless and the papers behind it, as BibTeX")
     parser.add_argument("--json", action="store_true", help="a JSON list of objects on stdout")
     parser.set_defaults(run=_list)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gapless.cli.options import add_batches, add_fields, add_output_options, naming_options, values_of
 from gapless.errors import InputError
+from gapless.exporting import PERFETTO, export_format
 from gapless.fields import Field, Whole
 from gapless.io.ef_options import JUDGING
-from gapless.system import Export, find_system, known_system, system_names
+from gapless.system import find_system, known_system, system_names
 
 if TYPE_CHECKING:
     from gapless.checker import Report
@@ -53,14 +53,17 @@ def add_commands(commands: Any) -> None:
     add_output_options(check)
     check.set_defaults(run=_check)
     show = _command(commands, "show", "print a summary of a plan", _SHOW_EXAMPLE)
-    show.add_argument("file", metavar="PLAN")
-    add_fields(show, [Field("events", Whole(0), "also list the first N events", 0, metavar="N", group="output")])
+    show.add_argument("file", metavar="PLAN", help="a plan (.json, .npz)")
+    add_fields(
+        show, [Field("events", Whole(0), "also list the first N events (default 0)", 0, metavar="N", group="output")]
+    )
     add_batches(show)
     show.set_defaults(run=_show)
     export = _command(commands, "export", "write a plan in the format of a runtime or a viewer", _EXPORT_EXAMPLE)
-    export.add_argument("file", metavar="PLAN")
+    export.add_argument("file", metavar="PLAN", help="a plan (.json, .npz)")
     formats = {export.name: export for name in system_names() for export in find_system(name).exports}
-    export.add_argument("--format", choices=sorted({*formats, PERFETTO.name}), required=True)
+    known = sorted({*formats, PERFETTO.name})
+    export.add_argument("--format", choices=known, required=True, help="what is written; most are of one system")
     export.add_argument("-o", "--output", metavar="FILE", required=True, help="for chakra, FILE.0.et and so on by rank")
     add_fields(export, list({field.name: field for each in formats.values() for field in each.fields}.values()))
     add_batches(export)
@@ -190,14 +193,11 @@ def _export(arguments: argparse.Namespace) -> int:
     from gapless.io.plan import excerpt_of
     from gapless.result import read_saved
 
-    plan, name = read_saved(arguments.file), arguments.format
-    system = known_system(plan.system)
-    formats = {export.name: export for export in (*(() if system is None else system.exports), PERFETTO)}
-    if name not in formats:
-        takers = [system for system in system_names() if name in {each.name for each in find_system(system).exports}]
-        rule = f"--format {name} takes plans of {' or '.join(takers)}"
-        raise InputError(f"{arguments.file}: {rule}, got one of {plan.system}")
-    export = formats[name]
+    plan = read_saved(arguments.file)
+    try:
+        export = export_format(plan, arguments.format)
+    except InputError as error:
+        raise InputError(f"{arguments.file}: {error}") from None
     report = _replay(plan)
     plan = excerpt_of(plan, arguments.batches)
     if not report.valid:
@@ -210,19 +210,6 @@ def _export(arguments: argparse.Namespace) -> int:
         raise InputError(f"{arguments.file}: {error}") from None
     print(f"{arguments.output}: {written}")
     return 0
-
-
-def _write_perfetto(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
-    from gapless import __version__
-    from gapless.io.perfetto import write_perfetto
-    from gapless.plot.names import device_names
-
-    about = {"gapless": __version__, "system": plan.system, "problem": plan.problem, "claim": plan.claim}
-    count = write_perfetto(path, plan.schedule, device_names(plan), about)
-    return f"{count} trace events of {len(plan.schedule)} events, for ui.perfetto.dev or chrome://tracing"
-
-
-PERFETTO = Export("perfetto", "a trace for ui.perfetto.dev or chrome://tracing", _write_perfetto)
 
 
 def _replay(plan: SavedPlan) -> Report:

@@ -1,13 +1,16 @@
-"""The reference of all commands as a page in Markdown, made from the parsers: what a command takes is said once."""
+"""References as Markdown, made from the parsers and the systems' fields: what is taken is said once."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 
-__all__ = ["commands_reference"]
+from gapless.parameters import parameter_rows
+from gapless.system import System
+
+__all__ = ["commands_reference", "systems_reference"]
 
 _MOST_DEPTH = 4
 """Headings of commands that lie deeper in each other are as small as these."""
@@ -18,6 +21,26 @@ def commands_reference(parser: argparse.ArgumentParser) -> str:
     group, and what its help ends with.
     """
     return "\n\n".join(_sections(parser))
+
+
+def systems_reference(systems: Iterable[System]) -> str:
+    """A section for each system: what `problem` and `solve` take, and the parameters of its searches."""
+    return "\n\n".join(part for system in systems for part in _of_system(system))
+
+
+def _of_system(system: System) -> Iterator[str]:
+    yield f"### gapless.{system.name}"
+    what, first = _prose(system.what[:1].upper() + system.what[1:]), system.fields[0].name
+    yield f"{what}. `gapless.{system.name}.solve({first}, ...)` makes a plan."
+    arguments = [
+        f"| `{field.name}` | {_in_a_cell(_prose(field.help))}{'; must be given' if field.is_required else ''} |"
+        for field in system.fields
+    ]
+    yield "\n".join(["| argument | |", "|---|---|", *arguments])
+    if system.parameters is not None:
+        rows = parameter_rows(system.parameters())
+        lines = [f"| `{row['name']}` | {_prose(row['default'])} | {_prose(row['what'])} |" for row in rows]
+        yield "\n".join(["| parameter | default | |", "|---|---|---|", *lines])
 
 
 def _sections(parser: argparse.ArgumentParser) -> Iterator[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless import __version__
+from gapless.brief import Brief
 from gapless.entry import Entry, solve_options
 from gapless.errors import InputError
 from gapless.fields import SOLVING, Field, Flag, read_fields
@@ -27,8 +28,8 @@ _HASH_DIGITS = 16
 _BLOCK_BYTES = 2**20
 
 
-@dataclass(frozen=True)
-class Instance:
+@dataclass(frozen=True, repr=False)
+class Instance(Brief):
     """A problem with its options, as `gapless solve SYSTEM` takes them.
 
     `values`: the fields that the file gives. `swept`: those of them that vary. `files`: the SHA-256 of each file that a

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
 from gapless.io.plan import claim_data
@@ -42,8 +43,8 @@ _NUMBERS = (
 _TEXTS = ("stop_reason", "solver", "plan", "error")
 
 
-@dataclass(frozen=True)
-class Row:
+@dataclass(frozen=True, repr=False)
+class Row(Brief):
     """What came of a question; None stands for what is not known, or not there.
 
     `fields`: as the file gives them. `objective_s`, `bound_s` (or `_j`, `_error`) and `gap`: the solver's claim.

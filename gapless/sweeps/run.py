@@ -14,6 +14,7 @@ from gapless.options import Progress
 from gapless.sweeps.local import Engine, Local, Task
 from gapless.sweeps.question import Question
 from gapless.sweeps.results import FAILED, WAITING, Row, read_row
+from gapless.sweeps.rows import Rows
 from gapless.sweeps.summary import SUMMARY_JSON, write_summary
 
 __all__ = ["answers", "bare_row", "known_rows", "sweep"]
@@ -25,9 +26,9 @@ def sweep(
     engine: Engine | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
-) -> list[Row]:
+) -> Rows:
     """`answers`, and their table in `folder`."""
-    rows = answers(instances, folder, engine, on_progress, stop)
+    rows = Rows(answers(instances, folder, engine, on_progress, stop))
     write_summary(Path(folder), rows)
     return rows
 

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.profiles.compression.levels import check_mode, sent_bytes
@@ -23,8 +24,8 @@ _MOST_BYTES = 2**53
 """Up to which sums of what is sent are exact in floating point."""
 
 
-@dataclass(frozen=True)
-class CompressionTrace:
+@dataclass(frozen=True, repr=False)
+class CompressionTrace(Brief):
     """E epochs of a training, L layers (tensors, in the order in which their gradients become ready), M modes.
 
     `shapes[l]`: of the layer's tensor. `steps[e]`: int64, of the epoch. `learning_rate[e]`: float, gamma_e. `error`:

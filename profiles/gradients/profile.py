@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.profiles.gradients.modes import PLAIN, Mode
@@ -20,8 +21,8 @@ _LONGEST_S = 1e100
 """Short enough for sums and multiples of times to stay finite."""
 
 
-@dataclass(frozen=True)
-class FusionProfile:
+@dataclass(frozen=True, repr=False)
+class FusionProfile(Brief):
     """A training step with data parallelism, seen from one worker.
 
     Letters in the paper are those of *A compression scheduler for scalable communication-efficient distributed

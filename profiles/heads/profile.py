@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.profiles.heads.rises import Rises
 
@@ -21,8 +22,8 @@ DISTANCES = {
 """What a head h that takes over the attention A of head j is charged, means over tokens."""
 
 
-@dataclass(frozen=True)
-class HeadProfile:
+@dataclass(frozen=True, repr=False)
+class HeadProfile(Brief):
     """The heads of a model, and how far they are from each other.
 
     `scores[l, h, j]`, `output[l, h, j]`: float, shape (layers, heads, heads), >= 0, the distances of `DISTANCES` of

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import Brief
 from gapless.errors import InputError
 
 __all__ = ["Rises", "counts_to_measure"]
@@ -19,8 +20,8 @@ _ALL_COUNTS = 8
 """With so many key heads at most, every count is measured."""
 
 
-@dataclass(frozen=True)
-class Rises:
+@dataclass(frozen=True, repr=False)
+class Rises(Brief):
     """Of every layer and count of key heads whose keys it keeps, while all other layers keep theirs.
 
     `loss[l, k-1]`: nats a token, >= 0, float, shape (layers, key heads); nan where it wasn't measured, which neither

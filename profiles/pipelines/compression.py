@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import Brief
 from gapless.errors import InputError
 
 __all__ = ["CompressionMode", "CompressionTable"]
@@ -56,9 +57,12 @@ class CompressionMode:
         return min(1.0, self.rank * (rows + columns) / (rows * columns))
 
 
-@dataclass(frozen=True)
-class CompressionTable:
-    """Modes measured on a model. `depth`: float, where in the model (0: its input, 1: its output); `source`: how."""
+@dataclass(frozen=True, repr=False)
+class CompressionTable(Brief):
+    """Modes measured on a model. `depth`: float, where in the model (0: its input, 1: its output); `source`: how.
+
+    Raises `InputError` naming the table.
+    """
 
     name: str
     depth: Floats

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import Brief
 from gapless.errors import InputError
 
 __all__ = ["PipelineProfile", "uniform_profile"]
@@ -19,8 +20,8 @@ UNIFORM_STASH_BYTES, UNIFORM_BOUNDARY_BYTES = 10**9, 10**6
 """Of a rank's part of a uniform profile: memory there is counted in micro-batches, and messages are small beside it."""
 
 
-@dataclass(frozen=True)
-class PipelineProfile:
+@dataclass(frozen=True, repr=False)
+class PipelineProfile(Brief):
     """Layers in order, each of them whole on one rank; all columns have the shape (layers,).
 
     `forward_s`, `backward_s`, `weight_s`: float, seconds of one micro-batch: F, the gradient of the input (I), the

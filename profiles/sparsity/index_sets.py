@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import Brief
 from gapless.errors import InputError
 
 __all__ = ["MOST_ELEMENTS", "IndexSets", "index_sets"]
@@ -19,8 +20,8 @@ MOST_ELEMENTS = 2**31 - 1
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class IndexSets:
+@dataclass(frozen=True, eq=False, repr=False)
+class IndexSets(Brief):
     """The index sets of P ranks over T steps, in columns (CSR): set t * P + i is rank i's in step t.
 
     `elements`: n, the gradient's entries. `start`: int64 of shape (T * P + 1,). `indices`: int32, ascending within a

@@ -32,7 +32,12 @@ def read_trace(
     path: str | Path, columns: Sequence[str] = (), string_columns: Collection[str] = (), array: str | None = None,
     bag_columns: Collection[str] = (),
 ) -> Trace:  # fmt: skip
-    """The trace in a file, by the ending of its name. `columns` are a csv's, `array` is a `.npz`'s."""
+    """The trace in a file, by the ending of its name: .npy, .npz, .csv or .csv.gz.
+
+    `columns`: of a csv, the ones that become tables, all if empty. `string_columns`: those of them that hold names
+    instead of ids. `bag_columns`: those with lists of ids, as `3;17;4`. `array`: of a `.npz` that has several. Raises
+    `InputError` naming the file.
+    """
     name = str(path)
     if name.endswith((".csv", ".csv.gz")):
         return read_csv_trace(path, columns, string_columns, bag_columns)

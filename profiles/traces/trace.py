@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags, joined
 
@@ -52,14 +53,14 @@ Block: TypeAlias = "NDArray[np.int64] | Bags"
 """Some examples: an id in each table, int64 (examples, tables), or bags of ids."""
 
 
-@dataclass(frozen=True)
-class Trace:
+@dataclass(frozen=True, repr=False)
+class Trace(Brief):
     """A stream of examples that can be read again and again, each time the same.
 
     `blocks()`: a fresh pass; int64 arrays, shape (examples of this block, tables), of ids >= 0 private to their table,
     or `Bags` of such ids in every block.
     `table_names`: of the columns. `table_rows`: rows of each table, where known; ids are smaller.
-    `examples`: how many there are, where known.
+    `examples`: how many there are, where known. Raises `InputError` naming the trace.
     """
 
     name: str
@@ -126,7 +127,7 @@ def rebatched(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
 def trace_of_array(
     ids: NDArray[np.integer[Any]] | Bags, name: str = "array", table_names: tuple[str, ...] = ()
 ) -> Trace:
-    """A trace that lies in memory: integers, shape (examples, tables), or bags."""
+    """A trace that lies in memory: integers, shape (examples, tables), or bags. Raises `InputError` for others."""
     if isinstance(ids, Bags):
         check_bags(ids, f"trace {name!r}")
     elif ids.dtype.kind not in "iu" or ids.ndim != 2 or not ids.size:

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.brief import Brief
 from gapless.errors import InputError
 
 __all__ = ["BackwardNode", "ForwardNode", "Implementation", "TrainingGraph", "Variant"]
@@ -90,8 +91,8 @@ class BackwardNode:
     fixed_bytes: int
 
 
-@dataclass(frozen=True)
-class TrainingGraph:
+@dataclass(frozen=True, repr=False)
+class TrainingGraph(Brief):
     """Forward nodes in the order in which they run, the loss last; backward nodes in the order in which they run.
 
     Node numbers: forward nodes are 0 .. V - 1, backward node b is V + b. Raises `InputError` where a number is out of

@@ -140,6 +140,13 @@ def test_every_figure_is_a_table(
     assert (data["figure"], data["batch"], data["plot"]) == (figure, 32, None)
 
 
+@pytest.mark.parametrize(("asked", "batch"), [("64", 64), ("0.5x", 16)])
+def test_one_batch_that_is_asked_for_is_said(capsys: pytest.CaptureFixture[str], asked: str, batch: int) -> None:
+    question = [*WHAT_IF, "--figure", "latency", "--batch", asked, "--latency", "10us"]
+    assert f"all at batch {batch}\n" in run(capsys, *question)[1]
+    assert json.loads(run(capsys, *question, "--json")[1])["batch"] == batch
+
+
 def test_axes_are_lists_with_units(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--figure", "bandwidth", "--bucket", "10MB,25MB", "--gamma", "1.04,1.1", "--batch", "0.5x,64"]
     code, out, _ = run(capsys, *WHAT_IF, *asked, "--latency", "1us", "--json")

@@ -73,16 +73,6 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def test_without_torch_one_line_says_how_to_install_it(source: Path) -> None:
-    script = "import sys; sys.modules['torch'] = None; from gapless.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    arguments = ["run", "monet", "--model", f"{source}:plain", "--budget", "0.5x"]
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    assert "pip install '.[torch]'" in done.stderr
-
-
 def test_core_imports_no_torch() -> None:
     script = (
         "import sys, gapless, gapless.cli.main, gapless.checker, gapless.encodings.monet.solve\n"

@@ -268,21 +268,6 @@ def test_a_plan_that_does_not_replay_is_not_run(tmp_path: Path, capsys: pytest.C
     assert "not run: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "words", ["run cupcake --plan PLAN", "profile gradients -o OUT", "validate ddp --bandwidth 1Gbps"]
-)
-def test_without_torch_it_is_one_line(tmp_path: Path, words: str) -> None:
-    places = {"PLAN": solved(tmp_path), "OUT": str(tmp_path / "out.json")}
-    arguments = [places.get(word, word) for word in words.split()] + ["--model", SMALL]
-    code = f"import sys; sys.modules['torch'] = None; from gapless.cli.main import main; sys.exit(main({arguments}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
-                          env={"PYTHONPATH": "."}, check=False)  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr == (
-        "gapless: error: this needs PyTorch, which is not installed; pip install '.[torch]' in a checkout\n"
-    )
-
-
 # -- how ranks end -----------------------------------------------------------------------------------------------------
 
 

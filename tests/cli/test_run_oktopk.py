@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import pytest
 from gapless.cli.main import main
 from tests.support.extras import HAS_MATPLOTLIB
 
-ROOT = Path(__file__).parents[2]
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 MODEL = "train:net,layers=1,width=4,classes=3,size=4"
 ELEMENTS = 4 * 3 * 9 + 8 + 4 * 16 + 16 + 16 * 3 + 3
@@ -129,23 +126,3 @@ def test_a_plan_of_another_system_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert main(["solve", "taccl", *question, "-o", plan, "--quiet"]) == 0
     message = "run takes a plan of oktopk, got one of taccl"
     refused(capsys, main([*words.split(), "--plan", plan]), message)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "run oktopk --plan PLAN",
-        f"validate sparse --plan PLAN --model {MODEL}",
-        f"profile sparsity -o g.npz --model {MODEL}",
-    ],
-)
-def test_without_torch_it_is_one_line(tmp_path: Path, words: str) -> None:
-    plan = solved(tmp_path)
-    arguments = [plan if word == "PLAN" else word for word in words.split()]
-    code = f"import sys; sys.modules['torch'] = None; from gapless.cli.main import main; sys.exit(main({arguments}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
-                          env={"PYTHONPATH": "."}, check=False)  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr == (
-        "gapless: error: this needs PyTorch, which is not installed; pip install '.[torch]' in a checkout\n"
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +16,6 @@ from gapless.cli.main import main
 from gapless.errors import RunError
 from gapless.io.plan import SavedPlan, write_plan
 
-ROOT = Path(__file__).parents[2]
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 SMALL = "train:gpt,hidden=32,sequence=16"
 TWO: dict[str, Any] = {"ranks": 2, "micro_batches": 3, "profile": gpt_profile(2, (16, 32))}
@@ -155,19 +153,6 @@ def test_a_plan_of_another_system_is_refused(tmp_path: Path, capsys: pytest.Capt
                  str(tmp_path / "p.json"), "--quiet", "--time-limit", "5"]) == 0  # fmt: skip
     assert run(str(tmp_path / "p.json")) == 2
     assert "run takes a plan of pipeline, got one of taccl" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["run", "pipeline", "--ranks", "2", "--plan"], ["profile", "pipeline", "-o"]])
-def test_without_torch_it_is_one_line(tmp_path: Path, words: list[str]) -> None:
-    plan = saved(tmp_path, baseline_plan("1f1b", **TWO))
-    arguments = [*words, plan, "--model", SMALL]
-    code = f"import sys; sys.modules['torch'] = None; from gapless.cli.main import main; sys.exit(main({arguments}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
-                          env={"PYTHONPATH": "."}, check=False)  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr == (
-        "gapless: error: this needs PyTorch, which is not installed; pip install '.[torch]' in a checkout\n"
-    )
 
 
 @needs_torch

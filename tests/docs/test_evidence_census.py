@@ -14,6 +14,7 @@ from gapless.evidence import evidence
 NUMERIC = 0.3
 """From this share of cells that begin with a number on, a table holds results."""
 FACTS = {
+    ("docs/formats.md", "array"): "what a file holds",
     ("docs/topologies.md", "name"): "machines as their data sheets have them",
     ("docs/how-to/groups.md", "`--group`"): "ranks",
     ("docs/how-to/profile-a-machine.md", "flow"): "formulas",
@@ -67,4 +68,5 @@ def test_there_are_tables_of_results_and_of_facts() -> None:
 def test_a_table_of_results_names_what_makes_it_again(table: Printed) -> None:
     known = {entry.name for entry in evidence() if entry.page == table.page}
     named = {word for words in re.findall(r"gapless\s+bench\s+([^`#]*)", table.section) for word in words.split()}
-    assert known & named, f"of {table.page}, `gapless bench` knows {', '.join(sorted(known)) or 'no table'}"
+    rule = "its section must name the `gapless bench` table that makes it, or FACTS say what these numbers are"
+    assert known & named, f"{table.heads}: {rule}; of {table.page}, bench knows {', '.join(sorted(known)) or 'none'}"

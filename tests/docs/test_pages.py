@@ -13,18 +13,21 @@ from types import ModuleType
 
 import pytest
 from doc_pages import NOT_RUN, ROOT, Block, blocks, commands, missing_line, pages, run_page
+from questions import content
 
 from gapless.cli.commands import build_parser
 from gapless.extras import EXTRAS
-from gapless.system import _elsewhere
+from gapless.system import _elsewhere, find_system, system_names
 
 ALL = [*pages(), ROOT / "CONTRIBUTING.md"]
 RUN = [page for page in ALL if any(block.is_run for block in blocks(page.read_text(encoding="utf-8")))]
-QUICK = ("formats.md", "replay.md", "stopping.md", "trace.md")
+QUICK = ("README.md", "formats.md", "replay.md", "stopping.md", "taccl-ef.md", "trace.md")
 MOST_NOT_RUN = 0.15
+TUTORIALS = [page for page in ALL if page.parent.name == "tutorials"]
+SIDE_BY_SIDE = re.compile(r"^```sh\n(?:(?!```).*\n)+```\n\n```python$", re.MULTILINE)
 _REASONS = "|".join(NOT_RUN)
 MARK = re.compile(
-    rf"(?:run(?: with \w+)?|(?:file|more): [\w./-]+|output(?:, numbers vary|, once)?|not run: (?:{_REASONS}))?"
+    rf"(?:run with \w+|(?:file|more): [\w./-]+|output(?:, numbers vary|, once)?|not run: (?:{_REASONS}))?"
 )
 
 
@@ -41,9 +44,12 @@ def parser() -> argparse.ArgumentParser:
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_every_block_runs_as_it_stands(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     try:
         assert run_page(page.read_text(encoding="utf-8"), tmp_path) > 0
+        if page in TUTORIALS:  # where what the shell has written is what Python has written
+            ending = find_system(page.stem).ending
+            assert content(tmp_path / f"plan{ending}") == content(tmp_path / f"same{ending}")
     finally:
         _elsewhere.cache_clear()  # what the page has installed is gone with its folder
         for module in [key for key, value in sys.modules.items() if _lies_in(value, tmp_path)]:
@@ -103,19 +109,36 @@ def test_every_command_is_one_that_the_command_line_knows(
             assert set(named) <= set(EXTRAS), f"{shlex.join(words)}: there is no such extra"
 
 
-def test_every_tutorial_has_five_commands_and_a_picture() -> None:
-    tutorials = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-    assert [page.stem for page in tutorials] == ["bagpipe", "cupcake", "monet", "pipeline", "taccl"]
-    for page in tutorials:
-        found = blocks(page.read_text(encoding="utf-8"))
-        run = [list(commands(block)) for block in found if block.is_run and block.language == "sh"]
-        assert len(run[0]) == 5
-        assert {words[1] for words in run[1]} == {"plot"}
+def test_each_system_has_a_tutorial_and_pages_lead_to_it() -> None:
+    assert [page.stem for page in TUTORIALS] == sorted(system_names())
+    for leads, path in (("docs/index.md", "tutorials"), ("docs/which-system.md", "tutorials")):
+        text = (ROOT / leads).read_text(encoding="utf-8")
+        assert set(re.findall(rf"\]\({path}/(\w+)\.md\)", text)) == set(system_names()), leads
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_a_tutorial_leads_from_a_problem_to_the_plan_in_use(page: Path) -> None:
+    start, *sections = re.split("^## ", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert start.split("\n\n")[1].startswith("You "), "it starts from a person's problem"
+    parts = {section.partition("\n")[0]: section for section in sections}
+    assert list(parts) == ["Install", "The plan", "The picture", "The plan in use", "Your own", "Next"]
+    assert blocks(parts["Install"])[0].text.startswith('pip install ".[plot')
+    for title in ("The plan", "The picture"):
+        assert SIDE_BY_SIDE.search(parts[title]), f"{title}: the shell's block has Python's right behind it"
+    assert re.search(r"!\[[^]]+\]\(\.\./images/[\w-]+\.svg\)", parts["The picture"])
+    languages = [block.language for block in blocks(parts["The plan in use"]) if not block.mark.startswith("not run")]
+    assert {"sh", "python"} <= set(languages)
+    assert "| instead of | take |" in parts["Your own"]
 
 
 def test_every_page_can_be_reached() -> None:
     listed = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
-    there = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+    docs = ROOT / "docs"
+    files = (
+        *docs.rglob("*.md"),
+        *(path.with_suffix(".md") for path in docs.rglob("*.ipynb")),
+    )
+    there = {page.relative_to(docs).as_posix() for page in files}
     assert there == listed, f"nav of mkdocs.yml and docs/ differ: {sorted(there ^ listed)}"
 
 
@@ -126,5 +149,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert built.returncode == 0, built.stderr
     assert (site / "tutorials" / "taccl" / "index.html").is_file()
+    assert "data:image/" in (site / "notebooks" / "chai" / "index.html").read_text(encoding="utf-8")
+    assert 'href="taccl/"' in (site / "notebooks" / "index.html").read_text(encoding="utf-8")
     assert "gapless sweep file" in (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
     assert 'id="gapless.result.Result"' in (site / "reference" / "python" / "index.html").read_text(encoding="utf-8")

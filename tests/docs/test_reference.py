@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
-import pkgutil
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-import gapless
 from gapless.cli.commands import build_parser
 from gapless.cli.parser import Parser
-from gapless.cli.reference import commands_reference
+from gapless.cli.reference import commands_reference, systems_reference
+from gapless.parameters import parameter_rows
+from gapless.system import find_system, system_names
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
 ENTRIES = re.findall(r"^::: ([\w.]+)$", PYTHON, re.MULTILINE)
+
+MODULES = (
+    "", "checker", "encodings.*", "schemas", "simulate", "sweeps", "sweeps.measured", "topologies.files",
+    "topologies.topology", "torch", "torch.capture", "torch.collectives", "torch.ddp", "torch.embeddings",
+    "torch.pipeline", "torch.run", "torch.sparse", "plot",
+)  # fmt: skip
+"""Modules for users, whose public names are all in the reference."""
+
+NOT_ENTRIES = {"METHODS", "OBJECTIVES", "Objective"}
+"""Public names that are plain values or types of them."""
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -60,16 +73,97 @@ def test_the_site_gets_the_reference_where_a_page_has_the_mark() -> None:
     assert spec.loader is not None
     hook = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hook)
-    page = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
-    assert "## gapless solve" in hook.on_page_markdown(page)
-    assert hook.on_page_markdown("# Another page") == "# Another page"
+    commands = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    page = SimpleNamespace(file=SimpleNamespace(generated_by=None))
+    assert "## gapless solve" in hook.on_page_markdown(commands, page=page)
+    assert "### gapless.taccl" in hook.on_page_markdown(PYTHON, page=page)
+    assert hook.on_page_markdown("# Another page", page=page) == "# Another page"
 
 
-def test_every_public_name_has_an_entry() -> None:
-    missing = {name for name in gapless.__all__ if not any(entry.endswith(f".{name}") for entry in ENTRIES)}
-    assert not missing
+def test_every_argument_has_help_and_a_default_that_it_names() -> None:
+    for parser in parsers(build_parser()):
+        for action in parser._actions:  # noqa: SLF001
+            if isinstance(action, argparse._SubParsersAction) or action.help == argparse.SUPPRESS:  # noqa: SLF001
+                continue
+            where = f"{parser.prog} {action.option_strings or action.dest}"
+            assert action.help, where
+            if action.nargs != 0 and action.default not in (None, argparse.SUPPRESS, (), []):
+                assert "default" in action.help, where
+
+
+def test_every_system_has_its_arguments_and_its_parameters() -> None:
+    sections = systems_reference(map(find_system, system_names())).split("### gapless.")[1:]
+    assert [section.split()[0] for section in sections] == list(system_names())
+    for section, system in zip(sections, map(find_system, system_names()), strict=True):
+        rows = [] if system.parameters is None else parameter_rows(system.parameters())
+        for name in [*(field.name for field in system.fields), *(row["name"] for row in rows)]:
+            assert f"\n| `{name}` | " in section
+
+
+def source_of(module: str) -> Path | None:
+    """The file of a module of gapless, found without importing it."""
+    names = module.split(".")[1:]
+    top = ROOT if names[:1] and (ROOT / names[0]).is_dir() else ROOT / "gapless"
+    found = (top.joinpath(*names).with_suffix(".py"), top.joinpath(*names, "__init__.py"))
+    return next((path for path in found if path.is_file()), None)
+
+
+def public_modules() -> Iterator[str]:
+    for name in MODULES:
+        if name.endswith("*"):
+            yield from (f"gapless.encodings.{system}" for system in system_names())
+        else:
+            yield f"gapless.{name}".rstrip(".")
+
+
+@pytest.mark.parametrize("module", list(public_modules()))
+def test_every_public_name_has_an_entry(module: str) -> None:
+    source = source_of(module)
+    assert source is not None
+    (named,) = re.findall(r"^__all__ = \[(.*?)\]", source.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    home = ".".join(module.split(".")[:3])  # links of `gapless.topologies.topology` are defined beside it
+    entries = {entry.rpartition(".")[2] for entry in ENTRIES if entry.startswith(f"{home.removesuffix('.topology')}.")}
+    for name in re.findall(r'"(\w+)"', named):
+        assert name in entries or name in NOT_ENTRIES or f"`{name}`" in PYTHON, f"{module}.{name}"
+
+
+@cache
+def parsed(source: Path) -> ast.Module:
+    return ast.parse(source.read_text(encoding="utf-8"))
+
+
+def definition(entry: str) -> ast.ClassDef | ast.FunctionDef:
+    """Where an entry is defined."""
+    module, _, name = entry.rpartition(".")
+    source = source_of(module)
+    assert source is not None, f"{entry}: there is no such module"
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    found = [node for node in parsed(source).body if isinstance(node, kinds) and node.name == name]
+    assert found, f"{entry}: isn't defined there"
+    return found[-1]
+
+
+def raised(node: ast.ClassDef | ast.FunctionDef) -> bool:
+    """Whether making the object, or calling the function, raises `InputError` in its own lines."""
+    made = ("__init__", "__post_init__")
+    bodies = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name in made]
+    return any(
+        isinstance(each, ast.Raise) and each.exc is not None and "InputError" in ast.unparse(each.exc)
+        for body in (bodies if isinstance(node, ast.ClassDef) else [node])
+        for each in ast.walk(body)
+    )
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_every_entry_is_there_and_says_what_it_is(entry: str) -> None:
-    assert pkgutil.resolve_name(entry).__doc__
+def test_every_entry_says_what_it_is_what_its_arrays_are_and_that_it_raises(entry: str) -> None:
+    node = definition(entry)
+    text = ast.get_docstring(node) or ""
+    assert len(text.split()) >= 4, "too short for a stranger"
+    if raised(node):
+        assert re.search("[Rr]aise", text), "raises InputError, which the docstring doesn't say"
+    if isinstance(node, ast.ClassDef):
+        for field, below in zip(node.body, [*node.body[1:], None], strict=True):
+            if isinstance(field, ast.AnnAssign) and "NDArray" in ast.unparse(field.annotation):
+                name = ast.unparse(field.target)
+                is_said = isinstance(below, ast.Expr) or re.search(rf"`{name}\b", text)
+                assert is_said or name.startswith("_"), f"{name}: an array whose shape or meaning nothing says"

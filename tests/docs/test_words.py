@@ -97,14 +97,26 @@ def test_each_term_of_the_glossary_stands_once_in_its_section():
         assert terms == sorted(set(terms), key=str.lower)
 
 
+def test_each_term_of_the_glossary_is_used_somewhere():
+    glossary = ROOT / "docs" / "glossary.md"
+
+    def words(text: str) -> str:
+        return " " + re.sub(r"[\W_]+", " ", text.lower())
+
+    used = "".join(words(path.read_text(encoding="utf-8")) for path in (*pages(), *sources()) if path != glossary)
+    for term in re.findall(r"^\| (?!term )([^|]+?) \|", glossary.read_text(encoding="utf-8"), re.MULTILINE):
+        for part in re.sub(r" \(.*\)|, of time", "", term).split(", "):
+            assert re.sub(r"(?:e|s|ion|y)$", "", words(part)) in used, term
+
+
 def test_every_file_that_a_page_names_is_there():
     there = {f"/{path.as_posix()}" for path in (*sources(), *(ROOT / "tests").rglob("*.py"))}
-    named = {
-        (page.name, name)
-        for page in pages()
-        for name in re.findall(r"`(?:gapless/)?((?:\w+/)*\w+\.py)`", page.read_text(encoding="utf-8"))
-        if name not in USERS
-    }
+    named = set()
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        own = USERS.union(re.findall(r"^<!-- file: (\S+) -->$", text, re.MULTILINE))
+        names = set(re.findall(r"`(?:gapless/)?((?:\w+/)*\w+\.py)`", text))
+        named |= {(page.name, name) for name in names - own}
     assert not sorted(entry for entry in named if not any(path.endswith(f"/{entry[1]}") for path in there))
 
 

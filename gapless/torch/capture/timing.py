@@ -50,6 +50,7 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
     Every distinct operator runs once to warm up and then at least `repeats` times, on random data of its own, so that
     the model itself needn't fit. `cache`: a JSON file, read if it is there and written. An operator that can't run
     on such data gets an estimate from the bytes that it moves; the graph's `source` says how many did.
+    Raises `InputError` for fewer than one repeat, and for a file of something else.
     """
     if repeats < 1:
         raise InputError(f"repeats must be >= 1, got {repeats}")

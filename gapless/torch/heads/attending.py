@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import transformers
-from transformers.masking_utils import eager_mask
-
+from gapless.torch.heads.library import eager_mask, transformers
 from gapless.torch.library import torch
 
 __all__ = ["attending", "probabilities", "repeated"]

@@ -12,14 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.extras import missing_extra
 from gapless.io.record import load_text, suggestion
+from gapless.torch.heads.library import transformers
 from gapless.torch.library import torch
-
-try:
-    import transformers
-except ImportError:
-    raise missing_extra("this", "transformers", "hf") from None
 
 __all__ = ["Attention", "LanguageModel", "load_language_model", "mean_loss", "sequences_of"]
 

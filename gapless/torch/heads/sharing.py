@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from transformers.cache_utils import Cache, DynamicLayer
-
 from gapless.torch.heads.attending import attending, probabilities, repeated
+from gapless.torch.heads.library import Cache, DynamicLayer
 from gapless.torch.heads.models import Attention, LanguageModel
 from gapless.torch.library import torch
 

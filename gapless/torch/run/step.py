@@ -34,6 +34,8 @@ class Step:
 
     `close`: how many operators run in an implementation that is only close to eager's, by kind; none by default.
     `difference`: how far the first call was from eager's step, None before it and where they are not compared.
+
+    Raises `InputError` for a model that isn't the captured one; a call, for arguments of other shapes.
     """
 
     def __init__(
