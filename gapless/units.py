@@ -22,6 +22,7 @@ __all__ = [
     "format_seconds",
     "parse_bandwidth",
     "parse_bytes",
+    "parse_plain_seconds",
     "parse_seconds",
 ]
 
@@ -77,6 +78,18 @@ def parse_seconds(text: str, what: str = "time") -> float:
     if unit not in _SECONDS or not math.isfinite(value):
         raise InputError(f"{what}: must be a number and a unit such as 10us, 1.5ms or 2s, got {text!r}")
     return value * _SECONDS[unit]
+
+
+def parse_plain_seconds(text: str, what: str = "time") -> float:
+    """Seconds of a time with a unit, or of a number by itself, as profiles for trials have them.
+
+    >>> parse_plain_seconds("10ms"), parse_plain_seconds("2")
+    (0.01, 2.0)
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return parse_seconds(text, what)
 
 
 def parse_bandwidth(text: str, what: str = "bandwidth") -> float:

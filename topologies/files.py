@@ -123,7 +123,7 @@ def load_topology(
         return family_topology(name)
     if _ALIASES.get(head, head) not in topology_names():
         known = [*topology_names(), *FAMILIES]
-        hint = suggestion(head, known) or "`gapless list topologies` explains them"
+        hint = suggestion(head, known) or "`gapless list topologies` explains them, a file is for topology_file"
         raise InputError(f"topology: must be one of {', '.join(known)}, got {name!r}; {hint}")
     return _machine(name).cluster(otherwise if nodes is None else nodes)
 

@@ -20,7 +20,7 @@ from gapless.fields import (
 )
 from gapless.options import MOST_SECONDS
 from gapless.system import Command, Export, System, answering_in_time, lazy, named
-from gapless.units import parse_seconds
+from gapless.units import parse_plain_seconds
 
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
@@ -38,14 +38,6 @@ EMBEDDINGS = ("fused", "separate")
 
 _PROFILES = lazy("gapless.profiles.pipelines.named:pipeline_profile_names")
 _TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
-
-
-def _seconds(text: str, what: str) -> float:
-    """A time with a unit, or a number of seconds, as profiles for trials have them."""
-    try:
-        return float(text)
-    except ValueError:
-        return parse_seconds(text, what)
 
 
 def _cut(value: object) -> str | tuple[int, ...]:
@@ -93,7 +85,7 @@ QUESTION = (
         "instead of bytes: how many micro-batches a rank may hold at once", metavar="N", group="memory"
     ),
     Field(
-        "hop", Scaled(_seconds, Number(0, maximum=MOST_SECONDS)),
+        "hop", Scaled(parse_plain_seconds, Number(0, maximum=MOST_SECONDS)),
         "seconds of a plain message between neighbours: 2, 1.5ms", metavar="T", group="network",
     ),
     Field(

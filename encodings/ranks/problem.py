@@ -52,7 +52,7 @@ class Problem(BriefQuestion):
         check_known("phases", self.phases, PHASES)
         check_known("method", self.method, METHODS)
         if self.data_bytes is None and self.step_time_s is None:
-            raise InputError("data: must be given, or step_time: the most that is sent, such as 1571.8Mfloats or 0.3x")
+            raise InputError("data: must be given, the most that is sent (1571.8Mfloats, 0.3x), or step_time (10ms)")
         if self.step_time_s is not None and self.network is None:
             raise InputError("step_time: needs a network; give workers and bandwidth")
         if self.switches is not None and self.phases == "static":

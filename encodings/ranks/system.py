@@ -8,7 +8,7 @@ from typing import Any
 from gapless.errors import InputError
 from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Share, SizeOrShare, Text, Whole
 from gapless.system import Command, System, answering, drawn, lazy, named
-from gapless.units import parse_bytes
+from gapless.units import format_floats, format_seconds, parse_bytes
 
 __all__ = ["METHODS", "METHODS_BY_EPOCH", "PHASES", "RANKS", "SYSTEM", "learning_rates"]
 
@@ -163,6 +163,17 @@ example:
   gapless run ranks --plan plan.json --model train:net,batch=640
 """
 
+
+def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
+    """What any choice of modes needs, where there is none within the limits."""
+    if "least_floats" not in details:
+        return ()
+    least, step = format_floats(details["least_floats"]), format_seconds(details["cheapest_step_s"])
+    return (
+        f"the modes that send least send {least} in all, {step} a step: allow more, or record modes that send less",
+    )
+
+
 _ADVICE_HELP = """\
 The least error at every budget of data, with modes by layer alone and by layer and epoch, beside what the rules make of
 the same training. The regret of a rule is what it spoils beyond the best choice at the same data.
@@ -186,6 +197,7 @@ SYSTEM = System(
     summary=("method", "sent_floats", "error", "switch_count", "least_floats", "cheapest_step_s"),
     lighter="fewer epochs or modes",
     view=lazy("gapless.encodings.ranks.view:render"),
+    remarks=_remarks,
     question=("{trace}: ranks of a compressor", "sending {data_floats}", "a step in {step_time_s}"),
     pictures=("modes", "gantt"),
     drawers={"modes": lazy("gapless.encodings.ranks.pictures:draw_modes")},

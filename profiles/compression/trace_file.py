@@ -76,7 +76,9 @@ def _arrays(path: str | Path) -> dict[str, NDArray[Any]]:
             missing = next((title for title in ("meta", *_COLUMNS) if title not in archive), None)
             if missing is None:
                 return {title: archive[title] for title in ("meta", *_COLUMNS)}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         line = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(f"{path}: must be a .npz file of arrays: {line}") from None
     raise InputError(f"{path}: array {missing!r} is missing; `gapless profile compression` writes such files")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from gapless.errors import InputError
-from gapless.fields import Number
+from gapless.fields import Number, Scaled
 from gapless.profiles.pipelines.compression import CompressionTable
 from gapless.profiles.pipelines.profile import PipelineProfile, uniform_profile
+from gapless.units import parse_plain_seconds
 
 __all__ = ["find_compression", "find_pipeline_profile", "pipeline_profile_names"]
 
 _UNIFORM = "uniform:"
+_TIME = Scaled(parse_plain_seconds, Number(0, maximum=1e6))
 
 
 def pipeline_profile_names() -> list[str]:
@@ -42,13 +44,13 @@ def find_pipeline_profile(profile: str | Path | PipelineProfile, ranks: int, chu
 
 
 def _times(text: str) -> tuple[float, float, float]:
-    """f, b, w of `uniform:f=10,b=12,w=8`."""
+    """Seconds of f, b, w of `uniform:f=10ms,b=12ms,w=8ms`; numbers are seconds."""
     given = dict(part.partition("=")[::2] for part in text.removeprefix(_UNIFORM).split(","))
-    rule = "profile: uniform needs f, b and w in seconds, such as uniform:f=10,b=12,w=8"
+    rule = "profile: uniform needs the times f, b and w, such as uniform:f=10ms,b=12ms,w=8ms"
     if sorted(given) != ["b", "f", "w"]:
         raise InputError(f"{rule}, got {text!r}")
     try:
-        forward_s, backward_s, weight_s = (Number(0, maximum=1e6)(given[name]) for name in ("f", "b", "w"))
+        forward_s, backward_s, weight_s = (_TIME(given[name]) for name in ("f", "b", "w"))
         return forward_s, backward_s, weight_s
     except InputError as error:
         raise InputError(f"{rule}, and each {error}") from None

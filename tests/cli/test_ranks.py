@@ -54,7 +54,7 @@ def test_data_is_floats_a_size_or_a_share(
         (["--data", "12Mbananas"], "data: must be floats such as 1571.8Mfloats, a size, or a share such as 0.3x"),
         (["--data", "Mfloats"], "data: must be a number of floats such as 1571.8Mfloats, got 'Mfloats'"),
         (["--data", "0floats"], "data: must be a number of floats"),
-        ([], "data: must be given, or step_time"),
+        ([], "data: must be given, the most that is sent"),
         (["--step-time", "7ms"], "step-time: needs a network; give workers and bandwidth"),
         (["--data", "0.5x", "--switches", "1"], "switches: goes with phases epoch"),
         (["--data", "0.5x", "--modes", "powersgd:3"], "modes: must be one of powersgd:1"),
@@ -86,6 +86,8 @@ def test_too_little_data_is_infeasible_and_the_least_is_said(capsys: pytest.Capt
     late = data_of(capsys, "solve", "ranks", "--trace", trace, "--step-time", "1ms", "--workers", "4",
                    "--bandwidth", "1Gbps", code=3)  # fmt: skip
     assert late["cheapest_step_s"] > 1e-3
+    _, _, err = run(capsys, "solve", "ranks", "--trace", trace, "--data", "1KB", "-o", "none.json")
+    assert "the modes that send least send 6.39 K floats in all" in err
 
 
 def test_show_has_phases_ledgers_and_rules(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from gapless.topologies.writing import cluster_text
 if TYPE_CHECKING:
     from gapless.topologies.measured.machine import MeasuredMachine
 
-__all__ = ["profile_links"]
+__all__ = ["drowned_costs", "profile_links"]
 
 
 def profile_links(values: Mapping[str, Any], session: Session) -> Answer:
@@ -88,9 +88,21 @@ def _written(machine: MeasuredMachine, values: Mapping[str, Any], begun: str, se
     structure = _structure(machine)
     data = {"machine": name, "source": source, "structure": structure, **measured, "output": output}
     notes = [] if machine.is_precise else ["not every interval is as small as was asked for: the time was over"]
+    notes += drowned_costs(measured["classes"])
     if list(order) != sorted(order):
         notes.append(f"ranks of the file are to be started in this order: {_listed(order)}")
     return Answer(data, _text(data), tuple(notes))
+
+
+def drowned_costs(classes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each cost that can't be told from nothing: where it is 0, plans would take it for free."""
+    costs = (("alpha", "_us", "with a longer --time-limit"), ("beta", "_us_per_mb", "with larger --sizes"))
+    return [
+        f"{name} of links {row['name']} can't be told from 0: measure on a quieter machine, or {remedy}"
+        for row in classes
+        for name, unit, remedy in costs
+        if (row[f"{name}_error{unit}"] or 0) >= row[f"{name}{unit}"]
+    ]
 
 
 def _structure(machine: MeasuredMachine) -> list[dict[str, Any]]:

@@ -55,8 +55,9 @@ def test_a_ring_all_reduce_sends_two_shares_of_all_but_one_copy() -> None:
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        ({"profile": "uniform:f=10,b=12"}, "profile: uniform needs f, b and w in seconds"),
-        ({"profile": "uniform:f=10,b=12,w=-1"}, "each must be a number >= 0 and <= 1e.06, got '-1'"),
+        ({"profile": "uniform:f=10,b=12"}, "profile: uniform needs the times f, b and w, such as"),
+        ({"profile": "uniform:f=10,b=12,w=-1"}, "each must be a number >= 0 and <= 1e.06, got -1"),
+        ({"profile": "uniform:f=10,b=12,w=8MB"}, "each must be a number and a unit such as 10us, .*, got '8MB'"),
         ({"chunks": 2}, "chunks: must be 1 for a linear placement, got 2"),
         ({"placement": "v", "chunks": 1}, "chunks: must be >= 2, got 1"),
         ({"micro_batches": 65000}, "micro_batches: must be at most 16666 for 4 stages, got 65000"),

@@ -148,7 +148,7 @@ def test_a_rounded_dynamic_programme_says_how_far_it_may_be() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({}, "data: must be given, or step_time"),
+        ({}, "data: must be given, the most that is sent"),
         ({"data": 100, "switches": 1}, "switches: goes with phases epoch"),
         ({"step_time": 1.0}, "step_time: needs a network"),
         ({"data": 100, "workers": 4}, "workers: must be given with bandwidth"),
