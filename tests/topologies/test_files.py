@@ -145,6 +145,7 @@ BAD_NAMES = [
     ("dgx-h10", r"must be one of dgx-a100, .*, dragonfly, got 'dgx-h10'; did you mean 'dgx-h100'\?"),
     ("torsu:4x4", r"got 'torsu:4x4'; did you mean 'torus'\?"),
     ("quantum", r"got 'quantum'; `gapless list topologies` explains them"),
+    ("ring.json", r"got 'ring.json'; a file goes with `topology_file`"),
     ("ndv2:rail=true", r"topology 'ndv2:rail=true': field 'rail' is unknown; did you mean 'rails'\?"),
     ("ndv2:nodes_per_leaf=2", r"field 'uplinks_per_leaf' is missing"),
     ("ndv2:8", r"topology 'ndv2:8': options must read name=value, got '8'"),
