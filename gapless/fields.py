@@ -297,10 +297,15 @@ class Field:
 SOLVING = (
     Field("time_limit", Number(0, True, MOST_SECONDS), "seconds of wall time (default: by system)", metavar="S"),
     Field("gap", Number(0, maximum=MOST_GAP), "stop at this proven gap, 0.05 = 5 % (default: by system)", metavar="G"),
-    Field("threads", Whole(0, MOST_THREADS), "0 takes every core (default)", 0, metavar="N"),
-    Field("seed", Whole(0), "of what is drawn at random (default 0)", 0, metavar="N"),
-    Field("solver", Text(), "see `gapless list solvers` (default: by system)", metavar="NAME"),
-    Field("parameters", Text(), "the searches' parameters, in TOML: `gapless list parameters`", metavar="FILE"),
+    Field("threads", Whole(0, MOST_THREADS), "how many threads; 0 takes every core (default)", 0, metavar="N"),
+    Field("seed", Whole(0), "seed of what is drawn at random (default 0)", 0, metavar="N"),
+    Field("solver", Text(), "one of `gapless list solvers` (default: by system)", metavar="NAME"),
+    Field(
+        "parameters",
+        Text(),
+        "a TOML file with parameters of the searches: see `gapless list parameters`",
+        metavar="FILE",
+    ),
 )
 """How a question is to be solved, which is no part of it."""
 

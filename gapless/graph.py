@@ -6,13 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.brief import Brief
 from gapless.errors import InputError
+
+if TYPE_CHECKING:  # networkx is slow to load, and not needed for pictures
+    import networkx as nx
 
 __all__ = ["Budget", "Graph", "Implementation", "Op", "Placement"]
 
@@ -162,6 +165,8 @@ class Graph(Brief):
 
     def to_networkx(self) -> nx.DiGraph[str]:
         """The bipartite graph of ops (`o0`, `o1`, ...) and tensors (`t0`, ...), edges in the direction of the data."""
+        import networkx as nx
+
         graph: nx.DiGraph[str] = nx.DiGraph()
         graph.add_nodes_from(f"t{tensor}" for tensor in range(self.tensor_count))
         for number, op in enumerate(self.ops):
@@ -224,6 +229,10 @@ def _check_acyclic(graph: Graph) -> None:
     # before, even lead to the update (a weight, its gradient, the weight's step), so the update's edge is left out.
     makes = [_made(op) for op in graph.ops]
     made = set().union(*makes)  # no cycle leads through other tensors, of which there may be many
+    if not made:
+        return
+    import networkx as nx
+
     network: nx.DiGraph[str] = nx.DiGraph()
     for number, op in enumerate(graph.ops):
         read = {tensor for k in range(len(op.implementations)) for tensor in made.intersection(op.reads(k))}

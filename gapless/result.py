@@ -177,13 +177,14 @@ class Result:
 
         `kind`: as `gapless plot --kind` takes it. `ax`: the axes to draw on, None for a figure of its own.
         """
+        from gapless.headline import verdict_of
         from gapless.notebook import shown_in_notebooks
-        from gapless.plot.pictures import draw, pictures_of
+        from gapless.plot.pictures import draw
 
         must_be("kind", isinstance(kind, str), "a text", kind)
         must_be("ax", ax is None or hasattr(ax, "figure"), "axes of matplotlib or None", ax)
         plan = excerpt_of(self.plan, None)
-        axes = draw(plan, pictures_of(plan)[0] if kind == "auto" else kind, ax)
+        axes = draw(plan, kind, ax, verdict=verdict_of(plan, self.report))
         return axes if ax is not None else shown_in_notebooks(axes, f"{kind} of {plan.system}")
 
 

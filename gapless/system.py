@@ -7,7 +7,7 @@ point of the group `gapless.systems` that names a `System`.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
@@ -174,7 +174,10 @@ class System:
     `lighter`: what needs less memory. `ending`: that of
     its plan files; `write` and `read` are for a system with files of its own. `view(plan, report)`: what `show` prints
     below the replay, instead of the busiest links and engines. `device_names`: what its devices are called, empty where
-    they go by number. `pictures`: the kinds that suit its plans, the most telling first; `drawers`: kinds of its own.
+    they go by number. `question`: the parts of what stands at the head of pictures and pages, with the problem's fields
+    in braces; one of which a field is missing or None is left out. `budgets`: the bytes that the question allows each
+    device, inf for no limit and empty for none anywhere: limits that a plan sets itself, or a machine, are not the
+    question's. `pictures`: the kinds that suit its plans, the most telling first; `drawers`: kinds of its own.
     `tables`: the formats of the `summary.json` that its own sweeps write, and what draws each: from the file and the
     column along the axis (None: the system's choice) a figure, and what it shows in words.
     `model`: the model behind a problem, for those who write it to a file. `exports`, `listings` (tables of `list`),
@@ -199,6 +202,8 @@ class System:
     read: Callable[[str], SavedPlan] | None = None
     view: Callable[[SavedPlan, Report], str] | None = None
     device_names: Callable[[SavedPlan], tuple[str, ...]] | None = None
+    question: tuple[str, ...] = ()
+    budgets: Callable[[SavedPlan], Sequence[float]] = lambda plan: ()
     pictures: tuple[str, ...] = ("gantt",)
     drawers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     tables: Mapping[str, Callable[[str, str | None], tuple[Any, str]]] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Without `--thorough` all examples are the same in every run; with it, new ones are searched for."""
+    os.environ["GAPLESS_CACHE"] = ""  # no test reads or leaves what the user's folder keeps
     line = (
         "thorough(*words, but=()): with --thorough only; of a test's cases those with one of `words`, or none of `but`"
     )

@@ -49,7 +49,7 @@ def test_the_picture_is_what_its_commands_draw(tmp_path: Path, monkeypatch: pyte
     drawn = (ROOT / "docs" / "images" / "pipeline.svg").read_text(encoding="utf-8")
     solve = next(words for block in blocks(README) for words in commands(block) if words[1:3] == ["solve", "pipeline"])
     monkeypatch.chdir(tmp_path)
-    run_commands(Block("run", "sh", f"{shlex.join(solve)} --quiet"))
+    run_commands(Block("", "sh", f"{shlex.join(solve)} --quiet"))
     plan = json.loads((tmp_path / "order.json").read_text(encoding="utf-8"))
     assert plan["claim"]["status"] == "optimal"
     assert f">{plan['schedule']['name']}: {plan['claim']['objective_s']:g} s, optimal<" in drawn
@@ -79,7 +79,7 @@ def test_what_is_installed_first_is_an_extra() -> None:
 @needs_matplotlib
 def test_the_commands_leave_four_pictures_and_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run_commands(Block("run", "sh", COMMANDS))
+    run_commands(Block("", "sh", COMMANDS))
     pictures = sorted(path.name for path in tmp_path.glob("*.svg"))
     assert pictures == ["allgather.svg", "fusion.svg", "run.svg", "step.svg"]
     for picture in pictures:
@@ -92,7 +92,7 @@ def test_the_first_command_finds_what_the_table_says(
 ) -> None:
     assert f"pip install . && {FIRST}\n" in README
     monkeypatch.chdir(tmp_path)
-    run_commands(Block("run", "sh", f"{FIRST} --json --quiet"))
+    run_commands(Block("", "sh", f"{FIRST} --json --quiet"))
     answer = json.loads(capsys.readouterr().out)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in README.splitlines() if line.startswith("| ")]
     found = {row[0]: row for row in rows if len(row) == 7}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,6 +116,15 @@ def device_names(topology: Topology) -> tuple[str, ...]:
         raise InputError(f"topology {topology.name!r}: {rule}, got {topology.device_count} devices")
     workers = [f"trainer {number}" for number in range(trainers)]
     return ("servers", *workers, "replicas", *(f"input of {worker}" for worker in workers))
+
+
+def budgets(topology: Topology, asked: Mapping[str, Any]) -> tuple[float, ...]:
+    """The bytes that the question allows each device: those of the cache, where it was asked for."""
+    replicas = topology.device_count // 2
+    is_asked = asked.get("cache_rows") is not None
+    return tuple(
+        size if is_asked and device == replicas else np.inf for device, size in enumerate(topology.memory_bytes)
+    )
 
 
 @dataclass

@@ -34,29 +34,32 @@ def _trace(group: str) -> tuple[Field, ...]:
             "columns", Listed(Text()), "of a csv: the columns that become tables", metavar="A,B,...", group=group
         ),
         Field(
-            "string_columns", Listed(Text()), "those of them whose numbers are names, not ids", metavar="A,...",
+            "string_columns", Listed(Text()), "columns whose numbers are names, not ids", metavar="A,...",
             group=group,
         ),
         Field(
-            "bag_columns", Listed(Text()), "those of them whose cells are lists, as 3;17;4", metavar="A,...",
+            "bag_columns", Listed(Text()), "columns whose cells are lists, such as 3;17;4", metavar="A,...",
             group=group,
         ),
-        Field("array", Text(), "of a .npz that has several", metavar="NAME", group=group),
-        Field("exponent", Number(1), "of zipf, 1 to 5 (default 1)", metavar="A", group=group),
+        Field("array", Text(), "the array, of a .npz that has several", metavar="NAME", group=group),
+        Field("exponent", Number(1), "skew of the generator zipf, 1 to 5 (default 1)", metavar="A", group=group),
         Field(
-            "hot_share", Number(0, strict=True), "of skew: share of accesses on the hottest 1 % (default 0.4)",
+            "hot_share", Number(0, strict=True),
+            "for the generator skew: share of accesses to the hottest 1 % of rows (default 0.4)",
             metavar="S", group=group,
         ),
         Field(
-            "table_rows", Listed(Whole(1, 2**40)), "of zipf, skew (default: Criteo Kaggle's) and files: one each",
+            "table_rows", Listed(Whole(1, 2**40)),
+            "rows of each table, for zipf, skew (default: Criteo Kaggle's) and files",
             metavar="R,R,...", group=group,
         ),
         Field(
-            "examples", Whole(1, 10**12), "to generate (default: as Criteo Kaggle, 39.2 M)", metavar="N", group=group
+            "examples", Whole(1, 10**12),
+            "examples to generate (default: as many as Criteo Kaggle, 39.2 M)", metavar="N", group=group
         ),
-        Field("trace_seed", Whole(0), "of a generator (default 0)", metavar="N", group=group),
+        Field("trace_seed", Whole(0), "seed of a generator (default 0)", metavar="N", group=group),
         Field(
-            "pooling_factors", Listed(Number(1)), "of a generator: mean ids of a bag, one for each table or for all",
+            "pooling_factors", Listed(Number(1)), "for generators: mean ids of a bag, one for each table or for all",
             metavar="F,F,...", group=group,
         ),
     )  # fmt: skip
@@ -73,45 +76,61 @@ _CLUSTER = (
         "sgd", metavar="NAME", group="cluster",
     ),
     Field(
-        "trainer_flops", Number(0, strict=True), "arithmetic of a trainer a second (default 4.186e12)", metavar="F",
+        "trainer_flops", Number(0, strict=True),
+        "floating-point operations of a trainer a second (default 4.186e12)", metavar="F",
         group="cluster",
     ),
-    Field("trainer_bandwidth", Bandwidth(), "of each (default 10Gbps)", metavar="B", group="cluster"),
-    Field("server_bandwidth", Bandwidth(), "of each (default 25Gbps)", metavar="B", group="cluster"),
-    Field("servers", Whole(1, 2**15), "each with a slice of every row (default 1)", metavar="S", group="cluster"),
+    Field("trainer_bandwidth", Bandwidth(), "bandwidth of each trainer (default 10Gbps)", metavar="B", group="cluster"),
+    Field("server_bandwidth", Bandwidth(), "bandwidth of each server (default 25Gbps)", metavar="B", group="cluster"),
+    Field(
+        "servers", Whole(1, 2**15),
+        "number of servers, each with a slice of every row (default 1)", metavar="S", group="cluster"
+    ),
     Field(
         "placement", Choice(PLACEMENTS),
-        "of servers: apart (default); same-network, that of synchronisation; colocated, in trainers", "apart",
+        "where the servers are: apart (default); same-network, that of synchronisation; colocated, in trainers",
+        "apart",
         metavar="NAME", group="cluster",
     ),
-    Field("latency", Seconds(), "of a message (default 50us)", metavar="T", group="cluster"),
-    Field("fetch_latency", Seconds(), "from asking for rows to the first (default 0)", metavar="T", group="cluster"),
+    Field("latency", Seconds(), "latency of a message (default 50us)", metavar="T", group="cluster"),
     Field(
-        "forward", Seconds(), "pass of a trainer's part of a batch (default: by the model's arithmetic)", metavar="T",
+        "fetch_latency", Seconds(),
+        "time from asking for rows to the first one (default 0)", metavar="T", group="cluster"
+    ),
+    Field(
+        "forward", Seconds(),
+        "time of the forward pass of a trainer's part of a batch (default: by the model's arithmetic)", metavar="T",
         group="cluster",
     ),
-    Field("backward", Seconds(), "the same of the backward pass (default: twice that)", metavar="T", group="cluster"),
     Field(
-        "control", Seconds(), "a partitioned cache's overhead a batch (default 85ms)", metavar="T", group="cluster"
+        "backward", Seconds(),
+        "time of the backward pass (default: twice the forward pass)", metavar="T", group="cluster"
+    ),
+    Field(
+        "control", Seconds(), "overhead of a partitioned cache a batch (default 85ms)", metavar="T", group="cluster"
     ),
 )  # fmt: skip
 
 QUESTION = (
     *_trace("problem"),
-    Field("trainers", Whole(1, 2**15 - 1), "who train, and hold the cache", is_required=True, metavar="P"),
+    Field("trainers", Whole(1, 2**15 - 1), "number of trainers, which hold the cache", is_required=True, metavar="P"),
     Field("batch_size", Whole(1), "examples of a batch", is_required=True, metavar="N"),
-    Field("lookahead", Whole(1), "in batches (default 200)", metavar="L"),
-    Field("cache_rows", Whole(1), "L is what fits, and shrinks to fit", metavar="N"),
+    Field("lookahead", Whole(1), "batches to look ahead (default 200)", metavar="L"),
+    Field("cache_rows", Whole(1), "rows that fit into the cache; the lookahead shrinks until they do", metavar="N"),
     Field(
         "objective", Choice(OBJECTIVES),
-        "of partitions: paper, fetches, max-load for design partitioned, synchronised for lrpp (default: the design's)",
+        "what partitions minimise: paper, fetches, max-load for design partitioned, synchronised for lrpp (default: by "
+        "design)",
         "auto", metavar="NAME",
     ),
     Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     Field(
-        "ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"
+        "ownership", Choice(OWNERSHIPS), "who owns a row: first-touch (default) or hash", "first-touch", metavar="NAME"
     ),
-    Field("shares", Listed(Number(0, strict=True)), "of a batch, one a trainer (default: even)", metavar="S,S,..."),
+    Field(
+        "shares", Listed(Number(0, strict=True)),
+        "each trainer's share of a batch, such as 3,2,2,1 (default: even)", metavar="S,S,..."
+    ),
     Field(
         "design", Choice((*DESIGNS, *BASELINES)),
         f"of the cache: {', '.join(DESIGNS)} (default lrpp-delayed); for --cache-rows: {', '.join(BASELINES)}",
@@ -119,28 +138,31 @@ QUESTION = (
         metavar="NAME",
     ),
     Field(
-        "replicate_budget", Size(), "of each trainer, for tables that stay on all of them: chosen", metavar="SIZE"
+        "replicate_budget", Size(),
+        "memory of each trainer for tables that stay on all trainers; the solve chooses which", metavar="SIZE"
     ),
-    Field("batches", Whole(1), "to plan (default 50)", 50, metavar="N"),
+    Field("batches", Whole(1), "batches to plan (default 50)", 50, metavar="N"),
     Field("resume", Text(), "go on with the run in this file, as far as it came", metavar="FILE"),
     *_CLUSTER,
 )  # fmt: skip
 
 ADVICE = (
     *_trace("trace"),
-    Field("trainers", Whole(1, 10_000), "(default 8)", 8, metavar="N"),
-    Field("batch_size", Whole(1), "(default 16384)", 16_384, metavar="N"),
+    Field("trainers", Whole(1, 10_000), "number of trainers (default 8)", 8, metavar="N"),
+    Field("batch_size", Whole(1), "examples of a batch (default 16384)", 16_384, metavar="N"),
     Field(
-        "lookahead", Whole(1, 10_000), "batches (default 200); with a cache size, the largest to try", metavar="L"
+        "lookahead", Whole(1, 10_000),
+        "batches to look ahead (default 200); with a cache size, the most to try", metavar="L"
     ),
     Field("cache_rows", Whole(1, 2**40), "tune the lookahead for this cache", metavar="N"),
     Field("cache_size", Size(), "the same, in bytes such as 500MB", metavar="SIZE"),
     Field("batches", Whole(1), "plan no more than so many each time", metavar="N"),
     Field(
-        "objective", Choice(OBJECTIVES), "of partitions: paper, fetches, max-load, synchronised (default: design's)",
+        "objective", Choice(OBJECTIVES),
+        "what partitions minimise: paper, fetches, max-load, synchronised (default: the design's)",
         "auto", metavar="NAME",
     ),
-    Field("design", Choice(DESIGNS), "to tune for (default lrpp-delayed)", "lrpp-delayed", metavar="NAME"),
+    Field("design", Choice(DESIGNS), "cache design to tune for (default lrpp-delayed)", "lrpp-delayed", metavar="NAME"),
     Field("baselines", Flag(), "caches of that size without lookahead too: static-hot, lfu", False),
     *_CLUSTER,
 )  # fmt: skip
@@ -150,22 +172,30 @@ RUN = (
     *_trace("trace"),
     Field("trainers", Whole(1, 64), "processes", is_required=True, metavar="P"),
     Field("batch_size", Whole(1), "examples of a batch", is_required=True, metavar="N"),
-    Field("lookahead", Whole(1), "in batches (default 200)", metavar="L"),
-    Field("cache_rows", Whole(1), "L is what fits, and shrinks to fit", metavar="N"),
-    Field("objective", Choice(OBJECTIVES), "of the partition (default paper)", "paper", metavar="NAME"),
-    Field("ownership", Choice(OWNERSHIPS), "first-touch (default) or hash", "first-touch", metavar="NAME"),
-    Field("shares", Listed(Number(0, strict=True)), "of a batch, one a trainer (default: even)", metavar="S,S,..."),
-    Field("batches", Whole(1), "to train (default 20)", 20, metavar="N"),
+    Field("lookahead", Whole(1), "batches to look ahead (default 200)", metavar="L"),
+    Field("cache_rows", Whole(1), "rows that fit into the cache; the lookahead shrinks until they do", metavar="N"),
+    Field("objective", Choice(OBJECTIVES), "what partitions minimise (default paper)", "paper", metavar="NAME"),
+    Field(
+        "ownership", Choice(OWNERSHIPS), "who owns a row: first-touch (default) or hash", "first-touch", metavar="NAME"
+    ),
+    Field(
+        "shares",
+        Listed(Number(0, strict=True)),
+        "each trainer's share of a batch, such as 3,2,2,1 (default: even)",
+        metavar="S,S,...",
+    ),
+    Field("batches", Whole(1), "batches to train (default 20)", 20, metavar="N"),
     Field("dimension", Whole(1, 4096), "fp32 values of a row (default 16)", 16, metavar="D"),
     Field("optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)} (default sgd)", "sgd", metavar="NAME"),
-    Field("step_size", Number(0, strict=True), "of the optimiser (default 0.05)", 0.05, metavar="S"),
+    Field("step_size", Number(0, strict=True), "step size of the optimiser (default 0.05)", 0.05, metavar="S"),
     Field("wait", Seconds(), "the longest that a process waits for another (default 120s)", 120.0, metavar="T"),
 )
 
 _RUN_HELP = """\
-A small DLRM is trained by the plans of the trace's first batches, one gloo process a trainer, each with its cache and
-its part of the embedding servers; and without a cache in one process, by PyTorch's own tables and optimisers. Says how
-far the two are apart, and what the processes moved beside what the plans say. Numbers and labels are drawn.
+Trains a small DLRM by the plans of the trace's first batches, in one gloo process a trainer, each with its cache and
+its part of the embedding servers. Then trains it without a cache in one process, by PyTorch's own tables and
+optimisers. Says how far the two are apart, and what the processes moved beside what the plans say. Numbers and labels
+are drawn at random.
 
 example:
   gapless run bagpipe --trace zipf --table-rows 500,40,9000 --pooling-factors 1,4,2 --trainers 2 --batch-size 64 \\
@@ -178,7 +208,7 @@ cluster. `critical`: rows synchronised while training waits; of a partitioned ca
 receives, once each way. With a cache size, lookaheads that fit are tried first, and the smallest within 1 % of the
 fastest is taken.
 
-examples:
+example:
   gapless advise bagpipe --trace criteo-like --trainers 8 --batch-size 16384 --lookahead 50
   gapless advise bagpipe --trace clicks.csv --columns user,item --trainers 4 --cache-size 200MB --fetch-latency 50ms
 """
@@ -204,6 +234,12 @@ SYSTEM = System(
     write=lazy("gapless.encodings.bagpipe.run_file:write_run"),
     read=lazy("gapless.encodings.bagpipe.run_file:read_run"),
     device_names=lambda plan: named("gapless.encodings.bagpipe.machine:device_names")(plan.schedule.topology),
+    question=(
+        "{trace} on {trainers} trainers, batches of {batch_size}",
+        "lookahead {lookahead}",
+        "cache of {cache_rows} rows",
+    ),
+    budgets=lambda plan: named("gapless.encodings.bagpipe.machine:budgets")(plan.schedule.topology, plan.problem),
     pictures=("gantt", "memory"),
     advice=(
         Command(

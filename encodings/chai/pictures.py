@@ -15,7 +15,7 @@ from gapless.plot.style import BLUE, GREY, ORANGE, PALE, PALETTE, PURPLE, VERMIL
 __all__ = ["draw_front", "draw_heads"]
 
 _COLOURS = {"uniform": ORANGE, "elbow": PURPLE, "random": GREY}
-_MOST_LABELS = 16
+_MOST_LABELS = 36
 """With more heads than this, there is no room for the numbers of those that are used."""
 
 
@@ -36,7 +36,8 @@ def draw_front(plan: SavedPlan, ax: Any = None) -> Any:
     measure = asked.text("distance")
     ax.set_ylabel("rise of the loss, in sum over layers" if measure == LOSS else f"error ({measure})")
     ax.set_ylim(bottom=0.0)
-    ax.set_title(f"{asked.text('profile')}: {details.number('saved'):.1%} saved", loc="left", fontsize=10)
+    saved, name = details.number("saved"), plan.schedule.name
+    ax.set_title(f"{name}: {100 * saved:.1f} % saved at an error of {claimed:.4g}", loc="left", fontsize=10)
     ax.grid(alpha=0.3)
     ax.legend(fontsize=8)
     return ax
@@ -71,10 +72,13 @@ def draw_heads(plan: SavedPlan, ax: Any = None) -> Any:
                   edgecolors="white", linewidth=0.6)  # fmt: skip
     if heads <= _MOST_LABELS:
         for (layer, head), used in np.ndenumerate(chosen.representative):
-            ax.text(head, layer, str(used), ha="center", va="center", fontsize=7)
+            ax.text(head, layer, str(used), ha="center", va="center", fontsize=7 if heads <= 16 else 5.5)
     ax.invert_yaxis()
     ax.set_xlabel("head")
     ax.set_ylabel("layer")
     kept = int(chosen.counts.sum())
-    ax.set_title(f"keys of {kept} heads kept; colours: heads that share one's attention", loc="left", fontsize=10)
+    most = max(sum(row.count(head) > 1 for head in set(row)) for row in chosen.representative.tolist())
+    repeat = f", and colours repeat after {len(PALETTE)} groups" if most > len(PALETTE) else ""
+    said = f"keys of {kept} heads kept; in a layer, heads of one colour share one's attention{repeat}"
+    ax.set_title(f"{plan.schedule.name}: {said}", loc="left", fontsize=10)
     return ax

@@ -36,14 +36,14 @@ QUESTION = (
     Field("method", Choice(METHODS), f"exact (default), {', '.join(METHODS[1:])}", "exact", metavar="NAME"),
     Field("context", Whole(1), "tokens that are cached (default 2048)", 2048, metavar="N", group="decode step"),
     Field("batch", Whole(1, 10**6), "sequences at once (default 1)", 1, metavar="N", group="decode step"),
-    Field("element_bytes", Whole(1, 8), "of a number in the cache and the weights (default 2)", 2, metavar="N",
+    Field("element_bytes", Whole(1, 8), "bytes of a number in the cache and the weights (default 2)", 2, metavar="N",
           group="decode step"),
-    Field("device", Text(), "on which it is timed (default a100)", "a100", metavar="NAME", names=_DEVICES,
-          group="decode step"),
-    Field("swaps", Whole(0, 10**6), "swaps of heads that are tried on the true loss (default 0)", 0, metavar="N",
+    Field("device", Text(), "device on which a decode step is timed (default a100)", "a100", metavar="NAME",
+          names=_DEVICES, group="decode step"),
+    Field("swaps", Whole(0, 10**6), "how many swaps of heads are tried on the true loss (default 0)", 0, metavar="N",
           group="swaps"),
     replace(_MODEL, is_required=False, help=f"of the profile: {_MODEL.help}", group="swaps"),
-    Field("calibration", Text(), "the text on which they are measured", metavar="FILE", group="swaps"),
+    Field("calibration", Text(), "the text on which swaps are measured", metavar="FILE", group="swaps"),
 )  # fmt: skip
 
 PROFILE = (
@@ -65,7 +65,7 @@ PROFILE = (
 RUN = (
     _MODEL,
     Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
-    Field("text", Text(), "whose beginning is the prompt, and on which the loss is measured", is_required=True,
+    Field("text", Text(), "a text: its beginning is the prompt, and the loss is measured on it", is_required=True,
           metavar="FILE"),
     Field("prompt", Whole(1, 10**6), "tokens of the prompt (default 64)", 64, metavar="N"),
     Field("new_tokens", Whole(2, 10**6), "tokens that are generated (default 32)", 32, metavar="N"),
@@ -84,10 +84,10 @@ extra `hf`.
 """
 _PROFILE_HELP = f"""\
 {_MODELS_HELP}
-What a head is charged that takes over the attention of another one: by how much the attention changes, and by how much
-the layer's output, as squared distances, means over the text's tokens. And by how much the loss rises when one layer
-alone keeps the keys of some heads, the best by output: every count up to 8 key heads, else 1, 2, 3, 4, 6, 8, 12 ...
-When it is stopped, what is measured is written, once one head in each layer is.
+Measures what it costs when a head takes over another one's attention: by how much the attention changes, and by how
+much the layer's output. Both are squared distances, means over the text's tokens. It also measures by how much the loss
+rises when one layer alone keeps the keys of some heads, the best by output. Counts of heads are all up to 8 key heads,
+else 1, 2, 3, 4, 6, 8, 12 ... When it is stopped, what is measured is written, once one head in each layer is.
 
 example:
   gapless profile heads --model hf:tiny-llama --calibration text.txt -o heads.npz
@@ -130,6 +130,7 @@ SYSTEM = System(
     remarks=_remarks,
     lighter="fewer layers",
     view=lazy("gapless.encodings.chai.view:render"),
+    question=("{profile}: heads that share attention", "saving {kv_saving} of the cache"),
     pictures=("front", "heads", "gantt"),
     drawers={
         "front": lazy("gapless.encodings.chai.pictures:draw_front"),

@@ -56,9 +56,15 @@ _DEVICE = Object(("gapless.profiles.devices.Device",))
 
 def _network(group: str) -> tuple[Field, ...]:
     return (
-        Field("ranks", Whole(2, 10**6), "workers", metavar="N", group=group),
-        Field("bandwidth", Bandwidth(), "out of a rank, or of a node: 10Gbps, 1.25GB/s", metavar="B", group=group),
-        Field("latency", Seconds(), "of one step of a collective (default 10us)", metavar="T", group=group),
+        Field("ranks", Whole(2, 10**6), "number of workers", metavar="N", group=group),
+        Field(
+            "bandwidth",
+            Bandwidth(),
+            "bandwidth out of a rank, or of a node: 10Gbps, 1.25GB/s",
+            metavar="B",
+            group=group,
+        ),
+        Field("latency", Seconds(), "latency of one step of a collective (default 10us)", metavar="T", group=group),
         *_nodes(group),
     )
 
@@ -70,16 +76,18 @@ def _nodes(group: str) -> tuple[Field, ...]:
             names=_AGGREGATIONS, group=group,
         ),
         Field(
-            "ranks_per_node", Whole(1, 10**6), "in two levels: gradients are plain inside a node", metavar="N",
+            "ranks_per_node", Whole(1, 10**6),
+            "for two levels: ranks of a node, inside which gradients are plain", metavar="N",
             group=group,
         ),
-        Field("inner_bandwidth", Bandwidth(), "inside a node, out of a rank", metavar="B", group=group),
-        Field("inner_latency", Seconds(), "of one step inside a node (default 1us)", metavar="T", group=group),
+        Field("inner_bandwidth", Bandwidth(), "bandwidth out of a rank inside a node", metavar="B", group=group),
+        Field("inner_latency", Seconds(), "latency of one step inside a node (default 1us)", metavar="T", group=group),
         Field(
             "topology", Object(("gapless.topologies.topology.Topology",)),
-            "or a topology, such as ndv2 or torus:4x4", metavar="NAME", names=_TOPOLOGIES, group=group,
+            "instead of ranks and bandwidth: a topology, such as ndv2 or torus:4x4", metavar="NAME",
+            names=_TOPOLOGIES, group=group,
         ),
-        Field("nodes", Whole(1, 10**6), "number of its nodes (default 1)", metavar="N", group=group),
+        Field("nodes", Whole(1, 10**6), "number of the topology's nodes (default 1)", metavar="N", group=group),
         Field(
             "levels", Whole(1, 2), "2: rings inside its nodes, and between them; 1: a ring through all ranks (default: "
             "2 where there are several nodes)", metavar="N", group=group,
@@ -93,15 +101,17 @@ QUESTION = (
     _PROFILE,
     Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     Field(
-        "modes", Listed(Text()), "in which a group may be sent: of the profile's (all), or with a network plain and "
-        "compressors; compress: all but plain", metavar="NAME,NAME,...",
+        "modes", Listed(Text()),
+        "modes in which a group may be sent: the profile's (default: all), or, with a network, "
+        "plain and compressors; compress: all but plain", metavar="NAME,NAME,...",
     ),
-    Field("decode", Choice(("after", "before")), "a group, after its collective (default) or before", "after"),
+    Field("decode", Choice(("after", "before")), "decode a group after its collective (default), or before", "after"),
     Field("error", Choice(_ERRORS), "the worst class of error that a mode may have: exact, ..., unknown (default)",
           "unknown", metavar="CLASS"),
-    Field("pieces", Size(), "gradients above so many bytes are cut, as in 4MiB (default: none is)", metavar="SIZE"),
+    Field("pieces", Size(), "cut gradients above this size, such as 4MiB (default: none is cut)", metavar="SIZE"),
     Field(
-        "compressor", _COMPRESSOR, "beside plain; `gapless list compressors`; needs a network", metavar="NAME",
+        "compressor", _COMPRESSOR,
+        "a mode beside plain: see `gapless list compressors`; needs a network", metavar="NAME",
         names=_COMPRESSORS, group=_OTHER,
     ),
     Field(
@@ -144,8 +154,14 @@ GRADIENTS = (
     _HOOKS,
     _STEPS,
     _REPEATS,
-    Field("bandwidth", Bandwidth(), "sends are priced on such a ring: 1Gbps", metavar="B", group="another wire"),
-    Field("latency", Seconds(), "of one step of it (default 10us)", metavar="T", group="another wire"),
+    Field(
+        "bandwidth",
+        Bandwidth(),
+        "price sends on a ring of this bandwidth, such as 1Gbps",
+        metavar="B",
+        group="another wire",
+    ),
+    Field("latency", Seconds(), "latency of one step of that ring (default 10us)", metavar="T", group="another wire"),
     _WAIT,
     Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
 )
@@ -166,8 +182,11 @@ VALIDATION = (
         metavar="MODULE:FACTORY[,OPTION=N]",
     ),
     Field("ranks", Listed(Whole(1, 1024)), "numbers of processes (default 2)", (2,), metavar="P,P,..."),
-    Field("bandwidth", Listed(Bandwidth()), "rings on which sends are priced", is_required=True, metavar="B,B,..."),
-    Field("latency", Seconds(), "of one step of them (default 10us)", metavar="T"),
+    Field(
+        "bandwidth", Listed(Bandwidth()),
+        "bandwidths of the rings on which sends are priced", is_required=True, metavar="B,B,..."
+    ),
+    Field("latency", Seconds(), "latency of one step of the rings (default 10us)", metavar="T"),
     _HOOKS,
     _STEPS,
     _REPEATS,
@@ -204,22 +223,25 @@ WHAT_IF = (
     _PROFILE,
     Field(
         "figure", Choice(_FIGURES),
-        "over an axis of that name; compute: a device --speed times as fast; tradeoff: encode and decode k times as "
-        "fast at l k times the bytes (--encode-speed, --penalty); contention: compression beside the backward pass; "
-        "ratio: the compression that is enough for close to linear scaling, over batches", is_required=True,
+        "the table's axis. compute: a device --speed times as fast. tradeoff: encode and decode k times as fast at l k "
+        "times the bytes (--encode-speed k, --penalty l). contention: compression beside the backward pass. ratio: "
+        "the compression that is enough for close to linear scaling, over batches", is_required=True,
     ),
-    Field("compressor", _COMPRESSOR, "powersgd (default)", "powersgd", metavar="NAME", names=_COMPRESSORS),
+    Field(
+        "compressor", _COMPRESSOR,
+        "one of `gapless list compressors` (default powersgd)", "powersgd", metavar="NAME", names=_COMPRESSORS
+    ),
     _PLOT,
-    _axis("ranks", Whole(2, 10**6), "workers"),
-    _axis("bandwidth", Bandwidth(), "out of a rank, or of a node: 10Gbps, 1.25GB/s"),
-    _axis("latency", Seconds(), "of one step of a collective (default 10us)"),
+    _axis("ranks", Whole(2, 10**6), "number of workers"),
+    _axis("bandwidth", Bandwidth(), "bandwidth out of a rank, or of a node: 10Gbps, 1.25GB/s"),
+    _axis("latency", Seconds(), "latency of one step of a collective (default 10us)"),
     _axis("aggregation", Text(), "how gradients are added up: ring (default), tree, server"),
     _axis("batch", WholeOrShare(), "examples a rank, or 0.5x: of the profile's; the backward pass is in proportion"),
     _axis("gamma", Number(1, maximum=100), "slow-down of a backward pass beside communication (default 1.07)"),
     _axis("bucket", Size(), "bytes of a bucket (default 25MB)"),
-    _axis("speed", Number(0, strict=True, maximum=1000), "of the device"),
-    _axis("encode_speed", Number(1, maximum=1000), "of encode and decode, at as many times the bytes"),
-    _axis("penalty", Number(1, maximum=1000), "so many times the bytes"),
+    _axis("speed", Number(0, strict=True, maximum=1000), "how many times as fast the device is"),
+    _axis("encode_speed", Number(1, maximum=1000), "k: encode and decode are k times as fast"),
+    _axis("penalty", Number(1, maximum=1000), "l: at l k times the bytes"),
     _axis("contention", Number(1, maximum=100), "what compression beside the backward pass costs the device"),
     *(field for field in _nodes("problem") if field.name != "aggregation"),
 )  # fmt: skip
@@ -247,10 +269,10 @@ def _write_buckets(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str
 
 
 _COMPRESSION_HELP = """\
-Each compressor gets its best plan of the profile's gradients, in which groups may be plain, at published costs, and is
-compared with no compression in the best size of buckets from 2 to 64 MB; classes of error apart, since they differ in
-what is known of convergence. `pays below`: the bandwidth at which compressing all gradients stops paying, with its
-range over a tenth to ten times the latency.
+Each compressor gets its best plan of the profile's gradients, in which groups may be plain, at published costs. It is
+compared with no compression in the best size of buckets from 2 to 64 MB. Classes of error stand apart, since they
+differ in what is known of convergence. `pays below` is the bandwidth at which compressing all gradients stops paying,
+with its range over a tenth to ten times the latency.
 
 example:
   gapless advise compression --profile resnet101 --ranks 64 --bandwidth 10Gbps --latency 10us
@@ -267,9 +289,9 @@ example:
 """
 
 _FACTORY_HELP = """\
-FACTORY makes (model, inputs, loss, targets), or (model, inputs) where the model returns its loss. train:net, with
-layers, width, classes, size and batch, is a small convolutional network of gapless, train:gpt, with layers, hidden,
-heads, vocabulary, sequence and micro_batch, a small GPT, unless there is a train.py.
+FACTORY makes (model, inputs, loss, targets), or (model, inputs) where the model returns its loss. Unless there is a
+train.py, train:net is a small convolutional network of gapless, and train:gpt a small GPT. Options of train:net are
+layers, width, classes, size and batch; of train:gpt layers, hidden, heads, vocabulary, sequence and micro_batch.
 """
 _MODES_HELP = """\
 modes: plain, fp16, bf16, topk:SHARE, rand-k:SHARE, rand-k-gathered:SHARE, ef-signsgd, onebit, powersgd:RANK; SHARE is
@@ -306,7 +328,7 @@ example:
 
 SYSTEM = System(
     name="cupcake",
-    what="the optimal fusion of gradients for compression",
+    what="which gradients are sent together, and which are compressed",
     fields=QUESTION,
     problem=lazy("gapless.encodings.cupcake.problem:problem"),
     plan=lazy("gapless.encodings.cupcake.solve:solve"),
@@ -317,6 +339,7 @@ SYSTEM = System(
   gapless solve cupcake --profile bert-base --modes plain,topk,powersgd:4 --ranks 64 --bandwidth 10Gbps -o plan.json
 """,
     summary=("method", "scaling", "exposed_s"),
+    question=("{profile}, {gradient_bytes} of gradients", "compression: {modes}"),
     lighter="a smaller most_labels in --parameters",
     view=_view,
     exports=(Export("ddp-buckets", "buckets for PyTorch's DistributedDataParallel", _write_buckets),),

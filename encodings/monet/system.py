@@ -22,12 +22,14 @@ _NETWORKS = lazy("gapless.profiles.training.networks:network_names")
 
 _GRAPH = (
     Field(
-        "graph", Object(("gapless.profiles.training.graph.TrainingGraph",)), "`gapless list profiles`, or a file",
+        "graph", Object(("gapless.profiles.training.graph.TrainingGraph",)),
+        "a built-in network (`gapless list profiles`), or a file",
         is_required=True, metavar="NAME|FILE", names=_NETWORKS,
     ),
-    Field("batch", Whole(1), "batch size of a named network", metavar="N"),
+    Field("batch", Whole(1), "batch size of a built-in network", metavar="N"),
     Field(
-        "device", Text(), "p100 (default), v100, a100, h100: costs of a named network", metavar="NAME", names=_DEVICES
+        "device", Text(),
+        "device whose costs a built-in network has: p100 (default), v100, a100, h100", metavar="NAME", names=_DEVICES
     ),
 )  # fmt: skip
 _OBJECTIVE = Field(
@@ -41,7 +43,13 @@ _OUTPUT = Field("output", Text(), "the plan to write", metavar="FILE", short="-o
 
 QUESTION = (
     *_GRAPH,
-    Field("budget", SizeOrShare(), "8GiB, 8GB (10^9), or 0.5x", is_required=True, metavar="SIZE"),
+    Field(
+        "budget",
+        SizeOrShare(),
+        "the most that the step may hold: 8GiB, 8GB (10^9 bytes), or 0.5x of what it holds without any saving",
+        is_required=True,
+        metavar="SIZE",
+    ),
     _OBJECTIVE,
     Field("method", Choice(tuple(METHODS)), _METHOD_HELP, "auto", metavar="NAME"),
 )
@@ -119,7 +127,7 @@ example:
 
 _RUN_HELP = """\
 FACTORY makes what is to be trained: (model, inputs), where the model returns its loss, or
-(model, inputs, loss, targets) for loss(model(*inputs), *targets); inputs are a tuple, or a mapping by name.
+(model, inputs, loss, targets) for loss(model(*inputs), *targets). Inputs are a tuple, or a mapping by name.
 A plan whose step is further from eager's than the tolerance ends with exit code 5.
 
 example:
@@ -142,6 +150,8 @@ SYSTEM = System(
     lighter="--threads 1, or --method greedy",
     remarks=_remarks,
     view=_view,
+    question=("{graph}, batch {batch}", "within {budget_bytes}", "least {objective}"),
+    budgets=lambda plan: plan.schedule.topology.memory_bytes,
     pictures=("memory",),
     sweeps=(
         Command(

@@ -19,7 +19,7 @@ _MODEL = Field(
 _PLAN = Field("plan", Text(), "the plan", is_required=True, metavar="FILE")
 _RANKS = Field("ranks", Whole(1, 1024), "processes: must be those of the plan (default: as many)", metavar="P")
 _RATE = Field(
-    "learning_rate", Number(0, strict=True), "of SGD (default 0.1)", 0.1, metavar="R"
+    "learning_rate", Number(0, strict=True), "learning rate of SGD (default 0.1)", 0.1, metavar="R"
 )  # fmt: skip
 _WAIT = Field(
     "wait", Seconds(), "the longest that a process waits for another (default 120s); all may take ten times that",
@@ -68,9 +68,11 @@ RUN = Command(
     ),
     lazy("gapless.encodings.oktopk.execution:execute"),
     """\
-Over gloo, on the steps that the plan's schedule has. Each sum is compared, to the bit, with the dense sum of the ranks'
-entries in the order of ranks, and the words that each rank receives with those of the plan. TopkA gathers all entries
-on all ranks; dense is the library's allreduce. exit codes: 0 all are equal, 2 bad input, or a process failed, 5
+Runs the steps that the plan's schedule has, over gloo. Each sum is compared, to the bit, with the dense sum of the
+ranks' entries in the order of ranks. The words that each rank receives are compared with those of the plan. TopkA
+gathers all entries on all ranks; dense is the library's allreduce.
+
+exit codes: 0 all are equal, 2 bad input, or a process failed, 5
 something differs
 
 example:

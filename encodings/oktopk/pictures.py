@@ -18,13 +18,14 @@ def draw_loads(plan: SavedPlan, ax: Any = None) -> Any:
     """Entries that each rank receives in phase 1: even regions, averaged boundaries, this plan; returns the axes."""
     loads = _details(plan, "loads")
     ranks = len(loads["plan"])
-    ax = new_axes(max(6.0, 0.3 * ranks + 3), 3.4) if ax is None else ax
+    ax = new_axes(min(max(6.0, 0.3 * ranks + 3), 11.0), 3.4) if ax is None else ax
     for place, (name, colour) in enumerate((("even", PALE), ("averaged", ORANGE), ("plan", BLUE))):
         ax.bar(np.arange(ranks) + 0.28 * (place - 1), loads[name], width=0.28, color=colour, label=name)
     ax.axhline(loads["ideal"], color=GREY, linewidth=0.9, linestyle="--", label="k (P - 1) / P")
+    ax.set_xticks(range(0, ranks, -(-ranks // 32)))
     ax.set_xlabel("rank")
     ax.set_ylabel("entries received")
-    ax.set_title("what each rank receives in phase 1", loc="left", fontsize=10)
+    ax.set_title(f"{plan.schedule.name}: what each rank receives in phase 1", loc="left", fontsize=10)
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(fontsize=8, frameon=False)
     return ax
@@ -42,7 +43,7 @@ def draw_density(plan: SavedPlan, ax: Any = None) -> Any:
     ax.set_yscale("symlog")
     ax.set_xlabel("entry of the gradient")
     ax.set_ylabel("selected, all ranks")
-    ax.set_title("selected entries, and boundaries of the regions", loc="left", fontsize=10)
+    ax.set_title(f"{plan.schedule.name}: selected entries, boundaries of regions", loc="left", fontsize=10)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 

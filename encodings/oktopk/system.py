@@ -32,16 +32,24 @@ _SETS = (
         "recorded index sets (.npz), or clustered, drifting, uniform, as in clustered:elements=1000000,steps=8",
         is_required=True, metavar="NAME|FILE", names=_GENERATORS,
     ),
-    Field("ranks", Whole(2, 1024), "the first P recorded ones (default: all; the topology's)", metavar="P"),
+    Field(
+        "ranks", Whole(2, 1024),
+        "number of ranks, the first recorded ones (default: all, or the topology's)", metavar="P"
+    ),
 )  # fmt: skip
 _NETWORK = (
     Field(
-        "topology", Object(("gapless.topologies.topology.Topology",)), "the links of ndv2, ring:8, ...",
+        "topology", Object(("gapless.topologies.topology.Topology",)), "take the links of ndv2, ring:8, ...",
         metavar="NAME", names=_TOPOLOGIES, group="network",
     ),
-    Field("nodes", Whole(1, 10**6), "number of its nodes (default 1)", metavar="N", group="network"),
-    Field("bandwidth", Bandwidth(), "or into and out of each rank (default 10Gbps)", metavar="B", group="network"),
-    Field("latency", Seconds(), "of a message then (default 10us)", metavar="T", group="network"),
+    Field("nodes", Whole(1, 10**6), "number of the topology's nodes (default 1)", metavar="N", group="network"),
+    Field(
+        "bandwidth", Bandwidth(),
+        "without a topology: bandwidth into and out of each rank (default 10Gbps)", metavar="B", group="network"
+    ),
+    Field(
+        "latency", Seconds(), "without a topology: latency of a message (default 10us)", metavar="T", group="network"
+    ),
 )  # fmt: skip
 
 _SELECTION = Field(
@@ -55,8 +63,13 @@ QUESTION = (
         "density", Number(0, strict=True, maximum=1), "share of the entries that a rank selects (default: as recorded)",
         metavar="D",
     ),
-    Field("held_out", Whole(0), "last steps that are set apart, to judge the plan on (default 0)", 0, metavar="N"),
-    Field("objective", Choice(OBJECTIVES), "of the recorded steps: worst (default), mean", "worst"),
+    Field(
+        "held_out", Whole(0),
+        "how many of the last steps only judge the plan, and don't shape it (default 0)", 0, metavar="N"
+    ),
+    Field(
+        "objective", Choice(OBJECTIVES), "minimise the time of the worst recorded step (default), or the mean", "worst"
+    ),
     _SELECTION,
     Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     *_NETWORK,
@@ -100,6 +113,7 @@ SYSTEM = System(
     lighter="fewer steps, or a lower density",
     device_names=_rank_names,
     view=lazy("gapless.encodings.oktopk.view:render"),
+    question=("allreduce of {indices}", "density {density}", "on {topology}"),
     pictures=("loads", "density", "gantt"),
     drawers={
         "loads": lazy("gapless.encodings.oktopk.pictures:draw_loads"),

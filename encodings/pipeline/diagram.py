@@ -27,6 +27,8 @@ WHOLE = "backward (B)"
 MOST_LABELS = 1500
 """With more ops than this there is no room for the numbers of their micro-batches."""
 MOST_MESSAGES = 1500
+_EDGED = 1 / 250
+"""Narrower ops have no white edge: it would make their colour pale."""
 _LETTER = 0.006
 """The share of the width that a digit takes."""
 _WIDTH_IN = 11.0
@@ -62,6 +64,7 @@ def _draw_ops(ax: Any, schedule: Schedule, scale_s: float) -> list[tuple[str, st
     engines = np.array([device for device, _ in schedule.topology.engines], dtype=np.int64)
     row = engines[schedule.place[numbers]]
     start_s, length_s = schedule.start_s[numbers], (schedule.end_s - schedule.start_s)[numbers]
+    edge_pt = 0.4 if np.median(length_s) > _EDGED * float(schedule.end_s.max(initial=0.0)) else 0.0
     chunk = _chunks([ops[op].name for op in schedule.op[numbers].tolist()], row)
     found: dict[str, str] = {}
     for kind in COLOURS:
@@ -72,7 +75,7 @@ def _draw_ops(ax: Any, schedule: Schedule, scale_s: float) -> list[tuple[str, st
             is_sum = kind == "sum"
             ax.barh(row[here] + (0.46 if is_sum else 0.0), length_s[here] / scale_s, left=start_s[here] / scale_s,
                     height=0.1 if is_sum else 0.74, color=COLOURS[kind], alpha=1.0 if number == 0 else 0.55,
-                    edgecolor="white", linewidth=0.4, zorder=2)  # fmt: skip
+                    edgecolor="white", linewidth=edge_pt, zorder=2)  # fmt: skip
             name = WHOLE if kind == "backward" and not is_split else NAMES.get(kind, NAMES["encode"])
             found.setdefault(name, COLOURS[kind])
     if len(numbers) <= MOST_LABELS:

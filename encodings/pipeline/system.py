@@ -68,34 +68,49 @@ QUESTION = (
     ),
     Field("ranks", Whole(1, 1024), "ranks of the pipeline", is_required=True, metavar="P"),
     Field("micro_batches", Whole(1, 65536), "micro-batches of a step", is_required=True, metavar="M"),
-    Field("placement", Choice(("linear", "looped", "v")), "linear (default), looped, v", "linear"),
+    Field(
+        "placement", Choice(("linear",
+        "looped", "v")), "which rank runs which stage: linear (default), looped, v", "linear"
+    ),
     Field("chunks", Whole(1, 64), "stages a rank has (looped, v: 2 by default)", metavar="N"),
     Field(
-        "cut", _cut, f"{', '.join(CUTS)}, or the first layers of all stages but the first (default auto)", "auto",
-        metavar="NAME|L,L,...",
+        "cut", _cut,
+        f"where the model is cut: {', '.join(CUTS)}, or the first layers of all stages but the first (default auto)",
+        "auto", metavar="NAME|L,L,...",
     ),
-    Field("backward", Choice(BACKWARDS), "gradients of inputs and weights: split (default), whole", "split"),
     Field(
-        "recomputation", Choice(RECOMPUTATIONS), "stages that run forward again: none (default), auto, all", "none",
+        "backward", Choice(BACKWARDS),
+        "gradients of inputs and weights as two ops: split (default), or as one: whole", "split"
+    ),
+    Field(
+        "recomputation", Choice(RECOMPUTATIONS),
+        "stages that run their forward again to save memory: none (default), auto, all", "none",
     ),
     Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
-    Field("memory", Size(), "of a rank, such as 40GiB", metavar="SIZE", group="memory"),
-    Field("in_flight", Whole(1, 65536), "or so many micro-batches at once on a rank", metavar="N", group="memory"),
+    Field("memory", Size(), "memory of a rank, such as 40GiB", metavar="SIZE", group="memory"),
+    Field(
+        "in_flight", Whole(1, 65536),
+        "instead of bytes: how many micro-batches a rank may hold at once", metavar="N", group="memory"
+    ),
     Field(
         "hop", Scaled(_seconds, Number(0, maximum=MOST_SECONDS)),
         "seconds of a plain message between neighbours: 2, 1.5ms", metavar="T", group="network",
     ),
-    Field("bandwidth", Bandwidth(), "or between neighbours: 200Gbps", metavar="B", group="network"),
-    Field("latency", Seconds(), "of a message (default 0)", metavar="T", group="network"),
     Field(
-        "topology", Object(("gapless.topologies.topology.Topology",)), "or the links of ndv2, ring:8, ...",
+        "bandwidth", Bandwidth(),
+        "instead of --hop: bandwidth between neighbours, such as 200Gbps", metavar="B", group="network"
+    ),
+    Field("latency", Seconds(), "latency of a message (default 0)", metavar="T", group="network"),
+    Field(
+        "topology", Object(("gapless.topologies.topology.Topology",)),
+        "instead of --hop: take the links of ndv2, ring:8, ...",
         metavar="NAME", names=_TOPOLOGIES, group="network",
     ),
-    Field("nodes", Whole(1, 10**6), "number of its nodes (default 1)", metavar="N", group="network"),
+    Field("nodes", Whole(1, 10**6), "number of the topology's nodes (default 1)", metavar="N", group="network"),
     Field("blocking_sends", Flag(), "a rank computes nothing while it sends", False, group="network"),
     Field("replicas", Whole(1, 10**6), "data-parallel degree (default 1)", 1, metavar="D", group="replicas"),
     Field(
-        "replica_bandwidth", Bandwidth(), "of the sum among replicas (default: bandwidth)", metavar="B",
+        "replica_bandwidth", Bandwidth(), "bandwidth of the sum among replicas (default: --bandwidth)", metavar="B",
         group="replicas",
     ),
     Field(
@@ -107,8 +122,10 @@ QUESTION = (
         "compression", Object(("gapless.profiles.pipelines.compression.CompressionTable",)),
         "a table of measured errors; without one nothing is compressed", metavar="FILE", group="compression",
     ),
-    Field("error_budget", Number(0), "the most that compression may spoil (default 0: nothing)", 0.0, metavar="E",
-          group="compression"),
+    Field(
+        "error_budget", Number(0), "the most that compression may spoil: relative squared errors, added up (default 0: "
+        "nothing)", 0.0, metavar="E", group="compression",
+    ),
 )  # fmt: skip
 
 _LEFT_OUT = ("micro_batches", "method", "memory", "in_flight", "error_budget")
@@ -169,9 +186,9 @@ RUN = (
 )
 
 _ADVICE_HELP = """\
-Plans for as many micro-batches in flight as shorten the step, and with --compression for several error budgets: those
-that no other beats in time, memory and error; whether compression is needed at all; what one more micro-batch of memory
-buys. Fewer cuts and orders are tried than by `solve`.
+Prints the plans that no other beats in time, memory and error, whether compression is needed at all, and what one more
+micro-batch of memory buys. Plans are made for as many micro-batches in flight as shorten the step, and with
+--compression for several error budgets. Fewer cuts and orders are tried than by `solve`.
 
 example:
   gapless advise pipeline --profile gpt-8.3b --ranks 4 --bandwidth 200Gbps --replicas 4
@@ -194,7 +211,7 @@ example:
 
 _MEASURED = (
     _FACTORY,
-    Field("micro_batches", Whole(1, 65536), "into which the batch is cut (default 1)", 1, metavar="M"),
+    Field("micro_batches", Whole(1, 65536), "micro-batches into which the batch is cut (default 1)", 1, metavar="M"),
     Field("repeats", Whole(1), "runs of which the median is taken (default 9)", 9, metavar="N"),
 )  # fmt: skip
 
@@ -261,6 +278,11 @@ SYSTEM = System(
     ),
     view=lazy("gapless.encodings.pipeline.view:render"),
     device_names=_rank_names,
+    question=(
+        "{profile} on {ranks} ranks, {micro_batches} micro-batches", "within {memory_bytes} a rank",
+        "at most {in_flight} in flight",
+    ),
+    budgets=lambda plan: plan.schedule.topology.memory_bytes if "memory_bytes" in plan.problem else (),
     pictures=("pipeline", "memory", "gantt"),
     drawers={"pipeline": lazy("gapless.encodings.pipeline.diagram:draw_pipeline")},
     profiles=(

@@ -9,7 +9,8 @@ import numpy as np
 
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
-from gapless.plot.style import BLUE, GREY, ORANGE, PALETTE, amounts, check_plot, new_axes
+from gapless.plot.style import BLUE, GREY, ORANGE, PALETTE, amounts, check_plot, new_axes, plain
+from gapless.text import described
 
 __all__ = ["draw_front", "draw_modes"]
 
@@ -28,12 +29,13 @@ def draw_modes(plan: SavedPlan, ax: Any = None) -> Any:
     colours = amounts().resampled(max(len(modes), 2))
     drawn = ax.imshow(grid, aspect="auto", cmap=colours, vmin=-0.5, vmax=max(len(modes), 2) - 0.5, interpolation="none")
     bar = ax.figure.colorbar(drawn, ax=ax, ticks=range(len(modes)))
-    bar.ax.set_yticklabels(modes, fontsize=8)
+    bar.ax.set_yticklabels([plain(str(mode)) for mode in modes], fontsize=8)
     if len(layers) <= _MOST_NAMES:
-        ax.set_yticks(range(len(layers)), layers, fontsize=6)
-    ax.set_xlabel("epoch")
-    ax.set_ylabel("layer, in the order in which gradients are ready")
-    ax.set_title(f"{plan.schedule.name}", loc="left", fontsize=9)
+        ax.set_yticks(range(len(layers)), [plain(str(layer)) for layer in layers], fontsize=6)
+    ax.set_xlabel("epoch; layers stand in the order in which their gradients are ready")
+    ax.set_ylabel("layer")
+    error = described("objective_error", plan.claim.get("objective_error"))
+    ax.set_title(f"{plan.schedule.name}: error {error}", loc="left", fontsize=10)
     return ax
 
 

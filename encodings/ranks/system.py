@@ -43,12 +43,15 @@ _TRACE = Field(
     "what `gapless profile compression` wrote", is_required=True, metavar="FILE",
 )  # fmt: skip
 _MODES = Field(
-    "modes", Listed(Text()), "of the trace (default: all), such as powersgd:1,powersgd:4", metavar="MODE,..."
+    "modes",
+    Listed(Text()),
+    "modes of the trace that are offered (default: all), such as powersgd:1,powersgd:4",
+    metavar="MODE,...",
 )
 _NETWORK = (
-    Field("workers", Whole(1, 10**6), "of a ring", metavar="P", group="network"),
-    Field("bandwidth", Bandwidth(), "out of a worker, such as 10Gbps", metavar="B", group="network"),
-    Field("latency", Seconds(), "of a message (default 10us)", metavar="T", group="network"),
+    Field("workers", Whole(1, 10**6), "number of workers, on a ring", metavar="P", group="network"),
+    Field("bandwidth", Bandwidth(), "bandwidth out of a worker, such as 10Gbps", metavar="B", group="network"),
+    Field("latency", Seconds(), "latency of a message (default 10us)", metavar="T", group="network"),
 )
 
 QUESTION = (
@@ -60,7 +63,10 @@ QUESTION = (
     ),
     Field("step_time", Seconds(), "the longest that a step takes on the network, such as 10ms", metavar="T"),
     Field("phases", Choice(PHASES), "one mode a layer: static (default), or by epoch", "static"),
-    Field("switches", Whole(0), "epochs at most that begin with other modes (default: any)", metavar="N"),
+    Field(
+        "switches", Whole(0),
+        "how many epochs may begin with other modes than the one before (default: any)", metavar="N"
+    ),
     _MODES,
     Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
     *_NETWORK,
@@ -69,7 +75,7 @@ QUESTION = (
 ADVICE = (
     _TRACE,
     _MODES,
-    Field("points", Whole(2, 10_000), "of the front that are shown (default 12)", 12, metavar="N"),
+    Field("points", Whole(2, 10_000), "points of the front that are shown (default 12)", 12, metavar="N"),
     Field(
         "plot",
         Text(),
@@ -86,7 +92,7 @@ _TRAINING = (
     ),
     Field("batch", Whole(1), "examples of a worker in a step (default 16)", 16, metavar="N"),
     Field("workers", Whole(1, 64), "processes (default 2)", 2, metavar="P"),
-    Field("momentum", Number(0, maximum=1), "of SGD (default 0.9)", 0.9),
+    Field("momentum", Number(0, maximum=1), "momentum of SGD (default 0.9)", 0.9),
     Field("held_out", Number(0, True, 0.9), "share of the data that is not trained on (default 0.2)", 0.2),
     Field("wait", Seconds(), "the longest that a process waits for another (default 120s)", 120.0, metavar="T"),
 )  # fmt: skip
@@ -104,8 +110,8 @@ PROFILE = (
         "compressors", Listed(Text()), "modes whose errors are measured by sending: topk:0.01,powersgd:4",
         metavar="MODE,...",
     ),
-    Field("epochs", Whole(1, 10_000), "of the training (default 10)", 10, metavar="N"),
-    Field("learning_rate", Number(0, True), "of SGD (default 0.05)", 0.05),
+    Field("epochs", Whole(1, 10_000), "epochs of the training (default 10)", 10, metavar="N"),
+    Field("learning_rate", Number(0, True), "learning rate of SGD (default 0.05)", 0.05),
     Field("decay", Listed(Whole(1)), "epochs from which the learning rate is a tenth", metavar="EPOCH,..."),
     Field("samples", Whole(1), "steps of an epoch at which modes are looked at (default 4)", 4, metavar="N"),
     Field("output", Text(), "the trace to write, .npz", is_required=True, metavar="FILE", short="-o"),
@@ -133,13 +139,14 @@ def learning_rates(values: Mapping[str, Any]) -> tuple[float, ...]:
 
 _MODEL_HELP = """\
 FACTORY makes (model, inputs, loss, targets): the mean loss of loss(outputs, targets), and data with an example in each
-row. train:net is a small convolutional network of gapless, with layers, width, classes, size and batch (how many
-examples there are), unless there is a train.py.
+row. train:net is a small convolutional network of gapless, unless there is a train.py. Its options are layers, width,
+classes, size and batch (how many examples there are).
 """
 _PROFILE_HELP = f"""\
 {_MODEL_HELP}
-Trains once with plain gradients under DDP, and records what each mode would spoil of each layer's gradient, by epoch:
-for `solve ranks`. (`profile compression-error` measures compressors of activations' gradients between pipeline stages.)
+Trains once with plain gradients under DDP, and records for `solve ranks` what each mode would spoil of each layer's
+gradient, by epoch. (`profile compression-error` measures compressors of activations' gradients between pipeline
+stages.)
 
 example:
   gapless profile compression --model train:net,batch=640 --ranks 1,2,4,8 --epochs 12 --decay 8 -o trace.npz
@@ -147,7 +154,9 @@ example:
 _RUN_HELP = f"""\
 {_MODEL_HELP}
 Trains with the plan's modes, by layer and epoch with an error feedback of each layer, and with others beside, from the
-same start on the same data. exit codes: 0 each run sent what its modes say, 2 bad input, or a process failed, 5 another
+same start on the same data.
+
+exit codes: 0 each run sent what its modes say, 2 bad input, or a process failed, 5 another
 number of floats was sent
 
 example:
@@ -177,6 +186,7 @@ SYSTEM = System(
     summary=("method", "sent_floats", "error", "switch_count", "least_floats", "cheapest_step_s"),
     lighter="fewer epochs or modes",
     view=lazy("gapless.encodings.ranks.view:render"),
+    question=("{trace}: ranks of a compressor", "sending {data_floats}", "a step in {step_time_s}"),
     pictures=("modes", "gantt"),
     drawers={"modes": lazy("gapless.encodings.ranks.pictures:draw_modes")},
     advice=(

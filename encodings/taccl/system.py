@@ -45,14 +45,14 @@ _COLLECTIVE = Field(
 QUESTION = (
     *_MACHINE,
     _COLLECTIVE,
-    Field("collective_file", Text(), "one of your own, in gapless's format", metavar="FILE"),
+    Field("collective_file", Text(), "a collective of your own, in gapless's format", metavar="FILE"),
     Field(
         "ranks", Text(), "a collective among these ranks alone, such as 0-7,16-23", metavar="RANKS",
         group="process groups",
     ),
     Field(
-        "group", Listed(Text(), "+"), "one in each group along the last axis of a layout, the first axis fastest: tp=8 "
-        "or tp=8,dp=4; or among RANKS; then :COLLECTIVE:SIZE, if they differ; several at once",
+        "group", Listed(Text(), "+"), "a collective in each group along the last axis of a layout (tp=8,dp=4: the "
+        "first axis runs fastest), or among RANKS; :COLLECTIVE:SIZE where they differ; may stand several times",
         metavar="AXES|RANKS[:COLLECTIVE[:SIZE]]", group="process groups",
     ),
     Field("groups_file", Text(), "groups in gapless's format", metavar="FILE", group="process groups"),
@@ -68,8 +68,8 @@ QUESTION = (
         metavar="S",
     ),
     Field(
-        "method", Choice(_METHODS), "auto (default): the fastest of the MILP where it is small enough, the greedy, "
-        "aggregated sends (all that a rank has at once) and what libraries do; the answer says which", "auto",
+        "method", Choice(_METHODS), "auto (default) keeps the fastest plan of all methods, libraries' algorithms "
+        "included, and says which made it; milp, greedy: that one alone", "auto",
     ),
     Field(
         "chunks", Whole(1, 4096),
@@ -87,10 +87,10 @@ SWEEP = (
     ),
     Field("sketch_file", Text(), "one more sketch, in TACCL's format", metavar="FILE"),
     _COLLECTIVE,
-    Field("min_size", Size(), "(default 1KB)", 1000, metavar="SIZE"),
-    Field("max_size", Size(), "(default 1GB)", 10**9, metavar="SIZE"),
-    Field("factor", Whole(2), "between sizes (default 4)", 4, metavar="N"),
-    Field("sizes", Listed(Size()), "these, instead of a range", metavar="SIZE,SIZE,..."),
+    Field("min_size", Size(), "the smallest size (default 1KB)", 1000, metavar="SIZE"),
+    Field("max_size", Size(), "the largest size (default 1GB)", 10**9, metavar="SIZE"),
+    Field("factor", Whole(2), "factor between sizes (default 4)", 4, metavar="N"),
+    Field("sizes", Listed(Size()), "these sizes, instead of a range", metavar="SIZE,SIZE,..."),
     Field(
         "parts", Listed(Whole(1, 64)), "into how many parts chunks are cut, each of them tried (default 1,2, and "
         "without a sketch the best number)", metavar="N,N,...",
@@ -103,11 +103,13 @@ SWEEP = (
         "output", Text(), "folder for programs, plans and the table", is_required=True, metavar="DIR", short="-o"
     ),
     Field(
-        "instances", Listed(Whole(1, 64)), "to choose from (default 1,2,4,8)", (1, 2, 4, 8), metavar="N,N,...",
+        "instances", Listed(Whole(1, 64)),
+        "numbers of instances to choose from (default 1,2,4,8)", (1, 2, 4, 8), metavar="N,N,...",
         group="instances",
     ),
     Field(
-        "block_bandwidth", Bandwidth(), "of a thread block (default 20GB/s)", 20e9, metavar="B", group="instances"
+        "block_bandwidth", Bandwidth(),
+        "bandwidth of a thread block (default 20GB/s)", 20e9, metavar="B", group="instances"
     ),
     Field(
         "alpha_growth", Number(0), "part of a link's alpha that each further instance adds (default 0.05)", 0.05,
@@ -193,10 +195,10 @@ def _trial() -> tuple[Any, SolveOptions]:
 
 _SWEEP_HELP = """\
 A size is that of the larger of one rank's two buffers, as the runtimes compare it with minBytes and maxBytes. Every
-size gets a plan of its own and an even share of the time limit; then every plan is tried at every size, with every
-number of instances and in pieces, beside ring, tree, doubling, direct and hierarchical algorithms, and the fastest
-serves the size. The folder gets xml/ with one program for each range of sizes, the plans, and the table as summary.csv
-and summary.json. The same command again goes on with the sizes that have no plan yet, or would get more time now.
+size gets a plan of its own and an even share of the time limit. Then every plan is tried at every size, with every
+number of instances and in pieces, beside ring, tree, doubling, direct and hierarchical algorithms. The fastest serves
+the size. The folder gets xml/ with one program for each range of sizes, the plans, and the table as summary.csv and
+summary.json. The same command again goes on with the sizes that have no plan yet, or would get more time now.
 Ctrl-C ends the synthesis and chooses from what is there.
 
 `gapless plot DIR/summary.json` draws the table.
@@ -221,7 +223,7 @@ RUN = (
     Field("repeats", Whole(1, 10**4), "calls of the plan, and of the library, in turn (default 9)", 9, metavar="N"),
     Field("wait", Seconds(), "the longest that a rank waits for another (default 60s)", 60.0, metavar="T"),
     Field(
-        "output", Text(), "a file for what was measured, which `report --measured` takes", metavar="FILE", short="-o"
+        "output", Text(), "where to write what was measured; `report --measured` takes it", metavar="FILE", short="-o"
     ),
     Field("without_turns", Flag(), "don't let ranks take what they share in turn", False),
 )
@@ -262,10 +264,11 @@ LINKS = (
     Field("output", Text(), "the topology file to write", is_required=True, metavar="FILE", short="-o"),
 )  # fmt: skip
 _LINKS_HELP = """\
-n chunks of s bytes that go in turn take n (alpha + beta s), n at once alpha + n beta s: both costs are fitted to flows
-of several n and s, robustly. Nodes, and which ranks share a NIC, a port or a bus, are found by latency, bandwidth, and
-by links that slow each other. Ranks are processes of this machine, or those that a launcher such as torchrun has
-started. The file is a --topology-file as it stands, for as many ranks.
+Measures alpha and beta of every link, finds out which ranks share a NIC, a port or a bus, and writes a --topology-file
+for as many ranks. Ranks are processes of this machine, or those that a launcher such as torchrun has started.
+
+n chunks of s bytes take n (alpha + beta s) in turn, and alpha + n beta s at once. Both costs are fitted robustly to
+flows of several n and s. What ranks share is found by latency, bandwidth, and links that slow each other.
 
 exit codes: 0 the file is written, 2 bad input, or a process failed, 4 the time was over before the structure was known
 
@@ -294,6 +297,7 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     summary=("ratio", "sends", "method"),
     lighter="--threads 1, fewer --chunks, or fewer ranks",
     remarks=_remarks,
+    question=("{collective} of {input_bytes} on {topology}", "sketch {sketch}", "in {chunks} chunks"),
     pictures=("gantt", "topology", "resources"),
     tables={"gapless.size-sweep": lazy("gapless.encodings.taccl.sweep.picture:draw_sizes")},
     model=_model,

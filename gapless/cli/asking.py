@@ -56,8 +56,8 @@ def add_commands(commands: Any) -> None:
 
 
 def _examples(command: Command) -> str:
-    """The lines of the help that stand below the word `example`."""
-    return command.example.partition("\nexample")[2].partition("\n")[2]
+    """The lines of the help that stand below the line `example:`."""
+    return command.example.partition("\nexample:\n")[2]
 
 
 def add_command(questions: Any, command: Command) -> None:

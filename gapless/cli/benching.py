@@ -18,9 +18,10 @@ EXIT_DIFFERS = 1
 
 _EXAMPLE = """\
 Every row is a command of its own, so each can be run by hand. Figures must be those of the page, to the last printed
-digit; where a clock or a measurement decides, within the noise that the table states; processor times within a factor
-of two. Tables that benchmarks make are run with --hour, from a checkout; a benchmark asserts its answers, and writes
-the rows that are held against the page. A table that needs data which gapless doesn't ship says whose they are.
+digit. Where a clock or a measurement decides, they must be within the noise that the table states, processor times
+within a factor of two. Tables that benchmarks make are run with --hour, from a checkout. A benchmark asserts its
+answers, and writes the rows that are held against the page. A table that needs data which gapless doesn't ship says
+whose they are.
 
 exit codes: 0 all that ran is as printed, 1 something differs, 2 bad input
 

@@ -12,10 +12,9 @@ from gapless.cli.signals import Listening
 from gapless.errors import InputError
 
 if TYPE_CHECKING:
-    from gapless.checker import Replay, Report
+    from gapless.checker.seen import Seen
     from gapless.cli.in_time import Patience
     from gapless.io.plan import SavedPlan
-    from gapless.schedule import Schedule
 
 __all__ = ["add_commands"]
 
@@ -23,9 +22,9 @@ _MOST_REPLAYED = 500_000
 """Copies that events name, beyond which a picture doesn't wait for the replay, which takes seconds for each million."""
 
 _PLOT_EXAMPLE = """\
-Without --kind: what suits the plan best, such as the Gantt chart of links and streams, or the memory over the step;
-the trade-off curve, for the summary.json of a sweep. Of a sweep's file, --x and --y choose what is drawn over what, a
-curve for each combination of the rest. A plan that does not replay clean is drawn, and ends with exit code 5; one of
+Without --kind it draws what suits the plan best, such as the Gantt chart of links and streams, or the memory over the
+step. For the summary.json of a sweep that is the trade-off curve; --x and --y choose what is drawn over what, with a
+curve for each combination of the rest. A plan that does not replay clean is drawn, and ends with exit code 5. One of
 millions of transfers is drawn without replaying it.
 
 example:
@@ -45,12 +44,12 @@ def add_commands(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     plot.add_argument("file", metavar="FILE", help="a plan, or the summary.json of a sweep")
-    plot.add_argument("-o", "--output", metavar="FILE", required=True, help="ending in .png, .svg or .pdf")
+    plot.add_argument("-o", "--output", metavar="FILE", required=True, help="the picture to write: .png, .svg or .pdf")
     plot.add_argument(
         "--kind",
         default="auto",
         metavar="KIND",
-        help="gantt, resources, memory, topology, convergence, tradeoff (default: auto)",
+        help="auto (default), gantt, resources, memory, topology, convergence, tradeoff, or a system's own (loads)",
     )
     plot.add_argument("--x", metavar="FIELD", help="of a sweep's file: the field along the axis (default: by values)")
     plot.add_argument(
@@ -89,55 +88,60 @@ def _plot(arguments: argparse.Namespace) -> int:
 
 def _plot_plan(arguments: argparse.Namespace, patience: Patience) -> int:
     """The picture first, then the replay, which a picture of the memory shares."""
-    from gapless.checker import replayed
+    from gapless.cli.looking import keep_seen, look
     from gapless.cli.output import EXIT_CODES, EXIT_VIOLATIONS
+    from gapless.headline import verdict_of
     from gapless.io.atomic import write_bytes
-    from gapless.io.plan import excerpt_of
-    from gapless.plot.pictures import draw, pictures_of
-    from gapless.plot.style import rendered
-    from gapless.result import read_saved
+    from gapless.io.kept import copies_named
+    from gapless.plot.pictures import pictures_of
     from gapless.solution import Status
 
-    kind, replay, picture = arguments.kind, None, None
-    plan = patience.given(lambda: read_saved(arguments.file))
-    is_part = arguments.batches is not None
-    if plan is not None:
-        whole, plan = plan, excerpt_of(plan, arguments.batches)
-        if is_part and kind == "memory":
-            raise InputError(
-                f"{arguments.file}: --batches: the memory is drawn of whole plans, got {arguments.batches}"
-            )
-        kind = pictures_of(plan)[0] if kind == "auto" else kind
-        replay = patience.given(lambda: replayed(plan.schedule)) if kind == "memory" else None
-        picture = patience.given(lambda: rendered(draw(plan, kind, replay=replay).figure, arguments.output))
-    if plan is None or picture is None:
+    kind, parts = arguments.kind, arguments.batches
+    if parts is not None and kind == "memory":
+        raise InputError(f"{arguments.file}: --batches: the memory is drawn of whole plans, got {parts}")
+    looked = patience.given(lambda: look(arguments.file, parts, kind == "memory"))
+    seen, picture = None if looked is None else looked.seen, None
+    if looked is not None:
+        plan = looked.plan
+        kind = next(iter(pictures_of(plan)), "gantt") if kind == "auto" else kind
+        if kind == "memory" and seen is None:
+            seen = patience.given(lambda: _seen(plan))
+        is_replayed = seen is not None or (
+            parts is None and not looked.is_kept and copies_named(plan.schedule) <= _MOST_REPLAYED
+        )
+        said = verdict_of(plan, None if seen is None else seen.report) if parts is None else f"batches {parts}"
+        verdict = said if is_replayed else f"{said}, not replayed"
+        picture = patience.given(lambda: _picture(plan, kind, arguments.output, seen, verdict))
+    if looked is None or picture is None:
         print(f"gapless: no picture: {patience.why_over} before it was finished", file=sys.stderr)
         return EXIT_CODES[Status.NO_SOLUTION]
     write_bytes(arguments.output, picture)
-    report = None if is_part else _report(whole, replay, patience)
+    if seen is None and is_replayed:
+        seen = patience.given(lambda: _seen(plan))
+        if seen is not None and verdict != (verdict := verdict_of(plan, seen.report)):  # the replay knows better
+            write_bytes(arguments.output, _picture(plan, kind, arguments.output, seen, verdict))
+    if parts is None:
+        keep_seen(looked, seen)
     if not arguments.quiet:
-        left_out = "; not replayed, `gapless check` does that" if report is None else ""
+        left_out = "; not replayed, `gapless check` does that" if seen is None else ""
         print(f"{arguments.output}: {kind} of {len(plan.schedule)} events{left_out}")
-    if report is not None and not report.valid:
-        print(f"gapless: drawn, but it does not replay clean: {report.summary()}", file=sys.stderr)
+    if seen is not None and not seen.report.valid:
+        print(f"gapless: drawn, but it does not replay clean: {seen.report.summary()}", file=sys.stderr)
         return EXIT_VIOLATIONS
     return 0
 
 
-def _report(plan: SavedPlan, replay: Replay | None, patience: Patience) -> Report | None:
-    """What the replay finds; None for a plan that is too large for a picture to wait for it, or in no time."""
-    from gapless.checker import judged, replayed
+def _picture(plan: SavedPlan, kind: str, path: str, seen: Seen | None, verdict: str) -> bytes:
+    from gapless.plot.pictures import draw
+    from gapless.plot.style import rendered
 
-    if _copies_named(plan.schedule) > _MOST_REPLAYED or (plan.windows is not None and not len(plan.schedule)):
-        return None
-    return patience.given(lambda: judged(replay or replayed(plan.schedule)))
+    return rendered(draw(plan, kind, seen=seen, verdict=verdict).figure, path)
 
 
-def _copies_named(schedule: Schedule) -> int:
-    """How many copies the events read and write."""
-    graph = schedule.graph
-    used = sum(len(op.inputs) + len(op.outputs) for op in graph.ops)
-    return 2 * len(schedule.moves.values) + len(schedule.freed_tensor.values) + used
+def _seen(plan: SavedPlan) -> Seen:
+    from gapless.checker.seen import seen
+
+    return seen(plan.schedule)
 
 
 def _plot_sweep(arguments: argparse.Namespace, sweep: str) -> int:

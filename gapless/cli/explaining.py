@@ -30,7 +30,9 @@ def add_commands(commands: Any) -> None:
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("files", metavar="FILE", nargs="+", help="in the order in which the runtime's list has them")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="TACCL-EF files, in the order in which the runtime's list has them"
+    )
     add_fields(parser, SELECTING)
     add_output_options(parser)
     parser.set_defaults(run=_explain)

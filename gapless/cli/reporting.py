@@ -16,8 +16,10 @@ from gapless.cli.options import add_time_limit
 from gapless.cli.signals import Listening
 
 if TYPE_CHECKING:
-    from gapless.checker import Replay, Report
+    from gapless.checker import Report
+    from gapless.checker.seen import Seen
     from gapless.cli.in_time import Patience
+    from gapless.cli.looking import Looked
     from gapless.io.html_page import Page, Picture, Table
     from gapless.io.plan import SavedPlan
     from gapless.windows import Windows
@@ -62,11 +64,11 @@ def add_commands(commands: Any) -> None:
 
 def _report(arguments: argparse.Namespace) -> int:
     from gapless.cli.in_time import Patience
+    from gapless.cli.looking import keep_seen, look
     from gapless.cli.output import EXIT_CODES, EXIT_VIOLATIONS
     from gapless.io.atomic import check_writable
     from gapless.io.html_page import write_page
     from gapless.plot.style import check_plot
-    from gapless.result import read_saved
     from gapless.solution import Status
 
     check_writable(arguments.output)
@@ -76,12 +78,14 @@ def _report(arguments: argparse.Namespace) -> int:
     stop = threading.Event()
     with Listening(stop, "stopping: what isn't finished is left out"):
         patience = Patience(arguments.time_limit, stop)
-        plan = patience.given(lambda: read_saved(arguments.file))
-        if plan is None:
+        looked = patience.given(lambda: look(arguments.file, is_whole=True))
+        if looked is None:
             print(f"gapless: no report: {patience.why_over} before the plan was read", file=sys.stderr)
             return EXIT_CODES[Status.NO_SOLUTION]
-        shown = _shown(plan, patience, not arguments.no_pictures)
-        write_page(arguments.output, _page(plan, shown, measured))
+        shown = _shown(looked, patience, not arguments.no_pictures)
+        write_page(arguments.output, _page(looked.plan, shown, measured))
+    if shown.seen is not None:
+        keep_seen(looked, shown.seen)
     report = shown.report
     if not arguments.quiet:
         verdict = "not replayed" if report is None else report.summary().splitlines()[0]
@@ -112,31 +116,32 @@ def _measured(path: str, plan: str) -> Table:
 @dataclass(frozen=True)
 class _Shown:
     """What the page can show of a plan. `report`: None where the replay isn't finished; `left_out`: that, in a line;
-    `explorer`: the time line, empty where it is too long.
+    `explorer`: the time line, empty where it is too long; `kept`: the name of an earlier replay, empty for one anew.
     """
 
     report: Report | None
     pictures: Sequence[Picture]
     left_out: str
     explorer: str = ""
+    seen: Seen | None = None
+    kept: str = ""
 
 
-def _shown(plan: SavedPlan, patience: Patience, with_pictures: bool) -> _Shown:
-    """The replay, then the pictures in turn; the memory's looks at the same replay."""
-    from gapless.checker import judged, replayed
+def _shown(looked: Looked, patience: Patience, with_pictures: bool) -> _Shown:
+    """The replay, then the pictures in turn, which look at the same replay."""
     from gapless.plot.pictures import pictures_of
 
+    plan = looked.plan
     if plan.windows is not None and not len(plan.schedule):
         return _long(plan, plan.windows, patience)
-    replay = patience.given(lambda: replayed(plan.schedule))
-    report = None if replay is None else patience.given(lambda: judged(replay))
-    missing = ["the replay"] if report is None else []
-    explorer = None if replay is None else patience.given(lambda: _explorer(plan, replay))
-    if replay is not None and explorer is None:
+    seen = looked.seen or patience.given(lambda: _seen(plan))
+    missing = ["the replay"] if seen is None else []
+    explorer = None if seen is None else patience.given(lambda: _explorer(plan, seen))
+    if seen is not None and explorer is None:
         missing.append("the time line")
     pictures = []
     for kind in pictures_of(plan) if with_pictures else []:
-        picture = patience.given(partial(_picture, plan, kind, replay))
+        picture = patience.given(partial(_picture, plan, kind, seen))
         if picture is None:
             missing.append(kind)
         else:
@@ -147,15 +152,22 @@ def _shown(plan: SavedPlan, patience: Patience, with_pictures: bool) -> _Shown:
             f"the time line: {len(plan.schedule)} events are too many; `gapless export --format perfetto` has them"
         )
         left_out = f"{left_out}; {too_long}" if left_out else f"left out: {too_long}"
-    return _Shown(report, pictures, left_out, explorer or "")
+    report, kept = None if seen is None else seen.report, looked.name if looked.seen is not None else ""
+    return _Shown(report, pictures, left_out, explorer or "", seen, kept)
 
 
-def _explorer(plan: SavedPlan, replay: Replay) -> str:
+def _seen(plan: SavedPlan) -> Seen:
+    from gapless.checker.seen import seen
+
+    return seen(plan.schedule)
+
+
+def _explorer(plan: SavedPlan, seen: Seen) -> str:
     """The time line; empty for a plan of too many events."""
     from gapless.plot.explorer import MOST_EVENTS, explorer_html
     from gapless.plot.names import device_names
 
-    return explorer_html(replay, device_names(plan)) if len(plan.schedule) <= MOST_EVENTS else ""
+    return explorer_html(plan.schedule, seen, device_names(plan)) if len(plan.schedule) <= MOST_EVENTS else ""
 
 
 def _long(plan: SavedPlan, windows: Windows, patience: Patience) -> _Shown:
@@ -166,16 +178,16 @@ def _long(plan: SavedPlan, windows: Windows, patience: Patience) -> _Shown:
     return _Shown(report, [], f"left out: {late}{missing}")
 
 
-def _picture(plan: SavedPlan, kind: str, replay: Replay | None) -> Picture:
+def _picture(plan: SavedPlan, kind: str, seen: Seen | None) -> Picture:
     from gapless.io.html_page import Picture
     from gapless.plot.pictures import draw
     from gapless.plot.style import svg_text
 
-    return Picture(svg_text(draw(plan, kind, replay=replay).figure, kind), _CAPTIONS.get(kind, kind))
+    return Picture(svg_text(draw(plan, kind, seen=seen).figure, kind), _CAPTIONS.get(kind, kind))
 
 
 def _page(plan: SavedPlan, shown: _Shown, measured: Table | None) -> Page:
-    from gapless import __version__
+    from gapless.headline import question_of
     from gapless.io.html_page import Page, Table
     from gapless.plot.explorer import explorer_script
 
@@ -193,31 +205,54 @@ def _page(plan: SavedPlan, shown: _Shown, measured: Table | None) -> Page:
     ]
     found = [] if report is None else report.summary().splitlines()[2:]
     return Page(
-        title=f"{plan.system}: {plan.schedule.name or 'plan'}",
-        verdict=_verdict(plan, report),
+        title=f"{plan.system}: {question_of(plan.system, plan.problem, plan.schedule.name or 'plan')}",
+        facts=_facts(plan, report),
+        verdict=_verdict(report),
         is_good=report is not None and report.valid,
         messages=[*found, *([shown.left_out] if shown.left_out else [])],
         tables=[table for table in tables if table.rows],
         pictures=shown.pictures,
         command=command if isinstance(command, str) else "",
-        footer=f"{'Not replayed; written' if report is None else 'Replayed and written'} by gapless {__version__}.",
+        footer=_footer(shown),
         explorer=shown.explorer,
         script=explorer_script() if shown.explorer else "",
     )
 
 
-def _verdict(plan: SavedPlan, report: Report | None) -> str:
-    """Whether the plan is valid, its makespan, and how far from optimal that can be."""
-    from gapless.plot.pictures import verdict_of
+def _facts(plan: SavedPlan, report: Report | None) -> list[tuple[str, str]]:
+    """The answer and the gap, with which the page opens below its question; what isn't replayed answers nothing."""
+    from gapless.headline import answer_of, verdict_of
+    from gapless.text import described
+
+    if report is None or not report.valid:
+        return []
+    gap = verdict_of(plan, report)
+    bound = next((described(name, plan.claim[name]) for name in plan.claim if name.startswith("bound_")), "-")
+    proven = "no better plan is possible" if gap.startswith("optimal") else f"no plan is better than {bound}"
+    return [("Answer", answer_of(plan, report)), ("Gap", gap if bound == "-" else f"{gap}: {proven}")]
+
+
+def _verdict(report: Report | None) -> str:
+    """Whether the plan is valid, and its makespan."""
     from gapless.units import format_seconds
 
     if report is None:
         return "Not replayed: whether the plan is valid is not known."
     if not report.valid:
         return f"Does not replay clean: {report.violation_count} violations in {report.event_count} events."
-    return (
-        f"Replays clean: {report.event_count} events, makespan {format_seconds(report.makespan_s)}, {verdict_of(plan)}."
-    )
+    return f"Replays clean: {report.event_count} events, makespan {format_seconds(report.makespan_s)}."
+
+
+def _footer(shown: _Shown) -> str:
+    """Who wrote the page, and which replay it shows."""
+    from gapless import __version__
+
+    if shown.kept:
+        replay = (
+            f"of an earlier replay, kept as {shown.kept[:12]} by the hash of the plan; `gapless check` replays it anew"
+        )
+        return f"Written by gapless {__version__} {replay}."
+    return f"{'Not replayed; written' if shown.report is None else 'Replayed and written'} by gapless {__version__}."
 
 
 def _rows(section: Mapping[str, Any]) -> list[tuple[str, str]]:

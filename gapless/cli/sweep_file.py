@@ -38,15 +38,15 @@ A file in TOML or JSON lists grids. A grid's fields are the options of `gapless 
   nodes = [1, 2, 4]
   gap = 0.05
 
-The folder gets a result and a plan for each instance, named by a hash of its fields, of the files that they name, and
-of gapless's version; and the table as summary.csv and summary.json. The same command again solves what has no result
-yet. Ctrl-C keeps the finished results and the best plans so far.
+The folder gets the table as summary.csv and summary.json, and a result and a plan for each instance. These are named by
+a hash of the instance's fields, of the files that they name, and of gapless's version. The same command again solves
+what has no result yet. Ctrl-C keeps the finished results and the best plans so far.
 
 A file of measured commands (format gapless.measure, see `gapless list schemas`) has its configurations measured again
-and again until --choose is answered; measurements go to measurements.jsonl, the table is as above.
+and again until --choose is answered. Measurements go to measurements.jsonl, the table is as above.
 
-exit codes: 0 every instance is answered, or one is chosen; 2 bad input; 3 all measured break a limit; 4 some have no
-answer, or none is chosen, or somebody stopped it; 5 a replay found violations
+exit codes: 0 every instance is answered, or one is chosen; 2 bad input; 3 all that was measured breaks a limit; 4 some
+have no answer, none is chosen, or it was stopped; 5 a replay found violations
 
 example:
   gapless sweep file grid.toml -o results

@@ -72,6 +72,8 @@ def read_ragged(record: Record) -> Ragged:
 
 def int_column(record: Record, key: str) -> NDArray[np.int64]:
     """A column of whole numbers, int64. Raises `InputError` for anything else."""
+    if isinstance(found := record.raw(key), np.ndarray) and found.dtype == np.int64:
+        return found
     column = record.array(key)
     if set(map(type, column)) <= {int}:
         with suppress(OverflowError):
@@ -83,6 +85,8 @@ def int_column(record: Record, key: str) -> NDArray[np.int64]:
 
 def float_column(record: Record, key: str) -> NDArray[np.float64]:
     """A column of numbers, float. Raises `InputError` for anything else."""
+    if isinstance(found := record.raw(key), np.ndarray) and found.dtype == np.float64:
+        return found
     column = record.array(key)
     if not set(map(type, column)) <= {int, float}:
         raise record.fail(key, "a list of numbers", column)

@@ -30,16 +30,18 @@ LOWERING = (
         "serve: both for the executor, else out-of-place)", group=_GROUP,
     ),
     Field(
-        "runtime", _RUNTIMES, "who is to take the file (default: both where one file can serve both, else the one that "
+        "runtime", _RUNTIMES,
+        "the runtime that is to take the file (default: both where one file can, else the one that "
         "offers the collective)", group=_GROUP,
     ),
     Field(
-        "min_bytes", Size(0), "size of the larger buffer for which the runtime may choose the program: least "
-        "(default 0)", 0, metavar="SIZE", group=_GROUP,
+        "min_bytes", Size(0),
+        "least size of the larger buffer for which the runtime may choose the program (default 0)",
+        0, metavar="SIZE", group=_GROUP,
     ),
     Field(
-        "max_bytes", Size(0), "size of the larger buffer for which the runtime may choose the program: most, 0 for as "
-        "much as the runtime can serve (default 0)", 0, metavar="SIZE", group=_GROUP,
+        "max_bytes", Size(0),
+        "the most of that size; 0 (default) for as much as the runtime can serve", 0, metavar="SIZE", group=_GROUP,
     ),
     Field(
         "sm_count", Whole(1), "multiprocessors of the GPU: so many thread blocks at most (default: merge above 80, no "
@@ -52,25 +54,27 @@ LOWERING = (
 """How a plan is lowered to a program."""
 
 JUDGING = (
-    Field("runtime", _RUNTIMES, "who is to take the file (default: who knows its coll)", group=_GROUP),
+    Field(
+        "runtime", _RUNTIMES, "the runtime that is to take the file (default: those that know its coll)", group=_GROUP
+    ),
     _SCRATCH,
     Field(
         "collective", Text(), "what the program must do (default: what its coll says); MSCCL++ plans take it too",
         metavar="NAME", group=_GROUP,
     ),
-    Field("root", Whole(0), "its root (default: found from who sends)", metavar="RANK", group=_GROUP),
+    Field("root", Whole(0), "rank of its root (default: found from who sends)", metavar="RANK", group=_GROUP),
 )  # fmt: skip
 """How somebody's program is judged."""
 
 SELECTING = (
     Field("runtime", Choice(("executor", "original")), "the runtime that chooses", is_required=True, group=_GROUP),
-    Field("collective", Text(), "what is called", is_required=True, metavar="NAME", group=_GROUP),
+    Field("collective", Text(), "the collective that is called", is_required=True, metavar="NAME", group=_GROUP),
     Field(
-        "size", Size(), "of the larger of a rank's two buffers, as nccl-tests print it", is_required=True,
+        "size", Size(), "size of the larger of a rank's two buffers, as nccl-tests print it", is_required=True,
         metavar="SIZE", group=_GROUP,
     ),
-    Field("dtype", Choice(tuple(DTYPE_BYTES)), "of the elements (default float32)", "float32", group=_GROUP),
-    Field("ranks", Whole(2), "of the communicator", is_required=True, metavar="N", group=_GROUP),
+    Field("dtype", Choice(tuple(DTYPE_BYTES)), "type of the elements (default float32)", "float32", group=_GROUP),
+    Field("ranks", Whole(2), "ranks of the communicator", is_required=True, metavar="N", group=_GROUP),
     Field("in_place", Flag(), "input and output are one memory", False, group=_GROUP),
     _SCRATCH,
 )  # fmt: skip

@@ -29,6 +29,9 @@ h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; border-bottom: 1px solid var(--lin
 table { border-collapse: collapse; }
 th { text-align: left; font-weight: 600; vertical-align: top; padding: .15rem 1.5rem .15rem 0; white-space: nowrap; }
 td { padding: .15rem 0; overflow-wrap: anywhere; }
+.facts { display: flex; flex-wrap: wrap; gap: .4rem 2.5rem; margin: 0 0 .8rem; }
+.facts dt { color: var(--pale-ink); font-size: .9rem; }
+.facts dd { margin: 0; font-size: 1.25rem; overflow-wrap: anywhere; }
 .verdict { padding: .7rem 1rem; border-left: .4rem solid; font-size: 1.1rem; }
 .good { border-color: #0072B2; background: var(--good); }
 .bad { border-color: #D55E00; background: var(--bad); }
@@ -72,7 +75,8 @@ class Page:
     """The content of the page, all in words: the pictures stand after the first three tables.
 
     `messages`: what is wrong, a line each. `command`: empty where it is not known. `explorer`: a part in HTML that
-    stands before the pictures, and `script`, the only one that the page runs.
+    stands before the pictures, and `script`, the only one that the page runs. `facts`: names and values in words with
+    which the page opens below its title, before the verdict.
     """
 
     title: str
@@ -85,6 +89,7 @@ class Page:
     footer: str = ""
     explorer: str = ""
     script: str = ""
+    facts: Sequence[tuple[str, str]] = ()
 
 
 def write_page(path: str | Path, page: Page) -> None:
@@ -100,6 +105,7 @@ def page_text(page: Page) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(page.title)}</title>\n<style>\n{_STYLE}</style>\n</head>\n<body>",
         f"<h1>{escape(page.title)}</h1>",
+        *([_facts_html(page.facts)] if page.facts else []),
         f'<p class="verdict {"good" if page.is_good else "bad"}">{escape(page.verdict)}</p>',
     ]
     if page.messages:
@@ -119,6 +125,11 @@ def page_text(page: Page) -> str:
         parts.append(f"<script>{page.script}</script>")
     parts.append("</body>\n</html>\n")
     return "\n".join(parts)
+
+
+def _facts_html(facts: Sequence[tuple[str, str]]) -> str:
+    parts = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
+    return f'<dl class="facts">{parts}</dl>'
 
 
 def _policy(script: str) -> str:

@@ -29,7 +29,18 @@ from gapless.solution import Solution, Status, StopReason
 from gapless.units import UNITS, Unit
 from gapless.windows import Windows
 
-__all__ = ["SavedPlan", "claim_data", "excerpt_of", "plan_text", "read_plan", "replay_of", "solution_of", "write_plan"]
+__all__ = [
+    "SavedPlan",
+    "claim_data",
+    "excerpt_of",
+    "plan_data",
+    "plan_of",
+    "plan_text",
+    "read_plan",
+    "replay_of",
+    "solution_of",
+    "write_plan",
+]
 
 FORMAT, VERSION = "gapless.plan", 1
 
@@ -130,7 +141,20 @@ def plan_text(plan: SavedPlan) -> str:
 
 def _pieces(plan: SavedPlan) -> Iterator[str]:
     """The text of a plan, so that of a large one no more than a column is in memory."""
-    sections: dict[str, Callable[[], Any]] = {
+    for number, (key, data) in enumerate(_sections(plan).items()):
+        yield (",\n " if number else "{") + json.dumps(key) + ": "
+        yield from json_pieces(data())
+    yield "}\n"
+
+
+def plan_data(plan: SavedPlan) -> dict[str, Any]:
+    """What `plan_of` reads back: what is in a plan file, with columns of numbers as arrays."""
+    return {key: data() for key, data in _sections(plan).items()}
+
+
+def _sections(plan: SavedPlan) -> dict[str, Callable[[], Any]]:
+    """What is in a plan file, each part made when it is wanted."""
+    return {
         "format": lambda: FORMAT,
         "version": lambda: VERSION,
         "system": lambda: plan.system,
@@ -142,22 +166,22 @@ def _pieces(plan: SavedPlan) -> Iterator[str]:
         "topology": lambda: topology_data(plan.schedule.topology),
         "schedule": lambda: _schedule_data(plan.schedule),
     }
-    for number, (key, data) in enumerate(sections.items()):
-        yield (",\n " if number else "{") + json.dumps(key) + ": "
-        yield from json_pieces(data())
-    yield "}\n"
 
 
 def read_plan(path: str | Path) -> SavedPlan:
     """Read a plan file. Raises `InputError` naming file and field; whether the schedule is true is `check`'s to say."""
-    record = load_record(path)
+    return plan_of(load_record(path), str(path))
+
+
+def plan_of(record: Record, where: str = "plan") -> SavedPlan:
+    """The plan that a record holds. Raises `InputError` as `read_plan` does."""
     record.of_format(FORMAT)
     record.integer("version", VERSION, VERSION)
     try:
         schedule = _read_schedule(record)
     except InputError as error:  # the graph, topology and schedule name the field, not the file
         message = str(error)
-        raise InputError(message if message.startswith(str(path)) else f"{path}: {message}") from None
+        raise InputError(message if message.startswith(where) else f"{where}: {message}") from None
     plan = SavedPlan(
         system=record.text("system"),
         problem=_mapping(record, "problem"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from typing import Any, Protocol
 
+from gapless.errors import InputError
 from gapless.plot.style import BLUE, GREEN, ORANGE, new_axes, save, time_scale
 from gapless.progress_log import Convergence
 
@@ -39,9 +40,12 @@ class TradeoffPoint(Protocol):
 def plot_tradeoff(rows: Sequence[TradeoffPoint], ax: Any = None, cost: str = "compute") -> Any:
     """Draw overhead against memory ratio, a line for each method and one for the proven bound; returns the axes.
 
-    `ax`: the matplotlib axes to draw on, None for a figure of its own. `cost`: what
-    the overhead is of, for the label.
+    `ax`: the matplotlib axes to draw on, None for a figure of its own. `cost`: what the overhead is of, for the label.
+    Raises `InputError` for fewer than two rows with an overhead: they are no curve.
     """
+    count = sum(row.overhead is not None for row in rows)
+    if count < 2:
+        raise InputError(f"a trade-off curve needs two rows with an overhead, got {count}; draw the plan instead")
     if ax is None:
         ax = new_axes(5.0, 3.5)
     methods = list(dict.fromkeys(row.method for row in rows))
@@ -53,7 +57,8 @@ def plot_tradeoff(rows: Sequence[TradeoffPoint], ax: Any = None, cost: str = "co
         label = "plan" if len(methods) == 1 else method
         ax.plot([x for x, _ in points], [100 * y for _, y in points], "o-", label=label)
     bounds = sorted({(row.memory_ratio, row.overhead_bound) for row in rows if row.overhead_bound is not None})
-    ax.plot([x for x, _ in bounds], [100 * y for _, y in bounds], "--", label="lower bound")
+    if bounds:
+        ax.plot([x for x, _ in bounds], [100 * y for _, y in bounds], "--", label="lower bound")
     ax.set_xlabel("memory ratio")
     ax.set_ylabel(f"{cost} overhead (%)")
     ax.set_ylim(bottom=0)
@@ -82,7 +87,7 @@ def plot_convergence(convergence: Convergence, ax: Any = None) -> Any:
         else (1.0, "J" if convergence.unit == "j" else "")
     )
     lines = (("incumbent", convergence.incumbent, BLUE, "-"), ("bound", convergence.bound, ORANGE, "--"))
-    for title, values, colour, style in lines:
+    for title, values, colour, style in [line for line in lines if any(value is not None for value in line[1])]:
         # With points: a series of one report would be no line.
         x = [at for at, value in zip(wall_s, values, strict=True) if value is not None]
         y = [value / scale for value in values if value is not None]

@@ -40,7 +40,9 @@
     ...(critical[event] ? ["on the critical path"] : []),
   ];
 
-  const width = () => canvas.clientWidth - NAMES_PX;
+  let widthPx = 1; // measured once a drawing: to ask for each event would lay the page out for each
+  const measure = () => { widthPx = Math.max(canvas.clientWidth - NAMES_PX, 1); };
+  const width = () => widthPx;
   const xOf = (time_s) => NAMES_PX + ((time_s - view.from) / (view.until - view.from)) * width();
   const timeAt = (x) => view.from + ((x - NAMES_PX) / width()) * (view.until - view.from);
   const colour = (name) => getComputedStyle(byId("root")).getPropertyValue(name);
@@ -90,6 +92,7 @@
   };
 
   const draw = () => {
+    measure();
     isWaiting = false;
     const height = scroll.clientHeight, scale = window.devicePixelRatio || 1;
     spacer.style.height = `${Math.max(AXIS_PX + rows.length * ROW_PX - height, 0)}px`;

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.checker import Replay
-from gapless.checker.waits import waits
+from gapless.checker.seen import Seen
 from gapless.plot.gantt import kind_colours
 from gapless.plot.lanes import lanes_of, taking_time
+from gapless.schedule import Schedule
 
 __all__ = ["MOST_EVENTS", "explorer_html", "explorer_script"]
 
@@ -49,23 +49,23 @@ _MARKUP = """\
 _ROW_PX, _MOST_PX = 18, 480
 
 
-def explorer_html(replay: Replay, device_names: Sequence[str] = ()) -> str:
+def explorer_html(schedule: Schedule, seen: Seen, device_names: Sequence[str] = ()) -> str:
     """The time line of a replayed schedule, to stand in a page that runs `explorer_script`.
 
-    `device_names`: by device, numbers if empty. A row for each engine and link in use; of each event what it is, when,
-    what it waits for, and whether it is on the critical path. Empty for a schedule in which nothing takes time.
+    `seen`: what its replay has to show. `device_names`: by device, numbers if empty. A row for each engine and link in
+    use; of each event what it is, when, what it waits for, and whether it is on the critical path. Empty for a schedule
+    in which nothing takes time.
     """
-    schedule = replay.program.schedule
     lanes = lanes_of(schedule, device_names)
     if not lanes.names:
         return ""
     order = np.lexsort((lanes.start_s, lanes.row))
-    found = waits(replay.program)
+    found = seen.waits
     numbers = taking_time(schedule)[order]
-    replayed_as = _inverse(replay.program.numbers, len(schedule))[numbers]
+    replayed_as = _inverse(seen.numbers, len(schedule))[numbers]
     shown_as = _inverse(numbers, len(schedule))
     cause = found.cause[replayed_as]
-    shown_cause = np.where(cause >= 0, shown_as[replay.program.numbers[cause]], -1)
+    shown_cause = np.where(cause >= 0, shown_as[seen.numbers[cause]], -1)
     colours = kind_colours(lanes.kinds)
     data: dict[str, Any] = {
         "rows": lanes.names,

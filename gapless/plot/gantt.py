@@ -22,7 +22,7 @@ from gapless.plot.lanes import (
     resource_lanes_of,
     utilisation,
 )
-from gapless.plot.style import BLUE, GREEN, ORANGE, PALETTE, PURPLE, SKY, VERMILION, new_axes, time_scale
+from gapless.plot.style import BLUE, GREEN, ORANGE, PALETTE, PURPLE, SKY, VERMILION, new_axes, plain, time_scale
 from gapless.schedule import Schedule
 from gapless.units import format_seconds
 
@@ -38,6 +38,8 @@ SLICES = 1200
 _WIDTH_IN = 10.0
 _NARROW = 1 / 250
 """Bars of less than this share of the time are joined where they touch."""
+_EDGED = 1 / 100
+"""Narrower bars have no white edge: it would make their colour pale."""
 _LETTER = 0.0085
 """The share of the width that a letter takes."""
 _STRIPS = 24
@@ -78,10 +80,14 @@ def plot_resources(schedule: Schedule, ax: Any = None, device_names: Sequence[st
     shown = busiest(every, MOST_ROWS)
     held_s = np.bincount(shown.row, weights=shown.end_s - shown.start_s, minlength=len(shown.names))
     shares = np.minimum(100 * held_s / (every.span_s or 1.0), 100.0)
-    names = tuple(f"{name}  {share:.0f} %" for name, share in zip(shown.names, shares.tolist(), strict=True))
+    names = tuple(f"{name}, {_percent(share)}" for name, share in zip(shown.names, shares.tolist(), strict=True))
     left_out = len(every.names) - len(names)
     title = f", the {len(names)} busiest of {len(every.names)} resources" if left_out else ""
     return _draw(schedule, replace(shown, names=names), ax, len(names) > MOST_LANES, title)
+
+
+def _percent(share: float) -> str:
+    return "< 1 %" if 0 < share < 1 else f"{share:.0f} %"
 
 
 def _draw(schedule: Schedule, lanes: Lanes, ax: Any, is_dense: bool, title: str = "") -> Any:
@@ -116,20 +122,18 @@ def _height_in(rows: int, is_dense: bool) -> float:
 
 def _draw_bars(ax: Any, bars: Lanes, scale_s: float) -> None:
     """A bar an event, with its name where there is room for it."""
+    from matplotlib.collections import PolyCollection
+
     span_s, colours = bars.span_s, kind_colours(bars.kinds)
-    wide = bars.end_s - bars.start_s >= _NARROW * span_s
+    wide = bars.end_s - bars.start_s >= _EDGED * span_s
     for kind in range(len(bars.kinds)):
         for is_wide in (True, False):  # a narrow bar needs an edge of its own colour, so that it is seen at all
             rows = np.flatnonzero((bars.kind == kind) & (wide == is_wide))
-            ax.barh(
-                bars.row[rows],
-                (bars.end_s - bars.start_s)[rows] / scale_s,
-                left=bars.start_s[rows] / scale_s,
-                height=0.8,
-                color=colours[kind],
-                edgecolor="white" if is_wide else colours[kind],
-                linewidth=0.5,
-            )
+            left, right = bars.start_s[rows] / scale_s, bars.end_s[rows] / scale_s
+            low, high = bars.row[rows] - 0.4, bars.row[rows] + 0.4
+            corners = np.stack([left, low, left, high, right, high, right, low], axis=1).reshape(-1, 4, 2)
+            edge = "white" if is_wide else colours[kind]
+            ax.add_collection(PolyCollection(list(corners), facecolors=colours[kind], edgecolors=edge, linewidths=0.5))
     _write_names(ax, bars, colours, scale_s)
 
 
@@ -140,7 +144,7 @@ def _write_names(ax: Any, bars: Lanes, colours: Sequence[str], scale_s: float) -
         if text and share > _LETTER * (len(text) + 1):
             x, y = (bars.start_s[k] + bars.end_s[k]) / 2 / scale_s, bars.row[k]
             colour = "black" if _is_pale(colours[bars.kind[k]]) else "white"
-            ax.text(x, y, text, ha="center", va="center", fontsize=6.5, color=colour, clip_on=True)
+            ax.text(x, y, plain(text), ha="center", va="center", fontsize=6.5, color=colour, clip_on=True)
 
 
 def _is_pale(colour: str) -> bool:
@@ -181,13 +185,18 @@ def _draw_frame(ax: Any, lanes: Lanes, scale_s: float) -> None:
     from matplotlib.patches import Patch
 
     rows = len(lanes.names)
-    ax.set_yticks(range(rows), lanes.names, fontsize=8 if rows <= 24 else 6.5 if rows <= MOST_LANES else 5.5)
+    ax.set_yticks(
+        range(rows),
+        [plain(name) for name in lanes.names],
+        fontsize=8 if rows <= 24 else 6.5 if rows <= MOST_LANES else 5.5,
+    )
     ax.set_ylim(max(rows, 1) - 0.5, -0.5)
     ax.set_xlim(0.0, lanes.span_s / scale_s or 1.0)
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right"]].set_visible(False)
     handles = [
-        Patch(color=colour, label=kind) for colour, kind in zip(kind_colours(lanes.kinds), lanes.kinds, strict=True)
+        Patch(color=colour, label=plain(kind))
+        for colour, kind in zip(kind_colours(lanes.kinds), lanes.kinds, strict=True)
     ]
     ax.legend(
         handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, fontsize=7.5, frameon=False,

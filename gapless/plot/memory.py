@@ -1,4 +1,4 @@
-"""Memory over the step: live bytes, the budget, and where ops run again to save memory."""
+"""Memory over the step: live bytes, the budget that was asked for, and where ops run again to save memory."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.checker.replay import Replay, replayed
+from gapless.checker.replay import replayed
 from gapless.checker.usage import MemorySteps, known_events, memory_steps
 from gapless.errors import InputError
-from gapless.plot.style import BLUE, GREEN, ORANGE, VERMILION, bytes_scale, new_axes, time_scale
+from gapless.plot.style import BLUE, GREEN, ORANGE, VERMILION, bytes_scale, new_axes, plain, time_scale
 from gapless.schedule import EventKind, Schedule
 from gapless.units import format_bytes, format_seconds
 
@@ -27,23 +27,26 @@ Floats = NDArray[np.float64]
 
 def plot_memory(
     schedule: Schedule, ax: Any = None, device: int | None = None, device_names: Sequence[str] = (),
-    replay: Replay | None = None,
+    steps: Sequence[MemorySteps] | None = None, budgets: Sequence[float] = (),
 ) -> Any:  # fmt: skip
     """Draw the bytes that a device holds over time, as the replay has them; returns the axes.
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `device`: None for the one with the highest
-    peak, of those with a limit if there are any. `replay`: the schedule's, where there is one already. The budget is a
-    line, where the device has one; shaded are runs of ops that ran before (recomputation) and, in a training step, the
-    backward pass. Raises `InputError` for a device that is not there.
+    peak, of those with a budget, or else a capacity, if there are any. `steps`: the replay's, where there is one
+    already. `budgets`: the bytes that were asked for, by device, inf for none: a line. Shaded are runs of ops that ran
+    before (recomputation) and, in a training step, the backward pass. Raises `InputError` for a device that isn't
+    there.
     """
-    steps = memory_steps(replay or replayed(schedule))
+    steps = memory_steps(replayed(schedule)) if steps is None else steps
+    budgets = budgets or (math.inf,) * len(steps)
     if device is not None and not 0 <= device < len(steps):
         raise InputError(f"device must be in 0..{len(steps) - 1}, got {device}")
-    chosen = _fullest(schedule, steps) if device is None else device
+    limits = budgets if np.isfinite(budgets).any() else schedule.topology.memory_bytes
+    chosen = _fullest(limits, steps) if device is None else device
     numbers = known_events(schedule)
     span_s = float(schedule.end_s[numbers].max(initial=0.0))
     scale_s, time_unit = time_scale(span_s)
-    peak_bytes, budget_bytes = int(steps[chosen].live_bytes.max(initial=0)), schedule.topology.memory_bytes[chosen]
+    peak_bytes, budget_bytes = int(steps[chosen].live_bytes.max(initial=0)), budgets[chosen]
     most_bytes = max(peak_bytes, budget_bytes if math.isfinite(budget_bytes) else 0.0, 1.0)
     scale_bytes, unit = bytes_scale(most_bytes)
     if ax is None:
@@ -57,7 +60,7 @@ def plot_memory(
         label = f"budget {format_bytes(budget_bytes)}"
         ax.axhline(budget_bytes / scale_bytes, color=VERMILION, linestyle="--", linewidth=1.4, label=label)
     _shade(ax, schedule, numbers, chosen, scale_s, span_s)
-    where = "" if len(steps) == 1 else f" of {device_names[chosen] if device_names else f'device {chosen}'}"
+    where = "" if len(steps) == 1 else f" of {plain(device_names[chosen]) if device_names else f'device {chosen}'}"
     ax.set(xlim=(0.0, span_s / scale_s or 1.0), xlabel=f"time ({time_unit})", ylabel=f"memory{where} ({unit})")
     ax.set_ylim(0.0, 1.12 * most_bytes / scale_bytes)
     ax.set_title(f"{schedule.name}: {format_seconds(span_s)}", loc="left", fontsize=10)
@@ -66,9 +69,9 @@ def plot_memory(
     return ax
 
 
-def _fullest(schedule: Schedule, steps: Sequence[MemorySteps]) -> int:
+def _fullest(limits: Sequence[float], steps: Sequence[MemorySteps]) -> int:
     """The device with the highest peak, of those with a limit if there are any."""
-    limited = [device for device, size in enumerate(schedule.topology.memory_bytes) if math.isfinite(size)]
+    limited = [device for device, size in enumerate(limits) if math.isfinite(size)]
     return max(limited or range(len(steps)), key=lambda device: int(steps[device].live_bytes.max(initial=0)))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.checker.usage import known_events
-from gapless.plot.style import GREY, PALE, amounts, new_axes
+from gapless.plot.style import GREY, PALE, amounts, new_axes, plain
 from gapless.schedule import Schedule
 from gapless.topologies.topology import Topology
 from gapless.units import format_seconds
@@ -35,7 +35,7 @@ def plot_topology(schedule: Schedule, ax: Any = None, device_names: Sequence[str
     """
     topology = schedule.topology
     busy, makespan_s = _link_use(schedule)
-    names = list(device_names) or [str(device) for device in range(topology.device_count)]
+    names = [plain(name) for name in device_names] or [str(device) for device in range(topology.device_count)]
     is_matrix = topology.device_count > MOST_RANKS or int((busy > 0).sum()) > MOST_ARROWS
     if ax is None:
         ax = new_axes(7.5, 6.5) if is_matrix else new_axes(8.0, 0.6 + 6.4 * _aspect(topology))
@@ -45,7 +45,8 @@ def plot_topology(schedule: Schedule, ax: Any = None, device_names: Sequence[str
     bar.set_label("link in use (% of the makespan)")
     bar.outline.set_visible(False)
     used = f"{int((busy > 0).sum())} of {len(busy)} links in use"
-    ax.set_title(f"{topology.name}: {used}, {format_seconds(makespan_s)}", loc="left", fontsize=10)
+    name = schedule.name or plain(topology.name)
+    ax.set_title(f"{name}: {format_seconds(makespan_s)}, {used}", loc="left", fontsize=10)
     return ax
 
 
@@ -67,7 +68,8 @@ def _draw_matrix(ax: Any, topology: Topology, busy: Floats, names: list[str]) ->
     used = np.where(load > 0, load, np.nan)
     shown = ax.imshow(used, cmap=amounts(), vmin=0, vmax=100, interpolation="nearest")
     nodes = np.array(topology.node_of_device)
-    for edge in np.flatnonzero(np.diff(nodes)) + 0.5:
+    is_grouped = topology.node_count < topology.device_count  # lines between nodes, not between all ranks
+    for edge in np.flatnonzero(np.diff(nodes)) + 0.5 if is_grouped else ():
         ax.axhline(edge, color=GREY, linewidth=0.5)
         ax.axvline(edge, color=GREY, linewidth=0.5)
     step = -(-count // 24)
@@ -112,10 +114,12 @@ def _draw_arrows(ax: Any, topology: Topology, busy: Floats, names: list[str]) ->
             linewidth=1.0 + 0.02 * load if load else 0.6,
         )
         ax.add_patch(arrow)
-    ax.scatter(place[:, 0], place[:, 1], s=210, color="white", edgecolors=GREY, zorder=3)
+    if not _are_long(names):
+        ax.scatter(place[:, 0], place[:, 1], s=210, color="white", edgecolors=GREY, zorder=3)
+    box = {"boxstyle": "round", "facecolor": "white", "edgecolor": GREY} if _are_long(names) else None
     for rank, (x, y) in enumerate(place.tolist()):
-        ax.text(x, y, names[rank], ha="center", va="center", fontsize=7.5 if len(names[rank]) < 4 else 5.5, zorder=4)
-    ax.set_aspect("equal")
+        ax.text(x, y, names[rank], ha="center", va="center", fontsize=7.5, bbox=box, zorder=4)
+    ax.set_aspect("equal", anchor="W")  # below the beginning of its title
     ax.margins(0.08)
     ax.axis("off")
     return ScalarMappable(Normalize(0, 100), shade)

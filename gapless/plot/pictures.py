@@ -5,34 +5,36 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gapless.checker.replay import Replay
+from gapless.checker.seen import Seen
 from gapless.checker.usage import known_events
 from gapless.errors import InputError
+from gapless.headline import question_of, verdict_of
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
 from gapless.plot import measured_front
 from gapless.plot.curves import plot_convergence
 from gapless.plot.gantt import plot_gantt, plot_resources
+from gapless.plot.lanes import taking_time
 from gapless.plot.memory import plot_memory
 from gapless.plot.names import device_names
 from gapless.plot.network import plot_topology
-from gapless.plot.style import headline
+from gapless.plot.style import headline, plain
 from gapless.progress_log import Convergence, convergence_of
-from gapless.solution import Status
+from gapless.schedule import Schedule
 from gapless.system import find_system, known_system, system_names
-from gapless.text import described
 
-__all__ = ["Point", "convergence_in", "draw", "is_sweep", "kinds", "pictures_of", "read_sweep", "tables", "verdict_of"]
+__all__ = ["Point", "convergence_in", "draw", "is_sweep", "kinds", "pictures_of", "read_sweep", "tables"]
 
 _KINDS = ("gantt", "resources", "memory", "topology", "convergence", "tradeoff")
 """The kinds of pictures that any system may have; `tradeoff` is of a sweep, the others are of a plan."""
+_LONGEST_TITLE = 160
 
 
 @dataclass(frozen=True)
@@ -52,59 +54,79 @@ def kinds() -> tuple[str, ...]:
 
 
 def pictures_of(plan: SavedPlan) -> list[str]:
-    """The kinds of pictures that suit a plan, the most telling first."""
+    """The kinds of pictures that suit a plan, the most telling first; none that would be empty."""
     system = known_system(plan.system)
     suiting = ("gantt",) if system is None else system.pictures
-    kinds = [kind for kind in suiting if kind != "resources" or _holds_resources(plan)]
-    return kinds + (["convergence"] if convergence_in(plan) is not None else [])
+    return [kind for kind in (*suiting, "convergence") if not _lacks(plan, kind)]
 
 
-def draw(plan: SavedPlan, kind: str, ax: Any = None, replay: Replay | None = None) -> Any:
-    """Draw one kind of picture of a plan; returns the axes. `replay`: the plan's, where there is one already.
+def draw(
+    plan: SavedPlan, kind: str = "auto", ax: Any = None, seen: Seen | None = None, verdict: str | None = None
+) -> Any:  # fmt: skip
+    """Draw one kind of picture of a plan, the most telling one if `auto`; returns the axes.
 
-    Its title says what is drawn and how far from optimal the plan can be. Raises `InputError` where the plan has
-    nothing to draw.
+    `seen`: what its replay has to show, where there is one already. The title is the question, its answer and the
+    `verdict`, how far from optimal the plan can be. Raises `InputError` where the picture would be empty, or is none of
+    this plan; it says what to draw instead.
     """
-    axes = _drawn(plan, kind, ax, replay)
-    if kind != "convergence" and (title := axes.get_title(loc="left")):
-        headline(axes, f"{title}, {verdict_of(plan)}")
+    kind = next(iter(pictures_of(plan)), "gantt") if kind == "auto" else kind
+    if lack := _lacks(plan, kind):
+        instead = next((f"draw --kind {other}" for other in pictures_of(plan)), "`gapless show` says what it holds")
+        raise InputError(f"--kind {kind}: {lack}; {instead}")
+    question = question_of(plan.system, plan.problem, plan.schedule.name or plan.system)
+    titled = replace(plan, schedule=replace(plan.schedule, name=plain(question, _LONGEST_TITLE)))
+    axes = _drawn(titled, kind, ax, seen)
+    said = verdict or verdict_of(plan, None if seen is None else seen.report)
+    headline(axes, f"{axes.get_title(loc='left')}, {said}")
     return axes
 
 
-def verdict_of(plan: SavedPlan) -> str:
-    """How far from optimal the plan can be."""
-    if plan.claim.get("status") == Status.OPTIMAL.value:
-        return "optimal"
-    gap = plan.claim.get("gap")
-    return "no bound" if gap is None else f"gap {described('gap', gap)}"
+def _lacks(plan: SavedPlan, kind: str) -> str:
+    """Why a picture would be empty, or is none of this plan; empty where there is something to see."""
+    system, schedule = known_system(plan.system), plan.schedule
+    own = () if system is None else tuple(system.drawers)
+    if kind in own:
+        return ""
+    if kind == "convergence":
+        convergence = convergence_in(plan)
+        if convergence is None:
+            return "the plan does not say how its solve converged"
+        return "" if len(set(convergence.wall_s)) > 1 else "the solve said only once how far it was"
+    if not len(taking_time(schedule)):
+        return "nothing in the plan takes time"
+    if kind in ("resources", "topology"):
+        links = _links_used(schedule)
+        if not len(links):
+            return "the plan sends nothing over a link"
+        holds = kind == "topology" or np.diff(schedule.topology.held_start)[links].any()
+        return "" if holds else "no transfer of the plan holds an exclusive resource"
+    if kind == "memory":
+        return "" if schedule.graph.size_bytes.any() else "no tensor of the plan has a size"
+    return "" if kind == "gantt" else f"is no picture of this plan; there are {', '.join([*own, *_KINDS[:-1]])}"
 
 
-def _drawn(plan: SavedPlan, kind: str, ax: Any, replay: Replay | None) -> Any:
+def _links_used(schedule: Schedule) -> NDArray[np.int64]:
+    """The link of each transfer that names known things."""
+    events = known_events(schedule)
+    return np.asarray(schedule.place[events[schedule.is_transfer[events]]])
+
+
+def _drawn(plan: SavedPlan, kind: str, ax: Any, seen: Seen | None) -> Any:
     system = known_system(plan.system)
     if system is not None and kind in system.drawers:
         return system.drawers[kind](plan, ax)
     if kind == "convergence":
         convergence = convergence_in(plan)
-        if convergence is None:
-            raise InputError("--kind convergence: the plan does not say how its solve converged; solve it again")
-        return plot_convergence(convergence, ax)
-    if kind == "resources" and not _holds_resources(plan):
-        raise InputError("--kind resources: no transfer of the plan holds an exclusive resource; draw the gantt")
-    drawers: dict[str, Callable[..., Any]] = {
-        "gantt": plot_gantt, "resources": plot_resources, "memory": partial(plot_memory, replay=replay),
-        "topology": plot_topology,
-    }  # fmt: skip
-    if kind not in drawers:
-        raise InputError(f"--kind {kind}: must be one of {', '.join([*drawers, 'convergence'])} for this plan")
+        assert convergence is not None
+        axes = plot_convergence(convergence, ax)
+        axes.set_title(f"{plan.schedule.name}: how the solve converged", loc="left")
+        return axes
+    if kind == "memory":
+        budgets = () if system is None else system.budgets(plan)
+        steps = None if seen is None else seen.memory
+        return plot_memory(plan.schedule, ax, None, device_names(plan), steps, budgets)
+    drawers = {"gantt": plot_gantt, "resources": plot_resources, "topology": plot_topology}
     return drawers[kind](plan.schedule, ax, device_names=device_names(plan))
-
-
-def _holds_resources(plan: SavedPlan) -> bool:
-    """Whether any transfer goes over a link with exclusive resources."""
-    schedule = plan.schedule
-    events = known_events(schedule)
-    links = schedule.place[events[schedule.is_transfer[events]]]
-    return bool(np.diff(schedule.topology.held_start)[links].any())
 
 
 def convergence_in(plan: SavedPlan) -> Convergence | None:

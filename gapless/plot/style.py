@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from gapless.errors import InputError
@@ -26,6 +27,7 @@ __all__ = [
     "check_plot",
     "headline",
     "new_axes",
+    "plain",
     "rendered",
     "save",
     "svg_text",
@@ -39,6 +41,7 @@ PALETTE = (BLUE, ORANGE, GREEN, SKY, VERMILION, PURPLE, "#A6761D", "#BBBBBB")
 
 _KINDS = ("pdf", "png", "svg")
 _DPI = 150
+_TITLE_PT = 10
 _NOTHING: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None},
     "png": {},
@@ -67,12 +70,27 @@ def new_axes(width_in: float, height_in: float) -> Any:
 
 
 def headline(ax: Any, text: str) -> None:
-    """The title of a picture, at the left and above a legend that stands above the axes: they never overlap."""
-    legend, pad_pt = ax.get_legend(), 6.0
-    if legend is not None:
-        above_px = legend.get_window_extent().y1 - ax.get_window_extent().y1
-        pad_pt += max(0.0, above_px * 72 / ax.figure.dpi)
-    ax.set_title(text, loc="left", fontsize=10, pad=pad_pt)
+    """The title of a picture, at the left and above a legend that stands above the axes: they never overlap.
+
+    What is too long for one line stands on several.
+    """
+    from matplotlib.text import Text
+
+    figure, legend, pad_pt = ax.figure, ax.get_legend(), 6.0
+    figure.draw_without_rendering()
+    left_px = max(ax.get_window_extent().x0, 0.0)
+    if legend is not None and (above_px := legend.get_window_extent().y1 - ax.get_window_extent().y1) > 0:
+        pad_pt += above_px * 72 / figure.dpi
+    letter_px = Text(0, 0, text, fontsize=_TITLE_PT, figure=figure).get_window_extent().width / max(len(text), 1)
+    letters = int(0.93 * (figure.bbox.width - left_px) / max(letter_px, 1.0))
+    ax.set_title(fill(text, max(letters, 20)), loc="left", fontsize=_TITLE_PT, pad=pad_pt)
+
+
+def plain(text: str, most: int = 40) -> str:
+    """A name from a file as a picture shows it: on one line, not too long, and never a formula."""
+    text = " ".join(text.split())
+    short = text if len(text) <= most else f"{text[: most // 2]}\u2026{text[-(most - most // 2 - 1) :]}"
+    return short.replace("$", r"\$")
 
 
 def amounts() -> Any:

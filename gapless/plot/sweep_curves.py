@@ -68,6 +68,7 @@ def draw_sweep(rows: Sequence[SweepRow], x: str | None = None, y: str | None = N
         hint = suggestion(x or "", swept) or f"swept are {', '.join(swept) or 'no fields'}"
         what = f"--x {x}" if x is not None else "the sweep"
         raise InputError(f"{what}: there are no results to draw over a swept field; {hint}")
+    _check_points(rows, drawn, y)
     columns = min(len(drawn), _PANELS_A_ROW)
     lines = -(-len(drawn) // columns)
     figure = Figure(figsize=(6.5 * columns, 4.0 * lines), layout="constrained")
@@ -79,6 +80,13 @@ def draw_sweep(rows: Sequence[SweepRow], x: str | None = None, y: str | None = N
     for axes in panels[len(drawn) :]:
         axes.set_axis_off()
     return figure
+
+
+def _check_points(rows: Sequence[SweepRow], drawn: Sequence[str], y: str | None) -> None:
+    """Raise `InputError` for one instance with a result: it is no curve."""
+    own = [[row for row in rows if row.system == system] for system in drawn]
+    if sum(_value(row, y or _default_y(each)) is not None for each in own for row in each) < 2:
+        raise InputError("a sweep of one result is no curve; draw its plan instead, with `gapless plot PLAN`")
 
 
 def plot_sweep(rows: Sequence[SweepRow], ax: Any = None, x: str | None = None, y: str | None = None) -> Any:

@@ -55,7 +55,8 @@ def _may_be_shortest(item: pytest.Item) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print all tables, whether output is captured or not."""
+    """Write all tables, and print them, whether output is captured or not."""
+    config.stash[_TABLES].write()
     text = str(config.stash[_TABLES])
     if text:
         terminalreporter.write_line("\n" + text)

@@ -14,7 +14,7 @@ from calls import run
 from extras import needs_matplotlib
 from small_plans import small_plan
 
-from gapless import checker
+from gapless.checker import seen
 from gapless.cli.in_time import Patience
 from gapless.plot import pictures
 
@@ -65,7 +65,7 @@ def test_a_page_without_a_finished_replay_says_so(
     capfd: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     stuck: Callable[..., Any],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(checker, "judged", stuck)
+    monkeypatch.setattr(seen, "judged", stuck)
     page = tmp_path / "report.html"
     code, out, err = run(capfd, "report", str(plan), "-o", str(page), "--no-pictures")
     assert (code, out) == (4, f"{page}: not replayed\n")
@@ -97,7 +97,7 @@ def test_a_picture_is_drawn_though_its_replay_is_not_finished(
     capfd: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     stuck: Callable[..., Any],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(checker, "judged", stuck)
+    monkeypatch.setattr(seen, "judged", stuck)
     picture = tmp_path / "plan.svg"
     code, out, _ = run(capfd, "plot", str(plan), "-o", str(picture))
     assert (code, picture.exists()) == (0, True)
@@ -134,6 +134,6 @@ def test_memory_is_drawn_of_the_replay_that_is_there(tmp_path: Path, monkeypatch
 
     plan = read_saved(str(small_plan("monet", tmp_path)))
     expected = svg_text(pictures.draw(plan, "memory").figure, "memory")
-    replay = checker.replayed(plan.schedule)
+    found = seen.seen(plan.schedule)
     monkeypatch.delattr(memory, "replayed")
-    assert svg_text(pictures.draw(plan, "memory", replay=replay).figure, "memory") == expected
+    assert svg_text(pictures.draw(plan, "memory", seen=found).figure, "memory") == expected

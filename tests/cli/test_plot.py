@@ -10,7 +10,7 @@ import pytest
 from extras import needs_matplotlib
 from small_plans import SYSTEMS, small_plan
 
-from gapless import checker
+from gapless.checker import seen
 from gapless.cli import drawing
 from gapless.cli.main import main
 
@@ -45,9 +45,13 @@ def test_the_ending_names_the_kind_of_file(plan: Path, tmp_path: Path, ending: s
 @needs_matplotlib
 def test_table_of_a_sweep_becomes_a_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     table = tmp_path / "summary.json"
-    table.write_text(json.dumps([{"memory_ratio": 0.5, "overhead": 0.1, "overhead_bound": 0.05}]))
+    rows = [{"memory_ratio": ratio, "overhead": 0.1, "overhead_bound": 0.05} for ratio in (0.5, 0.6)]
+    table.write_text(json.dumps(rows))
     assert main(["plot", str(table), "-o", str(tmp_path / "curve.pdf")]) == 0
-    assert "trade-off curve of 1 rows" in capsys.readouterr().out
+    assert "trade-off curve of 2 rows" in capsys.readouterr().out
+    table.write_text(json.dumps(rows[:1]))
+    assert main(["plot", str(table), "-o", str(tmp_path / "curve.pdf")]) == 2
+    assert "needs two rows with an overhead, got 1; draw the plan instead" in capsys.readouterr().err
     assert main(["plot", str(table), "--kind", "gantt", "-o", str(tmp_path / "curve.pdf")]) == 2
 
 
@@ -57,7 +61,7 @@ def test_a_picture_of_a_large_plan_does_not_wait_for_the_replay(
     capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drawing, "_MOST_REPLAYED", 1)
-    monkeypatch.setattr(checker, "judged", None)
+    monkeypatch.setattr(seen, "judged", None)
     assert main(["plot", str(plan), "-o", str(tmp_path / "out.svg")]) == 0
     assert "not replayed, `gapless check` does that" in capsys.readouterr().out
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from small_plans import small_plan
+from small_plans import SYSTEMS, small_plan, solve_command
 
+from gapless.cli.main import main
 from gapless.errors import InputError
-from gapless.plot.pictures import convergence_in, draw, is_sweep, pictures_of, read_sweep
+from gapless.graph import Graph
+from gapless.io.plan import SavedPlan
+from gapless.plot import plot_convergence, plot_tradeoff
+from gapless.plot.pictures import Point, convergence_in, draw, is_sweep, pictures_of, read_sweep
+from gapless.progress_log import Convergence
 from gapless.result import read_saved
+from gapless.schedule import schedule_from_events
+from gapless.topologies.topology import Topology
+
+pytest.importorskip("matplotlib", reason="needs the extra `plot`")
 
 
 @pytest.mark.thorough("taccl")
@@ -20,7 +30,7 @@ from gapless.result import read_saved
         ("taccl", ["gantt", "topology", "resources", "convergence"]),
         ("monet", ["memory", "convergence"]),
         ("bagpipe", ["gantt", "memory"]),
-        ("cupcake", ["gantt", "convergence"]),
+        ("cupcake", ["gantt"]),
     ],
 )
 def test_each_system_has_pictures_that_suit_it(system: str, kinds: list[str], tmp_path: Path) -> None:
@@ -28,9 +38,56 @@ def test_each_system_has_pictures_that_suit_it(system: str, kinds: list[str], tm
 
 
 def test_a_plan_without_exclusive_resources_has_no_picture_of_them(tmp_path: Path) -> None:
-    plan = read_saved(str(small_plan("cupcake", tmp_path)))
-    with pytest.raises(InputError, match="--kind resources: no transfer of the plan holds an exclusive resource"):
+    plan = read_saved(str(small_plan("pipeline", tmp_path)))
+    with pytest.raises(
+        InputError, match=r"--kind resources: no transfer of the plan holds an .*; draw --kind pipeline"
+    ):
         draw(plan, "resources")
+
+
+@pytest.mark.parametrize("kind", ["topology", "resources", "convergence", "heads"])
+def test_an_empty_picture_is_refused_with_what_to_draw_instead(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = small_plan("cupcake", tmp_path)
+    assert main(["plot", str(path), "--kind", kind, "-o", str(tmp_path / "out.svg")]) == 2
+    said = capsys.readouterr().err
+    assert (said.count("\n"), said.endswith("; draw --kind gantt\n")) == (1, True)
+    assert not (tmp_path / "out.svg").exists()
+
+
+def test_a_plan_without_events_has_no_picture(tmp_path: Path) -> None:
+    nothing = schedule_from_events(Graph(np.ones(1, dtype=np.int64)), Topology("alone", (0,)), [])
+    plan = SavedPlan("elsewhere", {}, {}, {}, nothing)
+    assert pictures_of(plan) == []
+    for kind in ("auto", "gantt", "memory", "topology"):
+        with pytest.raises(InputError, match=r"nothing in the plan takes time; `gapless show` says what it holds"):
+            draw(plan, kind)
+
+
+@pytest.mark.thorough(but=("bagpipe", "monet"))
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_budget_is_drawn_only_where_one_was_asked_for(system: str, tmp_path: Path) -> None:
+    legend = draw(read_saved(str(small_plan(system, tmp_path))), "memory").get_legend()
+    assert any("budget" in text.get_text() for text in legend.get_texts()) == (system == "monet")
+
+
+def test_a_cache_that_was_asked_for_is_a_budget(tmp_path: Path) -> None:
+    path = str(tmp_path / "run.npz")
+    command = [*solve_command("bagpipe", tmp_path)[:-1], path, "--cache-rows", "400", "--quiet"]
+    assert main([part for part in command if part not in ("--lookahead", "3")]) == 0
+    titles = [text.get_text() for text in draw(read_saved(path), "memory").get_legend().get_texts()]
+    assert any(title.startswith("budget") for title in titles)
+
+
+def test_a_bound_is_drawn_only_where_there_is_one() -> None:
+    rows = [Point(0.5, 0.2, None), Point(0.6, 0.1, None)]
+    proven = [Point(0.5, 0.2, 0.1), Point(0.6, 0.1, 0.0)]
+    for points, count in ((rows, 1), (proven, 2)):
+        assert len(plot_tradeoff(points).get_legend().get_texts()) == count
+    for bound, count in (((None, None), 1), ((1.0, 1.5), 3)):
+        axes = plot_convergence(Convergence((0.0, 1.0), (3.0, 2.0), bound, "s"))
+        assert len(axes.get_legend().get_texts()) == count
 
 
 def test_convergence_of_the_solve_is_in_the_plan(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def draw_sizes(path: str, y: str | None = None) -> tuple[Any, str]:
     served = [point for point in points if point.value is not None]
     if not served:
         raise InputError(f"{path}: rows: must hold a size that is served, got none; sweep for longer")
+    if len(served) == 1:
+        raise InputError(f"{path}: one size is no curve; draw its plan instead, with `gapless plot PLAN`")
     axes = new_axes(6.5, 4.0)
     _plot(axes, points, served, y)
     axes.set_title(f"{record.text('collective')} on {record.text('topology')}", fontsize=10)
@@ -58,7 +60,7 @@ def _point(row: Record, y: str) -> _Point:
     size_bytes, bound_s = row.integer("size_bytes", 1), row.number("bound_s", 0)
     plan, sketch, baseline = (None if row.raw(name) is None else row.text(name) for name in _TEXTS)
     value = None if plan is None else row.number(y, 0)
-    bound = bound_s if y == "makespan_s" else size_bytes / bound_s if bound_s else math.inf
+    bound = math.inf if not bound_s else bound_s if y == "makespan_s" else size_bytes / bound_s
     served_by = sketch or (_BASELINE if plan == baseline else "no sketch")
     return _Point(size_bytes, served_by, value, bound)
 
@@ -78,7 +80,8 @@ def _plot(axes: Any, points: Sequence[_Point], served: Sequence[_Point], y: str)
         style = {"color": PALETTE[number % len(PALETTE)], "marker": _MARKERS[number % len(_MARKERS)], "linestyle": ""}
         plot([(point.size_bytes, point.value) for point in served if point.served_by == name], label=name, **style)
     bound = {"label": "lower bound" if is_time else "upper bound", "color": GREY, "linestyle": "--", "linewidth": 1.0}
-    plot([(point.size_bytes, point.bound) for point in points], **bound)
+    if any(math.isfinite(point.bound) for point in points):
+        plot([(point.size_bytes, point.bound) for point in points], **bound)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.minorticks_off()

@@ -68,7 +68,8 @@ class Task:
 class Trained:
     """How training by plans differs from one process, and what it moved.
 
-    `row_error`, `dense_error`: the distance of all values from those of one process, by how far those have come.
+    `row_error`, `dense_error`: the distance of all values from those of one process, by how far those have come; what
+    float32 rounds in each batch is no distance.
     `loss_error`: the largest difference of a batch's loss, by that loss. `moved_bytes`: of all processes, by kind.
     """
 
@@ -105,8 +106,8 @@ def compared(
     seen = np.sum([each["losses"] for each in found], axis=0)
     first, last = _flat(task.start()[0]), _flat(model)
     return Trained(
-        row_error=_distance(rows, expected, table),
-        dense_error=max(_distance(each["dense"], last, first) for each in found),
+        row_error=_distance(rows, expected, table, len(plans)),
+        dense_error=max(_distance(each["dense"], last, first, len(plans)) for each in found),
         loss_error=float(np.abs(seen / losses - 1).max()),
         losses=tuple(seen.tolist()),
         moved_bytes={kind: sum(each["moved_bytes"][kind] for each in found) for kind in MOVES},
@@ -206,8 +207,11 @@ def _flat(model: torch.nn.Module) -> torch.Tensor:
     return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
 
 
-def _distance(found: torch.Tensor, expected: torch.Tensor, start: torch.Tensor) -> float:
-    return float((found - expected).norm() / (expected - start).norm())
+def _distance(found: torch.Tensor, expected: torch.Tensor, start: torch.Tensor, updates: int) -> float:
+    """How far values are apart by how far they have come, but for what each update of a value may be rounded by."""
+    rounding = updates * torch.finfo(expected.dtype).eps * expected.abs()
+    apart = ((found - expected).abs() - rounding).clamp(min=0)
+    return float(apart.norm() / (expected - start).norm())
 
 
 def _prepared(folder: Path) -> Program:
