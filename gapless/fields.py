@@ -138,7 +138,12 @@ class SizeOrShare:
     def __call__(self, value: object) -> int | Share:
         """The bytes, or the share."""
         share = _share(value)
-        return Size()(value) if share is None else share
+        if share is not None:
+            return share
+        try:
+            return Size()(value)
+        except InputError as error:
+            raise InputError(f"{error}; a share is written 0.8x") from None
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ _MOST_LISTED = 8
 
 def described(name: str, value: Any) -> str:
     """A named value in words; the name's ending says the unit."""
-    if value is None:
+    if value is None or value == "":
         return "-"
     if isinstance(value, list) and (len(value) > _MOST_LISTED or any(isinstance(part, Mapping) for part in value)):
         return f"{len(value)} entries"

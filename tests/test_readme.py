@@ -90,7 +90,7 @@ def test_the_commands_leave_four_pictures_and_a_page(tmp_path: Path, monkeypatch
 def test_the_first_command_finds_what_the_table_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert f"pip install . && {FIRST}\n" in README
+    assert f'pip install ".[plot]" && {FIRST}\n' in README
     monkeypatch.chdir(tmp_path)
     run_commands(Block("", "sh", f"{FIRST} --json --quiet"))
     answer = json.loads(capsys.readouterr().out)

@@ -10,6 +10,7 @@ def test_the_ending_of_a_name_says_the_unit() -> None:
     assert described("makespan_s", 0.0032) == "3.2 ms"
     assert described("gap", 0.05) == "5.00 %"
     assert described("bound_s", None) == "-"
+    assert described("source", "") == "-"
     assert words("algbw_bytes_per_s") == "algbw"
     assert words("peak_bytes") == "peak"
 

@@ -123,7 +123,9 @@ def load_topology(
         return family_topology(name)
     if _ALIASES.get(head, head) not in topology_names():
         known = [*topology_names(), *FAMILIES]
-        hint = suggestion(head, known) or "`gapless list topologies` explains them, a file is for topology_file"
+        is_file = Path(name).suffix == ".json" or Path(name).is_file()
+        hint = suggestion(head, known) or "`gapless list topologies` explains them"
+        hint = "a file goes with `topology_file`" if is_file else hint
         raise InputError(f"topology: must be one of {', '.join(known)}, got {name!r}; {hint}")
     return _machine(name).cluster(otherwise if nodes is None else nodes)
 

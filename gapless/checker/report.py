@@ -118,10 +118,10 @@ class Report:
     def summary(self) -> str:
         """A few lines for people: verdict, makespan, energy, memory, and the first violation of each rule."""
         verdict = "valid" if self.valid else f"{self.violation_count} violations"
-        energy = "" if self.energy_j is None else f"energy {self.energy_j:.6g} J, "
+        energy = "" if self.energy_j is None else f"energy {format_joules(self.energy_j)}, "
         lines = [
             f"{self.event_count} events: {verdict}",
-            f"makespan {self.makespan_s:.6g} s, {energy}peak memory {max(self.peak_bytes)} bytes "
+            f"makespan {format_seconds(self.makespan_s)}, {energy}peak memory {format_bytes(max(self.peak_bytes))} "
             f"on device {self.peak_bytes.index(max(self.peak_bytes))}",
         ]
         for rule, count in self.violation_counts.items():

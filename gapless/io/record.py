@@ -21,6 +21,9 @@ _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _MOST_DIGITS = 19
 """Of a number in a name; more don't fit into 64 bits."""
 
+_MOST_SHOWN = 8
+"""Of the fields that stand in a message."""
+
 
 _TAKEN_BY = {
     "gapless.plan": "a plan, which check, show, plot, report and export take",
@@ -65,9 +68,15 @@ class Record:
         self._read.add(key)
         if key not in self._data:
             if default is _MISSING:
-                raise InputError(f"{self.where}: field {key!r} is missing")
+                raise InputError(f"{self.where}: field {key!r} is missing; there {self._present()}")
             return default
         return self._data[key]
+
+    def _present(self) -> str:
+        """The first fields that the file has, for those who spelt one otherwise."""
+        shown = ", ".join(_shown(name)[1:-1] for name in list(self._data)[:_MOST_SHOWN])
+        more = ", ..." if len(self._data) > _MOST_SHOWN else ""
+        return f"are {shown}{more}" if shown else "is none"
 
     def number(self, key: str, minimum: float = -math.inf, default: Any = _MISSING) -> Any:
         """A finite number of at least `minimum`."""
@@ -84,8 +93,7 @@ class Record:
         if value is default and key not in self._data:
             return value
         if not _is_integer(value) or value < minimum or (maximum is not None and value > maximum):
-            limits = f">= {minimum}" if maximum is None else f"in {minimum}..{maximum}"
-            self._refuse(key, f"a whole number {limits}", value)
+            self._refuse(key, _whole_rule(minimum, maximum), value)
         return value
 
     def boolean(self, key: str, default: Any = _MISSING) -> Any:
@@ -130,8 +138,7 @@ class Record:
     def whole(self, title: str, value: Any, minimum: int, maximum: int | None = None) -> int:
         """A value deep inside a field, which must be a whole number in the given limits; `title` is its path."""
         if not _is_integer(value) or value < minimum or (maximum is not None and value > maximum):
-            limits = f">= {minimum}" if maximum is None else f"in {minimum}..{maximum}"
-            self._refuse(title, f"a whole number {limits}", value)
+            self._refuse(title, _whole_rule(minimum, maximum), value)
         return int(value)
 
     def real(self, title: str, value: Any, minimum: float) -> float:
@@ -170,6 +177,12 @@ class Record:
 
     def _refuse(self, key: str, rule: str, value: Any, hint: str = "") -> Any:
         raise self.fail(key, rule, value, hint)
+
+
+def _whole_rule(minimum: int, maximum: int | None) -> str:
+    if minimum == maximum:
+        return str(minimum)
+    return f"a whole number >= {minimum}" if maximum is None else f"a whole number in {minimum}..{maximum}"
 
 
 def _format_hint(value: object, name: str) -> str:

@@ -64,7 +64,7 @@ class _Table:
             if not header or next(filter(None, records), None) is None:
                 raise InputError(f"{path}: must hold a header and at least one line of values")
         if not columns:
-            raise InputError(f"{path}: columns must name at least one of {_shortened(header)}")
+            raise InputError(f"{path}: `columns` must name at least one of {_shortened(header)}")
         for name in (*columns, *sorted(string_columns), *sorted(bag_columns)):
             if header.count(name) != 1:
                 rule = "stands twice in the header" if name in header else f"must be one of {_shortened(header)}"

@@ -253,7 +253,7 @@ def test_bad_input_gets_one_line_and_exit_code_2(
     ("change", "message"),
     [
         (lambda data: data.pop("graph"), r"field 'graph' is missing"),
-        (lambda data: data.update(version=2), r"version: must be a whole number in 1..1, got 2"),
+        (lambda data: data.update(version=2), r"version: must be 1, got 2"),
         (lambda data: data.update(extra=1), r"field 'extra' is unknown"),
         (lambda data: data["schedule"].update(kind=[0]), r"schedule: column .* must have 1 rows"),
         (lambda data: data["schedule"]["start_s"].__setitem__(0, "now"), r"start_s: must be a list of numbers"),

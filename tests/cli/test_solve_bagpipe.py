@@ -105,7 +105,7 @@ def test_what_cannot_be_planned_is_one_line(
         ("t.csv", "a,b\n1,2\n3\n", ["--columns", "a,b"], "line 3: must have 2 fields as the header, got 1"),
         ("t.csv", "a,b\n1,2\n3,-4\n", ["--columns", "a,b"], "line 3: column 'b' must be a whole number in 0.."),
         ("t.csv", "a,b\n1,2\n", ["--columns", "a,bb"], "column 'bb' must be one of a, b; did you mean 'b'?"),
-        ("t.csv", "a,b\n1,2\n", [], "columns must name at least one of a, b"),
+        ("t.csv", "a,b\n1,2\n", [], "--columns must name at least one of a, b"),
         ("t.csv", "a,b\n", ["--columns", "a,b"], "must hold a header and at least one line of values"),
         ("t.csv", "", ["--columns", "a"], "must hold a header and at least one line of values"),
         ("t.npz", "text", [], "not readable: File is not a zip file"),

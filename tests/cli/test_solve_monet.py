@@ -94,6 +94,7 @@ def test_impossible_memory_budget_names_the_least_possible(capsys: pytest.Captur
         (["--graph", "missing.json", "--budget", "8GiB"], r"cannot read missing.json"),
         (["--graph", "missing.json", "--batch", "8", "--budget", "8GiB"], r"go with a named network"),
         (["--graph", "vgg16", "--batch", "8", "--budget", "8XB"], r"--budget: must be a number and a unit"),
+        (["--graph", "vgg16", "--batch", "8", "--budget", "80%"], r"got '80%'; a share is written 0.8x"),
         (["--graph", "vgg16", "--batch", "8", "--budget", "-1x"], r"--budget"),
         (
             ["--graph", "vgg16", "--batch", "8", "--budget", "1x", "--objective", "power"],

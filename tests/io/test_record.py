@@ -74,7 +74,10 @@ def test_files_of_another_format_are_refused_and_what_they_are_is_said(text: str
         (lambda r: r.array("text"), r"where: text: must be a list"),
         (lambda r: r.integers("list", 0), r"where: list\[1\]: must be a whole number >= 0, got -2"),
         (lambda r: r.record("list"), r"where: list: must be a JSON object"),
-        (lambda r: r.raw("gone"), r"where: field 'gone' is missing"),
+        (lambda r: r.raw("gone"), r"where: field 'gone' is missing; there are text, flag, minus, half, seven, list$"),
+        (lambda r: Record({}, "empty").raw("gone"), r"empty: field 'gone' is missing; there is none$"),
+        (lambda r: Record(dict.fromkeys("abcdefghi"), "long").raw("z"), r"there are a, b, c, d, e, f, g, h, \.\.\.$"),
+        (lambda r: r.integer("seven", 2, 2), r"where: seven: must be 2, got 7$"),
         (lambda r: r.close(), r"where: field 'text' is unknown"),
     ],
 )

@@ -59,7 +59,7 @@ MONET = f'{HEAD}[[grid]]\nsystem = "monet"\ngraph = "vgg16"\nbatch = 64\n'
 BAD = [
     ("", "a.toml: field 'format' is missing"),
     ("format = 3", "a.toml: format: must be gapless.sweep, got 3"),
-    (HEAD.replace("1", "2"), "a.toml: version: must be a whole number in 1..1, got 2"),
+    (HEAD.replace("1", "2"), "a.toml: version: must be 1, got 2"),
     (HEAD, "a.toml: field 'grid' is missing"),
     (f"{HEAD}grid = []", "a.toml: grid: must be a list of at least one grid ([[grid]] in TOML), got []"),
     (f'{HEAD}[grid]\nsystem = "monet"', "a.toml: grid: must be a list of at least one grid ([[grid]] in TOML), got"),

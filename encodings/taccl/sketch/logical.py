@@ -66,7 +66,8 @@ def apply_sketch(topology: Topology, collective: Collective, sketch: Sketch | No
     else:
         logical = _apply(topology, collective, sketch)
     if not collective.reduces:  # else phase by phase
-        check_reach(logical, collective, "topology" if sketch is None else f"sketch {sketch.name}")
+        where = f"topology {topology.name!r}" if sketch is None else f"sketch {sketch.name}"
+        check_reach(logical, collective, where, "; a link goes one way without both_ways" if sketch is None else "")
     return logical
 
 
@@ -345,8 +346,11 @@ def is_part(logical: Topology, machine: Topology) -> bool:
     )
 
 
-def check_reach(logical: LogicalTopology, collective: Collective, where: str) -> None:
-    """Raise `InputError` where a chunk, of a collective that doesn't reduce, has no path to a rank that needs it."""
+def check_reach(logical: LogicalTopology, collective: Collective, where: str, hint: str = "") -> None:
+    """Raise `InputError` where a chunk, of a collective that doesn't reduce, has no path to a rank that needs it.
+
+    The message opens with `where`, and ends with `hint`.
+    """
     networks: dict[bytes, nx.DiGraph[int]] = {}  # most sketches allow most chunks the same links
     reached: dict[tuple[int, bytes], set[int]] = {}
     for chunk, (owner, wanted) in enumerate(zip(collective.owners, collective.destinations, strict=True)):
@@ -359,8 +363,8 @@ def check_reach(logical: LogicalTopology, collective: Collective, where: str) ->
         for rank in wanted:
             if rank not in reached[key]:
                 raise InputError(
-                    f"{where}: cuts the topology apart: chunk {chunk} of rank {owner} has no path to rank {rank}, "
-                    f"it reaches only {len(reached[key])} of {collective.rank_count - 1} ranks"
+                    f"{where}: leaves ranks apart: chunk {chunk} of rank {owner} has no path to rank {rank}, "
+                    f"it reaches only {len(reached[key])} of {collective.rank_count - 1} ranks{hint}"
                 )
 
 

@@ -79,7 +79,7 @@ def _image_of_links(ranks: Ids, topology: Topology, where: str) -> Ids:
     for link in np.flatnonzero(images < 0)[:1].tolist():
         raise InputError(
             f"{where}: is no automorphism: link {topology.link_name(link)} would become "
-            f"{source[link]}->{target[link]}, which is not in the logical topology"
+            f"{source[link]}->{target[link]}, which is no link here; is it meant for another machine?"
         )
     costs = np.stack([topology.alpha_s, topology.beta_s_per_byte])
     for link in np.flatnonzero((costs != costs[:, images]).any(axis=0))[:1].tolist():

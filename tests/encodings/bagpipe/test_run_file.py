@@ -212,7 +212,7 @@ def without(name: str) -> Callable[[Arrays], None]:
         (put("meta", as_meta("{}")), "meta: field 'format' is missing"),
         (put("meta", as_meta("[1]")), "meta: must be a JSON object"),
         (put("meta", as_meta('{"format')), "meta: not JSON"),
-        (put_meta(version=1), "version: must be a whole number in 2..2, got 1"),
+        (put_meta(version=1), "version: must be 2, got 1"),
         (put_meta(trainers="x"), "cluster: trainers: must be a whole number"),
         (put_meta(trainers=2), "share: must be one number for each of 2 trainers"),
         (put_meta(share=[-1, 2, 3]), "share[0]: must be a whole number in 0.."),

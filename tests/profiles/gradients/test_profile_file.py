@@ -154,7 +154,7 @@ def test_every_profile_comes_back_as_it_was(
 
 
 BROKEN: list[tuple[Callable[[dict[str, Any]], object], str]] = [
-    (lambda d: d.update(version=1), r"version: must be a whole number in 2..2, got 1"),
+    (lambda d: d.update(version=1), r"version: must be 2, got 1"),
     (lambda d: d.update(format="gapless.plan"), r"format: must be gapless.fusion-profile, got"),
     (lambda d: d.pop("format"), r"field 'format' is missing"),
     (lambda d: d.update(name=3), r"name: must be a string, got 3"),

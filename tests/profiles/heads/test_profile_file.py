@@ -117,7 +117,7 @@ def distances(value: float, *place: int) -> np.ndarray:
         ({"meta": np.frombuffer(b"{", dtype=np.uint8)}, "meta: not JSON"),
         ({"meta": np.frombuffer(b"\xff", dtype=np.uint8)}, "must be a UTF-8 text file"),
         ({"format": "gapless.plan"}, 'format: must be gapless.head-profile, got "gapless.plan"; this is a plan'),
-        ({"version": 2}, "version: must be a whole number in 1..1, got 2"),
+        ({"version": 2}, "version: must be 1, got 2"),
         ({"tokens": 0}, "tokens: must be a whole number in 1.."),
         ({"extra": 1}, "field 'extra' is unknown"),
         ({"key_heads": 3}, "key_heads must divide the 4 heads, got 3"),

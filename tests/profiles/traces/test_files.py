@@ -143,7 +143,7 @@ LATE = "a,b\n" + "1,2\n" * (BLOCK_EXAMPLES + 5)
         ("user,b\n1,2\n", ["usr"], r"t.csv: column 'usr' must be one of user, b; did you mean 'user'\?"),
         ("a,a,b\n1,2,3\n", ["a"], r"t.csv: column 'a' stands twice in the header"),
         ("a,b\n1,2\n", ["a", "a"], r"names of tables must differ, got 'a' twice"),
-        ("a,b\n1,2\n", [], r"t.csv: columns must name at least one of a, b"),
+        ("a,b\n1,2\n", [], r"t.csv: `columns` must name at least one of a, b"),
         ("a,b\n", ["a"], r"t.csv: must hold a header and at least one line of values"),
         ("", ["a"], r"t.csv: must hold a header and at least one line of values"),
     ],

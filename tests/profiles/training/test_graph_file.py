@@ -113,7 +113,7 @@ def test_measured_instances_are_recognised(tmp_path: Path) -> None:
 
 
 BROKEN: list[tuple[Callable[[dict[str, Any]], object], str]] = [
-    (lambda d: d.update(version=2), r"version: must be a whole number in 1..1, got 2"),
+    (lambda d: d.update(version=2), r"version: must be 1, got 2"),
     (lambda d: d.update(format="gapless.plan"), r"format: must be gapless.training-graph, got"),
     (lambda d: d.update(batch=0), r"batch: must be a whole number >= 1, got 0"),
     (lambda d: d.update(fixed_bytes=-1), r"fixed_bytes: must be a whole number in 0\.\.\d+, got -1"),
@@ -141,7 +141,7 @@ BROKEN: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d["forward"][1].update(inputs=[1]), r"forward\[1\]: inputs: must be node numbers in 0\.\.0, got \[1\]"),
     (lambda d: d["forward"][1].update(inputs=[-1]), r"forward\[1\]: inputs\[0\]: must be a whole number >= 0, got -1"),
     (lambda d: d["forward"][3].update(inputs=[1, 1]), r"forward\[3\]: inputs: must be different node numbers"),
-    (lambda d: d["forward"][1].update(overwrites=5), r"forward\[1\]: overwrites: must be a whole number in 0\.\.0"),
+    (lambda d: d["forward"][1].update(overwrites=5), r"forward\[1\]: overwrites: must be 0"),
     (lambda d: d["forward"][1].pop("in_place"), r"forward node 1 'relu': overwrites and in_place must be given"),
     (lambda d: d["forward"][2].update(creator=2), r"forward\[2\]: creator: must be a whole number in 0\.\.1, got 2"),
     (

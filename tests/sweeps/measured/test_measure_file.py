@@ -97,7 +97,7 @@ def test_a_metric_is_found_along_its_path() -> None:
 BAD = [
     ('format = "gapless.measure"', "", "measure.toml: field 'format' is missing"),
     ("gapless.measure", "gapless.sweep", "this is a sweep, which sweep takes"),
-    ("version = 1", "version = 2", "version: must be a whole number in 1..1, got 2"),
+    ("version = 1", "version = 2", "version: must be 1, got 2"),
     ("{python} noisy.py", "'{python} noisy.py", "command: must be a command as one types it, with quotation"),
     ("{python} noisy.py", "no-such-program", "command: must be a program that can be run, with its argum"),
     ("{speed}", "{sped}", "grid[0]: field 'sped' is missing: the command has {sped}; did you mean 'speed'?"),

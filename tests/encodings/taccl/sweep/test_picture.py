@@ -67,7 +67,7 @@ def test_the_time_may_be_drawn_instead(tmp_path: Path) -> None:
     [
         ({}, "gap", "--y: must be one of algbw_bytes_per_s, makespan_s, got 'gap'"),
         ({"rows": ROWS[4:]}, None, "rows: must hold a size that is served, got none; sweep for longer"),
-        ({"version": 2}, None, "version: must be a whole number in 1..1, got 2"),
+        ({"version": 2}, None, "version: must be 1, got 2"),
         ({"rows": [ROWS[0] | {"bound_s": "x"}]}, None, 'rows[0]: bound_s: must be a number >= 0, got "x"'),
     ],
 )
