@@ -102,7 +102,7 @@ def _text(program: Program, found: RanksRun, data: Mapping[str, Any]) -> str:
     order = program.order
     planned = "the replay's" if found.in_flight == program.in_flight else f"the replay has {_row(program.in_flight)}"
     if not data["same_boundaries"]:
-        sent = "the plan's profile has other boundaries than this model"
+        sent = "the plan's profile is of another model, or of micro-batches of another size"
     else:
         sent = "the plan's" if found.sent_bytes == program.sent_bytes else f"the plan has {_row(program.sent_bytes)}"
     lines = [

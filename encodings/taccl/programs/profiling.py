@@ -95,10 +95,10 @@ def _written(machine: MeasuredMachine, values: Mapping[str, Any], begun: str, se
 
 
 def drowned_costs(classes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each cost that can't be told from nothing: where it is 0, plans would take it for free."""
+    """A line for each cost that noise hides: where it is 0, plans would take it for free."""
     costs = (("alpha", "_us", "with a longer --time-limit"), ("beta", "_us_per_mb", "with larger --sizes"))
     return [
-        f"{name} of links {row['name']} can't be told from 0: measure on a quieter machine, or {remedy}"
+        f"{name} of links {row['name']} may as well be 0: measure on a quieter machine, or {remedy}"
         for row in classes
         for name, unit, remedy in costs
         if (row[f"{name}_error{unit}"] or 0) >= row[f"{name}{unit}"]
