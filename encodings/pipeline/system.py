@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from gapless.fields import (
     Bandwidth,
@@ -20,7 +21,7 @@ from gapless.fields import (
 )
 from gapless.options import MOST_SECONDS
 from gapless.system import Command, Export, System, answering_in_time, lazy, named
-from gapless.units import parse_plain_seconds
+from gapless.units import format_bytes, parse_plain_seconds
 
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
@@ -239,6 +240,15 @@ example:
   gapless profile compression-error --model train:gpt,layers=6 --micro-batches 8 -o errors.json
 """
 
+
+def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
+    """The least memory, where what was given is too little for any plan."""
+    least = details.get("least_memory_bytes", details.get("least_memory_bound_bytes"))
+    if "method" in details or least is None:
+        return ()
+    return (f"every plan needs at least {format_bytes(least)} of memory a rank",)
+
+
 SYSTEM = System(
     name="pipeline",
     what="cut, order and compression of pipeline-parallel training",
@@ -253,6 +263,7 @@ SYSTEM = System(
     summary=(
         "method", "peak_in_flight", "spread_s", "bubble", "error", "least_memory_bytes", "least_memory_bound_bytes",
     ),
+    remarks=_remarks,
     lighter="fewer micro-batches",
     exports=EXPORTS,
     advice=(
