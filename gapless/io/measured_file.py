@@ -73,6 +73,8 @@ def median_interval(times_s: Sequence[float]) -> tuple[float, float, float, floa
 
 
 def _times(times_s: Sequence[float]) -> str:
+    if len(times_s) == 1:
+        return f"{format_seconds(times_s[0])} (measured once)"
     median, low, high, confidence = median_interval(times_s)
     between = f"{format_seconds(low)} to {format_seconds(high)}"
     return f"{format_seconds(median)} (median of {len(times_s)}, {100 * confidence:.0f} % interval {between})"

@@ -123,7 +123,7 @@ def _npz_member(path: str | Path, array: str | None, names: list[str]) -> str:
     if array not in names:
         got = "none is named" if array is None else f"got {array!r}"
         hint = suggestion(array or "", names)
-        raise InputError(f"{path}: array must be one of {', '.join(names)}; {got}" + (f"; {hint}" if hint else ""))
+        raise InputError(f"{path}: `array` must be one of {', '.join(names)}; {got}" + (f"; {hint}" if hint else ""))
     return f"{array}.npy"
 
 

@@ -32,6 +32,11 @@ def test_few_values_lie_between_the_least_and_the_most() -> None:
     assert median_interval([5.0]) == (5.0, 5.0, 5.0, 0.0)
 
 
+def test_what_was_measured_once_has_no_interval() -> None:
+    once = Measured("0" * 64, "2026-01-01T00:00:00+00:00", "gloo", 2, 0.5, None, (0.25,), ())
+    assert once.rows()[1] == ("measured", "250 ms (measured once)")
+
+
 @pytest.mark.parametrize("measured", [MEASURED, Measured("00", "2026", "mpi", 2, 1.0, None, (1.0,), ())])
 def test_a_file_comes_back_as_it_was(tmp_path: Path, measured: Measured) -> None:
     write_measured(tmp_path / "measured.json", measured)

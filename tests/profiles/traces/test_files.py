@@ -52,9 +52,9 @@ def test_npz_with_one_array_or_a_named_one(tmp_path: Path, save: object, order: 
     save(tmp_path / "two.npz", ids=ids, labels=np.zeros(LONG))  # type: ignore[operator]
     assert np.array_equal(whole(read_trace(tmp_path / "one.npz")), ids)
     assert np.array_equal(whole(read_trace(tmp_path / "two.npz", array="ids")), ids)
-    with pytest.raises(InputError, match=r"two.npz: array must be one of ids, labels; none is named"):
+    with pytest.raises(InputError, match=r"two.npz: `array` must be one of ids, labels; none is named"):
         read_trace(tmp_path / "two.npz")
-    with pytest.raises(InputError, match=r"two.npz: array must be one of ids, labels; got 'id'; did you mean 'ids'"):
+    with pytest.raises(InputError, match=r"two.npz: `array` must be one of ids, labels; got 'id'; did you mean 'ids'"):
         read_trace(tmp_path / "two.npz", array="id")
     with pytest.raises(InputError, match=r"array 'labels': must be integers, examples x tables.* got float64"):
         read_trace(tmp_path / "two.npz", array="labels")
