@@ -16,7 +16,7 @@ class Parameters:
     most_labels: int = 4000
     """Labels that are kept at a cut; real profiles need a few dozen, and are solved to the optimum far below it."""
 
-    grid_bins: tuple[int, ...] = (20, 2000)
+    grid_bins: tuple[int, ...] = (20, 200, 2000)
     """Steps between the least and the most end, of each grid over groups and modes in turn: a coarse one narrows the
     range of the next."""
 
