@@ -127,20 +127,19 @@ def use_sweep(path: Path) -> None:
 
 
 def make_summary(path: Path) -> None:
-    """The table of a sweep of two fusions."""
-    path.with_name("sweep.json").write_text(json.dumps({**SWEEP, "grid": [SWEEP["grid"][1]]}))
+    """The table of a sweep of three fusions, of which one has failed."""
+    grid = {**SWEEP["grid"][1], "profile": ["resnet50", "vgg16", "gpt2"]}
+    path.with_name("sweep.json").write_text(json.dumps({**SWEEP, "grid": [grid]}))
     instances = read_instances(path.with_name("sweep.json"))
-    kinds: tuple[dict[str, Any], ...] = (
-        {
-            "status": "optimal",
-            "stop_reason": "finished",
-            "objective_s": 0.1,
-            "bound_s": 0.1,
-            "gap": 0.0,
-            "makespan_s": 0.1,
-        },
-        {"status": "failed", "error": "broken"},
-    )
+    solved = {
+        "status": "optimal",
+        "stop_reason": "finished",
+        "objective_s": 0.1,
+        "bound_s": 0.1,
+        "gap": 0.0,
+        "makespan_s": 0.1,
+    }
+    kinds: tuple[dict[str, Any], ...] = (solved, solved, {"status": "failed", "error": "broken"})
     rows = [
         Row(each.hash, each.system, dict(each.values), each.swept, **kind)
         for each, kind in zip(instances, kinds, strict=True)
