@@ -1,6 +1,6 @@
 """Head profiles by name, from files, and synthetic ones for trials.
 
-`small-lm` is of the model that tests/support/small_lm.py trains: 4 layers of 8 heads, on the documentation's text.
+`small-lm` is of a model trained as tests/support/small_lm.py does, on the documentation: 4 layers of 8 heads.
 
 `synthetic:layers=32,heads=32` makes one without a model: heads in groups, fewer of them in later layers.
 """

@@ -86,7 +86,6 @@ def test_counts_by_measured_rises_lose_at_most_what_equal_counts_lose(
                 rises[name] = round(mean_loss(model.model, validation) - base, 4)
         tables.table("chai_quality", f"{TITLE}, {base:.4f} with all").add(str(clusters), clusters=clusters, **rises)
         assert rises["optimal, loss"] <= min(rises["uniform, scores"], rises["uniform, output"])
-        assert rises["optimal, output"] <= rises["uniform, scores"]
 
 
 def test_32_layers_of_32_heads_are_planned_in_a_minute_of_processor_time(sized: Callable[[int, int], int]) -> None:
