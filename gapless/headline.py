@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gapless.solution import Status
+from gapless.solution import PROVEN_GAP, Status
 from gapless.system import known_system
 from gapless.text import described
 from gapless.units import UNITS, format_joules, format_seconds
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["answer_of", "question_of", "verdict_of"]
 
-_CLOSE = 1e-6
-"""Costs and bounds this close are the same: solvers are no more exact."""
 _LONGEST = 60
 """Letters of a value, which a file may give at any length."""
 
@@ -69,9 +67,9 @@ def verdict_of(plan: SavedPlan, report: Report | None = None) -> str:
     if not (isinstance(bound, (int, float)) and isinstance(cost, (int, float))):
         return "no bound"
     of = {"j": " in energy", "error": " in error"}.get(unit, "")  # of the time nothing is said then
-    if cost < bound * (1 - _CLOSE):
+    if cost < bound * (1 - PROVEN_GAP):
         return f"below its bound of {described(f'bound_{unit}', bound)}, which is false"
-    if claim.get("status") == Status.OPTIMAL.value and cost <= claim[f"objective_{unit}"] * (1 + _CLOSE):
+    if claim.get("status") == Status.OPTIMAL.value and cost <= claim[f"objective_{unit}"] * (1 + PROVEN_GAP):
         return f"optimal{of}"
     return f"gap {described('gap', (cost - bound) / cost if cost else 0.0)}{of}"
 
