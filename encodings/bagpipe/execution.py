@@ -86,8 +86,8 @@ def _answer(task: Task, plans: Sequence[BatchPlan], found: Trained) -> Answer:
             "trained",
             f"{len(plans)} batches in {task.trainers} processes, {task.optimizer}, {task.dimension} values a row",
         ),
-        ("rows", f"{found.row_error:.1e} of their change from one process"),
-        ("dense part", f"{found.dense_error:.1e} of its change from one process"),
+        ("rows", f"{found.row_error:.1e} of their change from one process, but for rounding"),
+        ("dense part", f"{found.dense_error:.1e} of its change from one process, but for rounding"),
         ("losses", f"{found.loss_error:.1e} from one process, {found.losses[0]:.4f} to {found.losses[-1]:.4f}"),
     ]
     for kind, size_bytes in found.moved_bytes.items():

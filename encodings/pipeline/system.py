@@ -62,8 +62,8 @@ QUESTION = (
     Field("ranks", Whole(1, 1024), "ranks of the pipeline", is_required=True, metavar="P"),
     Field("micro_batches", Whole(1, 65536), "micro-batches of a step", is_required=True, metavar="M"),
     Field(
-        "placement", Choice(("linear",
-        "looped", "v")), "which rank runs which stage: linear (default), looped, v", "linear"
+        "placement", Choice(("linear", "looped", "v")),
+        "which rank runs which stage: linear (default), looped, v", "linear"
     ),
     Field("chunks", Whole(1, 64), "stages a rank has (looped, v: 2 by default)", metavar="N"),
     Field(

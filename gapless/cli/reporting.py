@@ -228,8 +228,11 @@ def _facts(plan: SavedPlan, report: Report | None) -> list[tuple[str, str]]:
         return []
     gap = verdict_of(plan, report)
     bound = next((described(name, plan.claim[name]) for name in plan.claim if name.startswith("bound_")), "-")
-    proven = "no better plan is possible" if gap.startswith("optimal") else f"no plan is better than {bound}"
-    return [("Answer", answer_of(plan, report)), ("Gap", gap if bound == "-" else f"{gap}: {proven}")]
+    if gap.startswith("optimal"):
+        gap = f"{gap}: no better plan is possible"
+    elif gap.startswith("gap"):  # neither unknown nor refuted by the replay
+        gap = f"{gap}: no plan is better than {bound}"
+    return [("Answer", answer_of(plan, report)), ("Gap", gap)]
 
 
 def _verdict(report: Report | None) -> str:

@@ -160,6 +160,16 @@ def test_broken_plan_gets_a_page_that_says_so_and_ends_with_5(plan: Path, tmp_pa
     assert reader.tags.count("script") == 2
 
 
+def test_a_bound_that_the_replay_refutes_is_called_false_and_proves_nothing(plan: Path, tmp_path: Path) -> None:
+    data = json.loads(plan.read_text())
+    data["claim"]["bound_s"] = 10 * data["claim"]["objective_s"]
+    plan.write_text(json.dumps(data))
+    assert main(["report", str(plan), "-o", str(tmp_path / "out.html"), "--no-pictures", "--quiet"]) == 0
+    text = " ".join(read(tmp_path / "out.html").texts)
+    assert "which is false" in text
+    assert "no plan is better" not in text
+
+
 def test_plan_that_does_not_say_how_it_was_made_gets_a_page(plan: Path, tmp_path: Path) -> None:
     data = json.loads(plan.read_text())
     data["run"] = {}
