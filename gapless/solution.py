@@ -12,7 +12,7 @@ from gapless.brief import Brief
 from gapless.options import SolveOptions, relative_gap
 from gapless.units import Unit
 
-__all__ = ["PROVEN_GAP", "Solution", "Status", "StopReason", "claim_of", "settled_bound"]
+__all__ = ["PROVEN_GAP", "Bound", "PlanClass", "Solution", "Status", "StopReason", "claim_of", "settled_bound"]
 
 PROVEN_GAP = 1e-6
 """The relative gap of objective and bound below which an answer counts as optimal."""
@@ -49,12 +49,43 @@ class StopReason(enum.Enum):
     """A solver's claim was refuted by a second look: the claim is dropped, the better plan kept."""
 
 
+class PlanClass(enum.Enum):
+    """The plans that a bound holds for, the widest first."""
+
+    QUESTION = "question"
+    """Any plan of this question as a user would mean it: however it is cut, grouped, routed or ordered."""
+    SKETCH = "sketch"
+    """Plans that keep to this sketch, in any number of chunks."""
+    PLACEMENT = "placement"
+    """Plans with these stages on these ranks."""
+    CUT = "cut"
+    """Plans with this cut."""
+    CHUNKS = "chunks"
+    """Plans that send these chunks, alone or in groups."""
+    HISTORY = "history"
+    """Plans of this batch after these batches before it."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound, and the class of plans that it holds for.
+
+    `value`: in the solution's unit. `source`: what proves it, such as the name of the bound or of the solver.
+    """
+
+    plans: PlanClass
+    value: float
+    source: str = ""
+
+
 @dataclass(frozen=True, repr=False)
 class Solution(Brief):
     """The answer of one solve of one model.
 
     `values`: float, one per column of the model, None without a feasible point. `objective` and `bound` are in the
-    model's own sense and unit; `bound` is None where the backend knows none. `unit`: of both where an encoding speaks
+    model's own sense and unit; `bound` is None where the backend knows none. An encoding's `bound` holds for any plan of
+    the question, and `bound_source` says what proves it; `narrower` are bounds of narrower classes, the widest first.
+    `unit`: of both where an encoding speaks
     for its problem, as names of fields end in it. `row_prices`: the dual value of each row of a linear program, by how
     much the objective rises with the row's binding bound; None where the backend gives none. `steps`: how many the
     backend took, None where it counts none.
@@ -72,11 +103,19 @@ class Solution(Brief):
     unit: Unit = "s"
     row_prices: NDArray[np.float64] | None = None
     steps: int | None = None
+    bound_source: str = ""
+    narrower: tuple[Bound, ...] = ()
 
     @property
     def gap(self) -> float | None:
         """|objective - bound| / |objective|, None where either is unknown."""
         return relative_gap(self.objective, self.bound)
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """The bounds by class of plans, the widest first."""
+        widest = () if self.bound is None else (Bound(PlanClass.QUESTION, self.bound, self.bound_source),)
+        return widest + self.narrower
 
     @property
     def has_values(self) -> bool:

@@ -24,8 +24,9 @@ from gapless.io.columns import float_column, int_column, json_pieces, ragged_dat
 from gapless.io.plan_graph import graph_data, read_graph
 from gapless.io.plan_topology import read_topology, topology_data
 from gapless.io.record import Record, load_record
+from gapless.options import relative_gap
 from gapless.schedule import Schedule
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import Bound, PlanClass, Solution, Status, StopReason
 from gapless.units import UNITS, Unit
 from gapless.windows import Windows
 
@@ -104,16 +105,30 @@ def claim_data(solution: Solution) -> dict[str, Any]:
         f"objective_{solution.unit}": solution.objective,
         f"bound_{solution.unit}": solution.bound,
         "gap": solution.gap,
+        "bounds": [_bound_data(solution, bound) for bound in solution.bounds],
         "solver": solution.solver,
         "solver_version": solution.version,
         "seed": solution.seed,
     }
 
 
+def _bound_data(solution: Solution, bound: Bound) -> dict[str, Any]:
+    gap = relative_gap(solution.objective, bound.value)
+    return {"class": bound.plans.value, "bound": bound.value, "gap": gap, "source": bound.source}
+
+
+def _read_bounds(claim: Mapping[str, Any]) -> tuple[Bound, ...]:
+    """The bounds by class that a claim lists; files of before say only that of the question."""
+    return tuple(
+        Bound(PlanClass(one["class"]), float(one["bound"]), str(one["source"])) for one in claim.get("bounds", [])
+    )
+
+
 def solution_of(claim: Mapping[str, Any], wall_s: float = 0.0) -> Solution:
     """The solution that a saved claim describes, without its values. Raises `InputError` for what can't be one."""
     unit: Unit = next((each for each in UNITS if f"objective_{each}" in claim), "s")
     try:
+        bounds = _read_bounds(claim)
         return Solution(
             status=Status(claim["status"]),
             stop_reason=StopReason(claim["stop_reason"]),
@@ -124,6 +139,8 @@ def solution_of(claim: Mapping[str, Any], wall_s: float = 0.0) -> Solution:
             objective=claim[f"objective_{unit}"],
             bound=claim[f"bound_{unit}"],
             unit=unit,
+            bound_source=next((bound.source for bound in bounds if bound.plans is PlanClass.QUESTION), ""),
+            narrower=tuple(bound for bound in bounds if bound.plans is not PlanClass.QUESTION),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise InputError(f"claim: must say status, stop_reason, solver and the like, got {error}") from None
