@@ -24,6 +24,7 @@ __all__ = [
     "by_class",
     "claim_of",
     "settled_bound",
+    "with_class_exhausted",
 ]
 
 PROVEN_GAP = 1e-6
@@ -142,6 +143,11 @@ class Solution(Brief):
     def gap_of(self, bound: Bound) -> float | None:
         """The gap of what a bound is on, 0 where nothing of its class is better; None without an objective."""
         return relative_gap(self.objective if bound.objective is None else bound.objective, bound.value)
+
+    @property
+    def proven_class(self) -> PlanClass | None:
+        """The widest class of plans that nothing better is in, None where that is proven of none."""
+        return next((one.plans for one in self.bounds if self.gap_of(one) == 0), None)
 
     @property
     def has_values(self) -> bool:
